@@ -1,0 +1,1 @@
+"""Policies, rewards, rollouts and the trainer. torch only under engines/."""

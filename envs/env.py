@@ -1,0 +1,93 @@
+"""OrchestraEnv: the gymnasium.Env over one episode at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import gymnasium as gym
+
+from toolorchestra.envs import render
+from toolorchestra.envs.episode import Episode, Pending, Step
+from toolorchestra.envs.errors import ConfigError, ResetNeeded, no_such
+from toolorchestra.envs.factory import factory
+from toolorchestra.envs.invoke import BackgroundLoop, CallResult, Ready, inline, perform
+from toolorchestra.envs.prices import Usage
+from toolorchestra.envs.spaces import ACTIONS, OBSERVATIONS
+from toolorchestra.envs.tasks import TaskSource
+from toolorchestra.envs.types import Observation
+
+
+class OrchestraEnv(gym.Env[Observation, str]):
+    """An orchestration episode as a Gymnasium environment.
+
+    The action is the assistant's text, the observation the transcript so far and the tools' schemas. CPU tools run in
+    place; calls that wait for I/O run at the same time on one background loop that all environments share.
+    """
+
+    metadata = {"render_modes": ["ansi", "human"], "render_fps": 4}  # noqa: RUF012 - gymnasium's own attribute
+
+    def __init__(self, source: str | TaskSource, *, render_mode: str | None = None, **settings: Any) -> None:
+        if render_mode not in (None, "ansi", "human"):
+            raise ConfigError(no_such("render mode", render_mode, self.metadata["render_modes"]))
+        self.action_space = ACTIONS
+        self.observation_space = OBSERVATIONS
+        self.render_mode = render_mode
+        self.factory = factory(source, **settings)
+        self.episode: Episode | None = None
+        self._usage: Usage | None = None
+
+    def reset(
+        self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        """Start an episode. Options: task_id, preference, prices, tools (names to keep), budget."""
+        super().reset(seed=seed)
+        started = self.factory.start(int(self.np_random.integers(2**62)), options)
+        self.episode, self._usage = started.episode, None
+        if self.render_mode == "human":
+            print(render.opening(self.episode, colour=True), flush=True)
+        return started.observation, started.info
+
+    def step(self, action: str) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        """Play one turn of the assistant's: a message, or tool calls that run at the same time."""
+        if self.episode is None:
+            raise ResetNeeded("step() before reset(); call reset() first")
+        usage, self._usage = self._usage, None
+        moved: Pending | Step = self.episode.act(action, usage)
+        while isinstance(moved, Pending):
+            moved = self.episode.resolve(run_calls(moved.calls))
+        if self.render_mode == "human":
+            print(render.turn(self.episode, moved, colour=True), flush=True)
+        return moved
+
+    def charge_policy(self, usage: Usage) -> None:
+        """Bill the next step's own generation by this instead of by an estimate."""
+        self._usage = usage
+
+    def render(self) -> str | None:
+        """ "ansi": the transcript with the running bill. "human" prints live and returns nothing."""
+        if self.render_mode == "ansi":
+            return render.transcript(self.episode) if self.episode else "(no episode)"
+        return None
+
+    def close(self) -> None:
+        """Forget the episode."""
+        self.episode = None
+
+
+def run_calls(calls: Sequence[Ready]) -> Sequence[CallResult]:
+    """Run one turn's calls and wait for all of them."""
+    if not any(ready.tool.suspends for ready in calls):
+        return [inline(perform(ready)) for ready in calls]
+    background = BackgroundLoop.shared()
+
+    async def together() -> list[CallResult]:
+        return list(await asyncio.gather(*(background.gates.perform(ready) for ready in calls)))
+
+    future = background.submit(together())
+    try:
+        return future.result()
+    except BaseException:  # the caller was interrupted: leave nothing running for an episode nobody waits for
+        future.cancel()
+        raise

@@ -1,0 +1,357 @@
+"""The rules of one episode, as a state machine that does no I/O: text in, calls out, results in, observation out.
+
+    pending = episode.act(text)            parse, check, count the turn, bill the policy
+    step = episode.resolve(results)        one result per pending call: a Step, or once more a Pending (a judge's call)
+
+Two drivers wait for the calls: OrchestraEnv and the asyncio loop of the vector environment and the rollouts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from toolorchestra.envs.actions import parse
+from toolorchestra.envs.errors import ActionError, ConfigError, ResetNeeded, SpendCapReached, ToolError
+from toolorchestra.envs.invoke import CallResult, Failure, Ready
+from toolorchestra.envs.ledger import Ledger, SpendCap, total_tokens
+from toolorchestra.envs.preference import Preference
+from toolorchestra.envs.prices import NANO, ORCHESTRATOR, PriceSheet, Tokens, Usage
+from toolorchestra.envs.tools import ToolContext
+from toolorchestra.envs.types import Message, Observation, Outcome, ToolCall, Transcript
+from toolorchestra.envs.worlds import World
+
+CHARACTERS_PER_TOKEN = 4
+GRADING = ToolCall("grade", {})
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What cuts an episode off. Each is a truncation, named in info["truncated_by"]."""
+
+    turns: int = 50
+    context_tokens: int | None = None
+    usd: float | None = None
+    seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("turns", "context_tokens", "usd", "seconds"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ConfigError(f"limit {name} must be positive or None, got {value!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What is the same for every episode of an environment; shared, so an idle episode stays small."""
+
+    limits: Limits = Limits()
+    history: Literal["full", "state"] = "full"
+    orchestrator: str = "qwen3-8b"
+    """The price sheet's item under which the policy's own tokens are billed."""
+    count_tokens: Callable[[str], int] | None = None
+    """Counts the policy's tokens; None: estimated from characters, and the charge says so."""
+    reward: Literal["outcome", "scalar"] = "outcome"
+    """"scalar" subtracts usd_weight * dollars + seconds_weight * seconds at each step."""
+    usd_weight: float = 1.0
+    seconds_weight: float = 0.0
+    spend_cap: SpendCap | None = None
+
+
+class Pending(NamedTuple):
+    """Calls to run, all at the same time. May be empty: then resolve(()) says what was wrong."""
+
+    calls: tuple[Ready, ...]
+
+
+class Step(NamedTuple):
+    """What Gymnasium's step returns."""
+
+    observation: Observation
+    reward: float
+    terminated: bool
+    truncated: bool
+    info: dict[str, Any]
+
+
+class Episode:
+    """One episode. Not thread-safe; a driver owns it."""
+
+    __slots__ = (
+        "_calls",
+        "_context_size",
+        "_mark",
+        "_new",
+        "_pending",
+        "_phase",
+        "_started_ns",
+        "_stop",
+        "calls",
+        "context",
+        "failure",
+        "ledger",
+        "messages",
+        "outcome",
+        "preference",
+        "rules",
+        "sheet",
+        "task_id",
+        "turn",
+        "world",
+    )
+
+    def __init__(
+        self, task_id: str, world: World, context: ToolContext, rules: Rules, sheet: PriceSheet, preference: Preference
+    ) -> None:
+        self.task_id = task_id
+        self.world = world
+        self.context = context
+        self.rules = rules
+        self.sheet = sheet
+        self.preference = preference
+        self.ledger = Ledger()
+        self.messages: Transcript = ()
+        self.turn = 0
+        self.calls: dict[str, int] = {}
+        """Executed calls by countable key."""
+        self.failure: Failure | None = None
+        self.outcome: Outcome | None = None
+        self._phase = "new"
+        self._pending: tuple[Ready, ...] = ()
+        self._calls: tuple[tuple[ToolCall, Ready | str], ...] = ()
+        self._new: list[Message] = []
+        self._stop = ""
+        self._mark = self._started_ns = 0
+        self._context_size = 0
+
+    # -- opening ---------------------------------------------------------------------------------------------------
+
+    def open(self) -> Observation:
+        """The first observation."""
+        system = self.world.system
+        if self.preference.sentence:
+            system = f"{system}\nThe user's wish: {self.preference.sentence}"
+        if self.rules.limits.usd is not None:
+            system = f"{system}\nBudget: ${self.rules.limits.usd:g}."
+        self.messages = (Message(role="system", content=system), *self.world.opening())
+        self._context_size = self._size_of_tools() + sum(self._size(m["content"]) for m in self.messages)
+        self._phase = "ready"
+        return self.observation
+
+    @property
+    def observation(self) -> Observation:
+        """The transcript, or under history="state" what the world retells, with the tools' schemas."""
+        messages = self.messages
+        if self.rules.history == "state" and self.turn:
+            messages = (messages[0], *self.world.retell())
+        return {"messages": messages, "tools": self.world.toolbox.schemas}
+
+    @property
+    def over(self) -> bool:
+        return self._phase == "over"
+
+    # -- a turn ----------------------------------------------------------------------------------------------------
+
+    def act(self, text: str, usage: Usage | None = None) -> Pending:
+        """Take the assistant's text, and its counted usage when the caller has it. Says which calls are to be made."""
+        if self._phase != "ready":
+            raise ResetNeeded(f"step() in an episode that is {self._phase}; call reset() first")
+        if not isinstance(text, str):
+            raise TypeError(f"an action is the assistant's text, a str; got {type(text).__name__}: {text!r:.60}")
+        self.turn += 1
+        self.context.turn = self.turn
+        self._mark, self._started_ns = len(self.ledger), self.ledger.elapsed_ns
+        if not text.isascii():
+            text = text.encode("utf-8", "replace").decode()
+        self._new = [Message(role="assistant", content=text)]
+        self._bill_policy(text, usage)
+        self._stop = self._limit_reached(before_calls=True)
+        self._calls = () if self._stop else self._read(text)
+        self._pending = tuple([checked for _, checked in self._calls if isinstance(checked, Ready)])
+        self._phase = "waiting"
+        return Pending(self._pending)
+
+    def _read(self, text: str) -> tuple[tuple[ToolCall, Ready | str], ...]:
+        """The text's calls, each checked: ready to run, or why not. A message is a call of the listener."""
+        try:
+            action = parse(text)
+        except ActionError as err:
+            self._tell("parser", f"Error: {err}")
+            return ()
+        if not action.calls:
+            listener = self.world.listener
+            ready = Ready(listener, {"text": action.said}, self.context)
+            return ((ToolCall(listener.name, {"text": action.said}), ready),)
+        return tuple([(call, self._checked(call)) for call in action.calls])
+
+    def _checked(self, call: ToolCall) -> Ready | str:
+        try:
+            tool = self.world.toolbox.check(call)
+        except ToolError as err:
+            return f"Error: {err}"
+        key = tool.key(call.arguments)
+        self.calls[key] = self.calls.get(key, 0) + 1
+        return Ready(tool, call.arguments, self.context)
+
+    def resolve(self, results: Sequence[CallResult]) -> Step | Pending:
+        """Take the pending calls' results, in their order."""
+        if self._phase not in ("waiting", "grading"):
+            raise ResetNeeded(f"resolve() in an episode that is {self._phase}; call act() first")
+        if len(results) != len(self._pending):
+            raise ValueError(f"{len(self._pending)} calls are pending, got {len(results)} results")
+        if self._phase == "grading":
+            return self._take_grade(results[0])
+        given = iter(results)
+        longest = 0.0
+        final = False
+        for call, checked in self._calls:
+            if isinstance(checked, str):
+                self._tell(call.name, checked)
+                continue
+            done = next(given)
+            longest = max(longest, done.result.seconds or 0.0)
+            final = self._take(call, checked, done) or final
+        self._pass_time(longest)
+        if self.failure:
+            return self._end(truncated_by="failed")
+        self._stop = self._stop if final or self._stop else self._limit_reached(before_calls=False)
+        if final or self._stop:
+            return self._grade(finished=final)
+        return self._step(0.0, terminated=False, truncated=False)
+
+    def _take(self, call: ToolCall, ready: Ready, done: CallResult) -> bool:
+        """Bill one result, show it, and let the world remember it. True when it ends the episode."""
+        result = done.result
+        key = ready.tool.key(ready.arguments)
+        for usage in result.usages:
+            self._charge(usage, key)
+        if done.failure:
+            self.failure = self.failure or done.failure
+            return False
+        is_message = ready.tool is self.world.listener
+        if not (is_message and result.final):
+            self._tell(call.name, result.content, "user" if is_message and result.role == "tool" else result.role)
+        if not done.refused:
+            self.world.absorb(call, result)
+        return result.final
+
+    # -- the end ---------------------------------------------------------------------------------------------------
+
+    def _grade(self, *, finished: bool) -> Step | Pending:
+        outcome = self.world.grade(finished=finished)
+        if isinstance(outcome, Outcome):
+            self.outcome = outcome
+            return self._end(truncated_by="" if finished else self._stop)
+        self._pending = (Ready(outcome, {}, self.context),)
+        self._stop = "" if finished else self._stop
+        self._phase = "grading"
+        return Pending(self._pending)
+
+    def _take_grade(self, done: CallResult) -> Step:
+        for usage in done.result.usages:
+            self._charge(usage, GRADING.name)
+        self.outcome = done.result.outcome
+        if self.outcome is None:
+            refusal = Failure("grade", done.result.content or "the grader gave no outcome", "")
+            self.failure = done.failure or refusal
+            return self._end(truncated_by="failed")
+        return self._end(truncated_by=self._stop)
+
+    def _end(self, truncated_by: str) -> Step:
+        self._phase = "over"
+        # A failed episode has no reward. nan, not 0: whoever forgets to exclude it sees nan instead of a wrong mean.
+        value = self.outcome.value if self.outcome and not self.failure else float("nan")
+        step = self._step(value, terminated=not truncated_by, truncated=bool(truncated_by))
+        step.info["outcome"] = self.outcome and {"value": value, "evidence": dict(self.outcome.evidence)}
+        step.info["calls"] = dict(self.calls)
+        step.info["failed"] = self.failure and self.failure._asdict()
+        step.info["truncated_by"] = truncated_by
+        return step
+
+    def _step(self, value: float, *, terminated: bool, truncated: bool) -> Step:
+        new = tuple(self._new)
+        self.messages += new
+        for message in new:
+            self._context_size += self._size(message["content"])
+        ledger, rules = self.ledger, self.rules
+        charges = ledger.since(self._mark)
+        usd = sum([c.nano_usd for c in charges]) / NANO
+        seconds = (ledger.elapsed_ns - self._started_ns) / NANO
+        if rules.reward == "scalar":
+            value -= rules.usd_weight * usd + rules.seconds_weight * seconds
+        info = {
+            "task_id": self.task_id,
+            "turn": self.turn,
+            "new_messages": new,
+            "charges": charges,
+            "cost": {"usd": usd, "seconds": seconds, "tokens": total_tokens(charges)._asdict()},
+            "ledger": ledger.summary(),
+        }
+        if self._phase != "over":
+            self._phase = "ready"
+        return Step(self.observation, value, terminated, truncated, info)
+
+    # -- money, time and size --------------------------------------------------------------------------------------
+
+    def _bill_policy(self, text: str, usage: Usage | None) -> None:
+        if usage is None:
+            size = self._context_size if self.rules.history == "full" else self._size_of_observation()
+            tokens = Tokens(self._as_tokens(size), 0, self._as_tokens(self._size(text)))
+            usage = Usage(self.rules.orchestrator, ORCHESTRATOR, tokens, estimated=self.rules.count_tokens is None)
+        self._charge(usage, "")
+        if usage.seconds:
+            self._pass_time(usage.seconds)
+
+    def _charge(self, usage: Usage, key: str) -> None:
+        charge = self.sheet.charge(usage, key)
+        self.ledger.add(charge)
+        if self.rules.spend_cap is not None:
+            self.rules.spend_cap.add(charge.nano_usd)
+
+    def _pass_time(self, seconds: float) -> None:
+        if seconds:
+            self.ledger.elapsed_ns += round(seconds * NANO)
+            self.context.clock.advance(seconds)
+
+    def _limit_reached(self, *, before_calls: bool) -> str:
+        """The name of the limit that is used up, or "". Turns count after the calls: the last turn still acts."""
+        limits = self.rules.limits
+        if limits.usd is not None and self.ledger.usd >= limits.usd:
+            return "usd"
+        if limits.seconds is not None and self.ledger.seconds >= limits.seconds:
+            return "seconds"
+        if limits.context_tokens is not None and self._as_tokens(self._size_of_observation()) > limits.context_tokens:
+            return "context"
+        if before_calls:
+            return self._cap_reached()
+        return "turns" if self.turn >= limits.turns else ""
+
+    def _cap_reached(self) -> str:
+        try:
+            if self.rules.spend_cap is not None:
+                self.rules.spend_cap.check()
+        except SpendCapReached:
+            return "spend_cap"
+        return ""
+
+    def _tell(self, name: str, content: str, role: str = "tool") -> None:
+        self._new.append(
+            Message(role=role, name=name, content=content) if role == "tool" else Message(role=role, content=content)
+        )
+
+    def _size(self, text: str) -> int:
+        count = self.rules.count_tokens
+        return len(text) if count is None else count(text)
+
+    def _as_tokens(self, size: int) -> int:
+        return size if self.rules.count_tokens else -(-size // CHARACTERS_PER_TOKEN)
+
+    def _size_of_tools(self) -> int:
+        toolbox = self.world.toolbox
+        return toolbox.schema_characters if self.rules.count_tokens is None else self._size(str(toolbox.schemas))
+
+    def _size_of_observation(self) -> int:
+        if self.rules.history == "full":
+            return self._context_size + sum(self._size(m["content"]) for m in self._new)
+        return self._size_of_tools() + sum(self._size(m["content"]) for m in self.observation["messages"])

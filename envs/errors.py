@@ -1,0 +1,44 @@
+"""The error classes. ActionError and ToolError become observations; any other exception is a bug or a wrong set-up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+
+class ActionError(ValueError):
+    """The assistant's text breaks the action grammar. Shown to the agent, which may try again."""
+
+
+class ToolError(Exception):
+    """A tool refuses or cannot do what was asked. Shown to the agent; `usages` says what it cost all the same."""
+
+    def __init__(self, message: str, usages: Sequence[Any] = ()) -> None:
+        super().__init__(message)
+        self.usages = tuple(usages)
+
+
+class ConfigError(ValueError):
+    """A wrong setting: the text says what was expected, what came, and what to do."""
+
+
+class PriceError(ConfigError):
+    """A price is missing, negative, or finer than the ledger can hold."""
+
+
+class ResetNeeded(RuntimeError):
+    """step() was called before reset() or after the episode's end."""
+
+
+class SpendCapReached(RuntimeError):
+    """The run's spend cap is used up. Raised before a paid call, never after it."""
+
+
+def no_such(kind: str, name: object, valid: Iterable[object]) -> str:
+    """The one wording for an unknown name: the valid ones, and a guess at the one that was meant."""
+    import difflib
+
+    names = sorted(str(v) for v in valid)
+    close = difflib.get_close_matches(str(name), names, n=1)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    return f"no {kind} {name!r}; valid: {', '.join(names) or 'none'}.{hint}"

@@ -1,0 +1,150 @@
+"""All that is fixed before an episode starts, and the starting of one: shared by both environments and rollouts."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple
+
+from toolorchestra.envs import preference as preferences
+from toolorchestra.envs.clock import VirtualClock, WallClock
+from toolorchestra.envs.episode import Episode, Limits, Rules
+from toolorchestra.envs.errors import ConfigError, no_such
+from toolorchestra.envs.ledger import SpendCap
+from toolorchestra.envs.prices import PriceSheet, load_sheet
+from toolorchestra.envs.tasks import TaskSource
+from toolorchestra.envs.tools import ToolContext
+from toolorchestra.envs.types import Observation
+
+OPTIONS = ("task_id", "preference", "prices", "tools", "budget")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What `gym.make` takes for every id, beside what its task source takes."""
+
+    split: str = "train"
+    prices: str | PriceSheet = "paper-2025-11"
+    preference: Any = "sampled"
+    """"sampled", "none", a kind's name, a mapping of weights, or a Preference."""
+    wording: preferences.Wording = "train"
+    """Which half of the bank's wordings sampled preferences are said in."""
+    history: Literal["full", "state"] = "full"
+    reward: Literal["outcome", "scalar"] = "outcome"
+    usd_weight: float = 1.0
+    seconds_weight: float = 0.0
+    max_turns: int = 50
+    max_context_tokens: int | None = None
+    budget: float | None = None
+    """Dollars an episode may spend."""
+    max_seconds: float | None = None
+    orchestrator: str = "qwen3-8b"
+    count_tokens: Callable[[str], int] | None = None
+    spend_cap: SpendCap | None = None
+    """Shared by the environments that should stop together."""
+    clock: Literal["virtual", "wall"] = "virtual"
+
+    def rules(self) -> Rules:
+        """As the episode wants it."""
+        choices = {"history": ("full", "state"), "reward": ("outcome", "scalar"), "clock": ("virtual", "wall")}
+        for name, valid in choices.items():
+            if getattr(self, name) not in valid:
+                raise ConfigError(no_such(name, getattr(self, name), valid))
+        limits = Limits(self.max_turns, self.max_context_tokens, self.budget, self.max_seconds)
+        return Rules(
+            limits,
+            self.history,
+            self.orchestrator,
+            self.count_tokens,
+            self.reward,
+            self.usd_weight,
+            self.seconds_weight,
+            self.spend_cap,
+        )
+
+
+class Started(NamedTuple):
+    """A fresh episode with what reset() returns."""
+
+    episode: Episode
+    observation: Observation
+    info: dict[str, Any]
+
+
+class EpisodeFactory:
+    """Starts episodes of one source under one set of settings. Immutable: any number of environments may share it."""
+
+    def __init__(self, source: str | TaskSource, settings: Settings, source_arguments: Mapping[str, Any]) -> None:
+        self.settings = settings
+        self.source: TaskSource = _load(source, source_arguments) if isinstance(source, str) else source
+        if settings.split not in self.source.splits:
+            raise ConfigError(f"{self.source.name}: {no_such('split', settings.split, self.source.splits)}")
+        self.rules = settings.rules()
+        self.sheet = load_sheet(settings.prices)
+        self.sheet.require([settings.orchestrator], "the orchestrator's own tokens")
+        preferences.templates()
+
+    def start(self, seed: int, options: Mapping[str, Any] | None = None) -> Started:
+        """One episode. The same seed and options give the same task, preference and simulated results."""
+        chosen = dict(options or {})
+        for name in chosen:
+            if name not in OPTIONS:
+                raise ConfigError(no_such("reset option", name, OPTIONS))
+        rng = random.Random(seed)
+        task_id = chosen.get("task_id") or self.source.draw(self.settings.split, rng)
+        sheet = load_sheet(chosen["prices"]) if chosen.get("prices") is not None else self.sheet
+        scene = self.source.open(task_id, seed, sheet, chosen.get("tools"))
+        keys = scene.world.toolbox.keys
+        wish = chosen.get("preference", self.settings.preference)
+        preference = preferences.read(wish, random.Random(seed ^ 0x5EED), keys, self.settings.wording)
+        rules = self.rules
+        if chosen.get("budget") is not None:
+            rules = replace(rules, limits=replace(rules.limits, usd=chosen["budget"]))
+        clock = VirtualClock() if self.settings.clock == "virtual" else WallClock()
+        context = ToolContext(scene.world, seed, clock)
+        episode = Episode(task_id, scene.world, context, rules, scene.sheet, preference)
+        info = {
+            "task_id": task_id,
+            "task": dict(scene.public),
+            "preference": {"weights": preference.weights(), "sentence": preference.sentence, "kind": preference.kind},
+            "budget": rules.limits.usd,
+            "price_sheet": scene.sheet.sheet_id,
+        }
+        return Started(episode, episode.open(), info)
+
+
+def _load(path: str, arguments: Mapping[str, Any]) -> TaskSource:
+    module, _, name = path.partition(":")
+    try:
+        made: Any = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as err:
+        raise ConfigError(f'task source {path!r} cannot be loaded: {err}; write it as "package.module:Class"') from err
+    valid = inspect.signature(made).parameters
+    for argument in arguments:
+        if argument not in valid:
+            names = (*(f.name for f in fields(Settings)), *valid, "render_mode")
+            raise ConfigError(f"{name}: {no_such('argument', argument, names)}")
+    return made(**arguments)  # type: ignore[no-any-return]
+
+
+def factory(source: str | TaskSource, **arguments: Any) -> EpisodeFactory:
+    """A factory from gym.make's keyword arguments. Equal arguments share one, which keeps idle environments small."""
+    try:
+        return _shared(source, tuple(sorted(arguments.items())))  # type: ignore[arg-type]
+    except TypeError:  # an argument that cannot be hashed, such as a mapping of preference weights
+        return _make(source, arguments)
+
+
+@lru_cache(maxsize=64)
+def _shared(source: Any, items: tuple[tuple[str, Any], ...]) -> EpisodeFactory:
+    return _make(source, dict(items))
+
+
+def _make(source: str | TaskSource, arguments: dict[str, Any]) -> EpisodeFactory:
+    own = {f.name for f in fields(Settings)}
+    settings = Settings(**{k: v for k, v in arguments.items() if k in own})
+    return EpisodeFactory(source, settings, {k: v for k, v in arguments.items() if k not in own})

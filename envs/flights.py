@@ -1,0 +1,70 @@
+"""Calls in flight for many episodes at once: launched in batches on the background loop, landing in one queue."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from queue import Empty, SimpleQueue
+
+from toolorchestra.envs.invoke import BackgroundLoop, CallResult, Ready
+
+
+class Flight:
+    """The calls of one turn of one episode."""
+
+    __slots__ = ("calls", "slot", "task")
+
+    def __init__(self, slot: int, calls: Sequence[Ready]) -> None:
+        self.slot = slot
+        self.calls = calls
+        self.task: asyncio.Task[None] | None = None
+
+
+class Landing:
+    """What came of a flight."""
+
+    __slots__ = ("flight", "results")
+
+    def __init__(self, flight: Flight, results: Sequence[CallResult]) -> None:
+        self.flight = flight
+        self.results = results
+
+
+class Flights:
+    """Launching and landing. One owner thread; the waiting is the background loop's."""
+
+    def __init__(self) -> None:
+        self._landed: SimpleQueue[Landing] = SimpleQueue()
+
+    def launch(self, flights: Sequence[Flight]) -> None:
+        """Start them all with one wake-up of the loop."""
+        if flights:
+            background = BackgroundLoop.shared()
+            background.loop.call_soon_threadsafe(self._start, background, list(flights))
+
+    def _start(self, background: BackgroundLoop, flights: list[Flight]) -> None:
+        for flight in flights:
+            flight.task = background.loop.create_task(self._fly(background, flight))
+
+    async def _fly(self, background: BackgroundLoop, flight: Flight) -> None:
+        perform = background.gates.perform
+        if len(flight.calls) == 1:
+            results: Sequence[CallResult] = (await perform(flight.calls[0]),)
+        else:
+            results = await asyncio.gather(*(perform(ready) for ready in flight.calls))
+        self._landed.put(Landing(flight, results))
+
+    def land(self, timeout: float | None) -> Landing | None:
+        """The next landing, waiting up to `timeout` seconds (None: as long as it takes, 0: not at all)."""
+        try:
+            return self._landed.get(block=timeout != 0, timeout=timeout)
+        except Empty:
+            return None
+
+    @staticmethod
+    def cancel(flights: Sequence[Flight]) -> None:
+        """Stop what still flies; it will not land."""
+        live = list(flights)
+        if live:
+            # A launch that is still queued runs before this does, so every flight has its task by then.
+            BackgroundLoop.shared().loop.call_soon_threadsafe(lambda: [f.task and f.task.cancel() for f in live])

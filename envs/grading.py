@@ -1,0 +1,92 @@
+"""Whether an answer is right, by rule: exact, numeric with tolerance and unit, or normalised text. No model asked."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from fractions import Fraction
+
+from toolorchestra.envs.types import Answer
+
+LONGEST = 2000
+"""Characters of an answer that are read; right answers are short."""
+_NUMBER = re.compile(r"([-+]?\d[\d,_]*(?:\.\d+)?|[-+]?\.\d+)(?:e([-+]?\d{1,3}))?(?:\s*/\s*(\d+))?", re.IGNORECASE)
+_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
+_LEAD = re.compile(r"^(?:the\s+)?(?:final\s+)?answer\s*(?:is|:|=)\s*", re.IGNORECASE)
+
+
+def final_answer(text: str) -> str:
+    """What a reply gives as its answer: the last \\boxed{}, the last <answer> tag, or the text itself."""
+    text = text.strip()
+    start = text.rfind("\\boxed{")
+    if start >= 0:
+        inner = _balanced(text, start + len("\\boxed{"))
+        if inner is not None:
+            return inner.strip()
+    start = text.rfind("<answer>")
+    if start >= 0:
+        return text[start + len("<answer>") :].partition("</answer>")[0].strip()
+    return _LEAD.sub("", text).strip()
+
+
+def _balanced(text: str, at: int) -> str | None:
+    depth = 1
+    for index in range(at, len(text)):
+        depth += {"{": 1, "}": -1}.get(text[index], 0)
+        if depth == 0:
+            return text[at:index]
+    return None
+
+
+def is_right(answer: Answer, given: str) -> bool:
+    """Compare a reply with the reference."""
+    given = final_answer(given)[:LONGEST]
+    if not given:
+        return False
+    accepted = (answer.text, *answer.aliases)
+    if answer.kind == "number":
+        return any(_same_number(text, given, answer) for text in accepted)
+    shape = _plain if answer.kind == "text" else _compact
+    return shape(given) in {shape(text) for text in accepted}
+
+
+def _same_number(reference: str, given: str, answer: Answer) -> bool:
+    want, got = _read_number(reference), _read_number(given)
+    if want is None or got is None:
+        return False
+    if got[1] and answer.unit and _unit(got[1]) != _unit(answer.unit):
+        return False
+    if got[1] and not answer.unit:
+        return False
+    return abs(got[0] - want[0]) <= abs(want[0]) * Fraction(str(answer.tolerance))
+
+
+def _read_number(text: str) -> tuple[Fraction, str] | None:
+    """Value and what follows it; None when the text does not start with a number."""
+    text = unicodedata.normalize("NFKC", text).replace("−", "-").strip().strip("$").strip()
+    found = _NUMBER.match(text)
+    if not found:
+        return None
+    mantissa, exponent, under = found.groups()
+    value = Fraction(mantissa.replace(",", "").replace("_", ""))
+    if exponent:
+        value *= Fraction(10) ** int(exponent)
+    if under:
+        if not int(under):
+            return None
+        value /= int(under)
+    return value, text[found.end() :].strip().rstrip(".").strip()
+
+
+def _unit(text: str) -> str:
+    return "".join(text.replace("²", "^2").replace("³", "^3").replace("·", "*").split())
+
+
+def _plain(text: str) -> str:
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    words = "".join(c if c.isalnum() else " " for c in folded if not unicodedata.combining(c))
+    return " ".join(_ARTICLES.sub(" ", words).split())
+
+
+def _compact(text: str) -> str:
+    return "".join(unicodedata.normalize("NFKC", text).casefold().rstrip(".").split())

@@ -1,0 +1,126 @@
+"""Runs one tool call, and is the one place where a failure is told from a refusal. Also the shared background loop."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import threading
+import time
+import traceback
+from collections.abc import Coroutine
+from concurrent.futures import Future
+from typing import Any, NamedTuple, TypeVar
+
+from toolorchestra.envs.errors import ConfigError, ToolError
+from toolorchestra.envs.tools import Tool, ToolContext, ToolResult
+
+T = TypeVar("T")
+
+
+class Ready(NamedTuple):
+    """A checked call that a driver has to run."""
+
+    tool: Tool
+    arguments: dict[str, Any]
+    context: ToolContext
+
+
+class Failure(NamedTuple):
+    """A bug or an outage: neither the agent's doing nor a result. Its episode is marked, never scored."""
+
+    where: str
+    error: str
+    traceback: str
+
+
+class CallResult(NamedTuple):
+    """What came of a call: a result (of a refusal too), or a failure."""
+
+    result: ToolResult
+    refused: bool = False
+    failure: Failure | None = None
+
+
+async def perform(ready: Ready) -> CallResult:
+    """Run one call. ToolError becomes a refusal, a missed deadline too; any other exception becomes a Failure."""
+    tool, arguments, context = ready
+    started = time.monotonic()
+    try:
+        out = tool.run(context, **arguments)
+        if tool.suspends:
+            async with asyncio.timeout(tool.deadline_seconds):
+                out = await out
+        elif inspect.iscoroutine(out):
+            out = await out
+    except ToolError as err:
+        seconds = sum(u.seconds for u in err.usages) or _spent(started, context)
+        return CallResult(ToolResult(f"Error: {err}", err.usages, seconds), refused=True)
+    except Exception as err:  # noqa: BLE001 - the one broad handler: here a failed episode is recorded
+        if isinstance(err, TimeoutError) and time.monotonic() - started >= tool.deadline_seconds:
+            text = f"Error: {tool.name} did not answer within {tool.deadline_seconds:g} s"
+            return CallResult(ToolResult(text, seconds=_spent(started, context)), refused=True)
+        trace = "".join(traceback.format_exception(err))
+        return CallResult(ToolResult(""), failure=Failure(tool.name, f"{type(err).__name__}: {err}", trace))
+    if type(out) is not ToolResult:
+        out = ToolResult(str(out))
+    if out.seconds is None:
+        out = out._replace(seconds=sum([u.seconds for u in out.usages]) if out.usages else _spent(started, context))
+    return CallResult(out)
+
+
+def _spent(started: float, context: ToolContext) -> float:
+    return 0.0 if context.clock.virtual else time.monotonic() - started
+
+
+def inline(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that never really waits, without a loop."""
+    try:
+        coroutine.send(None)
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]
+    coroutine.close()
+    raise ConfigError("a tool that says it does not suspend waited for I/O; make it an `async def` with suspends=True")
+
+
+class Gates:
+    """How many calls to a backend may be in flight, for the calls of one event loop."""
+
+    def __init__(self) -> None:
+        self._by_backend: dict[str, asyncio.Semaphore] = {}
+
+    async def perform(self, ready: Ready) -> CallResult:
+        """perform(), waiting for a place first. The deadline starts when the call does."""
+        tool = ready.tool
+        if not tool.backend:
+            return await perform(ready)
+        gate = self._by_backend.get(tool.backend)
+        if gate is None:
+            gate = self._by_backend[tool.backend] = asyncio.Semaphore(tool.max_in_flight)
+        async with gate:
+            return await perform(ready)
+
+
+class BackgroundLoop:
+    """One event loop in one daemon thread, shared by every environment of the process that has I/O to wait for."""
+
+    _shared: BackgroundLoop | None = None
+    _lock = threading.Lock()
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.gates = Gates()
+        self._pid = os.getpid()
+        threading.Thread(target=self.loop.run_forever, name="toolorchestra-io", daemon=True).start()
+
+    @classmethod
+    def shared(cls) -> BackgroundLoop:
+        """The process's loop, started at first use; a forked child starts its own."""
+        with cls._lock:
+            if cls._shared is None or cls._shared._pid != os.getpid():
+                cls._shared = cls()
+            return cls._shared
+
+    def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        """Start a coroutine there. Cancelling the future cancels it."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop)

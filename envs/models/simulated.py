@@ -1,0 +1,200 @@
+"""Simulated experts: skill by subject and difficulty, tokens and latency drawn from a table, and no network.
+
+Whether a simulated expert succeeds depends on what it is really shown. Facts count only when their sentence stands in
+the messages; a computed result counts only when the right value stands there. The draw is a hash of (seed, question,
+model, purpose, attempt, messages), so the same call gives the same reply in any process. All results are SIMULATED:
+they are for testing and for learning to route, and say nothing about the real models whose names the table borrows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from toolorchestra.envs.errors import ConfigError, no_such
+from toolorchestra.envs.grading import is_right
+from toolorchestra.envs.models import ChatRequest, Completion, Purpose
+from toolorchestra.envs.prices import EXPERT, Tokens, Usage
+from toolorchestra.envs.types import Question
+
+CAP, FLOOR = 0.97, 0.02
+COMPUTED_BONUS = 2.5
+"""Levels by which a right computed result in view makes a question easier."""
+MISLED = 0.4
+"""Factor on the chance of being right when the computed results in view are all wrong."""
+RESULT_MARK = "Output:"
+CHARACTERS_PER_TOKEN = 4
+_SHARE_REASONING = 0.8
+_WORD = re.compile(r"\w+")
+_RESULT = re.compile(rf"{RESULT_MARK} *(.+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Skill:
+    """One simulated model."""
+
+    answering: Mapping[str, float]
+    """By question family, on the scale of Question.difficulty."""
+    coding: Mapping[str, float]
+    querying: float
+    output_tokens: Mapping[Purpose, int]
+    seconds: Mapping[Purpose, float]
+    reasons: bool
+    """Whether most of its output is billed as reasoning."""
+
+
+@cache
+def skills(path: str = "") -> Mapping[str, Skill]:
+    """The packaged table, or one from a JSON file."""
+    source = Path(path) if path else resources.files("toolorchestra.envs") / "data" / "models" / "simulated.json"
+    return {name: Skill(**row) for name, row in json.loads(source.read_text(encoding="utf-8"))["models"].items()}
+
+
+def chance(skill: float, difficulty: float) -> float:
+    """The chance of success: the cap half a level above the difficulty, the floor 1.5 below it, linear between."""
+    share = min(1.0, max(0.0, (skill - difficulty + 1.5) / 2.0))
+    return FLOOR + (CAP - FLOOR) * share
+
+
+def answer_chance(skill: Skill, question: Question, facts_shown: float, computed: str) -> float:
+    """The chance of a right answer. `facts_shown`: share of needed facts in view; `computed`: "", "right", "wrong"."""
+    if facts_shown < 1.0:
+        return FLOOR * facts_shown
+    if computed == "right":
+        easier = chance(skill.answering[question.family], question.difficulty - COMPUTED_BONUS)
+        return 1.0 if easier >= CAP else easier
+    plain = chance(skill.answering[question.family], question.difficulty)
+    return plain * MISLED if computed == "wrong" else plain
+
+
+def code_chance(skill: Skill, question: Question, facts_shown: float) -> float:
+    """The chance that the written program prints the right result."""
+    if not question.computable or facts_shown < 1.0:
+        return 0.0
+    return chance(skill.coding[question.family], question.difficulty)
+
+
+def query_chance(skill: Skill, question: Question) -> float:
+    """The chance of a query that finds the next missing fact."""
+    return chance(skill.querying, question.difficulty)
+
+
+def _digest(*parts: object) -> bytes:
+    return hashlib.blake2b("\x1f".join(map(str, parts)).encode(), digest_size=32).digest()
+
+
+class _Draws:
+    """Uniform numbers from one hash: cheaper than seeding a generator for each call."""
+
+    __slots__ = ("_at", "_bytes")
+
+    def __init__(self, digest: bytes) -> None:
+        self._bytes, self._at = digest, 0
+
+    def uniform(self) -> float:
+        self._at += 4
+        return int.from_bytes(self._bytes[self._at - 4 : self._at], "big") / 2**32
+
+    def around_one(self, spread: float) -> float:
+        """Log-normal-like with mean near 1, from the difference of two uniforms."""
+        return math.exp(spread * (self.uniform() - self.uniform()) * 2.0)
+
+    def choose(self, options: Any) -> Any:
+        return options[int(self.uniform() * len(options))]
+
+
+class SimulatedModels:
+    """Every model of the table, as one backend."""
+
+    suspends = False
+
+    def __init__(self, path: str = "") -> None:
+        self.skills = skills(path)
+
+    def skill(self, model: str) -> Skill:
+        """The table's row of a model."""
+        if model not in self.skills:
+            raise ConfigError(no_such("simulated model", model, self.skills))
+        return self.skills[model]
+
+    async def complete(self, request: ChatRequest) -> Completion:
+        """Write a query, a program or an answer."""
+        if request.truth is None:
+            raise ConfigError("a simulated model needs the question's truth; only embedded worlds have it")
+        skill = self.skill(request.model)
+        shown = "\n".join(str(m["content"]) for m in request.messages)
+        draws = _Draws(
+            _digest(request.seed, request.truth.text, request.model, request.purpose, request.attempt, shown)
+        )
+        text = _WRITERS[request.purpose](skill, request.truth, shown, draws)
+        out = round(skill.output_tokens[request.purpose] * draws.around_one(0.3))
+        reasoning = round(out * _SHARE_REASONING) if skill.reasons else 0
+        tokens = Tokens(len(shown) // CHARACTERS_PER_TOKEN, 0, out - reasoning, reasoning)
+        seconds = round(skill.seconds[request.purpose] * draws.around_one(0.2), 3)
+        return Completion(text, Usage(request.model, EXPERT, tokens, seconds=seconds))
+
+
+def facts_in(question: Question, shown: str) -> float:
+    """The share of the question's needed facts that stand in the text; 1 when it needs none."""
+    if not question.facts:
+        return 1.0
+    return sum(fact.sentence in shown for fact in question.facts) / len(question.facts)
+
+
+def computed_in(question: Question, shown: str) -> str:
+    """Whether the computed results in the text hold the right one, only wrong ones, or there are none ("")."""
+    results = _RESULT.findall(shown)
+    if not results or not question.computable:
+        return ""
+    return "right" if any(is_right(question.answer, r) for r in results) else "wrong"
+
+
+def _write_query(skill: Skill, question: Question, shown: str, draws: _Draws) -> str:
+    missing = next((f for f in question.facts if f.sentence not in shown), None)
+    if missing is None:
+        return "<query></query>"
+    if draws.uniform() < query_chance(skill, question):
+        return f"<query>{missing.query}</query>"
+    words = [w for w in question.text.split("\n")[-1].split() if w.islower() and len(w) > 3]
+    return (
+        f"<query>{' '.join(words[:3]) or 'overview'} {draws.choose(('history', 'overview', 'list', 'facts'))}</query>"
+    )
+
+
+def _write_code(skill: Skill, question: Question, shown: str, draws: _Draws) -> str:
+    if draws.uniform() < code_chance(skill, question, facts_in(question, shown)):
+        printed = question.answer.text
+    elif draws.uniform() < 0.5 or not question.decoys:
+        return "```python\nraise_for_missing_step()\n```"
+    else:
+        printed = draws.choose(question.decoys)
+    return f"```python\nprint({printed!r})\n```"
+
+
+def _asks(question: Question, shown: str) -> bool:
+    """Whether the question stands in the text, in its own words or nearly."""
+    if question.text in shown:
+        return True
+    body = question.text.partition("\n")[2] or question.text
+    wanted = {w for w in _WORD.findall(body.lower()) if len(w) > 3 or w.isdigit()}
+    return len(wanted & set(_WORD.findall(shown.lower()))) >= 0.8 * len(wanted)
+
+
+def _write_answer(skill: Skill, question: Question, shown: str, draws: _Draws) -> str:
+    if not _asks(question, shown):
+        return "<answer>I do not see the question.</answer>"
+    right = answer_chance(skill, question, facts_in(question, shown), computed_in(question, shown))
+    if draws.uniform() < right:
+        return f"<answer>{question.answer.text}</answer>"
+    return f"<answer>{draws.choose(question.decoys) if question.decoys else 'unknown'}</answer>"
+
+
+_WRITERS = {"query": _write_query, "code": _write_code, "answer": _write_answer}

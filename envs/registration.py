@@ -1,0 +1,40 @@
+"""The ids: one table, registered with Gymnasium by `import toolorchestra`. Importing this imports no environment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+NAMESPACE = "ToolOrchestra"
+SOURCES: Mapping[str, str] = {
+    "HLE-v0": "toolorchestra.envs.tasks.hle:HleSource",
+    "FRAMES-v0": "toolorchestra.envs.tasks.frames:FramesSource",
+}
+"""Name in the namespace -> "module:Class" of its task source. A new source is a file under tasks/ and a line here."""
+
+
+def ids() -> list[str]:
+    """The full ids."""
+    return [f"{NAMESPACE}/{name}" for name in SOURCES]
+
+
+def register(env_id: str, source: str) -> None:
+    """Register a task source of your own ("module:Class") under an id of your own, once."""
+    import gymnasium as gym
+
+    if env_id in gym.registry:
+        return
+    gym.register(
+        id=env_id,
+        entry_point="toolorchestra.envs.env:OrchestraEnv",
+        vector_entry_point="toolorchestra.envs.vector:OrchestraVectorEnv",
+        kwargs={"source": source},
+        # Both checks are the episode's own here; the wrappers would cost each step more than the step itself.
+        order_enforce=False,
+        disable_env_checker=True,
+    )
+
+
+def register_all() -> None:
+    """Register the table's ids."""
+    for name, source in SOURCES.items():
+        register(f"{NAMESPACE}/{name}", source)

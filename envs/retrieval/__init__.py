@@ -1,0 +1,24 @@
+"""Retrieval behind one protocol: a corpus goes in once, queries come after."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from toolorchestra.envs.types import Passage
+
+
+class Hit(NamedTuple):
+    """A passage found, with the engine's own score."""
+
+    passage: Passage
+    score: float
+
+
+class Retriever(Protocol):
+    """Finds passages. `suspends` says whether searching waits for I/O."""
+
+    @property
+    def suspends(self) -> bool: ...
+
+    async def search(self, query: str, top_k: int) -> Sequence[Hit]: ...

@@ -1,0 +1,61 @@
+"""BM25 over an embedded corpus, by bm25s. Built in memory at first use and shared by all episodes of the corpus."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+from toolorchestra.envs.retrieval import Hit
+from toolorchestra.envs.types import Passage
+
+_WORD = re.compile(r"\w\w+")
+_STOP = frozenset(
+    "a an and are as at be but by for from had has have he her his if in into is it its not of on or she so such"
+    " that the their then there these they this to was were what when where which who whom whose will with".split()
+)
+
+
+def words(text: str) -> list[str]:
+    """The terms of a text: lower-case words of two letters or more, without the commonest."""
+    return [w for w in _WORD.findall(text.lower()) if w not in _STOP]
+
+
+class Bm25:
+    """An index of passages' titles and texts."""
+
+    suspends = False
+
+    def __init__(self, passages: Sequence[Passage]) -> None:
+        self.passages = tuple(passages)
+
+    @cached_property
+    def _index(self) -> Any:
+        import bm25s
+
+        logging.getLogger("bm25s").setLevel(logging.WARNING)
+        index = bm25s.BM25()
+        index.index([words(f"{p.title} {p.text}") for p in self.passages], show_progress=False)
+        return index
+
+    def find(self, query: str, top_k: int) -> list[Hit]:
+        """The best passages that share a term with the query, best first."""
+        known = [w for w in words(query) if w in self._index.vocab_dict]
+        if not known or top_k < 1:
+            return []
+        scores = self._index.get_scores(known)
+        return [Hit(self.passages[i], float(scores[i])) for i in _top(scores, top_k) if scores[i] > 0]
+
+    async def search(self, query: str, top_k: int) -> Sequence[Hit]:
+        """find(), as the protocol has it."""
+        return self.find(query, top_k)
+
+
+def _top(scores: Any, top_k: int) -> list[int]:
+    import numpy as np
+
+    k = min(top_k, len(scores))
+    part = np.argpartition(-scores, k - 1)[:k]
+    return sorted((int(i) for i in part), key=lambda i: (-scores[i], i))

@@ -1,0 +1,172 @@
+"""What a tool is: a plain function (CPU) or an `async def` (I/O), with a description; and the toolbox of them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+
+from toolorchestra.envs.clock import Clock
+from toolorchestra.envs.errors import ConfigError, ToolError, no_such
+from toolorchestra.envs.prices import Usage
+from toolorchestra.envs.schema import check_arguments, check_schema
+from toolorchestra.envs.types import Outcome, ToolCall
+
+
+class ToolContext:
+    """What a tool may know of the episode that calls it."""
+
+    __slots__ = ("clock", "seed", "turn", "world")
+
+    def __init__(self, world: Any, seed: int, clock: Clock) -> None:
+        self.world = world
+        self.seed = seed
+        """Of the episode. A simulated result may depend on it and on what is shown, on nothing else."""
+        self.clock = clock
+        self.turn = 0
+
+
+class ToolResult(NamedTuple):
+    """What a call gave. Tools leave the world alone; it absorbs their results, in the order of the calls."""
+
+    content: str
+    usages: tuple[Usage, ...] = ()
+    seconds: float | None = None
+    """How long it took; None: the usages' seconds together, or what the driver measured."""
+    final: bool = False
+    """The episode ends with this result."""
+    note: Any = None
+    """For the world only: what it should remember."""
+    outcome: Outcome | None = None
+    """From graders only."""
+    role: str = "tool"
+    """Role of the message that shows the content."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A tool as the agent sees it and as the drivers run it. `run(context, **arguments)` gives a ToolResult or a value."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+    run: Callable[..., Any] = field(repr=False)
+    bills: tuple[str, ...] = ()
+    """Price sheet items that it may bill: checked against the sheet before the first episode."""
+    keyed_by: str = ""
+    """The argument whose value is what preferences and statistics count (a model alias), or "" for the tool's name."""
+    suspends: bool | None = None
+    """Whether it waits for I/O. None: whether `run` is an `async def`. False on an `async def` promises that it never
+    really waits (it is given simulated backends), and the drivers run it in place."""
+    deadline_seconds: float = 120.0
+    backend: str = ""
+    """Calls to one backend share its limit of calls in flight."""
+    max_in_flight: int = 64
+
+    def __post_init__(self) -> None:
+        check_schema(self.parameters, f"tool {self.name!r}")
+        if self.suspends is None:
+            object.__setattr__(self, "suspends", inspect.iscoroutinefunction(self.run))
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """OpenAI's shape, which chat templates take."""
+        body = {"name": self.name, "description": self.description, "parameters": self.parameters}
+        return {"type": "function", "function": body}
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """What its calls are counted under."""
+        if not self.keyed_by:
+            return (self.name,)
+        return tuple(self.parameters["properties"][self.keyed_by]["enum"])
+
+    def key(self, arguments: Mapping[str, Any]) -> str:
+        """What this call is counted under."""
+        return str(arguments[self.keyed_by]) if self.keyed_by else self.name
+
+
+class Toolbox:
+    """The tools of an episode, in the order in which they are shown. Immutable, so episodes share one."""
+
+    __slots__ = ("_by_name", "keys", "schema_characters", "schemas", "tools")
+
+    def __init__(self, tools: Iterable[Tool]) -> None:
+        self.tools = tuple(tools)
+        self._by_name = {t.name: t for t in self.tools}
+        if len(self._by_name) != len(self.tools):
+            names = [t.name for t in self.tools]
+            raise ConfigError(f"two tools have one name: {sorted({n for n in names if names.count(n) > 1})}")
+        self.schemas = tuple(t.schema for t in self.tools)
+        self.keys = tuple(key for t in self.tools for key in t.keys)
+        if len(set(self.keys)) != len(self.keys):
+            raise ConfigError(f"countable keys must differ across tools, got {self.keys}")
+        self.schema_characters = sum(len(str(s)) for s in self.schemas)
+
+    def __iter__(self) -> Iterator[Tool]:
+        return iter(self.tools)
+
+    def __len__(self) -> int:
+        return len(self.tools)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._by_name
+
+    def __getitem__(self, name: str) -> Tool:
+        return self._by_name[name]
+
+    def check(self, call: ToolCall) -> Tool:
+        """The tool that a call names, its arguments checked. Raises ToolError."""
+        found = self._by_name.get(call.name)
+        if found is None:
+            raise ToolError(no_such("tool", call.name, self._by_name))
+        check_arguments(found.parameters, call.arguments, call.name)
+        return found
+
+    @property
+    def bills(self) -> set[str]:
+        """Every price sheet item that could be billed."""
+        return {item for t in self.tools for item in t.bills}
+
+
+def tool(function: Callable[..., Any]) -> Tool:
+    """A Tool from a function's name, docstring and annotations (str, int, float, bool, list, Literal).
+
+    A first parameter named `context` is given the ToolContext; everything else is an argument of the agent's.
+    """
+    hints = get_type_hints(function)
+    properties: dict[str, Any] = {}
+    required: list[str] = []
+    wants_context = False
+    for index, (name, parameter) in enumerate(inspect.signature(function).parameters.items()):
+        if index == 0 and name == "context":
+            wants_context = True
+            continue
+        properties[name] = _schema_of(hints.get(name, str), f"{function.__name__}.{name}")
+        if parameter.default is parameter.empty:
+            required.append(name)
+    parameters = {"type": "object", "properties": properties, "required": required}
+    run = function if wants_context else _without_context(function)
+    description = inspect.cleandoc(function.__doc__ or "").split("\n\n")[0].replace("\n", " ")
+    return Tool(function.__name__, description, parameters, run, suspends=inspect.iscoroutinefunction(function))
+
+
+def _without_context(function: Callable[..., Any]) -> Callable[..., Any | Awaitable[Any]]:
+    def run(context: ToolContext, /, **arguments: Any) -> Any:
+        del context
+        return function(**arguments)
+
+    return run
+
+
+_JSON_TYPES: Mapping[object, str] = {str: "string", int: "integer", float: "number", bool: "boolean", list: "array"}
+
+
+def _schema_of(hint: Any, where: str) -> dict[str, Any]:
+    if get_origin(hint) is Literal:
+        return {"type": "string", "enum": list(get_args(hint))}
+    kind = _JSON_TYPES.get(get_origin(hint) or hint)
+    if kind is None:
+        raise ConfigError(f"{where}: annotate with str, int, float, bool, list or Literal, got {hint!r}")
+    return {"type": kind}

@@ -1,0 +1,178 @@
+"""Turns a tool configuration, a price sheet and backends into a toolbox: the prices shown are the prices billed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from toolorchestra.envs.models import ChatModel
+from toolorchestra.envs.prices import PriceSheet
+from toolorchestra.envs.retrieval import Retriever
+from toolorchestra.envs.sandbox import Interpreter
+from toolorchestra.envs.tools import Tool, Toolbox, ToolContext, experts
+from toolorchestra.envs.tools.code import Code
+from toolorchestra.envs.tools.config import Offer, ToolConfig, ToolEntry
+from toolorchestra.envs.tools.search import Search, SearchSettings, WebSearch
+
+LOCAL_INDEX = "local-index"
+LOCAL_TOOL = "local-tool"
+LOCAL_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class Backends:
+    """What stands behind the tools."""
+
+    models: ChatModel
+    retriever: Retriever
+    interpreter: Interpreter
+    search: SearchSettings
+
+
+@dataclass(frozen=True)
+class _Bench:
+    """What a builder works with."""
+
+    entry: ToolEntry
+    backends: Backends
+    model_of: Mapping[str, str]
+
+    @property
+    def search(self) -> Search:
+        return Search(self.backends.retriever, self.backends.search, LOCAL_INDEX, LOCAL_SECONDS)
+
+
+Builder = Callable[[_Bench], tuple[Callable[..., Any], dict[str, Any], tuple[str, ...], bool]]
+"""Gives run, the arguments' schemas beside `model`, the other items billed, and whether it suspends."""
+
+_TEXT = {"type": "string", "maxLength": 8000}
+
+
+def _search(bench: _Bench) -> Any:
+    models, search = bench.backends.models, bench.search
+
+    async def run(context: ToolContext, model: str) -> Any:
+        return await search.written(context, models, bench.model_of[model])
+
+    return run, {}, (LOCAL_INDEX,), models.suspends or bench.backends.retriever.suspends
+
+
+def _enhance(bench: _Bench) -> Any:
+    models, code = bench.backends.models, Code(bench.backends.interpreter)
+
+    async def run(context: ToolContext, model: str) -> Any:
+        return await code.written(context, models, bench.model_of[model])
+
+    return run, {}, (bench.backends.interpreter.item,), models.suspends or bench.backends.interpreter.suspends
+
+
+def _answer(bench: _Bench) -> Any:
+    models = bench.backends.models
+
+    async def run(context: ToolContext, model: str) -> Any:
+        return await experts.answer(context, models, bench.model_of[model])
+
+    return run, {}, (), models.suspends
+
+
+def _ask(bench: _Bench) -> Any:
+    models = bench.backends.models
+
+    async def run(context: ToolContext, model: str, question: str = "") -> Any:
+        return await experts.ask(context, models, bench.model_of[model], question)
+
+    return run, {"question": _TEXT}, (), models.suspends
+
+
+def _web_search(bench: _Bench) -> Any:
+    search = WebSearch(bench.backends.retriever, bench.backends.search, bench.entry.seconds)
+
+    async def run(context: ToolContext, query: str) -> Any:
+        return await search.asked(context, query)
+
+    return run, {"query": _TEXT}, ("tavily/search", "tavily/extract"), bench.backends.retriever.suspends
+
+
+def _local_search(bench: _Bench) -> Any:
+    search = Search(bench.backends.retriever, bench.backends.search, LOCAL_INDEX, bench.entry.seconds)
+
+    async def run(context: ToolContext, query: str) -> Any:
+        return await search.asked(context, query)
+
+    return run, {"query": _TEXT}, (LOCAL_INDEX,), bench.backends.retriever.suspends
+
+
+def _python(bench: _Bench) -> Any:
+    runner = Code(bench.backends.interpreter)
+
+    async def run(context: ToolContext, code: str) -> Any:
+        return await runner.given(context, code)
+
+    return run, {"code": _TEXT}, (bench.backends.interpreter.item,), bench.backends.interpreter.suspends
+
+
+def _submit(_bench: _Bench) -> Any:
+    return experts.submit, {"answer": _TEXT}, (), False
+
+
+_BUILDERS: Mapping[str, Builder] = {
+    "search": _search,
+    "enhance_reasoning": _enhance,
+    "answer": _answer,
+    "ask": _ask,
+    "web_search": _web_search,
+    "local_search": _local_search,
+    "python": _python,
+    "submit": _submit,
+}
+_OPTIONAL = {"ask": ("question",)}
+
+
+def assemble(config: ToolConfig, sheet: PriceSheet, backends: Backends) -> Toolbox:
+    """The toolbox. Every item that it could bill must have a price on the sheet."""
+    tools = [_tool(entry, config, sheet, backends) for entry in config.tools]
+    sheet.require({item for t in tools for item in t.bills}, f"tool configuration {config.name!r}")
+    return Toolbox(tools)
+
+
+def _tool(entry: ToolEntry, config: ToolConfig, sheet: PriceSheet, backends: Backends) -> Tool:
+    bench = _Bench(entry, backends, {o.alias: o.model for o in entry.offers})
+    run, properties, items, suspends = _BUILDERS[entry.kind](bench)
+    if entry.offers:
+        properties = {"model": {"type": "string", "enum": [o.alias for o in entry.offers]}, **properties}
+    required = [name for name in properties if name not in _OPTIONAL.get(entry.kind, ())]
+    models = tuple(dict.fromkeys(o.model for o in entry.offers))
+    sheet.require([*models, *items], f"tool {entry.name!r}")
+    return Tool(
+        entry.name,
+        _describe(entry, config, sheet, backends, items),
+        {"type": "object", "properties": properties, "required": required},
+        run,
+        bills=(*models, *items),
+        keyed_by="model" if entry.offers else "",
+        suspends=suspends,
+    )
+
+
+def _describe(
+    entry: ToolEntry, config: ToolConfig, sheet: PriceSheet, backends: Backends, items: tuple[str, ...]
+) -> str:
+    if config.style == "brief":
+        return "; ".join(_brief_offer(o, sheet) for o in entry.offers) or entry.name
+    lines = [entry.description]
+    if entry.kind == "python":
+        lines.append(f"It runs {backends.interpreter.describe}.")
+    for offer in entry.offers:
+        price = sheet.price(offer.model).spoken()
+        lines.append(f"- {offer.alias}: {offer.note}; {price}; about {offer.seconds:g} s a call")
+    if not entry.offers:
+        prices = "; ".join(f"{item}: {sheet.price(item).spoken()}" for item in items)
+        lines.append(f"Price: {prices or 'nothing'}; about {entry.seconds:g} s a call.")
+    return "\n".join(lines)
+
+
+def _brief_offer(offer: Offer, sheet: PriceSheet) -> str:
+    rate = sheet.price(offer.model).pico_usd_per_token
+    shown = "/".join(f"{rate[i] / 1_000_000:.3g}" for i in (0, 2)) if rate else sheet.price(offer.model).spoken()
+    return f"{offer.alias} {shown} {offer.seconds:g}s"

@@ -1,0 +1,51 @@
+"""Computing: `enhance_reasoning(model)` lets a model write the program, `python` takes the agent's own."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from toolorchestra.envs.models import ChatModel, ChatRequest
+from toolorchestra.envs.prices import TOOL, Usage
+from toolorchestra.envs.sandbox import Interpreter
+from toolorchestra.envs.tools import ToolContext, ToolResult
+from toolorchestra.envs.tools.desk import Desk, brief
+
+SHOWN_CHARACTERS = 2000
+_FENCE = re.compile(r"```(?:python|py)?\n(.*?)(?:```|\Z)", re.DOTALL)
+_WRITE_CODE = "Write a self-contained Python program that prints the intermediate results needed, in a ```python block."
+
+
+class Computed(NamedTuple):
+    """What a program leaves on the desk: its output, "" when it failed."""
+
+    output: str
+
+
+class Code:
+    """Both forms over one interpreter."""
+
+    def __init__(self, interpreter: Interpreter) -> None:
+        self.interpreter = interpreter
+
+    async def written(self, context: ToolContext, models: ChatModel, model: str) -> ToolResult:
+        """A model writes the program."""
+        desk: Desk = context.world
+        request = ChatRequest(model, "code", brief(desk, _WRITE_CODE), context.seed, context.turn, desk.question)
+        completion = await models.complete(request)
+        blocks = _FENCE.findall(completion.text)
+        if not blocks:
+            return ToolResult("The model wrote no program.", (completion.usage,), note=Computed(""))
+        result = await self.given(context, blocks[-1])
+        return result._replace(usages=(completion.usage, *result.usages))
+
+    async def given(self, context: ToolContext, code: str) -> ToolResult:
+        """The agent's own program. Errors are results too: stderr and the exit status come back."""
+        del context
+        done = await self.interpreter.run(code)
+        usage = Usage(self.interpreter.item, TOOL, seconds=done.seconds)
+        output = done.stdout.strip()[-SHOWN_CHARACTERS:]
+        parts = [f"Output: {output}" if output else "No output."]
+        if done.exit_status:
+            parts.append(f"exit status {done.exit_status}: {done.stderr.strip()[-SHOWN_CHARACTERS:]}")
+        return ToolResult("\n".join(parts), (usage,), note=Computed("" if done.exit_status else output))

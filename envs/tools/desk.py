@@ -1,0 +1,40 @@
+"""What question tools read: the question, the documents and results gathered so far, as text within limits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from toolorchestra.envs.models.simulated import RESULT_MARK
+from toolorchestra.envs.types import Message, Passage, Question, Transcript
+
+DOCUMENT_CHARACTERS = 4000
+CONTEXT_CHARACTERS = 96_000
+"""About 24,000 tokens, what the reference hands to open experts."""
+
+
+class Desk(Protocol):
+    """The gathered material of one episode. Tools read it; the world adds to it."""
+
+    @property
+    def question(self) -> Question: ...
+    @property
+    def documents(self) -> Sequence[Passage]: ...
+    @property
+    def results(self) -> Sequence[str]: ...
+
+
+def gathered(desk: Desk, most: int = CONTEXT_CHARACTERS) -> str:
+    """Documents, then computed results; what is too long loses its beginning, since the latest finds stand last."""
+    documents = "\n".join(f"[{p.title}] {p.text[:DOCUMENT_CHARACTERS]}" for p in desk.documents)
+    results = "\n".join(f"{RESULT_MARK} {r}" for r in desk.results)
+    parts = [f"Documents:\n{documents}" if documents else "", results]
+    return "\n\n".join(p for p in parts if p)[-most:]
+
+
+def brief(desk: Desk, instruction: str, question: str = "") -> Transcript:
+    """What an expert is shown: the instruction, the material, the question."""
+    material = gathered(desk)
+    asked = question or desk.question.text
+    body = f"{material}\n\nQuestion: {asked}" if material else f"Question: {asked}"
+    return (Message(role="system", content=instruction), Message(role="user", content=body))

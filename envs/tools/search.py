@@ -1,0 +1,92 @@
+"""Searching: `search(model)` lets a model write the query, `local_search` and `web_search` take the agent's own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from toolorchestra.envs.models import ChatModel, ChatRequest
+from toolorchestra.envs.prices import TOOL, Usage
+from toolorchestra.envs.retrieval import Retriever
+from toolorchestra.envs.tools import ToolContext, ToolResult
+from toolorchestra.envs.tools.desk import Desk, brief
+from toolorchestra.envs.types import Passage
+
+QUERY_CHARACTERS = 390
+_QUERY = re.compile(r"<query>(.*?)</query>", re.DOTALL)
+_WRITE_QUERY = (
+    "Write one short search query for the next thing that must be looked up to answer the question, inside "
+    "<query></query>. Leave it empty when the documents already say everything."
+)
+
+
+class Found(NamedTuple):
+    """What a search leaves on the desk: passages that were not there."""
+
+    passages: tuple[Passage, ...]
+
+
+class SearchSettings(NamedTuple):
+    """How much comes back, and how much of it the agent is shown."""
+
+    top_k: int = 5
+    shown_characters: int = 600
+    """Of each document's text, in the observation; 0 shows titles only. Experts are shown the whole document."""
+
+
+class Search:
+    """Both forms over one retriever."""
+
+    def __init__(self, retriever: Retriever, settings: SearchSettings, item: str, seconds: float) -> None:
+        self.retriever = retriever
+        self.settings = settings
+        self.item = item
+        self.seconds = seconds
+
+    async def written(self, context: ToolContext, models: ChatModel, model: str) -> ToolResult:
+        """A model writes the query."""
+        desk: Desk = context.world
+        request = ChatRequest(model, "query", brief(desk, _WRITE_QUERY), context.seed, context.turn, desk.question)
+        completion = await models.complete(request)
+        found = _QUERY.search(completion.text)
+        query = (found.group(1) if found else completion.text).strip()[:QUERY_CHARACTERS]
+        if not query:
+            return ToolResult("Nothing further to look up.", (completion.usage,), note=Found(()))
+        result = await self.asked(context, query)
+        return result._replace(usages=(completion.usage, *result.usages))
+
+    async def asked(self, context: ToolContext, query: str) -> ToolResult:
+        """The agent's own query."""
+        desk: Desk = context.world
+        hits = await self.retriever.search(query[:QUERY_CHARACTERS], self.settings.top_k)
+        have = {p.doc_id for p in desk.documents}
+        # Best hit last: what is cut off when a context is full is the beginning.
+        new = tuple(h.passage for h in reversed(hits) if h.passage.doc_id not in have)
+        usages = (Usage(self.item, TOOL, seconds=self.seconds),)
+        return ToolResult(self._show(query, new), usages, note=Found(new))
+
+    def _show(self, query: str, new: Sequence[Passage]) -> str:
+        if not new:
+            return f"No new documents for: {query}"
+        most = self.settings.shown_characters
+        if not most:
+            return f"{len(new)} new documents: {'; '.join(p.title for p in reversed(new))}"
+        return "\n".join(f"[{p.title}] {p.text[:most]}" for p in reversed(new))
+
+
+class WebSearch(Search):
+    """A search billed by the piece: one search, and each page read."""
+
+    def __init__(self, retriever: Retriever, settings: SearchSettings, seconds: float) -> None:
+        super().__init__(retriever, settings, "tavily/search", seconds)
+
+    async def asked(self, context: ToolContext, query: str) -> ToolResult:
+        """The agent's own query."""
+        result = await super().asked(context, query)
+        pages = len(result.note.passages)
+        usages = (
+            Usage("tavily/search", TOOL, units=1, seconds=self.seconds),
+            Usage("tavily/extract", TOOL, units=pages),
+        )
+        return result._replace(usages=usages)

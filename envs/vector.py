@@ -1,0 +1,280 @@
+"""OrchestraVectorEnv: many episodes at once, none waiting for another.
+
+Two ways to drive it:
+
+- `step` / `step_async` + `step_wait`, as Gymnasium has it: all environments' calls run at the same time, and step_wait
+  returns when the last of them is done. Inside there is no other barrier.
+- `send` / `recv`, in the manner of EnvPool: `recv` returns the environments that are ready, `send` gives them their
+  next actions; a slow tool holds up its own episode alone.
+
+Autoreset is Gymnasium's: NEXT_STEP (default), SAME_STEP (the last observation and info in `final_obs`, `final_info`) or
+DISABLED (reset with `options={"reset_mask": ...}`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.utils import seeding
+from gymnasium.vector import AutoresetMode
+from numpy.typing import NDArray
+
+from toolorchestra.envs import render
+from toolorchestra.envs.episode import Episode, Pending, Step
+from toolorchestra.envs.errors import ConfigError, ResetNeeded, no_such
+from toolorchestra.envs.factory import factory
+from toolorchestra.envs.flights import Flight, Flights
+from toolorchestra.envs.invoke import inline, perform
+from toolorchestra.envs.prices import Usage
+from toolorchestra.envs.spaces import ACTIONS, OBSERVATIONS, Batch
+from toolorchestra.envs.tasks import TaskSource
+from toolorchestra.envs.types import Observation
+
+
+class Received(NamedTuple):
+    """What `recv` gives: one entry per environment that is ready, in the order in which they became so."""
+
+    env_ids: NDArray[np.int64]
+    observations: tuple[Observation, ...]
+    rewards: NDArray[np.float64]
+    terminations: NDArray[np.bool_]
+    truncations: NDArray[np.bool_]
+    infos: tuple[dict[str, Any], ...]
+
+
+class _Slot:
+    """One environment's place."""
+
+    __slots__ = ("episode", "flight", "rng", "usage")
+
+    def __init__(self) -> None:
+        self.episode: Episode | None = None
+        self.flight: Flight | None = None
+        self.rng: np.random.Generator | None = None
+        self.usage: Usage | None = None
+
+
+class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
+    """See the module's text. `gym.make_vec(id, num_envs=N, vectorization_mode="vector_entry_point")` makes one."""
+
+    def __init__(
+        self,
+        num_envs: int,
+        source: str | TaskSource,
+        *,
+        render_mode: str | None = None,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        **settings: Any,
+    ) -> None:
+        if num_envs < 1:
+            raise ConfigError(f"num_envs must be at least 1, got {num_envs}")
+        if render_mode not in (None, "ansi"):
+            raise ConfigError(no_such("render mode", render_mode, ("ansi", "None")))
+        self.num_envs = num_envs
+        self.render_mode = render_mode
+        self.autoreset_mode = AutoresetMode(autoreset_mode)
+        self.metadata = {"render_modes": ["ansi"], "autoreset_mode": self.autoreset_mode}
+        self.single_action_space, self.single_observation_space = ACTIONS, OBSERVATIONS
+        self.action_space, self.observation_space = Batch(ACTIONS, num_envs), Batch(OBSERVATIONS, num_envs)
+        self.factory = factory(source, **settings)
+        self._slots = [_Slot() for _ in range(num_envs)]
+        self._flights = Flights()
+        self._launching: list[Flight] = []
+        self._ready: dict[int, Step] = {}
+
+    # -- Gymnasium's own verbs ---------------------------------------------------------------------------------------
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: Mapping[str, Any] | None = None
+    ) -> tuple[tuple[Observation, ...], dict[str, Any]]:
+        """Start every episode, or those of `options["reset_mask"]`. What is in flight there is cancelled."""
+        chosen = dict(options or {})
+        mask = chosen.pop("reset_mask", None)
+        env_ids = range(self.num_envs) if mask is None else [int(i) for i in np.flatnonzero(mask)]
+        seeds = self._seeds(seed)
+        infos: dict[int, dict[str, Any]] = {}
+        self._cancel(env_ids)
+        for i in env_ids:
+            infos[i] = self._start(i, seeds[i], chosen)
+        return tuple(map(self._observation, range(self.num_envs))), self._gathered(infos)
+
+    def step(self, actions: Sequence[str]) -> tuple[Any, ...]:
+        """step_async, then step_wait."""
+        self.step_async(actions)
+        return self.step_wait()
+
+    def step_async(self, actions: Sequence[str]) -> None:
+        """Give every environment its action: CPU tools run now, the others begin to run."""
+        if len(actions) != self.num_envs:
+            raise ValueError(f"one action for each of {self.num_envs} environments is needed, got {len(actions)}")
+        self.send(actions, range(self.num_envs))
+
+    def step_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
+        """The batch, when the last environment is ready."""
+        got = self.recv(self.num_envs, timeout)
+        order = np.argsort(got.env_ids)
+        infos = {int(i): info for i, info in zip(got.env_ids, got.infos, strict=True)}
+        return (
+            tuple(got.observations[k] for k in order),
+            got.rewards[order],
+            got.terminations[order],
+            got.truncations[order],
+            self._gathered(infos),
+        )
+
+    # -- EnvPool's verbs ---------------------------------------------------------------------------------------------
+
+    def send(
+        self,
+        actions: Sequence[str],
+        env_ids: Sequence[int] | NDArray[np.int64],
+        usages: Sequence[Usage | None] | None = None,
+    ) -> None:
+        """Give some environments their next action, and the policy's own usage where it was counted."""
+        for k, env_id in enumerate(env_ids):
+            i = int(env_id)
+            slot = self._slots[i]
+            if slot.flight is not None or i in self._ready:
+                raise ResetNeeded(f"environment {i} has not been received since its last action; recv() it first")
+            if usages is not None:
+                slot.usage = usages[k]
+            self._act(i, actions[k])
+        self._flights.launch(self._launching)
+        self._launching = []
+
+    def recv(self, min_envs: int = 1, timeout: float | None = None) -> Received:
+        """The environments that are ready, at least `min_envs` of them. TimeoutError leaves everything as it was."""
+        waiting = sum(s.flight is not None for s in self._slots)
+        if min_envs > len(self._ready) + waiting:
+            sent = len(self._ready) + waiting
+            raise ResetNeeded(f"recv({min_envs}): only {sent} environments have been sent an action")
+        deadline = None if timeout is None else time.monotonic() + timeout
+        self._land(0)
+        while len(self._ready) < min_envs:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            if not self._land(left) and left == 0:
+                slow = [i for i, s in enumerate(self._slots) if s.flight is not None]
+                got = f"{len(self._ready)} of {min_envs} environments were ready in {timeout} s"
+                raise TimeoutError(f"{got}; still waiting for {slow[:8]}")
+        ready, self._ready = self._ready, {}
+        steps = list(ready.values())
+        return Received(
+            np.fromiter(ready, np.int64, len(ready)),
+            tuple(s.observation for s in steps),
+            np.array([s.reward for s in steps], np.float64),
+            np.array([s.terminated for s in steps], np.bool_),
+            np.array([s.truncated for s in steps], np.bool_),
+            tuple(s.info for s in steps),
+        )
+
+    # -- the rest ----------------------------------------------------------------------------------------------------
+
+    @property
+    def episodes(self) -> tuple[Episode | None, ...]:
+        """The episodes, for reading."""
+        return tuple(s.episode for s in self._slots)
+
+    def charge_policy(self, env_id: int, usage: Usage) -> None:
+        """Bill an environment's next step's generation by this instead of by an estimate."""
+        self._slots[env_id].usage = usage
+
+    def render(self) -> tuple[str, ...] | None:
+        """Each transcript with its running bill."""
+        if self.render_mode is None:
+            return None
+        return tuple(render.transcript(s.episode) if s.episode else "(no episode)" for s in self._slots)
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Cancel what is in flight."""
+        del kwargs
+        self._cancel(range(self.num_envs))
+
+    def _seeds(self, seed: int | Sequence[int | None] | None) -> Sequence[int | None]:
+        if seed is None:
+            return [None] * self.num_envs
+        if isinstance(seed, int | np.integer):
+            return [int(seed) + i for i in range(self.num_envs)]
+        if len(seed) != self.num_envs:
+            raise ValueError(f"one seed for each of {self.num_envs} environments is needed, got {len(seed)}")
+        return seed
+
+    def _start(self, i: int, seed: int | None = None, options: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        slot = self._slots[i]
+        if seed is not None or slot.rng is None:
+            slot.rng = seeding.np_random(seed)[0]
+        # The same draw as OrchestraEnv's, so that environment i equals a single one with its seed.
+        started = self.factory.start(int(slot.rng.integers(2**62)), options)
+        slot.episode, slot.usage = started.episode, None
+        return started.info
+
+    def _observation(self, i: int) -> Observation:
+        episode = self._slots[i].episode
+        if episode is None:
+            raise ResetNeeded(f"environment {i} has not been reset yet; the first reset() may not mask it out")
+        return episode.observation
+
+    def _act(self, i: int, text: str) -> None:
+        slot = self._slots[i]
+        if slot.episode is None:
+            raise ResetNeeded("step() before reset(); call reset() first")
+        if slot.episode.over and self.autoreset_mode == AutoresetMode.NEXT_STEP:
+            info = self._start(i)
+            self._ready[i] = Step(self._observation(i), 0.0, False, False, info)
+            return
+        usage, slot.usage = slot.usage, None
+        self._move(i, slot.episode.act(text, usage))
+
+    def _move(self, i: int, moved: Pending | Step) -> None:
+        """Go on until the step is done or has to wait."""
+        slot = self._slots[i]
+        episode = slot.episode
+        if episode is None:
+            return
+        while isinstance(moved, Pending):
+            if any(ready.tool.suspends for ready in moved.calls):
+                slot.flight = Flight(i, moved.calls)
+                self._launching.append(slot.flight)
+                return
+            moved = episode.resolve([inline(perform(ready)) for ready in moved.calls])
+        if episode.over and self.autoreset_mode == AutoresetMode.SAME_STEP:
+            last = {"final_obs": moved.observation, "final_info": moved.info}
+            info = self._start(i)
+            moved = moved._replace(observation=self._observation(i), info={**info, **last})
+        self._ready[i] = moved
+
+    def _land(self, timeout: float | None) -> bool:
+        """Take what has landed, waiting for the first. False when nothing landed in time."""
+        landing = self._flights.land(timeout)
+        landed = landing is not None
+        while landing is not None:
+            slot = self._slots[landing.flight.slot]
+            if slot.flight is landing.flight and slot.episode is not None:  # else it was cancelled while landing
+                slot.flight = None
+                self._move(landing.flight.slot, slot.episode.resolve(landing.results))
+            landing = self._flights.land(0)
+        self._flights.launch(self._launching)
+        self._launching = []
+        return landed
+
+    def _cancel(self, env_ids: Sequence[int]) -> None:
+        slots = [self._slots[i] for i in env_ids]
+        self._flights.cancel([s.flight for s in slots if s.flight is not None])
+        for i, slot in zip(env_ids, slots, strict=True):
+            slot.flight = None
+            self._ready.pop(i, None)
+
+    def _gathered(self, infos: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
+        """Gymnasium's shape of vector infos: an array per key, and a mask `_key` of who has it."""
+        gathered: dict[str, Any] = {}
+        for i, info in infos.items():
+            for key, value in info.items():
+                if key not in gathered:
+                    gathered[key] = np.full(self.num_envs, None, object)
+                    gathered[f"_{key}"] = np.zeros(self.num_envs, np.bool_)
+                gathered[key][i] = value
+                gathered[f"_{key}"][i] = True
+        return gathered

@@ -1,0 +1,69 @@
+"""The world of a question: documents and results pile up on a desk until an answer is given, graded by rule."""
+
+from __future__ import annotations
+
+from toolorchestra.envs.errors import ConfigError
+from toolorchestra.envs.grading import is_right
+from toolorchestra.envs.tools import Tool, Toolbox, ToolContext, ToolResult
+from toolorchestra.envs.tools.code import Computed
+from toolorchestra.envs.tools.desk import gathered
+from toolorchestra.envs.tools.search import Found
+from toolorchestra.envs.types import Message, Outcome, Passage, Question, ToolCall, Transcript
+from toolorchestra.envs.worlds import ENDS_THE_EPISODE, MESSAGE, BaseWorld
+
+SYSTEM = (
+    "You orchestrate tools to answer the user's question. Every call costs money and time; your own tokens do too. "
+    "Call tools until the question can be answered, then give the answer."
+)
+RETOLD_CHARACTERS = 96_000
+
+
+def _remind(context: ToolContext, text: str) -> ToolResult:
+    """A message does not end the episode where an `answer` tool does: as in the reference, the turn just counts."""
+    del text
+    toolbox: Toolbox = context.world.toolbox
+    return ToolResult(f"Call a tool: {', '.join(t.name for t in toolbox)}. The task ends with `answer`.", role="user")
+
+
+_REMINDS = Tool("message", "Nobody listens.", MESSAGE, _remind)
+
+
+class QaWorld(BaseWorld):
+    """One question's desk."""
+
+    __slots__ = ("answer", "documents", "listener", "question", "results", "toolbox")
+    system = SYSTEM
+
+    def __init__(self, question: Question, toolbox: Toolbox, *, message_answers: bool) -> None:
+        self.question = question
+        self.toolbox = toolbox
+        self.documents: tuple[Passage, ...] = ()
+        self.results: tuple[str, ...] = ()
+        self.answer: str | None = None
+        self.listener = ENDS_THE_EPISODE if message_answers else _REMINDS
+
+    def opening(self) -> Transcript:
+        return (Message(role="user", content=self.question.text),)
+
+    def retell(self) -> Transcript:
+        """As the released reference does: the question and what was gathered, nothing of the turns themselves."""
+        material = gathered(self, RETOLD_CHARACTERS)
+        asked = f"Problem: {self.question.text}\n\n{material}\n\nChoose a suitable tool."
+        return (Message(role="user", content=asked),)
+
+    def absorb(self, call: ToolCall, result: ToolResult) -> None:
+        note = result.note
+        if isinstance(note, Found):
+            have = {p.doc_id for p in self.documents}  # two searches of one turn may find the same
+            self.documents += tuple(p for p in note.passages if p.doc_id not in have)
+        elif isinstance(note, Computed):
+            self.results += (note.output,) if note.output else ()
+        elif isinstance(note, str) and self.answer is None:
+            self.answer = note
+        elif note is not None and self.answer is None:
+            raise ConfigError(f"tool {call.name!r} left a note this world does not know: {type(note).__name__}")
+
+    def grade(self, *, finished: bool) -> Outcome:
+        right = finished and self.answer is not None and is_right(self.question.answer, self.answer)
+        evidence = {"answer": self.answer, "expected": self.question.answer.text, "subject": self.question.subject}
+        return Outcome(float(right), evidence)

@@ -1,0 +1,1 @@
+"""Gymnasium wrappers: classical agents' views of an episode, recording, and vector rewards."""
