@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 from toolorchestra.envs.actions import parse
 from toolorchestra.envs.errors import ActionError, ConfigError, ResetNeeded, SpendCapReached, ToolError
-from toolorchestra.envs.invoke import CallResult, Failure, Ready
+from toolorchestra.envs.invoke import CallResult, Failure, Guard, Ready
 from toolorchestra.envs.ledger import Ledger, SpendCap, total_tokens
 from toolorchestra.envs.preference import Preference
 from toolorchestra.envs.prices import NANO, ORCHESTRATOR, PriceSheet, Tokens, Usage
@@ -233,13 +233,19 @@ class Episode:
         if not (is_message and result.final):
             self._tell(call.name, result.content, "user" if is_message and result.role == "tool" else result.role)
         if not done.refused:
-            self.world.absorb(call, result)
+            with Guard(call.name) as guard:
+                self.world.absorb(call, result)
+            self.failure = self.failure or guard.failure
         return result.final
 
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def _grade(self, *, finished: bool) -> Step | Pending:
-        outcome = self.world.grade(finished=finished)
+        with Guard(GRADING.name) as guard:
+            outcome = self.world.grade(finished=finished)
+        if guard.failure:
+            self.failure = guard.failure
+            return self._end(truncated_by="failed")
         if isinstance(outcome, Outcome):
             self.outcome = outcome
             return self._end(truncated_by="" if finished else self._stop)

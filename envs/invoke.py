@@ -34,6 +34,31 @@ class Failure(NamedTuple):
     traceback: str
 
 
+def failure(where: str, err: BaseException) -> Failure:
+    """Record an exception."""
+    return Failure(where, f"{type(err).__name__}: {err}", "".join(traceback.format_exception(err)))
+
+
+class Guard:
+    """`with Guard("grade") as guard:` keeps an exception of the world's code as `guard.failure`, so that it ends one
+    episode and not the batch that it is in."""
+
+    __slots__ = ("failure", "where")
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+        self.failure: Failure | None = None
+
+    def __enter__(self) -> Guard:
+        return self
+
+    def __exit__(self, kind: object, err: BaseException | None, trace: object) -> bool:
+        if not isinstance(err, Exception):
+            return False
+        self.failure = failure(self.where, err)
+        return True
+
+
 class CallResult(NamedTuple):
     """What came of a call: a result (of a refusal too), or a failure."""
 
@@ -60,8 +85,7 @@ async def perform(ready: Ready) -> CallResult:
         if isinstance(err, TimeoutError) and time.monotonic() - started >= tool.deadline_seconds:
             text = f"Error: {tool.name} did not answer within {tool.deadline_seconds:g} s"
             return CallResult(ToolResult(text, seconds=_spent(started, context)), refused=True)
-        trace = "".join(traceback.format_exception(err))
-        return CallResult(ToolResult(""), failure=Failure(tool.name, f"{type(err).__name__}: {err}", trace))
+        return CallResult(ToolResult(""), failure=failure(tool.name, err))
     if type(out) is not ToolResult:
         out = ToolResult(str(out))
     if out.seconds is None:

@@ -17,6 +17,18 @@ def ids() -> list[str]:
     return [f"{NAMESPACE}/{name}" for name in SOURCES]
 
 
+def full_id(name: str) -> str:
+    """`HLE-v0` as `ToolOrchestra/HLE-v0`; an id with a namespace stays as it is. Unknown ones are refused."""
+    import gymnasium as gym
+
+    from toolorchestra.envs.errors import ConfigError, no_such
+
+    env_id = name if "/" in name else f"{NAMESPACE}/{name}"
+    if env_id.partition(":")[2] or env_id in gym.registry:
+        return env_id
+    raise ConfigError(no_such("environment", name, ids()))
+
+
 def register(env_id: str, source: str) -> None:
     """Register a task source of your own ("module:Class") under an id of your own, once."""
     import gymnasium as gym

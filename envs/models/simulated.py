@@ -26,7 +26,7 @@ from toolorchestra.envs.prices import EXPERT, Tokens, Usage
 from toolorchestra.envs.types import Question
 
 CAP, FLOOR = 0.97, 0.02
-COMPUTED_BONUS = 2.5
+COMPUTED_BONUS = 1.5
 """Levels by which a right computed result in view makes a question easier."""
 MISLED = 0.4
 """Factor on the chance of being right when the computed results in view are all wrong."""

@@ -44,6 +44,16 @@ class ToolResult(NamedTuple):
     """Role of the message that shows the content."""
 
 
+class Offer(NamedTuple):
+    """A model behind an alias, as a tool offers it. What the agent learns of it stands in the tool's description."""
+
+    alias: str
+    model: str
+    seconds: float
+    """Typical time of a call."""
+    note: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Tool:
     """A tool as the agent sees it and as the drivers run it. `run(context, **arguments)` gives a ToolResult or a value."""
@@ -56,6 +66,8 @@ class Tool:
     """Price sheet items that it may bill: checked against the sheet before the first episode."""
     keyed_by: str = ""
     """The argument whose value is what preferences and statistics count (a model alias), or "" for the tool's name."""
+    offers: tuple[Offer, ...] = ()
+    """The models behind the aliases, for planners and features; the agent sees the description alone."""
     suspends: bool | None = None
     """Whether it waits for I/O. None: whether `run` is an `async def`. False on an `async def` promises that it never
     really waits (it is given simulated backends), and the drivers run it in place."""

@@ -10,9 +10,9 @@ from toolorchestra.envs.models import ChatModel
 from toolorchestra.envs.prices import PriceSheet
 from toolorchestra.envs.retrieval import Retriever
 from toolorchestra.envs.sandbox import Interpreter
-from toolorchestra.envs.tools import Tool, Toolbox, ToolContext, experts
+from toolorchestra.envs.tools import Offer, Tool, Toolbox, ToolContext, experts
 from toolorchestra.envs.tools.code import Code
-from toolorchestra.envs.tools.config import Offer, ToolConfig, ToolEntry
+from toolorchestra.envs.tools.config import ToolConfig, ToolEntry
 from toolorchestra.envs.tools.search import Search, SearchSettings, WebSearch
 
 LOCAL_INDEX = "local-index"
@@ -151,6 +151,7 @@ def _tool(entry: ToolEntry, config: ToolConfig, sheet: PriceSheet, backends: Bac
         run,
         bills=(*models, *items),
         keyed_by="model" if entry.offers else "",
+        offers=entry.offers,
         suspends=suspends,
     )
 

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from toolorchestra.envs.errors import ConfigError, no_such
 from toolorchestra.envs.prices import PriceSheet
+from toolorchestra.envs.tools import Offer
 
 Half = Literal["train", "heldout"]
 KINDS: Mapping[str, bool] = {
@@ -27,16 +28,6 @@ _HELDOUT_FACTORS = ("0.4", "0.6", "0.85", "1.2", "1.7", "2.5")
 _HELDOUT_SHARE = 5
 """One configuration in this many is held out."""
 _TRIES = 100
-
-
-@dataclass(frozen=True, slots=True)
-class Offer:
-    """A model behind an alias."""
-
-    alias: str
-    model: str
-    seconds: float
-    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +155,7 @@ def _vary(entry: ToolEntry, rng: random.Random) -> ToolEntry:
         aliases = [o.alias for o in group]
         rng.shuffle(aliases)
         hidden.update(dict(zip(aliases, group, strict=True)))
-    return replace(entry, offers=tuple(replace(hidden[alias], alias=alias) for alias in sorted(hidden)))
+    return replace(entry, offers=tuple(hidden[alias]._replace(alias=alias) for alias in sorted(hidden)))
 
 
 def sample_prices(sheet: PriceSheet, models: Sequence[str], rng: random.Random, half: Half = "train") -> PriceSheet:
