@@ -25,8 +25,8 @@ from toolorchestra.envs.models import ChatRequest, Completion, Purpose
 from toolorchestra.envs.prices import EXPERT, Tokens, Usage
 from toolorchestra.envs.types import Question
 
-CAP, FLOOR = 0.97, 0.02
-COMPUTED_BONUS = 1.5
+CAP, FLOOR = 0.985, 0.02
+COMPUTED_BONUS = 3.0
 """Levels by which a right computed result in view makes a question easier."""
 MISLED = 0.4
 """Factor on the chance of being right when the computed results in view are all wrong."""

@@ -12,19 +12,28 @@ from toolorchestra.envs.types import Question
 from toolorchestra.envs.worlds.qa_source import QaSource
 
 
+LEVEL_WEIGHTS = (1, 2, 3, 4, 4)
+"""How often each level is drawn: mostly hard, since easy questions leave nothing to route."""
+
+
+LOOKED_UP = ("physics", "chemistry", "calendar astronomy")
+_WEIGHTS = tuple(2 if subject in LOOKED_UP else 1 for subject in SUBJECTS)
+"""The subjects whose constants must be looked up come twice as often: nearly half of the questions need a search."""
+
+
 @cache
 def _index() -> Bm25:
     return Bm25(handbook())
 
 
 class HleSource(QaSource):
-    """Questions drawn evenly over subjects and levels; constants of the sciences stand in a searchable handbook."""
+    """Questions drawn evenly over subjects; constants of the sciences stand in a searchable handbook."""
 
     name = "hle-sim"
 
     def generate(self, rng: random.Random) -> Question:
-        subject = rng.choice(tuple(SUBJECTS))
-        return SUBJECTS[subject](rng, rng.choice(LEVELS))
+        subject = rng.choices(tuple(SUBJECTS), _WEIGHTS)[0]
+        return SUBJECTS[subject](rng, rng.choices(LEVELS, LEVEL_WEIGHTS)[0])
 
     def retriever(self) -> Bm25:
         return _index()
