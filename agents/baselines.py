@@ -151,8 +151,8 @@ class Route(NamedTuple):
 
 @dataclass(frozen=True)
 class Oracle:
-    """Knows the question, its facts and everybody's skill. Takes the likeliest route, and of equals the best by `value`;
-    without one, the cheapest."""
+    """Knows the question, its facts and everybody's skill. Takes the likeliest route, and of equals the cheapest; or,
+    where a `value` is given, the route that it likes best."""
 
     value: Callable[[Episode, Route], float] | None = None
 

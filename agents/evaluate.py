@@ -102,7 +102,8 @@ def table(summaries: Sequence[Summary]) -> str:
     """The comparison as text, with the calls by tool below."""
     head = f"{'policy':12} {'accuracy':>8} {'¢/task':>9} {'¢/solved':>9} {'s/task':>8} {'turns':>6} {'failed':>6}"
     rows = [
-        f"{s.policy:12} {s.accuracy:8.1%} {s.cents:9.4f} {s.cents_per_solved:9.4f} {s.seconds:8.1f} {s.turns:6.2f} {s.failed:6d}"
+        f"{s.policy:12} {s.accuracy:8.1%} {s.cents:9.4f} {s.cents_per_solved:9.4f} "
+        f"{s.seconds:8.1f} {s.turns:6.2f} {s.failed:6d}"
         for s in summaries
     ]
     calls = [f"  {s.policy}: " + ", ".join(f"{k} {v:.2f}" for k, v in s.calls.items()) for s in summaries]

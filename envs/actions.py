@@ -10,7 +10,8 @@ chat templates may open the thought in the prompt.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from toolorchestra.envs.errors import ActionError
@@ -19,8 +20,12 @@ from toolorchestra.envs.types import ToolCall
 MAX_CALLS = 16
 """Calls in one turn; more is an ActionError, so that one turn cannot start an unbounded number of paid calls."""
 
+MAX_DEPTH = 100
+"""Levels of one call's JSON. Deeper ones would not survive every reader: repr, json and copy recurse."""
+
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 THINK, UNTHINK = "<think>", "</think>"
+_TOO_DEEP = f"the JSON is nested deeper than {MAX_DEPTH} levels; flatten it"
 
 
 class Action(NamedTuple):
@@ -34,9 +39,9 @@ class Action(NamedTuple):
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     made = dict(pairs)
     if len(made) != len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise ActionError(f"the key {twice!r} stands twice in one JSON object; write it once")
+        last = {key: index for index, (key, _) in enumerate(pairs)}
+        twice = next(key for index, (key, _) in enumerate(pairs) if last[key] != index)
+        raise ActionError(f"the key {twice!r:.40} stands twice in one JSON object; write it once")
     return made
 
 
@@ -44,7 +49,18 @@ def _constant(name: str) -> None:
     raise ActionError(f"{name} is not JSON; write a finite number, a string or null")
 
 
-_decoder = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant)
+def _float(digits: str) -> float:
+    value = float(digits)
+    if math.isinf(value):
+        raise ActionError(f"{digits:.40} is too large for a number; write a smaller one or a string")
+    return value
+
+
+Scan = Callable[[str, int], tuple[Any, int]]
+_strict: Scan = vars(
+    json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant, parse_float=_float),
+)["scan_once"]
+_quick: Scan = vars(json.JSONDecoder(parse_constant=_constant, parse_float=_float))["scan_once"]
 
 
 def parse(text: str) -> Action:
@@ -53,15 +69,27 @@ def parse(text: str) -> Action:
         raise ActionError(f"an action is the assistant's text, a str; got {type(text).__name__}")
     if not text.isascii():
         _no_surrogates(text)
+    if text.startswith(OPEN) and (call := _only_call(text)):
+        return Action("", (call,), "")
     thought, rest = _split_thought(text)
-    if OPEN not in rest:
+    start = rest.find(OPEN)
+    if start < 0:
         if CLOSE in rest:
             raise ActionError(f"{CLOSE} without {OPEN} before it; write {OPEN}{{...}}{CLOSE}")
         said = rest.strip()
         if not said:
             raise ActionError("the action is empty; call a tool or write a message")
         return Action(thought, (), said)
-    return _read_calls(thought, rest)
+    return _read_calls(thought, rest, start)
+
+
+def _only_call(text: str) -> ToolCall | None:
+    """The call of a text that is one plain call and nothing else, by far the commonest; None: read it with care."""
+    try:
+        call, end = _decode(text, len(OPEN))
+    except (StopIteration, RecursionError, ValueError):
+        return None
+    return call if end + len(CLOSE) == len(text) and text.endswith(CLOSE) else None
 
 
 def _no_surrogates(text: str) -> None:
@@ -78,23 +106,23 @@ def _split_thought(text: str) -> tuple[str, str]:
         if not closed:
             raise ActionError(f"{THINK} is never closed; end the thought with {UNTHINK} before acting")
         return thought.strip(), rest
-    if UNTHINK in text:
-        thought, _, rest = text.partition(UNTHINK)
-        if OPEN not in thought:
-            return thought.strip(), rest
+    thought, closed, rest = text.partition(UNTHINK)
+    if closed and OPEN not in thought:
+        return thought.strip(), rest
     return "", text
 
 
-def _read_calls(thought: str, rest: str) -> Action:
+def _read_calls(thought: str, rest: str, start: int) -> Action:
     calls: list[ToolCall] = []
     said: list[str] = []
     at = 0
-    while (start := rest.find(OPEN, at)) >= 0:
+    while start >= 0:
         said.append(rest[at:start])
         if len(calls) == MAX_CALLS:
             raise ActionError(f"more than {MAX_CALLS} tool calls in one turn; make the others in later turns")
         call, at = _read_call(rest, start + len(OPEN), len(calls) + 1)
         calls.append(call)
+        start = rest.find(OPEN, at)
     said.append(rest[at:])
     tail = "".join(said)
     if CLOSE in tail:
@@ -103,43 +131,83 @@ def _read_calls(thought: str, rest: str) -> Action:
 
 
 def _read_call(text: str, at: int, number: int) -> tuple[ToolCall, int]:
-    while text[at : at + 1].isspace():
-        at += 1
+    if text[at : at + 1] != "{":
+        at = _past_blanks(text, at)
     try:
-        body, end = _decoder.raw_decode(text, at)
+        call, end = _decode(text, at)
     except ActionError as err:
         raise ActionError(f"tool call {number}: {err}") from None
+    except StopIteration as stop:
+        raise ActionError(f"tool call {number} is not valid JSON: {_expected(text, at, stop.value)}") from None
     except RecursionError:
-        raise ActionError(f"tool call {number}: the JSON is nested too deeply") from None
+        raise ActionError(f"tool call {number}: {_TOO_DEEP}") from None
     except ValueError as err:
         raise ActionError(f"tool call {number} is not valid JSON: {_reason(err)}") from None
-    while text[end : end + 1].isspace():
-        end += 1
     if not text.startswith(CLOSE, end):
-        raise ActionError(f"tool call {number}: {CLOSE} expected after the JSON object, got {text[end : end + 20]!r}")
-    return _as_call(body, number, escaped="\\u" in text[at:end]), end + len(CLOSE)
+        end = _past_blanks(text, end)
+        if not text.startswith(CLOSE, end):
+            raise ActionError(f"tool call {number}: {CLOSE} expected after the JSON, got {text[end : end + 20]!r}")
+    return call, end + len(CLOSE)
+
+
+def _decode(text: str, at: int) -> tuple[ToolCall, int]:
+    """The call whose JSON starts there. Duplicate keys are looked for only where there can be any."""
+    body, end = _quick(text, at)
+    if type(body) is dict and len(body) == 2:
+        name: Any = body.get("name")
+        arguments: Any = body.get("arguments")
+        plain = type(name) is str and name and type(arguments) is dict
+        # Each key has its colon: with as many colons as keys none was dropped, and no string holds one.
+        if plain and text.count(":", at, end) == 2 + len(arguments) and text.find("\\u", at, end) < 0:
+            if text.count("[", at, end) > MAX_DEPTH - 2:
+                _no_abyss(body)
+            return ToolCall(name, arguments), end
+    body, end = _strict(text, at)
+    if text.count("[", at, end) + text.count("{", at, end) > MAX_DEPTH:
+        _no_abyss(body)
+    return _as_call(body, escaped="\\u" in text[at:end]), end
+
+
+def _no_abyss(body: object) -> None:
+    level: list[Any] = [body]
+    for _ in range(MAX_DEPTH):
+        inside = (part for whole in level for part in (whole.values() if isinstance(whole, dict) else whole))
+        level = [part for part in inside if isinstance(part, dict | list)]
+        if not level:
+            return
+    raise ActionError(_TOO_DEEP)
+
+
+def _past_blanks(text: str, at: int) -> int:
+    if text[at : at + 1].isspace():
+        return len(text) - len(text[at:].lstrip())
+    return at
+
+
+def _expected(text: str, at: int, stopped: int) -> str:
+    what = "object" if stopped == at else "value"
+    return f"a JSON {what} expected, got {text[stopped : stopped + 20]!r}"
 
 
 def _reason(err: ValueError) -> str:
     # Not str(err): json's own text repeats positions in the whole document, int()'s names a Python setting.
     if isinstance(err, json.JSONDecodeError):
-        return f"{err.msg} at {err.doc[err.pos : err.pos + 20]!r}"
+        return f"{err.msg.removesuffix(' at')} at {err.doc[err.pos : err.pos + 20]!r}"
     return "a number has too many digits"
 
 
-def _as_call(body: object, number: int, *, escaped: bool) -> ToolCall:
+def _as_call(body: object, *, escaped: bool) -> ToolCall:
     if not isinstance(body, dict):
-        raise ActionError(f'tool call {number} must be an object {{"name": ..., "arguments": {{...}}}}')
+        raise ActionError('write an object {"name": ..., "arguments": {...}}')
     name = body.get("name")
     if not isinstance(name, str) or not name:
-        raise ActionError(f'tool call {number}: "name" must be a tool\'s name, got {name!r:.40}')
+        raise ActionError(f'"name" must be a tool\'s name, got {name!r:.40}')
     arguments = body.get("arguments", {})
     if not isinstance(arguments, dict):
-        kind = type(arguments).__name__
-        raise ActionError(f'tool call {number}: "arguments" must be a JSON object, got {kind}')
-    if len(body) > 2 or (len(body) == 2 and "arguments" not in body):
+        raise ActionError(f'"arguments" must be a JSON object, got {type(arguments).__name__}')
+    if len(body) != 1 + ("arguments" in body):
         extra = sorted(set(body) - {"name", "arguments"})
-        raise ActionError(f'tool call {number}: only "name" and "arguments" are read, got also {extra}')
+        raise ActionError(f'only "name" and "arguments" are read, got also {extra!s:.80}')
     if escaped:
         _no_surrogates(json.dumps(body, ensure_ascii=False))
     return ToolCall(name, arguments)

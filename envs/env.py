@@ -12,7 +12,7 @@ from toolorchestra.envs import render
 from toolorchestra.envs.episode import Episode, Pending, Step
 from toolorchestra.envs.errors import ConfigError, ResetNeeded, no_such
 from toolorchestra.envs.factory import factory
-from toolorchestra.envs.invoke import BackgroundLoop, CallResult, Ready, inline, perform
+from toolorchestra.envs.invoke import BackgroundLoop, CallResult, Ready, perform_here
 from toolorchestra.envs.prices import Usage
 from toolorchestra.envs.spaces import ACTIONS, OBSERVATIONS
 from toolorchestra.envs.tasks import TaskSource
@@ -78,8 +78,11 @@ class OrchestraEnv(gym.Env[Observation, str]):
 
 def run_calls(calls: Sequence[Ready]) -> Sequence[CallResult]:
     """Run one turn's calls and wait for all of them."""
-    if not any(ready.tool.suspends for ready in calls):
-        return [inline(perform(ready)) for ready in calls]
+    for ready in calls:
+        if ready.tool.suspends:
+            break
+    else:
+        return [perform_here(ready) for ready in calls]
     background = BackgroundLoop.shared()
 
     async def together() -> list[CallResult]:

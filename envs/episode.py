@@ -9,7 +9,7 @@ Two drivers wait for the calls: OrchestraEnv and the asyncio loop of the vector 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from toolorchestra.envs.actions import parse
@@ -18,7 +18,7 @@ from toolorchestra.envs.invoke import CallResult, Failure, Guard, Ready
 from toolorchestra.envs.ledger import Ledger, SpendCap, total_tokens
 from toolorchestra.envs.preference import Preference
 from toolorchestra.envs.prices import NANO, ORCHESTRATOR, PriceSheet, Tokens, Usage
-from toolorchestra.envs.tools import ToolContext
+from toolorchestra.envs.tools import Tool, ToolContext
 from toolorchestra.envs.types import Message, Observation, Outcome, ToolCall, Transcript
 from toolorchestra.envs.worlds import World
 
@@ -57,6 +57,13 @@ class Rules:
     usd_weight: float = 1.0
     seconds_weight: float = 0.0
     spend_cap: SpendCap | None = None
+    only_turns: bool = field(init=False)
+    """Whether turns are all that limits an episode, which is quick to check."""
+
+    def __post_init__(self) -> None:
+        limits = self.limits
+        others = (limits.context_tokens, limits.usd, limits.seconds, self.spend_cap)
+        object.__setattr__(self, "only_turns", all(other is None for other in others))
 
 
 class Pending(NamedTuple):
@@ -135,7 +142,9 @@ class Episode:
         if self.rules.limits.usd is not None:
             system = f"{system}\nBudget: ${self.rules.limits.usd:g}."
         self.messages = (Message(role="system", content=system), *self.world.opening())
-        self._context_size = self._size_of_tools() + sum(self._size(m["content"]) for m in self.messages)
+        if self.rules.history == "state":
+            self.world.retell()  # a world that cannot says so now, not in the middle of a batch
+        self._context_size = self._size_of_tools() + self._size_of(self.messages)
         self._phase = "ready"
         return self.observation
 
@@ -166,7 +175,7 @@ class Episode:
             text = text.encode("utf-8", "replace").decode()
         self._new = [Message(role="assistant", content=text)]
         self._bill_policy(text, usage)
-        self._stop = self._limit_reached(before_calls=True)
+        self._stop = "" if self.rules.only_turns else self._limit_reached(before_calls=True)
         self._calls = () if self._stop else self._read(text)
         self._pending = tuple([checked for _, checked in self._calls if isinstance(checked, Ready)])
         self._phase = "waiting"
@@ -224,10 +233,9 @@ class Episode:
         """Bill one result, show it, and let the world remember it. True when it ends the episode."""
         result = done.result
         key = ready.tool.key(ready.arguments)
-        for usage in result.usages:
-            self._charge(usage, key)
-        if done.failure:
-            self.failure = self.failure or done.failure
+        unbilled = self._bill(call.name, result.usages, key) if result.usages else None
+        if failed := done.failure or unbilled or _unreadable(call, result.content):
+            self.failure = self.failure or failed
             return False
         is_message = ready.tool is self.world.listener
         if not (is_message and result.final):
@@ -243,6 +251,8 @@ class Episode:
     def _grade(self, *, finished: bool) -> Step | Pending:
         with Guard(GRADING.name) as guard:
             outcome = self.world.grade(finished=finished)
+            if not isinstance(outcome, Outcome | Tool):
+                raise TypeError(f"grade() gives an Outcome or a Tool, got {type(outcome).__name__}")
         if guard.failure:
             self.failure = guard.failure
             return self._end(truncated_by="failed")
@@ -255,12 +265,11 @@ class Episode:
         return Pending(self._pending)
 
     def _take_grade(self, done: CallResult) -> Step:
-        for usage in done.result.usages:
-            self._charge(usage, GRADING.name)
+        unbilled = self._bill(GRADING.name, done.result.usages, GRADING.name)
         self.outcome = done.result.outcome
-        if self.outcome is None:
+        if self.outcome is None or unbilled:
             refusal = Failure("grade", done.result.content or "the grader gave no outcome", "")
-            self.failure = done.failure or refusal
+            self.failure = done.failure or unbilled or refusal
             return self._end(truncated_by="failed")
         return self._end(truncated_by=self._stop)
 
@@ -276,11 +285,10 @@ class Episode:
         return step
 
     def _step(self, value: float, *, terminated: bool, truncated: bool) -> Step:
+        ledger, rules = self.ledger, self.rules
         new = tuple(self._new)
         self.messages += new
-        for message in new:
-            self._context_size += self._size(message["content"])
-        ledger, rules = self.ledger, self.rules
+        self._context_size += self._size_of(new)
         charges = ledger.since(self._mark)
         usd = sum([c.nano_usd for c in charges]) / NANO
         seconds = (ledger.elapsed_ns - self._started_ns) / NANO
@@ -291,7 +299,7 @@ class Episode:
             "turn": self.turn,
             "new_messages": new,
             "charges": charges,
-            "cost": {"usd": usd, "seconds": seconds, "tokens": total_tokens(charges)._asdict()},
+            "cost": {"usd": usd, "seconds": seconds, "tokens": _by_class(total_tokens(charges))},
             "ledger": ledger.summary(),
         }
         if self._phase != "over":
@@ -301,19 +309,31 @@ class Episode:
     # -- money, time and size --------------------------------------------------------------------------------------
 
     def _bill_policy(self, text: str, usage: Usage | None) -> None:
+        rules = self.rules
         if usage is None:
-            size = self._context_size if self.rules.history == "full" else self._size_of_observation()
-            tokens = Tokens(self._as_tokens(size), 0, self._as_tokens(self._size(text)))
-            usage = Usage(self.rules.orchestrator, ORCHESTRATOR, tokens, estimated=self.rules.count_tokens is None)
+            size = self._context_size if rules.history == "full" else self._size_of_observation()
+            if rules.count_tokens is None:
+                tokens = Tokens(-(-size // CHARACTERS_PER_TOKEN), 0, -(-len(text) // CHARACTERS_PER_TOKEN), 0)
+            else:
+                tokens = Tokens(size, 0, rules.count_tokens(text), 0)
+            usage = Usage(rules.orchestrator, ORCHESTRATOR, tokens, 0, 0.0, rules.count_tokens is None)
         self._charge(usage, "")
         if usage.seconds:
             self._pass_time(usage.seconds)
 
+    def _bill(self, where: str, usages: Sequence[Usage], key: str) -> Failure | None:
+        """Bill a call. One that bills what has no price fails its own episode, not the batch that it is in."""
+        with Guard(where) as guard:
+            for usage in usages:
+                self._charge(usage, key)
+        return guard.failure
+
     def _charge(self, usage: Usage, key: str) -> None:
         charge = self.sheet.charge(usage, key)
         self.ledger.add(charge)
-        if self.rules.spend_cap is not None:
-            self.rules.spend_cap.add(charge.nano_usd)
+        cap = self.rules.spend_cap
+        if cap is not None:
+            cap.add(charge.nano_usd)
 
     def _pass_time(self, seconds: float) -> None:
         if seconds:
@@ -323,6 +343,8 @@ class Episode:
     def _limit_reached(self, *, before_calls: bool) -> str:
         """The name of the limit that is used up, or "". Turns count after the calls: the last turn still acts."""
         limits = self.rules.limits
+        if self.rules.only_turns:
+            return "turns" if self.turn >= limits.turns and not before_calls else ""
         if limits.usd is not None and self.ledger.usd >= limits.usd:
             return "usd"
         if limits.seconds is not None and self.ledger.seconds >= limits.seconds:
@@ -347,8 +369,11 @@ class Episode:
         )
 
     def _size(self, text: str) -> int:
-        count = self.rules.count_tokens
-        return len(text) if count is None else count(text)
+        return (self.rules.count_tokens or len)(text)
+
+    def _size_of(self, messages: Sequence[Message]) -> int:
+        count: Callable[[str], int] = self.rules.count_tokens or len
+        return sum([count(message["content"]) for message in messages])
 
     def _as_tokens(self, size: int) -> int:
         return size if self.rules.count_tokens else -(-size // CHARACTERS_PER_TOKEN)
@@ -359,5 +384,15 @@ class Episode:
 
     def _size_of_observation(self) -> int:
         if self.rules.history == "full":
-            return self._context_size + sum(self._size(m["content"]) for m in self._new)
-        return self._size_of_tools() + sum(self._size(m["content"]) for m in self.observation["messages"])
+            return self._context_size + self._size_of(self._new)
+        return self._size_of_tools() + self._size_of(self.observation["messages"])
+
+
+def _unreadable(call: ToolCall, content: object) -> Failure | None:
+    if isinstance(content, str):
+        return None
+    return Failure(call.name, f"TypeError: a result's content is text, got {type(content).__name__}", "")
+
+
+def _by_class(tokens: Tokens) -> dict[str, int]:
+    return {"input": tokens[0], "cached": tokens[1], "output": tokens[2], "reasoning": tokens[3]}

@@ -80,6 +80,10 @@ class EpisodeFactory:
 
     def __init__(self, source: str | TaskSource, settings: Settings, source_arguments: Mapping[str, Any]) -> None:
         self.settings = settings
+        if source_arguments and not isinstance(source, str):
+            valid = (*(f.name for f in fields(Settings)), "render_mode")
+            made = f"the source is made already; give {type(source).__name__} its own arguments"
+            raise ConfigError(f"{no_such('argument', next(iter(source_arguments)), valid)} ({made})")
         self.source: TaskSource = _load(source, source_arguments) if isinstance(source, str) else source
         if settings.split not in self.source.splits:
             raise ConfigError(f"{self.source.name}: {no_such('split', settings.split, self.source.splits)}")
@@ -95,12 +99,13 @@ class EpisodeFactory:
             if name not in OPTIONS:
                 raise ConfigError(no_such("reset option", name, OPTIONS))
         rng = random.Random(seed)
-        task_id = chosen.get("task_id") or self.source.draw(self.settings.split, rng)
+        drawn = self.source.draw(self.settings.split, rng)  # also when a task is named, so that the wish is the same
+        task_id = chosen.get("task_id") or drawn
         sheet = load_sheet(chosen["prices"]) if chosen.get("prices") is not None else self.sheet
         scene = self.source.open(task_id, seed, sheet, chosen.get("tools"))
         keys = scene.world.toolbox.keys
         wish = chosen.get("preference", self.settings.preference)
-        preference = preferences.read(wish, random.Random(seed ^ 0x5EED), keys, self.settings.wording)
+        preference = preferences.read(wish, rng, keys, self.settings.wording)
         rules = self.rules
         if chosen.get("budget") is not None:
             rules = replace(rules, limits=replace(rules.limits, usd=chosen["budget"]))

@@ -34,7 +34,8 @@ class Flights:
     """Launching and landing. One owner thread; the waiting is the background loop's."""
 
     def __init__(self) -> None:
-        self._landed: SimpleQueue[Landing] = SimpleQueue()
+        self._landed: SimpleQueue[list[Landing]] = SimpleQueue()
+        self._landing: list[Landing] = []
 
     def launch(self, flights: Sequence[Flight]) -> None:
         """Start them all with one wake-up of the loop."""
@@ -52,14 +53,24 @@ class Flights:
             results: Sequence[CallResult] = (await perform(flight.calls[0]),)
         else:
             results = await asyncio.gather(*(perform(ready) for ready in flight.calls))
-        self._landed.put(Landing(flight, results))
+        if not self._landing:
+            background.loop.call_soon(self._hand_over)
+        self._landing.append(Landing(flight, results))
 
-    def land(self, timeout: float | None) -> Landing | None:
-        """The next landing, waiting up to `timeout` seconds (None: as long as it takes, 0: not at all)."""
+    def _hand_over(self) -> None:
+        # All that landed in one round of the loop goes over at once: waking the owner costs more than a landing.
+        landed, self._landing = self._landing, []
+        self._landed.put(landed)
+
+    def land(self, timeout: float | None) -> list[Landing]:
+        """What has landed, waiting up to `timeout` seconds for the first (None: as long as it takes, 0: not at all)."""
+        landed: list[Landing] = []
         try:
-            return self._landed.get(block=timeout != 0, timeout=timeout)
+            landed += self._landed.get(block=timeout != 0, timeout=timeout)
+            while True:
+                landed += self._landed.get_nowait()
         except Empty:
-            return None
+            return landed
 
     @staticmethod
     def cancel(flights: Sequence[Flight]) -> None:

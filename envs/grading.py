@@ -10,9 +10,13 @@ from toolorchestra.envs.types import Answer
 
 LONGEST = 2000
 """Characters of an answer that are read; right answers are short."""
-_NUMBER = re.compile(r"([-+]?\d[\d,_]*(?:\.\d+)?|[-+]?\.\d+)(?:e([-+]?\d{1,3}))?(?:\s*/\s*(\d+))?", re.IGNORECASE)
+_NUMBER = re.compile(
+    r"([-+]?(?:\d{1,3}(?:[,_]\d{3})+(?!\d)|\d+)(?:\.\d+)?|[-+]?\.\d+)(?:e([-+]?\d{1,3}))?(?:\s*/\s*(\d+))?",
+    re.IGNORECASE,
+)
+_RAISED = re.compile("[⁰¹²³⁴-⁹⁺⁻]+")
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
-_LEAD = re.compile(r"^(?:the\s+)?(?:final\s+)?answer\s*(?:is|:|=)\s*", re.IGNORECASE)
+_LEAD = re.compile(r"^(?:the\s+)?(?:final\s+)?answer\s*(?:is\b\s*[:=]?|[:=])\s*", re.IGNORECASE)
 
 
 def final_answer(text: str) -> str:
@@ -63,7 +67,7 @@ def _same_number(reference: str, given: str, answer: Answer) -> bool:
 
 def _read_number(text: str) -> tuple[Fraction, str] | None:
     """Value and what follows it; None when the text does not start with a number."""
-    text = unicodedata.normalize("NFKC", text).replace("−", "-").strip().strip("$").strip()
+    text = _folded(text).replace("−", "-").strip().strip("$").strip()
     found = _NUMBER.match(text)
     if not found:
         return None
@@ -79,13 +83,19 @@ def _read_number(text: str) -> tuple[Fraction, str] | None:
 
 
 def _unit(text: str) -> str:
-    return "".join(text.replace("²", "^2").replace("³", "^3").replace("·", "*").split())
+    return "".join(_folded(text).replace("·", "*").split())
+
+
+def _folded(text: str) -> str:
+    # Exponents first: NFKC would make 105 of 10⁵ and m2 of m².
+    return unicodedata.normalize("NFKC", _RAISED.sub(lambda found: f"^{found[0]}", text))
 
 
 def _plain(text: str) -> str:
     folded = unicodedata.normalize("NFKC", text).casefold()
     words = "".join(c if c.isalnum() else " " for c in folded if not unicodedata.combining(c))
-    return " ".join(_ARTICLES.sub(" ", words).split())
+    # An answer that is nothing but an article or a sign ("A", "+") is kept: all of those would be equal.
+    return " ".join(_ARTICLES.sub(" ", words).split()) or words.strip() or folded.strip()
 
 
 def _compact(text: str) -> str:

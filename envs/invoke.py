@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import os
 import threading
 import time
 import traceback
 from collections.abc import Coroutine
 from concurrent.futures import Future
+from types import CoroutineType
 from typing import Any, NamedTuple, TypeVar
 
 from toolorchestra.envs.errors import ConfigError, ToolError
@@ -68,41 +68,72 @@ class CallResult(NamedTuple):
 
 
 async def perform(ready: Ready) -> CallResult:
-    """Run one call. ToolError becomes a refusal, a missed deadline too; any other exception becomes a Failure."""
+    """Run one call on an event loop, within its deadline."""
     tool, arguments, context = ready
+    if not tool.suspends:
+        return perform_here(ready)
     started = time.monotonic()
     try:
+        async with asyncio.timeout(tool.deadline_seconds):
+            out = await tool.run(context, **arguments)
+    except asyncio.CancelledError as err:
+        if _cancelled_from_outside():
+            raise
+        # The tool cancelled itself. Let through, it would end the flight without a landing, and recv() would wait on.
+        return CallResult(ToolResult(""), failure=failure(tool.name, err))
+    except (Exception, SystemExit) as err:  # noqa: BLE001 - a failed call is recorded, see _explain
+        return _explain(err, ready, started)
+    return _finished(out, started, context)
+
+
+def perform_here(ready: Ready) -> CallResult:
+    """Run one call of a tool that does not wait, in place."""
+    tool, arguments, context = ready
+    started = 0.0 if context.clock.virtual else time.monotonic()
+    try:
         out = tool.run(context, **arguments)
-        if tool.suspends:
-            async with asyncio.timeout(tool.deadline_seconds):
-                out = await out
-        elif inspect.iscoroutine(out):
-            out = await out
-    except ToolError as err:
+        if isinstance(out, CoroutineType):
+            out = _drive(out)
+    except (Exception, SystemExit) as err:  # noqa: BLE001 - a failed call is recorded, see _explain
+        return _explain(err, ready, started)
+    return _finished(out, started, context)
+
+
+def _explain(err: BaseException, ready: Ready, started: float) -> CallResult:
+    """ToolError becomes a refusal, a missed deadline too; any other exception becomes a Failure."""
+    tool, _, context = ready
+    if isinstance(err, ToolError):
         seconds = sum(u.seconds for u in err.usages) or _spent(started, context)
         return CallResult(ToolResult(f"Error: {err}", err.usages, seconds), refused=True)
-    except Exception as err:  # noqa: BLE001 - the one broad handler: here a failed episode is recorded
-        if isinstance(err, TimeoutError) and time.monotonic() - started >= tool.deadline_seconds:
-            text = f"Error: {tool.name} did not answer within {tool.deadline_seconds:g} s"
-            return CallResult(ToolResult(text, seconds=_spent(started, context)), refused=True)
-        return CallResult(ToolResult(""), failure=failure(tool.name, err))
-    if type(out) is not ToolResult:
-        out = ToolResult(str(out))
+    if isinstance(err, TimeoutError) and tool.suspends and time.monotonic() - started >= tool.deadline_seconds:
+        text = f"Error: {tool.name} did not answer within {tool.deadline_seconds:g} s"
+        return CallResult(ToolResult(text, seconds=_spent(started, context)), refused=True)
+    return CallResult(ToolResult(""), failure=failure(tool.name, err))
+
+
+def _finished(out: object, started: float, context: ToolContext) -> CallResult:
+    if not isinstance(out, ToolResult):
+        return CallResult(ToolResult(str(out), (), _spent(started, context)))
     if out.seconds is None:
         out = out._replace(seconds=sum([u.seconds for u in out.usages]) if out.usages else _spent(started, context))
     return CallResult(out)
+
+
+def _cancelled_from_outside() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _spent(started: float, context: ToolContext) -> float:
     return 0.0 if context.clock.virtual else time.monotonic() - started
 
 
-def inline(coroutine: Coroutine[Any, Any, T]) -> T:
+def _drive(coroutine: CoroutineType[Any, Any, Any]) -> Any:
     """Run a coroutine that never really waits, without a loop."""
     try:
         coroutine.send(None)
     except StopIteration as stop:
-        return stop.value  # type: ignore[no-any-return]
+        return stop.value
     coroutine.close()
     raise ConfigError("a tool that says it does not suspend waited for I/O; make it an `async def` with suspends=True")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Collection, Iterator
 from typing import Any
@@ -68,7 +69,8 @@ class Ledger:
 
     def summary(self) -> dict[str, Any]:
         """The cumulative bill as `info["ledger"]` shows it."""
-        return {"usd": self.nano_usd / NANO, "seconds": self.elapsed_ns / NANO, "usd_by_role": self.usd_by_role()}
+        by_role = {role: nano / NANO for role, nano in self._by_role.items()}
+        return {"usd": self.nano_usd / NANO, "seconds": self.elapsed_ns / NANO, "usd_by_role": by_role}
 
     def reprice(self, sheet: PriceSheet) -> Ledger:
         """The same usage billed by another sheet."""
@@ -81,6 +83,8 @@ class Ledger:
 
 def total_tokens(charges: Collection[Charge]) -> Tokens:
     """Tokens of some charges, by class."""
+    if len(charges) == 1:
+        return next(iter(charges)).usage.tokens
     used = [c.usage.tokens for c in charges]
     return Tokens(*map(sum, zip(*used, strict=True))) if used else Tokens()
 
@@ -90,8 +94,8 @@ class SpendCap:
     that moment is the most it can be overshot by."""
 
     def __init__(self, usd: float) -> None:
-        if not usd > 0:
-            raise ValueError(f"a spend cap is a positive number of dollars, got {usd!r}")
+        if not 0 < usd < math.inf:
+            raise ValueError(f"a spend cap is a positive, finite number of dollars, got {usd!r}; None sets no cap")
         self.usd = usd
         self._nano_cap = round(usd * NANO)
         self._nano_spent = 0

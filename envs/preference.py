@@ -6,7 +6,7 @@ import json
 import math
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import resources
 from typing import Any, Literal
@@ -62,6 +62,11 @@ class Template:
     text: str
     weights: Mapping[str, float]
 
+    @property
+    def slots(self) -> int:
+        """How many tools it weighs."""
+        return sum(key not in GENERAL for key in self.weights)
+
 
 @cache
 def templates() -> tuple[Template, ...]:
@@ -87,6 +92,13 @@ def _of(wording: Wording, kind: str | None) -> tuple[Template, ...]:
     return tuple(t for t in templates() if t.wording == wording and kind in (None, t.kind))
 
 
+@cache
+def _without_tools(template_id: str) -> Preference:
+    template = next(t for t in templates() if t.template_id == template_id)
+    general = {key: template.weights.get(key, 0.0) for key in GENERAL}
+    return Preference(**general, tools={}, sentence=template.text, kind=template.kind)
+
+
 def sample(rng: random.Random, keys: Sequence[str], wording: Wording = "train", kind: str | None = None) -> Preference:
     """A preference over these keys, drawn from the bank."""
     if kind is not None and kind not in kinds():
@@ -94,10 +106,14 @@ def sample(rng: random.Random, keys: Sequence[str], wording: Wording = "train", 
     bank = _of(wording, kind)
     if not bank:
         raise ConfigError(no_such("wording", wording, ("train", "heldout")))
-    template = rng.choice(bank)
-    names = dict(zip(("tool", "other"), rng.sample(list(keys), min(2, len(keys))), strict=False))
     if len(keys) < 2:
-        names["other"] = names.get("tool", "")
+        bank = tuple(t for t in bank if t.slots <= len(keys))
+        if not bank:
+            raise ConfigError(f"preference {kind!r} weighs more tools than there are: {', '.join(keys) or 'none'}")
+    template = rng.choice(bank)
+    if "{" not in template.text:
+        return _without_tools(template.template_id)
+    names = dict(zip(("tool", "other"), rng.sample(list(keys), min(2, len(keys))), strict=False))
     weights = {key.format(**names): weight for key, weight in template.weights.items()}
     general = {key: weights.pop(key, 0.0) for key in GENERAL}
     return Preference(**general, tools=weights, sentence=template.text.format(**names), kind=template.kind)
@@ -118,14 +134,16 @@ def read(value: Any, rng: random.Random, keys: Sequence[str], wording: Wording =
             if name not in GENERAL and name not in keys:
                 raise ConfigError(no_such("preference key", name, (*GENERAL, *keys, "sentence")))
         general = {key: rest.pop(key, 0.0) for key in GENERAL}
-        preference = Preference(**general, tools=rest, sentence=sentence or _say(general, rest))
+        preference = Preference(**general, tools=rest, sentence=sentence)
+        if not sentence:
+            preference = replace(preference, sentence=_say(preference.weights()))
     else:
         raise ConfigError(f"a preference is a kind's name, a mapping of weights or a Preference, got {value!r}")
     preference.check(keys)
     return preference
 
 
-def _say(general: Mapping[str, float], tools: Mapping[str, float]) -> str:
+def _say(weights: Mapping[str, float]) -> str:
     spoken = {"outcome": "a right answer", "usd": "a low bill", "seconds": "a short wait"}
-    wishes = [f"{spoken.get(k, f'use of {k}')} ({w:g})" for k, w in {**general, **tools}.items() if w]
+    wishes = [f"{spoken.get(k, f'use of {k}')} ({w:g})" for k, w in weights.items() if w]
     return f"What I want, with weights from 0 to 1: {', '.join(wishes)}." if wishes else ""

@@ -7,7 +7,7 @@ as 0.000001 $ per million tokens; each charge is rounded once, half up, to a nan
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from importlib import resources
@@ -85,6 +85,16 @@ def _scaled(value: Any, scale: int, where: str) -> int:
     return int(exact)
 
 
+def _mapping(value: object, where: str, keys: Sequence[str]) -> None:
+    if not isinstance(value, Mapping):
+        raise PriceError(f"{where}: an object with keys of {', '.join(keys)} expected, got {value!r:.40}")
+
+
+def plain(value: int, places: int) -> str:
+    """value / 10**places with all its digits: a price that is shown is the price that is billed."""
+    return f"{Decimal(value).scaleb(-places).normalize():f}"
+
+
 @dataclass(frozen=True, slots=True)
 class Price:
     """One item's price. None means that the item is not sold that way, and billing it that way is an error."""
@@ -98,10 +108,12 @@ class Price:
     @classmethod
     def read(cls, row: Mapping[str, Any], where: str) -> Price:
         """From a sheet's row: usd_per_mtok {input, output, cached?, reasoning?}, usd_per_unit, usd_per_second, free."""
+        _mapping(row, where, _ROW_KEYS)
         if unknown := sorted(set(row) - set(_ROW_KEYS)):
             raise PriceError(f"{where}: {no_such('price key', unknown[0], _ROW_KEYS)}")
         tokens = None
         if (mtok := row.get("usd_per_mtok")) is not None:
+            _mapping(mtok, f"{where}.usd_per_mtok", CLASSES)
             if missing := {"input", "output"} - set(mtok):
                 raise PriceError(f"{where}: usd_per_mtok lacks {sorted(missing)}")
             if unknown := sorted(set(mtok) - set(CLASSES)):
@@ -111,25 +123,28 @@ class Price:
         unit = _scaled(row["usd_per_unit"], NANO, f"{where}.usd_per_unit") if "usd_per_unit" in row else None
         second = _scaled(row["usd_per_second"], NANO, f"{where}.usd_per_second") if "usd_per_second" in row else None
         price = cls(tokens, unit, second, str(row.get("free", "")))  # type: ignore[arg-type]
-        if not price.free and not any((*(tokens or ()), unit, second)):
+        costs = any((*(tokens or ()), unit, second))
+        if not price.free and not costs:
             raise PriceError(f'{where} costs nothing; if that is meant, say why: {{"free": "runs on our own machine"}}')
+        if price.free and costs:
+            raise PriceError(f"{where} is free ({price.free}) and has a price; take one of them out")
         return price
 
     def nano_usd(self, usage: Usage) -> int:
-        """The bill for one usage, rounded once."""
+        """The bill for one usage, rounded once, half up."""
         if self.free:
             return 0
         pico = 0
-        if usage.tokens is not NO_TOKENS and any(usage.tokens):
-            rate = self._rate(self.pico_usd_per_token, usage, "token")
-            used = usage.tokens
+        used = usage.tokens
+        if used != NO_TOKENS:
+            rate = self.pico_usd_per_token or self._rate(None, usage, "token")
             pico = used[0] * rate[0] + used[1] * rate[1] + used[2] * rate[2] + used[3] * rate[3]
-        nano = (pico + 500) // 1000
         if usage.units:
-            nano += usage.units * self._rate(self.nano_usd_per_unit, usage, "unit")
-        if self.nano_usd_per_second is not None:
-            nano += round(usage.seconds * NANO) * self.nano_usd_per_second // NANO
-        return nano
+            pico += 1000 * usage.units * self._rate(self.nano_usd_per_unit, usage, "unit")
+        if self.nano_usd_per_second is None:
+            return (pico + 500) // 1000
+        atto = pico * 1_000_000 + round(usage.seconds * NANO) * self.nano_usd_per_second
+        return (atto + NANO // 2) // NANO
 
     @staticmethod
     def _rate(rate: Any, usage: Usage, kind: str) -> Any:
@@ -143,19 +158,22 @@ class Price:
             return f"free ({self.free})"
         parts = []
         if self.pico_usd_per_token is not None:
-            into, _, out, _ = (f"${pico / 1_000_000:.6g}" for pico in self.pico_usd_per_token)
-            parts.append(f"{into} in, {out} out per million tokens")
+            into, cached, out, reasoning = (f"${plain(pico, 6)}" for pico in self.pico_usd_per_token)
+            into += f" in ({cached} cached)" if cached != into else " in"
+            out += f" out ({reasoning} reasoning)" if reasoning != out else " out"
+            parts.append(f"{into}, {out} per million tokens")
         if self.nano_usd_per_unit is not None:
-            parts.append(f"${self.nano_usd_per_unit / NANO:.6g} each")
+            parts.append(f"${plain(self.nano_usd_per_unit, 9)} each")
         if self.nano_usd_per_second is not None:
-            parts.append(f"${self.nano_usd_per_second / NANO:.6g} per second")
+            parts.append(f"${plain(self.nano_usd_per_second, 9)} per second")
         return ", ".join(parts)
 
     def times(self, factor: Decimal) -> Price:
         """This price scaled, on the grid of the ledger."""
 
         def scale(value: int | None) -> int | None:
-            return None if value is None else int((value * factor).to_integral_value())
+            # Not down to 0: what costs something would then be billed as nothing.
+            return None if value is None else max(min(value, 1), int((value * factor).to_integral_value()))
 
         tokens = self.pico_usd_per_token
         scaled = None if tokens is None else tuple(scale(v) or 0 for v in tokens)
@@ -174,8 +192,10 @@ class PriceSheet:
     @classmethod
     def read(cls, data: Mapping[str, Any], where: str) -> PriceSheet:
         """From parsed JSON: {"id", "date", "source", "prices": {item: row}}."""
+        _mapping(data, where, ("id", "date", "source", "prices"))
         if missing := sorted({"id", "date", "source", "prices"} - set(data)):
             raise PriceError(f"{where}: a price sheet needs id, date, source and prices; {missing} missing")
+        _mapping(data["prices"], f"{where}: prices", ("every model and service",))
         rows = {item: Price.read(row, f"{where}: {item}") for item, row in data["prices"].items()}
         return cls(data["id"], data["date"], data["source"], rows)
 
@@ -194,12 +214,17 @@ class PriceSheet:
 
     def charge(self, usage: Usage, tool: str = "") -> Charge:
         """Bill one usage."""
-        return Charge(usage, tool, self.price(usage.item).nano_usd(usage), self.sheet_id)
+        price = self.prices.get(usage.item) or self.price(usage.item)
+        return Charge(usage, tool, price.nano_usd(usage), self.sheet_id)
 
     def with_factors(self, factors: Mapping[str, Decimal], sheet_id: str) -> PriceSheet:
         """A sheet where the named items cost factor times as much: the sampled price schedules."""
-        for item in factors:
+        for item, factor in factors.items():
             self.price(item)
+            if not (factor.is_finite() and factor > 0):
+                raise PriceError(
+                    f"price sheet {self.sheet_id}: a factor is finite and above 0, got {factor} for {item}"
+                )
         rows = {item: p.times(factors[item]) if item in factors else p for item, p in self.prices.items()}
         return PriceSheet(sheet_id, self.date, f"{self.source}; scaled", rows)
 

@@ -7,7 +7,7 @@ from toolorchestra.envs.types import Message
 
 _COLOURS = {"system": "90", "user": "36", "assistant": "32", "tool": "33", "bill": "35"}
 # What a tool returns may not steer a terminal.
-_CONTROL = {c: f"\\x{c:02x}" for c in [*range(32), 127] if c not in (9, 10)}
+_CONTROL = {c: f"\\x{c:02x}" for c in [*range(32), *range(127, 160)] if c not in (9, 10)}
 LONGEST = 1200
 
 
@@ -16,7 +16,8 @@ def _paint(kind: str, text: str, colour: bool) -> str:
 
 
 def _message(message: Message, colour: bool) -> str:
-    who = message["role"] + (f" {message['name']}" if "name" in message else "")
+    # The name too: an unknown tool's is whatever the assistant wrote.
+    who = message["role"] + (f" {message['name']}".translate(_CONTROL) if "name" in message else "")
     content = message["content"].translate(_CONTROL)
     if len(content) > LONGEST:
         content = f"{content[:LONGEST]}… ({len(content) - LONGEST} more characters)"
@@ -51,7 +52,7 @@ def turn(episode: Episode, step: Step, *, colour: bool = False) -> str:
 def verdict(episode: Episode, step: Step) -> str:
     """How it ended."""
     if episode.failure:
-        return f"FAILED in {episode.failure.where}: {episode.failure.error}"
+        return f"FAILED in {episode.failure.where}: {episode.failure.error}".translate(_CONTROL)
     how = f"cut off by {step.info['truncated_by']}" if step.truncated else "done"
     outcome = step.info["outcome"]
     return f"{how}: outcome {outcome['value']:g}, {dict(outcome['evidence'])}"

@@ -24,6 +24,7 @@ _KEYS = frozenset(
     "type enum properties required additionalProperties items minimum maximum maxLength maxItems"
     " description default title".split()
 )
+_BOUNDS = _KEYS - {"type", "enum", "required", "description", "default", "title"}
 
 
 def check_schema(schema: Mapping[str, Any], where: str) -> None:
@@ -33,6 +34,8 @@ def check_schema(schema: Mapping[str, Any], where: str) -> None:
     kinds = _kinds(schema)
     if unknown := sorted(set(kinds) - set(_TYPES)):
         raise ConfigError(f"{where}: types {unknown} are not JSON types; use {sorted(_TYPES)}")
+    if not isinstance(more := schema.get("additionalProperties", False), bool):
+        raise ConfigError(f"{where}: additionalProperties is true or false, got {more!r:.60}")
     for name, part in schema.get("properties", {}).items():
         check_schema(part, f"{where}.{name}")
     if missing := sorted(set(schema.get("required", ())) - set(schema.get("properties", {}))):
@@ -44,6 +47,46 @@ def check_schema(schema: Mapping[str, Any], where: str) -> None:
 def _kinds(schema: Mapping[str, Any]) -> tuple[str, ...]:
     kind = schema.get("type", ())
     return (kind,) if isinstance(kind, str) else tuple(kind)
+
+
+_EXACT: Mapping[str, frozenset[type]] = {
+    "string": frozenset({str}),
+    "integer": frozenset({int}),
+    "number": frozenset({int, float}),
+    "boolean": frozenset({bool}),
+}
+
+
+class Checker:
+    """check_arguments for one schema, with the common case (a plain type, maybe an enum) looked up beforehand."""
+
+    __slots__ = ("_plain", "_required", "_schema")
+
+    def __init__(self, schema: Mapping[str, Any]) -> None:
+        self._schema = schema
+        self._required = tuple(schema.get("required", ()))
+        self._plain: dict[str, tuple[frozenset[type], frozenset[Any] | None]] = {}
+        for name, part in schema.get("properties", {}).items():
+            kind = part.get("type")
+            listed = any(isinstance(value, list | dict) for value in part.get("enum", ()))  # those cannot be hashed
+            plain = isinstance(kind, str) and kind in _EXACT and not listed
+            if plain and set(part) <= {"type", "enum", "description", "title"}:
+                self._plain[name] = (_EXACT[kind], frozenset(part["enum"]) if "enum" in part else None)
+
+    def check(self, arguments: Mapping[str, Any], where: str) -> None:
+        """Raise ToolError naming the first argument that does not fit."""
+        plain = self._plain
+        for name, value in arguments.items():
+            rule = plain.get(name)
+            if rule is None or type(value) not in rule[0] or (rule[1] is not None and value not in rule[1]):
+                break
+        else:
+            for name in self._required:
+                if name not in arguments:
+                    break
+            else:
+                return
+        check_arguments(self._schema, arguments, where)
 
 
 def check_arguments(schema: Mapping[str, Any], arguments: Mapping[str, Any], where: str) -> None:
@@ -58,7 +101,7 @@ def check_arguments(schema: Mapping[str, Any], arguments: Mapping[str, Any], whe
             _check(part, value, name)
         elif not schema.get("additionalProperties", False):
             valid = ", ".join(properties) or "none"
-            raise ToolError(f"{where} has no argument {name!r}; its arguments: {valid}")
+            raise ToolError(f"{where} has no argument {name!r:.60}; its arguments: {valid}")
 
 
 def _hint(schema: Mapping[str, Any]) -> str:
@@ -72,7 +115,7 @@ def _check(schema: Mapping[str, Any], value: object, where: str) -> None:
     enum = schema.get("enum")
     if enum is not None and value not in enum:
         raise ToolError(f"{where} must be one of: {', '.join(map(str, enum))}; got {value!r:.60}")
-    if len(schema) > 2:
+    if not _BOUNDS.isdisjoint(schema):
         _check_bounds(schema, value, where)
 
 
@@ -87,15 +130,16 @@ def _is_one_of(value: object, kinds: tuple[str, ...]) -> bool:
 
 
 def _check_bounds(schema: Mapping[str, Any], value: Any, where: str) -> None:
-    low, high = schema.get("minimum"), schema.get("maximum")
-    if low is not None and value < low:
-        raise ToolError(f"{where} must be at least {low}, got {value!r:.60}")
-    if high is not None and value > high:
-        raise ToolError(f"{where} must be at most {high}, got {value!r:.60}")
-    for key, unit in (("maxLength", "characters"), ("maxItems", "items")):
-        if key in schema and len(value) > schema[key]:
+    if isinstance(value, int | float):
+        low, high = schema.get("minimum"), schema.get("maximum")
+        if low is not None and value < low:
+            raise ToolError(f"{where} must be at least {low}, got {value!r:.60}")
+        if high is not None and value > high:
+            raise ToolError(f"{where} must be at most {high}, got {value!r:.60}")
+    for key, kind, unit in (("maxLength", str, "characters"), ("maxItems", list, "items")):
+        if key in schema and isinstance(value, kind) and len(value) > schema[key]:
             raise ToolError(f"{where} may have {schema[key]} {unit}, got {len(value)}")
-    if isinstance(value, dict) and "properties" in schema:
+    if isinstance(value, dict) and ("properties" in schema or "additionalProperties" in schema):
         check_arguments(schema, value, where)
     if isinstance(value, list) and "items" in schema:
         for index, item in enumerate(value):

@@ -28,7 +28,7 @@ from toolorchestra.envs.episode import Episode, Pending, Step
 from toolorchestra.envs.errors import ConfigError, ResetNeeded, no_such
 from toolorchestra.envs.factory import factory
 from toolorchestra.envs.flights import Flight, Flights
-from toolorchestra.envs.invoke import inline, perform
+from toolorchestra.envs.invoke import perform_here
 from toolorchestra.envs.prices import Usage
 from toolorchestra.envs.spaces import ACTIONS, OBSERVATIONS, Batch
 from toolorchestra.envs.tasks import TaskSource
@@ -74,17 +74,16 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             raise ConfigError(f"num_envs must be at least 1, got {num_envs}")
         if render_mode not in (None, "ansi"):
             raise ConfigError(no_such("render mode", render_mode, ("ansi", "None")))
-        self.num_envs = num_envs
-        self.render_mode = render_mode
+        self.num_envs, self.render_mode = num_envs, render_mode
         self.autoreset_mode = AutoresetMode(autoreset_mode)
         self.metadata = {"render_modes": ["ansi"], "autoreset_mode": self.autoreset_mode}
         self.single_action_space, self.single_observation_space = ACTIONS, OBSERVATIONS
         self.action_space, self.observation_space = Batch(ACTIONS, num_envs), Batch(OBSERVATIONS, num_envs)
         self.factory = factory(source, **settings)
-        self._slots = [_Slot() for _ in range(num_envs)]
         self._flights = Flights()
         self._launching: list[Flight] = []
         self._ready: dict[int, Step] = {}
+        self._slots = [_Slot() for _ in range(num_envs)]
 
     # -- Gymnasium's own verbs ---------------------------------------------------------------------------------------
 
@@ -94,7 +93,7 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         """Start every episode, or those of `options["reset_mask"]`. What is in flight there is cancelled."""
         chosen = dict(options or {})
         mask = chosen.pop("reset_mask", None)
-        env_ids = range(self.num_envs) if mask is None else [int(i) for i in np.flatnonzero(mask)]
+        env_ids = range(self.num_envs) if mask is None else self._masked(mask)
         seeds = self._seeds(seed)
         infos: dict[int, dict[str, Any]] = {}
         self._cancel(env_ids)
@@ -109,8 +108,6 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
 
     def step_async(self, actions: Sequence[str]) -> None:
         """Give every environment its action: CPU tools run now, the others begin to run."""
-        if len(actions) != self.num_envs:
-            raise ValueError(f"one action for each of {self.num_envs} environments is needed, got {len(actions)}")
         self.send(actions, range(self.num_envs))
 
     def step_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
@@ -135,22 +132,21 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         usages: Sequence[Usage | None] | None = None,
     ) -> None:
         """Give some environments their next action, and the policy's own usage where it was counted."""
-        for k, env_id in enumerate(env_ids):
-            i = int(env_id)
-            slot = self._slots[i]
-            if slot.flight is not None or i in self._ready:
-                raise ResetNeeded(f"environment {i} has not been received since its last action; recv() it first")
-            if usages is not None:
-                slot.usage = usages[k]
-            self._act(i, actions[k])
-        self._flights.launch(self._launching)
-        self._launching = []
+        wanted = [int(i) for i in env_ids]
+        self._check_send(actions, wanted)
+        try:
+            for k, i in enumerate(wanted):
+                if usages is not None:
+                    self._slots[i].usage = usages[k]
+                self._act(i, actions[k])
+        finally:
+            self._flights.launch(self._launching)
+            self._launching = []
 
     def recv(self, min_envs: int = 1, timeout: float | None = None) -> Received:
         """The environments that are ready, at least `min_envs` of them. TimeoutError leaves everything as it was."""
-        waiting = sum(s.flight is not None for s in self._slots)
-        if min_envs > len(self._ready) + waiting:
-            sent = len(self._ready) + waiting
+        sent = len(self._ready) + sum(s.flight is not None for s in self._slots)
+        if min_envs > sent:
             raise ResetNeeded(f"recv({min_envs}): only {sent} environments have been sent an action")
         deadline = None if timeout is None else time.monotonic() + timeout
         self._land(0)
@@ -193,6 +189,11 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         del kwargs
         self._cancel(range(self.num_envs))
 
+    def __del__(self) -> None:
+        # Gymnasium's own was dropped in 1.4. One that a refused argument left half made has nothing to close.
+        if not self.closed and "_slots" in self.__dict__:
+            self.close()
+
     def _seeds(self, seed: int | Sequence[int | None] | None) -> Sequence[int | None]:
         if seed is None:
             return [None] * self.num_envs
@@ -211,6 +212,29 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         slot.episode, slot.usage = started.episode, None
         return started.info
 
+    def _masked(self, mask: Any) -> list[int]:
+        flags = np.asarray(mask)
+        if flags.shape != (self.num_envs,) or flags.dtype != np.bool_ or not flags.any():
+            raise ValueError(f"reset_mask is {self.num_envs} booleans with at least one True, got {mask!r:.80}")
+        return [int(i) for i in np.flatnonzero(flags)]
+
+    def _check_send(self, actions: Sequence[str], env_ids: Sequence[int]) -> None:
+        """Everything that a send can be refused for, before anything is sent: a refused send changes nothing."""
+        if len(actions) != len(env_ids):
+            raise ValueError(f"one action for each of {len(env_ids)} environments is needed, got {len(actions)}")
+        if len(set(env_ids)) != len(env_ids) or not set(env_ids) <= set(range(self.num_envs)):
+            raise ValueError(f"env_ids are some of 0 to {self.num_envs - 1}, each once; got {list(env_ids)!r:.80}")
+        for i, text in zip(env_ids, actions, strict=True):
+            slot = self._slots[i]
+            if slot.flight is not None or i in self._ready:
+                raise ResetNeeded(f"environment {i} has not been received since its last action; recv() it first")
+            if slot.episode is None:
+                raise ResetNeeded("step() before reset(); call reset() first")
+            if slot.episode.over and self.autoreset_mode == AutoresetMode.DISABLED:
+                raise ResetNeeded(f"environment {i} is over; call reset() with it in options['reset_mask'] first")
+            if not slot.episode.over and not isinstance(text, str):
+                raise TypeError(f"an action is the assistant's text, a str; environment {i} got {text!r:.60}")
+
     def _observation(self, i: int) -> Observation:
         episode = self._slots[i].episode
         if episode is None:
@@ -219,9 +243,7 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
 
     def _act(self, i: int, text: str) -> None:
         slot = self._slots[i]
-        if slot.episode is None:
-            raise ResetNeeded("step() before reset(); call reset() first")
-        if slot.episode.over and self.autoreset_mode == AutoresetMode.NEXT_STEP:
+        if slot.episode is None or slot.episode.over:  # over: NEXT_STEP, see _check_send
             info = self._start(i)
             self._ready[i] = Step(self._observation(i), 0.0, False, False, info)
             return
@@ -239,7 +261,7 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
                 slot.flight = Flight(i, moved.calls)
                 self._launching.append(slot.flight)
                 return
-            moved = episode.resolve([inline(perform(ready)) for ready in moved.calls])
+            moved = episode.resolve([perform_here(ready) for ready in moved.calls])
         if episode.over and self.autoreset_mode == AutoresetMode.SAME_STEP:
             last = {"final_obs": moved.observation, "final_info": moved.info}
             info = self._start(i)
@@ -248,17 +270,15 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
 
     def _land(self, timeout: float | None) -> bool:
         """Take what has landed, waiting for the first. False when nothing landed in time."""
-        landing = self._flights.land(timeout)
-        landed = landing is not None
-        while landing is not None:
+        landings = self._flights.land(timeout)
+        for landing in landings:
             slot = self._slots[landing.flight.slot]
             if slot.flight is landing.flight and slot.episode is not None:  # else it was cancelled while landing
                 slot.flight = None
                 self._move(landing.flight.slot, slot.episode.resolve(landing.results))
-            landing = self._flights.land(0)
         self._flights.launch(self._launching)
         self._launching = []
-        return landed
+        return bool(landings)
 
     def _cancel(self, env_ids: Sequence[int]) -> None:
         slots = [self._slots[i] for i in env_ids]

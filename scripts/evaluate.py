@@ -7,6 +7,7 @@ import sys
 import time
 
 import gymnasium as gym
+
 import toolorchestra  # noqa: F401 - registers the ids
 from toolorchestra.agents.baselines import NAMES, baseline
 from toolorchestra.agents.evaluate import compare, table

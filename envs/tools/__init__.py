@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hint
 from toolorchestra.envs.clock import Clock
 from toolorchestra.envs.errors import ConfigError, ToolError, no_such
 from toolorchestra.envs.prices import Usage
-from toolorchestra.envs.schema import check_arguments, check_schema
+from toolorchestra.envs.schema import Checker, check_schema
 from toolorchestra.envs.types import Outcome, ToolCall
 
 
@@ -56,7 +56,7 @@ class Offer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool as the agent sees it and as the drivers run it. `run(context, **arguments)` gives a ToolResult or a value."""
+    """A tool as the agent sees it and the drivers run it. `run(context, **arguments)` gives a ToolResult or a value."""
 
     name: str
     description: str
@@ -65,19 +65,21 @@ class Tool:
     bills: tuple[str, ...] = ()
     """Price sheet items that it may bill: checked against the sheet before the first episode."""
     keyed_by: str = ""
-    """The argument whose value is what preferences and statistics count (a model alias), or "" for the tool's name."""
+    """The argument whose value preferences and statistics count (a model alias); "" counts the tool's name."""
     offers: tuple[Offer, ...] = ()
     """The models behind the aliases, for planners and features; the agent sees the description alone."""
     suspends: bool | None = None
     """Whether it waits for I/O. None: whether `run` is an `async def`. False on an `async def` promises that it never
     really waits (it is given simulated backends), and the drivers run it in place."""
     deadline_seconds: float = 120.0
+    checker: Checker = field(init=False, repr=False, compare=False)
     backend: str = ""
     """Calls to one backend share its limit of calls in flight."""
     max_in_flight: int = 64
 
     def __post_init__(self) -> None:
         check_schema(self.parameters, f"tool {self.name!r}")
+        object.__setattr__(self, "checker", Checker(self.parameters))
         if self.suspends is None:
             object.__setattr__(self, "suspends", inspect.iscoroutinefunction(self.run))
 
@@ -133,7 +135,7 @@ class Toolbox:
         found = self._by_name.get(call.name)
         if found is None:
             raise ToolError(no_such("tool", call.name, self._by_name))
-        check_arguments(found.parameters, call.arguments, call.name)
+        found.checker.check(call.arguments, call.name)
         return found
 
     @property

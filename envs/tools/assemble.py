@@ -160,13 +160,15 @@ def _describe(
     entry: ToolEntry, config: ToolConfig, sheet: PriceSheet, backends: Backends, items: tuple[str, ...]
 ) -> str:
     if config.style == "brief":
-        return "; ".join(_brief_offer(o, sheet) for o in entry.offers) or entry.name
+        return ";".join(_brief_offer(o, sheet) for o in entry.offers) or entry.name
     lines = [entry.description]
     if entry.kind == "python":
         lines.append(f"It runs {backends.interpreter.describe}.")
     for offer in entry.offers:
         price = sheet.price(offer.model).spoken()
         lines.append(f"- {offer.alias}: {offer.note}; {price}; about {offer.seconds:g} s a call")
+    if entry.offers and (extra := [item for item in items if not sheet.price(item).free]):
+        lines.append("Each call also pays " + "; ".join(f"{item}: {sheet.price(item).spoken()}" for item in extra))
     if not entry.offers:
         prices = "; ".join(f"{item}: {sheet.price(item).spoken()}" for item in items)
         lines.append(f"Price: {prices or 'nothing'}; about {entry.seconds:g} s a call.")
@@ -174,6 +176,7 @@ def _describe(
 
 
 def _brief_offer(offer: Offer, sheet: PriceSheet) -> str:
+    """Alias, dollars per million output tokens (two digits), seconds."""
     rate = sheet.price(offer.model).pico_usd_per_token
-    shown = "/".join(f"{rate[i] / 1_000_000:.3g}" for i in (0, 2)) if rate else sheet.price(offer.model).spoken()
-    return f"{offer.alias} {shown} {offer.seconds:g}s"
+    shown = f"{rate[2] / 1_000_000:.2g}" if rate else sheet.price(offer.model).spoken()
+    return f"{offer.alias} {shown} {offer.seconds:g}"

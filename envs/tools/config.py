@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -56,8 +57,12 @@ class ToolConfig:
     def read(cls, data: Mapping[str, Any], where: str) -> ToolConfig:
         """From parsed JSON; errors name the tool."""
         entries = []
+        _known(data, ("name", "tools"), where)
         for row in data.get("tools", ()):
-            at = f"{where}: tool {row.get('name', '?')!r}"
+            at = f"{where}: tool {row.get('name', '?') if isinstance(row, Mapping) else row!r}"
+            _known(row, ("kind", "name", "description", "offers", "seconds"), at)
+            if not (isinstance(row.get("name"), str) and row["name"]):
+                raise ConfigError(f"{at}: a tool needs a name")
             if row.get("kind") not in KINDS:
                 raise ConfigError(f"{at}: {no_such('kind', row.get('kind'), KINDS)}")
             offers = tuple(_offer(o, at) for o in row.get("offers", ()))
@@ -66,7 +71,9 @@ class ToolConfig:
             if len({o.alias for o in offers}) != len(offers):
                 raise ConfigError(f"{at}: two offers have one alias")
             entries.append(
-                ToolEntry(row["kind"], row["name"], row.get("description", ""), offers, row.get("seconds", 0.0))
+                ToolEntry(
+                    row["kind"], row["name"], row.get("description", ""), offers, _seconds(row.get("seconds", 0.0), at)
+                )
             )
         if not any(e.kind in ENDING for e in entries):
             raise ConfigError(f"{where}: no tool ends the task; add one of kind {' or '.join(ENDING)}")
@@ -96,10 +103,25 @@ class ToolConfig:
         return replace(self, tools=tuple(kept))
 
 
+def _known(row: object, keys: Sequence[str], where: str) -> None:
+    if not isinstance(row, Mapping):
+        raise ConfigError(f"{where}: an object with keys of {', '.join(keys)} expected, got {row!r:.40}")
+    for key in row:
+        if key not in keys:
+            raise ConfigError(f"{where}: {no_such('key', key, keys)}")
+
+
+def _seconds(value: object, where: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+        raise ConfigError(f"{where}: seconds are a number from 0 up, got {value!r:.40}")
+    return float(value)
+
+
 def _offer(row: Mapping[str, Any], where: str) -> Offer:
+    _known(row, ("alias", "model", "seconds", "note"), f"{where}: offer")
     if missing := sorted({"alias", "model", "seconds"} - set(row)):
         raise ConfigError(f"{where}: an offer needs alias, model and seconds; {missing} missing")
-    return Offer(row["alias"], row["model"], float(row["seconds"]), row.get("note", ""))
+    return Offer(row["alias"], row["model"], _seconds(row["seconds"], where), row.get("note", ""))
 
 
 def names() -> list[str]:
@@ -131,10 +153,16 @@ def load(name: str | Path | ToolConfig) -> ToolConfig:
         raise ConfigError(f"tool configuration {name}: {err}") from None
 
 
-def sample(config: ToolConfig, rng: random.Random, half: Half = "train") -> ToolConfig:
+VARIED = ("tools", "aliases", "prices")
+"""What a sampled variant may vary: which models each tool offers, which alias hides which, what they cost."""
+
+
+def sample(
+    config: ToolConfig, rng: random.Random, half: Half = "train", vary: Sequence[str] = VARIED
+) -> ToolConfig:
     """A variant: for each tool some of its models, and which alias hides which. One variant in five is held out."""
     for _ in range(_TRIES):
-        variant = replace(config, tools=tuple(_vary(e, rng) for e in config.tools), sampled=True)
+        variant = replace(config, tools=tuple(_vary(e, rng, vary) for e in config.tools), sampled=True)
         shape = str([[(o.alias, o.model) for o in e.offers] for e in variant.tools])
         held_out = hashlib.blake2b(shape.encode(), digest_size=4).digest()[0] % _HELDOUT_SHARE == 0
         if held_out == (half == "heldout"):
@@ -142,11 +170,14 @@ def sample(config: ToolConfig, rng: random.Random, half: Half = "train") -> Tool
     return variant  # a configuration with hardly a choice in it may have no variant of this half
 
 
-def _vary(entry: ToolEntry, rng: random.Random) -> ToolEntry:
+def _vary(entry: ToolEntry, rng: random.Random, vary: Sequence[str]) -> ToolEntry:
     if len(entry.offers) < 2:
         return entry
-    kept = sorted(rng.sample(range(len(entry.offers)), rng.randint(2, len(entry.offers))))
+    every = range(len(entry.offers))
+    kept = sorted(rng.sample(every, rng.randint(2, len(every)))) if "tools" in vary else every
     backing = [entry.offers[i] for i in kept]
+    if "aliases" not in vary:
+        return replace(entry, offers=tuple(backing))
     groups: dict[str, list[Offer]] = {}
     for offer in backing:  # `answer-math-1` stays a mathematician: aliases are exchanged within one stem only
         groups.setdefault(offer.alias.rstrip("0123456789"), []).append(offer)

@@ -8,8 +8,8 @@ from functools import cache
 from toolorchestra.envs.retrieval.bm25 import Bm25
 from toolorchestra.envs.tasks.frames.encyclopaedia import build
 from toolorchestra.envs.tasks.frames.patterns import PATTERNS
+from toolorchestra.envs.tasks.questions import QaSource
 from toolorchestra.envs.types import Question
-from toolorchestra.envs.worlds.qa_source import QaSource
 
 ENCYCLOPAEDIA_SEED = 0
 

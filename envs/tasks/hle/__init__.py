@@ -8,9 +8,8 @@ from functools import cache
 from toolorchestra.envs.retrieval.bm25 import Bm25
 from toolorchestra.envs.tasks.hle.handbook import handbook
 from toolorchestra.envs.tasks.hle.subjects import LEVELS, SUBJECTS
+from toolorchestra.envs.tasks.questions import QaSource
 from toolorchestra.envs.types import Question
-from toolorchestra.envs.worlds.qa_source import QaSource
-
 
 LEVEL_WEIGHTS = (1, 2, 3, 4, 4)
 """How often each level is drawn: mostly hard, since easy questions leave nothing to route."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from fractions import Fraction
 from itertools import combinations
-from math import comb, factorial, lcm, prod
+from math import comb, lcm
 from typing import Final, NamedTuple
 
 from toolorchestra.envs.tasks.hle.subjects_form import Draft, fraction, integer, pose
@@ -25,7 +25,7 @@ def probability(rng: random.Random, level: int) -> Question:
 
 
 def _two_committees(rng: random.Random) -> Draft:
-    n, m, k, j = rng.randint(11, 24), rng.randint(11, 24), rng.randint(2, 5), rng.randint(2, 5)
+    n, m, k, j = rng.randint(11, 40), rng.randint(11, 40), rng.randint(2, 6), rng.randint(2, 6)
     body = rng.choice(
         (
             f"A club has {n} sailors and {m} pilots. In how many ways can it choose a crew of {k} sailors and {j} "
@@ -40,22 +40,21 @@ def _two_committees(rng: random.Random) -> Draft:
 
 
 def _arrangements(rng: random.Random) -> Draft:
-    counts = [rng.randint(2, 12) for _ in range(4)]
-    letters = "KLMN"
-    first = rng.randrange(4)
-    listed = ", ".join(f"{count} times {letter}" for count, letter in zip(counts, letters, strict=True))
+    # Small enough for every answer to stay below 2**53, so that a float holds it and its decoys exactly.
+    k, m, n = rng.randint(4, 13), rng.randint(4, 13), rng.randint(2, 8)
+    first, second, lonely = rng.sample("BDFGKLMNPRSTVZ", 3)
+    listed = f"{k} times {first}, {m} times {second} and {n} times {lonely}"
     body = rng.choice(
         (
-            f"How many different strings use these letters, all of them: {listed}, and begin with {letters[first]}? "
+            f"How many different strings use exactly these letters: {listed}, and have no two {lonely} side by side? "
             "Answer with an integer.",
-            f"Tiles are laid in a row: {listed}. Tiles with the same letter look alike and the leftmost tile must be "
-            f"{letters[first]}. How many different rows are there? Answer with an integer.",
+            f"Tiles are laid in one row: {listed}, all of them. Tiles with the same letter look alike, and no {lonely} "
+            f"may lie next to another {lonely}. How many different rows are there? Answer with an integer.",
         )
     )
-    rest = [count - (index == first) for index, count in enumerate(counts)]
-    value = factorial(sum(rest)) // prod(map(factorial, rest))
-    free = factorial(sum(counts)) // prod(map(factorial, counts))
-    return integer(body, value, (free, free - value, value * counts[first]))
+    value = comb(k + m, k) * comb(k + m + 1, n)
+    free = comb(k + m, k) * comb(k + m + n, n)
+    return integer(body, value, (free, free - value, comb(k + m, k) * comb(k + m, n)))
 
 
 def _multiples(rng: random.Random) -> Draft:
@@ -151,7 +150,7 @@ def _urn(rng: random.Random, low: int, high: int) -> _Urn:
 
 
 def _both_red(rng: random.Random) -> Draft:
-    urn = _urn(rng, 5, 40)
+    urn = _urn(rng, 5, 90)
     body = rng.choice(
         (
             f"An urn holds {urn.red} red and {urn.blue} blue balls. Two balls are drawn without replacement. "
@@ -167,7 +166,7 @@ def _both_red(rng: random.Random) -> Draft:
 
 
 def _two_of_four(rng: random.Random) -> Draft:
-    urn = _urn(rng, 6, 30)
+    urn = _urn(rng, 6, 70)
     body = rng.choice(
         (
             f"An urn holds {urn.red} red and {urn.blue} blue balls. Four balls are drawn without replacement. "

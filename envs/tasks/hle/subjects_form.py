@@ -76,7 +76,7 @@ def decimal(body: str, value: float, unit: str, wrong: Iterable[float], facts: t
 
 def fraction(body: str, value: Fraction, wrong: Iterable[Fraction]) -> Draft:
     """A draft whose answer is a probability as a fraction in lowest terms."""
-    shifted = (Fraction(value.numerator + step, value.denominator + 2 * step) for step in count(1))
+    shifted = (Fraction(value.numerator, value.denominator + step) for step in count(1))
     candidates = (number for number in chain(wrong, (1 - value,), shifted) if 0 < number < 1)
     return Draft(body, Answer(text=str(value), kind="exact"), _distinct(str(value), map(str, candidates)))
 

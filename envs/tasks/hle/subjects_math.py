@@ -95,7 +95,7 @@ def _three_congruences(rng: random.Random) -> Draft:
             f"Let x be the smallest non-negative integer with {system}. "
             f"What is the remainder of x^{k} + {d}·x on division by {r}? Answer with an integer.",
             f"The non-negative integer x is the least that satisfies {system}. "
-            f"Give the residue, from 0 upwards, of x^{k} + {d}·x modulo {r} as an integer.",
+            f"Give the least non-negative residue of x^{k} + {d}·x modulo {r} as an integer.",
         )
     )
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import pytest
+
 from toolorchestra.envs.tasks.frames.encyclopaedia import Encyclopaedia, build
 from toolorchestra.envs.tasks.frames.patterns import PATTERNS
 from toolorchestra.envs.types import Question

@@ -38,16 +38,21 @@ class QaSource:
         self,
         tools: str | config.ToolConfig = "paper",
         diversify: Literal["train", "heldout"] | None = None,
+        vary: Sequence[str] = config.VARIED,
         style: Literal["full", "brief"] = "full",
         top_k: int = 5,
         shown_characters: int = 600,
     ) -> None:
         if diversify not in (None, "train", "heldout"):
             raise ConfigError(no_such("diversify", diversify, ("train", "heldout", "None")))
+        for name in vary:
+            if name not in config.VARIED:
+                raise ConfigError(no_such("variation", name, config.VARIED))
         if style not in ("full", "brief"):
             raise ConfigError(no_such("style", style, ("full", "brief")))
         self.config = replace(config.load(tools), style=style)
         self.diversify = diversify
+        self.vary = tuple(vary)
         search = SearchSettings(top_k, shown_characters)
         self.backends = Backends(SimulatedModels(), self.retriever(), ArithmeticInterpreter(), search)
         self._boxes: dict[tuple[int, tuple[str, ...] | None], tuple[PriceSheet, Toolbox]] = {}
@@ -81,8 +86,9 @@ class QaSource:
         question = self.question(task_id)
         if self.diversify:
             rng = random.Random(seed ^ 0xD1FF)
-            variant = config.sample(self.config, rng, self.diversify)
-            sheet = config.sample_prices(sheet, variant.models, rng, self.diversify)
+            variant = config.sample(self.config, rng, self.diversify, self.vary)
+            if "prices" in self.vary:
+                sheet = config.sample_prices(sheet, variant.models, rng, self.diversify)
             toolbox = assemble(variant.only(tools) if tools else variant, sheet, self.backends)
         else:
             toolbox = self._toolbox(sheet, tuple(tools) if tools else None)

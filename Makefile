@@ -1,0 +1,51 @@
+# Each target sets up what it needs. PYTHON picks the interpreter (3.11 to 3.13).
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+OLDEST := .venv-gymnasium-1.2.2
+
+.PHONY: train test check lint bench evaluate test-oldest clean
+
+train: $(VENV)/.train
+	$(BIN)/python scripts/train_agent.py
+
+test: $(VENV)/.train
+	$(BIN)/python -m pytest
+
+check: lint test
+
+# The type checker and the import linter read the layout in .typing: an editable install hides the packages from them.
+lint: $(VENV)/.train
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	PYTHONPATH=.typing $(BIN)/lint-imports
+
+# RLlib pins gymnasium 1.2.2, so the lower end of the range is tested too: everything but the trainer.
+test-oldest: $(OLDEST)/.done
+	$(OLDEST)/bin/python -m pytest tests/envs tests/test_contract.py
+
+bench: $(VENV)/.train
+	$(BIN)/python scripts/bench.py
+
+evaluate: $(VENV)/.core
+	$(BIN)/python scripts/evaluate.py --tasks 300
+
+$(VENV)/.core: setup.cfg pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
+	touch $@
+
+# torch first and pinned: a machine without a GPU then takes the CPU build it has, and nothing after it pulls the CUDA one.
+$(VENV)/.train: $(VENV)/.core
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check "torch==2.13.0"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev,train]"
+	touch $@
+
+$(OLDEST)/.done: setup.cfg pyproject.toml
+	test -x $(OLDEST)/bin/python || $(PYTHON) -m venv $(OLDEST)
+	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check "gymnasium==1.2.2" -e ".[dev]"
+	touch $@
+
+clean:
+	rm -rf $(VENV) $(OLDEST) build dist *.egg-info .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,191 @@
+"""What a training run is made of, and the presets. Frozen, so that a checkpoint's configuration is the run's."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import Any, get_type_hints
+
+from toolorchestra.agents.engines.base import LossParams
+from toolorchestra.agents.rewards import AdvantageParams
+from toolorchestra.envs.errors import ConfigError, no_such
+
+
+@dataclass(frozen=True)
+class EnvMix:
+    """One environment of the mix."""
+
+    env_id: str
+    weight: float = 1.0
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    """What gym.make is given, in training and evaluation alike."""
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """Which model, and how the local engine holds it."""
+
+    path: str = ""
+    """A folder or hub id of transformers; "" makes the tiny model."""
+    hidden: int = 64
+    layers: int = 2
+    device: str = "cpu"
+    dtype: str = "float32"
+    threads: int = 1
+    rows: int = 128
+    """Rollouts in the sampler's cache at a time."""
+    tokens_per_batch: int = 16_384
+    lora_rank: int = 0
+    lora_alpha: int = 32
+    gradient_checkpointing: bool = False
+    thinking: bool | None = None
+    """enable_thinking of the chat template; None leaves it to the template."""
+
+
+@dataclass(frozen=True)
+class WarmStart:
+    """Supervised start from scripted demonstrations."""
+
+    steps: int = 250
+    """0 skips it, for models that already speak the grammar."""
+    batch: int = 32
+    learning_rate: float = 3e-3
+    demonstrations: int = 5000
+    """Random routes tried. Those that solved their task are kept, with `unsolved` as many of the others."""
+    unsolved: float = 0.3
+    trajectories: str = ""
+    """A JSONL of recorded trajectories to learn from instead."""
+    least_valid: float = 0.97
+    """Share of readable turns below which reinforcement learning does not start."""
+    margin: float = 0.05
+    """By how much the mean outcome must exceed answering at once."""
+    rounds: int = 3
+    """How often `steps` may be repeated before the run gives up."""
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """A run."""
+
+    preset: str = "tiny"
+    seed: int = 0
+    environments: tuple[EnvMix, ...] = ()
+    model: ModelConfig = ModelConfig()
+    warm_start: WarmStart = WarmStart()
+    steps: int = 200
+    groups: int = 16
+    rollouts: int = 8
+    """Per group."""
+    learning_rate: float = 1e-3
+    final_learning_rate: float = 1e-4
+    """Reached linearly at the last step."""
+    loss: LossParams = field(default_factory=LossParams)
+    advantage: AdvantageParams = field(default_factory=AdvantageParams)
+    max_tokens: int = 14
+    """Of one turn."""
+    max_context: int = 384
+    temperature: float = 1.0
+    deadline_seconds: float = 600.0
+    evaluate_every: int = 50
+    evaluation_tasks: int = 100
+    """Per environment, on held-out tasks, prices, tools and wordings."""
+    save_every: int = 10
+    keep_last: int = 2
+
+    def __post_init__(self) -> None:
+        for name in ("groups", "rollouts", "steps", "max_tokens", "evaluate_every", "save_every", "keep_last"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)!r}")
+        if self.rollouts < 2:
+            raise ConfigError("rollouts must be at least 2: a group's reward compares siblings")
+        if not self.environments:
+            raise ConfigError("environments is empty; name at least one, as EnvMix(id)")
+        if self.max_tokens >= self.max_context:
+            raise ConfigError(f"max_context ({self.max_context}) must exceed max_tokens ({self.max_tokens})")
+
+
+_TINY_ARGUMENTS = {"style": "brief", "shown_characters": 0, "max_turns": 10, "vary": ("tools", "prices")}
+_WORLDS = ("ToolOrchestra/HLE-v0", "ToolOrchestra/FRAMES-v0")
+
+PRESETS: Mapping[str, TrainConfig] = {
+    "tiny": TrainConfig(
+        environments=tuple(EnvMix(env_id, 1.0, _TINY_ARGUMENTS) for env_id in _WORLDS),
+        loss=LossParams(entropy_weight=0.002),
+    ),
+    "small-gpu": TrainConfig(
+        preset="small-gpu",
+        environments=tuple(EnvMix(env_id, 1.0, {"max_turns": 12}) for env_id in _WORLDS),
+        model=ModelConfig(
+            path="Qwen/Qwen3-0.6B", device="cuda", dtype="bfloat16", lora_rank=32, rows=64, gradient_checkpointing=True
+        ),
+        warm_start=WarmStart(steps=0),
+        learning_rate=2e-5,
+        final_learning_rate=2e-5,
+        max_tokens=1024,
+        max_context=16_384,
+    ),
+    # The paper's numbers: 16 prompts x 8 rollouts, lr 1e-6, 24,000 + 8,000 tokens, 50 turns, clip 0.2 / 0.28.
+    "8b-h100": TrainConfig(
+        preset="8b-h100",
+        environments=tuple(EnvMix(env_id, 1.0, {"max_turns": 50}) for env_id in _WORLDS),
+        model=ModelConfig(
+            path="Qwen/Qwen3-8B",
+            device="cuda",
+            dtype="bfloat16",
+            lora_rank=64,
+            rows=16,
+            tokens_per_batch=32_768,
+            gradient_checkpointing=True,
+        ),
+        warm_start=WarmStart(steps=0),
+        learning_rate=1e-6,
+        final_learning_rate=1e-6,
+        loss=LossParams(kl="k2", kl_weight=1e-4),
+        max_tokens=8_000,
+        max_context=32_000,
+        evaluate_every=25,
+    ),
+}
+
+
+def preset(name: str) -> TrainConfig:
+    """A preset by its name."""
+    if name not in PRESETS:
+        raise ConfigError(no_such("preset", name, PRESETS))
+    return PRESETS[name]
+
+
+def with_settings(config: Any, settings: Mapping[str, str]) -> Any:
+    """The configuration with `model.hidden=96`-like settings from a command line, read as the field's type."""
+    for path, text in settings.items():
+        config = _with_setting(config, path.split("."), path, text)
+    return config
+
+
+def _with_setting(config: Any, parts: list[str], path: str, text: str) -> Any:
+    names = [f.name for f in fields(config)]
+    if parts[0] not in names:
+        raise ConfigError(f"setting {path!r}: {no_such('field', parts[0], names)}")
+    current = getattr(config, parts[0])
+    if len(parts) > 1:
+        if not is_dataclass(current):
+            raise ConfigError(f"setting {path!r}: {parts[0]} has no fields of its own")
+        return replace(config, **{parts[0]: _with_setting(current, parts[1:], path, text)})
+    kind = get_type_hints(type(config))[parts[0]]
+    return replace(config, **{parts[0]: _read(text, kind, path)})
+
+
+def _read(text: str, kind: Any, path: str) -> Any:
+    readers: Mapping[Any, Any] = {int: int, float: float, str: str, bool: {"true": True, "false": False}.__getitem__}
+    if kind not in readers:
+        raise ConfigError(f"setting {path!r} cannot be given on the command line; make a TrainConfig in Python")
+    try:
+        return readers[kind](text)
+    except (ValueError, KeyError):
+        raise ConfigError(f"setting {path!r} takes a {kind.__name__}, got {text!r}") from None
+
+
+def as_json(config: TrainConfig) -> dict[str, Any]:
+    """For the checkpoint and the report."""
+    return dataclasses.asdict(config)

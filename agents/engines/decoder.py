@@ -1,0 +1,116 @@
+"""A lean decoder for Qwen3- and Llama-shaped models: fused weights, one preallocated cache, any mix of rows per call.
+
+It equals transformers' logits to rounding (tested) and exists because sampling many short turns is bound by overhead:
+rows come and go, prompts grow by a few tokens at a time, and nothing is ever run through the model twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+class _Layer:
+    __slots__ = ("down", "gate_up", "k_norm", "norm_in", "norm_mlp", "out", "q_norm", "qkv", "qkv_bias")
+
+    def __init__(self, weights: Mapping[str, Tensor], prefix: str) -> None:
+        def get(name: str) -> Tensor:
+            return weights[f"{prefix}.{name}"]
+
+        attention = "self_attn"
+        parts = [f"{attention}.{p}_proj" for p in "qkv"]
+        self.qkv = torch.cat([get(f"{p}.weight") for p in parts])
+        biases = [weights.get(f"{prefix}.{p}.bias") for p in parts]
+        self.qkv_bias = torch.cat([b for b in biases if b is not None]) if biases[0] is not None else None
+        self.out = get(f"{attention}.o_proj.weight")
+        self.q_norm = weights.get(f"{prefix}.{attention}.q_norm.weight")
+        self.k_norm = weights.get(f"{prefix}.{attention}.k_norm.weight")
+        self.gate_up = torch.cat([get("mlp.gate_proj.weight"), get("mlp.up_proj.weight")])
+        self.down = get("mlp.down_proj.weight")
+        self.norm_in = get("input_layernorm.weight")
+        self.norm_mlp = get("post_attention_layernorm.weight")
+
+
+class Decoder:
+    """Forward passes over rows of a cache. `load` takes weights by transformers' names."""
+
+    def __init__(self, config: Any, rows: int, length: int, device: torch.device, dtype: torch.dtype) -> None:
+        self.heads: int = config.num_attention_heads
+        self.kv_heads: int = config.num_key_value_heads
+        self.width: int = getattr(config, "head_dim", None) or config.hidden_size // self.heads
+        self.eps: float = config.rms_norm_eps
+        self.rows, self.length = rows, length
+        shape = (config.num_hidden_layers, rows, self.kv_heads, length, self.width)
+        self.keys = torch.zeros(shape, device=device, dtype=dtype)
+        self.values = torch.zeros(shape, device=device, dtype=dtype)
+        rope = getattr(config, "rope_parameters", None) or {}
+        theta = rope.get("rope_theta") or getattr(config, "rope_theta", 10_000.0)
+        inverse = theta ** (-torch.arange(0, self.width, 2, device=device, dtype=torch.float32) / self.width)
+        angles = torch.outer(torch.arange(length, device=device, dtype=torch.float32), inverse)
+        self.cos = torch.cat([angles.cos(), angles.cos()], -1).to(dtype)
+        self.sin = torch.cat([angles.sin(), angles.sin()], -1).to(dtype)
+        self._places = torch.arange(length, device=device)
+        self.layers: list[_Layer] = []
+
+    def load(self, weights: Mapping[str, Tensor], layers: int) -> None:
+        """Take new weights. Fused copies, so later changes of the originals do not show."""
+        self.embed = weights["model.embed_tokens.weight"]
+        self.head = weights.get("lm_head.weight", self.embed)
+        self.norm = weights["model.norm.weight"]
+        self.layers = [_Layer(weights, f"model.layers.{i}") for i in range(layers)]
+
+    def copy(self, source: int, targets: Tensor, length: int) -> None:
+        """Give other rows the first `length` positions of a row: prompts that several rollouts share are run once."""
+        self.keys[:, targets, :, :length] = self.keys[:, source : source + 1, :, :length]
+        self.values[:, targets, :, :length] = self.values[:, source : source + 1, :, :length]
+
+    @torch.inference_mode()
+    def forward(self, tokens: Tensor, rows: Tensor | slice, starts: Tensor, last: Tensor, most: int) -> Tensor:
+        """Logits after tokens[i, last[i]]. Row i's tokens start at position starts[i]; `most`: the longest row now.
+
+        What lies beyond a row's last token is written too, and overwritten by that row's next call.
+        """
+        count, width = tokens.shape
+        places = starts[:, None] + self._places[:width]
+        places = places.clamp(max=self.length - 1)
+        cos, sin = self.cos[places][:, None], self.sin[places][:, None]
+        mask = (self._places[None, None, :most] <= places[:, :, None])[:, None]
+        at = self._places[:count] if isinstance(rows, slice) else rows
+        x = F.embedding(tokens, self.embed)
+        for index, layer in enumerate(self.layers):
+            x = x + self._attend(index, layer, x, (at, rows, places, cos, sin, mask, most))
+            x = x + self._mlp(layer, x)
+        x = x[torch.arange(count, device=x.device), last]
+        return F.linear(self._rms(x, self.norm), self.head).float()
+
+    def _rms(self, x: Tensor, weight: Tensor) -> Tensor:
+        return F.rms_norm(x, weight.shape, weight, self.eps)
+
+    def _attend(self, index: int, layer: _Layer, x: Tensor, scene: tuple[Any, ...]) -> Tensor:
+        at, rows, places, cos, sin, mask, most = scene
+        count, width, _ = x.shape
+        qkv = F.linear(self._rms(x, layer.norm_in), layer.qkv, layer.qkv_bias)
+        qkv = qkv.view(count, width, self.heads + 2 * self.kv_heads, self.width)
+        q, k, v = torch.split(qkv, [self.heads, self.kv_heads, self.kv_heads], 2)
+        if layer.q_norm is not None and layer.k_norm is not None:
+            q, k = self._rms(q, layer.q_norm), self._rms(k, layer.k_norm)
+        q, k = self._turn(q.transpose(1, 2), cos, sin), self._turn(k.transpose(1, 2), cos, sin)
+        keys, values = self.keys[index], self.values[index]
+        keys[at[:, None], :, places] = k.transpose(1, 2)
+        values[at[:, None], :, places] = v
+        seen_k, seen_v = keys[rows, :, :most], values[rows, :, :most]
+        out = F.scaled_dot_product_attention(q, seen_k, seen_v, mask, enable_gqa=self.heads != self.kv_heads)
+        return F.linear(out.transpose(1, 2).reshape(count, width, -1), layer.out)
+
+    @staticmethod
+    def _turn(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        half = x.shape[-1] // 2
+        return x * cos + torch.cat([-x[..., half:], x[..., :half]], -1) * sin
+
+    def _mlp(self, layer: _Layer, x: Tensor) -> Tensor:
+        gate, up = F.linear(self._rms(x, layer.norm_mlp), layer.gate_up).chunk(2, -1)
+        return F.linear(F.silu(gate) * up, layer.down)

@@ -1,0 +1,234 @@
+"""Batched sampling with a cache that lives as long as its session.
+
+Every step gives each active row one token: a forced one of its prompt or the one it sampled. A row whose episode waits
+for a tool is not active and holds up nobody; when it comes back only what is new is run. Long new parts are run as one
+chunk, and prompts that several sessions share are run once and copied.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from toolorchestra.agents.engines.base import Sample, SamplingParams
+from toolorchestra.agents.engines.decoder import Decoder
+
+CHUNK = 24
+"""New parts longer than this are run at once instead of token by token."""
+PREFILL_TOKENS = 16_384
+"""Tokens of one prefill call, to bound its memory."""
+
+
+@dataclass
+class _Row:
+    """A session's place in the cache."""
+
+    number: int
+    cached: list[int] = field(default_factory=list)
+
+
+@dataclass
+class _Request:
+    """A turn being sampled."""
+
+    row: _Row
+    forced: list[int]
+    """Tokens that are still to be fed, in order."""
+    params: SamplingParams
+    done: asyncio.Future[Sample]
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+
+
+class Sampler:
+    """Samples for any number of coroutines on one event loop."""
+
+    def __init__(self, decoder: Decoder, stop: Sequence[int], seed: int) -> None:
+        self.decoder = decoder
+        self._stop = frozenset(stop)
+        self._device = decoder.keys.device
+        self.generator = torch.Generator(device=self._device).manual_seed(seed)
+        self._free = list(range(decoder.rows - 1, -1, -1))
+        self._rows: dict[str, _Row] = {}
+        self._waiting: list[_Request] = []
+        self._active: list[_Request] = []
+        self._pump: asyncio.Task[None] | None = None
+        self.sampled_tokens = self.fed_tokens = 0
+
+    async def sample(self, prompt: Sequence[int], params: SamplingParams, session: str) -> Sample:
+        """Continue a prompt. What a session has cached and the prompt repeats is not run again."""
+        if len(prompt) + params.max_tokens > self.decoder.length:
+            need = f"{len(prompt)} tokens of prompt and {params.max_tokens} to sample"
+            raise ValueError(f"the context is too long for the sampler: {need}, of {self.decoder.length}")
+        row = self._row(session)
+        kept = _common(row.cached, prompt)
+        kept = min(kept, len(prompt) - 1)  # the last token is always fed: its logits are what is sampled from
+        del row.cached[kept:]
+        done: asyncio.Future[Sample] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Request(row, list(prompt[kept:]), params, done))
+        if self._pump is None or self._pump.done():
+            self._pump = asyncio.create_task(self._run())
+        try:
+            return await done
+        finally:
+            if not session:
+                self._give_back(row)
+
+    def release(self, session: str) -> None:
+        """Free a session's row."""
+        if (row := self._rows.pop(session, None)) is not None:
+            self._give_back(row)
+
+    def reset(self) -> None:
+        """Forget every cache: the weights have changed."""
+        for row in self._rows.values():
+            row.cached.clear()
+
+    def _row(self, session: str) -> _Row:
+        if session in self._rows:
+            return self._rows[session]
+        if not self._free:
+            raise RuntimeError(f"all {self.decoder.rows} rows of the sampler are in use; release sessions or add rows")
+        row = _Row(self._free.pop())
+        if session:
+            self._rows[session] = row
+        return row
+
+    def _give_back(self, row: _Row) -> None:
+        row.cached.clear()
+        self._free.append(row.number)
+
+    async def _run(self) -> None:
+        while self._waiting or self._active:
+            self._admit()
+            self._step()
+            await asyncio.sleep(0)  # whoever got a turn acts now, and its next request joins the next step
+
+    def _admit(self) -> None:
+        fresh, self._waiting = self._waiting, []
+        long = [r for r in fresh if len(r.forced) > CHUNK and not r.done.cancelled()]
+        self._prefill(long)
+        self._active.extend(r for r in fresh if not r.done.cancelled())
+
+    # -- long parts --------------------------------------------------------------------------------------------------
+
+    def _prefill(self, requests: list[_Request]) -> None:
+        """Run all but the last token of each new part."""
+        firsts: dict[tuple[int, ...], _Request] = {}
+        copies: dict[int, list[_Request]] = {}
+        unique: list[_Request] = []
+        for request in requests:
+            key = tuple(request.forced)
+            if not request.row.cached and key in firsts:
+                copies.setdefault(firsts[key].row.number, []).append(request)
+                continue
+            if not request.row.cached:
+                firsts[key] = request
+            unique.append(request)
+        unique.sort(key=lambda r: len(r.forced))
+        while unique:
+            batch, size = [unique.pop()], 0
+            size = len(batch[0].forced)
+            while unique and (len(batch) + 1) * size <= PREFILL_TOKENS:
+                batch.append(unique.pop())
+            self._prefill_batch(batch)
+        for request in firsts.values():
+            self._copy(request, copies.get(request.row.number, []))
+
+    def _prefill_batch(self, batch: list[_Request]) -> None:
+        parts = [r.forced[:-1] for r in batch]
+        width = max(map(len, parts))
+        tokens = torch.tensor([p + [0] * (width - len(p)) for p in parts], device=self._device)
+        starts = [len(r.row.cached) for r in batch]
+        most = min(max(starts) + width, self.decoder.length)
+        last = torch.zeros(len(batch), dtype=torch.long, device=self._device)
+        rows = torch.tensor([r.row.number for r in batch], device=self._device)
+        self.decoder.forward(tokens, rows, torch.tensor(starts, device=self._device), last, most)
+        for request, part in zip(batch, parts, strict=True):
+            self._fed(request, part)
+
+    def _fed(self, request: _Request, part: list[int]) -> None:
+        request.row.cached.extend(part)
+        del request.forced[: len(part)]
+        self.fed_tokens += len(part)
+
+    def _copy(self, source: _Request, targets: list[_Request]) -> None:
+        if not targets:
+            return
+        part = list(source.row.cached)
+        rows = torch.tensor([t.row.number for t in targets], device=self._device)
+        self.decoder.copy(source.row.number, rows, len(part))
+        for target in targets:
+            target.row.cached.extend(part)
+            del target.forced[: len(part)]
+
+    # -- one token for everybody -------------------------------------------------------------------------------------
+
+    def _step(self) -> None:
+        self._active = [r for r in self._active if not r.done.cancelled()]
+        if not self._active:
+            return
+        logits = self._forward(self._active)
+        deciding: list[tuple[int, _Request]] = []
+        for index, request in enumerate(self._active):
+            self._fed(request, request.forced[:1])
+            if not request.forced:
+                deciding.append((index, request))
+        if deciding:
+            self._decide(logits, deciding)
+        self._active = [r for r in self._active if not r.done.done()]
+
+    def _forward(self, active: list[_Request]) -> Tensor:
+        """Feed each active row its next token; logits in the order of `active`."""
+        device, lengths = self._device, [len(r.row.cached) for r in active]
+        most = max(lengths) + 1
+        top = max(r.row.number for r in active) + 1
+        zero = torch.zeros(1, dtype=torch.long, device=device)
+        if 2 * len(active) < top:
+            rows = torch.tensor([r.row.number for r in active], device=device)
+            tokens = torch.tensor([[r.forced[0]] for r in active], device=device)
+            starts = torch.tensor(lengths, device=device)
+            return self.decoder.forward(tokens, rows, starts, zero.expand(len(active)), most)
+        # Nearly all rows are active: running all of them costs less than gathering their caches. An idle row's write
+        # lands just behind its last token, where its own next token will overwrite it.
+        fed, starts_all = [0] * top, [0] * top
+        for row in self._rows.values():
+            if row.number < top:
+                starts_all[row.number] = len(row.cached)
+        most = min(max(*starts_all, most - 1) + 1, self.decoder.length)
+        for request in active:
+            fed[request.row.number], starts_all[request.row.number] = request.forced[0], len(request.row.cached)
+        tokens = torch.tensor(fed, device=device)[:, None]
+        starts = torch.tensor(starts_all, device=device)
+        logits = self.decoder.forward(tokens, slice(0, top), starts, zero.expand(top), most)
+        return logits[torch.tensor([r.row.number for r in active], device=device)]
+
+    def _decide(self, logits: Tensor, deciding: list[tuple[int, _Request]]) -> None:
+        chosen = logits[torch.tensor([i for i, _ in deciding], device=self._device)]
+        heat = torch.tensor([r.params.temperature for _, r in deciding], device=self._device)[:, None]
+        logprobs = torch.log_softmax(chosen / torch.where(heat > 0, heat, torch.ones_like(heat)), -1)
+        noise = torch.empty_like(logprobs).exponential_(generator=self.generator)
+        # argmax(p / Exp(1)) is a draw from p; without heat it is the likeliest token.
+        drawn = torch.where(heat > 0, logprobs - noise.log(), logprobs).argmax(-1)
+        picked = logprobs.gather(1, drawn[:, None])[:, 0].tolist()
+        for (_, request), token, logprob in zip(deciding, drawn.tolist(), picked, strict=True):
+            request.tokens.append(token)
+            request.logprobs.append(logprob)
+            self.sampled_tokens += 1
+            finished = token in self._stop
+            if finished or len(request.tokens) == request.params.max_tokens:
+                request.done.set_result(Sample(request.tokens, request.logprobs, finished))
+            else:
+                request.forced.append(token)
+
+
+def _common(cached: Sequence[int], prompt: Sequence[int]) -> int:
+    """How many tokens two sequences share at their beginning."""
+    most = min(len(cached), len(prompt))
+    if list(cached[:most]) == list(prompt[:most]):
+        return most
+    return next(i for i in range(most) if cached[i] != prompt[i])

@@ -1,0 +1,112 @@
+"""The tiny model of the laptop default: a Qwen3 of a few hundred thousand parameters, its tokenizer and its template.
+
+The template is compact on purpose. It renders tools by their descriptions alone (use style="brief"), of the system
+message the user's wish, of a question the first USER_CHARACTERS, of a tool result the first RESULT_CHARACTERS: what a
+model of this size can use. Each message is rendered on its own, so a transcript grows by appending only.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerFast
+
+USER_CHARACTERS = 48
+RESULT_CHARACTERS = 16
+VOCABULARY = 1024
+SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+GRAMMAR = ("<tool_call>", "</tool_call>", "<think>", "</think>", '{"name": "', '", "arguments": {"model": "', '"}}')
+TEMPLATE = (
+    "{%- for m in messages -%}"
+    "{%- if m.role == 'system' -%}"
+    "<|im_start|>system\n{{ m.content.split(\"The user's wish: \")[1] if \"The user's wish: \" in m.content else '' }}"
+    "{%- for t in tools or [] %}{{ '\n' + t.function.description }}{%- endfor -%}<|im_end|>\n"
+    "{%- elif m.role == 'user' -%}"
+    f"<|im_start|>user\n{{{{ m.content[:{USER_CHARACTERS}] }}}}<|im_end|>\n"
+    "{%- elif m.role == 'assistant' -%}<|im_start|>assistant\n{{ m.content }}<|im_end|>\n"
+    f"{{%- else -%}}<|im_start|>tool\n{{{{ m.content[:{RESULT_CHARACTERS}] }}}}<|im_end|>\n"
+    "{%- endif -%}"
+    "{%- endfor -%}"
+    "{%- if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{%- endif -%}"
+)
+
+
+def build_tokenizer(texts: Iterable[str], words: Iterable[str]) -> str:
+    """Train a byte-level BPE on rendered episodes; `words` (tool names and aliases) become tokens of their own."""
+    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(r" ?\d| ?\p{L}+|\s+(?!\S)| ?[^\s\p{L}\d]+|\s+"), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    own = [*GRAMMAR, *words]
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCABULARY - len(own) - len(SPECIAL),
+        special_tokens=[],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in SPECIAL])
+    tokenizer.add_tokens([AddedToken(t, special=False, normalized=False) for t in own])
+    return str(tokenizer.to_str())
+
+
+def tokenizer_text() -> str:
+    """The tokenizer that the package ships."""
+    return (resources.files("toolorchestra.agents") / "data" / "tiny" / "tokenizer.json").read_text(encoding="utf-8")
+
+
+def load_tokenizer(text: str = "") -> PreTrainedTokenizerFast:
+    """The shipped tokenizer (or another, as JSON text) with the compact template."""
+    from tokenizers import Tokenizer
+    from transformers import PreTrainedTokenizerFast
+
+    make: Any = PreTrainedTokenizerFast
+    made = make(
+        tokenizer_object=Tokenizer.from_str(text or tokenizer_text()),
+        eos_token="<|im_end|>",
+        pad_token="<|endoftext|>",
+        clean_up_tokenization_spaces=False,
+    )
+    made.chat_template = TEMPLATE
+    return made  # type: ignore[no-any-return]
+
+
+def build_model(vocabulary: int, hidden: int = 96, layers: int = 3, seed: int = 0) -> PreTrainedModel:
+    """A randomly initialised Qwen3 of this shape, in float32."""
+    import torch
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    config: Any = Qwen3Config(
+        vocab_size=vocabulary,
+        hidden_size=hidden,
+        intermediate_size=hidden * 3,
+        num_hidden_layers=layers,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        head_dim=hidden // 4,
+        max_position_embeddings=2048,
+        tie_word_embeddings=True,
+        initializer_range=0.05,
+        use_cache=False,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        made: Any = Qwen3ForCausalLM(config)
+    return made.float()  # type: ignore[no-any-return]
+
+
+def save_template(folder: Path) -> None:
+    """Write a tokenizer_config.json beside a tokenizer.json, for loaders that go by the folder."""
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"}
+    (folder / "tokenizer_config.json").write_text(json.dumps({**settings, "chat_template": TEMPLATE}, indent=1))

@@ -1,0 +1,92 @@
+"""Where a run's numbers go: a JSONL that survives a crash, TensorBoard and wandb where installed, a line of text."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+
+class Log:
+    """Metrics of a run. After a resume, lines from beyond the checkpoint are dropped first."""
+
+    def __init__(self, folder: Path, step: int, *, wandb: bool = False) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.path = folder / "metrics.jsonl"
+        kept = [row for row in read(self.path) if row["step"] < step or (row["step"] == step and row["kind"] == "eval")]
+        self.path.write_text("".join(json.dumps(row) + "\n" for row in kept))
+        self._board = _tensorboard(folder)
+        self._wandb = _wandb(folder) if wandb else None
+
+    def write(self, kind: str, step: int, values: Mapping[str, Any]) -> None:
+        """One row."""
+        clean = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
+        with self.path.open("a") as file:
+            file.write(json.dumps({"kind": kind, "step": step, **clean}) + "\n")
+        numbers = {f"{kind}/{k}": v for k, v in clean.items() if isinstance(v, int | float)}
+        if self._board is not None:
+            for name, value in numbers.items():
+                self._board.add_scalar(name, value, step)
+        if self._wandb is not None:
+            self._wandb.log(numbers, step=step)
+
+    def close(self) -> None:
+        """Flush."""
+        if self._board is not None:
+            self._board.close()
+        if self._wandb is not None:
+            self._wandb.finish()
+
+
+def read(path: Path) -> Iterator[dict[str, Any]]:
+    """The whole rows of a metrics file; a last line torn by a crash is left out."""
+    if not path.exists():
+        return
+    for line in path.read_text().splitlines():
+        try:
+            yield json.loads(line)
+        except ValueError:
+            return
+
+
+def _tensorboard(folder: Path) -> Any:
+    try:
+        from tensorboard.summary import Writer
+    except ImportError:
+        return None
+    return Writer(str(folder / "tensorboard"))
+
+
+def _wandb(folder: Path) -> Any:
+    try:
+        import wandb
+    except ImportError:
+        raise ModuleNotFoundError("wandb is not installed; pip install wandb, or leave --wandb out") from None
+    return wandb.init(dir=str(folder), project="toolorchestra")
+
+
+class Progress:
+    """One line that is rewritten on a terminal, and printed now and then elsewhere."""
+
+    def __init__(self, total: int, done: int = 0) -> None:
+        self._total, self._first = total, done
+        self._started = time.monotonic()
+        self._live = sys.stderr.isatty()
+        self._printed = 0.0
+
+    def show(self, done: int, text: str, *, always: bool = False) -> None:
+        """Where the run is, and when it will be done."""
+        now = time.monotonic()
+        if not (always or self._live or now - self._printed > 10):
+            return
+        self._printed = now
+        made = done - self._first
+        left = (now - self._started) / made * (self._total - done) if made else float("nan")
+        eta = f", {left:.0f} s left" if math.isfinite(left) else ""
+        end = "\r" if self._live and not always else "\n"
+        wipe = "\033[2K" if self._live else ""
+        print(f"{wipe}{done}/{self._total} {text}{eta}", end=end, file=sys.stderr, flush=True)

@@ -1,0 +1,127 @@
+"""Counterfactual probes: the same task with one thing changed. Does the choice follow price, preference and subject?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from toolorchestra.agents.config import EnvMix
+from toolorchestra.agents.rollout import Job, Rollouts, factory_of
+from toolorchestra.agents.trajectory import Trajectory
+from toolorchestra.envs.prices import load_sheet
+
+FIRST_SEED = 3_000_000_019
+CHEAP, DEAR = Decimal("0.4"), Decimal("2.5")
+"""Factors on a model's price; training sees 0.5 to 2."""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One contrast: how often something was chosen on either side."""
+
+    name: str
+    left: str
+    right: str
+    left_rate: float
+    right_rate: float
+    tasks: int
+
+    @property
+    def shift(self) -> float:
+        return self.right_rate - self.left_rate
+
+
+def _made(mix: EnvMix, **changed: Any) -> Any:
+    arguments = {k: v for k, v in mix.arguments.items() if k != "vary"}
+    return factory_of(mix.env_id, **{**arguments, "split": "test", **changed})
+
+
+def _play(
+    rollouts: Rollouts, mix: EnvMix, tasks: int, options: Mapping[str, Any], keep: Callable[[str], bool]
+) -> list[Trajectory]:
+    made = _made(mix)
+    seeds = [FIRST_SEED + k for k in range(tasks * 4)]
+    named = [(s, made.start(s).info) for s in seeds]
+    chosen = [s for s, info in named if keep(str(info["task"]["subject"]))][:tasks]
+    return rollouts.collect([Job(mix.env_id, made, s, options) for s in chosen])
+
+
+def _rate(trajectories: Sequence[Trajectory], keys: Sequence[str]) -> float:
+    """The share of episodes that used any of the keys."""
+    used = sum(any(t.measure.calls.get(k, 0) for k in keys) for t in trajectories)
+    return used / len(trajectories) if trajectories else 0.0
+
+
+def price_swap(rollouts: Rollouts, mix: EnvMix, pair: tuple[str, str], models: tuple[str, str], tasks: int) -> Probe:
+    """Two experts that can both do it: one cheap and one dear, then the other way round."""
+    base = load_sheet("paper-2025-11")
+    sides = []
+    for factors in ((CHEAP, DEAR), (DEAR, CHEAP)):
+        sheet = base.with_factors(dict(zip(models, factors, strict=True)), f"probe-{factors[0]}")
+        played = _play(rollouts, mix, tasks, {"prices": sheet, "preference": "frugal"}, lambda _: True)
+        first, second = _rate(played, pair[:1]), _rate(played, pair[1:])
+        sides.append(first / (first + second) if first + second else 0.0)
+    return Probe(
+        f"share of {pair[0]} among {' and '.join(pair)}",
+        f"{pair[0]} dear, {pair[1]} cheap",
+        f"{pair[0]} cheap, {pair[1]} dear",
+        sides[1],
+        sides[0],
+        tasks,
+    )
+
+
+def preference_flip(rollouts: Rollouts, mix: EnvMix, tasks: int) -> Probe:
+    """Dollars spent when the user does not mind, and when the user pays; as the share of episodes above a cent."""
+    sides = []
+    for kind in ("accurate", "frugal"):
+        played = _play(rollouts, mix, tasks, {"preference": kind}, lambda _: True)
+        sides.append(sum(t.measure.usd for t in played) / max(1, len(played)) * 100)
+    return Probe("cents a task", "user wants accuracy", "user wants to save", sides[0], sides[1], tasks)
+
+
+def favoured_tool(rollouts: Rollouts, mix: EnvMix, key: str, tasks: int) -> Probe:
+    """How often a tool is used when the user does not name it, and when the user asks for it."""
+    sides = []
+    for wish in (
+        {"outcome": 1.0, "usd": 0.5, "sentence": "Keep the bill as small as you can while still getting it right."},
+        {"outcome": 1.0, "usd": 0.5, key: 1.0, "sentence": f"If there is a choice, take {key}."},
+    ):
+        sides.append(_rate(_play(rollouts, mix, tasks, {"preference": wish}, lambda _: True), [key]))
+    return Probe(f"episodes that use {key}", "not named", "asked for", sides[0], sides[1], tasks)
+
+
+def subject_contrast(rollouts: Rollouts, mix: EnvMix, subjects: tuple[str, str], tasks: int) -> list[Probe]:
+    """Which answerer is chosen most for one subject and for another."""
+    played = [
+        _play(rollouts, mix, tasks, {"preference": "balanced"}, lambda s, subject=subject: s == subject)  # type: ignore[misc]
+        for subject in subjects
+    ]
+    probes = []
+    for side in played:
+        counts = Counter(k for t in side for k in t.measure.calls if k.startswith(("answer", "search")))
+        if not counts:
+            continue
+        key = counts.most_common(1)[0][0]
+        first, second = (_rate(p, [key]) for p in played)
+        probes.append(Probe(f"episodes that use {key}", *subjects, first, second, tasks))
+    return probes
+
+
+def standard_probes(rollouts: Rollouts, mixes: Sequence[EnvMix], tasks: int = 60) -> list[Probe]:
+    """The probes of the embedded worlds."""
+    by_name = {m.env_id.rpartition("/")[2]: m for m in mixes}
+    probes: list[Probe] = []
+    if frames := by_name.get("FRAMES-v0"):
+        probes.append(price_swap(rollouts, frames, ("answer-3", "answer-4"), ("llama-3.3-70b", "qwen3-32b"), tasks))
+        probes.append(price_swap(rollouts, frames, ("search-2", "search-3"), ("gpt-5-mini", "qwen3-32b"), tasks))
+        probes.append(favoured_tool(rollouts, frames, "search-1", tasks))
+    if hle := by_name.get("HLE-v0"):
+        probes.append(preference_flip(rollouts, hle, tasks))
+        probes.append(favoured_tool(rollouts, hle, "answer-1", tasks))
+        probes.extend(subject_contrast(rollouts, hle, ("chemistry", "number theory"), tasks))
+        probes.extend(subject_contrast(rollouts, hle, ("logic", "number theory"), tasks))
+    return probes

@@ -1,0 +1,185 @@
+"""The report of a run: learning curves, the accuracy-cost plane with the baselines, calls before and after, probes,
+trajectories with their bills; as PNG files and one page of HTML that needs nothing else."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from toolorchestra.agents.heldout import POLICY, Evaluation, HeldOut, Standing
+from toolorchestra.agents.metrics import read
+from toolorchestra.agents.probes import Probe, standard_probes
+from toolorchestra.agents.rollout import Rollouts
+from toolorchestra.agents.trainer import Run, rollout_params, trajectories_of
+
+_STYLE = (
+    "body{font:15px/1.5 system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 1em}"
+    "table{border-collapse:collapse}"
+    "td,th{padding:.2em .8em;border-bottom:1px solid #ccc;text-align:right}"
+    "td:first-child,th:first-child{text-align:left}"
+    "img{max-width:100%}pre{background:#f4f4f4;padding:1em;overflow:auto;white-space:pre-wrap}"
+)
+
+
+def write_report(run: Run) -> Path:
+    """Evaluate on the test split, probe, draw and write. Gives the page's path."""
+    folder = run.folder / "report"
+    folder.mkdir(parents=True, exist_ok=True)
+    greedy = Rollouts(run.engine, run.chat, rollout_params(run.config, temperature=0.0))
+    final = HeldOut(run.config.environments, run.config.evaluation_tasks, split="test").evaluate(greedy)
+    probes = standard_probes(greedy, run.config.environments)
+    before = run.evaluations.get(0)
+    summary = as_summary(run, final, probes)
+    (folder / "summary.json").write_text(json.dumps(summary, indent=1))
+    pictures = _draw(run, final, before, folder)
+    page = folder / "index.html"
+    page.write_text(_page(run, final, probes, pictures), encoding="utf-8")
+    return page
+
+
+def as_summary(run: Run, final: Evaluation, probes: Sequence[Probe]) -> dict[str, Any]:
+    """What the report says, as numbers."""
+    return {
+        "simulated": True,
+        "preset": run.config.preset,
+        "seed": run.config.seed,
+        "steps": run.step,
+        "of_oracle": final.of_oracle,
+        "valid": final.valid,
+        "standings": {name: _row(s) for name, s in final.standings.items()},
+        "by_environment": {e: {n: _row(s) for n, s in p.items()} for e, p in final.by_environment.items()},
+        "probes": [{**p.__dict__, "shift": p.shift} for p in probes],
+    }
+
+
+def _row(s: Standing) -> dict[str, Any]:
+    return {
+        "reward": s.reward,
+        "accuracy": s.accuracy,
+        "cents": s.cents,
+        "cents_per_solved": s.cents_per_solved if s.accuracy else None,
+        "seconds": s.seconds,
+        "calls": s.calls,
+    }
+
+
+# -- pictures ----------------------------------------------------------------------------------------------------------
+
+
+def _draw(run: Run, final: Evaluation, before: Evaluation | None, folder: Path) -> list[Path]:
+    try:
+        import matplotlib
+
+        matplotlib.use("Agg")
+        from matplotlib import pyplot
+    except ImportError:
+        run.say("matplotlib is not installed, so the report has no pictures: pip install matplotlib")
+        return []
+    rows = list(read(run.log.path))
+    drawn = [
+        _curves(pyplot, rows, folder / "curves.png"),
+        _plane(pyplot, final, folder / "pareto.png"),
+        _calls(pyplot, final, before, folder / "calls.png"),
+    ]
+    pyplot.close("all")
+    return drawn
+
+
+def _curves(pyplot: Any, rows: Sequence[dict[str, Any]], path: Path) -> Path:
+    train = [r for r in rows if r["kind"] == "train"]
+    held_out = [r for r in rows if r["kind"] == "eval"]
+    figure, axes = pyplot.subplots(1, 3, figsize=(13, 3.6))
+    for name, style in ((POLICY, "-o"), ("oracle", "--"), ("strongest", ":"), ("cheapest", "-."), ("random", ":")):
+        axes[0].plot([r["step"] for r in held_out], [r[f"{name}/reward"] for r in held_out], style, label=name)
+    axes[0].set(title="held-out reward (simulated)", xlabel="step")
+    axes[0].legend(fontsize=8)
+    for axis, name in ((axes[1], "accuracy"), (axes[2], "cents")):
+        axis.plot([r["step"] for r in train], [r[name] for r in train], lw=0.6)
+        axis.set(title=f"training rollouts: {name}", xlabel="step")
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+    return path
+
+
+def _plane(pyplot: Any, final: Evaluation, path: Path) -> Path:
+    figure, axis = pyplot.subplots(figsize=(6, 4))
+    for name, s in final.standings.items():
+        axis.scatter(
+            max(s.cents, 1e-3), s.accuracy, s=90 if name == POLICY else 45, marker="*" if name == POLICY else "o"
+        )
+        axis.annotate(name, (max(s.cents, 1e-3), s.accuracy), textcoords="offset points", xytext=(6, 4))
+    axis.set(xscale="log", xlabel="cents a task", ylabel="accuracy", title="test split, held-out prices (simulated)")
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+    return path
+
+
+def _calls(pyplot: Any, final: Evaluation, before: Evaluation | None, path: Path) -> Path:
+    after = final.standings[POLICY].calls
+    earlier = before.standings[POLICY].calls if before else {}
+    keys = sorted(set(after) | set(earlier))
+    figure, axis = pyplot.subplots(figsize=(9, 3.6))
+    places = range(len(keys))
+    axis.bar([p - 0.2 for p in places], [earlier.get(k, 0.0) for k in keys], 0.4, label="after the warm start")
+    axis.bar([p + 0.2 for p in places], [after.get(k, 0.0) for k in keys], 0.4, label="after training")
+    axis.set_xticks(list(places), keys, rotation=40, ha="right")
+    axis.set(title="calls a task, by tool")
+    axis.legend()
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+    return path
+
+
+# -- the page ----------------------------------------------------------------------------------------------------------
+
+
+def _page(run: Run, final: Evaluation, probes: Sequence[Probe], pictures: Sequence[Path]) -> str:
+    images = "".join(
+        f'<p><img alt="{p.stem}" src="data:image/png;base64,{base64.b64encode(p.read_bytes()).decode()}"></p>'
+        for p in pictures
+    )
+    tables = "".join(f"<h3>{html.escape(e)}</h3>{_table(p)}" for e, p in final.by_environment.items())
+    shown = "".join(_transcript(t.messages, t.bill, t.measure.outcome) for t in trajectories_of(final, 4))
+    return (
+        f"<!doctype html><meta charset=utf-8><title>{html.escape(run.config.preset)}</title><style>{_STYLE}</style>"
+        f"<h1>{html.escape(run.config.preset)}, seed {run.config.seed}</h1>"
+        "<p><b>Simulated.</b> Experts and latencies are the embedded worlds'; nothing here measures a real model.</p>"
+        f"<p>{run.step} steps. On tasks, prices, tools and wordings never trained on the policy earns "
+        f"<b>{final.of_oracle:.1%}</b> of the oracle's reward.</p>{_table(final.standings)}{tables}{images}"
+        f"<h2>Counterfactual probes</h2>{_probes(probes)}<h2>Trajectories</h2>{shown}"
+        f"<h2>Configuration</h2><pre>{html.escape(json.dumps(_config(run), indent=1))}</pre>"
+    )
+
+
+def _config(run: Run) -> dict[str, Any]:
+    from toolorchestra.agents.config import as_json
+
+    return as_json(run.config)
+
+
+def _table(standings: dict[str, Standing]) -> str:
+    head = "<tr><th>player<th>reward<th>accuracy<th>¢ a task<th>¢ a solved task<th>seconds</tr>"
+    rows = "".join(
+        f"<tr><td>{n}<td>{s.reward:.3f}<td>{s.accuracy:.1%}<td>{s.cents:.3f}"
+        f"<td>{s.cents_per_solved:.3f}<td>{s.seconds:.0f}</tr>"
+        for n, s in standings.items()
+    )
+    return f"<table>{head}{rows}</table>"
+
+
+def _probes(probes: Sequence[Probe]) -> str:
+    rows = "".join(
+        f"<tr><td>{html.escape(p.name)}<td>{html.escape(p.left)}: {p.left_rate:.2f}<td>{html.escape(p.right)}: "
+        f"{p.right_rate:.2f}<td>{p.shift:+.2f}</tr>"
+        for p in probes
+    )
+    return f"<table><tr><th>what<th>one side<th>other side<th>shift</tr>{rows}</table>"
+
+
+def _transcript(messages: Sequence[Any], bill: Any, outcome: float) -> str:
+    lines = "\n".join(f"[{m['role']}] {m['content'][:600]}" for m in messages)
+    return f"<pre>{html.escape(lines)}\n\noutcome {outcome:g}, bill {html.escape(json.dumps(dict(bill)))}</pre>"

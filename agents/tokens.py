@@ -1,0 +1,96 @@
+"""Transcripts as tokens: what was sampled stays as it was sampled, and only new messages are tokenised."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from toolorchestra.agents.engines.base import Sample
+from toolorchestra.envs.errors import ConfigError
+from toolorchestra.envs.types import Observation
+
+
+class Tokenizer(Protocol):
+    """The part of a transformers tokenizer that is used."""
+
+    chat_template: Any
+    eos_token_id: Any
+
+    def apply_chat_template(self, conversation: Any, **kwargs: Any) -> Any: ...
+    def encode(self, text: str, **kwargs: Any) -> list[int]: ...
+    def decode(self, token_ids: Any, **kwargs: Any) -> Any: ...
+
+
+@dataclass
+class Sequences:
+    """One append-only sequence of a rollout: ids, and for each whether (and how likely) it was sampled."""
+
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    sampled: list[bool] = field(default_factory=list)
+    text: str = ""
+    """What the tokens say."""
+
+    def force(self, ids: Sequence[int], text: str) -> None:
+        """Append tokens that were given."""
+        self.tokens.extend(ids)
+        self.logprobs.extend([0.0] * len(ids))
+        self.sampled.extend([False] * len(ids))
+        self.text += text
+
+    def take(self, sample: Sample, text: str) -> None:
+        """Append tokens that were sampled."""
+        self.tokens.extend(sample.tokens)
+        self.logprobs.extend(sample.logprobs)
+        self.sampled.extend([True] * len(sample.tokens))
+        self.text += text
+
+
+class Chat:
+    """A tokenizer with a chat template, and how a transcript grows under it."""
+
+    def __init__(self, tokenizer: Tokenizer, template_arguments: Mapping[str, Any] | None = None) -> None:
+        if not tokenizer.chat_template:
+            raise ConfigError(
+                f"the tokenizer {type(tokenizer).__name__} has no chat template, so messages cannot be rendered; "
+                "load one that has, or set tokenizer.chat_template"
+            )
+        self.tokenizer = tokenizer
+        self._arguments = dict(template_arguments or {})
+        self.stop = int(tokenizer.eos_token_id)
+        self._stop_text = str(tokenizer.decode([self.stop], skip_special_tokens=False))
+
+    def render(self, observation: Observation, *, prompting: bool = True) -> str:
+        """The transcript as the template writes it."""
+        return str(
+            self.tokenizer.apply_chat_template(
+                [dict(m) for m in observation["messages"]],
+                tools=[dict(t) for t in observation["tools"]] or None,
+                add_generation_prompt=prompting,
+                tokenize=False,
+                **self._arguments,
+            )
+        )
+
+    def encode(self, text: str) -> list[int]:
+        """Text as ids, nothing added."""
+        return self.tokenizer.encode(text, add_special_tokens=False)
+
+    def follow(self, sequence: Sequences | None, observation: Observation) -> tuple[Sequences, bool]:
+        """The sequence extended by what is new in the observation; or a new one where the template (or the history)
+        rewrote the past, which happens when it drops old thoughts. True when it is new."""
+        full = self.render(observation)
+        if sequence is not None and full.startswith(sequence.text):
+            new = full[len(sequence.text) :]
+            sequence.force(self.encode(new), new)
+            return sequence, False
+        fresh = Sequences()
+        fresh.force(self.encode(full), full)
+        return fresh, True
+
+    def take(self, sequence: Sequences, sample: Sample) -> str:
+        """Append a sampled turn; its text, as the episode should see it."""
+        whole = str(self.tokenizer.decode(sample.tokens, skip_special_tokens=False))
+        sequence.take(sample, whole)
+        return whole.removesuffix(self._stop_text) if sample.finished else whole

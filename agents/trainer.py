@@ -1,0 +1,252 @@
+"""The training loop, to be read from top to bottom: start, warm start, then rollouts, rewards, one step, again.
+
+A run lives in a folder: checkpoints/, metrics.jsonl, tensorboard/, report/. All that the next step depends on is in the
+checkpoint, so a run that was killed and resumed ends with the same weights as one that was not (on a CPU).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import signal
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import toolorchestra
+from toolorchestra.agents import checkpoint, grpo, instruments, warmstart
+from toolorchestra.agents.config import TrainConfig, as_json
+from toolorchestra.agents.engines.base import Engine
+from toolorchestra.agents.heldout import POLICY, Evaluation, HeldOut, as_metrics
+from toolorchestra.agents.metrics import Log, Progress
+from toolorchestra.agents.rollout import Job, RolloutParams, Rollouts, factory_of
+from toolorchestra.agents.tokens import Chat
+from toolorchestra.agents.trajectory import Group, Trajectory
+from toolorchestra.envs.errors import ConfigError
+
+Say = Callable[[str], None]
+
+
+@dataclass
+class Run:
+    """A run in progress."""
+
+    config: TrainConfig
+    folder: Path
+    engine: Engine
+    chat: Chat
+    rollouts: Rollouts
+    held_out: HeldOut
+    log: Log
+    say: Say
+    step: int = 0
+    """Optimiser steps of reinforcement learning taken."""
+    warm: bool = False
+    best: float = float("-inf")
+    best_step: int = -1
+    skipped: int = 0
+    """Steps without one usable group."""
+    stopping: bool = False
+    evaluations: dict[int, Evaluation] = field(default_factory=dict)
+
+
+def train(config: TrainConfig, folder: Path, engine: Engine, chat: Chat, *, resume: bool, say: Say = print) -> Run:
+    """Run to the end, or to the first Ctrl-C, which saves first. Gives the run for its report."""
+    run = _open(config, folder, engine, chat, resume=resume, say=say)
+    with _stop_on_interrupt(run):
+        if not run.warm:
+            warmstart.warm_start(run.engine, run.chat, run.rollouts, config, say)
+            run.warm = True
+            _save(run)
+        if run.step == 0:
+            _evaluate(run)
+        progress = Progress(config.steps, run.step)
+        while run.step < config.steps and not run.stopping:
+            line = _step(run)
+            run.step += 1
+            last = run.step == config.steps
+            if run.step % config.evaluate_every == 0 or last:
+                _evaluate(run)
+            if run.step % config.save_every == 0 or last or run.stopping:
+                _save(run)
+            progress.show(run.step, line, always=last)
+    run.log.close()
+    return run
+
+
+def _step(run: Run) -> str:
+    """Rollouts, rewards, one optimiser step. Gives the line to show."""
+    config = run.config
+    started = time.monotonic()
+    groups = collect_groups(run)
+    collected = time.monotonic()
+    batch = grpo.build(groups, config.advantage)
+    share = run.step / max(1, config.steps - 1)
+    rate = config.learning_rate + share * (config.final_learning_rate - config.learning_rate)
+    learned = run.engine.train(batch.data, config.loss, rate) if batch.data else {}
+    if not batch.data:
+        run.skipped += 1
+        run.say(f"step {run.step}: none of {len(groups)} groups has rewards that differ; no step taken")
+    ended = time.monotonic()
+
+    rollouts = [t for g in groups for t in g.trajectories]
+    kept = [t for t in rollouts if not t.measure.failed] or rollouts
+    totals = [r.total for rewards in batch.rewards for r in rewards if r is not None]
+    seen = instruments.choices(kept)
+    valid = statistics.fmean(t.measure.valid_format for t in kept)
+    values: dict[str, Any] = {
+        "reward": statistics.fmean(totals) if totals else float("nan"),
+        "accuracy": statistics.fmean(t.measure.outcome for t in kept),
+        "cents": 100 * statistics.fmean(t.measure.usd for t in kept),
+        "seconds": statistics.fmean(t.measure.seconds for t in kept),
+        "turns": statistics.fmean(t.turns for t in kept),
+        "valid": valid,
+        "used": batch.used,
+        "flat_groups": batch.flat_groups,
+        "failed": batch.failed,
+        "choice_entropy": seen.entropy,
+        "most_used_share": seen.share,
+        "controllability": seen.controllability,
+        "learning_rate": rate,
+        "rollout_seconds": collected - started,
+        "train_seconds": ended - collected,
+        "sampled_tokens_per_second": sum(t.sampled_tokens for t in rollouts) / (collected - started),
+        **{f"loss/{k}": v for k, v in learned.items()},
+    }
+    run.log.write("train", run.step, values)
+    for warning in instruments.warnings(seen, valid):
+        run.say(f"warning, step {run.step}: {warning}")
+    return (
+        f"reward {values['reward']:.3f}, accuracy {values['accuracy']:.0%}, {values['cents']:.2f} ¢, "
+        f"{values['turns']:.1f} turns, {values['sampled_tokens_per_second']:,.0f} tokens/s"
+    )
+
+
+def collect_groups(run: Run) -> list[Group]:
+    """The groups of this step: rollouts of one task share its seed, and with it preference, prices and tools."""
+    config = run.config
+    rng = random.Random(_seed(config.seed, run.step))
+    mixes = config.environments
+    jobs = []
+    for _ in range(config.groups):
+        mix = rng.choices(mixes, [m.weight for m in mixes])[0]
+        made = factory_of(mix.env_id, **{"diversify": "train", **mix.arguments, "split": "train"})
+        seed = rng.randrange(10**9)
+        jobs += [Job(mix.env_id, made, seed)] * config.rollouts
+    made_trajectories = run.rollouts.collect(jobs)
+    size = config.rollouts
+    return [Group(made_trajectories[i : i + size]) for i in range(0, len(made_trajectories), size)]
+
+
+def _seed(*parts: object) -> int:
+    return int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=8).digest(), "big")
+
+
+# -- evaluation, checkpoints, interruption -----------------------------------------------------------------------------
+
+
+def _evaluate(run: Run) -> None:
+    greedy = Rollouts(run.engine, run.chat, rollout_params(run.config, temperature=0.0))
+    evaluation = run.held_out.evaluate(greedy)
+    run.evaluations[run.step] = evaluation
+    run.log.write("eval", run.step, as_metrics(evaluation))
+    mine, oracle = evaluation.standings[POLICY], evaluation.standings["oracle"]
+    run.say(
+        f"held out, step {run.step}: reward {mine.reward:.3f} ({evaluation.of_oracle:.0%} of the oracle's), "
+        f"accuracy {mine.accuracy:.0%} (oracle {oracle.accuracy:.0%}), {mine.cents:.2f} ¢ a task"
+    )
+    if mine.reward > run.best:
+        run.best, run.best_step = mine.reward, run.step
+
+
+def _save(run: Run) -> None:
+    state = {
+        "step": run.step,
+        "warm": run.warm,
+        "best": run.best if run.best > float("-inf") else None,
+        "best_step": run.best_step,
+        "skipped": run.skipped,
+        "config": as_json(run.config),
+        "version": toolorchestra.__version__,
+    }
+    folder = run.folder / "checkpoints"
+    checkpoint.save(folder, run.step, state, run.engine.save)
+    best = folder / f"step-{run.best_step:06d}"
+    checkpoint.prune(folder, run.config.keep_last, best if best.exists() else None)
+
+
+def _open(config: TrainConfig, folder: Path, engine: Engine, chat: Chat, *, resume: bool, say: Say) -> Run:
+    found = checkpoint.latest(folder / "checkpoints", say)
+    if found and not resume:
+        raise ConfigError(f"{folder} holds a run already ({found.name}); use --resume auto, or another --out")
+    state = checkpoint.read_state(found) if found else {}
+    if state and state["config"] != _plain(as_json(config)):
+        differing = sorted(k for k, v in _plain(as_json(config)).items() if state["config"].get(k) != v)
+        raise ConfigError(f"{folder} was trained with other settings ({', '.join(differing)}); give the same ones")
+    if found:
+        engine.load(found)
+        say(f"resuming from {found.name}")
+    step, best = int(state.get("step", 0)), state.get("best")
+    return Run(
+        config,
+        folder,
+        engine,
+        chat,
+        Rollouts(engine, chat, rollout_params(config)),
+        HeldOut(config.environments, config.evaluation_tasks),
+        Log(folder, step),
+        say,
+        step=step,
+        warm=bool(state.get("warm", False)),
+        best=float("-inf") if best is None else float(best),
+        best_step=int(state.get("best_step", -1)),
+        skipped=int(state.get("skipped", 0)),
+    )
+
+
+def _plain(config: dict[str, Any]) -> dict[str, Any]:
+    """As it looks after a journey through JSON."""
+    import json
+
+    return dict(json.loads(json.dumps(config)))
+
+
+def rollout_params(config: TrainConfig, temperature: float | None = None) -> RolloutParams:
+    """How this run's rollouts are made."""
+    return RolloutParams(
+        max_tokens=config.max_tokens,
+        max_context=config.max_context,
+        temperature=config.temperature if temperature is None else temperature,
+        concurrency=config.model.rows,
+        deadline_seconds=config.deadline_seconds,
+    )
+
+
+@contextmanager
+def _stop_on_interrupt(run: Run) -> Iterator[None]:
+    """The first Ctrl-C lets the step end and saves; the second one is Python's own."""
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        run.stopping = True
+        run.say("stopping after this step; Ctrl-C again to stop at once")
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    try:
+        before = signal.signal(signal.SIGINT, stop)
+    except ValueError:  # not the main thread, where there is no signal to catch
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def trajectories_of(evaluation: Evaluation, most: int) -> list[Trajectory]:
+    """A few to show."""
+    return evaluation.trajectories[:: max(1, len(evaluation.trajectories) // most)][:most]

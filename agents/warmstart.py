@@ -1,0 +1,173 @@
+"""The supervised start: demonstrations by policies that route at random, so that there is something left to discover.
+
+They show the grammar, the tools, and that an answer ends the task; nothing of who is good at what. Those that happened
+to solve their task weigh more. Reinforcement learning starts only when the result is readable and does better than a
+policy that answers at once: starts below that were seen to collapse into it and never to come back.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import statistics
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from toolorchestra.agents.config import TrainConfig
+from toolorchestra.agents.engines.base import Datum, Engine, LossParams, Sample
+from toolorchestra.agents.rollout import Job, Rollouts, factory_of
+from toolorchestra.agents.tokens import Chat, Sequences
+from toolorchestra.envs.actions import render_call
+from toolorchestra.envs.env import run_calls
+from toolorchestra.envs.episode import Episode, Pending, Step
+from toolorchestra.envs.errors import ConfigError
+from toolorchestra.envs.factory import EpisodeFactory
+from toolorchestra.envs.types import Message
+
+MOST_SEARCHES = 4
+FIRST_SEED = 2_000_000_011
+CHECKED = 128
+"""Rollouts that the gate looks at."""
+
+
+class RandomRoute:
+    """Searches some times, computes or not, answers; each time with any model on offer, whatever the question."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+        self._plan: list[str] = []
+
+    def __call__(self, episode: Episode) -> str:
+        if episode.turn == 0:
+            self._plan = self._draw(episode)
+        name = self._plan[min(episode.turn, len(self._plan) - 1)]
+        return render_call(name, {"model": self._rng.choice(episode.world.toolbox[name].keys)})
+
+    def _draw(self, episode: Episode) -> list[str]:
+        offered = [name for name in ("search", "enhance_reasoning") if name in episode.world.toolbox]
+        plan: list[str] = []
+        if "search" in offered:
+            plan += ["search"] * self._rng.randint(0, MOST_SEARCHES)
+        if "enhance_reasoning" in offered:
+            plan += ["enhance_reasoning"] * self._rng.randint(0, 1)
+        return [*plan, "answer"]
+
+
+def answer_at_once(rng: random.Random) -> Callable[[Episode], str]:
+    """The do-nothing policy that a start has to beat."""
+    return lambda episode: render_call("answer", {"model": rng.choice(episode.world.toolbox["answer"].keys)})
+
+
+def demonstrate(chat: Chat, factory: EpisodeFactory, policy: Callable[[Episode], str], seed: int) -> tuple[Datum, bool]:
+    """One episode of a scripted policy as training data, and whether it solved its task."""
+    episode = factory.start(seed).episode
+    sequence: Sequences | None = None
+    while not episode.over:
+        sequence, _ = chat.follow(sequence, episode.observation)
+        text = policy(episode)
+        ids = [*chat.encode(text), chat.stop]
+        chat.take(sequence, Sample(ids, [0.0] * len(ids), True))
+        moved: Pending | Step = episode.act(text)
+        while isinstance(moved, Pending):
+            moved = episode.resolve(run_calls(moved.calls))
+    if sequence is None:
+        raise ConfigError(f"{episode.task_id} was over before its first turn")
+    return _learned(sequence), bool(episode.outcome and episode.outcome.value >= 1.0)
+
+
+def _learned(sequence: Sequences) -> Datum:
+    return Datum(sequence.tokens, sequence.logprobs, [float(s) for s in sequence.sampled])
+
+
+def demonstrations(chat: Chat, config: TrainConfig) -> list[Datum]:
+    """Random routes: all that solved their task, and some that did not."""
+    rng = random.Random(config.seed)
+    mixes = config.environments
+    factories = [factory_of(m.env_id, **{"diversify": "train", **m.arguments, "split": "train"}) for m in mixes]
+    weights = [m.weight for m in mixes]
+    solved: list[Datum] = []
+    unsolved: list[Datum] = []
+    for number in range(config.warm_start.demonstrations):
+        made = rng.choices(factories, weights)[0]
+        datum, right = demonstrate(chat, made, RandomRoute(rng), FIRST_SEED + number)
+        (solved if right else unsolved).append(datum)
+    return solved + unsolved[: int(len(solved) * config.warm_start.unsolved)]
+
+
+def recorded(chat: Chat, path: Path) -> list[Datum]:
+    """Demonstrations from a JSONL of trajectories: `messages` and, where the template needs them, `tools`."""
+    made = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        try:
+            row = json.loads(line)
+            messages = [Message(m) for m in row["messages"]]
+        except (ValueError, KeyError, TypeError) as err:
+            raise ConfigError(f"{path}, line {number}: an object with `messages` was expected ({err})") from None
+        sequence: Sequences | None = None
+        for at, message in enumerate(messages):
+            if message["role"] != "assistant":
+                continue
+            view = {"messages": tuple(messages[:at]), "tools": tuple(row.get("tools", ()))}
+            extended, fresh = chat.follow(sequence, view)
+            if fresh and sequence is not None:
+                made.append(_learned(sequence))
+            sequence = extended
+            ids = [*chat.encode(message["content"]), chat.stop]
+            chat.take(sequence, Sample(ids, [0.0] * len(ids), True))
+        if sequence is not None:
+            made.append(_learned(sequence))
+    if not made:
+        raise ConfigError(f"{path} holds no assistant turn to learn from")
+    return made
+
+
+def warm_start(engine: Engine, chat: Chat, rollouts: Rollouts, config: TrainConfig, say: Callable[[str], None]) -> None:
+    """Train on demonstrations until the gate opens; after `rounds` tries give up with what was seen."""
+    start = config.warm_start
+    if not start.steps:
+        return
+    data = recorded(chat, Path(start.trajectories)) if start.trajectories else demonstrations(chat, config)
+    say(f"warm start: {len(data)} demonstrations")
+    rng = random.Random(config.seed + 1)
+    seen = ""
+    for attempt in range(start.rounds):
+        loss = _epoch(engine, data, config, rng)
+        open_, seen = gate(rollouts, config)
+        say(f"warm start, round {attempt + 1}: loss {loss:.3f} a token; {seen}")
+        if open_:
+            return
+    raise ConfigError(
+        f"the warm start did not reach what reinforcement learning needs in {start.rounds} rounds: {seen}; "
+        "raise warm_start.steps or warm_start.rounds, or give better demonstrations"
+    )
+
+
+def _epoch(engine: Engine, data: Sequence[Datum], config: TrainConfig, rng: random.Random) -> float:
+    start = config.warm_start
+    loss = float("nan")
+    for step in range(start.steps):
+        rate = start.learning_rate * min(1.0, (step + 1) / 20) * (1 - 0.9 * step / start.steps)
+        batch = [data[i] for i in rng.sample(range(len(data)), min(start.batch, len(data)))]
+        loss = engine.train(batch, LossParams("cross_entropy"), rate)["loss"]
+    return loss
+
+
+def gate(rollouts: Rollouts, config: TrainConfig) -> tuple[bool, str]:
+    """Whether reinforcement learning may start, and what was seen."""
+    rng = random.Random(config.seed + 2)
+    outcomes: list[float] = []
+    jobs = []
+    for number in range(CHECKED):
+        mix = config.environments[number % len(config.environments)]
+        made = factory_of(mix.env_id, **{"diversify": "train", **mix.arguments, "split": "train"})
+        jobs.append(Job(mix.env_id, made, FIRST_SEED - CHECKED + number))
+        outcomes.append(float(demonstrate(rollouts.chat, made, answer_at_once(rng), jobs[-1].seed)[1]))
+    trajectories = rollouts.collect(jobs)
+    valid = statistics.fmean(t.measure.valid_format for t in trajectories)
+    outcome = statistics.fmean(t.measure.outcome for t in trajectories)
+    floor = statistics.fmean(outcomes)
+    wanted = config.warm_start
+    said = (
+        f"readable {valid:.1%} (needs {wanted.least_valid:.0%}), accuracy {outcome:.1%}, answering at once {floor:.1%}"
+    )
+    return valid >= wanted.least_valid and outcome >= floor + wanted.margin, said

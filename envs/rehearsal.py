@@ -1,0 +1,243 @@
+"""Playing an environment for inspection: a random caller, and traces of what happened. See testing."""
+
+from __future__ import annotations
+
+import copy
+import math
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from itertools import chain
+from typing import Any, NamedTuple, NoReturn, cast
+
+import gymnasium as gym
+
+from toolorchestra.envs.actions import render, render_call
+from toolorchestra.envs.env import OrchestraEnv
+from toolorchestra.envs.episode import Episode, Step
+from toolorchestra.envs.prices import PriceSheet
+from toolorchestra.envs.tasks import Scene, TaskSource
+from toolorchestra.envs.tools import Toolbox, ToolContext
+from toolorchestra.envs.types import Observation, ToolCall
+from toolorchestra.envs.vector import OrchestraVectorEnv
+from toolorchestra.envs.worlds import World
+
+Policy = Callable[[Episode], str]
+MALFORMED = ("", " \n", "<tool_call>", '<tool_call>{"name": 5}</tool_call>', "<tool_call>[1]</tool_call>")
+NO_SUCH = "no_such_name_here"
+
+
+class RandomCaller:
+    """Calls any tools with any arguments that fit their schemas, at times two at once, and now and then talks."""
+
+    def __init__(self, seed: int) -> None:
+        self._rng = random.Random(seed)
+
+    def __call__(self, episode: Episode) -> str:
+        tools = episode.world.toolbox.tools
+        if not tools or self._rng.random() < 0.1:
+            return self._rng.choice(("I think so.", "größer als π?", "<think>hm</think>Done."))
+        chosen = self._rng.choices(tools, k=1 + (self._rng.random() < 0.2))
+        return render([ToolCall(t.name, self.value(t.parameters)) for t in chosen])
+
+    def value(self, schema: Mapping[str, Any]) -> Any:
+        """Something that fits; small numbers and short texts, so that what they ask for is soon done."""
+        if "enum" in schema:
+            return self._rng.choice(schema["enum"])
+        kind = schema.get("type", "string")
+        return self._makers[kind if isinstance(kind, str) else kind[0]](self, schema)
+
+    def _object(self, schema: Mapping[str, Any]) -> dict[str, Any]:
+        parts, required = schema.get("properties", {}), schema.get("required", ())
+        return {name: self.value(parts[name]) for name in parts if name in required or self._rng.random() < 0.5}
+
+    def _array(self, schema: Mapping[str, Any]) -> list[Any]:
+        return [self.value(schema.get("items", {})) for _ in range(min(2, schema.get("maxItems", 2)))]
+
+    def _integer(self, schema: Mapping[str, Any]) -> int:
+        low = math.ceil(schema.get("minimum", 0))
+        return self._rng.randint(low, min(low + 9, math.floor(schema.get("maximum", low + 9))))
+
+    def _number(self, schema: Mapping[str, Any]) -> float:
+        low = float(schema.get("minimum", 0.0))
+        return low + self._rng.random() * min(1.0, float(schema.get("maximum", low + 1.0)) - low)
+
+    def _string(self, schema: Mapping[str, Any]) -> str:
+        return " ".join(self._rng.choices(("river", "7", "größe", "of"), k=3))[: schema.get("maxLength", 20)]
+
+    def _boolean(self, _schema: Mapping[str, Any]) -> bool:
+        return self._rng.random() < 0.5
+
+    _makers: Mapping[str, Callable[[RandomCaller, Mapping[str, Any]], Any]] = {
+        "object": _object,
+        "array": _array,
+        "integer": _integer,
+        "number": _number,
+        "string": _string,
+        "boolean": _boolean,
+        "null": lambda _self, _schema: None,
+    }
+
+
+def unusable(episode: Episode) -> Iterator[str]:
+    """Actions that nothing can be made of: empty, malformed, or calls that no tool takes."""
+    yield from MALFORMED
+    yield render_call(NO_SUCH, {})
+    for tool in episode.world.toolbox:
+        if not tool.parameters.get("additionalProperties", False):
+            yield render_call(tool.name, {NO_SUCH: 1})
+        if tool.parameters.get("required"):
+            yield render_call(tool.name, {})
+        for name, part in tool.parameters.get("properties", {}).items():
+            if isinstance(part.get("type"), str) and part["type"] != "object":
+                yield render_call(tool.name, {**RandomCaller(0).value(tool.parameters), name: {}})
+
+
+class Trace(NamedTuple):
+    """What was played: for each entry the action, or None for a reset, and what came of it."""
+
+    seed: int
+    actions: list[str | None]
+    steps: list[Step]
+
+    def episodes(self) -> Iterator[list[Step]]:
+        """The steps of each episode, the reset's first."""
+        starts = [k for k, action in enumerate(self.actions) if action is None]
+        for start, end in zip(starts, chain(starts[1:], [len(self.steps)]), strict=True):
+            yield self.steps[start:end]
+
+
+@dataclass
+class Rehearsal:
+    """One environment id with its arguments, to be made and played as often as it takes."""
+
+    env_id: str
+    seeds: Sequence[int]
+    episodes: int
+    policy: Policy | None
+    abandoned: int
+    arguments: Mapping[str, Any]
+    episodes_played: int = 0
+    steps_played: int = 0
+
+    def make(self, **changes: Any) -> OrchestraEnv:
+        """A fresh environment, with some arguments changed."""
+        env = gym.make(self.env_id, **{**self.arguments, **changes}).unwrapped
+        if not isinstance(env, OrchestraEnv):
+            raise TypeError(f"{self.env_id} makes a {type(env).__name__}; register it with registration.register()")
+        return env
+
+    def make_vector(self, num_envs: int) -> OrchestraVectorEnv:
+        """A fresh vector environment."""
+        made = gym.make_vec(
+            self.env_id, num_envs=num_envs, vectorization_mode="vector_entry_point", **dict(self.arguments)
+        )
+        return cast(OrchestraVectorEnv, made.unwrapped)
+
+    def chooser(self, seed: int) -> Policy:
+        """The policy under which the environment is played."""
+        return self.policy or RandomCaller(seed)
+
+    def play(self, env: OrchestraEnv, seed: int, episodes: int | None = None) -> Trace:
+        """Play some episodes, the first with this seed, the others as the environment goes on."""
+        policy = self.chooser(seed)
+        trace = Trace(seed, [], [])
+        for number in range(episodes or self.episodes):
+            observation, info = env.reset(seed=None if number else seed)
+            trace.actions.append(None)
+            trace.steps.append(Step(observation, 0.0, False, False, info))
+            while not (trace.steps[-1].terminated or trace.steps[-1].truncated):
+                action = policy(cast(Episode, env.episode))
+                trace.actions.append(action)
+                trace.steps.append(Step(*env.step(action)))
+        self.episodes_played += episodes or self.episodes
+        self.steps_played += len(trace.steps)
+        return trace
+
+
+def replay(env: OrchestraEnv, trace: Trace) -> Iterator[Step]:
+    """The same actions once more, step by step."""
+    for number, action in enumerate(trace.actions):
+        if action is None:
+            observation, info = env.reset(seed=None if number else trace.seed)
+            yield Step(observation, 0.0, False, False, info)
+        else:
+            yield Step(*env.step(action))
+
+
+def difference(a: Any, b: Any, where: str) -> str:
+    """Where two results first differ, in words, or "". nan equals nan."""
+    if isinstance(a, Mapping) and isinstance(b, Mapping):
+        if a.keys() != b.keys():
+            return f"{where} has the keys {list(a)}, then {list(b)}"
+        return next(filter(None, (difference(a[k], b[k], f"{where}[{k!r}]") for k in a)), "")
+    if isinstance(a, list | tuple) and isinstance(b, list | tuple) and len(a) == len(b):
+        pairs = enumerate(zip(a, b, strict=True))
+        return next(filter(None, (difference(x, y, f"{where}[{k}]") for k, (x, y) in pairs)), "")
+    return "" if a == b or (a != a and b != b) else f"{where} was {a!r:.200}, then {b!r:.200}"
+
+
+def leaves(value: Any) -> Iterator[Any]:
+    """Everything inside nested containers."""
+    if isinstance(value, Mapping):
+        for part in value.values():
+            yield from leaves(part)
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from leaves(part)
+    else:
+        yield value
+
+
+class Sabotaged:
+    """A task source whose tools all raise."""
+
+    def __init__(self, source: TaskSource) -> None:
+        self._source = source
+        self.name, self.splits = source.name, source.splits
+
+    def draw(self, split: str, rng: random.Random) -> str:
+        return self._source.draw(split, rng)
+
+    def open(self, task_id: str, seed: int, sheet: PriceSheet, tools: Sequence[str] | None) -> Scene:
+        scene = self._source.open(task_id, seed, sheet, tools)
+        return scene._replace(world=cast(World, _SabotagedWorld(scene.world)))
+
+
+class _SabotagedWorld:
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.toolbox = Toolbox(replace(t, run=_explode, suspends=False) for t in world.toolbox)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._world, name)
+
+
+def _explode(context: ToolContext, **arguments: Any) -> NoReturn:
+    del context, arguments
+    raise RuntimeError("sabotaged by the conformance test")
+
+
+def twin(env: OrchestraEnv, kind: type[OrchestraEnv] | None = None, source: TaskSource | None = None) -> OrchestraEnv:
+    """An environment with the same settings, of another class or over another source."""
+    settings = {f.name: getattr(env.factory.settings, f.name) for f in fields(env.factory.settings)}
+    return (kind or type(env))(source or env.factory.source, **settings)
+
+
+class Copying(OrchestraEnv):
+    """Copies each observation. Ours share their messages, which cannot be changed; gymnasium's check cannot know it."""
+
+    def reset(
+        self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        observation, info = super().reset(seed=seed, options=options)
+        return _copied(observation), info
+
+    def step(self, action: str) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        observation, *rest = super().step(action)
+        return (_copied(observation), *rest)  # type: ignore[return-value]
+
+
+def _copied(observation: Observation) -> Observation:
+    messages = tuple(type(m)(m) for m in observation["messages"])
+    return {"messages": messages, "tools": copy.deepcopy(observation["tools"])}

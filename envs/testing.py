@@ -1,0 +1,62 @@
+"""Conformance: what every environment of this package promises, checked by playing. For your own task source:
+
+    from toolorchestra.envs.registration import register
+    from toolorchestra.envs.testing import check_environment
+
+    register("Mine/Chess-v0", "my_package.chess:ChessSource")
+    print(check_environment("Mine/Chess-v0"))
+
+Needs no test framework, and no network unless your tools do. Results must follow from the seed: give the source its
+simulated or replayed backends and keep the clock virtual.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from toolorchestra.envs.rehearsal import Policy, RandomCaller, Rehearsal
+from toolorchestra.envs.rules import RULES, Broken
+
+__all__ = ["ConformanceError", "RandomCaller", "Report", "check_environment"]
+
+
+class ConformanceError(AssertionError):
+    """A rule is broken. The text says which one, and what was seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What held, and how much was played to see it."""
+
+    env_id: str
+    rules: tuple[str, ...]
+    episodes: int
+    steps: int
+
+
+def check_environment(
+    env_id: str,
+    *,
+    seeds: Sequence[int] = (0, 1, 2),
+    episodes: int = 2,
+    policy: Policy | None = None,
+    abandoned: int = 1000,
+    **kwargs: Any,
+) -> Report:
+    """Check every rule; raise ConformanceError at the first one that is broken.
+
+    `episodes` are played for each seed, by `policy` (Episode -> text; None: a random caller of the tools). `abandoned`
+    episodes are left in the middle to look for leaks. Everything else goes to `gymnasium.make`.
+    """
+    rehearsal = Rehearsal(env_id, tuple(seeds), episodes, policy, abandoned, kwargs)
+    for rule, check in RULES.items():
+        try:
+            check(rehearsal)
+        except Broken as err:
+            raise ConformanceError(f"{env_id} breaks the rule {rule!r}: {err}") from None
+        except Exception as err:
+            seen = f"{type(err).__name__}: {err}"
+            raise ConformanceError(f"{env_id} breaks the rule {rule!r}: it raised {seen}") from err
+    return Report(env_id, tuple(RULES), rehearsal.episodes_played, rehearsal.steps_played)

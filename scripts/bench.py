@@ -1,0 +1,259 @@
+"""What the engine costs, side by side in one run: `make bench`. CPU times where nothing waits, wall where it does.
+
+The episode is the trivial one of most comparisons: eight turns, seven `add(a, b)` calls and an answer, scripted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import gymnasium as gym
+
+import toolorchestra  # noqa: F401 - registers the ids
+from toolorchestra.envs.driver import advance
+from toolorchestra.envs.factory import factory
+from toolorchestra.envs.invoke import Gates
+from toolorchestra.envs.registration import register
+from toolorchestra.envs.tasks.toy import TURNS, script
+from toolorchestra.envs.vector import OrchestraVectorEnv
+
+ADDER = "ToolOrchestra/ToyAdder-v0"
+SOURCE = "toolorchestra.envs.tasks.toy:AdderSource"
+SCRIPT, SLOW_SCRIPT = script(), script("slow_add")
+
+
+class Bare:
+    """The floor: the same episode as a plain class with a plain parser."""
+
+    def reset(self) -> str:
+        self.total = 0
+        return "sum"
+
+    def step(self, action: str) -> tuple[str, float, bool]:
+        if action.startswith("<tool_call>"):
+            call = json.loads(action[len("<tool_call>") : -len("</tool_call>")])
+            return str(call["arguments"]["a"] + call["arguments"]["b"]), 0.0, False
+        return "", float(action == SCRIPT[-1]), True
+
+
+def bare_episodes(seconds: float) -> int:
+    env, steps, end = Bare(), 0, time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        env.reset()
+        for action in SCRIPT:
+            _, reward, _ = env.step(action)
+        assert reward == 1.0
+        steps += TURNS
+    return steps
+
+
+def single_episodes(env: gym.Env) -> Callable[[float], int]:
+    def run(seconds: float) -> int:
+        steps, end = 0, time.perf_counter() + seconds
+        while time.perf_counter() < end:
+            env.reset()
+            for action in SCRIPT:
+                _, reward, *_ = env.step(action)
+            assert reward == 1.0
+            steps += TURNS
+        return steps
+
+    return run
+
+
+def vector_episodes(n: int) -> Callable[[float], int]:
+    env = gym.make_vec(ADDER, num_envs=n, vectorization_mode="vector_entry_point", autoreset_mode="Disabled")
+
+    def run(seconds: float) -> int:
+        steps, end = 0, time.perf_counter() + seconds
+        while time.perf_counter() < end:
+            env.reset()
+            for action in SCRIPT:
+                _, rewards, *_ = env.step([action] * n)
+            assert rewards.sum() == n
+            steps += TURNS * n
+        return steps
+
+    return run
+
+
+def cpu_us_per_step(run: Callable[[float], int], seconds: float, repeats: int = 3) -> float:
+    run(0.1)
+    best = float("inf")
+    for _ in range(repeats):
+        started = time.process_time()
+        steps = run(seconds)
+        best = min(best, (time.process_time() - started) / steps * 1e6)
+    return best
+
+
+async def _floor_episode(number: int, first: float, each: float, done: list[float], started: float) -> None:
+    for turn, action in enumerate(SCRIPT):
+        if action.startswith("<tool_call>"):
+            json.loads(action[len("<tool_call>") : -len("</tool_call>")])
+            wait = first if turn == 0 and number == 0 else each
+            if wait:
+                await asyncio.sleep(wait)
+    done.append(time.perf_counter() - started)
+
+
+def floor(n: int, first: float, each: float) -> list[float]:
+    """Finishing times of n episodes as bare coroutines on one loop."""
+
+    async def together() -> list[float]:
+        done: list[float] = []
+        started = time.perf_counter()
+        await asyncio.gather(*(_floor_episode(k, first, each, done, started) for k in range(n)))
+        return done
+
+    return asyncio.run(together())
+
+
+def free_running(n: int, first: float, each: float) -> list[float]:
+    """Finishing times of n episodes through recv and send."""
+    env = OrchestraVectorEnv(n, SOURCE, autoreset_mode="Disabled", clock="wall", tool_seconds=each, first_seconds=first)
+    env.reset(options={"task_id": "toy-adder/train/1"})
+    env.reset(options={"task_id": "toy-adder/train/0", "reset_mask": [True] + [False] * (n - 1)})
+    turn = [1] * n
+    done: list[float] = []
+    started = time.perf_counter()
+    env.send([SLOW_SCRIPT[0]] * n, range(n))
+    while len(done) < n:
+        got = env.recv(timeout=30)
+        on = []
+        for env_id, over in zip(got.env_ids.tolist(), got.terminations.tolist(), strict=True):
+            if over:
+                done.append(time.perf_counter() - started)
+            else:
+                on.append(env_id)
+        env.send([SLOW_SCRIPT[turn[i]] for i in on], on)
+        for i in on:
+            turn[i] += 1
+    env.close()
+    return done
+
+
+def side_by_side(n: int, first: float, each: float) -> list[float]:
+    """Finishing times of n episodes on one asyncio loop, as rollouts run them."""
+    made = factory(SOURCE, clock="wall", tool_seconds=each, first_seconds=first)
+
+    async def play(number: int, gates: Gates, done: list[float], started: float) -> None:
+        episode = made.start(number, {"task_id": f"toy-adder/train/{min(number, 1)}"}).episode
+        for action in SLOW_SCRIPT:
+            await advance(episode, action, gates)
+        done.append(time.perf_counter() - started)
+
+    async def together() -> list[float]:
+        gates, done = Gates(), []
+        started = time.perf_counter()
+        await asyncio.gather(*(play(k, gates, done, started) for k in range(n)))
+        return done
+
+    return asyncio.run(together())
+
+
+def lockstep(n: int, each: float) -> float:
+    """Time of n episodes through step(), which waits for all each turn."""
+    env = OrchestraVectorEnv(n, SOURCE, autoreset_mode="Disabled", clock="wall", tool_seconds=each)
+    env.reset()
+    started = time.perf_counter()
+    for action in SLOW_SCRIPT:
+        env.step([action] * n)
+    spent = time.perf_counter() - started
+    env.close()
+    return spent
+
+
+def resident_kb() -> float:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1024
+
+
+def idle(make: Callable[[], object], n: int) -> tuple[float, float]:
+    """Kilobytes and milliseconds per idle environment, made and reset."""
+    kept = [make()]
+    gc.collect()
+    before, started = resident_kb(), time.perf_counter()
+    kept.extend(make() for _ in range(n))
+    spent = time.perf_counter() - started
+    gc.collect()
+    return (resident_kb() - before) / n, spent / n * 1000
+
+
+def _made(env_id: str) -> gym.Env:
+    env = gym.make(env_id)
+    env.reset(seed=1)
+    return env
+
+
+def import_cpu(statement: str) -> float:
+    """CPU seconds of a fresh interpreter that runs the statement; least of five."""
+    code = f"{statement}; import time; print(time.process_time())"
+    times = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True) for _ in range(5)]
+    return min(float(t.stdout) for t in times)
+
+
+def rows(seconds: float) -> Iterator[tuple[str, str, str]]:
+    register(ADDER, SOURCE)
+    bare = cpu_us_per_step(bare_episodes, seconds)
+    yield "bare class, one episode at a time", f"{bare:.1f} us CPU/step", ""
+    single = cpu_us_per_step(single_episodes(gym.make(ADDER)), seconds)
+    yield "gym.make, one environment", f"{single:.1f} us CPU/step", f"{single - bare:.1f} over bare (goal <= 10)"
+    for n in (8, 64, 512):
+        cost = cpu_us_per_step(vector_episodes(n), seconds)
+        yield f"vector env, N = {n}", f"{cost:.1f} us CPU/step", f"{1e6 / cost:,.0f} steps/s"
+    for n in (64, 512):
+        base = min(max(floor(n, 0.01, 0.01)) for _ in range(3))
+        free = min(max(free_running(n, 0.01, 0.01)) for _ in range(3))
+        steps = min(lockstep(n, 0.01) for _ in range(3))
+        yield f"10 ms tools, N = {n}: asyncio floor", f"{base:.3f} s", "ideal 0.070 s"
+        loop = min(max(side_by_side(n, 0.01, 0.01)) for _ in range(3))
+        yield f"10 ms tools, N = {n}: episodes on one loop", f"{loop:.3f} s", f"{loop / base:.2f} x floor (goal <= 1.5)"
+        yield f"10 ms tools, N = {n}: recv/send", f"{free:.3f} s", f"{free / base:.2f} x floor"
+        yield f"10 ms tools, N = {n}: step", f"{steps:.3f} s", f"{steps / base:.2f} x floor"
+    for n in (64, 512):
+        base_others = sorted(floor(n, 2.0, 0.0))[n - 2]
+        alone = sorted(free_running(n, 0.001, 0.001))[n - 2]
+        others = sorted(free_running(n, 2.0, 0.001))[n - 2]
+        yield (
+            f"2 s straggler, N = {n}: the others done after",
+            f"{others:.3f} s",
+            f"{others - alone:+.3f} (goal <= 0.05)",
+        )
+        loop = sorted(side_by_side(n, 2.0, 0.001))[n - 2] - sorted(side_by_side(n, 0.001, 0.001))[n - 2]
+        yield f"2 s straggler, N = {n}: the others, on one loop", f"{loop:+.3f} s", "later than without (goal <= 0.05)"
+        yield f"2 s straggler, N = {n}: asyncio floor, no waits", f"{base_others:.3f} s", ""
+    for env_id in (ADDER, "ToolOrchestra/FRAMES-v0"):
+        kb, ms = idle(lambda env_id=env_id: _made(env_id), 5000)
+        yield f"idle {env_id}, made and reset", f"{kb:.2f} KB", f"{ms:.3f} ms; goal <= 3 KB beyond task data"
+    yield "threads alive at the end", f"{threading.active_count()}", "main and the shared loop"
+    base_import = import_cpu("import gymnasium")
+    ours = import_cpu("import gymnasium, toolorchestra")
+    yield "import gymnasium", f"{base_import:.3f} s CPU", ""
+    yield "import toolorchestra", f"{ours:.3f} s CPU", f"{ours - base_import:+.3f} (goal <= 0.15)"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=1.0, help="per timed repetition")
+    args = parser.parse_args()
+    load = os.getloadavg()[0]
+    print(
+        f"gymnasium {gym.__version__}, Python {sys.version.split()[0]}, {os.cpu_count()} cores, load {load:.1f}"
+    )
+    for name, value, note in rows(args.seconds):
+        print(f"{name:52} {value:>20}  {note}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,282 @@
+"""OrchestraEnv: making it, its options and their errors, deadlines, calls at once, rendering, what it gives away."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+import pytest
+
+import toolorchestra  # noqa: F401 - registers the ids
+from tests.playing import ADD, FREE, HLE, env_of, step
+from tests.sources import BREAK, AdderSource, adder_script, nap
+from toolorchestra.envs.actions import render, render_call
+from toolorchestra.envs.env import OrchestraEnv
+from toolorchestra.envs.errors import ConfigError, PriceError, ResetNeeded
+from toolorchestra.envs.types import Message, ToolCall
+
+
+def naps(*milliseconds: int) -> str:
+    return render([ToolCall("nap", {"milliseconds": ms}) for ms in milliseconds])
+
+
+# -- making --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["ToolOrchestra/HLE-v0", "toolorchestra:ToolOrchestra/HLE-v0"])
+def test_gymnasium_makes_it_bare(name: str) -> None:
+    env = gym.make(name, max_turns=3)
+    assert type(env) is OrchestraEnv
+    assert env.spec is not None
+    assert env.factory.settings.max_turns == 3
+    env.close()
+
+
+def test_a_source_may_be_an_instance_or_a_path() -> None:
+    for source in (AdderSource(last=3), "tests.sources:AdderSource"):
+        env = OrchestraEnv(source, **FREE)
+        _, info = env.reset(seed=3)
+        assert info["task_id"].startswith("adder/train/")
+    assert env_of("Adder", last=3).factory is env_of("Adder", last=3).factory  # equal settings share one
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: env_of("Adder", max_turn=5), r"no argument 'max_turn'; valid: .*Did you mean 'max_turns'\?"),
+        (lambda: OrchestraEnv(AdderSource(), max_turn=5), r"no argument 'max_turn'.*AdderSource its own arguments"),
+        (lambda: OrchestraEnv(AdderSource(), last=5), r"no argument 'last'.*AdderSource its own arguments"),
+        (lambda: env_of(HLE, tols="plain"), r"HleSource: no argument 'tols'.*Did you mean 'tools'\?"),
+        (lambda: env_of("Adder", split="validation"), "adder: no split 'validation'; valid: test, train"),
+        (lambda: env_of("Adder", prices="paper"), "no price sheet 'paper'; valid: paper-2025-11, unseen-2026-01"),
+        (lambda: env_of("Adder", prices="paper.json"), "no file 'paper.json'; name a price sheet's file"),
+        (lambda: env_of("Adder", preference="cheapp"), "no preference 'cheapp'; valid: .*none"),
+        (lambda: env_of("Adder", preference={"add": 1, "sub": 1}), "no preference key 'sub'; valid: add, outcome"),
+        (lambda: env_of("Adder", preference={"usd": 2}), "weight 'usd' must be from 0 to 1"),
+        (lambda: env_of("Adder", preference=7), "a preference is a kind's name"),
+        (lambda: env_of("Adder", history="all"), "no history 'all'; valid: full, state"),
+        (lambda: env_of("Adder", reward="dense"), "no reward 'dense'; valid: outcome, scalar"),
+        (lambda: env_of("Adder", clock="real"), "no clock 'real'; valid: virtual, wall"),
+        (lambda: env_of("Adder", max_turns=0), "limit turns must be positive"),
+        (lambda: env_of("Adder", budget=-1.0), "limit usd must be positive"),
+        (lambda: env_of("Adder", render_mode="rgb_array"), "no render mode 'rgb_array'; valid: ansi, human"),
+        (lambda: env_of("Broken", way="sideways"), "no way 'sideways'; valid: absorb"),
+        (lambda: env_of(HLE, tools="papre"), r"no tool configuration 'papre'.*Did you mean 'paper'\?"),
+        (lambda: env_of("Nothing"), 'cannot be loaded: .*NothingSource.*write it as "package.module:Class"'),
+        (lambda: env_of("no.such.module:Source"), 'cannot be loaded: No module named .*"package.module:Class"'),
+    ],
+)
+def test_wrong_settings_are_refused_with_the_valid_ones(make: Callable[[], Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make()
+
+
+def test_an_orchestrator_without_a_price_is_refused() -> None:
+    with pytest.raises(PriceError, match=r"cannot bill \['qwen9'\]: no price for 'qwen9'; valid: .*qwen3-8b"):
+        env_of("Adder", orchestrator="qwen9")
+
+
+# -- reset's options -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"task": "adder/train/1"}, r"no reset option 'task'; valid: .*Did you mean 'task_id'\?"),
+        ({"task_id": "hle/train/1"}, "no task 'hle/train/1'; ids are adder/SPLIT/N"),
+        ({"tools": ["sub"]}, "no tool 'sub'; valid: add"),
+        ({"preference": "no such wish"}, "no preference 'no such wish'"),
+        ({"prices": "none"}, "no price sheet 'none'"),
+        ({"budget": 0}, "limit usd must be positive"),
+    ],
+)
+def test_wrong_options_are_refused_and_change_nothing(options: dict[str, Any], message: str) -> None:
+    env = env_of("Adder", **FREE)
+    episode = env.episode
+    with pytest.raises(ConfigError, match=message):
+        env.reset(options=options)
+    assert env.episode is episode
+    assert not step(env, ADD).truncated
+
+
+def test_question_sources_name_valid_tools_and_tasks() -> None:
+    env = OrchestraEnv(HLE)
+    with pytest.raises(ConfigError, match=r"no tool or alias 'search-9'; valid: .*search-1"):
+        env.reset(options={"tools": ["search-9"]})
+    with pytest.raises(ConfigError, match="leave none that ends the task; add answer"):
+        env.reset(options={"tools": ["search"]})
+    with pytest.raises(ConfigError, match="no task 'hle-sim/train/x'; ids are hle-sim/SPLIT/N"):
+        env.reset(options={"task_id": "hle-sim/train/x"})
+
+
+def test_options_choose_task_tools_preference_and_budget() -> None:
+    env = OrchestraEnv(HLE)
+    wish = {"outcome": 1.0, "usd": 0.5, "search-1": 0.25, "sentence": "Mind the money."}
+    options = {"task_id": "hle-sim/test/7", "tools": ["search-1", "answer"], "preference": wish, "budget": 0.5}
+    observation, info = env.reset(seed=1, options=options)
+    assert info["task_id"] == "hle-sim/test/7"
+    assert info["task"]["split"] == "test"
+    assert info["budget"] == 0.5
+    assert info["preference"]["weights"] == {"outcome": 1.0, "usd": 0.5, "seconds": 0.0, "search-1": 0.25}
+    assert info["price_sheet"] == "paper-2025-11"
+    system = observation["messages"][0]["content"]
+    assert "The user's wish: Mind the money." in system
+    assert "Budget: $0.5." in system
+    assert [t["function"]["name"] for t in observation["tools"]] == ["search", "answer"]
+    _, again = env.reset(seed=1)
+    assert again["task_id"] != "hle-sim/test/7"  # options hold for one episode
+    assert again["budget"] is None
+
+
+def test_the_same_seed_and_options_give_the_same_episode() -> None:
+    one, two = OrchestraEnv(HLE), OrchestraEnv(HLE)
+    for seed in range(5):
+        assert one.reset(seed=seed) == two.reset(seed=seed)
+    assert one.reset() == two.reset()  # the generators go on alike
+
+
+# -- stepping ------------------------------------------------------------------------------------------------------
+
+
+def test_stepping_at_the_wrong_time_or_with_the_wrong_thing() -> None:
+    env = OrchestraEnv("tests.sources:AdderSource")
+    with pytest.raises(ResetNeeded, match=r"step\(\) before reset\(\)"):
+        env.step(ADD)
+    env.reset(seed=0)
+    with pytest.raises(TypeError, match="an action is the assistant's text, a str; got int: 5"):
+        env.step(5)  # type: ignore[arg-type]
+    assert [step(env, text).reward for text in adder_script()][-1] == 1.0
+    with pytest.raises(ResetNeeded, match="an episode that is over"):
+        env.step(ADD)
+    env.close()
+    env.close()
+    with pytest.raises(ResetNeeded):
+        env.step(ADD)
+
+
+def test_waiting_calls_of_a_turn_wait_together_and_are_told_in_order() -> None:
+    env = env_of("Sleeper", clock="wall", **FREE)
+    began = time.monotonic()
+    done = step(env, naps(500, 10, 400, 300))
+    assert time.monotonic() - began < 1.1
+    told = [m["content"] for m in done.info["new_messages"][1:]]
+    assert told == ["slept 500 ms", "slept 10 ms", "slept 400 ms", "slept 300 ms"]
+    assert done.info["ledger"]["usd_by_role"]["tool"] == 0.04
+
+
+def test_a_backend_bounds_its_calls_in_flight() -> None:
+    env = env_of("Sleeper", backend="one bed", max_in_flight=1, **FREE)
+    began = time.monotonic()
+    step(env, naps(50, 50, 50))
+    assert time.monotonic() - began >= 0.15
+
+
+def test_a_missed_deadline_is_a_refusal_that_the_agent_reads() -> None:
+    env = env_of("Sleeper", deadline_seconds=0.25, clock="wall", **FREE)
+    done = step(env, naps(10_000, 1))
+    told = [m["content"] for m in done.info["new_messages"][1:]]
+    assert told == ["Error: nap did not answer within 0.25 s", "slept 1 ms"]
+    assert not done.truncated
+    assert 0.25 <= done.info["cost"]["seconds"] < 5.0
+    assert step(env, "done").reward == 1.0
+
+
+def test_waiting_for_a_place_does_not_count_against_the_deadline() -> None:
+    env = env_of("Sleeper", backend="narrow bed", max_in_flight=1, deadline_seconds=0.6, **FREE)
+    told = [m["content"] for m in step(env, naps(250, 250, 250)).info["new_messages"][1:]]
+    assert told == ["slept 250 ms"] * 3
+
+
+def test_many_environments_share_one_thread() -> None:
+    envs = [env_of("Sleeper", **FREE) for _ in range(20)]
+    for env in envs:
+        step(env, nap(1))
+    assert sum(t.name == "toolorchestra-io" for t in threading.enumerate()) == 1
+
+
+# -- rendering -----------------------------------------------------------------------------------------------------
+
+
+def test_ansi_prints_the_transcript_with_the_bill() -> None:
+    env = OrchestraEnv("tests.sources:AdderSource", render_mode="ansi", **FREE)
+    assert env.render() == "(no episode)"
+    env.reset(seed=0)
+    step(env, ADD)
+    shown = env.render()
+    assert shown is not None
+    assert "[tool add] 3" in shown
+    assert shown.splitlines()[-1].startswith("bill after turn 1: ")
+    assert "orchestrator" in shown
+    assert OrchestraEnv("tests.sources:AdderSource").render() is None
+
+
+def test_human_prints_live_and_in_colour(capsys: pytest.CaptureFixture[str]) -> None:
+    env = env_of("Adder", render_mode="human", last=1, **FREE)
+    opening = capsys.readouterr().out
+    assert "tools: add" in opening
+    assert "\033[" in opening
+    for text in adder_script(1):
+        step(env, text)
+    assert "done: outcome 1" in capsys.readouterr().out
+    assert env.render() is None
+    env = env_of("Broken", render_mode="human", **FREE)
+    step(env, BREAK)
+    assert "FAILED in breaks: RuntimeError: the disk is on fire" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("sign", ["\x1b[2J", "\x07", "\r", "\x9b31m", "\x7f"])
+def test_what_is_rendered_cannot_steer_a_terminal(sign: str, capsys: pytest.CaptureFixture[str]) -> None:
+    env = OrchestraEnv("tests.sources:TalkerSource", render_mode="ansi", **FREE)
+    env.reset(seed=0)
+    step(env, f"hello {sign}")
+    step(env, render_call(f"tool{sign}", {}))
+    shown = env.render()
+    assert shown is not None
+    assert sign not in shown
+    assert f"hello \\x{ord(sign[0]):02x}" in shown
+    human = env_of("Talker", render_mode="human", **FREE)
+    step(human, render_call(f"tool{sign}", {}))
+    assert sign not in capsys.readouterr().out
+
+
+# -- what it gives away --------------------------------------------------------------------------------------------
+
+
+def test_observations_pickle_copy_and_dump() -> None:
+    env = env_of("Adder", **FREE)
+    observation = step(env, ADD).observation
+    for other in (pickle.loads(pickle.dumps(observation)), copy.deepcopy(observation), copy.copy(observation)):
+        assert other == observation
+        assert other in env.observation_space
+        assert all(type(m) is Message for m in other["messages"])
+    assert json.loads(json.dumps(observation))["messages"] == [dict(m) for m in observation["messages"]]
+    assert pickle.loads(pickle.dumps(step(env, ADD).info))["turn"] == 2
+
+
+def test_observations_cannot_be_changed_by_who_holds_them() -> None:
+    env = env_of("Adder", **FREE)
+    observation, _ = env.reset(seed=0)
+    with pytest.raises(TypeError, match="cannot be changed"):
+        observation["messages"][0]["content"] = "be evil"
+    observation["messages"] = ()  # the holder's own dict
+    assert len(step(env, ADD).observation["messages"]) == 4
+
+
+def test_spaces_sample_what_they_contain() -> None:
+    env = OrchestraEnv("tests.sources:AdderSource")
+    for space in (env.action_space, env.observation_space):
+        space.seed(3)
+        drawn = [space.sample() for _ in range(20)]
+        assert all(x in space for x in drawn)
+        space.seed(3)
+        assert [space.sample() for _ in range(20)] == drawn
+        assert space == copy.deepcopy(space)
+    assert "" in env.action_space
+    assert "ß表\x00" in env.action_space
+    assert 5 not in env.action_space

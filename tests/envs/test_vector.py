@@ -1,0 +1,156 @@
+"""OrchestraVectorEnv: gymnasium's verbs, seeds, infos and autoreset."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode
+
+import toolorchestra  # noqa: F401 - registers the ids
+from tests.playing import ADD, HLE, vector_of
+from tests.sources import adder_script
+from toolorchestra.envs.env import OrchestraEnv
+from toolorchestra.envs.errors import ConfigError, ResetNeeded
+from toolorchestra.envs.vector import OrchestraVectorEnv
+
+# -- gymnasium's verbs ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["vector_entry_point", "sync"])
+def test_make_vec_in_both_modes_plays_the_same(mode: str) -> None:
+    env = gym.make_vec("ToolOrchestra/HLE-v0", num_envs=4, vectorization_mode=mode, tools="plain")
+    singles = [OrchestraEnv(HLE, tools="plain") for _ in range(4)]
+    observations, infos = env.reset(seed=5)
+    for i, single in enumerate(singles):
+        observation, info = single.reset(seed=5 + i)
+        assert observations[i] == observation
+        assert infos["task_id"][i] == info["task_id"]
+    assert observations in env.observation_space
+    text = '<tool_call>{"name": "python", "arguments": {"code": "print(1)"}}</tool_call>'
+    for action in (text, "<answer>7</answer>"):
+        observations, rewards, terminations, truncations, _ = env.step([action] * 4)
+        steps = [single.step(action) for single in singles]
+        assert list(observations) == [s[0] for s in steps]
+        assert rewards.tolist() == [s[1] for s in steps]
+        assert terminations.tolist() == [s[2] for s in steps]
+        assert not truncations.any()
+    assert terminations.all()
+    observations, rewards, terminations, _, _ = env.step([text] * 4)  # NEXT_STEP: a reset, the action is not played
+    assert not terminations.any()
+    assert rewards.tolist() == [0.0] * 4
+    assert list(observations) == [single.reset()[0] for single in singles]
+    env.close()
+
+
+def test_the_default_mode_of_make_vec_is_ours() -> None:
+    env = gym.make_vec("ToolOrchestra/FRAMES-v0", num_envs=2)
+    assert isinstance(env.unwrapped, OrchestraVectorEnv)
+    assert env.action_space.sample() in env.action_space
+    assert env.observation_space.sample() in env.observation_space
+    env.close()
+    env.close()
+
+
+def test_seeds_are_one_number_or_one_for_each() -> None:
+    env = vector_of("Adder")
+    _, infos = env.reset(seed=[7, None, 9])
+    assert infos["task_id"][0] == OrchestraEnv("tests.sources:AdderSource").reset(seed=7)[1]["task_id"]
+    assert infos["task_id"][2] == OrchestraEnv("tests.sources:AdderSource").reset(seed=9)[1]["task_id"]
+    with pytest.raises(ValueError, match="one seed for each of 3 environments is needed, got 2"):
+        env.reset(seed=[1, 2])
+
+
+def test_infos_have_gymnasiums_shape() -> None:
+    env = vector_of("Adder")
+    infos = env.step([adder_script()[0], "<answer>28</answer>", "hm"])[4]
+    assert infos["_turn"].tolist() == [True, True, True]
+    assert infos["turn"].tolist() == [1, 1, 1]
+    assert infos["_outcome"].tolist() == [False, True, True]
+    assert infos["outcome"][1]["value"] == 1.0
+    assert infos["outcome"][0] is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"num_envs": 0}, "num_envs must be at least 1, got 0"),
+        ({"render_mode": "human"}, "no render mode 'human'; valid: .*ansi"),
+        ({"max_turn": 3}, r"no argument 'max_turn'.*Did you mean 'max_turns'\?"),
+    ],
+)
+def test_wrong_settings_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        vector_of("Adder", **settings)
+
+
+def test_rendering_gives_each_transcript() -> None:
+    env = OrchestraVectorEnv(2, "tests.sources:AdderSource", render_mode="ansi")
+    assert env.render() == ("(no episode)", "(no episode)")
+    env.reset(seed=0)
+    env.step([ADD, "hm"])
+    shown = env.render()
+    assert shown is not None
+    assert "[tool add] 3" in shown[0]
+    assert "[assistant] hm" in shown[1]
+    assert vector_of("Adder").render() is None
+
+
+# -- autoreset -----------------------------------------------------------------------------------------------------
+
+
+def test_next_step_resets_in_the_step_after_the_end() -> None:
+    env = vector_of("Adder", num_envs=2)
+    first = env.episodes[0]
+    *_, infos = env.step(["<answer>28</answer>", ADD])
+    assert "final_obs" not in infos
+    observations, rewards, terminations, _, infos = env.step(["ignored", ADD])
+    assert env.episodes[0] is not first
+    assert (rewards.tolist(), terminations.tolist()) == ([0.0, 0.0], [False, False])
+    assert len(observations[0]["messages"]) == 2
+    assert infos["_preference"].tolist() == [True, False]
+    assert env.step([ADD, ADD])[0][0]["messages"][-1]["content"] == "3"
+
+
+def test_same_step_keeps_the_last_observation_and_info() -> None:
+    env = vector_of("Adder", num_envs=2, autoreset_mode=AutoresetMode.SAME_STEP)
+    observations, rewards, terminations, _, infos = env.step(["<answer>28</answer>", ADD])
+    assert (rewards.tolist(), terminations.tolist()) == ([1.0, 0.0], [True, False])
+    assert infos["_final_obs"].tolist() == infos["_final_info"].tolist() == [True, False]
+    assert infos["final_obs"][0]["messages"][-1]["content"] == "<answer>28</answer>"
+    assert infos["final_info"][0]["outcome"]["value"] == 1.0
+    assert len(observations[0]["messages"]) == 2
+    assert infos["task_id"][0] != infos["final_info"][0]["task_id"]
+
+
+def test_disabled_wants_a_reset_mask() -> None:
+    env = vector_of("Adder", num_envs=3, autoreset_mode="Disabled")
+    env.step(["<answer>28</answer>", ADD, ADD])
+    with pytest.raises(ResetNeeded, match=r"environment 0 is over; call reset\(\) with it in options\['reset_mask'\]"):
+        env.step([ADD, ADD, ADD])
+    observations, infos = env.reset(options={"reset_mask": np.array([True, False, False])})
+    assert infos["_task_id"].tolist() == [True, False, False]
+    assert [len(o["messages"]) for o in observations] == [2, 4, 4]
+    observations = env.step([ADD, ADD, ADD])[0]
+    assert [len(o["messages"]) for o in observations] == [4, 6, 6]
+    for mask in ([True], np.array([1, 0, 0]), np.zeros(3, bool)):
+        with pytest.raises(ValueError, match="reset_mask is 3 booleans with at least one True"):
+            env.reset(options={"reset_mask": mask})
+
+
+def test_the_first_reset_may_not_leave_one_out() -> None:
+    env = OrchestraVectorEnv(2, "tests.sources:AdderSource")
+    with pytest.raises(ResetNeeded, match=r"step\(\) before reset\(\)"):
+        env.step([ADD, ADD])
+    with pytest.raises(ResetNeeded, match="environment 1 has not been reset yet"):
+        env.reset(options={"reset_mask": np.array([True, False])})
+
+
+def test_gymnasiums_vector_wrappers_fit() -> None:
+    env = gym.wrappers.vector.RecordEpisodeStatistics(vector_of("Adder", num_envs=2))
+    env.reset(seed=0)
+    *_, infos = env.step(["<answer>28</answer>", ADD])
+    assert infos["episode"]["r"][0] == 1.0
+    assert infos["episode"]["l"][0] == 1

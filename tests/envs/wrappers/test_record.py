@@ -1,0 +1,212 @@
+"""A recorded line tells the whole episode, exactly, and a file survives crashes and company."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+
+import toolorchestra  # noqa: F401 - registers the ids
+from toolorchestra.envs.actions import render_call
+from toolorchestra.envs.env import OrchestraEnv
+from toolorchestra.envs.errors import ConfigError, ResetNeeded
+from toolorchestra.envs.prices import Tokens, Usage, load_sheet
+from toolorchestra.envs.wrappers import DiscreteRouting, RecordTrajectories, VectorReward, read_trajectories
+
+SEARCH = render_call("search", {"model": "search-2"})
+ANSWER = render_call("answer", {"model": "answer-1"})
+
+
+def recorded(path: Path, **settings: Any) -> RecordTrajectories:
+    return RecordTrajectories(gym.make("ToolOrchestra/HLE-v0", **settings), path)
+
+
+def base(env: gym.Env[Any, Any]) -> OrchestraEnv:
+    assert isinstance(env.unwrapped, OrchestraEnv)
+    return env.unwrapped
+
+
+def test_a_line_tells_the_episode(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "folder" / "runs.jsonl"
+    env = recorded(path, preference={"outcome": 1, "usd": 0.5})
+    _, opening = env.reset(seed=3)
+    gained = [env.step(action)[1] for action in (SEARCH, SEARCH + SEARCH, ANSWER)]
+    (row,) = read_trajectories(path)
+    episode = base(env).episode
+    assert episode is not None
+    assert episode.outcome is not None
+    assert row["task_id"] == opening["task_id"]
+    assert row["seed"] == episode.context.seed
+    assert row["reset_seed"] == 3
+    assert row["preference"] == opening["preference"]
+    assert row["price_sheet"] == "paper-2025-11"
+    assert row["messages"] == [dict(m) for m in episode.messages]
+    assert row["rewards"] == gained
+    assert row["outcome"] == {"value": episode.outcome.value, "evidence": dict(episode.outcome.evidence)}
+    assert row["calls"] == {"search-2": 3, "answer-1": 1}
+    assert (row["terminated"], row["truncated_by"], row["failed"], row["abandoned"]) == (True, "", None, False)
+    assert row["totals"]["turns"] == 3
+    assert row["totals"]["nano_usd"] == episode.ledger.nano_usd == sum(c["nano_usd"] for c in row["charges"])
+    assert row["totals"]["nano_usd"] == sum(row["totals"]["nano_usd_by_role"].values())
+    assert row["totals"]["nano_usd"] == sum(row["totals"]["nano_usd_by_tool"].values())
+    assert row["totals"]["seconds"] == episode.ledger.seconds
+
+
+def test_charges_can_be_billed_again(tmp_path: Path) -> None:
+    env = recorded(tmp_path / "runs.jsonl")
+    env.reset(seed=3)
+    for action in (SEARCH, ANSWER):
+        env.step(action)
+    (row,) = read_trajectories(tmp_path / "runs.jsonl")
+    sheet = load_sheet("paper-2025-11")
+    assert {c["turn"] for c in row["charges"]} == {1, 2}
+    assert {c["role"] for c in row["charges"]} == {"orchestrator", "expert", "tool"}
+    assert {c["tool"] for c in row["charges"]} == {"", "search-2", "answer-1"}
+    for c in row["charges"]:
+        usage = Usage(c["item"], c["role"], Tokens(**c["tokens"]), c["units"], c["seconds"], c["estimated"])
+        assert sheet.charge(usage).nano_usd == c["nano_usd"]
+
+
+def test_seed_reproduces_the_episode(tmp_path: Path) -> None:
+    env = recorded(tmp_path / "runs.jsonl")
+    env.reset(seed=3)
+    env.step(ANSWER)
+    env.reset()
+    env.step(ANSWER)
+    *_, row = read_trajectories(tmp_path / "runs.jsonl")
+    assert row["reset_seed"] is None
+    again = base(env).factory.start(row["seed"])
+    assert again.episode.task_id == row["task_id"]
+    assert again.info["preference"] == row["preference"]
+
+
+def test_abandoned_episodes_are_written_once(tmp_path: Path) -> None:
+    path = tmp_path / "runs.jsonl"
+    env = recorded(path)
+    env.reset(seed=0)
+    env.reset(seed=1)  # nothing was played: nothing to tell
+    assert not path.exists()
+    env.step(SEARCH)
+    env.reset(seed=2)
+    env.step(ANSWER)
+    env.reset(seed=3)
+    env.step(SEARCH)
+    env.close()
+    env.close()
+    rows = list(read_trajectories(path))
+    assert [r["abandoned"] for r in rows] == [True, False, True]
+    assert [r["reset_seed"] for r in rows] == [1, 2, 3]
+    assert rows[0]["outcome"] is None
+    assert rows[0]["totals"]["nano_usd"] == sum(c["nano_usd"] for c in rows[0]["charges"]) > 0
+
+
+def test_limits_and_steps_after_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "runs.jsonl"
+    env = recorded(path, max_turns=1)
+    env.reset(seed=0)
+    env.step(SEARCH)
+    with pytest.raises(ResetNeeded):
+        env.step(SEARCH)
+    env.close()
+    (row,) = read_trajectories(path)
+    assert (row["terminated"], row["truncated_by"], row["outcome"]["value"]) == (False, "turns", 0)
+
+
+def test_failed_episodes_stay_strict_json(tmp_path: Path) -> None:
+    path = tmp_path / "runs.jsonl"
+    env = recorded(path)
+    env.reset(seed=0)
+    episode = base(env).episode
+    assert episode is not None
+    episode.world.question = None  # type: ignore[attr-defined]
+    _, reward, *_ = env.step(SEARCH)
+    assert reward != reward
+    (line,) = path.read_text().splitlines()
+    row = json.loads(line, parse_constant=pytest.fail)
+    assert row["rewards"] == [None]
+    assert row["truncated_by"] == "failed"
+    assert "Error" in row["failed"]["error"]
+    assert row["charges"]
+
+
+def test_odd_text_stays_on_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "runs.jsonl"
+    env = recorded(path)
+    env.reset(seed=0)
+    said = "größe 表\u2028\x85\n\x00 \ud800"
+    env.step(said)
+    env.close()
+    (row,) = read_trajectories(path)
+    assert row["messages"][2]["content"] == said.replace("\ud800", "?")
+    assert path.read_bytes().count(b"\n") == 1
+
+
+def test_goes_with_the_other_wrappers(tmp_path: Path) -> None:
+    path = tmp_path / "runs.jsonl"
+    env = RecordTrajectories(VectorReward(DiscreteRouting(gym.make("ToolOrchestra/HLE-v0"))), path)
+    env.reset(seed=0)
+    env.step(0)
+    env.step(6)
+    (row,) = read_trajectories(path)
+    assert [len(reward) for reward in row["rewards"]] == [3, 3]
+    assert env.spec is not None
+    assert isinstance(gym.make(env.spec), RecordTrajectories)
+    with pytest.raises(ConfigError, match="CartPoleEnv"):
+        RecordTrajectories(gym.make("CartPole-v1"), path)
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        (b'{"task_id": "x', "not JSON"),
+        (b"[1]", "a list"),
+        (b'{"task_id": "x"}', "without seed, messages"),
+        (b"\xff", "not JSON"),
+        (b"", "not JSON"),
+    ],
+)
+def test_broken_lines_are_named(tmp_path: Path, line: bytes, complaint: str) -> None:
+    path = tmp_path / "runs.jsonl"
+    env = recorded(path)
+    env.reset(seed=0)
+    env.step(ANSWER)
+    path.write_bytes(path.read_bytes() + line + b"\n")
+    rows = read_trajectories(path)
+    next(rows)
+    with pytest.raises(ConfigError, match=rf"runs\.jsonl, line 2: .*{complaint}"):
+        next(rows)
+
+
+def test_a_torn_line_does_not_swallow_the_next(tmp_path: Path) -> None:
+    path = tmp_path / "runs.jsonl"
+    path.write_bytes(b'{"task_id": "cut sho')
+    env = recorded(path)
+    env.reset(seed=0)
+    env.step(ANSWER)
+    torn, whole = path.read_bytes().splitlines()
+    assert torn.endswith(b"sho")
+    assert json.loads(whole)["calls"] == {"answer-1": 1}
+
+
+def _play(path: str, seed: int) -> None:
+    env = recorded(Path(path))
+    for k in range(20):
+        env.reset(seed=seed + k)
+        env.step(SEARCH)
+        env.step(ANSWER)
+
+
+def test_processes_may_share_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "runs.jsonl"
+    context = multiprocessing.get_context("spawn")
+    players = [context.Process(target=_play, args=(str(path), 100 * n)) for n in range(3)]
+    for player in players:
+        player.start()
+    for player in players:
+        player.join(60)
+    assert [player.exitcode for player in players] == [0, 0, 0]
+    assert len(list(read_trajectories(path))) == 60

@@ -1,0 +1,91 @@
+"""The vector is the step's own bill and the episode's outcome, so that it adds up to both."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import toolorchestra  # noqa: F401 - registers the ids
+from toolorchestra.envs.actions import render_call
+from toolorchestra.envs.env import OrchestraEnv
+from toolorchestra.envs.wrappers import DiscreteRouting, VectorReward
+
+SEARCH = render_call("search", {"model": "search-2"})
+ANSWER = render_call("answer", {"model": "answer-1"})
+
+
+def rewards(env: gym.Env[Any, Any], actions: list[Any]) -> np.ndarray:
+    env.reset(seed=3)
+    return np.array([env.step(action)[1] for action in actions])
+
+
+@pytest.mark.parametrize("settings", [{}, {"reward": "scalar", "usd_weight": 7.0}])
+def test_sums_are_outcome_bill_and_time(settings: dict[str, Any]) -> None:
+    env = VectorReward(gym.make("ToolOrchestra/HLE-v0", **settings))
+    got = rewards(env, [SEARCH, "not a call", ANSWER])
+    base = env.unwrapped
+    assert isinstance(base, OrchestraEnv)
+    assert base.episode is not None
+    assert base.episode.outcome is not None
+    assert got.dtype == np.float64
+    assert got[:, 0].tolist() == [0, 0, base.episode.outcome.value]
+    assert got[:, 1].sum() == pytest.approx(-base.episode.ledger.usd, abs=1e-12)
+    assert got[:, 2].sum() == pytest.approx(-base.episode.ledger.seconds)
+    assert (got[:, 1] < 0).all()
+    assert all(row in env.reward_space for row in got)
+
+
+def test_follows_the_convention() -> None:
+    env = VectorReward(DiscreteRouting(gym.make("ToolOrchestra/HLE-v0")))
+    assert env.reward_names == ("outcome", "usd", "seconds")
+    space = env.unwrapped.reward_space  # type: ignore[attr-defined]
+    assert space == env.reward_space
+    assert space.shape == (3,)
+    assert rewards(env, [0, 6]).shape == (2, 3)
+    assert env.spec is not None
+    assert isinstance(gym.make(env.spec), VectorReward)
+
+
+def test_other_environments_of_the_id_keep_scalars() -> None:
+    VectorReward(gym.make("ToolOrchestra/HLE-v0"))
+    other = gym.make("ToolOrchestra/HLE-v0")
+    assert not hasattr(other.unwrapped, "reward_space")
+    assert isinstance(rewards(other, [ANSWER])[0], float)
+
+
+def test_cut_off_by_an_outer_time_limit_has_no_outcome() -> None:
+    env = VectorReward(gym.make("ToolOrchestra/HLE-v0", max_episode_steps=1))
+    env.reset(seed=0)
+    _, reward, _, truncated, _ = env.step(SEARCH)
+    assert truncated
+    assert reward[0] == 0
+
+
+def test_a_failed_episode_has_outcome_nan() -> None:
+    env = VectorReward(gym.make("ToolOrchestra/HLE-v0"))
+    env.reset(seed=0)
+    base = env.unwrapped
+    assert isinstance(base, OrchestraEnv)
+    assert base.episode is not None
+    base.episode.world = Breaks(base.episode.world)
+    _, reward, _, truncated, info = env.step(SEARCH)
+    assert truncated
+    assert info["failed"]
+    assert np.isnan(reward[0])
+    assert reward[1] < 0
+
+
+class Breaks:
+    """A world that cannot take a result."""
+
+    def __init__(self, world: Any) -> None:
+        self._world = world
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._world, name)
+
+    def absorb(self, call: Any, result: Any) -> None:
+        raise RuntimeError(f"no room for {call.name}")

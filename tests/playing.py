@@ -1,0 +1,37 @@
+"""Playing the tests' own sources in few words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from toolorchestra.envs.actions import render, render_call
+from toolorchestra.envs.env import OrchestraEnv
+from toolorchestra.envs.episode import Step
+from toolorchestra.envs.types import ToolCall
+from toolorchestra.envs.vector import OrchestraVectorEnv
+
+ADD = render_call("add", {"a": 1, "b": 2})
+FREE = {"preference": "none"}
+"""No wish in the system message, so that what a turn costs depends on the test alone."""
+HLE = "toolorchestra.envs.tasks.hle:HleSource"
+
+
+def env_of(source: Any, **settings: Any) -> OrchestraEnv:
+    """An environment, reset: over a source of tests.sources by its short name, or over any other."""
+    env = OrchestraEnv(source if ":" in str(source) else f"tests.sources:{source}Source", **settings)
+    env.reset(seed=0)
+    return env
+
+
+def step(env: OrchestraEnv, *calls: ToolCall | str) -> Step:
+    """One turn: a text, or some calls at once."""
+    if len(calls) == 1 and isinstance(calls[0], str):
+        return Step(*env.step(calls[0]))
+    return Step(*env.step(render([c for c in calls if isinstance(c, ToolCall)])))
+
+
+def vector_of(name: str, num_envs: int = 3, **settings: Any) -> OrchestraVectorEnv:
+    """A vector environment over a source of tests.sources, reset."""
+    env = OrchestraVectorEnv(num_envs, f"tests.sources:{name}Source", **{**FREE, **settings})
+    env.reset(seed=0)
+    return env
