@@ -29,6 +29,7 @@ from toolorchestra.envs.models.simulated import (
 from toolorchestra.envs.prices import EXPERT, NANO, Tokens, Usage
 from toolorchestra.envs.tools import Offer, Tool
 from toolorchestra.envs.tools.desk import gathered
+from toolorchestra.envs.tools.search import NOTHING_MISSING, NOTHING_NEW
 from toolorchestra.envs.worlds.qa import QaWorld
 
 Baseline = Callable[[Episode], str]
@@ -111,7 +112,7 @@ class Pipeline:
     def _searches(search: Tool, last: str, episode: Episode) -> int:
         if not search.offers:
             return 1  # its own query would be the question again
-        done = last.startswith(("No new documents", "Nothing further")) or len(episode.messages) > 2 * MOST_SEARCHES + 2
+        done = last.startswith((NOTHING_NEW, NOTHING_MISSING)) or len(episode.messages) > 2 * MOST_SEARCHES + 2
         return 0 if done else MOST_SEARCHES
 
     def _call(self, episode: Episode, tool: Tool) -> str:

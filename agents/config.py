@@ -88,6 +88,7 @@ class TrainConfig:
     temperature: float = 1.0
     deadline_seconds: float = 600.0
     evaluate_every: int = 50
+    evaluation_temperature: float = 1.0
     evaluation_tasks: int = 100
     """Per environment, on held-out tasks, prices, tools and wordings."""
     save_every: int = 10
@@ -105,13 +106,14 @@ class TrainConfig:
             raise ConfigError(f"max_context ({self.max_context}) must exceed max_tokens ({self.max_tokens})")
 
 
-_TINY_ARGUMENTS = {"style": "brief", "shown_characters": 0, "max_turns": 10, "vary": ("tools", "prices")}
+_TINY_ARGUMENTS = {"style": "brief", "shown_characters": 0, "max_turns": 8, "vary": ("tools", "prices")}
 _WORLDS = ("ToolOrchestra/HLE-v0", "ToolOrchestra/FRAMES-v0")
 
 PRESETS: Mapping[str, TrainConfig] = {
     "tiny": TrainConfig(
         environments=tuple(EnvMix(env_id, 1.0, _TINY_ARGUMENTS) for env_id in _WORLDS),
-        loss=LossParams(entropy_weight=0.002),
+        loss=LossParams(entropy_weight=0.001),
+        advantage=AdvantageParams(strict_format=True),
     ),
     "small-gpu": TrainConfig(
         preset="small-gpu",

@@ -29,7 +29,7 @@ def write_report(run: Run) -> Path:
     """Evaluate on the test split, probe, draw and write. Gives the page's path."""
     folder = run.folder / "report"
     folder.mkdir(parents=True, exist_ok=True)
-    greedy = Rollouts(run.engine, run.chat, rollout_params(run.config, temperature=0.0))
+    greedy = Rollouts(run.engine, run.chat, rollout_params(run.config, run.config.evaluation_temperature))
     final = HeldOut(run.config.environments, run.config.evaluation_tasks, split="test").evaluate(greedy)
     probes = standard_probes(greedy, run.config.environments)
     before = run.evaluations.get(0)

@@ -19,7 +19,7 @@ from toolorchestra.envs.ledger import Ledger, SpendCap, total_tokens
 from toolorchestra.envs.preference import Preference
 from toolorchestra.envs.prices import NANO, ORCHESTRATOR, PriceSheet, Tokens, Usage
 from toolorchestra.envs.tools import Tool, ToolContext
-from toolorchestra.envs.types import Message, Observation, Outcome, ToolCall, Transcript
+from toolorchestra.envs.types import Message, Observation, Outcome, Rows, ToolCall, Transcript
 from toolorchestra.envs.worlds import World
 
 CHARACTERS_PER_TOKEN = 4
@@ -154,7 +154,7 @@ class Episode:
         messages = self.messages
         if self.rules.history == "state" and self.turn:
             messages = (messages[0], *self.world.retell())
-        return {"messages": messages, "tools": self.world.toolbox.schemas}
+        return {"messages": Rows(messages), "tools": self.world.toolbox.schemas}
 
     @property
     def over(self) -> bool:
@@ -259,6 +259,9 @@ class Episode:
         if isinstance(outcome, Outcome):
             self.outcome = outcome
             return self._end(truncated_by="" if finished else self._stop)
+        if outcome.bills and self._cap_reached():
+            self.failure = Failure(GRADING.name, "the spend cap was used up before the judge could be asked", "")
+            return self._end(truncated_by="failed")
         self._pending = (Ready(outcome, {}, self.context),)
         self._stop = "" if finished else self._stop
         self._phase = "grading"

@@ -23,8 +23,10 @@ def full_id(name: str) -> str:
 
     from toolorchestra.envs.errors import ConfigError, no_such
 
+    if ":" in name:  # "module:id", which gymnasium imports
+        return name
     env_id = name if "/" in name else f"{NAMESPACE}/{name}"
-    if env_id.partition(":")[2] or env_id in gym.registry:
+    if env_id in gym.registry:
         return env_id
     raise ConfigError(no_such("environment", name, ids()))
 

@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium as gym
 from numpy.typing import NDArray
 
-from toolorchestra.envs.types import Message, Observation
+from toolorchestra.envs.types import Message, Observation, Rows
 
 _WORDS = ("what", "river", "sum", "größe", "π", "表", "7", "of", "the", "and")
 
@@ -46,7 +46,7 @@ class Prose(gym.Space[str]):
 
 
 class Transcripts(gym.Space[Observation]):
-    """{"messages": tuple of Message, "tools": tuple of schemas}."""
+    """{"messages": Rows of Message, "tools": Rows of schemas}."""
 
     def __init__(self, seed: int | None = None) -> None:
         super().__init__(None, None, seed)
@@ -55,15 +55,15 @@ class Transcripts(gym.Space[Observation]):
         roles = ("system", "user", "assistant", "tool")
         turns = int(self.np_random.integers(1, len(roles) + 1))
         return {
-            "messages": tuple(Message(role=r, content=_words(self.np_random, 8)) for r in roles[:turns]),
-            "tools": (),
+            "messages": Rows(Message(role=r, content=_words(self.np_random, 8)) for r in roles[:turns]),
+            "tools": Rows(),
         }
 
     def contains(self, x: Any) -> bool:
         return (
             isinstance(x, dict)
             and x.keys() == {"messages", "tools"}
-            and all(isinstance(x[key], tuple) for key in x)
+            and all(isinstance(x[key], Rows) for key in x)
             and all(isinstance(m, Message) and isinstance(m.get("role"), str) for m in x["messages"])
             and all(isinstance(t, dict) for t in x["tools"])
         )

@@ -4,31 +4,65 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, NoReturn
+from typing import Any, Literal, NamedTuple, NoReturn, Self, TypeVar
+
+T = TypeVar("T")
 
 
-class Message(dict[str, Any]):
-    """One chat message in OpenAI's shape. A real dict (json, jinja, SDKs take it) that refuses to be changed."""
+def _refuse(_self: object, *_: object, **__: object) -> NoReturn:
+    raise TypeError(
+        "an observation's data is shared and cannot be changed; copy it first: dict(message), list(messages)"
+    )
+
+
+class Frozen(dict[str, Any]):
+    """A real dict (json, jinja, SDKs take it) that refuses to be changed."""
 
     __slots__ = ()
-
-    def _refuse(self, *_: object, **__: object) -> NoReturn:
-        raise TypeError("a transcript's Message cannot be changed; build a new one: Message(role=..., content=...)")
 
     __setitem__ = __delitem__ = clear = pop = popitem = setdefault = update = _refuse
     __ior__ = _refuse
 
-    def __deepcopy__(self, _memo: object) -> Message:
+    def __deepcopy__(self, _memo: object) -> Self:
         return self
 
-    def __reduce__(self) -> tuple[type[Message], tuple[dict[str, Any]]]:
-        return Message, (dict(self),)
+    def __reduce__(self) -> tuple[type[Self], tuple[dict[str, Any]]]:
+        return type(self), (dict(self),)
+
+
+class Message(Frozen):
+    """One chat message in OpenAI's shape: role, content, and for tool results the tool's name."""
+
+    __slots__ = ()
+
+
+class Rows(list[T]):
+    """A real list that refuses to be changed: observations hold these, since each shares its rows with the last."""
+
+    __slots__ = ()
+
+    __setitem__ = __delitem__ = append = extend = insert = pop = remove = clear = sort = reverse = _refuse
+    __iadd__ = __imul__ = _refuse
+
+    def __deepcopy__(self, _memo: object) -> Self:
+        return self
+
+    def __reduce__(self) -> tuple[type[Self], tuple[list[T]]]:
+        return type(self), (list(self),)
+
+
+def freeze(value: Any) -> Any:
+    """JSON-like data as Frozen and Rows, all the way down."""
+    if isinstance(value, Mapping):
+        return Frozen({key: freeze(part) for key, part in value.items()})
+    if isinstance(value, list | tuple):
+        return Rows(freeze(part) for part in value)
+    return value
 
 
 Transcript = tuple[Message, ...]
-ToolSchema = Mapping[str, Any]
 Observation = dict[str, Any]
-"""{"messages": Transcript, "tools": tuple[ToolSchema, ...]}; a fresh dict each step, its values immutable."""
+"""{"messages": Rows of Message, "tools": Rows of schemas}; a fresh dict each step, its values immutable."""
 
 
 class ToolCall(NamedTuple):

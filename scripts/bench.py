@@ -247,9 +247,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=1.0, help="per timed repetition")
     args = parser.parse_args()
     load = os.getloadavg()[0]
-    print(
-        f"gymnasium {gym.__version__}, Python {sys.version.split()[0]}, {os.cpu_count()} cores, load {load:.1f}"
-    )
+    print(f"gymnasium {gym.__version__}, Python {sys.version.split()[0]}, {os.cpu_count()} cores, load {load:.1f}")
     for name, value, note in rows(args.seconds):
         print(f"{name:52} {value:>20}  {note}", flush=True)
     return 0

@@ -211,9 +211,7 @@ class Sampler:
         chosen = logits[torch.tensor([i for i, _ in deciding], device=self._device)]
         heat = torch.tensor([r.params.temperature for _, r in deciding], device=self._device)[:, None]
         logprobs = torch.log_softmax(chosen / torch.where(heat > 0, heat, torch.ones_like(heat)), -1)
-        noise = torch.empty_like(logprobs).exponential_(generator=self.generator)
-        # argmax(p / Exp(1)) is a draw from p; without heat it is the likeliest token.
-        drawn = torch.where(heat > 0, logprobs - noise.log(), logprobs).argmax(-1)
+        drawn = torch.where(heat[:, 0] > 0, self._draw(logprobs), logprobs.argmax(-1))
         picked = logprobs.gather(1, drawn[:, None])[:, 0].tolist()
         for (_, request), token, logprob in zip(deciding, drawn.tolist(), picked, strict=True):
             request.tokens.append(token)
@@ -224,6 +222,12 @@ class Sampler:
                 request.done.set_result(Sample(request.tokens, request.logprobs, finished))
             else:
                 request.forced.append(token)
+
+    def _draw(self, logprobs: Tensor) -> Tensor:
+        """One token a row, by the inverse of the cumulative distribution: a single random number each."""
+        heights = logprobs.exp().cumsum(-1)
+        at = torch.rand(len(heights), 1, generator=self.generator, device=self._device) * heights[:, -1:]
+        return torch.searchsorted(heights, at, right=True)[:, 0].clamp(max=heights.shape[1] - 1)
 
 
 def _common(cached: Sequence[int], prompt: Sequence[int]) -> int:

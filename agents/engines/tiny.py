@@ -93,7 +93,7 @@ def build_model(vocabulary: int, hidden: int = 96, layers: int = 3, seed: int = 
         intermediate_size=hidden * 3,
         num_hidden_layers=layers,
         num_attention_heads=4,
-        num_key_value_heads=4,
+        num_key_value_heads=2,
         head_dim=hidden // 4,
         max_position_embeddings=2048,
         tie_word_embeddings=True,

@@ -150,11 +150,14 @@ def facts_in(question: Question, shown: str) -> float:
 
 
 def computed_in(question: Question, shown: str) -> str:
-    """Whether the computed results in the text hold the right one, only wrong ones, or there are none ("")."""
+    """Whether the last computed result in the text is right or wrong, or there is none ("").
+
+    The last alone: an agent that prints every number there is has not computed anything.
+    """
     results = _RESULT.findall(shown)
     if not results or not question.computable:
         return ""
-    return "right" if any(is_right(question.answer, r) for r in results) else "wrong"
+    return "right" if is_right(question.answer, results[-1]) else "wrong"
 
 
 def _write_query(skill: Skill, question: Question, shown: str, draws: _Draws) -> str:

@@ -92,7 +92,7 @@ class QaSource:
             toolbox = assemble(variant.only(tools) if tools else variant, sheet, self.backends)
         else:
             toolbox = self._toolbox(sheet, tuple(tools) if tools else None)
-        ends_by_tool = any(t.name == "answer" for t in toolbox)
+        ends_by_tool = any(e.kind == "answer" and e.name in toolbox for e in self.config.tools)
         world = QaWorld(question, toolbox, message_answers=not ends_by_tool)
         public = {"task_id": task_id, "split": task_id.split("/")[1], "subject": question.subject}
         return Scene(world, sheet, public)

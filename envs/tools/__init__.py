@@ -11,7 +11,7 @@ from toolorchestra.envs.clock import Clock
 from toolorchestra.envs.errors import ConfigError, ToolError, no_such
 from toolorchestra.envs.prices import Usage
 from toolorchestra.envs.schema import Checker, check_schema
-from toolorchestra.envs.types import Outcome, ToolCall
+from toolorchestra.envs.types import Outcome, Rows, ToolCall, freeze
 
 
 class ToolContext:
@@ -112,7 +112,7 @@ class Toolbox:
         if len(self._by_name) != len(self.tools):
             names = [t.name for t in self.tools]
             raise ConfigError(f"two tools have one name: {sorted({n for n in names if names.count(n) > 1})}")
-        self.schemas = tuple(t.schema for t in self.tools)
+        self.schemas: Rows[Any] = freeze([t.schema for t in self.tools])
         self.keys = tuple(key for t in self.tools for key in t.keys)
         if len(set(self.keys)) != len(self.keys):
             raise ConfigError(f"countable keys must differ across tools, got {self.keys}")

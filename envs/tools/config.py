@@ -157,9 +157,7 @@ VARIED = ("tools", "aliases", "prices")
 """What a sampled variant may vary: which models each tool offers, which alias hides which, what they cost."""
 
 
-def sample(
-    config: ToolConfig, rng: random.Random, half: Half = "train", vary: Sequence[str] = VARIED
-) -> ToolConfig:
+def sample(config: ToolConfig, rng: random.Random, half: Half = "train", vary: Sequence[str] = VARIED) -> ToolConfig:
     """A variant: for each tool some of its models, and which alias hides which. One variant in five is held out."""
     for _ in range(_TRIES):
         variant = replace(config, tools=tuple(_vary(e, rng, vary) for e in config.tools), sampled=True)

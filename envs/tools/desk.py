@@ -27,14 +27,19 @@ class Desk(Protocol):
 def gathered(desk: Desk, most: int = CONTEXT_CHARACTERS) -> str:
     """Documents, then computed results; what is too long loses its beginning, since the latest finds stand last."""
     documents = "\n".join(f"[{p.title}] {p.text[:DOCUMENT_CHARACTERS]}" for p in desk.documents)
-    results = "\n".join(f"{RESULT_MARK} {r}" for r in desk.results)
+    results = "\n".join(f"{RESULT_MARK} {_plain(r)}" for r in desk.results)
     parts = [f"Documents:\n{documents}" if documents else "", results]
     return "\n\n".join(p for p in parts if p)[-most:]
+
+
+def _plain(text: str) -> str:
+    """On one line and without the mark, so that what an agent writes cannot pass for further results."""
+    return " ".join(text.replace(RESULT_MARK, " ").split())
 
 
 def brief(desk: Desk, instruction: str, question: str = "") -> Transcript:
     """What an expert is shown: the instruction, the material, the question."""
     material = gathered(desk)
-    asked = question or desk.question.text
+    asked = _plain(question) or desk.question.text
     body = f"{material}\n\nQuestion: {asked}" if material else f"Question: {asked}"
     return (Message(role="system", content=instruction), Message(role="user", content=body))

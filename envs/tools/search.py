@@ -21,6 +21,10 @@ _WRITE_QUERY = (
 )
 
 
+NOTHING_NEW = "No new documents"
+NOTHING_MISSING = "Nothing further to look up."
+
+
 class Found(NamedTuple):
     """What a search leaves on the desk: passages that were not there."""
 
@@ -52,7 +56,7 @@ class Search:
         found = _QUERY.search(completion.text)
         query = (found.group(1) if found else completion.text).strip()[:QUERY_CHARACTERS]
         if not query:
-            return ToolResult("Nothing further to look up.", (completion.usage,), note=Found(()))
+            return ToolResult(NOTHING_MISSING, (completion.usage,), note=Found(()))
         result = await self.asked(context, query)
         return result._replace(usages=(completion.usage, *result.usages))
 
@@ -68,7 +72,7 @@ class Search:
 
     def _show(self, query: str, new: Sequence[Passage]) -> str:
         if not new:
-            return f"No new documents for: {query}"
+            return f"{NOTHING_NEW} for: {query}"
         most = self.settings.shown_characters
         if not most:
             return f"{len(new)} new documents: {'; '.join(p.title for p in reversed(new))}"

@@ -27,6 +27,7 @@ from toolorchestra.envs.preference import GENERAL
 from toolorchestra.envs.prices import NANO
 from toolorchestra.envs.tools import Tool
 from toolorchestra.envs.tools.config import ToolConfig
+from toolorchestra.envs.tools.search import NOTHING_MISSING, NOTHING_NEW
 from toolorchestra.envs.types import Transcript
 from toolorchestra.envs.worlds.qa import QaWorld
 
@@ -34,7 +35,7 @@ QUERY_CHARACTERS = 390
 ANSWER_CHARACTERS = 2000
 _NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?")
 _CLAUSE = re.compile(r"[.;]\s*")
-_NOTHING_NEW = ("No new documents", "Nothing further")
+_NOTHING_NEW = (NOTHING_NEW, NOTHING_MISSING)
 _MOST_USD, _USD_STEP = 10.0, 1e-5
 _MOST_USD_PER_MTOK, _USD_PER_MTOK_STEP = 100.0, 0.01
 _MOST_SECONDS, _SECONDS_STEP = 10_000.0, 1.0

@@ -14,9 +14,9 @@ import toolorchestra  # noqa: F401 - registers the ids
 from tests.playing import ADD, FREE, env_of, vector_of
 from tests.sources import BREAK, nap
 from toolorchestra.envs.errors import ResetNeeded
-from toolorchestra.envs.leaks import Held
 from toolorchestra.envs.ledger import SpendCap
 from toolorchestra.envs.prices import ORCHESTRATOR, Tokens, Usage
+from toolorchestra.envs.testing.leaks import Held
 
 # -- send and recv -------------------------------------------------------------------------------------------------
 

@@ -17,10 +17,9 @@ from gymnasium.utils.env_checker import check_env
 from toolorchestra.envs.actions import render_call
 from toolorchestra.envs.episode import Episode, Step
 from toolorchestra.envs.errors import ResetNeeded
-from toolorchestra.envs.leaks import Held
 from toolorchestra.envs.prices import NANO
-from toolorchestra.envs.rehearsal import (
-    Copying,
+from toolorchestra.envs.testing.leaks import Held
+from toolorchestra.envs.testing.rehearsal import (
     RandomCaller,
     Rehearsal,
     Sabotaged,
@@ -55,11 +54,9 @@ def _raises(kind: type[Exception], deed: Callable[[], object], what: str) -> Non
 
 def _gymnasium(rehearsal: Rehearsal) -> None:
     env = rehearsal.make()
-    shown = twin(env, Copying)
-    shown.spec = env.spec
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("error")
-        check_env(shown)
+        check_env(env.unwrapped)
 
 
 def _same_seed(rehearsal: Rehearsal) -> None:
@@ -99,7 +96,7 @@ def _observations(rehearsal: Rehearsal) -> None:
             _demand(now in env.observation_space, f"an observation is not in {env.observation_space}: {now!r:.200}")
             _demand(all(type(m) is Message for m in now["messages"]), "a message is not a types.Message: it can change")
             if action is not None and env.factory.settings.history == "full":
-                grown = now["messages"] == before + step.info["new_messages"]
+                grown = now["messages"] == [*before, *step.info["new_messages"]]
                 _demand(grown, "the transcript is not the one before and info['new_messages'] after it")
             before = now["messages"]
             given.append((now, json.dumps(now)))

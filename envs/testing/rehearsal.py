@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,7 +17,7 @@ from toolorchestra.envs.episode import Episode, Step
 from toolorchestra.envs.prices import PriceSheet
 from toolorchestra.envs.tasks import Scene, TaskSource
 from toolorchestra.envs.tools import Toolbox, ToolContext
-from toolorchestra.envs.types import Observation, ToolCall
+from toolorchestra.envs.types import ToolCall
 from toolorchestra.envs.vector import OrchestraVectorEnv
 from toolorchestra.envs.worlds import World
 
@@ -222,22 +221,3 @@ def twin(env: OrchestraEnv, kind: type[OrchestraEnv] | None = None, source: Task
     """An environment with the same settings, of another class or over another source."""
     settings = {f.name: getattr(env.factory.settings, f.name) for f in fields(env.factory.settings)}
     return (kind or type(env))(source or env.factory.source, **settings)
-
-
-class Copying(OrchestraEnv):
-    """Copies each observation. Ours share their messages, which cannot be changed; gymnasium's check cannot know it."""
-
-    def reset(
-        self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
-    ) -> tuple[Observation, dict[str, Any]]:
-        observation, info = super().reset(seed=seed, options=options)
-        return _copied(observation), info
-
-    def step(self, action: str) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        observation, *rest = super().step(action)
-        return (_copied(observation), *rest)  # type: ignore[return-value]
-
-
-def _copied(observation: Observation) -> Observation:
-    messages = tuple(type(m)(m) for m in observation["messages"])
-    return {"messages": messages, "tools": copy.deepcopy(observation["tools"])}
