@@ -21,7 +21,7 @@ from toolorchestra.envs.registration import ids, register
 from toolorchestra.envs.tasks import Scene
 from toolorchestra.envs.testing import ConformanceError, check_environment
 from toolorchestra.envs.tools import Toolbox, tool
-from toolorchestra.envs.types import Answer, Outcome, Question, Transcript
+from toolorchestra.envs.types import Answer, Outcome, Question, Rows, Transcript
 from toolorchestra.envs.worlds import World
 
 OWN = ("Adder", "Sleeper", "Broken", "Judged", "Talker")
@@ -249,7 +249,7 @@ class CheatingEnv(OrchestraEnv):
         elif self.cheat == "strict":
             truncated = truncated or not action.strip()
         elif self.cheat == "rewrites":
-            observation = {**observation, "messages": observation["messages"][1:]}
+            observation = {**observation, "messages": Rows(observation["messages"][1:])}
         return observation, reward, terminated, truncated, info
 
 
