@@ -67,10 +67,10 @@ def parse(text: str) -> Action:
     """Read one turn. Raises ActionError, with what was wrong and what would do, and nothing else."""
     if not isinstance(text, str):
         raise ActionError(f"an action is the assistant's text, a str; got {type(text).__name__}")
+    if text.startswith(OPEN) and text.isascii() and (call := _only_call(text)):
+        return Action("", (call,), "")
     if not text.isascii():
         _no_surrogates(text)
-    if text.startswith(OPEN) and (call := _only_call(text)):
-        return Action("", (call,), "")
     thought, rest = _split_thought(text)
     start = rest.find(OPEN)
     if start < 0:

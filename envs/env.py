@@ -78,10 +78,7 @@ class OrchestraEnv(gym.Env[Observation, str]):
 
 def run_calls(calls: Sequence[Ready]) -> Sequence[CallResult]:
     """Run one turn's calls and wait for all of them."""
-    for ready in calls:
-        if ready.tool.suspends:
-            break
-    else:
+    if not any([ready.tool.suspends for ready in calls]):
         return [perform_here(ready) for ready in calls]
     background = BackgroundLoop.shared()
 

