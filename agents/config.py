@@ -47,13 +47,13 @@ class ModelConfig:
 class WarmStart:
     """Supervised start from scripted demonstrations."""
 
-    steps: int = 250
+    steps: int = 350
     """0 skips it, for models that already speak the grammar."""
     batch: int = 32
     learning_rate: float = 3e-3
-    demonstrations: int = 5000
+    demonstrations: int = 6000
     """Random routes tried. Those that solved their task are kept, with `unsolved` as many of the others."""
-    unsolved: float = 0.3
+    unsolved: float = 0.0
     trajectories: str = ""
     """A JSONL of recorded trajectories to learn from instead."""
     least_valid: float = 0.97
@@ -106,7 +106,7 @@ class TrainConfig:
             raise ConfigError(f"max_context ({self.max_context}) must exceed max_tokens ({self.max_tokens})")
 
 
-_TINY_ARGUMENTS = {"style": "brief", "shown_characters": 0, "max_turns": 8, "vary": ("tools", "prices")}
+_TINY_ARGUMENTS = {"style": "brief", "shown_characters": 0, "max_turns": 10, "vary": ("tools", "prices")}
 _WORLDS = ("ToolOrchestra/HLE-v0", "ToolOrchestra/FRAMES-v0")
 
 PRESETS: Mapping[str, TrainConfig] = {

@@ -22,35 +22,45 @@ from toolorchestra.envs.env import run_calls
 from toolorchestra.envs.episode import Episode, Pending, Step
 from toolorchestra.envs.errors import ConfigError
 from toolorchestra.envs.factory import EpisodeFactory
+from toolorchestra.envs.tools.search import NOTHING_MISSING, NOTHING_NEW
 from toolorchestra.envs.types import Message
 
 MOST_SEARCHES = 4
+PATIENT = 0.5
+"""Share of the routes that search until nothing new comes."""
+PATIENCE = 7
+"""Searches that even those stop after."""
 FIRST_SEED = 2_000_000_011
 CHECKED = 128
 """Rollouts that the gate looks at."""
 
 
 class RandomRoute:
-    """Searches some times, computes or not, answers; each time with any model on offer, whatever the question."""
+    """Searches, computes or not, answers; each time with any model on offer, whatever the question. Half of the routes
+    search a random number of times, the others until a search brings nothing new."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
-        self._plan: list[str] = []
+        self._searches = 0
+        self._computes = self._patient = False
 
     def __call__(self, episode: Episode) -> str:
+        rng, tools = self._rng, episode.world.toolbox
         if episode.turn == 0:
-            self._plan = self._draw(episode)
-        name = self._plan[min(episode.turn, len(self._plan) - 1)]
-        return render_call(name, {"model": self._rng.choice(episode.world.toolbox[name].keys)})
-
-    def _draw(self, episode: Episode) -> list[str]:
-        offered = [name for name in ("search", "enhance_reasoning") if name in episode.world.toolbox]
-        plan: list[str] = []
-        if "search" in offered:
-            plan += ["search"] * self._rng.randint(0, MOST_SEARCHES)
-        if "enhance_reasoning" in offered:
-            plan += ["enhance_reasoning"] * self._rng.randint(0, 1)
-        return [*plan, "answer"]
+            self._patient = rng.random() < PATIENT
+            self._searches = PATIENCE if self._patient else rng.randint(0, MOST_SEARCHES)
+            self._computes = rng.random() < 0.5
+        if self._patient and str(episode.messages[-1]["content"]).startswith((NOTHING_NEW, NOTHING_MISSING)):
+            self._searches = 0
+        if "search" in tools and self._searches:
+            self._searches -= 1
+            name = "search"
+        elif "enhance_reasoning" in tools and self._computes:
+            self._computes = False
+            name = "enhance_reasoning"
+        else:
+            name = "answer"
+        return render_call(name, {"model": rng.choice(tools[name].keys)})
 
 
 def answer_at_once(rng: random.Random) -> Callable[[Episode], str]:

@@ -91,7 +91,7 @@ def perform_here(ready: Ready) -> CallResult:
     tool, arguments, context = ready
     started = 0.0 if context.clock.virtual else time.monotonic()
     try:
-        out = tool.plain(**arguments) if tool.plain is not None else tool.run(context, **arguments)
+        out = tool.run(context, **arguments)
         if isinstance(out, CoroutineType):
             out = _drive(out)
     except (Exception, SystemExit) as err:  # noqa: BLE001 - a failed call is recorded, see _explain

@@ -73,8 +73,6 @@ class Tool:
     really waits (it is given simulated backends), and the drivers run it in place."""
     deadline_seconds: float = 120.0
     checker: Checker = field(init=False, repr=False, compare=False)
-    plain: Callable[..., Any] | None = field(default=None, repr=False)
-    """`run` without the context, where the tool does not look at it: one call less on the hot path."""
     backend: str = ""
     """Calls to one backend share its limit of calls in flight."""
     max_in_flight: int = 64
@@ -166,8 +164,7 @@ def tool(function: Callable[..., Any]) -> Tool:
     run = function if wants_context else _without_context(function)
     description = inspect.cleandoc(function.__doc__ or "").split("\n\n")[0].replace("\n", " ")
     suspends = inspect.iscoroutinefunction(function)
-    plain = None if wants_context or suspends else function
-    return Tool(function.__name__, description, parameters, run, suspends=suspends, plain=plain)
+    return Tool(function.__name__, description, parameters, run, suspends=suspends)
 
 
 def _without_context(function: Callable[..., Any]) -> Callable[..., Any | Awaitable[Any]]:

@@ -10,10 +10,10 @@ import pytest
 from tests.playing import ADD, FREE, env_of, step
 from tests.sources import BREAK, AnswerWorld, NumberedSource, adder_script
 from toolorchestra.envs.env import OrchestraEnv
-from toolorchestra.envs.episode import Limits
 from toolorchestra.envs.errors import ConfigError
 from toolorchestra.envs.ledger import SpendCap
 from toolorchestra.envs.prices import EXPERT, ORCHESTRATOR, TOOL, PriceSheet, Tokens, Usage, load_sheet
+from toolorchestra.envs.rules import Limits
 from toolorchestra.envs.tools import Tool, Toolbox, ToolContext, ToolResult
 from toolorchestra.envs.types import ToolCall
 from toolorchestra.envs.worlds import World
