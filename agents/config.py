@@ -77,6 +77,8 @@ class TrainConfig:
     groups: int = 16
     rollouts: int = 8
     """Per group."""
+    updates: int = 1
+    """Optimiser steps that one step's rollouts are split over; the clip bounds what the later ones may do."""
     learning_rate: float = 1e-3
     final_learning_rate: float = 1e-4
     """Reached linearly at the last step."""
@@ -95,7 +97,16 @@ class TrainConfig:
     keep_last: int = 2
 
     def __post_init__(self) -> None:
-        for name in ("groups", "rollouts", "steps", "max_tokens", "evaluate_every", "save_every", "keep_last"):
+        for name in (
+            "groups",
+            "rollouts",
+            "steps",
+            "updates",
+            "max_tokens",
+            "evaluate_every",
+            "save_every",
+            "keep_last",
+        ):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)!r}")
         if self.rollouts < 2:
@@ -112,7 +123,9 @@ _WORLDS = ("ToolOrchestra/HLE-v0", "ToolOrchestra/FRAMES-v0")
 PRESETS: Mapping[str, TrainConfig] = {
     "tiny": TrainConfig(
         environments=tuple(EnvMix(env_id, 1.0, _TINY_ARGUMENTS) for env_id in _WORLDS),
-        loss=LossParams(entropy_weight=0.001),
+        updates=4,
+        learning_rate=6e-4,
+        loss=LossParams(entropy_weight=0.004),
         advantage=AdvantageParams(strict_format=True),
     ),
     "small-gpu": TrainConfig(

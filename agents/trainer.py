@@ -11,7 +11,7 @@ import random
 import signal
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +21,7 @@ from typing import Any
 import toolorchestra
 from toolorchestra.agents import checkpoint, grpo, instruments, warmstart
 from toolorchestra.agents.config import TrainConfig, as_json
-from toolorchestra.agents.engines.base import Engine
+from toolorchestra.agents.engines.base import Datum, Engine
 from toolorchestra.agents.heldout import POLICY, Evaluation, HeldOut, as_metrics
 from toolorchestra.agents.metrics import Log, Progress
 from toolorchestra.agents.rollout import Job, RolloutParams, Rollouts, factory_of
@@ -88,7 +88,7 @@ def _step(run: Run) -> str:
     batch = grpo.build(groups, config.advantage)
     share = run.step / max(1, config.steps - 1)
     rate = config.learning_rate + share * (config.final_learning_rate - config.learning_rate)
-    learned = run.engine.train(batch.data, config.loss, rate) if batch.data else {}
+    learned = _learn(run, batch.data, rate)
     if not batch.data:
         run.skipped += 1
         run.say(f"step {run.step}: none of {len(groups)} groups has rewards that differ; no step taken")
@@ -125,6 +125,16 @@ def _step(run: Run) -> str:
         f"reward {values['reward']:.3f}, accuracy {values['accuracy']:.0%}, {values['cents']:.2f} ¢, "
         f"{values['turns']:.1f} turns, {values['sampled_tokens_per_second']:,.0f} tokens/s"
     )
+
+
+def _learn(run: Run, data: Sequence[Datum], rate: float) -> Mapping[str, float]:
+    """The optimiser steps of one step's data. Gives the first one's metrics, which saw the sampler's own weights."""
+    shuffled = list(data)
+    random.Random(_seed(run.config.seed, run.step, "updates")).shuffle(shuffled)
+    size = -(-len(shuffled) // run.config.updates)
+    parts = [shuffled[i : i + size] for i in range(0, len(shuffled), size)] if shuffled else []
+    metrics = [run.engine.train(part, run.config.loss, rate) for part in parts]
+    return metrics[0] if metrics else {}
 
 
 def collect_groups(run: Run) -> list[Group]:

@@ -1,0 +1,60 @@
+"""What there is to learn: the spread between the baselines, and that nobody gets anywhere by guessing."""
+
+from __future__ import annotations
+
+import pytest
+
+from toolorchestra.agents.baselines import NAMES, baseline
+from toolorchestra.agents.evaluate import Summary, play, summarise, table
+from toolorchestra.agents.rollout import factory_of
+from toolorchestra.envs.errors import ConfigError
+
+TASKS = 300
+
+
+def standings(env_id: str, names: tuple[str, ...], **arguments: str) -> dict[str, Summary]:
+    made = factory_of(env_id, preference="none", **arguments)
+    return {
+        name: summarise(name, [play(made, policy, seed) for seed in range(TASKS)])
+        for name, policy in ((name, baseline(name)) for name in names)
+    }
+
+
+@pytest.mark.parametrize("split", ["validation", "test"])
+@pytest.mark.parametrize("env_id", ["HLE-v0", "FRAMES-v0"])
+def test_the_oracle_is_far_cheaper_than_strongest_at_no_loss_and_random_is_worst(env_id: str, split: str) -> None:
+    got = standings(env_id, NAMES, split=split)
+    assert not any(s.failed for s in got.values())
+    assert got["oracle"].accuracy >= got["strongest"].accuracy - 0.012  # two standard errors of 300 tasks at 99 %
+    assert got["oracle"].cents < got["strongest"].cents / 5
+    assert got["random"].accuracy < got["cheapest"].accuracy - 0.08
+    assert got["cheapest"].accuracy < got["strongest"].accuracy - 0.2
+    assert got["random"].cents_per_solved > 4 * got["oracle"].cents_per_solved
+
+
+@pytest.mark.parametrize("env_id", ["HLE-v0", "FRAMES-v0"])
+def test_a_guesser_without_tools_scores_under_five_per_cent(env_id: str) -> None:
+    assert standings(env_id, ("guess",), tools="plain")["guess"].accuracy < 0.05
+
+
+@pytest.mark.parametrize("env_id", ["HLE-v0", "FRAMES-v0"])
+def test_the_plain_tools_can_be_orchestrated_too(env_id: str) -> None:
+    got = standings(env_id, ("cheapest", "oracle"), tools="plain")
+    assert got["oracle"].accuracy > got["cheapest"].accuracy
+    assert got["oracle"].accuracy > 0.8
+
+
+def test_the_same_seed_gives_the_same_episode() -> None:
+    made = factory_of("HLE-v0")
+    for name in NAMES:
+        assert play(made, baseline(name, 1), 5) == play(made, baseline(name, 1), 5)
+
+
+def test_the_table_and_unknown_policies() -> None:
+    shown = table(list(standings("HLE-v0", ("cheapest",)).values()))
+    assert "cheapest" in shown
+    assert "reasoner-3 1.00" in shown
+    with pytest.raises(ConfigError, match=r"no policy 'oracl'; valid: .* Did you mean 'oracle'"):
+        baseline("oracl")
+    with pytest.raises(ConfigError, match="the guesser needs the plain tools"):
+        play(factory_of("HLE-v0"), baseline("guess"), 0)
