@@ -54,6 +54,7 @@ class Decoder:
         self.cos = torch.cat([angles.cos(), angles.cos()], -1).to(dtype)
         self.sin = torch.cat([angles.sin(), angles.sin()], -1).to(dtype)
         self._places = torch.arange(length, device=device)
+        self._numbers = torch.arange(rows, device=device)
         self.layers: list[_Layer] = []
 
     def load(self, weights: Mapping[str, Tensor], layers: int) -> None:
@@ -79,7 +80,7 @@ class Decoder:
         places = places.clamp(max=self.length - 1)
         cos, sin = self.cos[places][:, None], self.sin[places][:, None]
         mask = (self._places[None, None, :most] <= places[:, :, None])[:, None]
-        at = self._places[:count] if isinstance(rows, slice) else rows
+        at = self._numbers[:count] if isinstance(rows, slice) else rows
         x = F.embedding(tokens, self.embed)
         for index, layer in enumerate(self.layers):
             x = x + self._attend(index, layer, x, (at, rows, places, cos, sin, mask, most))

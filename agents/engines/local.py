@@ -127,12 +127,12 @@ class LocalEngine:
             reference = self._score_reference(batch)
             divergence = kl_to(reference, new, loss.kl)
             losses = losses + loss.kl_weight * divergence
-            sums["kl_reference"] = float(divergence.sum())
+            sums["kl_reference"] = float(divergence.detach().sum())
         torch.autograd.backward(losses.sum() / total)
         with torch.no_grad():
             gap = (new - old).float()
             outside = (gap.exp() > 1 + loss.clip_high) | (gap.exp() < 1 - loss.clip_low)
-            sums |= {"loss": float(losses.sum()), "kl_sampler": float(-gap.sum())}
+            sums |= {"loss": float(losses.detach().sum()), "kl_sampler": float(-gap.sum())}
             sums |= {"mismatch": float(gap.abs().sum()), "clipped": float(outside.sum())}
         return sums
 

@@ -72,6 +72,7 @@ class Sampler:
         self._waiting.append(_Request(row, list(prompt[kept:]), params, done))
         if self._pump is None or self._pump.done():
             self._pump = asyncio.create_task(self._run())
+            self._pump.add_done_callback(self._pump_ended)
         try:
             return await done
         finally:
@@ -101,6 +102,17 @@ class Sampler:
     def _give_back(self, row: _Row) -> None:
         row.cached.clear()
         self._free.append(row.number)
+
+    def _pump_ended(self, pump: asyncio.Task[None]) -> None:
+        """Whoever still waits when the pump broke gets its error instead of waiting for ever."""
+        broken = None if pump.cancelled() else pump.exception()
+        for request in [*self._waiting, *self._active]:
+            if not request.done.done():
+                if broken is None:
+                    request.done.cancel()
+                else:
+                    request.done.set_exception(broken)
+        self._waiting, self._active = [], []
 
     async def _run(self) -> None:
         while self._waiting or self._active:

@@ -1,0 +1,201 @@
+"""The training loop, small: it runs, resumes exactly, refuses what it cannot do, and says what it skips."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import gymnasium as gym
+import pytest
+import torch
+
+from toolorchestra.agents import grpo
+from toolorchestra.agents.build import build
+from toolorchestra.agents.config import EnvMix, ModelConfig, TrainConfig, WarmStart, preset, with_settings
+from toolorchestra.agents.instruments import choices, warnings
+from toolorchestra.agents.metrics import read
+from toolorchestra.agents.report import write_report
+from toolorchestra.agents.rewards import AdvantageParams, Measure
+from toolorchestra.agents.rollout import Job, factory_of
+from toolorchestra.agents.trainer import Run, collect_groups, train
+from toolorchestra.agents.trajectory import Group
+from toolorchestra.envs.errors import ConfigError
+
+ROOT = Path(__file__).parents[2]
+SMALL = replace(
+    preset("tiny"),
+    steps=2,
+    groups=4,
+    rollouts=4,
+    evaluate_every=1,
+    evaluation_tasks=4,
+    save_every=1,
+    advantage=AdvantageParams(),
+    model=ModelConfig(hidden=32),
+    warm_start=WarmStart(steps=150, batch=16, demonstrations=300, least_valid=0.2, margin=-1.0),
+)
+COLD = replace(SMALL, steps=1, warm_start=WarmStart(steps=0))
+"""Without a warm start: enough where nothing has to be learnt."""
+
+
+def run(folder: Path, config: TrainConfig = SMALL, *, resume: bool = False, said: list[str] | None = None) -> Run:
+    engine, chat = build(config)
+    return train(config, folder, engine, chat, resume=resume, say=(said if said is not None else []).append)
+
+
+def weights(made: Run) -> dict[str, torch.Tensor]:
+    return {k: v.clone() for k, v in made.engine.model.state_dict().items()}  # type: ignore[attr-defined]
+
+
+def test_a_run_from_nothing_to_a_report(tmp_path: Path) -> None:
+    made = run(tmp_path)
+    rows = list(read(tmp_path / "metrics.jsonl"))
+    assert [r["step"] for r in rows if r["kind"] == "train"] == [0, 1]
+    assert [r["step"] for r in rows if r["kind"] == "eval"] == [0, 1, 2]
+    first = next(r for r in rows if r["kind"] == "train")
+    assert first["loss/mismatch"] < 1e-4
+    page = write_report(made).read_text(encoding="utf-8")
+    assert "Simulated" in page
+    assert "data:image/png;base64" in page
+    assert "http" not in page.replace("http-equiv", "")
+    summary = json.loads((tmp_path / "report" / "summary.json").read_text())
+    assert set(summary["standings"]) == {"policy", "random", "cheapest", "strongest", "oracle"}
+    assert summary["probes"]
+
+
+def test_resumed_equals_uninterrupted(tmp_path: Path) -> None:
+    """Stop after one step, go on: the same weights as without the stop, and no metrics row twice."""
+    whole = weights(run(tmp_path / "whole"))
+    halved = run(tmp_path / "halved", replace(SMALL, steps=2))
+    assert halved.step == 2
+    # Throw the last checkpoint away, as if the run had been killed before it was written.
+    last = tmp_path / "halved" / "checkpoints" / "step-000002"
+    for file in last.iterdir():
+        file.unlink()
+    last.rmdir()
+    said: list[str] = []
+    resumed = run(tmp_path / "halved", resume=True, said=said)
+    assert "resuming from step-000001" in said
+    got = weights(resumed)
+    assert all(torch.equal(got[k], whole[k]) for k in whole)
+    steps = [(r["kind"], r["step"]) for r in read(tmp_path / "halved" / "metrics.jsonl")]
+    assert len(steps) == len(set(steps))
+
+
+def test_a_killed_process_resumes_to_the_same_weights() -> None:
+    """One real kill; `scripts/check_resume.py --kills 20` makes twenty."""
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "scripts" / "check_resume.py"), "--kills", "1"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 of 1 identical" in done.stdout
+
+
+def test_a_folder_that_holds_another_run_is_refused(tmp_path: Path) -> None:
+    run(tmp_path, COLD)
+    with pytest.raises(ConfigError, match="holds a run already"):
+        run(tmp_path, COLD)
+    with pytest.raises(ConfigError, match=r"other settings \(groups, steps\)"):
+        run(tmp_path, replace(COLD, groups=5, steps=2), resume=True)
+
+
+def test_a_start_that_is_not_good_enough_is_refused(tmp_path: Path) -> None:
+    poor = WarmStart(steps=1, demonstrations=50, rounds=2)
+    with pytest.raises(ConfigError, match="did not reach what reinforcement learning needs in 2 rounds"):
+        run(tmp_path, replace(SMALL, warm_start=poor))
+
+
+def test_a_batch_without_a_usable_group_is_skipped_and_said(tmp_path: Path) -> None:
+    said: list[str] = []
+    made = run(tmp_path, replace(COLD, advantage=AdvantageParams(least_spread=99.0)), said=said)
+    assert made.skipped == 1
+    assert any("none of 4 groups has rewards that differ; no step taken" in line for line in said)
+
+
+def test_groups_share_task_prices_and_preference(tmp_path: Path) -> None:
+    made = run(tmp_path, replace(SMALL, steps=1))
+    groups = collect_groups(made)
+    assert len(groups) == 4
+    trajectories = [t for g in groups for t in g.trajectories]
+    with pytest.raises(ValueError, match="a group's rollouts must share task, prices and preference"):
+        Group([trajectories[0], trajectories[-1]])
+    batch = grpo.build(groups, AdvantageParams(least_spread=0.0))
+    for datum in batch.data:
+        assert len(datum.tokens) == len(datum.logprobs) == len(datum.advantages)
+        assert {a == 0 for a in datum.advantages} == {True, False}
+        assert all(a == 0 or p < 0 for a, p in zip(datum.advantages, datum.logprobs, strict=True))
+
+
+def test_a_third_partys_source_trains_too(tmp_path: Path) -> None:
+    """Rollouts know a registered id alone; here the toy, which nobody answers rightly."""
+    from toolorchestra.envs.registration import register
+
+    register("Tests/ToyTrain-v0", "toolorchestra.envs.tasks.toy:AdderSource")
+    made = run(tmp_path, COLD)
+    jobs = [Job("Tests/ToyTrain-v0", factory_of("Tests/ToyTrain-v0", max_turns=3), seed) for seed in range(4)]
+    got = made.rollouts.collect(jobs)
+    assert [t.task_id.partition("/")[0] for t in got] == ["toy-adder"] * 4
+    assert not any(t.measure.failed for t in got)
+
+
+def test_an_environment_that_is_no_task_source_is_refused() -> None:
+    gym.register("Tests/NoSource-v0", "gymnasium.envs.classic_control:CartPoleEnv")
+    with pytest.raises(ConfigError, match="is not an environment over a task source"):
+        factory_of("Tests/NoSource-v0")
+
+
+def test_settings_from_a_command_line() -> None:
+    changed = with_settings(preset("tiny"), {"steps": "7", "model.hidden": "96", "loss.entropy_weight": "0.5"})
+    assert (changed.steps, changed.model.hidden, changed.loss.entropy_weight) == (7, 96, 0.5)
+    with pytest.raises(ConfigError, match=r"no field 'step'; valid: .* Did you mean 'steps'"):
+        with_settings(preset("tiny"), {"step": "7"})
+    with pytest.raises(ConfigError, match="'steps' takes a int, got 'many'"):
+        with_settings(preset("tiny"), {"steps": "many"})
+    with pytest.raises(ConfigError, match="no preset 'huge'"):
+        preset("huge")
+    with pytest.raises(ConfigError, match="environments is empty"):
+        TrainConfig()
+    with pytest.raises(ConfigError, match="rollouts must be at least 2"):
+        replace(SMALL, rollouts=1)
+
+
+def test_wrong_models_are_refused(tmp_path: Path) -> None:
+    def asking_for(path: str) -> TrainConfig:
+        return replace(SMALL, model=replace(SMALL.model, path=path))
+
+    with pytest.raises(ConfigError, match="is not a folder"):
+        build(asking_for(str(tmp_path / "nothing")))
+    with pytest.raises(ConfigError, match="could not be loaded"):
+        build(asking_for(str(tmp_path)))
+    with pytest.raises(ConfigError, match="max_context is 4096, but the tiny model reads 2048"):
+        build(replace(SMALL, max_context=4096))
+
+
+def test_a_saved_model_of_transformers_loads(tmp_path: Path) -> None:
+    from toolorchestra.agents.engines.tiny import build_model, load_tokenizer
+
+    tokenizer = load_tokenizer()
+    tokenizer.save_pretrained(tmp_path)
+    build_model(len(tokenizer), 32, 2).save_pretrained(tmp_path)
+    engine, chat = build(replace(SMALL, model=replace(SMALL.model, path=str(tmp_path))))
+    assert chat.tokenizer.chat_template == tokenizer.chat_template
+    assert engine.model.config.hidden_size == 32
+
+
+def test_collapses_are_noticed(tmp_path: Path) -> None:
+    made = run(tmp_path, COLD)
+    (group, *_) = collect_groups(made)
+    for t in group.trajectories:
+        t.measure = Measure(0.0, 0.1, 1.0, {"answer-1": 1})
+    said = warnings(choices(group.trajectories), 0.5)
+    assert any("collapsed: entropy" in s and "100% to answer-1" in s for s in said)
+    assert any("answers at once" in s for s in said)
+    assert any("only 50% of the rollouts are readable" in s for s in said)
+
+
+def test_gymnasium_environments_stay_out_of_the_mix_by_name() -> None:
+    with pytest.raises(ConfigError, match="no environment 'HEL-v0'"):
+        factory_of(EnvMix("HEL-v0").env_id)
