@@ -67,7 +67,7 @@ def parse(text: str) -> Action:
     """Read one turn. Raises ActionError, with what was wrong and what would do, and nothing else."""
     if not isinstance(text, str):
         raise ActionError(f"an action is the assistant's text, a str; got {type(text).__name__}")
-    if text.startswith(OPEN) and text.isascii() and (call := _only_call(text)):
+    if call := only_call(text):
         return Action("", (call,), "")
     if not text.isascii():
         _no_surrogates(text)
@@ -83,8 +83,10 @@ def parse(text: str) -> Action:
     return _read_calls(thought, rest, start)
 
 
-def _only_call(text: str) -> ToolCall | None:
+def only_call(text: str) -> ToolCall | None:
     """The call of a text that is one plain call and nothing else, by far the commonest; None: read it with care."""
+    if not (text.startswith(OPEN) and text.isascii()):
+        return None
     try:
         call, end = _decode(text, len(OPEN))
     except (StopIteration, RecursionError, ValueError):

@@ -113,7 +113,7 @@ def _explain(err: BaseException, ready: Ready, started: float) -> CallResult:
 
 def _finished(out: object, started: float, context: ToolContext) -> CallResult:
     if not isinstance(out, ToolResult):
-        return CallResult(ToolResult(str(out), (), _spent(started, context)))
+        return CallResult(ToolResult(str(out), (), 0.0 if context.clock.virtual else _spent(started, context)))
     if out.seconds is None:
         out = out._replace(seconds=sum([u.seconds for u in out.usages]) if out.usages else _spent(started, context))
     return CallResult(out)
