@@ -39,6 +39,6 @@ def no_such(kind: str, name: object, valid: Iterable[object]) -> str:
     import difflib
 
     names = sorted(str(v) for v in valid)
-    close = difflib.get_close_matches(str(name), names, n=1)
+    close = difflib.get_close_matches(str(name)[:80], names, n=1)
     hint = f" Did you mean {close[0]!r}?" if close else ""
-    return f"no {kind} {name!r}; valid: {', '.join(names) or 'none'}.{hint}"
+    return f"no {kind} {name!r:.80}; valid: {', '.join(names) or 'none'}.{hint}"
