@@ -17,7 +17,8 @@ class Log:
     def __init__(self, folder: Path, step: int, *, wandb: bool = False) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.path = folder / "metrics.jsonl"
-        kept = [row for row in read(self.path) if row["step"] < step or (row["step"] == step and row["kind"] == "eval")]
+        # An evaluation comes before the checkpoint of its step, but after the one of the warm start.
+        kept = [r for r in read(self.path) if r["step"] < step or (r["step"] == step > 0 and r["kind"] == "eval")]
         self.path.write_text("".join(json.dumps(row) + "\n" for row in kept))
         self._board = _tensorboard(folder)
         self._wandb = _wandb(folder) if wandb else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -33,6 +34,7 @@ SMALL = replace(
     evaluate_every=1,
     evaluation_tasks=4,
     save_every=1,
+    keep_last=3,
     advantage=AdvantageParams(),
     model=ModelConfig(hidden=32),
     warm_start=WarmStart(steps=150, batch=16, demonstrations=300, least_valid=0.2, margin=-1.0),
@@ -50,39 +52,40 @@ def weights(made: Run) -> dict[str, torch.Tensor]:
     return {k: v.clone() for k, v in made.engine.model.state_dict().items()}  # type: ignore[attr-defined]
 
 
-def test_a_run_from_nothing_to_a_report(tmp_path: Path) -> None:
-    made = run(tmp_path)
-    rows = list(read(tmp_path / "metrics.jsonl"))
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """One run from nothing to its end, which several tests look at."""
+    return run(tmp_path_factory.mktemp("whole"))
+
+
+def test_a_run_from_nothing_to_a_report(whole: Run) -> None:
+    rows = list(read(whole.folder / "metrics.jsonl"))
     assert [r["step"] for r in rows if r["kind"] == "train"] == [0, 1]
     assert [r["step"] for r in rows if r["kind"] == "eval"] == [0, 1, 2]
     first = next(r for r in rows if r["kind"] == "train")
     assert first["loss/mismatch"] < 1e-4
-    page = write_report(made).read_text(encoding="utf-8")
+    page = write_report(whole).read_text(encoding="utf-8")
     assert "Simulated" in page
     assert "data:image/png;base64" in page
-    assert "http" not in page.replace("http-equiv", "")
-    summary = json.loads((tmp_path / "report" / "summary.json").read_text())
+    assert "http" not in page
+    summary = json.loads((whole.folder / "report" / "summary.json").read_text())
     assert set(summary["standings"]) == {"policy", "random", "cheapest", "strongest", "oracle"}
     assert summary["probes"]
 
 
-def test_resumed_equals_uninterrupted(tmp_path: Path) -> None:
-    """Stop after one step, go on: the same weights as without the stop, and no metrics row twice."""
-    whole = weights(run(tmp_path / "whole"))
-    halved = run(tmp_path / "halved", replace(SMALL, steps=2))
-    assert halved.step == 2
-    # Throw the last checkpoint away, as if the run had been killed before it was written.
-    last = tmp_path / "halved" / "checkpoints" / "step-000002"
-    for file in last.iterdir():
-        file.unlink()
-    last.rmdir()
+@pytest.mark.parametrize("lost", [1, 2])
+def test_resumed_equals_uninterrupted(whole: Run, tmp_path: Path, lost: int) -> None:
+    """Without its last checkpoints a run goes on from an earlier one: to the same weights, and no metrics row twice."""
+    shutil.copytree(whole.folder, tmp_path / "copy")
+    for step in range(2, 2 - lost, -1):
+        shutil.rmtree(tmp_path / "copy" / "checkpoints" / f"step-{step:06d}")
     said: list[str] = []
-    resumed = run(tmp_path / "halved", resume=True, said=said)
-    assert "resuming from step-000001" in said
-    got = weights(resumed)
-    assert all(torch.equal(got[k], whole[k]) for k in whole)
-    steps = [(r["kind"], r["step"]) for r in read(tmp_path / "halved" / "metrics.jsonl")]
-    assert len(steps) == len(set(steps))
+    resumed = run(tmp_path / "copy", resume=True, said=said)
+    assert f"resuming from step-{2 - lost:06d}" in said
+    got, expected = weights(resumed), weights(whole)
+    assert all(torch.equal(got[k], expected[k]) for k in expected)
+    steps = [(r["kind"], r["step"]) for r in read(tmp_path / "copy" / "metrics.jsonl")]
+    assert sorted(steps) == sorted((r["kind"], r["step"]) for r in read(whole.folder / "metrics.jsonl"))
 
 
 def test_a_killed_process_resumes_to_the_same_weights() -> None:
@@ -115,9 +118,8 @@ def test_a_batch_without_a_usable_group_is_skipped_and_said(tmp_path: Path) -> N
     assert any("none of 4 groups has rewards that differ; no step taken" in line for line in said)
 
 
-def test_groups_share_task_prices_and_preference(tmp_path: Path) -> None:
-    made = run(tmp_path, replace(SMALL, steps=1))
-    groups = collect_groups(made)
+def test_groups_share_task_prices_and_preference(whole: Run) -> None:
+    groups = collect_groups(whole)
     assert len(groups) == 4
     trajectories = [t for g in groups for t in g.trajectories]
     with pytest.raises(ValueError, match="a group's rollouts must share task, prices and preference"):
