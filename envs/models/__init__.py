@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
-from toolorchestra.envs.prices import Usage
+from toolorchestra.envs.prices import EXPERT, Usage
 from toolorchestra.envs.types import Question, Transcript
 
-Purpose = Literal["query", "code", "answer"]
+Purpose = Literal["query", "code", "answer", "move", "user", "judge"]
+"""A search query, a program, an answer, a turn of the agent's on its behalf, a simulated user's turn, a verdict."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,10 @@ class ChatRequest:
     """Number of the turn: asking the same again may go better."""
     truth: Question | None = None
     """For simulated models only: what is being asked, with its answer. Real backends never see it."""
+    tools: Sequence[Mapping[str, Any]] = ()
+    """Schemas of tools that the model may call. Native calls come back as text, in the action grammar."""
+    role: str = EXPERT
+    """Under which role of the ledger the completion is billed."""
 
 
 class Completion(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from toolorchestra.envs.models import ChatRequest, Completion
-from toolorchestra.envs.prices import EXPERT, Tokens, Usage
+from toolorchestra.envs.prices import Tokens, Usage
 
 
 class ScriptedModel:
@@ -21,4 +21,4 @@ class ScriptedModel:
         text = self._reply(request)
         words = sum(len(str(m["content"]).split()) for m in request.messages)
         tokens = Tokens(input=words, output=len(text.split()))
-        return Completion(text, Usage(request.model, EXPERT, tokens, seconds=self._seconds))
+        return Completion(text, Usage(request.model, request.role, tokens, seconds=self._seconds))

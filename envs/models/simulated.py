@@ -22,7 +22,7 @@ from typing import Any
 from toolorchestra.envs.errors import ConfigError, no_such
 from toolorchestra.envs.grading import is_right
 from toolorchestra.envs.models import ChatRequest, Completion, Purpose
-from toolorchestra.envs.prices import EXPERT, Tokens, Usage
+from toolorchestra.envs.prices import Tokens, Usage
 from toolorchestra.envs.types import Question
 
 CAP, FLOOR = 0.985, 0.02
@@ -129,6 +129,10 @@ class SimulatedModels:
         """Write a query, a program or an answer."""
         if request.truth is None:
             raise ConfigError("a simulated model needs the question's truth; only embedded worlds have it")
+        if request.purpose not in _WRITERS:
+            raise ConfigError(
+                f"simulated models write {', '.join(_WRITERS)}; {request.purpose!r} needs another backend"
+            )
         skill = self.skill(request.model)
         shown = "\n".join(str(m["content"]) for m in request.messages)
         draws = _Draws(
@@ -139,7 +143,7 @@ class SimulatedModels:
         reasoning = round(out * _SHARE_REASONING) if skill.reasons else 0
         tokens = Tokens(len(shown) // CHARACTERS_PER_TOKEN, 0, out - reasoning, reasoning)
         seconds = round(skill.seconds[request.purpose] * draws.around_one(0.2), 3)
-        return Completion(text, Usage(request.model, EXPERT, tokens, seconds=seconds))
+        return Completion(text, Usage(request.model, request.role, tokens, seconds=seconds))
 
 
 def facts_in(question: Question, shown: str) -> float:
