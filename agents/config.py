@@ -51,9 +51,10 @@ class WarmStart:
     """0 skips it, for models that already speak the grammar."""
     batch: int = 32
     learning_rate: float = 3e-3
-    demonstrations: int = 6000
-    """Random routes tried. Those that solved their task are kept, with `unsolved` as many of the others."""
-    unsolved: float = 0.0
+    demonstrations: int = 3000
+    """Tasks whose best random route is shown."""
+    routes: int = 16
+    """Random routes tried for each of them."""
     trajectories: str = ""
     """A JSONL of recorded trajectories to learn from instead."""
     least_valid: float = 0.97
@@ -77,8 +78,13 @@ class TrainConfig:
     groups: int = 16
     rollouts: int = 8
     """Per group."""
+    anchors: tuple[str, ...] = ()
+    """Baselines that play each group's task too and widen the scale of its reward. The paper has none; without them a
+    group of like rollouts is spread over the whole scale, and a cheap gamble looks better than it is."""
     updates: int = 1
     """Optimiser steps that one step's rollouts are split over; the clip bounds what the later ones may do."""
+    epochs: int = 1
+    """Passes over one step's rollouts."""
     learning_rate: float = 1e-3
     final_learning_rate: float = 1e-4
     """Reached linearly at the last step."""
@@ -102,6 +108,7 @@ class TrainConfig:
             "rollouts",
             "steps",
             "updates",
+            "epochs",
             "max_tokens",
             "evaluate_every",
             "save_every",
@@ -123,6 +130,7 @@ _WORLDS = ("ToolOrchestra/HLE-v0", "ToolOrchestra/FRAMES-v0")
 PRESETS: Mapping[str, TrainConfig] = {
     "tiny": TrainConfig(
         environments=tuple(EnvMix(env_id, 1.0, _TINY_ARGUMENTS) for env_id in _WORLDS),
+        anchors=("cheapest", "strongest"),
         updates=4,
         learning_rate=6e-4,
         loss=LossParams(entropy_weight=0.004),

@@ -40,15 +40,19 @@ class Summary:
     calls: dict[str, float]
 
 
-def play(factory: EpisodeFactory, policy: Baseline, seed: int) -> Record:
-    """One episode to its end."""
+def played(factory: EpisodeFactory, policy: Baseline, seed: int) -> Episode:
+    """An episode, played to its end."""
     episode = factory.start(seed).episode
-    while True:
+    while not episode.over:
         moved: Pending | Step = episode.act(policy(episode))
         while isinstance(moved, Pending):
             moved = episode.resolve(run_calls(moved.calls))
-        if moved.terminated or moved.truncated:
-            return record(episode)
+    return episode
+
+
+def play(factory: EpisodeFactory, policy: Baseline, seed: int) -> Record:
+    """One episode, and what it came to."""
+    return record(played(factory, policy, seed))
 
 
 def record(episode: Episode) -> Record:

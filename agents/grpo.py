@@ -31,7 +31,7 @@ def build(groups: Sequence[Group], params: AdvantageParams) -> Batch:
     for group in groups:
         first = group.trajectories[0]
         measures = [t.measure for t in group.trajectories]
-        scored = GroupReward(first.preference, first.keys, params.strict_format).score(measures)
+        scored = GroupReward(first.preference, first.keys, params.strict_format).score(measures, group.anchors)
         rewards.append(scored)
         failed += sum(r is None for r in scored)
         made = advantages(scored, measures, params)

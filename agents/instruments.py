@@ -1,4 +1,5 @@
-"""Instruments that show a collapse while it happens: entropy of choices, share of the most used, controllability."""
+"""Instruments that show a collapse while it happens: entropy of choices, share of the most used, controllability, and
+the regret against the oracle where there is one."""
 
 from __future__ import annotations
 
@@ -7,7 +8,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from toolorchestra.agents.trajectory import Trajectory
+from toolorchestra.agents.rewards import GroupReward
+from toolorchestra.agents.trajectory import Group, Trajectory
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,26 @@ def _controllability(trajectories: Sequence[Trajectory]) -> float:
     if not thrifty or not careless or not sum(careless):
         return float("nan")
     return (sum(thrifty) / len(thrifty)) / (sum(careless) / len(careless))
+
+
+def regret(groups: Sequence[Group]) -> float:
+    """By how much the oracle's reward exceeds the policy's, as a share of the most there is to get; nan without one.
+
+    The oracle is scored among the group and its anchors. It goes for the likeliest route and does not know the
+    preference, so a policy that obeys can come below 0.
+    """
+    lost = []
+    for group in groups:
+        first = group.trajectories[0]
+        if group.oracle is None:
+            continue
+        reward = GroupReward(first.preference, first.keys)
+        *mine, best = reward.score([*(t.measure for t in group.trajectories), group.oracle], group.anchors)
+        kept = [score.total for score in mine if score is not None]
+        most = sum(first.preference.weights().values())
+        if kept and best is not None and most:
+            lost.append((best.total - sum(kept) / len(kept)) / most)
+    return sum(lost) / len(lost) if lost else float("nan")
 
 
 @dataclass(frozen=True)

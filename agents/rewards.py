@@ -63,13 +63,15 @@ class GroupReward:
             if name not in self.keys:
                 raise ConfigError(no_such("preference key", name, (*GENERAL, *self.keys)))
 
-    def score(self, group: Sequence[Measure]) -> list[RewardBreakdown | None]:
-        """One breakdown a trajectory; None for those whose episode failed."""
+    def score(self, group: Sequence[Measure], anchors: Sequence[Measure] = ()) -> list[RewardBreakdown | None]:
+        """One breakdown a trajectory; None for those whose episode failed. `anchors` are further measures of the same
+        task that widen the scale and are not scored themselves."""
         if self.strict_format:
             group = [m if m.valid_format else replace(m, outcome=0.0) for m in group]
         kept = [m for m in group if not m.failed]
         weights = {name: weight for name, weight in self.preference.weights().items() if weight}
-        ranges = {name: _range([_value(m, name) for m in kept], name) for name in weights}
+        scale = [*kept, *(m for m in anchors if not m.failed)]
+        ranges = {name: _range([_value(m, name) for m in scale], name) for name in weights}
         return [None if m.failed else _breakdown(m, weights, ranges) for m in group]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from toolorchestra.agents.engines.base import Engine, SamplingParams
@@ -147,12 +147,16 @@ def _readable(text: str) -> bool:
     return True
 
 
-def _trajectory(job: Job, episode: Episode, run: _Run) -> Trajectory:
-    ledger = episode.ledger
+def measured(episode: Episode) -> Measure:
+    """What an episode came to."""
     value = episode.outcome.value if episode.outcome else 0.0
-    failed = episode.failure is not None or run.stopped == "deadline"
-    usd = ledger.nano_usd_of(REWARDED_ROLES) / NANO
+    usd = episode.ledger.nano_usd_of(REWARDED_ROLES) / NANO
+    return Measure(value, usd, episode.ledger.seconds, dict(episode.calls), episode.failure is not None)
+
+
+def _trajectory(job: Job, episode: Episode, run: _Run) -> Trajectory:
     finished = episode.over and episode.outcome is not None and episode.turn < episode.rules.limits.turns
+    measure = measured(episode)
     return Trajectory(
         env_id=job.env_id,
         task_id=episode.task_id,
@@ -161,12 +165,12 @@ def _trajectory(job: Job, episode: Episode, run: _Run) -> Trajectory:
         preference=episode.preference,
         keys=episode.world.toolbox.keys,
         sequences=run.sequences,
-        measure=Measure(
-            value, usd, ledger.seconds, dict(episode.calls), failed, valid_format=run.valid, valid_output=finished
+        measure=replace(
+            measure, failed=measure.failed or run.stopped == "deadline", valid_format=run.valid, valid_output=finished
         ),
         turns=episode.turn,
         truncated_by=run.stopped,
         failure=episode.failure._asdict() if episode.failure else None,
         messages=episode.messages,
-        bill=ledger.summary(),
+        bill=episode.ledger.summary(),
     )

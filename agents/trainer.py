@@ -20,14 +20,18 @@ from typing import Any
 
 import toolorchestra
 from toolorchestra.agents import checkpoint, grpo, instruments, warmstart
+from toolorchestra.agents.baselines import baseline
 from toolorchestra.agents.config import TrainConfig, as_json
 from toolorchestra.agents.engines.base import Datum, Engine
+from toolorchestra.agents.evaluate import played
 from toolorchestra.agents.heldout import POLICY, Evaluation, HeldOut, as_metrics
 from toolorchestra.agents.metrics import Log, Progress
-from toolorchestra.agents.rollout import Job, RolloutParams, Rollouts, factory_of
+from toolorchestra.agents.rewards import Measure
+from toolorchestra.agents.rollout import Job, RolloutParams, Rollouts, factory_of, measured
 from toolorchestra.agents.tokens import Chat
 from toolorchestra.agents.trajectory import Group, Trajectory
 from toolorchestra.envs.errors import ConfigError
+from toolorchestra.envs.tasks.questions import QaSource
 
 Say = Callable[[str], None]
 
@@ -112,6 +116,7 @@ def _step(run: Run) -> str:
         "choice_entropy": seen.entropy,
         "most_used_share": seen.share,
         "controllability": seen.controllability,
+        "regret": instruments.regret(groups),
         "learning_rate": rate,
         "rollout_seconds": collected - started,
         "train_seconds": ended - collected,
@@ -129,11 +134,13 @@ def _step(run: Run) -> str:
 
 def _learn(run: Run, data: Sequence[Datum], rate: float) -> Mapping[str, float]:
     """The optimiser steps of one step's data. Gives the first one's metrics, which saw the sampler's own weights."""
-    shuffled = list(data)
-    random.Random(_seed(run.config.seed, run.step, "updates")).shuffle(shuffled)
-    size = -(-len(shuffled) // run.config.updates)
-    parts = [shuffled[i : i + size] for i in range(0, len(shuffled), size)] if shuffled else []
-    metrics = [run.engine.train(part, run.config.loss, rate) for part in parts]
+    rng = random.Random(_seed(run.config.seed, run.step, "updates"))
+    size = -(-len(data) // run.config.updates)
+    metrics = []
+    for _ in range(run.config.epochs):
+        shuffled = rng.sample(data, len(data))
+        parts = [shuffled[i : i + size] for i in range(0, len(shuffled), size)] if shuffled else []
+        metrics += [run.engine.train(part, run.config.loss, rate) for part in parts]
     return metrics[0] if metrics else {}
 
 
@@ -150,7 +157,20 @@ def collect_groups(run: Run) -> list[Group]:
         jobs += [Job(mix.env_id, made, seed)] * config.rollouts
     made_trajectories = run.rollouts.collect(jobs)
     size = config.rollouts
-    return [Group(made_trajectories[i : i + size]) for i in range(0, len(made_trajectories), size)]
+    starts = range(0, len(jobs), size)
+    return [
+        Group(made_trajectories[i : i + size], [_fixed(jobs[i], name) for name in config.anchors], _oracle(jobs[i]))
+        for i in starts
+    ]
+
+
+def _fixed(job: Job, name: str) -> Measure:
+    """A fixed policy on the task of a job."""
+    return measured(played(job.factory, baseline(name, job.seed), job.seed))
+
+
+def _oracle(job: Job) -> Measure | None:
+    return _fixed(job, "oracle") if isinstance(job.factory.source, QaSource) else None
 
 
 def _seed(*parts: object) -> int:

@@ -39,6 +39,10 @@ class Group:
     """Rollouts of one task under one preference and one price sheet."""
 
     trajectories: list[Trajectory]
+    anchors: Sequence[Measure] = ()
+    """Fixed policies on the same task, between which the rewards are scaled; they are not trained on."""
+    oracle: Measure | None = None
+    """What the oracle came to on this task, where there is one."""
 
     def __post_init__(self) -> None:
         first = self.trajectories[0]

@@ -1,8 +1,8 @@
-"""The supervised start: demonstrations by policies that route at random, so that there is something left to discover.
+"""The supervised start: of some routes taken at random the one that the group's reward likes best, task by task.
 
-They show the grammar, the tools, and that an answer ends the task; nothing of who is good at what. Those that happened
-to solve their task weigh more. Reinforcement learning starts only when the result is readable and does better than a
-policy that answers at once: starts below that were seen to collapse into it and never to come back.
+Nobody says who is good at what: the routes know nothing, and the best of a few is often a lucky one. So there is much
+left to discover. Reinforcement learning starts only when the result is readable and does better than a policy that
+answers at once: starts below that were seen to collapse into it and never to come back.
 """
 
 from __future__ import annotations
@@ -11,15 +11,19 @@ import json
 import random
 import statistics
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
+from typing import NamedTuple
 
 from toolorchestra.agents.config import TrainConfig
 from toolorchestra.agents.engines.base import Datum, Engine, LossParams, Sample
-from toolorchestra.agents.rollout import Job, Rollouts, factory_of
+from toolorchestra.agents.evaluate import played
+from toolorchestra.agents.rewards import GroupReward
+from toolorchestra.agents.rollout import Job, Rollouts, factory_of, measured
 from toolorchestra.agents.tokens import Chat, Sequences
 from toolorchestra.envs.actions import render_call
-from toolorchestra.envs.env import run_calls
-from toolorchestra.envs.episode import Episode, Pending, Step
+from toolorchestra.envs.episode import Episode
 from toolorchestra.envs.errors import ConfigError
 from toolorchestra.envs.factory import EpisodeFactory
 from toolorchestra.envs.tools.search import NOTHING_MISSING, NOTHING_NEW
@@ -36,11 +40,12 @@ CHECKED = 128
 
 
 class RandomRoute:
-    """Searches, computes or not, answers; each time with any model on offer, whatever the question. Half of the routes
-    search a random number of times, the others until a search brings nothing new."""
+    """Searches, computes or not, answers; with one model of each tool, picked at random whatever the question. Half of
+    the routes search a random number of times, the others until a search brings nothing new."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
+        self._picked: dict[str, str] = {}
         self._searches = 0
         self._computes = self._patient = False
 
@@ -50,6 +55,7 @@ class RandomRoute:
             self._patient = rng.random() < PATIENT
             self._searches = PATIENCE if self._patient else rng.randint(0, MOST_SEARCHES)
             self._computes = rng.random() < 0.5
+            self._picked = {tool.name: rng.choice(tool.keys) for tool in tools}
         if self._patient and str(episode.messages[-1]["content"]).startswith((NOTHING_NEW, NOTHING_MISSING)):
             self._searches = 0
         if "search" in tools and self._searches:
@@ -60,7 +66,7 @@ class RandomRoute:
             name = "enhance_reasoning"
         else:
             name = "answer"
-        return render_call(name, {"model": rng.choice(tools[name].keys)})
+        return render_call(name, {"model": self._picked[name]})
 
 
 def answer_at_once(rng: random.Random) -> Callable[[Episode], str]:
@@ -70,16 +76,17 @@ def answer_at_once(rng: random.Random) -> Callable[[Episode], str]:
 
 def demonstrate(chat: Chat, factory: EpisodeFactory, policy: Callable[[Episode], str], seed: int) -> tuple[Datum, bool]:
     """One episode of a scripted policy as training data, and whether it solved its task."""
-    episode = factory.start(seed).episode
     sequence: Sequences | None = None
-    while not episode.over:
+
+    def watched(episode: Episode) -> str:
+        nonlocal sequence
         sequence, _ = chat.follow(sequence, episode.observation)
         text = policy(episode)
         ids = [*chat.encode(text), chat.stop]
         chat.take(sequence, Sample(ids, [0.0] * len(ids), True))
-        moved: Pending | Step = episode.act(text)
-        while isinstance(moved, Pending):
-            moved = episode.resolve(run_calls(moved.calls))
+        return text
+
+    episode = played(factory, watched, seed)
     if sequence is None:
         raise ConfigError(f"{episode.task_id} was over before its first turn")
     return _learned(sequence), bool(episode.outcome and episode.outcome.value >= 1.0)
@@ -89,19 +96,55 @@ def _learned(sequence: Sequences) -> Datum:
     return Datum(sequence.tokens, sequence.logprobs, [float(s) for s in sequence.sampled])
 
 
-def demonstrations(chat: Chat, config: TrainConfig) -> list[Datum]:
-    """Random routes: all that solved their task, and some that did not."""
-    rng = random.Random(config.seed)
+class Found(NamedTuple):
+    """The best route that was found for a task."""
+
+    env: int
+    """Index of its environment in the mix."""
+    seed: int
+    actions: tuple[str, ...]
+
+
+def find_routes(config: TrainConfig, numbers: Sequence[int]) -> list[Found]:
+    """For each task the best of some random routes, by the group reward that training uses; none where all fail."""
     mixes = config.environments
     factories = [factory_of(m.env_id, **{"diversify": "train", **m.arguments, "split": "train"}) for m in mixes]
-    weights = [m.weight for m in mixes]
-    solved: list[Datum] = []
-    unsolved: list[Datum] = []
-    for number in range(config.warm_start.demonstrations):
-        made = rng.choices(factories, weights)[0]
-        datum, right = demonstrate(chat, made, RandomRoute(rng), FIRST_SEED + number)
-        (solved if right else unsolved).append(datum)
-    return solved + unsolved[: int(len(solved) * config.warm_start.unsolved)]
+    found = []
+    for number in numbers:
+        rng = random.Random(f"{config.seed}/{number}")
+        env = rng.choices(range(len(mixes)), [m.weight for m in mixes])[0]
+        best = _best(factories[env], FIRST_SEED + number, config.warm_start.routes, rng)
+        if best:
+            found.append(Found(env, FIRST_SEED + number, best))
+    return found
+
+
+def _best(factory: EpisodeFactory, seed: int, routes: int, rng: random.Random) -> tuple[str, ...]:
+    tried = [played(factory, RandomRoute(rng), seed) for _ in range(routes)]
+    reward = GroupReward(tried[0].preference, tried[0].world.toolbox.keys)
+    scores = [score.total if score else 0.0 for score in reward.score([measured(e) for e in tried])]
+    best = max(range(routes), key=scores.__getitem__)
+    if not measured(tried[best]).solved:
+        return ()
+    return tuple(str(m["content"]) for m in tried[best].messages if m["role"] == "assistant")
+
+
+def demonstrations(chat: Chat, config: TrainConfig) -> list[Datum]:
+    """The routes found, as training data. Shared out over processes where the configuration has more threads."""
+    tasks, shares = config.warm_start.demonstrations, config.model.threads
+    if shares == 1:
+        found = find_routes(config, range(tasks))
+    else:
+        with ProcessPoolExecutor(shares, get_context("spawn")) as pool:
+            parts = pool.map(find_routes, [config] * shares, [range(k, tasks, shares) for k in range(shares)])
+            found = sorted((f for part in parts for f in part), key=lambda f: f.seed)
+    mixes = config.environments
+    factories = [factory_of(m.env_id, **{"diversify": "train", **m.arguments, "split": "train"}) for m in mixes]
+    data = []
+    for env, seed, actions in found:
+        told = iter(actions)
+        data.append(demonstrate(chat, factories[env], lambda _, told=told: next(told), seed)[0])  # type: ignore[misc]
+    return data
 
 
 def recorded(chat: Chat, path: Path) -> list[Datum]:

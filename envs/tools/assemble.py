@@ -160,7 +160,8 @@ def _describe(
     entry: ToolEntry, config: ToolConfig, sheet: PriceSheet, backends: Backends, items: tuple[str, ...]
 ) -> str:
     if config.style == "brief":
-        return ";".join(_brief_offer(o, sheet) for o in entry.offers) or entry.name
+        cheapest_first = sorted(entry.offers, key=lambda o: (sheet.price(o.model).pico_usd_per_token or (0, 0, 0))[2])
+        return ";".join(_brief_offer(o, sheet) for o in cheapest_first) or entry.name
     lines = [entry.description]
     if entry.kind == "python":
         lines.append(f"It runs {backends.interpreter.describe}.")

@@ -104,6 +104,26 @@ def test_a_failed_episode_is_left_out_of_everything() -> None:
     assert advantages(scored, [*sound, broken], AdvantageParams())[2] is None
 
 
+@given(groups, st.lists(measures, max_size=3), preferences)
+def test_anchors_widen_the_scale_and_are_not_scored(
+    group: list[Measure], anchors: list[Measure], preference: Preference
+) -> None:
+    reward = GroupReward(preference, KEYS)
+    widened = reward.score(group, anchors)
+    together = reward.score([*group, *anchors])
+    assert widened == together[: len(group)]
+
+
+def test_between_anchors_like_rollouts_get_like_rewards() -> None:
+    """Alone, a cent between two right rollouts is the whole scale, and a cheap gamble is worth it; between what the
+    cheapest and the strongest policy pay it is next to nothing."""
+    near = [Measure(1.0, c, 1.0, {}) for c in (0.01, 0.02)]
+    anchors = [Measure(0.0, 0.0, 1.0, {}), Measure(1.0, 0.11, 1.0, {}), Measure(1.0, 99.0, 1.0, {}, failed=True)]
+    reward = GroupReward(BOTH, KEYS)
+    assert [r.parts["usd"] for r in reward.score(near) if r] == [1.0, 0.0]
+    assert [r.parts["usd"] for r in reward.score(near, anchors) if r] == pytest.approx([10 / 11, 9 / 11])
+
+
 def test_an_unknown_key_is_refused_when_the_reward_is_made() -> None:
     with pytest.raises(ConfigError, match=r"no preference key 'search-9'; valid: .*search-1"):
         GroupReward(Preference(tools={"search-9": 1.0}), KEYS)

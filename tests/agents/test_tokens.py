@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -45,6 +47,21 @@ QWEN3_LIKE = """
 {%- if enable_thinking is defined and enable_thinking is false %}{{- '<think>\\n\\n</think>\\n\\n' }}{%- endif %}
 {%- endif %}
 """
+
+
+def _real_qwen3() -> str:
+    """The model's own template, which TRL carries as a file; nothing of TRL is imported."""
+    spec = importlib.util.find_spec("trl")
+    places = spec.submodule_search_locations if spec else None
+    file = Path(next(iter(places))) / "chat_templates" / "qwen3.jinja" if places else None
+    if file is None or not file.exists():
+        pytest.skip("trl is not installed, so there is no copy of Qwen3's template: pip install --no-deps trl")
+    return file.read_text(encoding="utf-8")
+
+
+@pytest.fixture(params=["written out", "the model's own"])
+def qwen3(request: pytest.FixtureRequest) -> str:
+    return QWEN3_LIKE if request.param == "written out" else _real_qwen3()
 
 
 def chat_with(template: str = "", **arguments: Any) -> Chat:
@@ -116,9 +133,9 @@ def test_the_sampled_ids_are_kept_even_where_the_text_would_be_tokenised_otherwi
 
 
 @pytest.mark.parametrize("thinking", [True, False])
-def test_a_template_like_qwen3s_appends_within_one_question(thinking: bool) -> None:
+def test_qwen3s_template_appends_within_one_question(thinking: bool, qwen3: str) -> None:
     """Tool results stand in user turns there, but are not user messages: thoughts stay, and one sequence is enough."""
-    chat = chat_with(QWEN3_LIKE, enable_thinking=thinking)
+    chat = chat_with(qwen3, enable_thinking=thinking)
     thought = "<think>\nlet me see\n</think>\n\n" if thinking else ""
     for seed in range(10):
         episode, sequences = play(chat, tiny_factory(), seed, thought)
@@ -133,8 +150,8 @@ def test_a_template_like_qwen3s_appends_within_one_question(thinking: bool) -> N
             assert len(sequences) == episode.turn
 
 
-def test_a_template_that_drops_old_thoughts_starts_a_new_sequence() -> None:
-    chat = chat_with(QWEN3_LIKE)
+def test_a_template_that_drops_old_thoughts_starts_a_new_sequence(qwen3: str) -> None:
+    chat = chat_with(qwen3)
     messages = [{"role": "system", "content": "s"}, {"role": "user", "content": "a"}]
     sequence, fresh = chat.follow(None, {"messages": messages, "tools": ()})
     assert fresh
