@@ -51,9 +51,9 @@ class WarmStart:
     """0 skips it, for models that already speak the grammar."""
     batch: int = 32
     learning_rate: float = 3e-3
-    demonstrations: int = 3000
+    demonstrations: int = 6000
     """Tasks whose best random route is shown."""
-    routes: int = 16
+    routes: int = 8
     """Random routes tried for each of them."""
     trajectories: str = ""
     """A JSONL of recorded trajectories to learn from instead."""
@@ -130,11 +130,15 @@ _WORLDS = ("ToolOrchestra/HLE-v0", "ToolOrchestra/FRAMES-v0")
 PRESETS: Mapping[str, TrainConfig] = {
     "tiny": TrainConfig(
         environments=tuple(EnvMix(env_id, 1.0, _TINY_ARGUMENTS) for env_id in _WORLDS),
+        steps=240,
         anchors=("cheapest", "strongest"),
         updates=4,
         learning_rate=6e-4,
         loss=LossParams(entropy_weight=0.004),
         advantage=AdvantageParams(strict_format=True),
+        evaluate_every=60,
+        evaluation_temperature=0.5,
+        evaluation_tasks=200,
     ),
     "small-gpu": TrainConfig(
         preset="small-gpu",

@@ -26,9 +26,10 @@ _STYLE = (
 
 
 def write_report(run: Run) -> Path:
-    """Evaluate on the test split, probe, draw and write. Gives the page's path."""
+    """Evaluate the best checkpoint on the test split, probe, draw and write. Gives the page's path."""
     folder = run.folder / "report"
     folder.mkdir(parents=True, exist_ok=True)
+    _take_best(run)
     greedy = Rollouts(run.engine, run.chat, rollout_params(run.config, run.config.evaluation_temperature))
     final = HeldOut(run.config.environments, run.config.evaluation_tasks, split="test").evaluate(greedy)
     probes = standard_probes(greedy, run.config.environments)
@@ -41,6 +42,14 @@ def write_report(run: Run) -> Path:
     return page
 
 
+def _take_best(run: Run) -> None:
+    """The weights that did best on the validation split, where their checkpoint is still there."""
+    best = run.folder / "checkpoints" / f"step-{run.best_step:06d}"
+    if run.best_step not in (-1, run.step) and best.exists():
+        run.engine.load(best)
+        run.say(f"reporting on step {run.best_step}, which did best on the validation split")
+
+
 def as_summary(run: Run, final: Evaluation, probes: Sequence[Probe]) -> dict[str, Any]:
     """What the report says, as numbers."""
     return {
@@ -48,6 +57,7 @@ def as_summary(run: Run, final: Evaluation, probes: Sequence[Probe]) -> dict[str
         "preset": run.config.preset,
         "seed": run.config.seed,
         "steps": run.step,
+        "best_step": run.best_step,
         "of_oracle": final.of_oracle,
         "valid": final.valid,
         "standings": {name: _row(s) for name, s in final.standings.items()},

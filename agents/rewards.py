@@ -110,6 +110,9 @@ class AdvantageParams:
 
     least_spread: float = 0.1
     """Groups whose rewards' standard deviation is not above this are left out."""
+    by_deviation: bool = True
+    """Divide by the group's standard deviation, as the paper does. Without it a group counts as much as its rewards
+    differ, and a few cents between right answers weigh less than right against wrong."""
     clip: float = 3.0
     boost: float = 0.0
     """Added to advantages of 1 or more, as the released code does with 0.1."""
@@ -125,7 +128,7 @@ class AdvantageParams:
 def advantages(
     rewards: Sequence[RewardBreakdown | None], group: Sequence[Measure], params: AdvantageParams
 ) -> list[float | None]:
-    """(R - mean) / (std + epsilon) over the group's sound episodes, clipped. None: not to be trained on."""
+    """(R - mean) / (std + epsilon), or R - mean, over the sound episodes, clipped. None: not to be trained on."""
     kept = [r.total for r in rewards if r is not None]
     if any(math.isnan(total) for total in kept):
         raise ValueError("a reward is nan; an episode without an outcome must be marked failed, not scored")
@@ -139,7 +142,7 @@ def advantages(
         if reward is None or _filtered(measure, params):
             made.append(None)
             continue
-        value = (reward.total - mean) / (spread + params.epsilon)
+        value = (reward.total - mean) / (spread + params.epsilon if params.by_deviation else 1.0)
         value += params.boost if value >= 1.0 else 0.0
         made.append(max(-params.clip, min(params.clip, value)))
     return made

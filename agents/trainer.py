@@ -13,7 +13,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -135,12 +135,13 @@ def _step(run: Run) -> str:
 def _learn(run: Run, data: Sequence[Datum], rate: float) -> Mapping[str, float]:
     """The optimiser steps of one step's data. Gives the first one's metrics, which saw the sampler's own weights."""
     rng = random.Random(_seed(run.config.seed, run.step, "updates"))
+    loss = replace(run.config.loss, temperature=run.config.temperature)
     size = -(-len(data) // run.config.updates)
     metrics = []
     for _ in range(run.config.epochs):
         shuffled = rng.sample(data, len(data))
         parts = [shuffled[i : i + size] for i in range(0, len(shuffled), size)] if shuffled else []
-        metrics += [run.engine.train(part, run.config.loss, rate) for part in parts]
+        metrics += [run.engine.train(part, loss, rate) for part in parts]
     return metrics[0] if metrics else {}
 
 

@@ -48,6 +48,8 @@ class LossParams:
     """Estimator of the KL to the reference model; "" leaves it out."""
     kl_weight: float = 0.0
     entropy_weight: float = 0.0
+    temperature: float = 1.0
+    """At which the data were sampled: log-probabilities are of that distribution."""
 
 
 class Engine(Protocol):

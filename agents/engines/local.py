@@ -107,24 +107,24 @@ class LocalEngine:
         self._sync()
         return {**{k: v / total for k, v in sums.items()}, "tokens": float(total), "gradient_norm": norm}
 
-    def logprobs(self, data: Sequence[Datum]) -> list[list[float]]:
+    def logprobs(self, data: Sequence[Datum], temperature: float = 1.0) -> list[list[float]]:
         """The trainer's own log-probabilities of the tokens that count, to hold against the sampler's."""
         self.model.eval()
         made: list[list[float]] = []
         with torch.no_grad():
             for datum in data:
-                new, _, _ = self._score(self.model, [datum])
+                new, _, _ = self._score(self.model, [datum], temperature)
                 made.append(new.tolist())
         return made
 
     def _backward(self, batch: list[Datum], loss: LossParams, total: int) -> dict[str, float]:
-        new, entropy, places = self._score(self.model, batch)
+        new, entropy, places = self._score(self.model, batch, loss.temperature)
         old = self._picked([d.logprobs for d in batch], places)
         advantage = self._picked([d.advantages for d in batch], places)
         losses = token_losses(new, old, advantage, loss) - loss.entropy_weight * entropy
         sums = {"entropy": float(entropy.detach().sum())}
         if loss.kl:
-            reference = self._score_reference(batch)
+            reference = self._score_reference(batch, loss.temperature)
             divergence = kl_to(reference, new, loss.kl)
             losses = losses + loss.kl_weight * divergence
             sums["kl_reference"] = float(divergence.detach().sum())
@@ -136,16 +136,16 @@ class LocalEngine:
             sums |= {"mismatch": float(gap.abs().sum()), "clipped": float(outside.sum())}
         return sums
 
-    def _score_reference(self, batch: list[Datum]) -> Tensor:
+    def _score_reference(self, batch: list[Datum], temperature: float) -> Tensor:
         with torch.no_grad():
             if self._reference is not None:
-                return self._score(self._reference, batch)[0]
+                return self._score(self._reference, batch, temperature)[0]
             if not self.config.lora_rank:
                 raise ConfigError("a KL term needs the starting weights: set reference=True, or train with LoRA")
             with self.model.disable_adapter():
-                return self._score(self.model, batch)[0]
+                return self._score(self.model, batch, temperature)[0]
 
-    def _score(self, model: Any, batch: list[Datum]) -> tuple[Tensor, Tensor, Tensor]:
+    def _score(self, model: Any, batch: list[Datum], temperature: float) -> tuple[Tensor, Tensor, Tensor]:
         """Log-probabilities and entropies at the tokens that count, and where these are."""
         width = max(len(d.tokens) for d in batch)
         tokens = torch.tensor([[*d.tokens, *[0] * (width - len(d.tokens))] for d in batch], device=self.device)
@@ -154,7 +154,7 @@ class LocalEngine:
         base = model.get_base_model() if hasattr(model, "get_base_model") else model
         # Padding stands on the right, so causal attention alone keeps it out of sight.
         hidden = base.model(input_ids=tokens, use_cache=False).last_hidden_state[:, :-1][places[:, 1:]]
-        logits = base.lm_head(hidden).float()
+        logits = base.lm_head(hidden).float() / temperature
         logprobs = torch.log_softmax(logits, -1)
         entropy = -(logprobs.exp() * logprobs).sum(-1)
         return logprobs.gather(1, tokens[:, 1:][places[:, 1:]][:, None])[:, 0], entropy, places

@@ -39,12 +39,14 @@ def datum(prompt: list[int], sample: Sample, advantage: float = 1.0) -> Datum:
     )
 
 
-async def converse(made: LocalEngine, prompt: list[int], session: str, turns: int, wait: float) -> Datum:
+async def converse(
+    made: LocalEngine, prompt: list[int], session: str, turns: int, wait: float, temperature: float = 1.0
+) -> Datum:
     """Several turns, each prompt the last one and some new tokens: as episodes do it."""
     tokens, logprobs, counts = list(prompt), [0.0] * len(prompt), [0.0] * len(prompt)
     rng = random.Random(session)
     for _ in range(turns):
-        sample = await made.sample(tokens, SamplingParams(6), session)
+        sample = await made.sample(tokens, SamplingParams(6, temperature), session)
         new = [rng.randrange(2, VOCABULARY) for _ in range(rng.choice((2, 9, 30)))]
         tokens += [*sample.tokens, *new]
         logprobs += [*sample.logprobs, *[0.0] * len(new)]
@@ -54,10 +56,12 @@ async def converse(made: LocalEngine, prompt: list[int], session: str, turns: in
     return Datum(tokens, logprobs, counts)
 
 
-def conversations(made: LocalEngine, wait: float = 0.001) -> list[Datum]:
+def conversations(made: LocalEngine, wait: float = 0.001, temperature: float = 1.0) -> list[Datum]:
     async def all_of_them() -> list[Datum]:
         starts = [*prompts(9), *[prompts(9)[3]] * 3]  # some share their prompt, as a group does
-        return list(await asyncio.gather(*(converse(made, p, f"s{i}", 3, wait) for i, p in enumerate(starts))))
+        return list(
+            await asyncio.gather(*(converse(made, p, f"s{i}", 3, wait, temperature) for i, p in enumerate(starts)))
+        )
 
     return asyncio.run(all_of_them())
 
@@ -69,6 +73,16 @@ def test_sampled_logprobs_are_the_trainers() -> None:
         for d, trained in zip(data, made.logprobs(data), strict=True):
             sampled = [p for p, a in zip(d.logprobs, d.advantages, strict=True) if a]
             assert sampled == pytest.approx(trained, abs=1e-4)
+
+
+def test_at_another_temperature_they_are_the_trainers_too() -> None:
+    made = engine()
+    data = conversations(made, temperature=0.5)
+    for d, trained in zip(data, made.logprobs(data, 0.5), strict=True):
+        assert [p for p, a in zip(d.logprobs, d.advantages, strict=True) if a] == pytest.approx(trained, abs=1e-4)
+    first = made.train(data, LossParams(temperature=0.5), 1e-5)
+    assert first["mismatch"] < 1e-4
+    assert made.train(data, LossParams(), 1e-5)["mismatch"] > 1e-2
 
 
 def test_greedy_is_the_likeliest_token_of_transformers() -> None:
