@@ -9,11 +9,12 @@ from typing import Any
 
 from toolorchestra.envs.errors import ToolError
 from toolorchestra.envs.sqldomain.calls import Called
+from toolorchestra.envs.sqldomain.database import Session
 from toolorchestra.envs.sqldomain.domain import Action
 from toolorchestra.envs.sqldomain.state import digest
 from toolorchestra.synth.bench import Bench
 from toolorchestra.synth.spec import Spec
-from toolorchestra.synth.templates import Person, Templates, actions, informed, text
+from toolorchestra.synth.templates import Person, Templates, action, informed, text
 
 Shape = dict[str, Any]
 SIZES: Mapping[int, float] = {1: 0.14, 2: 0.22, 3: 0.24, 4: 0.22, 5: 0.18}
@@ -72,60 +73,67 @@ class Drafter:
     def _compose(self, person: Person | None, intents: Sequence[Mapping[str, Any]]) -> Shape:
         way = self.rng.choice(self.spec.head["user"]["ways"]) if person else {"facts": [], "actions": []}
         values = person.values if person else {}
-        made = list(actions(way["actions"], values, "user.ways"))
-        identify = len(made)
-        requests, told, otherwise = [], [], []
+        requests: list[Shape] = []
+        others: list[tuple[list[int], Sequence[Any], Mapping[str, Any], str]] = []
         with self.bench.session() as session:
-            self._run(session, made)
+            made = [called.action for called in self._run(session, way["actions"], values, "user.ways")]
+            identify = len(made)
             for intent in intents:
                 where = f"intent {intent['intent']}"
                 filled = self.templates.instance(intent, person, self.rng)
-                own = list(actions(intent["actions"], filled, where))
-                called = self._run(session, own)
+                called = self._run(session, intent["actions"], filled, where)
+                numbers = list(range(len(made), len(made) + len(called)))
+                others += [(numbers, path, filled, where) for path in intent.get("otherwise", [])]
+                made += [c.action for c in called]
                 inform = informed(intent.get("inform", []), called, where)
-                numbers = list(range(len(made), len(made) + len(own)))
-                for path in intent.get("otherwise", []):
-                    otherwise.append((numbers, actions(path, filled, where)))
-                made += own
-                told += inform
                 requests.append(_request(intent, filled, numbers, inform))
             state = digest(session)
-        paths = [_replaced(made, numbers, path) for numbers, path in otherwise]
-        states = list(dict.fromkeys([state, *(self.bench.play(path).state for path in paths)]))
-        criteria = {
-            "actions": _rows(made),
-            "env_assertions": None,
-            "communicate_info": list(dict.fromkeys(told)),
-            "nl_assertions": None,
-            "reward_basis": ["DB", "COMMUNICATE", "ENTITIES"],
-        }
-        own_part = {
-            "split": "train",
-            "difficulty": 1 + sum(len(made) > bound for bound in BOUNDS),
-            "end_states": states,
-            "alternatives": [_rows(path) for path in paths],
-            "facts": [*_facts(way["facts"], values), *_facts(way.get("unknown", []), values)],
-            "requests": requests,
-            "identify": identify,
-            "cost": {"calls": len(made), "requests": len(requests)},
-        }
+        paths = [self._otherwise(made, *other) for other in others]
         return {
             "id": "",
             "description": {"purpose": ", ".join(r["intent"].replace("_", " ") for r in requests)},
             "user_scenario": self._scenario(way, values, requests, intents),
             "initial_state": None,
-            "evaluation_criteria": criteria,
-            "toolscale": own_part,
+            "evaluation_criteria": {
+                "actions": _rows(made),
+                "env_assertions": None,
+                "communicate_info": list(dict.fromkeys(info for r in requests for info in r["inform"])),
+                "nl_assertions": None,
+                "reward_basis": ["DB", "COMMUNICATE", "ENTITIES"],
+            },
+            "toolscale": {
+                "split": "train",
+                "difficulty": 1 + sum(len(made) > bound for bound in BOUNDS),
+                "end_states": list(dict.fromkeys([state, *(self.bench.play(path).state for path in paths)])),
+                "alternatives": [_rows(path) for path in paths],
+                "facts": [*_facts(way["facts"], values), *_facts(way.get("unknown", []), values)],
+                "requests": requests,
+                "identify": identify,
+                "cost": {"calls": len(made), "requests": len(requests)},
+            },
         }
 
-    def _run(self, session: Any, made: Sequence[Action]) -> list[Called]:
-        called = []
-        for action in made:
+    def _run(self, session: Session, rows: Sequence[Any], values: Mapping[str, Any], where: str) -> list[Called]:
+        """Fill in and make one call after the other, since one may need what another gave."""
+        done: list[Called] = []
+        for row in rows:
+            filled = action(row, values, done, where)
             try:
-                called.append(self.bench.call(session, action))
+                done.append(self.bench.call(session, filled))
             except ToolError as err:
-                raise Rejected("gold call refused", f"{action.name}({dict(action.arguments)}): {err}") from None
-        return called
+                raise Rejected("gold call refused", f"{where}: {filled.name}({dict(filled.arguments)}): {err}") from None
+        return done
+
+    def _otherwise(
+        self, made: Sequence[Action], numbers: Sequence[int], rows: Sequence[Any], values: Mapping[str, Any], where: str
+    ) -> tuple[Action, ...]:
+        """The gold path with one request settled in another way."""
+        before, after = made[: numbers[0]], made[numbers[-1] + 1 :]
+        with self.bench.session() as session:
+            for earlier in before:
+                self.bench.call(session, earlier)
+            other = [called.action for called in self._run(session, rows, values, f"{where}.otherwise")]
+        return (*before, *other, *after)
 
     def _scenario(
         self, way: Mapping[str, Any], values: Mapping[str, Any], requests: list[Any], intents: Sequence[Any]
@@ -180,7 +188,3 @@ def _rows(path: Sequence[Action]) -> list[Shape]:
         {"action_id": f"a{n}", "requestor": "assistant", "name": a.name, "arguments": dict(a.arguments), "info": None}
         for n, a in enumerate(path)
     ]
-
-
-def _replaced(made: Sequence[Action], numbers: Sequence[int], path: Sequence[Action]) -> tuple[Action, ...]:
-    return (*made[: numbers[0]], *path, *made[numbers[-1] + 1 :]) if numbers else (*made, *path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import sqlite3
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from toolorchestra.envs.errors import ConfigError
@@ -81,22 +81,22 @@ class Templates:
         return {**person.values, **rng.choice(self.private[intent["intent"]][person.key])}
 
 
-def actions(rows: Iterable[Mapping[str, Any]], values: Values, where: str) -> tuple[Action, ...]:
-    """`[{tool: {argument: "{value}"}}]` filled in. A lone {value} keeps its type; one that is NULL leaves it out."""
-    made = []
-    for row in rows:
-        if len(row) != 1:
-            raise ConfigError(f"{where}: an action is written `tool: {{argument: value}}`, got {dict(row)}")
-        ((name, arguments),) = row.items()
-        filled = {key: _value(value, values, where) for key, value in (arguments or {}).items()}
-        made.append(Action(name, {key: value for key, value in filled.items() if value is not None}))
-    return tuple(made)
+def action(row: Mapping[str, Any], values: Values, called: Sequence[Called], where: str) -> Action:
+    """`{tool: {argument: "{value}"}}` filled in. A lone {value} keeps its type, {tool.field} is taken from an earlier
+    result, and what is NULL is left out."""
+    if len(row) != 1:
+        raise ConfigError(f"{where}: an action is written `tool: {{argument: value}}`, got {dict(row)}")
+    ((name, arguments),) = row.items()
+    filled = {key: _value(value, values, called, where) for key, value in (arguments or {}).items()}
+    return Action(name, {key: value for key, value in filled.items() if value is not None})
 
 
-def _value(value: Any, values: Values, where: str) -> Any:
+def _value(value: Any, values: Values, called: Sequence[Called], where: str) -> Any:
     if not isinstance(value, str) or "{" not in value:
         return value
     inner = value[1:-1]
+    if value[0] == "{" and value[-1] == "}" and "." in inner:
+        return _looked_up(inner, called, where)
     if value[0] == "{" and value[-1] == "}" and inner.isidentifier():
         if inner not in values:
             raise ConfigError(f"{where}: no value {inner!r}; there are: {', '.join(values)}")
@@ -122,16 +122,17 @@ def plain(value: Any) -> str:
 
 def informed(paths: Sequence[str], called: Sequence[Called], where: str) -> tuple[str, ...]:
     """What must be told: `tool.field` or `tool.0.field` of the last result of a tool, as text."""
-    found = []
-    for path in paths:
-        tool, *steps = path.split(".")
-        result = next((c.value for c in reversed(called) if c.name == tool), None)
-        for step in steps:
-            try:
-                result = result[int(step) if step.isdigit() else step]  # type: ignore[index]
-            except (KeyError, IndexError, TypeError):
-                raise ConfigError(f"{where}: inform {path!r}: no {step!r} in {result!r:.200}") from None
-        if result is None:
-            raise ConfigError(f"{where}: inform {path!r}: there is nothing to tell")
-        found.append(plain(result))
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(plain(_looked_up(path, called, where)) for path in paths))
+
+
+def _looked_up(path: str, called: Sequence[Called], where: str) -> Any:
+    tool, *steps = path.split(".")
+    result = next((c.value for c in reversed(called) if c.name == tool), None)
+    for step in steps:
+        try:
+            result = result[int(step) if step.isdigit() else step]  # type: ignore[index]
+        except (KeyError, IndexError, TypeError):
+            raise ConfigError(f"{where}: {path!r}: no {step!r} in {result!r:.200}") from None
+    if result is None:
+        raise ConfigError(f"{where}: {path!r}: there is no such result")
+    return result

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from toolorchestra.envs.errors import ToolError
 from toolorchestra.envs.sqldomain.database import Copy, Session
-from toolorchestra.envs.sqldomain.domain import SqlTool, Step
+from toolorchestra.envs.sqldomain.domain import Action, SqlTool, Step
 from toolorchestra.envs.sqldomain.formats import check_formats
 
 MOST_ROWS = 50
@@ -26,6 +26,11 @@ class Called(NamedTuple):
     """The result before it became text."""
     text: str
     """The result as the agent reads it."""
+
+    @property
+    def action(self) -> Action:
+        """The call alone."""
+        return Action(self.name, self.arguments)
 
 
 class Runner:

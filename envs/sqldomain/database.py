@@ -130,6 +130,10 @@ class Database:
         self._snapshot = build(domain.schema, domain.tables, str(domain.folder))
         self.reader = Copy(self._snapshot)
         self._idle: deque[Copy] = deque()
+        self.keys = frozenset(
+            row[table.columns.index(table.key)] for table in domain.tables.values() for row in table.rows
+        )
+        """The ids of all seed rows."""
 
     @property
     def size_bytes(self) -> int:

@@ -38,7 +38,8 @@ def judge(task: Task, session: Session, calls: Sequence[Called], told: Sequence[
     untold = [info for info in task.communicate if not any(mentions(text, info) for text in told)]
     seen = touched(calls)
     paths = [task.actions, *task.alternatives]
-    gaps = [sorted(entities(path) - seen) for path in paths]
+    known = session.database.keys
+    gaps = [sorted(entities(path) & known - seen) for path in paths]
     fewest = min(gaps, key=len)
     return Verdict(state in task.end_states, not untold, not fewest, (*untold, *fewest))
 
@@ -56,7 +57,7 @@ def _as_number(text: str) -> float | None:
 
 
 def entities(path: Iterable[Action]) -> set[str]:
-    """The ids among a path's arguments."""
+    """The ids among a path's arguments, those of rows that the path itself made included."""
     return {
         value
         for action in path
