@@ -27,9 +27,10 @@ _JOINTS = ("I also want this: ", "Then: ", "Another thing: ", "Finally: ")
 class Rejected(Exception):
     """A draft that is no task, with the name of the reason for the yield report."""
 
-    def __init__(self, reason: str, seen: str = "") -> None:
+    def __init__(self, reason: str, seen: str = "", intent: str = "") -> None:
         super().__init__(f"{reason}: {seen}")
         self.reason = reason
+        self.intent = intent
 
 
 class Drafter:
@@ -121,7 +122,8 @@ class Drafter:
             try:
                 done.append(self.bench.call(session, filled))
             except ToolError as err:
-                raise Rejected("gold call refused", f"{where}: {filled.name}({dict(filled.arguments)}): {err}") from None
+                seen = f"{where}: {filled.name}({dict(filled.arguments)}): {err}"
+                raise Rejected("gold call refused", seen, where.removeprefix("intent ")) from None
         return done
 
     def _otherwise(

@@ -40,6 +40,8 @@ class Report:
     difficulty: Counter[int] = field(default_factory=Counter)
     intents: Counter[str] = field(default_factory=Counter)
     idle: int = 0
+    unused: list[str] = field(default_factory=list)
+    """Intents that no kept task has; the examples may say why."""
 
     def drop(self, reason: str, seen: str) -> None:
         """Count a dropped draft; the first of each reason is kept as an example."""
@@ -49,11 +51,14 @@ class Report:
     def text(self) -> str:
         """The report."""
         lines = [f"{self.domain}: {self.kept} tasks kept, {sum(self.dropped.values())} drafts dropped"]
-        lines += [f"  dropped, {r}: {n} (first: {self.examples[r]:.300})" for r, n in self.dropped.most_common()]
+        lines += [f"  {r}: {n} (first: {self.examples[r]:.300})" for r, n in self.dropped.most_common()]
         lines.append("  by difficulty: " + ", ".join(f"{k}: {self.difficulty[k]}" for k in sorted(self.difficulty)))
         lines.append(f"  right answer is to do nothing: {self.idle}")
         rare = ", ".join(f"{name} {n}" for name, n in self.intents.most_common()[:-6:-1])
         lines.append(f"  intents used: {len(self.intents)}; rarest: {rare}")
+        for name in self.unused:
+            why = next((seen for key, seen in self.examples.items() if key == f"intent {name}"), "never fitted")
+            lines.append(f"  intent {name} is never used: {why:.300}")
         return "\n".join(lines)
 
 
@@ -94,6 +99,7 @@ def tasks(spec: Spec, domain: Domain, count: int, seed: int) -> tuple[list[Shape
             _admit(bench, shape, forms, report, count)
         except Rejected as err:
             report.drop(err.reason, str(err))
+            report.examples.setdefault(f"intent {err.intent}", str(err))
             continue
         drafter.kept(shape)
         forms.add(likeness.form(shape))
@@ -104,6 +110,7 @@ def tasks(spec: Spec, domain: Domain, count: int, seed: int) -> tuple[list[Shape
             f" or rows\n{report.text()}"
         )
     report.kept = len(kept)
+    report.unused = [i["intent"] for i in spec.intents if i["intent"] not in report.intents]
     return _numbered(kept, random.Random(f"{seed}/{spec.name}/splits")), report
 
 
@@ -116,7 +123,7 @@ def _admit(bench: Bench, shape: Shape, forms: set[str], report: Report, count: i
     name, seen = fault(bench, task)
     if name:
         purpose = shape["description"]["purpose"]
-        raise Rejected(f"check {name}", f"{purpose}: {seen}")
+        raise Rejected(f"check {name}", f"{purpose}: {seen}", task.requests[0].intent)
     report.idle += task.idle
     report.difficulty[task.difficulty] += 1
     report.intents.update(request.intent for request in task.requests)

@@ -40,13 +40,14 @@ def _like(pattern: str) -> Callable[[str], bool]:
     return lambda text: compiled.fullmatch(text) is not None
 
 
+_WORDS = re.compile(r"[^\W_](?:[\w .,&/:?!#+-]|(?<=\w)'(?=\w))*")
+
+
 def _plain(text: str) -> bool:
-    """Printable and in composed form, without the characters that look like nothing or turn text around."""
-    if len(text) > MOST_TEXT:
+    """Words and numbers with plain punctuation, without look-alikes, invisible characters or comment marks."""
+    if len(text) > MOST_TEXT or "--" in text or "/*" in text or not _WORDS.fullmatch(text):
         return False
-    if text.isascii():
-        return text.isprintable()
-    return unicodedata.is_normalized("NFC", text) and all(unicodedata.category(c)[0] != "C" for c in text)
+    return text.isascii() or (text.isprintable() and unicodedata.is_normalized("NFKC", text))
 
 
 FORMATS: Mapping[str, tuple[Callable[[str], bool], str]] = {
@@ -56,8 +57,8 @@ FORMATS: Mapping[str, tuple[Callable[[str], bool], str]] = {
     "datetime": (_moment, "a time written YYYY-MM-DD HH:MM"),
     "email": (_like(r"[A-Za-z0-9._%+-]{1,64}@[A-Za-z0-9.-]{1,100}"), "an e-mail address"),
     "phone": (_like(r"\+?[0-9][0-9 -]{4,20}"), "a phone number of digits, spaces and '-'"),
-    "code": (_like(r"[A-Za-z0-9]{1,20}"), "a code of letters and digits"),
-    "text": (_plain, f"plain text of at most {MOST_TEXT} characters"),
+    "code": (_like(r"[A-Za-z0-9]{1,40}"), "a code of letters and digits"),
+    "text": (_plain, f"plain words of at most {MOST_TEXT} characters, without quotes, brackets and the like"),
 }
 """Format -> its test, and the words for it in errors. Every string parameter without an enum has one."""
 
