@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from toolorchestra.envs.errors import ToolError
+from toolorchestra.envs.schema import Checker
 from toolorchestra.envs.sqldomain.calls import Called, Runner
 from toolorchestra.envs.sqldomain.database import Database, Session
 from toolorchestra.envs.sqldomain.domain import Action, Domain, Task
 from toolorchestra.envs.sqldomain.formats import check_formats
 from toolorchestra.envs.sqldomain.state import digest
 from toolorchestra.envs.sqldomain.verdict import Verdict, judge, mentions
-from toolorchestra.envs.schema import Checker
 
 
 class Played(NamedTuple):

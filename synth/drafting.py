@@ -157,7 +157,9 @@ class Drafter:
                 "reason_for_call": reason,
                 "known_info": f"You know this: {known}." if known else None,
                 "unknown_info": f"You do not know {unknown}." if unknown else None,
-                "task_instructions": " ".join([first, *extra, "Confirm what you asked for, then end the conversation."]),
+                "task_instructions": " ".join(
+                    [first, *extra, "Confirm what you asked for, then end the conversation."]
+                ),
             },
         }
 

@@ -1,4 +1,4 @@
-"""Makes a domain folder from a spec, offline: `python synth/generate.py --spec finance --tasks 450 --out DIR --seed 1`."""
+"""Makes a domain folder from a spec, offline: `python synth/generate.py --spec finance --out DIR --seed 1`."""
 
 from __future__ import annotations
 

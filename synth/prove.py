@@ -17,7 +17,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.envs.errors import ConfigError
@@ -68,7 +68,8 @@ def play(name: str, ids: Sequence[str]) -> tuple[list[str], str]:
     faults, made = [], hashlib.blake2b(digest_size=12)
     for task_id in ids:
         observation, _ = env.reset(seed=int(task_id), options={"task_id": f"toolscale/{found.name}/{task_id}"})
-        reward, over, info = 0.0, False, {}
+        reward, over = 0.0, False
+        info: dict[str, Any] = {}
         for move in moves(found, found.tasks[task_id]):
             observation, reward, terminated, truncated, info = env.step(move)
             over = terminated or truncated
@@ -107,8 +108,9 @@ def check_domain(name: str) -> Proof:
     faults += list(hostile.breaches(Bench(found)))[:10]
     strings = sum(p.get("type") == "string" for t in found.tools.values() for p in t.parameters["properties"].values())
     what = (
-        f"{counts['tools']} tools, {counts['rows']} rows, policy of {len(found.policy)} characters, {idle} tasks to refuse"
-        f" ({idle / max(1, len(found.tasks)):.1%}), duplicates: {alike.exact} exact, {alike.near} near;"
+        f"{counts['tools']} tools, {counts['rows']} rows, policy of {len(found.policy)} characters,"
+        f" {idle} tasks to refuse ({idle / max(1, len(found.tasks)):.1%}), duplicates: {alike.exact} exact,"
+        f" {alike.near} near;"
         f" {strings * len(hostile.ARGUMENTS)} hostile calls contained"
     )
     return Proof(found.name, what, 0, tuple(faults), "")

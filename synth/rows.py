@@ -129,7 +129,7 @@ class Maker:
         return place.parent[column]
 
     def _ref(self, option: Any, row: Row, place: _Place) -> Any:
-        """"table.column", or {of: table.column, where: {column: value or "{own column}"}}."""
+        """ "table.column", or {of: table.column, where: {column: value or "{own column}"}}."""
         of = option if isinstance(option, str) else option["of"]
         table, _, column = of.partition(".")
         if table not in self.made:

@@ -1,11 +1,11 @@
 """A domain's specification: a folder of YAML, SQL and Markdown written by hand. See docs/domains.md.
 
-    domain.yaml   name, subject, clock, how users are found and what they know, personas
-    schema.sql    the tables
-    rows.yaml     how each table's rows are made, in order, and SQL that makes them consistent
-    tools.yaml    the tools, as tools.json has them
-    policy.md     the policy
-    intents.yaml  what users want, as templates with gold actions
+domain.yaml   name, subject, clock, how users are found and what they know, personas
+schema.sql    the tables
+rows.yaml     how each table's rows are made, in order, and SQL that makes them consistent
+tools.yaml    the tools, as tools.json has them
+policy.md     the policy
+intents.yaml  what users want, as templates with gold actions
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def parsed(text: str, path: Path) -> Any:
     except ImportError:
         raise ConfigError("reading a spec needs PyYAML: pip install toolorchestra[synth]") from None
 
-    class Loader(yaml.SafeLoader):
+    class Loader(yaml.SafeLoader):  # type: ignore[misc]
         """Safe, with lines, and without YAML's own dates, whose types no schema here knows."""
 
         yaml_implicit_resolvers = {  # noqa: RUF012 - PyYAML's own attribute

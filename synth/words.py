@@ -14,11 +14,12 @@ LISTS: Mapping[str, Sequence[str]] = {
     ).split(),
     "last_names": (
         "Abara Adler Almeida Andersson Arslan Bakker Barros Becker Bianchi Castellan Cho Conti Dahl Delgado Demir "
-        "Dubois Eriksen Estevez Farkas Ferrari Fischer Fontaine Garnier Gupta Haddad Hansen Hartmann Ibarra Ito Ivanova "
-        "Jansen Jovic Kapoor Keller Kimura Kovacs Kramer Larsen Lefevre Lindgren Mahmoud Marino Mbeki Mendes Moreau "
+        "Dubois Eriksen Estevez Farkas Ferrari Fischer Fontaine Garnier Gupta Haddad Hansen Hartmann Ibarra Ito "
+        "Ivanova Jansen Jovic Kapoor Keller Kimura Kovacs Kramer Larsen Lefevre Lindgren Mahmoud Marino Mbeki Mendes "
+        "Moreau "
         "Nakata Navarro Novak Nyberg Okafor Olsen Orlov Park Pereira Petrov Quiroga Rahman Reyes Ricci Rossi Santos "
-        "Sato Schwarz Silva Soto Tanaka Teixeira Thorne Umarov Urban Vargas Vidal Vogel Wagner Weiss Yilmaz Young Zeman "
-        "Ziegler Zorn"
+        "Sato Schwarz Silva Soto Tanaka Teixeira Thorne Umarov Urban Vargas Vidal Vogel Wagner Weiss Yilmaz Young "
+        "Zeman Ziegler Zorn"
     ).split(),
     "mail_hosts": ("example.com", "example.org", "example.net", "mail.example"),
     "cities": (

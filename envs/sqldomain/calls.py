@@ -116,7 +116,9 @@ class Runner:
     def _bounded(self, value: Any) -> str:
         text = json.dumps(value, ensure_ascii=False)
         if len(text) > MOST_CHARACTERS:
-            raise ToolError(f"{self.tool.name} found {len(text)} characters, at most {MOST_CHARACTERS} are shown; ask for less")
+            raise ToolError(
+                f"{self.tool.name} found {len(text)} characters, at most {MOST_CHARACTERS} are shown; ask for less"
+            )
         return text
 
 
@@ -129,7 +131,9 @@ def _joined(steps: Sequence[Step]) -> tuple[tuple[str, str, tuple[str, ...]], ..
             made[-1] = ("check", f"{made[-1][1]}\x00{sql}", (*made[-1][2], error))
         else:
             made.append((verb, sql, (error,)))
-    return tuple((verb, _first_broken(sql.split("\x00")) if verb == "check" else sql, errors) for verb, sql, errors in made)
+    return tuple(
+        (verb, _first_broken(sql.split("\x00")) if verb == "check" else sql, errors) for verb, sql, errors in made
+    )
 
 
 def _first_broken(checks: Sequence[str]) -> str:

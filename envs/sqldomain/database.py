@@ -36,8 +36,8 @@ _LIMITS = {
 }
 FUNCTIONS = frozenset(
     "abs avg cast ceil ceiling changes coalesce count date datetime floor group_concat iif ifnull instr json_array"
-    " json_array_length json_each json_extract json_group_array json_group_object json_object julianday last_insert_rowid"
-    " length like lower ltrim max min nullif printf format replace round rtrim strftime substr substring sum time total"
+    " json_array_length json_each json_extract json_group_array json_group_object json_object julianday"
+    " last_insert_rowid length like lower ltrim max min nullif printf format replace round rtrim strftime substr substring sum time total"
     " trim typeof unicode upper row_number rank".split()
 )
 """What tools may compute with. Nothing random, nothing that reads files, and nothing that allocates by a number."""

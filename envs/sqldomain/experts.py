@@ -1,4 +1,4 @@
-"""`call_expert`: a stronger model writes this turn. Its calls are made, its message goes to the user, and it is billed."""
+"""`call_expert`: a stronger model writes this turn; its calls are made, its message goes to the user."""
 
 from __future__ import annotations
 
@@ -75,7 +75,8 @@ def call_expert(models: ChatModel, offers: Sequence[Offer], sheet: PriceSheet, *
     lines = [f"- {o.alias}: {o.note}; {sheet.price(o.model).spoken()}; about {o.seconds:g} s" for o in offers]
     return Tool(
         NAME,
-        "Let an expert write this turn: its tool calls are made, or its message is sent to the user.\n" + "\n".join(lines),
+        "Let an expert write this turn: its tool calls are made, or its message is sent to the user.\n"
+        + "\n".join(lines),
         {
             "type": "object",
             "properties": {"expert": {"type": "string", "enum": [offer.alias for offer in offers]}},
@@ -107,7 +108,9 @@ async def _play(context: ToolContext, desk: Desk, expert: str, completion: Compl
             usages += err.usages
             lines.append(f"{expert} called {call.name}({call.arguments}): Error: {err}")
             continue
-        said = f"told the user: {action.said}\nThe user" if not action.calls else f"called {call.name}({call.arguments})"
+        said = (
+            f"told the user: {action.said}\nThe user" if not action.calls else f"called {call.name}({call.arguments})"
+        )
         lines.append(f"{expert} {said}: {result.content}")
         notes.append(result.note)
         usages += result.usages

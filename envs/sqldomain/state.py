@@ -34,8 +34,6 @@ def digest(session: Session) -> str:
     return hashlib.blake2b("\n".join(lines).encode(), digest_size=12).hexdigest()
 
 
-def _text(
-    name: str, before: Iterable[Value] | None, now: Iterable[Value] | None, fresh: Mapping[Value, str]
-) -> str:
+def _text(name: str, before: Iterable[Value] | None, now: Iterable[Value] | None, fresh: Mapping[Value, str]) -> str:
     after = None if now is None else [fresh.get(value, value) if isinstance(value, str) else value for value in now]
     return json.dumps([name, None if before is None else list(before), after])

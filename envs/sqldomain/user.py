@@ -92,9 +92,7 @@ class ScriptedUser:
     def _told(self, mood: Mood, heard: str, rng: random.Random) -> list[str]:
         shown = self.task.requests if self._together else self.task.requests[: mood.request + 1]
         facts = (*self.task.facts, *(fact for request in shown for fact in request.facts))
-        return [
-            _line(fact, rng) for fact in dict.fromkeys(facts) if any(_word(asked, heard) for asked in fact.asked)
-        ]
+        return [_line(fact, rng) for fact in dict.fromkeys(facts) if any(_word(asked, heard) for asked in fact.asked)]
 
     def _refused(self, mood: Mood, rng: random.Random) -> Reply:
         pushback = self.task.requests[mood.request].pushback
@@ -144,8 +142,8 @@ class LlmUser:
     model: str
 
 
-_RULES = """You play a customer who talks to a service agent. Stay in the role and write only the customer's next message.
-Say one thing at a time and only what the scenario holds; if you are asked for anything else, you do not know it.
+_RULES = """You play a customer who talks to a service agent. Stay in the role, write only the customer's next message,
+say one thing at a time and only what the scenario holds; if you are asked for anything else, you do not know it.
 Do not give everything at once: wait until you are asked. Do not repeat the scenario word for word.
 When all that you want has been settled, or refused for good, write ###STOP###. When you are handed over to a person,
 write ###TRANSFER###. When the scenario does not let you go on, write ###OUT-OF-SCOPE###."""
@@ -166,5 +164,3 @@ async def llm_reply(user: LlmUser, context: ToolContext, task: Task, heard: Tran
     request = ChatRequest(user.model, "user", (system, *heard), context.seed, context.turn, role=USER)
     completion = await user.models.complete(request)
     return completion.text, completion.usage
-
-

@@ -15,11 +15,13 @@ UNKNOWN = (
     "No idea what the {label} is, sorry.", "I do not know the {label}.",
 )  # fmt: skip
 YES = (
-    "Yes, please go ahead.", "Yes.", "Yes, that's right.", "Correct, please do.", "Yes, do it.", "That is what I want, yes.",
+    "Yes, please go ahead.", "Yes.", "Yes, that's right.", "Correct, please do.", "Yes, do it.",
+    "That is what I want, yes.",
     "Please proceed.", "Confirmed.", "Yes, I confirm.", "Sounds right, go on.",
 )  # fmt: skip
 NEXT = (
-    "Thanks. Next: {say}", "Good. {say}", "All right. Then there is something else. {say}", "Thank you. One more thing. {say}",
+    "Thanks. Next: {say}", "Good. {say}", "All right. Then there is something else. {say}",
+    "Thank you. One more thing. {say}",
     "Great. Also: {say}", "OK. I have another matter. {say}", "Fine, thanks. {say}",
 )  # fmt: skip
 REMIND = (

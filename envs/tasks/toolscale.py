@@ -187,8 +187,6 @@ def _varied(domain: Domain, task: Task, rng: random.Random, *, experts: bool) ->
     """The tools that the task needs and some of the others; transfers and experts always stay."""
     needed = {action.name for path in (task.actions, *task.alternatives) for action in path}
     kept = [
-        name
-        for name, tool in domain.tools.items()
-        if name in needed or tool.transfers or rng.random() < _SPARE_SHARE
+        name for name, tool in domain.tools.items() if name in needed or tool.transfers or rng.random() < _SPARE_SHARE
     ]
     return (*kept, CALL_EXPERT) if experts else tuple(kept)
