@@ -13,6 +13,7 @@ from toolorchestra.envs.sqldomain.database import Session
 from toolorchestra.envs.sqldomain.domain import Action
 from toolorchestra.envs.sqldomain.state import digest
 from toolorchestra.synth.bench import Bench
+from toolorchestra.synth.likeness import JOINTS
 from toolorchestra.synth.spec import Spec
 from toolorchestra.synth.templates import Person, Templates, action, informed, text
 
@@ -21,7 +22,6 @@ SIZES: Mapping[int, float] = {1: 0.14, 2: 0.22, 3: 0.24, 4: 0.22, 5: 0.18}
 """How many requests a task has, and how often."""
 BOUNDS = (2, 4, 6, 8)
 """Difficulty 1 has at most 2 gold calls, 2 at most 4, 3 at most 6, 4 at most 8, and 5 more."""
-_JOINTS = ("I also want this: ", "Then: ", "Another thing: ", "Finally: ")
 
 
 class Rejected(Exception):
@@ -141,7 +141,7 @@ class Drafter:
         self, way: Mapping[str, Any], values: Mapping[str, Any], requests: list[Any], intents: Sequence[Any]
     ) -> Shape:
         said = [self.rng.choice(request["say"]) for request in requests]
-        reason = " ".join([said[0], *(self.rng.choice(_JOINTS) + more for more in said[1:])])
+        reason = " ".join([said[0], *(self.rng.choice(JOINTS) + more for more in said[1:])])
         facts = [*_facts(way["facts"], values), *(f for r in requests for f in r["facts"])]
         known = "; ".join(dict.fromkeys(f"your {f['label']} is {f['value']}" for f in facts if f.get("value")))
         unknown = "; ".join(dict.fromkeys(f"your {f['label']}" for f in facts + _facts(way.get("unknown", []), values)

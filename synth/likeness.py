@@ -11,6 +11,9 @@ _ID = re.compile(r"\b[A-Z]{1,4}-?[0-9][\w-]*")
 _MAIL = re.compile(r"\S+@\S+")
 _NUMBER = re.compile(r"\d[\d.,:/-]*")
 _NAME = re.compile(r"(?<![.!?] )(?<!^)\b[A-Z][a-z]+(?: [A-Z][a-z]+)*")
+_END = re.compile(r"(?<=[.?!]) ")
+JOINTS = ("I also want this: ", "Then: ", "Another thing: ", "Finally: ")
+"""What stands between two requests of a task."""
 _SHINGLE = 3
 NEAR = 0.9
 
@@ -24,28 +27,30 @@ class Likeness(NamedTuple):
     near: int
     """Tasks with the same calls as an earlier one whose words overlap by nine tenths or more."""
     example: str
-    expected: float
-    """Exact matches to be expected if tasks were drawn at random from as many as there are forms."""
 
 
 def normal(text: str) -> str:
     """The text without ids, addresses, numbers and names."""
+    text = " ".join(text.split())
     for pattern, mark in ((_MAIL, "<mail>"), (_ID, "<id>"), (_NAME, "<name>"), (_NUMBER, "<n>")):
         text = pattern.sub(mark, text)
     return " ".join(text.lower().split())
 
 
 def words(shape: Mapping[str, Any]) -> str:
-    """What a task says to its user, normalised."""
+    """What a task says to its user, normalised: its sentences in no order, without the words that join requests."""
     told = shape["user_scenario"]["instructions"]
-    keys = ("reason_for_call", "known_info", "unknown_info")
-    return normal(" | ".join(str(told.get(key) or "") for key in keys))
+    reason = told["reason_for_call"]
+    for joint in JOINTS:
+        reason = reason.replace(joint, "")
+    sentences = sorted(normal(sentence) for sentence in _END.split(reason))
+    return " ".join([*sentences, normal(f"{told.get('known_info') or ''} {told.get('unknown_info') or ''}")])
 
 
 def calls(shape: Mapping[str, Any]) -> str:
-    """The gold calls' names and which arguments they have."""
+    """The gold calls' names and which arguments they have, in no order."""
     actions = shape["evaluation_criteria"]["actions"]
-    return ";".join(f"{a['name']}({','.join(sorted(a['arguments']))})" for a in actions)
+    return ";".join(sorted(f"{a['name']}({','.join(sorted(a['arguments']))})" for a in actions))
 
 
 def form(shape: Mapping[str, Any]) -> str:
@@ -71,8 +76,7 @@ def compare(shapes: Iterable[Mapping[str, Any]]) -> Likeness:
             near += 1
         group.append((shape["id"], shingles))
         seen.setdefault(key, shape["id"])
-    n = len(listed)
-    return Likeness(n, exact, near, example, n * (n - 1) / 2 / max(1, len(seen)) / max(1, n))
+    return Likeness(len(listed), exact, near, example)
 
 
 def _shingles(text: str) -> frozenset[str]:

@@ -35,10 +35,10 @@ _LIMITS = {
     sqlite3.SQLITE_LIMIT_WORKER_THREADS: 0,
 }
 FUNCTIONS = frozenset(
-    "abs avg cast ceil ceiling changes coalesce count date datetime floor group_concat iif ifnull instr json_array"
-    " json_array_length json_each json_extract json_group_array json_group_object json_object julianday"
-    " last_insert_rowid length like lower ltrim max min nullif printf format replace round rtrim strftime substr substring sum time total"
-    " trim typeof unicode upper row_number rank".split()
+    "abs avg cast ceil ceiling changes coalesce count date datetime floor group_concat iif ifnull instr "
+    "json_array json_array_length json_each json_extract json_group_array json_group_object json_object julianday "
+    "last_insert_rowid length like lower ltrim max min nullif printf format replace round rtrim strftime substr "
+    "substring sum time total trim typeof unicode upper row_number rank".split()
 )
 """What tools may compute with. Nothing random, nothing that reads files, and nothing that allocates by a number."""
 _READING = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION})

@@ -11,7 +11,7 @@ from toolorchestra.envs.sqldomain.database import Session
 from toolorchestra.envs.sqldomain.domain import Action, Task
 from toolorchestra.envs.sqldomain.state import digest
 
-_NUMBER = re.compile(r"(?<![\w.])-?\d[\d,]*(?:\.\d+)?(?![\w]|\.\d)")
+_NUMBER = re.compile(r"(?<![\w.-])-?\d[\d,]*(?:\.\d+)?(?![\w]|\.\d)")
 _ID = "_id"
 
 
