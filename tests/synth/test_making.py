@@ -18,6 +18,7 @@ from toolorchestra.synth import likeness, prove
 from toolorchestra.synth import spec as specs
 from toolorchestra.synth.bench import CHECKS, Bench, fault
 from toolorchestra.synth.making import make, rebuilt
+from toolorchestra.synth.words import LISTS
 
 ROOT = Path(__file__).parents[2]
 
@@ -79,9 +80,9 @@ def test_duplicates_are_found_though_names_and_numbers_differ() -> None:
     renamed = {**said, "reason_for_call": said["reason_for_call"], "known_info": (said["known_info"] or "") + " "}
     twin = {**first, "id": "twin", "user_scenario": {"instructions": renamed}}
     assert likeness.compare([*shapes, twin]).exact == 1
-    longer = " ".join([said["reason_for_call"]] * 12)
+    longer = " ".join([said["reason_for_call"], *LISTS["streets"]]).lower()
     long = {**first, "user_scenario": {"instructions": {**said, "reason_for_call": longer}}}
-    near = {**first, "user_scenario": {"instructions": {**said, "reason_for_call": f"{longer} Well."}}}
+    near = {**first, "user_scenario": {"instructions": {**said, "reason_for_call": f"{longer} well."}}}
     assert likeness.compare([long, near]).near == 1
     assert likeness.normal("Pay Ada Novak 12.50 from AC-00012") == likeness.normal("Pay Lars Cho 7 from AC-00713")
 
