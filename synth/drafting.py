@@ -95,13 +95,7 @@ class Drafter:
             "description": {"purpose": ", ".join(r["intent"].replace("_", " ") for r in requests)},
             "user_scenario": self._scenario(way, values, requests, intents),
             "initial_state": None,
-            "evaluation_criteria": {
-                "actions": _rows(made),
-                "env_assertions": None,
-                "communicate_info": list(dict.fromkeys(info for r in requests for info in r["inform"])),
-                "nl_assertions": None,
-                "reward_basis": ["DB", "COMMUNICATE", "ENTITIES"],
-            },
+            "evaluation_criteria": _criteria(made, requests),
             "toolscale": {
                 "split": "train",
                 "difficulty": 1 + sum(len(made) > bound for bound in BOUNDS),
@@ -162,6 +156,16 @@ class Drafter:
                 ),
             },
         }
+
+
+def _criteria(made: Sequence[Action], requests: Sequence[Shape]) -> Shape:
+    return {
+        "actions": _rows(made),
+        "env_assertions": None,
+        "communicate_info": list(dict.fromkeys(info for request in requests for info in request["inform"])),
+        "nl_assertions": None,
+        "reward_basis": ["DB", "COMMUNICATE", "ENTITIES"],
+    }
 
 
 def _request(intent: Mapping[str, Any], values: Mapping[str, Any], numbers: list[int], told: Sequence[str]) -> Shape:
