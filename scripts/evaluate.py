@@ -13,12 +13,12 @@ from toolorchestra.agents.baselines import NAMES, baseline
 from toolorchestra.agents.evaluate import compare, table
 from toolorchestra.envs.errors import ConfigError
 from toolorchestra.envs.factory import factory
-from toolorchestra.envs.registration import full_id, ids
+from toolorchestra.envs.registration import full_id
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--env", nargs="+", default=ids(), help=f"ids, of: {', '.join(ids())}")
+    parser.add_argument("--env", nargs="+", default=["HLE-v0", "FRAMES-v0"], help="question environments")
     parser.add_argument("--split", nargs="+", default=["train", "validation", "test"])
     parser.add_argument("--policy", nargs="+", default=list(NAMES))
     parser.add_argument("--tasks", type=int, default=300)

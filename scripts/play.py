@@ -34,7 +34,9 @@ def main() -> int:
     parser.add_argument("--split", default="train", help="train, validation or test")
     parser.add_argument("--seed", type=int, default=0, help="of the first episode; the next ones count on from it")
     parser.add_argument("--preference", default="sampled", help='the user\'s wish: "sampled", "none" or a kind')
-    parser.add_argument("--tools", default="paper", help="tool configuration: paper, plain or a JSON file")
+    parser.add_argument(
+        "--tools", help="tool configuration of question environments: paper (the default), plain or a JSON file"
+    )
     parser.add_argument("--prices", default="paper-2025-11", help="price sheet: a name or a JSON file")
     parser.add_argument("--task-id", help="play this task")
     parser.add_argument("--episodes", type=int, default=1)
@@ -56,7 +58,9 @@ def play(args: argparse.Namespace) -> None:
         raise ConfigError(f"--delay must be 0 or more seconds, got {args.delay:g}")
     player = watched(args.policy, args.seed, args.delay) if args.policy else at_prompt
     colour = sys.stdout.isatty() and not args.no_color and not os.environ.get("NO_COLOR")
-    settings = {"split": args.split, "preference": args.preference, "tools": args.tools, "prices": args.prices}
+    settings = {"split": args.split, "preference": args.preference, "prices": args.prices}
+    if args.tools:
+        settings["tools"] = args.tools
     env = gym.make(full_id(args.env), **settings).unwrapped
     if not isinstance(env, OrchestraEnv):
         raise ConfigError(f"--env {args.env} is not of this suite; valid: {', '.join(ids())}")

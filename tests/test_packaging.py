@@ -9,7 +9,12 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-FOLDERS = {"package": "toolorchestra", "envs": "toolorchestra.envs", "agents": "toolorchestra.agents"}
+FOLDERS = {
+    "package": "toolorchestra",
+    "envs": "toolorchestra.envs",
+    "agents": "toolorchestra.agents",
+    "synth": "toolorchestra.synth",
+}
 HEAVY = ("torch", "transformers", "bm25s", "numpy.testing", "asyncio.sslproto", "openai", "datasets", "pandas", "peft")
 
 

@@ -196,7 +196,7 @@ def _failure(rehearsal: Rehearsal) -> None:
 
 
 def _unusable(rehearsal: Rehearsal) -> None:
-    env = rehearsal.make(max_turns=50, max_context_tokens=None, budget=None, max_seconds=None)
+    env = rehearsal.make(max_turns=10_000, max_context_tokens=None, budget=None, max_seconds=None)
     env.reset(seed=rehearsal.seeds[0])
     for action in unusable(cast(Episode, env.episode)):
         step = Step(*env.step(action))

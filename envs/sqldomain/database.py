@@ -1,0 +1,208 @@
+"""SQLite in memory, fenced in: one reader a domain, and a pool of private copies for episodes that write.
+
+An episode reads from the domain's shared, never changing copy until its first write; then it takes a private copy and
+opens one transaction that is never committed. Rolling it back is the whole reset. What was changed is logged by
+triggers, so that the end state is known by its difference from the seed rows.
+
+Not covered: SQLite's own bugs. Statements come from a domain's tools.json, arguments are always bound.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import threading
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+from toolorchestra.envs.errors import ConfigError
+from toolorchestra.envs.sqldomain.domain import Domain, Table, Value
+
+LOG = "_changes"
+OPERATIONS_A_TICK = 20_000
+MOST_TICKS = 100
+"""A call may take two million steps of SQLite's machine: tens of milliseconds, the same number on every machine."""
+MOST_LENGTH = 1_000_000
+MOST_IDLE = 64
+_LIMITS = {
+    sqlite3.SQLITE_LIMIT_LENGTH: MOST_LENGTH,
+    sqlite3.SQLITE_LIMIT_SQL_LENGTH: 20_000,
+    sqlite3.SQLITE_LIMIT_ATTACHED: 0,
+    sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: 500,
+    sqlite3.SQLITE_LIMIT_COMPOUND_SELECT: 10,
+    sqlite3.SQLITE_LIMIT_EXPR_DEPTH: 100,
+    sqlite3.SQLITE_LIMIT_WORKER_THREADS: 0,
+}
+FUNCTIONS = frozenset(
+    "abs avg cast ceil ceiling changes coalesce count date datetime floor group_concat iif ifnull instr "
+    "json_array json_array_length json_each json_extract json_group_array json_group_object json_object julianday "
+    "last_insert_rowid length like lower ltrim max min nullif printf format replace round rtrim strftime substr "
+    "substring sum time total trim typeof unicode upper row_number rank".split()
+)
+"""What tools may compute with. Nothing random, nothing that reads files, and nothing that allocates by a number."""
+_READING = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION})
+_WRITING = frozenset({sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE})
+_OURS = frozenset({sqlite3.SQLITE_TRANSACTION, sqlite3.SQLITE_SAVEPOINT})
+
+
+def authorize(action: int, first: str | None, second: str | None, trigger: str | None) -> bool:
+    """Whether a tool's statement may do this."""
+    if trigger is not None and trigger.startswith("_log_"):
+        return True
+    if action == sqlite3.SQLITE_FUNCTION:
+        return (second or "").lower() in FUNCTIONS
+    if action in _WRITING or action == sqlite3.SQLITE_READ:
+        return first is not None and not first.startswith(("_", "sqlite_"))
+    return action in _READING
+
+
+def _fence(connection: sqlite3.Connection) -> list[int]:
+    """Set limits, authorizer and deadline. Gives the counter that a call sets back to 0 before it starts."""
+    for limit, most in _LIMITS.items():
+        connection.setlimit(limit, most)
+    connection.execute("PRAGMA foreign_keys = ON")
+    connection.execute("PRAGMA trusted_schema = OFF")
+
+    def guard(action: int, first: str | None, second: str | None, _base: str | None, trigger: str | None) -> int:
+        allowed = action in _OURS or first == LOG or authorize(action, first, second, trigger)
+        return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
+
+    ticks = [0]
+
+    def tick() -> int:
+        ticks[0] += 1
+        return ticks[0] > MOST_TICKS
+
+    connection.set_authorizer(guard)
+    connection.set_progress_handler(tick, OPERATIONS_A_TICK)
+    return ticks
+
+
+def build(schema: str, tables: Mapping[str, Table], where: str) -> bytes:
+    """The snapshot: schema, rows and change log, checked for broken references."""
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    try:
+        connection.executescript(schema)
+        connection.execute("BEGIN")
+        for name, table in tables.items():
+            marks = ", ".join("?" * len(table.columns))
+            columns = ", ".join(table.columns)
+            connection.executemany(f"INSERT INTO {name} ({columns}) VALUES ({marks})", table.rows)
+        connection.execute("COMMIT")
+        broken = connection.execute("PRAGMA foreign_key_check").fetchone()
+        if broken:
+            raise ConfigError(f"{where}: row {broken[1]} of {broken[0]} refers to a missing row of {broken[2]}")
+        connection.execute(f"CREATE TABLE {LOG} (tab TEXT, rid INTEGER, PRIMARY KEY (tab, rid)) WITHOUT ROWID")
+        for name in tables:
+            for event, row in (("INSERT", "NEW"), ("UPDATE", "NEW"), ("DELETE", "OLD")):
+                connection.execute(
+                    f"CREATE TRIGGER _log_{name}_{event} AFTER {event} ON {name} BEGIN"
+                    f" INSERT OR IGNORE INTO {LOG} VALUES ('{name}', {row}.rowid); END"
+                )
+        return connection.serialize()
+    except sqlite3.Error as err:
+        raise ConfigError(f"{where}: {err}; the rows must fit schema.sql") from err
+    finally:
+        connection.close()
+
+
+class Copy:
+    """A connection to a copy of its own, with its deadline's counter."""
+
+    __slots__ = ("connection", "ticks")
+
+    def __init__(self, snapshot: bytes) -> None:
+        # Calls may run on another thread than the one that made the copy, never on two at once.
+        self.connection = sqlite3.connect(
+            ":memory:", isolation_level=None, check_same_thread=False, cached_statements=512
+        )
+        self.connection.deserialize(snapshot)
+        self.ticks = _fence(self.connection)
+
+
+class Database:
+    """A domain's copies. Serves any number of sessions, from several threads."""
+
+    def __init__(self, domain: Domain) -> None:
+        self.domain = domain
+        self.lock = threading.Lock()
+        self._snapshot = build(domain.schema, domain.tables, str(domain.folder))
+        self.reader = Copy(self._snapshot)
+        self._idle: deque[Copy] = deque()
+        self.keys = frozenset(
+            row[table.columns.index(table.key)] for table in domain.tables.values() for row in table.rows
+        )
+        """The ids of all seed rows."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the snapshot."""
+        return len(self._snapshot)
+
+    def take(self) -> Copy:
+        """A private copy inside its transaction."""
+        try:
+            copy = self._idle.pop()
+        except IndexError:
+            copy = Copy(self._snapshot)
+        copy.connection.execute("BEGIN")
+        return copy
+
+    def give_back(self, copy: Copy) -> None:
+        """Undo all that was done to a copy and keep it for the next episode, unless enough are kept."""
+        with contextlib.suppress(sqlite3.Error):
+            copy.connection.execute("ROLLBACK")
+        if len(self._idle) < MOST_IDLE and not copy.connection.in_transaction:
+            self._idle.append(copy)
+        else:
+            copy.connection.close()
+
+    def base_row(self, table: str, rowid: int) -> tuple[Value, ...] | None:
+        """A seed row; seed rows are numbered from 1 in their order."""
+        rows = self.domain.tables[table].rows
+        return rows[rowid - 1] if 1 <= rowid <= len(rows) else None
+
+
+class Session:
+    """One episode's view of the database. Not thread-safe. Gives its copy back when it is closed or forgotten."""
+
+    __slots__ = ("_copy", "database")
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self._copy: Copy | None = None
+
+    @property
+    def private(self) -> Copy | None:
+        """The private copy, once something was written."""
+        return self._copy
+
+    def own(self) -> Copy:
+        """The private copy, taken now if need be."""
+        if self._copy is None:
+            self._copy = self.database.take()
+        return self._copy
+
+    def changes(self) -> list[tuple[str, tuple[Value, ...] | None, tuple[Value, ...] | None]]:
+        """Every row that is not as it was: its table, the seed row and the row now (None: there is none)."""
+        if self._copy is None:
+            return []
+        execute = self._copy.connection.execute
+        found: list[tuple[str, Any, Any]] = []
+        for name, rowid in execute(f"SELECT tab, rid FROM {LOG}").fetchall():
+            columns = ", ".join(self.database.domain.tables[name].columns)
+            now = execute(f"SELECT {columns} FROM {name} WHERE rowid = ?", (rowid,)).fetchone()
+            before = self.database.base_row(name, rowid)
+            if now != before:
+                found.append((name, before, now))
+        return found
+
+    def close(self) -> None:
+        """Undo everything."""
+        copy, self._copy = self._copy, None
+        if copy is not None:
+            self.database.give_back(copy)
+
+    def __del__(self) -> None:
+        self.close()

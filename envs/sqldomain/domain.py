@@ -1,0 +1,127 @@
+"""The nouns of a domain: its tools as guarded SQL, its tasks with their users, and the folder they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+Value = str | int | float | None
+Arguments = Mapping[str, Any]
+Kind = Literal["read", "write"]
+
+
+class Step(NamedTuple):
+    """One statement of a tool."""
+
+    verb: Literal["let", "check", "do"]
+    """`let` selects one row whose columns become parameters, `check` is an expression that must hold, `do` writes."""
+    sql: str
+    error: str
+    """What the agent is told when `let` finds no row or `check` does not hold; {parameter} is filled in."""
+
+
+@dataclass(frozen=True, slots=True)
+class SqlTool:
+    """A tool as a domain's tools.json has it."""
+
+    name: str
+    kind: Kind
+    description: str
+    parameters: Mapping[str, Any]
+    """JSON schema of the arguments, without the formats."""
+    formats: Mapping[str, str]
+    """Parameter -> format of its text: see formats.FORMATS."""
+    steps: tuple[Step, ...]
+    result: str
+    """A SELECT whose rows are the result."""
+    many: bool
+    """Whether the result is a list of rows; else it is the first row."""
+    transfers: bool = False
+    """Whether the user is handed over to a person with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """Something the user knows, or, with no value, is known not to know."""
+
+    label: str
+    asked: tuple[str, ...]
+    """Words by which an agent asks for it."""
+    value: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One thing the user wants, and how it is to be settled."""
+
+    intent: str
+    ending: Literal["serve", "refuse", "transfer"]
+    say: tuple[str, ...]
+    """The request in several wordings."""
+    facts: tuple[Fact, ...]
+    actions: tuple[int, ...]
+    """Which of the task's gold actions settle it."""
+    inform: tuple[str, ...]
+    """What the user must be told."""
+    pushback: str = ""
+    """What the user says to a first refusal; "" accepts it."""
+
+
+class Action(NamedTuple):
+    """A gold call."""
+
+    name: str
+    arguments: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One task. `shape` is the row as the file has it: tau2's Task, with what is ours under "toolscale"."""
+
+    task_id: str
+    split: str
+    difficulty: int
+    actions: tuple[Action, ...]
+    alternatives: tuple[tuple[Action, ...], ...]
+    """Other gold paths that are as right."""
+    end_states: tuple[str, ...]
+    """Digest of the right end state: of the gold path first, then of the alternatives that end elsewhere."""
+    communicate: tuple[str, ...]
+    facts: tuple[Fact, ...]
+    requests: tuple[Request, ...]
+    identify: int
+    """How many of the first gold actions identify the user."""
+    shape: Mapping[str, Any] = field(repr=False, compare=False)
+
+    @property
+    def idle(self) -> bool:
+        """Whether leaving the database alone and telling nothing is right."""
+        return not self.communicate and all(r.ending == "refuse" for r in self.requests)
+
+
+class Table(NamedTuple):
+    """A table's columns, its key column and its seed rows."""
+
+    columns: tuple[str, ...]
+    key: str
+    rows: Sequence[tuple[Value, ...]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Domain:
+    """A loaded domain folder."""
+
+    name: str
+    subject: str
+    clock: str
+    """The time that tools see as :now, "YYYY-MM-DD HH:MM:SS"."""
+    held_out: bool
+    policy: str = field(repr=False)
+    schema: str = field(repr=False)
+    tables: Mapping[str, Table] = field(repr=False)
+    tools: Mapping[str, SqlTool] = field(repr=False)
+    tasks: Mapping[str, Task] = field(repr=False)
+    manifest: Mapping[str, Any] = field(repr=False)
+    folder: Path = field(repr=False)

@@ -1,0 +1,88 @@
+"""The three parts of the outcome: right end state, needed information told, entities of the gold path touched."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from toolorchestra.envs.sqldomain.calls import Called
+from toolorchestra.envs.sqldomain.database import Session
+from toolorchestra.envs.sqldomain.domain import Action, Task
+from toolorchestra.envs.sqldomain.state import digest
+
+_NUMBER = re.compile(r"(?<![\w.-])-?\d[\d,]*(?:\.\d+)?(?![\w]|\.\d)")
+_ID = "_id"
+
+
+class Verdict(NamedTuple):
+    """What holds of an episode's end."""
+
+    execution: bool
+    """The database ended as after a gold path."""
+    fidelity: bool
+    """The user was told all that had to be told, in messages of the agent's."""
+    completeness: bool
+    """Every entity that the gold path works on stands in the arguments or results of successful calls."""
+    missing: tuple[str, ...]
+    """What was not told, then what was not touched."""
+
+    @property
+    def value(self) -> float:
+        return float(self.execution and self.fidelity and self.completeness)
+
+
+def judge(task: Task, session: Session, calls: Sequence[Called], told: Sequence[str]) -> Verdict:
+    """Judge an episode by its end state, its successful calls and the agent's messages to the user."""
+    state = digest(session)
+    untold = [info for info in task.communicate if not any(mentions(text, info) for text in told)]
+    seen = touched(calls)
+    paths = [task.actions, *task.alternatives]
+    known = session.database.keys
+    gaps = [sorted(entities(path) & known - seen) for path in paths]
+    fewest = min(gaps, key=len)
+    return Verdict(state in task.end_states, not untold, not fewest, (*untold, *fewest))
+
+
+def mentions(text: str, info: str) -> bool:
+    """Whether a text says it: a number as a number (12.5 in "$12.50"), anything else as a part, in any case."""
+    wanted = _as_number(info)
+    if wanted is None:
+        return " ".join(info.lower().split()) in " ".join(text.lower().split())
+    return any(_as_number(found) == wanted for found in _NUMBER.findall(text))
+
+
+def _as_number(text: str) -> float | None:
+    return float(text.replace(",", "")) if _NUMBER.fullmatch(text) else None
+
+
+def entities(path: Iterable[Action]) -> set[str]:
+    """The ids among a path's arguments, those of rows that the path itself made included."""
+    return {
+        value
+        for action in path
+        for name, value in action.arguments.items()
+        if name.endswith(_ID) and isinstance(value, str)
+    }
+
+
+def touched(calls: Iterable[Called]) -> set[str]:
+    """Every id in the arguments and results of calls."""
+    seen: set[str] = set()
+    for called in calls:
+        _collect(called.arguments, seen)
+        _collect(called.value, seen)
+    return seen
+
+
+def _collect(value: Any, seen: set[str]) -> None:
+    if isinstance(value, Mapping):
+        for name, part in value.items():
+            if isinstance(part, str):
+                if name.endswith(_ID):
+                    seen.add(part)
+            elif part is not None:
+                _collect(part, seen)
+    elif isinstance(value, list):
+        for part in value:
+            _collect(part, seen)

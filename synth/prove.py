@@ -1,0 +1,183 @@
+"""Proves shipped domains, every task of them: `python synth/prove.py` (all) or `--domain finance --sample 100`.
+
+For each task: the gold path gives 1, doing nothing 0, saying nothing 0, leaving out a write 0, another value for an
+argument 0, reads in another order 1, and the oracle through the environment 1. For each domain: sizes, hostile
+arguments through every string parameter, the duplicate report, the same transcripts in two processes, and the same
+bytes again from the spec.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from toolorchestra.envs.env import OrchestraEnv
+from toolorchestra.envs.errors import ConfigError
+from toolorchestra.envs.sqldomain import loader
+from toolorchestra.envs.sqldomain.oracle import moves
+from toolorchestra.envs.tasks.toolscale import ToolScaleSource, ready
+from toolorchestra.synth import hostile, likeness
+from toolorchestra.synth import spec as specs
+from toolorchestra.synth.bench import Bench, fault
+from toolorchestra.synth.making import rebuilt
+
+LEAST = {"tools": 20, "rows": 750, "tasks": 450}
+POLICY_CHARACTERS = (6_000, 10_000)
+MOST_IDLE_SHARE = 0.08
+MOST_EXACT = 0
+REPLAYED = 40
+"""Tasks of a domain that are played once more in another process."""
+
+
+class Proof(NamedTuple):
+    """What one job of a proof found."""
+
+    domain: str
+    what: str
+    tasks: int
+    faults: tuple[str, ...]
+    digest: str
+    """Of the oracle's transcripts, where it played."""
+
+
+def check_tasks(name: str, ids: Sequence[str]) -> Proof:
+    """Every check on these tasks, then the oracle through the environment."""
+    found = ready(name).domain
+    bench = Bench(found)
+    faults = []
+    for task_id in ids:
+        check, seen = fault(bench, found.tasks[task_id])
+        if check:
+            faults.append(f"{task_id}: {check}: {seen}")
+    played, digest = play(name, ids)
+    return Proof(found.name, "tasks", len(ids), (*faults, *played), digest)
+
+
+def play(name: str, ids: Sequence[str]) -> tuple[list[str], str]:
+    """The oracle through the environment: what went wrong, and a digest of all transcripts."""
+    found = ready(name).domain
+    env = OrchestraEnv(ToolScaleSource(name), preference="none")
+    faults, made = [], hashlib.blake2b(digest_size=12)
+    for task_id in ids:
+        observation, _ = env.reset(seed=int(task_id), options={"task_id": f"toolscale/{found.name}/{task_id}"})
+        reward, over = 0.0, False
+        info: dict[str, Any] = {}
+        for move in moves(found, found.tasks[task_id]):
+            observation, reward, terminated, truncated, info = env.step(move)
+            over = terminated or truncated
+            if over:
+                break
+        if not over or reward != 1.0:
+            faults.append(f"{task_id}: oracle: {reward} at the end: {info.get('outcome')!r:.300}")
+        made.update("\n".join(f"{m['role']}: {m['content']}" for m in observation["messages"]).encode())
+    return faults, made.hexdigest()
+
+
+def check_again(name: str, ids: Sequence[str]) -> Proof:
+    """Only the oracle's transcripts, for comparison with another process."""
+    faults, digest = play(name, ids)
+    return Proof(loader.load(name).name, "replay", len(ids), tuple(faults), digest)
+
+
+def check_domain(name: str) -> Proof:
+    """Sizes, the content hash, hostile arguments and the duplicate report."""
+    found = loader.read(loader.resolve(name), verify=True)
+    counts = {
+        "tools": len(found.tools),
+        "rows": sum(len(table.rows) for table in found.tables.values()),
+        "tasks": len(found.tasks),
+    }
+    faults = [f"{counts[key]} {key}, at least {least} expected" for key, least in LEAST.items() if counts[key] < least]
+    low, high = POLICY_CHARACTERS
+    if not low <= len(found.policy) <= high:
+        faults.append(f"a policy of {len(found.policy)} characters, {low} to {high} expected")
+    idle = sum(task.idle for task in found.tasks.values())
+    if idle > MOST_IDLE_SHARE * len(found.tasks):
+        faults.append(f"{idle} tasks where nothing is to be done, at most {MOST_IDLE_SHARE:.0%} expected")
+    alike = likeness.compare(task.shape for task in found.tasks.values())
+    if alike.exact > MOST_EXACT:
+        faults.append(f"{alike.exact} tasks say what another says: {alike.example}")
+    faults += list(hostile.breaches(Bench(found)))[:10]
+    strings = sum(p.get("type") == "string" for t in found.tools.values() for p in t.parameters["properties"].values())
+    what = (
+        f"{counts['tools']} tools, {counts['rows']} rows, policy of {len(found.policy)} characters,"
+        f" {idle} tasks to refuse ({idle / max(1, len(found.tasks)):.1%}), duplicates: {alike.exact} exact,"
+        f" {alike.near} near;"
+        f" {strings * len(hostile.ARGUMENTS)} hostile calls contained"
+    )
+    return Proof(found.name, what, 0, tuple(faults), "")
+
+
+def check_bytes(name: str) -> Proof:
+    """Whether the spec gives the shipped folder's bytes again."""
+    folder = loader.resolve(name)
+    with tempfile.TemporaryDirectory() as scratch:
+        same = rebuilt(specs.load(folder.name), folder, Path(scratch) / folder.name)
+    faults = () if same else ("the spec and its seed give other bytes: run synth/generate.py and commit the result",)
+    return Proof(folder.name, "made again from its spec, byte by byte", 0, faults, "")
+
+
+def prove(names: Sequence[str], *, sample: int | None, jobs: int, rebuild: bool) -> list[Proof]:
+    """All proofs, in parallel."""
+    with ProcessPoolExecutor(jobs) as pool:
+        futures = []
+        for name in names:
+            ids = list(loader.load(name).tasks)
+            kept = ids if sample is None else ids[:: max(1, len(ids) // sample)][:sample]
+            again = kept[:REPLAYED]
+            futures.append(pool.submit(check_domain, name))
+            if rebuild and loader.resolve(name).name in specs.shipped():
+                futures.append(pool.submit(check_bytes, name))
+            futures += [pool.submit(check_tasks, name, part) for part in (again, kept[REPLAYED:]) if part]
+            futures.append(pool.submit(check_again, name, again))
+        return [future.result() for future in futures]
+
+
+def report(proofs: Sequence[Proof], names: Sequence[str]) -> list[str]:
+    """The lines of the report; faults start with FAULT."""
+    lines = []
+    for name in names:
+        head = loader.load(name).name
+        own = [proof for proof in proofs if proof.domain == head]
+        played = [proof for proof in own if proof.what == "tasks"]
+        again = next(proof for proof in own if proof.what == "replay")
+        faults = [fault_ for proof in own for fault_ in proof.faults]
+        if again.digest != played[0].digest:
+            faults.append(f"two processes, two transcripts: {played[0].digest} and {again.digest}")
+        lines.append(f"{head}: {sum(proof.tasks for proof in played)} tasks proven, transcripts {again.digest}")
+        lines += [f"  {proof.what}" for proof in own if proof.what not in ("tasks", "replay")]
+        lines += [f"FAULT {head}: {seen}" for seen in faults]
+    return lines
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--domain", nargs="+", default=loader.names(), help="names or folders; by default all shipped")
+    parser.add_argument("--sample", type=int, help="tasks of each domain; by default all")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--no-rebuild", action="store_true", help="do not make the domains again from their specs")
+    args = parser.parse_args(argv)
+    started = time.perf_counter()
+    try:
+        proofs = prove(args.domain, sample=args.sample, jobs=args.jobs, rebuild=not args.no_rebuild)
+    except ConfigError as err:
+        print(f"error: {err}", file=sys.stderr)
+        return 2
+    lines = report(proofs, args.domain)
+    print("\n".join(lines))
+    faults = sum(line.startswith("FAULT") for line in lines)
+    print(f"{len(args.domain)} domains, {faults} faults, {time.perf_counter() - started:.0f} s")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,88 @@
+"""A domain folder that is wrong is refused, with file, line and field."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.domains import changed, library, with_tool
+from toolorchestra.envs.errors import ConfigError
+from toolorchestra.envs.sqldomain import loader
+from toolorchestra.envs.sqldomain.database import Database
+
+RECURSIVE = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x FROM c) SELECT x FROM c"
+
+
+def test_the_library_loads_and_its_hash_holds() -> None:
+    domain = loader.read(library(), verify=True)
+    assert (domain.name, len(domain.tools), len(domain.tasks)) == ("library", 5, 30)
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "seen"),
+    [
+        ("tools.json", '"kind": "write"', '"kind": "mutate"', "tools.json:5: kind must be one of: read, write"),
+        ("tools.json", '"format": "email"', '"format": "mail"', "parameters.email.format: no format 'mail'"),
+        ("tools.json", "lower(:email)", "lower(:mail)", "steps[0].let: You did not supply a value for binding"),
+        ("tools.json", "SELECT loan_id, title", "SELEC loan_id", "returns: starts with select or with"),
+        ("tools.json", '"error": "No member {member_id}."', '"fault": ""', "has no argument 'fault'"),
+        ("tools.json", "date(:today, '+21 days')", "date('now')", "the wall clock would break replays"),
+        ("tasks.jsonl.gz", '"difficulty": 2', '"difficulty": 9', "difficulty must be at most 5"),
+        ("tasks.jsonl.gz", '"name": "renew_loan"', '"name": "renew"', "no tool 'renew'"),
+        ("rows.jsonl.gz", '["BO-001"', '["BO-001", 1', "rows.jsonl.gz:43: a list of 4 values expected"),
+        ("schema.sql", "CHECK (copies >= 0)", "CHECK (copies < 0)", "CHECK constraint failed"),
+        ("domain.json", '"clock": "2026', '"clock": "26', "clock is written YYYY-MM-DD HH:MM:SS"),
+        ("domain.json", '"subject"', '"topic"', "domain.json"),
+    ],
+)
+def test_errors_name_the_place(tmp_path: Path, name: str, old: str, new: str, seen: str) -> None:
+    folder = changed(tmp_path, name, lambda text: text.replace(old, new, 1))
+    with pytest.raises(ConfigError) as caught:
+        Database(loader.read(folder))
+    assert seen in str(caught.value)
+
+
+def test_edited_files_do_not_pass_for_generated_ones(tmp_path: Path) -> None:
+    folder = changed(tmp_path, "policy.md", lambda text: text + "\n")
+    with pytest.raises(ConfigError, match="they were edited since they were generated"):
+        loader.read(folder, verify=True)
+
+
+def test_a_missing_database_is_said(tmp_path: Path) -> None:
+    folder = changed(tmp_path, "policy.md", str)
+    (folder / "rows.jsonl.gz").unlink()
+    with pytest.raises(ConfigError, match=r"rows\.jsonl\.gz: no such file; a domain folder holds"):
+        loader.read(folder)
+
+
+@pytest.mark.parametrize(
+    ("row", "seen"),
+    [
+        ({"kind": "read", "returns": {"rows": "SELECT * FROM sqlite_master"}}, "prohibited"),
+        ({"kind": "read", "returns": {"rows": "SELECT random()"}}, "not authorized to use function"),
+        ({"kind": "read", "returns": {"rows": "SELECT load_extension('x')"}}, "not authorized"),
+        ({"kind": "read", "returns": {"rows": "SELECT * FROM _changes"}}, "prohibited"),
+        ({"kind": "read", "returns": {"rows": "PRAGMA table_info(books)"}}, "starts with select or with"),
+        (
+            {"kind": "read", "returns": {"rows": RECURSIVE}},
+            "not authorized",
+        ),
+        ({"kind": "write", "returns": {"row": "SELECT 1"}}, "of kind 'write', but it writes to nothing"),
+        (
+            {"kind": "read", "steps": [{"do": "DELETE FROM loans"}], "returns": {"row": "SELECT 1"}},
+            "of kind 'read', but it writes to loans",
+        ),
+        ({"kind": "write", "steps": [{"do": "ATTACH 'x' AS y"}], "returns": {"row": "SELECT 1"}}, "starts with insert"),
+        (
+            {"kind": "write", "steps": [{"do": "DELETE FROM loans; SELECT 1"}], "returns": {"row": "SELECT 1"}},
+            "one statement at a time",
+        ),
+    ],
+)  # fmt: skip
+def test_sql_that_a_tool_may_not_run_is_refused(tmp_path: Path, row: dict[str, Any], seen: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        with_tool(tmp_path, name="evil", **row)
+    assert "tool 'evil'" in str(caught.value)
+    assert seen in str(caught.value)

@@ -1,0 +1,235 @@
+"""ToolScale through the environment: users, experts, splits, variants, and what the outcome says."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+import pytest
+
+import toolorchestra  # noqa: F401 - registers the ids
+from tests.domains import library
+from toolorchestra.envs.actions import parse, render_call
+from toolorchestra.envs.env import OrchestraEnv
+from toolorchestra.envs.errors import ConfigError
+from toolorchestra.envs.models import ChatRequest
+from toolorchestra.envs.models.scripted import ScriptedModel
+from toolorchestra.envs.sqldomain import loader
+from toolorchestra.envs.sqldomain.domain import Task
+from toolorchestra.envs.sqldomain.oracle import moves
+from toolorchestra.envs.sqldomain.user import LlmUser, Mood, ScriptedUser
+from toolorchestra.envs.sqldomain.verdict import mentions
+from toolorchestra.envs.tasks.toolscale import ToolScaleSource, ready
+
+LIBRARY = str(library())
+
+
+def env(**arguments: Any) -> OrchestraEnv:
+    return OrchestraEnv(ToolScaleSource(**{"domain": LIBRARY, **arguments}), preference="none")
+
+
+def task_with(holds: Callable[[Task], bool]) -> Task:
+    return next(task for task in ready(LIBRARY).domain.tasks.values() if holds(task))
+
+
+def played(made: OrchestraEnv, task: Task, leave_out: str = "", seed: int = 3) -> tuple[float, dict[str, Any]]:
+    """The oracle's conversation without the calls of one tool."""
+    made.reset(seed=seed, options={"task_id": f"toolscale/library/{task.task_id}"})
+    for move in moves(ready(LIBRARY).domain, task):
+        if leave_out and any(call.name == leave_out for call in parse(move).calls):
+            continue
+        _, reward, terminated, _, info = made.step(move)
+        if terminated:
+            return reward, info
+    raise AssertionError("the conversation did not end")
+
+
+def test_the_outcome_names_each_part() -> None:
+    task = task_with(lambda t: [r.intent for r in t.requests] == ["renew"])
+    reward, info = played(env(), task)
+    assert (reward, info["outcome"]["evidence"]["missing"]) == (1.0, ())
+    reward, info = played(env(), task, leave_out="renew_loan")
+    evidence = info["outcome"]["evidence"]
+    assert reward == 0.0
+    assert (evidence["execution"], evidence["fidelity"]) == (False, True)
+    assert evidence["completeness"]  # the loan was listed, so it was touched
+    reward, info = played(env(), task, leave_out="list_loans")
+    assert reward == 1.0  # an agent that knows the loan's id need not list
+
+
+def test_what_was_not_touched_is_missing() -> None:
+    task = task_with(lambda t: t.idle and t.identify == 1)
+    reward, info = played(env(), task, leave_out="find_member")
+    assert reward == 1.0  # the member is in the arguments of list_loans
+    made = env()
+    made.reset(seed=1, options={"task_id": f"toolscale/library/{task.task_id}"})
+    for _ in range(9):
+        _, reward, terminated, _, info = made.step("I am sorry, but I cannot do that.")
+        if terminated:
+            break
+    assert terminated
+    assert (reward, info["outcome"]["evidence"]["completeness"]) == (0.0, False)
+
+
+@pytest.mark.parametrize(
+    ("text", "info", "said"),
+    [
+        ("The refund is $1,234.50.", "1234.5", True),
+        ("It costs 45 pounds.", "45.00", True),
+        ("Your number is 14.", "4", False),
+        ("Version 4.5.6", "4.5", False),
+        ("due on 2026-04-20", "2026-04-20", True),
+        ("Shelf  q-12, please", "Q-12", True),
+        ("Item LO-014", "14", False),
+    ],
+)
+def test_numbers_are_told_as_numbers(text: str, info: str, said: bool) -> None:
+    assert mentions(text, info) is said
+
+
+def test_the_user_answers_confirms_objects_and_stops() -> None:
+    task = task_with(lambda t: any(r.pushback for r in t.requests[:1]))
+    user = ScriptedUser(task, 5)
+    email = next(fact.value for fact in task.facts if "e-mail" in fact.label)
+    assert email in user.reply(Mood(), "Could you tell me your e-mail address?", 1).text
+    unknown = user.reply(Mood(), "What is your member number?", 1).text
+    assert "ME-" not in unknown
+    assert "member number" in unknown
+    confirmed = user.reply(Mood(), "I will renew it. Do you confirm (yes/no)?", 1)
+    assert email not in confirmed.text
+    first = user.reply(Mood(), "I am sorry, I cannot do this.", 2)
+    assert first.text == task.requests[0].pushback
+    second = user.reply(first.mood, "I am sorry, I cannot do this.", 3)
+    assert second.text != first.text
+    last = Mood(request=len(task.requests) - 1)
+    assert "###STOP###" in user.reply(last, "It has been done. Anything else?", 4).text
+    assert user.reply(Mood(), "You are being transferred to a human agent.", 4).text == "###TRANSFER###"
+
+
+def test_a_user_who_is_never_understood_gives_up() -> None:
+    user = ScriptedUser(task_with(lambda t: True), 1)
+    mood, turns = Mood(), 0
+    while True:
+        turns += 1
+        reply = user.reply(mood, "Banana?", turns)
+        mood = reply.mood
+        if reply.final:
+            break
+    assert turns == 4
+    assert "###OUT-OF-SCOPE###" in reply.text
+
+
+def test_wording_follows_from_the_seed_and_varies() -> None:
+    task = task_with(lambda t: len(t.requests) > 1)
+    openings = [ScriptedUser(task, seed).opening() for seed in range(200)]
+    assert openings == [ScriptedUser(task, seed).opening() for seed in range(200)]
+    assert len(set(openings)) > 40
+
+
+def test_a_model_may_play_the_user_and_is_billed_as_such() -> None:
+    heard: list[ChatRequest] = []
+
+    def reply(request: ChatRequest) -> str:
+        heard.append(request)
+        return "###STOP###" if len(heard) == 2 else "My e-mail is x@example.org."
+
+    made = env(user=LlmUser(ScriptedModel(reply), "gpt-5-mini"))
+    made.reset(seed=2)
+    _, _, terminated, _, info = made.step("Who are you?")
+    assert not terminated
+    assert info["charges"][-1].role == "user"
+    _, _, terminated, _, info = made.step("Thanks.")
+    assert terminated
+    assert info["ledger"]["usd_by_role"]["user"] > 0
+    assert [message["content"] for message in heard[1].messages][-1] == "Thanks."
+    assert "reason for call" in heard[0].messages[0]["content"]
+
+
+def test_an_expert_writes_the_turn() -> None:
+    task = task_with(lambda t: [r.intent for r in t.requests] == ["renew"])
+    script = iter(moves(ready(LIBRARY).domain, task))
+    model = ScriptedModel(lambda request: next(script))
+    made = env(expert_models=model)
+    made.reset(seed=2, options={"task_id": f"toolscale/library/{task.task_id}"})
+    for _ in range(10):
+        _, reward, terminated, _, info = made.step(render_call("call_expert", {"expert": "expert-2"}))
+        if terminated:
+            break
+    assert terminated
+    assert reward == 1.0
+    assert info["calls"] == {"expert-2": info["turn"]}
+    assert info["ledger"]["usd_by_role"]["expert"] > 0
+
+
+def test_an_expert_cannot_call_experts() -> None:
+    made = env(expert_models=ScriptedModel(lambda request: render_call("call_expert", {"expert": "expert-1"})))
+    made.reset(seed=2)
+    _, _, _, _, info = made.step(render_call("call_expert", {"expert": "expert-1"}))
+    assert "cannot call another" in info["new_messages"][-1]["content"]
+
+
+def test_simulated_experts_solve_more_the_stronger_they_are() -> None:
+    solved = {"expert-1": 0.0, "expert-3": 0.0}
+    for alias in solved:
+        made = env()
+        for number in ready(LIBRARY).domain.tasks:
+            made.reset(seed=int(number), options={"task_id": f"toolscale/library/{number}"})
+            over, reward = False, 0.0
+            while not over:
+                _, reward, terminated, truncated, _ = made.step(render_call("call_expert", {"expert": alias}))
+                over = terminated or truncated
+            solved[alias] += reward
+    assert solved["expert-1"] > solved["expert-3"]
+
+
+def test_splits_are_disjoint_and_difficulties_are_kept() -> None:
+    source = ToolScaleSource("finance")
+    ids = [source.ids("finance", split) for split in ("train", "validation", "test")]
+    assert [len(part) for part in ids] == [360, 45, 45]
+    assert len(set().union(*ids)) == 450
+    hard = ToolScaleSource("finance", difficulty=5)
+    drawn = {hard.draw("train", random.Random(seed)) for seed in range(30)}
+    assert all(hard.find(task_id)[1].difficulty == 5 for task_id in drawn)
+
+
+def test_domains_mix() -> None:
+    made = gym.make("ToolOrchestra/ToolScale-v0")
+    drawn = {made.reset(seed=seed)[1]["task"]["domain"] for seed in range(30)}
+    assert drawn == {name for name in loader.names() if not loader.load(name).held_out}
+
+
+def test_variants_keep_what_the_task_needs_and_differ() -> None:
+    made = OrchestraEnv(ToolScaleSource("railway", diversify="train"), preference="none")
+    shapes, sheets = set(), set()
+    for seed in range(20):
+        observation, info = made.reset(seed=seed)
+        task = ready("railway").domain.tasks[info["task_id"].rpartition("/")[2]]
+        names = {schema["function"]["name"] for schema in observation["tools"]}
+        assert {action.name for action in task.actions} | {"transfer_to_human", "call_expert"} <= names
+        shapes.add(frozenset(names))
+        sheets.add(info["price_sheet"])
+    assert len(shapes) > 15
+    assert len(sheets) > 5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "seen"),
+    [
+        ({"domain": "finances"}, "Did you mean 'finance'"),
+        ({"difficulty": 7}, "difficulty is 1 to 5"),
+        ({"user": "human"}, 'user is "scripted" or an LlmUser'),
+        ({"diversify": "test"}, "no diversify 'test'"),
+    ],
+)
+def test_wrong_arguments_are_explained(arguments: dict[str, Any], seen: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        ToolScaleSource(**arguments)
+    assert seen in str(caught.value)
+
+
+@pytest.mark.parametrize("task_id", ["toolscale/library/9999", "toolscale/bank/0001", "hle-sim/train/1"])
+def test_unknown_tasks_are_explained(task_id: str) -> None:
+    with pytest.raises(ConfigError, match="no task"):
+        env().reset(seed=1, options={"task_id": task_id})
