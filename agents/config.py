@@ -47,7 +47,7 @@ class ModelConfig:
 class WarmStart:
     """Supervised start from scripted demonstrations."""
 
-    steps: int = 350
+    steps: int = 500
     """0 skips it, for models that already speak the grammar."""
     batch: int = 32
     learning_rate: float = 3e-3
