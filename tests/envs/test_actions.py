@@ -294,9 +294,9 @@ HUGE: dict[str, str] = {
 
 @pytest.mark.parametrize("name", HUGE)
 def test_huge_texts_are_read_soon(name: str) -> None:
-    start = time.perf_counter()
+    start = time.thread_time()
     understood(HUGE[name])
-    assert time.perf_counter() - start < SOON_SECONDS
+    assert time.thread_time() - start < SOON_SECONDS
 
 
 @pytest.mark.parametrize(
@@ -312,9 +312,9 @@ def test_huge_texts_are_read_soon(name: str) -> None:
 def test_time_grows_with_the_length(make: Callable[[int], str]) -> None:
     def seconds(text: str) -> float:
         def once() -> float:
-            start = time.perf_counter()
+            start = time.thread_time()
             understood(text)
-            return time.perf_counter() - start
+            return time.thread_time() - start
 
         return min(once() for _ in range(3))
 
