@@ -88,6 +88,8 @@ class TrainConfig:
     learning_rate: float = 1e-3
     final_learning_rate: float = 1e-4
     """Reached linearly at the last step."""
+    average: float = 0.0
+    """Decay, per optimiser step, of the running average of the weights that is evaluated; 0 evaluates the last ones."""
     loss: LossParams = field(default_factory=LossParams)
     advantage: AdvantageParams = field(default_factory=AdvantageParams)
     max_tokens: int = 14
@@ -134,6 +136,7 @@ PRESETS: Mapping[str, TrainConfig] = {
         anchors=("cheapest", "strongest"),
         updates=4,
         learning_rate=6e-4,
+        average=0.985,
         loss=LossParams(entropy_weight=0.004),
         advantage=AdvantageParams(strict_format=True),
         evaluate_every=60,
