@@ -39,6 +39,13 @@ def failure(where: str, err: BaseException) -> Failure:
     return Failure(where, f"{type(err).__name__}: {err}", "".join(traceback.format_exception(err)))
 
 
+def unreadable(where: str, content: object) -> Failure | None:
+    """A result that is no text, if it is none."""
+    if isinstance(content, str):
+        return None
+    return Failure(where, f"TypeError: a result's content is text, got {type(content).__name__}", "")
+
+
 class Guard:
     """`with Guard("grade") as guard:` keeps an exception of the world's code as `guard.failure`, so that it ends one
     episode and not the batch that it is in."""
