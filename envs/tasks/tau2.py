@@ -1,4 +1,4 @@
-"""τ²-Bench as a source of tasks: airline, retail, telecom and mock; with a user, or alone where the benchmark has it."""
+"""τ²-Bench as a source of tasks: airline, retail, telecom, mock; with a user, or alone where the benchmark has it."""
 
 from __future__ import annotations
 

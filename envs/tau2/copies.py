@@ -7,27 +7,41 @@ from collections.abc import Iterator, Mapping, MutableMapping, ValuesView
 from itertools import chain
 from typing import Any, NoReturn
 
-_SHARED = frozenset({str, int, float, bool, type(None)})
+SHARED: frozenset[type] = frozenset({str, int, float, bool, type(None)})
 _set = object.__setattr__
 
 
-def clone(value: Any) -> Any:
-    """A deep copy of records, lists and dicts. What cannot be changed (texts, numbers, dates) is shared."""
+def clone(value: Any, shared: frozenset[type] = SHARED) -> Any:
+    """A deep copy of records, lists and dicts. What cannot be changed (texts, numbers, dates) is shared, and so are
+    values of the kinds in `shared`."""
     kind = type(value)
-    if kind in _SHARED:
+    if kind in shared:
         return value
     if kind is dict:
-        return {key: clone(part) for key, part in value.items()}
+        return {key: clone(part, shared) for key, part in value.items()}
     if kind is list:
-        return [clone(part) for part in value]
-    if hasattr(kind, "model_fields"):
+        return [clone(part, shared) for part in value]
+    if hasattr(kind, "__pydantic_fields__"):
+        fields = {k: part if type(part) in shared else clone(part, shared) for k, part in value.__dict__.items()}
         made = object.__new__(kind)
-        _set(made, "__dict__", {key: clone(part) for key, part in value.__dict__.items()})
-        _set(made, "__pydantic_fields_set__", set(value.__pydantic_fields_set__))
+        _set(made, "__dict__", fields)
+        _set(made, "__pydantic_fields_set__", value.__pydantic_fields_set__)
         _set(made, "__pydantic_extra__", None)
         _set(made, "__pydantic_private__", None)
         return made
     return value
+
+
+def leaves(value: Any) -> frozenset[type]:
+    """The kinds of values inside that are no records, lists or dicts: those never change."""
+    if isinstance(value, dict):
+        return frozenset().union(*map(leaves, value.values()))
+    if isinstance(value, list):
+        return frozenset().union(*map(leaves, value))
+    if hasattr(type(value), "__pydantic_fields__"):
+        return leaves(value.__dict__)
+    kind: type = type(value)
+    return frozenset({kind})
 
 
 class Table(MutableMapping[str, Any]):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from typing import Any, NamedTuple
 from toolorchestra.envs.errors import ConfigError, no_such
 from toolorchestra.envs.tau2 import package
 from toolorchestra.envs.tau2.calculator import calculate
-from toolorchestra.envs.tau2.copies import Table, clone, written
+from toolorchestra.envs.tau2.copies import SHARED, Table, clone, leaves, written
 from toolorchestra.envs.tau2.plan import Function, Plan, Side
 from toolorchestra.envs.tau2.release import Release
 from toolorchestra.envs.tau2.schemas import plain_schema
@@ -33,6 +32,8 @@ class _Parts(NamedTuple):
     """Empty where nobody can work alone."""
     user_tools: str = ""
     user_database: str = ""
+    unchanging: tuple[str, ...] = ()
+    """Kinds of records that its code never changes once they are made, so that episodes share them."""
     tables: bool = False
     """Whether its database is tables of records that its code finds by key, so that they can be copied on writing."""
 
@@ -45,6 +46,7 @@ _TELECOM = _Parts(
     ("main_policy_solo.md", "tech_support_manual.md"),
     "domains.telecom.user_tools:TelecomUserTools",
     "domains.telecom.user_data_model:TelecomUserDB",
+    ("Plan", "Device", "LineItem", "Address", "PaymentMethod"),
 )
 _WORKFLOW = ("tech_support_workflow.md", "tech_support_workflow_solo.md")
 PARTS: Mapping[str, _Parts] = {
@@ -95,12 +97,12 @@ class Answer(NamedTuple):
 class State:
     """One episode's databases, with the tools that work on them."""
 
-    __slots__ = ("_kits", "_owner", "_sync", "_user_names", "solo")
+    __slots__ = ("_agent_names", "_sync", "_user_names", "kits", "solo")
 
     def __init__(self, agent: Any, user: Any, sync: Callable[[], None] | None, domain: Domain) -> None:
-        self._kits = (agent, user)
+        self.kits = (agent, user)
         self._sync = sync
-        self._owner = domain.agent_names
+        self._agent_names = domain.agent_names
         self._user_names = domain.user_names
         self.solo = domain.solo
 
@@ -113,9 +115,9 @@ class State:
 
     def value(self, side: Side, name: str, arguments: Mapping[str, Any], *, sync: bool = True) -> Any:
         """What a tool returns. Raises what it raises."""
-        agent, user = self._kits
+        agent, user = self.kits
         by_user = side == "user" or (self.solo and name in self._user_names)
-        if name not in (self._user_names if by_user else self._owner):
+        if name not in (self._user_names if by_user else self._agent_names):
             raise ValueError(f"Tool '{name}' not found.")
         made = calculate(**arguments) if name == "calculate" else getattr(user if by_user else agent, name)(**arguments)
         if sync and self._sync is not None:
@@ -124,14 +126,14 @@ class State:
 
     def run(self, function: Function) -> Any:
         """Run any method of a toolkit: initial actions and assertions are no tools."""
-        made = getattr(self._kits[function.side == "user"], function.name)(**clone(function.arguments))
+        made = getattr(self.kits[function.side == "user"], function.name)(**clone(function.arguments))
         if self._sync is not None:
             self._sync()
         return made
 
     def touched(self) -> dict[tuple[str, str], str]:
         """All that may differ from the pristine databases, as text, by table and key."""
-        agent, user = self._kits
+        agent, user = self.kits
         rows: dict[tuple[str, str], str] = {}
         for name, table in agent.db.__dict__.items():
             if type(table) is not Table:
@@ -143,7 +145,7 @@ class State:
 
     def pristine(self, row: tuple[str, str]) -> str | None:
         """The text of a row that nobody has touched."""
-        table = getattr(self._kits[0].db, row[0], None)
+        table = getattr(self.kits[0].db, row[0], None)
         record = table.pristine.get(row[1]) if type(table) is Table else None
         return None if record is None else written(record)
 
@@ -174,7 +176,11 @@ class Domain:
         self.user_tools = _described(self._user_kit(self._user_db)) if self._user_kit else ()
         self.agent_names = frozenset(tool.name for tool in self.tools)
         self.user_names = frozenset(tool.name for tool in self.user_tools)
-        self._snapshots: dict[str, bytes] = {}
+        kinds = package.module(parts.database.partition(":")[0])
+        self._shared = SHARED | {getattr(kinds, kind) for kind in parts.unchanging}
+        if not parts.tables:
+            self._shared |= leaves(self._agent_db) | leaves(self._user_db)
+        self._snapshots: dict[str, tuple[Any, Any]] = {}
 
     def start(self, plan: Plan) -> State:
         """A task's initial state, with its message history's calls made."""
@@ -182,20 +188,19 @@ class Domain:
             return self._prepared(self._fresh(plan), plan)
         stored = self._snapshots.get(plan.task_id)
         if stored is None:
-            state = self._prepared(self._fresh(plan), plan)
+            agent, user = self._prepared(self._fresh(plan), plan).kits
             if len(self._snapshots) >= _MOST_SNAPSHOTS:
                 self._snapshots.clear()
-            agent, user = state._kits
-            self._snapshots[plan.task_id] = pickle.dumps((agent.db, user and user.db), pickle.HIGHEST_PROTOCOL)
-            return state
-        return self._state(*pickle.loads(stored))
+            stored = self._snapshots[plan.task_id] = agent.db, user and user.db
+        agent_db, user_db = stored
+        return self._state(clone(agent_db, self._shared), clone(user_db, self._shared))
 
     def _fresh(self, plan: Plan) -> State:
         if self._parts.tables:
             base = _updated(self._agent_db, plan.agent_data) if plan.agent_data else self._agent_db
             tables = {name: Table(table) for name, table in base.__dict__.items()}
             return self._state(type(base).model_construct(**tables), None)
-        agent_db, user_db = clone(self._agent_db), clone(self._user_db)
+        agent_db, user_db = clone(self._agent_db, self._shared), clone(self._user_db, self._shared)
         agent_db = _updated(agent_db, plan.agent_data) if plan.agent_data else agent_db
         return self._state(agent_db, _updated(user_db, plan.user_data) if plan.user_data else user_db)
 

@@ -68,7 +68,7 @@ _NO_ARGUMENTS: Mapping[str, Any] = {"type": "object", "properties": {}}
 def build_toolbox(
     domain: Domain, sheet: PriceSheet, experts: Mapping[str, Hired], *, lenient: bool, suspends: bool
 ) -> DomainToolbox:
-    """The domain's tools; the user's and `done` too for an agent that works alone; `call_expert` where there are any."""
+    """The domain's tools; the user's and `done` too for one who works alone; `call_expert` where there are experts."""
     tools = [_domain_tool(tool) for tool in (*domain.tools, *(domain.user_tools if domain.solo else ()))]
     if domain.solo:
         tools.append(Tool(DONE, "Says that the ticket is solved, and ends the work.", _NO_ARGUMENTS, _finish))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from toolorchestra.envs.actions import parse, render_call
@@ -251,11 +252,14 @@ def _alone(context: ToolContext, text: str) -> ToolResult:
 
 def listener_of(user: User | None, house: House) -> Tool:
     """Who takes a message without calls."""
-    if user is None:
-        return Tool("message", "Nobody reads it.", MESSAGE, _alone, hears_silence=house.strict)
-    return Tool(
-        "message", "Goes to the user.", MESSAGE, _hear, user.bills, suspends=user.suspends, hears_silence=house.strict
-    )
+    return _listener(None, False, house.strict) if user is None else _listener(user.bills, user.suspends, house.strict)
+
+
+@lru_cache(maxsize=32)
+def _listener(bills: tuple[str, ...] | None, suspends: bool, strict: bool) -> Tool:
+    if bills is None:
+        return Tool("message", "Nobody reads it.", MESSAGE, _alone, hears_silence=strict)
+    return Tool("message", "Goes to the user.", MESSAGE, _hear, bills, suspends=suspends, hears_silence=strict)
 
 
 def _at_once(coroutine: Coroutine[Any, Any, Any]) -> None:
