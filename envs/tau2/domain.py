@@ -111,7 +111,7 @@ class State:
         try:
             return Answer(_render(self.value(side, name, arguments)), False)
         except Exception as err:  # noqa: BLE001 - domains refuse by raising anything: ValueError, KeyError, TypeError
-            return Answer("Error: " + _PYDANTIC_VERSION.sub(r"\1", str(err)), True)
+            return Answer(f"Error: {steady(str(err))}", True)
 
     def value(self, side: Side, name: str, arguments: Mapping[str, Any], *, sync: bool = True) -> Any:
         """What a tool returns. Raises what it raises."""
@@ -253,6 +253,11 @@ def _described(kit: Any) -> tuple[DomainTool, ...]:
         body = tool.openai_schema["function"]
         tools.append(DomainTool(name, body["description"], plain_schema(body["parameters"], name)))
     return tuple(tools)
+
+
+def steady(text: str) -> str:
+    """A tool's error without pydantic's version, which changes what is observed and nothing else."""
+    return _PYDANTIC_VERSION.sub(r"\1", text)
 
 
 _to_text: list[Callable[[Any], str]] = []
