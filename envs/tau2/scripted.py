@@ -50,7 +50,7 @@ def in_first_person(text: str) -> str:
     """A scenario's sentence as its user says it."""
     for pattern, word in _FIRST_PERSON:
         text = re.sub(pattern, word, text, flags=re.IGNORECASE)
-    return text
+    return text[:1].upper() + text[1:]
 
 
 class ScriptedUser:
