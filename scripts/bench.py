@@ -267,11 +267,15 @@ def rows(seconds: float) -> Iterator[tuple[str, str, str]]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--table", choices=("engine", "tau2"), default="engine", help="what to measure")
     parser.add_argument("--seconds", type=float, default=1.0, help="per timed repetition")
     args = parser.parse_args()
     load = os.getloadavg()[0]
     print(f"gymnasium {gym.__version__}, Python {sys.version.split()[0]}, {os.cpu_count()} cores, load {load:.1f}")
-    for name, value, note in rows(args.seconds):
+    measured = rows
+    if args.table == "tau2":
+        from bench_tau2 import rows as measured
+    for name, value, note in measured(args.seconds):
         print(f"{name:52} {value:>20}  {note}", flush=True)
     return 0
 
