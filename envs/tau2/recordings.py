@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from toolorchestra.envs.errors import ConfigError
+from toolorchestra.envs.tau2.log import Aside, Entry, Said
 from toolorchestra.envs.tau2.plan import Criteria, read_criteria
 from toolorchestra.envs.tau2.users import Reply
 from toolorchestra.envs.types import ToolCall
@@ -83,3 +84,33 @@ def _recording(row: Mapping[str, Any]) -> Recording:
         None if criteria is None else read_criteria(criteria, str(row["task_id"])),
         row["messages"],
     )
+
+
+def write_recordings(path: str, runs: Iterable[Recording]) -> None:
+    """Write runs as read_recordings() reads them. They are graded again by their tasks' own criteria."""
+    rows = []
+    for run in runs:
+        row = {"domain": run.domain, "solo": run.solo, "task_id": run.task_id, "sim_id": run.sim_id}
+        row |= {"termination_reason": run.ended, "reward": run.reward, "reward_breakdown": run.parts, "criteria": None}
+        rows.append(json.dumps({**row, "messages": list(run.messages)}, ensure_ascii=False))
+    Path(path).write_text("\n".join(rows) + "\n", encoding="utf-8")
+
+
+def recorded_messages(log: Iterable[Entry], *, stops: bool) -> list[dict[str, Any]]:
+    """An episode's log in the shape of a recorded run's messages. `stops`: the agent said that it was done."""
+    messages: list[dict[str, Any]] = []
+    aside: str | None = None
+    for number, entry in enumerate(log):
+        if isinstance(entry, Aside):
+            aside = entry.text
+        elif isinstance(entry, Said):
+            messages.append({"role": entry.side, "content": entry.text})
+        else:
+            shown = {"id": str(number), "requestor": entry.side}
+            call = {**shown, "name": entry.call.name, "arguments": entry.call.arguments}
+            messages.append({"role": entry.side, "content": aside, "tool_calls": [call]})
+            messages.append({"role": "tool", "content": entry.content, "error": entry.error, **shown})
+            aside = None
+    if stops:
+        messages.append({"role": "assistant", "content": "###STOP###"})
+    return messages

@@ -21,6 +21,7 @@ from toolorchestra.envs.tau2.judge import Hired, ask_judge
 from toolorchestra.envs.tau2.log import Aside, Done, Log, Said, seen_by
 from toolorchestra.envs.tau2.plan import Plan
 from toolorchestra.envs.tau2.prompts import GREETING, agent_message, ticket_message
+from toolorchestra.envs.tau2.recordings import Recording, recorded_messages
 from toolorchestra.envs.tau2.toolbox import EXPERT as CALL_EXPERT
 from toolorchestra.envs.tau2.toolbox import DomainToolbox
 from toolorchestra.envs.tau2.users import STOPS, User
@@ -31,6 +32,8 @@ from toolorchestra.envs.worlds import MESSAGE, BaseWorld
 MOST_USER_CALLS = 50
 """Of a user between two of its messages; more is a broken simulator."""
 LIMITS = ("max_steps", "too_many_errors")
+CUT_OFF = (*LIMITS, "agent_error")
+"""Ends that are truncations, with reward 0 as the benchmark has it."""
 _NOTHING: Mapping[str, Any] = {"type": "object", "properties": {}}
 
 
@@ -175,7 +178,7 @@ class Tau2World(BaseWorld):
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def grade(self, *, finished: bool) -> Outcome | Tool:
-        if not finished or self.ended in (*LIMITS, "agent_error"):
+        if not finished or self.ended in CUT_OFF:
             return self._outcome(Graded({}, {}), cut=True)
         graded = grade(self.domain, self.plan, self.state, self.log, strict=self.house.strict)
         criteria = self.plan.criteria
@@ -194,6 +197,14 @@ class Tau2World(BaseWorld):
 
         return Tool("judge", "", _NOTHING, run, (judge.item,), suspends=judge.model.suspends)
 
+    def recording(self, sim_id: str, reward: float) -> Recording:
+        """The episode as a recorded run, whose user a `replay` user can then repeat."""
+        task_id, name = self.plan.task_id, self.domain.name
+        messages = recorded_messages(self.log, stops=self.ended == "agent_stop")
+        return Recording(
+            sim_id, name, task_id, self.domain.solo, self.ended or "max_steps", reward, None, None, messages
+        )
+
     def _outcome(self, graded: Graded, *, cut: bool = False) -> Outcome:
         evidence = {
             "task": self.plan.task_id,
@@ -208,7 +219,7 @@ class Tau2World(BaseWorld):
             "asides": sum(isinstance(entry, Aside) for entry in self.log),
             "strict_compat": self.house.strict,
         }
-        return Outcome(0.0 if cut else graded.value, evidence, self.ended if self.ended in LIMITS else "")
+        return Outcome(0.0 if cut else graded.value, evidence, self.ended if self.ended in CUT_OFF else "")
 
 
 def _past(plan: Plan) -> Log:

@@ -18,7 +18,9 @@ from toolorchestra.envs.errors import ConfigError
 from toolorchestra.envs.models import ChatRequest, Completion
 from toolorchestra.envs.models.scripted import ScriptedModel
 from toolorchestra.envs.tau2.log import Done
+from toolorchestra.envs.tau2.recordings import write_recordings
 from toolorchestra.envs.testing.tau2 import FAREWELL
+from toolorchestra.envs.testing.tau2_proof import replay_all
 from toolorchestra.envs.vector import OrchestraVectorEnv
 
 pytestmark = needs_package
@@ -184,6 +186,24 @@ def test_a_recorded_user_has_no_words_beyond_its_recording() -> None:
         if terminated or truncated:
             break
     assert terminated or math.isnan(reward)
+
+
+def test_an_episode_with_a_model_can_be_recorded_and_replayed_without_it(tmp_path: Path) -> None:
+    env = env_of("telecom", "llm", AIRPLANE, user_model=(ScriptedModel(customer), ITEM))
+    texts = [
+        render_call("get_customer_by_phone", {"phone_number": "555-123-2002"}),
+        "Please turn airplane mode off.",
+        f"psst {render_call('get_details_by_id', {'id': 'L1002'})}",
+        FAREWELL,
+    ]
+    rewards = [env.step(text)[1] for text in texts]
+    assert rewards == [0.0, 0.0, 0.0, 1.0]
+    file = str(tmp_path / "runs.jsonl")
+    write_recordings(file, [world_of(env).recording("mine", 1.0)])
+    for strict in (False, True):
+        agreement = replay_all(file, strict=strict)
+        assert agreement.complete
+        assert str(agreement) == "1/1 rewards, 3/3 tool outputs"
 
 
 # -- experts -----------------------------------------------------------------------------------------------------------
