@@ -43,8 +43,9 @@ NOISE = (
 )
 
 
-def spoiled(plan: Plan, rng: random.Random, *, solo: bool) -> list[str]:
-    """A reference path with calls left out, repeated and added, and with what must be said put beside a call."""
+def spoiled(plan: Plan, other: Plan, rng: random.Random, *, solo: bool) -> list[str]:
+    """A reference path with calls left out, repeated and added, another task's among them, and with what must be said
+    put beside a call."""
     texts = []
     for text in gold(plan, solo=solo)[:-1]:
         if rng.random() < 0.12:
@@ -52,6 +53,8 @@ def spoiled(plan: Plan, rng: random.Random, *, solo: bool) -> list[str]:
         texts += [text] * (2 if rng.random() < 0.08 else 1)
         if rng.random() < 0.15:
             texts.append(rng.choice(NOISE[:-1] if solo else NOISE))
+    if rng.random() < 0.25:
+        texts.insert(rng.randrange(len(texts) + 1), rng.choice(gold(other, solo=solo)[:-1] or NOISE[:1]))
     said = [k for k, text in enumerate(texts) if text.startswith("For your information")]
     called = [k for k, text in enumerate(texts) if text.startswith("<tool_call>")]
     if said and called and rng.random() < 0.4:
@@ -107,9 +110,10 @@ def compare(case: tuple[str, str, str], number: int, *, strict: bool) -> str:
     tasks = {task.id: task for task in registry.get_tasks_loader(domain)(None)}
     rng = random.Random(f"{case}/{number}")
     agreed, solved, differing, started = 0, 0, [], time.perf_counter()
-    for task_id in rng.sample(list(source.ids(split)), min(number, len(source.ids(split)))):
+    ids = list(source.ids(split))
+    for task_id in rng.sample(ids, min(number, len(ids))):
         plan = source.plan(task_id)
-        step = play(env, task_id, spoiled(plan, rng, solo=user == "none"))
+        step = play(env, task_id, spoiled(plan, source.plan(rng.choice(ids)), rng, solo=user == "none"))
         theirs = by_package(env, tasks[plan.task_id], solo=user == "none")
         agreed += step.reward == theirs
         solved += theirs == 1.0

