@@ -173,7 +173,7 @@ class Tau2Source:
         if domain.solo:
             return None
         if run:
-            return ReplayUser(run.user_turns(), run.sim_id)
+            return ReplayUser(run.user_turns(), run.sim_id, run.ended)
         if self.user == "llm" and self.user_model:
             return LlmUser(domain, plan, Hired(*self.user_model))
         return ScriptedUser(domain, plan)

@@ -23,6 +23,8 @@ from toolorchestra.envs.types import Message, ToolCall
 
 STOPS = ("###STOP###", "###TRANSFER###", "###OUT-OF-SCOPE###")
 """A user's message that holds one of these ends the conversation. From an agent they are plain text."""
+STOPPED = ("user_stop", "agent_stop")
+"""Ends that are graded; every other is worth 0."""
 
 
 class Reply(NamedTuple):
@@ -31,6 +33,10 @@ class Reply(NamedTuple):
     text: str
     calls: tuple[ToolCall, ...] = ()
     usages: tuple[Usage, ...] = ()
+
+
+class RunEnds(Exception):
+    """A recorded run was cut off here, not stopped. Its text is the recorded reason."""
 
 
 class User(Protocol):
@@ -57,12 +63,15 @@ class ReplayUser:
     suspends = False
     bills: tuple[str, ...] = ()
 
-    def __init__(self, turns: Sequence[Reply], sim_id: str) -> None:
+    def __init__(self, turns: Sequence[Reply], sim_id: str, ended: str) -> None:
         self._turns: list[Reply] = [*reversed(turns)]
+        self._ended = ended
         self.described = {"kind": "replay", "recording": sim_id}
 
     async def reply(self, log: Sequence[Entry], seed: int) -> Reply:
         del log, seed
+        if not self._turns and self._ended not in STOPPED:
+            raise RunEnds(self._ended)
         if not self._turns:
             raise RuntimeError("the recorded user has no turn left: the agent went on beyond its recording")
         return self._turns.pop()

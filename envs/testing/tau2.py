@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from toolorchestra.envs.actions import render, render_call
+from toolorchestra.envs.actions import MAX_CALLS, render, render_call
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.envs.episode import Step
 from toolorchestra.envs.errors import ConfigError
@@ -112,7 +112,10 @@ def recorded_texts(run: Recording) -> list[str]:
         said = _tagless(message.get("content") or "")
         calls = recorded_calls(message)
         stops = run.solo and not calls and "###STOP###" in said
-        texts.append(DONE if stops else render(calls, said))
+        if len(calls) > MAX_CALLS:
+            texts += [render(calls[k : k + MAX_CALLS]) for k in range(0, len(calls), MAX_CALLS)]
+        else:
+            texts.append(DONE if stops else render(calls, said))
     return texts
 
 

@@ -24,7 +24,7 @@ from toolorchestra.envs.tau2.prompts import GREETING, agent_message, ticket_mess
 from toolorchestra.envs.tau2.recordings import Recording, recorded_messages
 from toolorchestra.envs.tau2.toolbox import EXPERT as CALL_EXPERT
 from toolorchestra.envs.tau2.toolbox import DomainToolbox
-from toolorchestra.envs.tau2.users import STOPS, User
+from toolorchestra.envs.tau2.users import STOPPED, STOPS, RunEnds, User
 from toolorchestra.envs.tools import Tool, ToolContext, ToolResult
 from toolorchestra.envs.types import Message, Outcome, ToolCall, Transcript
 from toolorchestra.envs.worlds import MESSAGE, BaseWorld
@@ -32,8 +32,6 @@ from toolorchestra.envs.worlds import MESSAGE, BaseWorld
 MOST_USER_CALLS = 50
 """Of a user between two of its messages; more is a broken simulator."""
 LIMITS = ("max_steps", "too_many_errors")
-CUT_OFF = (*LIMITS, "agent_error")
-"""Ends that are truncations, with reward 0 as the benchmark has it."""
 _NOTHING: Mapping[str, Any] = {"type": "object", "properties": {}}
 
 
@@ -95,7 +93,11 @@ class Tau2World(BaseWorld):
             raise RuntimeError("nobody listens: the agent works alone")
         usages: tuple[Usage, ...] = ()
         for _ in range(MOST_USER_CALLS):
-            reply = await self.user.reply(self.log, seed)
+            try:
+                reply = await self.user.reply(self.log, seed)
+            except RunEnds as end:
+                self.ended = str(end)
+                return ToolResult("", usages, final=True)
             usages += reply.usages
             self.steps += 1
             if not reply.calls:
@@ -178,7 +180,7 @@ class Tau2World(BaseWorld):
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def grade(self, *, finished: bool) -> Outcome | Tool:
-        if not finished or self.ended in CUT_OFF:
+        if not finished or self.ended not in STOPPED:
             return self._outcome(Graded({}, {}), cut=True)
         graded = grade(self.domain, self.plan, self.state, self.log, strict=self.house.strict)
         criteria = self.plan.criteria
@@ -219,11 +221,11 @@ class Tau2World(BaseWorld):
             "asides": sum(isinstance(entry, Aside) for entry in self.log),
             "strict_compat": self.house.strict,
         }
-        return Outcome(0.0 if cut else graded.value, evidence, self.ended if self.ended in CUT_OFF else "")
+        return Outcome(0.0 if cut else graded.value, evidence, self.ended if cut else "")
 
 
 def _past(plan: Plan) -> Log:
-    """The log of the conversation that a task starts in the middle of; its results are read by domain.start()."""
+    """The log of the conversation that a task starts in the middle of. domain.start() has made its calls."""
     log: Log = []
     for past in plan.history:
         if past.calls:

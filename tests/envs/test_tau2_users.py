@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import math
 from collections.abc import Callable
@@ -204,6 +205,22 @@ def test_an_episode_with_a_model_can_be_recorded_and_replayed_without_it(tmp_pat
         agreement = replay_all(file, strict=strict)
         assert agreement.complete
         assert str(agreement) == "1/1 rewards, 3/3 tool outputs"
+
+
+@needs_recordings
+@pytest.mark.parametrize("cut_after", ["assistant", "tool"])
+def test_a_recorded_run_that_was_cut_off_is_worth_0_and_no_failure(tmp_path: Path, cut_after: str) -> None:
+    rows = map(json.loads, gzip.decompress(RECORDINGS.read_bytes()).decode().splitlines())
+    row = next(row for row in rows if row["domain"] == "telecom" and not row["solo"])
+    users = [k for k, m in enumerate(row["messages"]) if m["role"] == cut_after and m.get("requestor") != "assistant"]
+    last = next(k for k in users[3:] if "tool_calls" not in row["messages"][k])
+    row |= {"messages": row["messages"][: last + 1], "termination_reason": "max_steps", "reward": 0.0}
+    row["reward_breakdown"] = None
+    row["messages"].append({"role": "assistant", "content": "", "tool_calls": []})
+    file = tmp_path / "cut.jsonl"
+    file.write_text(json.dumps(row), encoding="utf-8")
+    (run,) = replay_all(str(file)).runs
+    assert run.reward == 0.0
 
 
 # -- experts -----------------------------------------------------------------------------------------------------------
