@@ -321,6 +321,7 @@ def test_a_live_episode_is_small(domain: str, user: str) -> None:
             env.step(action)
         return env
 
+    threads = threading.active_count()
     kept = [live() for _ in range(3)]
     gc.collect()
     tracemalloc.start()
@@ -329,7 +330,4 @@ def test_a_live_episode_is_small(domain: str, user: str) -> None:
     held = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     assert held / 20 <= 100 * 1024
-    assert threading.active_count() == THREADS
-
-
-THREADS = threading.active_count()
+    assert threading.active_count() == threads
