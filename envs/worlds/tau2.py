@@ -32,6 +32,8 @@ from toolorchestra.envs.worlds import MESSAGE, BaseWorld
 MOST_USER_CALLS = 50
 """Of a user between two of its messages; more is a broken simulator."""
 LIMITS = ("max_steps", "too_many_errors")
+AGENT_ERROR = "agent_error"
+"""Ends the episode with reward 0. It is the agent's own doing, so no truncation: there is nothing after it."""
 _NOTHING: Mapping[str, Any] = {"type": "object", "properties": {}}
 
 
@@ -221,7 +223,8 @@ class Tau2World(BaseWorld):
             "asides": sum(isinstance(entry, Aside) for entry in self.log),
             "strict_compat": self.house.strict,
         }
-        return Outcome(0.0 if cut else graded.value, evidence, self.ended if cut else "")
+        own_doing = self.ended in (*STOPPED, AGENT_ERROR)
+        return Outcome(0.0 if cut else graded.value, evidence, "" if own_doing else self.ended)
 
 
 def _past(plan: Plan) -> Log:
@@ -249,7 +252,7 @@ async def _open(context: ToolContext) -> ToolResult:
 async def _hear(context: ToolContext, text: str) -> ToolResult:
     world: Tau2World = context.world
     if not text:
-        world.ended = "agent_error"
+        world.ended = AGENT_ERROR
         return ToolResult("", final=True)
     return await world.hear(text, context.seed)
 
@@ -259,7 +262,7 @@ def _alone(context: ToolContext, text: str) -> ToolResult:
     world: Tau2World = context.world
     stops = world.house.strict and STOPS[0] in text
     world.log.append(Said("assistant", text))
-    world.ended = world.ended or ("agent_stop" if stops else "agent_error")
+    world.ended = world.ended or ("agent_stop" if stops else AGENT_ERROR)
     return ToolResult(text, final=True)
 
 
