@@ -50,21 +50,25 @@ def root() -> Path:
 
 
 @contextmanager
-def _deepdiff_later() -> Iterator[None]:
-    """The package wants one function of deepdiff, for a report that nothing here prints; deepdiff imports pandas where
-    there is one. While the package is imported, a stand-in has that function, and imports the real one when called."""
-    name = "deepdiff"
-    if name in sys.modules:
-        yield
-        return
-    stand_in = ModuleType(name)
-    vars(stand_in)["DeepDiff"] = _deep_diff
-    sys.modules[name] = stand_in
+def _stand_ins() -> Iterator[None]:
+    """While the package is imported, two libraries do less than they would: dotenv reads no .env file into the
+    environment, and deepdiff, which imports pandas where there is one, is imported when its one function is called."""
+    parts = {"dotenv": {"load_dotenv": _no_file}, "deepdiff": {"DeepDiff": _deep_diff}}
+    before = {name: sys.modules.get(name) for name in parts}
+    for name, members in parts.items():
+        sys.modules[name] = ModuleType(name)
+        vars(sys.modules[name]).update(members)
     try:
         yield
     finally:
-        if sys.modules.get(name) is stand_in:
+        for name, real in before.items():
             del sys.modules[name]
+            if real is not None:
+                sys.modules[name] = real
+
+
+def _no_file() -> bool:
+    return True
 
 
 def _deep_diff(*arguments: Any, **options: Any) -> Any:
@@ -79,7 +83,7 @@ def module(name: str) -> ModuleType:
         from loguru import logger
 
         logger.disable("tau2")  # it logs each registration and call to stderr
-        with _deepdiff_later():
+        with _stand_ins():
             return importlib.import_module(f"tau2.{name}")
     except ModuleNotFoundError as err:
         if err.name and err.name.startswith("tau2"):

