@@ -34,7 +34,8 @@ def main() -> int:
     parser.add_argument("--split", default="train", help="train, validation or test")
     parser.add_argument("--seed", type=int, default=0, help="of the first episode; the next ones count on from it")
     parser.add_argument("--preference", default="sampled", help='the user\'s wish: "sampled", "none" or a kind')
-    parser.add_argument("--tools", default="paper", help="tool configuration: paper, plain or a JSON file")
+    parser.add_argument("--tools", help="tool configuration: paper, plain or a JSON file")
+    parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="texts for gym.make: domain=retail")
     parser.add_argument("--prices", default="paper-2025-11", help="price sheet: a name or a JSON file")
     parser.add_argument("--task-id", help="play this task")
     parser.add_argument("--episodes", type=int, default=1)
@@ -56,7 +57,13 @@ def play(args: argparse.Namespace) -> None:
         raise ConfigError(f"--delay must be 0 or more seconds, got {args.delay:g}")
     player = watched(args.policy, args.seed, args.delay) if args.policy else at_prompt
     colour = sys.stdout.isatty() and not args.no_color and not os.environ.get("NO_COLOR")
-    settings = {"split": args.split, "preference": args.preference, "tools": args.tools, "prices": args.prices}
+    settings = {"split": args.split, "preference": args.preference, "prices": args.prices}
+    settings |= {"tools": args.tools} if args.tools else {}
+    for pair in args.set:
+        name, given, value = pair.partition("=")
+        if not given:
+            raise ConfigError(f"--set takes NAME=VALUE, got {pair!r}")
+        settings[name] = value
     env = gym.make(full_id(args.env), **settings).unwrapped
     if not isinstance(env, OrchestraEnv):
         raise ConfigError(f"--env {args.env} is not of this suite; valid: {', '.join(ids())}")
