@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import lru_cache
 
 from toolorchestra.envs.errors import ConfigError, no_such
 from toolorchestra.envs.models import ChatModel
@@ -199,11 +200,7 @@ class Tau2Source:
         return self._boxes[key][1]
 
 
-_public: dict[tuple[Release, str], Mapping[str, str]] = {}
-
-
+@lru_cache(maxsize=16)
 def _by_public_id(release: Release, folder: str) -> Mapping[str, str]:
     """The benchmark's ids by the ids that agents may see."""
-    if (release, folder) not in _public:
-        _public[release, folder] = {public_id(task_id): task_id for task_id in release.tasks(folder)}
-    return _public[release, folder]
+    return {public_id(task_id): task_id for task_id in release.tasks(folder)}

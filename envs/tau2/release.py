@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from toolorchestra.envs.errors import ConfigError, no_such
+from toolorchestra.envs.errors import ConfigError
 from toolorchestra.envs.tau2 import package
 
 _LAYOUTS = ("", "domains", "tau2/domains", "data/tau2/domains")
@@ -81,10 +81,3 @@ def _digest(folder: Path, domains: list[str]) -> str:
     for domain in domains:
         digest.update((folder / domain / "tasks.json").read_bytes())
     return f"sha256:{digest.hexdigest()[:12]}"
-
-
-def check_split(splits: Mapping[str, tuple[str, ...]], split: str, domain: str) -> tuple[str, ...]:
-    """The ids of a split that must be there."""
-    if split not in splits:
-        raise ConfigError(f"{domain}: {no_such('split', split, splits)}")
-    return splits[split]

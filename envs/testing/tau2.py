@@ -14,7 +14,7 @@ from toolorchestra.envs.episode import Step
 from toolorchestra.envs.errors import ConfigError
 from toolorchestra.envs.tasks.tau2 import Tau2Source
 from toolorchestra.envs.tau2.domain import steady
-from toolorchestra.envs.tau2.log import Done, Said
+from toolorchestra.envs.tau2.log import Done
 from toolorchestra.envs.tau2.plan import Plan
 from toolorchestra.envs.tau2.recordings import Recording, recorded_calls
 from toolorchestra.envs.types import ToolCall
@@ -146,8 +146,3 @@ def _same(made: str, recorded: str) -> bool:
         return bool(json.loads(made) == json.loads(recorded))
     except ValueError:
         return made == recorded
-
-
-def spoken(world: Tau2World) -> list[str]:
-    """Everything that either side said."""
-    return [entry.text for entry in world.log if isinstance(entry, Said)]
