@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from toolorchestra.envs.errors import Outage
 from toolorchestra.envs.models import ChatModel, ChatRequest
 from toolorchestra.envs.prices import JUDGE, Usage
 from toolorchestra.envs.tau2.log import Entry, conversation
@@ -37,15 +38,19 @@ async def ask_judge(judge: Hired, wanted: Sequence[str], log: Sequence[Entry], s
     shown = f"<conversation>\n{conversation(log)}\n</conversation>\n<expectations>\n{listed}\n</expectations>"
     messages = (Message(role="system", content=_INSTRUCTION), Message(role="user", content=shown))
     completion = await judge.model.complete(ChatRequest(judge.item, "judge", messages, seed, role=JUDGE))
-    return Verdict(_read(completion.text, len(wanted)), completion.usage)
+    met = _read(completion.text, len(wanted))
+    if met is None:
+        expected = f'the judge must reply {{"met": [{len(wanted)} booleans]}}, got {completion.text!r:.200}'
+        raise Outage(expected, (completion.usage,))
+    return Verdict(met, completion.usage)
 
 
-def _read(text: str, count: int) -> list[bool]:
+def _read(text: str, count: int) -> list[bool] | None:
     start, end = text.find("{"), text.rfind("}")
     try:
         met = json.loads(text[start : end + 1])["met"] if start >= 0 else None
     except (ValueError, KeyError, TypeError):
         met = None
     if not isinstance(met, list) or len(met) != count or not all(isinstance(one, bool) for one in met):
-        raise RuntimeError(f'the judge must reply {{"met": [{count} booleans]}}, got {text!r:.200}')
+        return None
     return met

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
 from toolorchestra.envs.actions import parse
-from toolorchestra.envs.errors import ActionError
+from toolorchestra.envs.errors import ActionError, Outage
 from toolorchestra.envs.models import ChatRequest
 from toolorchestra.envs.prices import USER, Usage
 from toolorchestra.envs.tau2.domain import Domain
@@ -95,11 +95,8 @@ class LlmUser:
         try:
             move = parse(completion.text)
         except ActionError as err:
-            raise RuntimeError(
-                f"the user's model wrote what cannot be read ({err}): {completion.text!r:.200}"
-            ) from None
-        if not move.calls and not move.said:
-            raise RuntimeError(f"the user's model said nothing: {completion.text!r:.200}")
+            wrote = f"the user's model wrote what cannot be read ({err}): {completion.text!r:.200}"
+            raise Outage(wrote, (completion.usage,)) from None
         return Reply("" if move.calls else move.said, move.calls, (completion.usage,))
 
 

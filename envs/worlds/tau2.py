@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from toolorchestra.envs.actions import parse, render_call
-from toolorchestra.envs.errors import ActionError, ToolError
+from toolorchestra.envs.errors import ActionError, Outage, ToolError
 from toolorchestra.envs.models import ChatRequest
 from toolorchestra.envs.prices import EXPERT, Usage
 from toolorchestra.envs.tau2.domain import Domain, State
@@ -100,6 +100,9 @@ class Tau2World(BaseWorld):
             except RunEnds as end:
                 self.ended = str(end)
                 return ToolResult("", usages, final=True)
+            except Exception as err:
+                spent = usages + (err.usages if isinstance(err, Outage) else ())
+                raise Outage(f"{type(err).__name__}: {err}", spent) from err
             usages += reply.usages
             self.steps += 1
             if not reply.calls:
@@ -112,7 +115,7 @@ class Tau2World(BaseWorld):
             if self._cut_off():
                 return ToolResult("", usages, final=True)
         else:
-            raise RuntimeError(f"the user made calls in {MOST_USER_CALLS} messages without saying a word")
+            raise Outage(f"the user made calls in {MOST_USER_CALLS} messages without saying a word", usages)
         self.log.append(Said("user", reply.text))
         if any(word in reply.text for word in STOPS):
             self.ended = "user_stop"
@@ -167,7 +170,10 @@ class Tau2World(BaseWorld):
     async def _said_by(self, alias: str, said: str, context: ToolContext, usages: tuple[Usage, ...]) -> ToolResult:
         if self.user is None:
             raise ToolError(f"{alias} wrote a message, but nobody listens: {said:.200}", usages)
-        heard = await self.hear(said, context.seed)
+        try:
+            heard = await self.hear(said, context.seed)
+        except Outage as err:
+            raise Outage(str(err), usages + err.usages) from err
         return ToolResult(f"{alias} said: {said}\nThe user: {heard.content}", usages + heard.usages, final=heard.final)
 
     def _cut_off(self) -> bool:

@@ -115,12 +115,15 @@ def test_an_outage_of_the_users_model_is_a_failure_and_never_reward_0(number: in
     assert math.isnan(reward)
     assert (terminated, truncated, info["truncated_by"], info["outcome"]) == (False, True, "failed", None)
     assert "503 from the user's endpoint" in info["failed"]["error"]
+    assert [c.role for c in info["charges"]].count("user") == number  # what was spent before it broke down
 
 
 @pytest.mark.parametrize("said", ["", "<tool_call>{</tool_call>", "<think>hm</think>"])
 def test_a_customer_that_cannot_be_understood_is_an_outage(said: str) -> None:
     env = env_of("airline", "llm", "0", user_model=(ScriptedModel(lambda _: said), ITEM))
-    assert math.isnan(env.step("hello")[1])
+    _, reward, _, _, info = env.step("hello")
+    assert math.isnan(reward)
+    assert "user" in info["ledger"]["usd_by_role"]
 
 
 def test_a_customer_that_never_stops_calling_is_an_outage() -> None:
@@ -323,6 +326,7 @@ def test_a_verdict_that_cannot_be_read_is_an_outage_and_never_a_pass(tmp_path: P
     assert math.isnan(reward)
     assert truncated
     assert "the judge must reply" in info["failed"]["error"]
+    assert "judge" in info["ledger"]["usd_by_role"]
 
 
 def test_a_task_that_needs_a_judge_is_refused_without_one(tmp_path: Path) -> None:
