@@ -153,7 +153,8 @@ class Episode:
     def act(self, text: str, usage: Usage | None = None) -> Pending:
         """Take the assistant's text, and its counted usage when the caller has it. Says which calls are to be made."""
         if self._phase != "ready":
-            raise ResetNeeded(f"step() in an episode that is {self._phase}; call reset() first")
+            what = "run its opening, see begin()," if self._phase == "opening" else "call reset()"
+            raise ResetNeeded(f"step() in an episode that is {self._phase}; {what} first")
         if not isinstance(text, str):
             raise TypeError(f"an action is the assistant's text, a str; got {type(text).__name__}: {text!r:.60}")
         self.turn += 1

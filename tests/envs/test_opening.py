@@ -13,7 +13,7 @@ from tests.sources import MESSAGE, NOTHING, NumberedSource, add
 from toolorchestra.envs.actions import render_call
 from toolorchestra.envs.driver import begin
 from toolorchestra.envs.env import OrchestraEnv
-from toolorchestra.envs.errors import ToolError
+from toolorchestra.envs.errors import ResetNeeded, ToolError
 from toolorchestra.envs.factory import factory
 from toolorchestra.envs.invoke import Gates
 from toolorchestra.envs.prices import USER, Tokens, Usage
@@ -120,6 +120,8 @@ def test_openings_of_a_vector_run_together_also_after_an_end() -> None:
 def test_the_asyncio_driver_begins_what_has_to_be_begun() -> None:
     async def first() -> str:
         episode = factory("tests.envs.test_opening:CallerSource").start(1, {"task_id": "caller/train/9"}).episode
+        with pytest.raises(ResetNeeded, match=r"that is opening; run its opening, see begin\(\), first"):
+            episode.act("hello")
         observation = await begin(episode, Gates())
         assert await begin(episode, Gates()) == observation
         return str(observation["messages"][-1]["content"])
