@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 OLDEST := .venv-gymnasium-1.2.2
 
-.PHONY: train test check lint bench evaluate test-oldest clean
+.PHONY: train test check lint bench bench-tau2 prove-tau2 evaluate test-oldest clean
 
 train: $(VENV)/.train
 	$(BIN)/python scripts/train_agent.py
@@ -27,8 +27,16 @@ test-oldest: $(OLDEST)/.done
 
 bench: $(VENV)/.train
 	$(BIN)/python scripts/bench.py
+	$(BIN)/python scripts/bench.py --table tau2
+	$(BIN)/python scripts/bench.py --table toolscale
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check "trl==1.16.0"
 	$(BIN)/python scripts/bench_train.py
+
+bench-tau2: $(VENV)/.core
+	$(BIN)/python scripts/bench.py --table tau2
+
+prove-tau2: $(VENV)/.core
+	$(BIN)/python scripts/prove_tau2.py
 
 evaluate: $(VENV)/.core
 	$(BIN)/python scripts/evaluate.py --tasks 300
@@ -36,6 +44,7 @@ evaluate: $(VENV)/.core
 $(VENV)/.core: setup.cfg pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
+	$(BIN)/python -m toolorchestra.envs.tau2.install
 	touch $@
 
 # trl without what it needs: a test reads the copy of Qwen3's chat template that it carries. `make bench` times its
@@ -50,6 +59,7 @@ $(VENV)/.train: $(VENV)/.core
 $(OLDEST)/.done: setup.cfg pyproject.toml
 	test -x $(OLDEST)/bin/python || $(PYTHON) -m venv $(OLDEST)
 	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check "gymnasium==1.2.2" -e ".[dev]"
+	$(OLDEST)/bin/python -m toolorchestra.envs.tau2.install
 	touch $@
 
 clean:

@@ -18,6 +18,14 @@ class ToolError(Exception):
         self.usages = tuple(usages)
 
 
+class Outage(RuntimeError):
+    """A backend broke down or gave nothing that can be used: fails the episode. `usages` says what it cost before."""
+
+    def __init__(self, message: str, usages: Sequence[Any] = ()) -> None:
+        super().__init__(message)
+        self.usages = tuple(usages)
+
+
 class ConfigError(ValueError):
     """A wrong setting: the text says what was expected, what came, and what to do."""
 

@@ -16,7 +16,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-import bench_toolscale
 import gymnasium as gym
 
 import toolorchestra  # noqa: F401 - registers the ids
@@ -268,12 +267,17 @@ def rows(seconds: float) -> Iterator[tuple[str, str, str]]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--table", choices=("engine", "tau2", "toolscale"), default="engine", help="what to measure")
     parser.add_argument("--seconds", type=float, default=1.0, help="per timed repetition")
-    parser.add_argument("--table", choices=("engine", "toolscale"), default="engine")
     args = parser.parse_args()
     load = os.getloadavg()[0]
     print(f"gymnasium {gym.__version__}, Python {sys.version.split()[0]}, {os.cpu_count()} cores, load {load:.1f}")
-    for name, value, note in rows(args.seconds) if args.table == "engine" else bench_toolscale.rows():
+    measured = rows
+    if args.table == "tau2":
+        from bench_tau2 import rows as measured
+    elif args.table == "toolscale":
+        from bench_toolscale import rows as measured
+    for name, value, note in measured(args.seconds):
         print(f"{name:52} {value:>20}  {note}", flush=True)
     return 0
 

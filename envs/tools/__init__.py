@@ -17,7 +17,7 @@ from toolorchestra.envs.types import Outcome, Rows, ToolCall, freeze
 class ToolContext:
     """What a tool may know of the episode that calls it."""
 
-    __slots__ = ("clock", "seed", "turn", "world")
+    __slots__ = ("aside", "clock", "seed", "turn", "world")
 
     def __init__(self, world: Any, seed: int, clock: Clock) -> None:
         self.world = world
@@ -25,6 +25,8 @@ class ToolContext:
         """Of the episode. A simulated result may depend on it and on what is shown, on nothing else."""
         self.clock = clock
         self.turn = 0
+        self.aside = ""
+        """Text that this turn put beside its calls. It is told to nobody; a world may count it."""
 
 
 class ToolResult(NamedTuple):
@@ -73,6 +75,8 @@ class Tool:
     really waits (it is given simulated backends), and the drivers run it in place."""
     deadline_seconds: float = 120.0
     checker: Checker = field(init=False, repr=False, compare=False)
+    hears_silence: bool = False
+    """Of a listener: an empty message is told to it, where it otherwise is an error of the parser's."""
     backend: str = ""
     """Calls to one backend share its limit of calls in flight."""
     max_in_flight: int = 64
