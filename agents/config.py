@@ -136,7 +136,7 @@ PRESETS: Mapping[str, TrainConfig] = {
         anchors=("cheapest", "strongest"),
         updates=4,
         learning_rate=6e-4,
-        average=0.985,
+        average=0.95,
         loss=LossParams(entropy_weight=0.004),
         advantage=AdvantageParams(strict_format=True),
         evaluate_every=60,
