@@ -55,6 +55,8 @@ class WarmStart:
     """Tasks whose best random route is shown."""
     routes: int = 8
     """Random routes tried for each of them."""
+    processes: int = 1
+    """That share the trying; what they find does not depend on their number."""
     trajectories: str = ""
     """A JSONL of recorded trajectories to learn from instead."""
     least_valid: float = 0.97
@@ -134,8 +136,10 @@ PRESETS: Mapping[str, TrainConfig] = {
         environments=tuple(EnvMix(env_id, 1.0, _TINY_ARGUMENTS) for env_id in _WORLDS),
         steps=240,
         anchors=("cheapest", "strongest"),
+        warm_start=WarmStart(processes=2),
         updates=4,
-        learning_rate=6e-4,
+        learning_rate=5e-4,
+        final_learning_rate=5e-5,
         average=0.95,
         loss=LossParams(entropy_weight=0.004),
         advantage=AdvantageParams(strict_format=True),
