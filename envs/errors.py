@@ -18,6 +18,14 @@ class ToolError(Exception):
         self.usages = tuple(usages)
 
 
+class Outage(RuntimeError):
+    """A backend is away, or broke off, after all that may be tried. Fails the episode, which still pays what was used."""
+
+    def __init__(self, message: str, usages: Sequence[Any] = ()) -> None:
+        super().__init__(message)
+        self.usages = tuple(usages)
+
+
 class ConfigError(ValueError):
     """A wrong setting: the text says what was expected, what came, and what to do."""
 

@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from types import CoroutineType
 from typing import Any, NamedTuple, TypeVar
 
-from toolorchestra.envs.errors import ConfigError, ToolError
+from toolorchestra.envs.errors import ConfigError, Outage, ToolError
 from toolorchestra.envs.tools import Tool, ToolContext, ToolResult
 
 T = TypeVar("T")
@@ -108,7 +108,8 @@ def _explain(err: BaseException, ready: Ready, started: float) -> CallResult:
     if isinstance(err, TimeoutError) and tool.suspends and time.monotonic() - started >= tool.deadline_seconds:
         text = f"Error: {tool.name} did not answer within {tool.deadline_seconds:g} s"
         return CallResult(ToolResult(text, seconds=_spent(started, context)), refused=True)
-    return CallResult(ToolResult(""), failure=failure(tool.name, err))
+    paid = err.usages if isinstance(err, Outage) else ()
+    return CallResult(ToolResult("", paid), failure=failure(tool.name, err))
 
 
 def _finished(out: object, started: float, context: ToolContext) -> CallResult:

@@ -15,7 +15,6 @@ SYSTEM = (
     "You orchestrate tools to answer the user's question. Every call costs money and time; your own tokens do too. "
     "Call tools until the question can be answered, then give the answer."
 )
-RETOLD_CHARACTERS = 96_000
 
 
 def _remind(context: ToolContext, text: str) -> ToolResult:
@@ -47,7 +46,7 @@ class QaWorld(BaseWorld):
 
     def retell(self) -> Transcript:
         """As the released reference does: the question and what was gathered, nothing of the turns themselves."""
-        material = gathered(self, RETOLD_CHARACTERS)
+        material = gathered(self)
         asked = f"Problem: {self.question.text}\n\n{material}\n\nChoose a suitable tool."
         return (Message(role="user", content=asked),)
 
