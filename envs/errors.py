@@ -19,7 +19,7 @@ class ToolError(Exception):
 
 
 class Outage(RuntimeError):
-    """A backend is away, or broke off, after all that may be tried. Fails the episode, which still pays what was used."""
+    """A backend is away, or broke off, after all that may be tried. The episode fails, and still pays what was used."""
 
     def __init__(self, message: str, usages: Sequence[Any] = ()) -> None:
         super().__init__(message)

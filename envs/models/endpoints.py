@@ -12,7 +12,7 @@ price = "qwen3-32b"
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, TypeVar
 
 from toolorchestra.envs.errors import ConfigError, PriceError, no_such
@@ -134,11 +134,12 @@ class Endpoints:
 
     def served(self, name: str) -> Served:
         """The entry of a priced name."""
-        found = self.models.get(name) or self.models.get(ANY)
-        if found is None:
+        if name in self.models:
+            return self.models[name]
+        if ANY not in self.models:
             hint = f'; add [models."{name}"] to the endpoint file, or [models."{ANY}"] for all that it does not name'
             raise ConfigError(no_such("model", name, self.models) + hint)
-        return found
+        return replace(self.models[ANY], name=name)
 
     def priced(self, sheet: PriceSheet, names: list[str]) -> PriceSheet:
         """The sheet with these models' own prices: what is shown to the agent is what is billed here."""

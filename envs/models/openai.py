@@ -143,14 +143,12 @@ class OpenAiModels:
         known = {k: made[k] for k in ("model", "messages", "prompt", "tools") if k in made}
         extra = {k: v for k, v in made.items() if k not in known}
         try:
-            reply = await raw.create(**known, extra_body=extra)
+            return str((await raw.create(**known, extra_body=extra)).text)
         except sdk.APIStatusError as err:
-            raise self._refusal(endpoint, served, err) from None
-        except sdk.APIConnectionError as err:
-            raise _Passing(f"{type(err).__name__}: {err.__cause__ or err}") from None
+            problem = self._refusal(endpoint, served, err)
         except (UnicodeDecodeError, sdk.APIError) as err:
-            raise _Passing(f"{type(err).__name__}: {err}") from None
-        return str(reply.text)
+            problem = _Passing(f"{type(err).__name__}: {err.__cause__ or err}")
+        raise problem  # out here, so that no request with its headers hangs on the error
 
     def _refusal(self, endpoint: Endpoint, served: Served, err: Any) -> Exception:
         """What a status means: something that passes, a wrong set-up, or a refusal for the agent."""
