@@ -28,4 +28,14 @@ class Interpreter(Protocol):
     def item(self) -> str:
         """The price sheet's item that its seconds are billed under."""
 
-    async def run(self, code: str) -> Execution: ...
+    async def run(self, code: str, session: str = "") -> Execution:
+        """Run a program. Programs of one session may see each other's names where the interpreter keeps sessions; ""
+        is a fresh run that leaves nothing."""
+
+
+_CONTROL = {c: f"\\x{c:02x}" for c in [*range(32), *range(127, 160)] if c not in (9, 10)}
+
+
+def harmless(text: str) -> str:
+    """A program's output as text that cannot steer a terminal or break an encoder: control characters are spelled."""
+    return text.replace("\r\n", "\n").encode("utf-8", "replace").decode().translate(_CONTROL)

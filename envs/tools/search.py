@@ -6,7 +6,8 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from toolorchestra.envs.models import ChatModel, ChatRequest
+from toolorchestra.envs.errors import paid
+from toolorchestra.envs.models import ChatModel, ChatRequest, limits_of
 from toolorchestra.envs.prices import TOOL, Usage
 from toolorchestra.envs.retrieval import Retriever
 from toolorchestra.envs.tools import ToolContext, ToolResult
@@ -51,13 +52,17 @@ class Search:
     async def written(self, context: ToolContext, models: ChatModel, model: str) -> ToolResult:
         """A model writes the query."""
         desk: Desk = context.world
-        request = ChatRequest(model, "query", brief(desk, _WRITE_QUERY), context.seed, context.turn, desk.question)
+        messages = brief(desk, _WRITE_QUERY, limits=limits_of(models, model))
+        request = ChatRequest(
+            model, "query", messages, context.seed, context.turn, desk.question, spend_cap=context.spend_cap
+        )
         completion = await models.complete(request)
         found = _QUERY.search(completion.text)
         query = (found.group(1) if found else completion.text).strip()[:QUERY_CHARACTERS]
         if not query:
             return ToolResult(NOTHING_MISSING, (completion.usage,), note=Found(()))
-        result = await self.asked(context, query)
+        with paid(completion.usage):
+            result = await self.asked(context, query)
         return result._replace(usages=(completion.usage, *result.usages))
 
     async def asked(self, context: ToolContext, query: str) -> ToolResult:

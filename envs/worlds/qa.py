@@ -10,6 +10,7 @@ from toolorchestra.envs.tools.desk import gathered
 from toolorchestra.envs.tools.search import Found
 from toolorchestra.envs.types import Message, Outcome, Passage, Question, ToolCall, Transcript
 from toolorchestra.envs.worlds import ENDS_THE_EPISODE, MESSAGE, BaseWorld
+from toolorchestra.envs.worlds.judge import Judge
 
 SYSTEM = (
     "You orchestrate tools to answer the user's question. Every call costs money and time; your own tokens do too. "
@@ -26,16 +27,22 @@ def _remind(context: ToolContext, text: str) -> ToolResult:
 
 _REMINDS = Tool("message", "Nobody listens.", MESSAGE, _remind)
 
+JUDGE_SECONDS = 4 * 3600.0
+"""The judge's own backend has nearer deadlines; this is for one that has none."""
+
 
 class QaWorld(BaseWorld):
     """One question's desk."""
 
-    __slots__ = ("answer", "documents", "listener", "question", "results", "toolbox")
+    __slots__ = ("answer", "documents", "judge", "listener", "question", "results", "toolbox")
     system = SYSTEM
 
-    def __init__(self, question: Question, toolbox: Toolbox, *, message_answers: bool) -> None:
+    def __init__(
+        self, question: Question, toolbox: Toolbox, *, message_answers: bool, judge: Judge | None = None
+    ) -> None:
         self.question = question
         self.toolbox = toolbox
+        self.judge = judge
         self.documents: tuple[Passage, ...] = ()
         self.results: tuple[str, ...] = ()
         self.answer: str | None = None
@@ -62,7 +69,9 @@ class QaWorld(BaseWorld):
         elif note is not None and self.answer is None:
             raise ConfigError(f"tool {call.name!r} left a note this world does not know: {type(note).__name__}")
 
-    def grade(self, *, finished: bool) -> Outcome:
+    def grade(self, *, finished: bool) -> Outcome | Tool:
         right = finished and self.answer is not None and is_right(self.question.answer, self.answer)
+        if self.judge is not None and finished and self.answer and not right:
+            return self.judge.tool(self.question, self.answer, JUDGE_SECONDS)
         evidence = {"answer": self.answer, "expected": self.question.answer.text, "subject": self.question.subject}
         return Outcome(float(right), evidence)

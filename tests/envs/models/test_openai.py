@@ -248,11 +248,15 @@ def test_an_endpoint_that_rests_is_tried_again_after_its_rest() -> None:
     with Loopback(scripted([Reply("down", 500), Reply("42")])) as server:
         models = backend(server, endpoint={"failures_to_open": 1, "rest_seconds": 0.3})
         assert run(models, asks())[0].text == "42"
-        with pytest.raises(Outage, match="rest for"):
-            models.traffic["end0"].failed()
-            models.traffic["end0"]._rests_until += 100
-            run(models, asks())
     assert len(server.seen) == 2
+
+
+def test_a_rest_longer_than_the_patience_is_an_outage() -> None:
+    with Loopback(lambda _: Reply("down", 500)) as server:
+        models = backend(server, endpoint={"failures_to_open": 1, "rest_seconds": 60.0})
+        with pytest.raises(Outage, match="rest for"):
+            run(models, asks())
+    assert len(server.seen) == 1
 
 
 @pytest.mark.parametrize(
