@@ -47,7 +47,7 @@ class Argument(NamedTuple):
     """A call that is allowed when one argument is among some values."""
 
     numbers: tuple[int | None, int | None]
-    index: int
+    place: int
     values: tuple[int, ...]
 
 
@@ -114,7 +114,7 @@ def build(machine: str, pid: int) -> bytes:
     program += [_step(_JUMP_EQUAL, CLONE[which], 0, len(thread)), *thread]
     for rule in arguments(pid):
         if (nr := rule.numbers[which]) is not None:
-            checks = _checks(rule.index, rule.values)
+            checks = _checks(rule.place, rule.values)
             program += [_step(_JUMP_EQUAL, nr, 0, len(checks)), *checks]
     return b"".join([*program, deny])
 

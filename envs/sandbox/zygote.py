@@ -79,9 +79,10 @@ class Zygote:
             self._start_waiting()
 
     def close(self) -> None:
-        """End every child."""
+        """End every child and remove every file: the process that started this one may be gone already."""
         for child in list(self.children.values()):
             self._bury(child)
+        shutil.rmtree(self.root, ignore_errors=True)
 
     # -- orders ----------------------------------------------------------------------------------------------------
 
