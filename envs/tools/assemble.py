@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from toolorchestra.envs.models import ChatModel
-from toolorchestra.envs.models.endpoints import Endpoints
+from toolorchestra.envs.models.endpoints import ANY, Endpoints
 from toolorchestra.envs.prices import PriceSheet
 from toolorchestra.envs.retrieval import Retriever
 from toolorchestra.envs.sandbox import Interpreter
@@ -42,7 +42,8 @@ class Backends:
         """The sheet with the prices of the endpoint file."""
         if self.endpoints is None:
             return sheet
-        return self.endpoints.priced(sheet, list(dict.fromkeys([*config.models, *self.judges])))
+        own = [name for name in self.endpoints.models if name != ANY]
+        return self.endpoints.priced(sheet, list(dict.fromkeys([*config.models, *self.judges, *own])))
 
 
 @dataclass(frozen=True)
