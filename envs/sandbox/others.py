@@ -30,8 +30,8 @@ def interpreter(
     bounds = bounds or Bounds()
     if kind == "landlock":
         return LandlockSandbox(bounds, sessions, bubblewrap)
-    if sessions or bubblewrap:
-        raise ConfigError(f"sandbox {kind!r} has neither sessions nor bubblewrap; landlock has")
+    if sessions:
+        raise ConfigError(f"sandbox {kind!r} keeps no sessions; landlock does")
     if kind == "monty":
         return Monty(bounds)
     if kind == "e2b":

@@ -63,7 +63,8 @@ class Wanted:
     sandbox: str = ""
     bounds: Bounds = field(default_factory=Bounds)
     sessions: bool = False
-    bubblewrap: bool = False
+    bubblewrap: bool = True
+    """Put the landlock server into namespaces as well, where bwrap is there and can make them."""
     unsafe_exec: bool = False
     """The sandbox "unsafe-exec" is refused without it: a file found somewhere may not ask for it alone."""
     cassette: str = ""
@@ -81,7 +82,7 @@ def read(path: str | Path = "", **changes: Any) -> Wanted:
     for name in changes:
         if name not in valid:
             raise ConfigError(no_such("backend setting", name, valid))
-    return replace(wanted, **{name: value for name, value in changes.items() if value})
+    return replace(wanted, **{name: value for name, value in changes.items() if value not in ("", (), None)})
 
 
 def _parse(path: Path) -> Wanted:

@@ -1,0 +1,171 @@
+"""Tables of the real tools: what the sandbox contains and costs, what retrieval finds and costs. Called by bench.py."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import inspect
+import os
+import pkgutil
+import random
+import resource
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from toolorchestra.envs.errors import ConfigError
+from toolorchestra.envs.retrieval import Retriever
+from toolorchestra.envs.retrieval.index import ENGINES, Build, build, load
+from toolorchestra.envs.sandbox.confine import Bounds
+from toolorchestra.envs.sandbox.others import interpreter
+from toolorchestra.envs.tasks.frames import ENCYCLOPAEDIA_SEED, FramesSource
+from toolorchestra.envs.tasks.frames.encyclopaedia import build as encyclopaedia
+from toolorchestra.envs.testing.hostile import examine, programs, table, works
+from toolorchestra.envs.types import Passage
+
+DOCUMENTED = ("numpy", "sympy")
+"""Packages whose docstrings are the real corpus."""
+CUTS = (1, 5, 10)
+Asked = tuple[str, str]
+"""A query, and the id of the passage that it is after."""
+
+
+def sandbox() -> None:
+    """Hostile and useful programs on each backend that is here, and what a run costs."""
+    for kind, bubblewrap in (("landlock", False), ("landlock", True), ("monty", False)):
+        title = f"{kind}{' inside bubblewrap' if bubblewrap else ''}"
+        try:
+            made = interpreter(kind, Bounds(seconds=1.0), bubblewrap=bubblewrap)
+        except ConfigError as err:
+            print(f"== {title}: not here ({err})\n")
+            continue
+        if bubblewrap and not getattr(made, "_bubblewrap", ""):
+            print(f"== {title}: not here (no bwrap, or it can make no namespace)\n")
+            continue
+        print(f"== {title}: {len(programs())} hostile programs")
+        print(table(examine(made, 1.0)))
+        print(f"== {title}: useful programs")
+        print(table(works(made), "works", "does not"))
+        print(f"== {title}: a warm run of print(1), median of 200: {_median_ms(made):.1f} ms\n", flush=True)
+        made.close()  # type: ignore[attr-defined]
+
+
+def _median_ms(made: object) -> float:
+    async def timed() -> list[float]:
+        out = []
+        for _ in range(200):
+            started = time.perf_counter()
+            await made.run("print(1)")  # type: ignore[attr-defined]
+            out.append(time.perf_counter() - started)
+        return sorted(out)
+
+    return asyncio.run(timed())[100] * 1000
+
+
+def docstrings(most: int) -> list[Passage]:
+    """The public docstrings of some installed packages: a real corpus that needs no download."""
+    found: dict[str, Passage] = {}
+    for package in DOCUMENTED:
+        if find_spec(package) is None:
+            continue
+        root = importlib.import_module(package)
+        for info in pkgutil.walk_packages(root.__path__, f"{package}.", onerror=lambda _: None):
+            if any(part.startswith("_") or part in ("tests", "conftest", "testing") for part in info.name.split(".")):
+                continue
+            for passage in _documented(info.name):
+                found.setdefault(passage.text, passage)
+    every = sorted(found.values(), key=lambda p: p.doc_id)
+    random.Random(0).shuffle(every)
+    return every[:most]
+
+
+def _documented(module: str) -> Iterator[Passage]:
+    try:
+        members = inspect.getmembers(importlib.import_module(module))
+    except Exception:  # noqa: BLE001 - a module that cannot be imported here has no docstrings for us
+        return
+    for name, value in members:
+        text = inspect.getdoc(value) if inspect.isclass(value) or inspect.isroutine(value) else None
+        if text and len(text) > 120 and getattr(value, "__module__", "") == module:
+            yield Passage(f"{module}.{name}", name, text[:1500])
+
+
+def known_items(passages: Sequence[Passage], count: int) -> list[Asked]:
+    """Queries of a passage's own first words: lexical by construction, so they favour BM25."""
+    chosen = random.Random(1).sample(list(passages), min(count, len(passages)))
+    return [(" ".join(p.text.split()[:12]), p.doc_id) for p in chosen]
+
+
+def hops(passages: Sequence[Passage], count: int) -> list[Asked]:
+    """The queries of embedded questions: each is after the passage that holds its fact."""
+    source, out = FramesSource(), []
+    for number in range(1000):
+        for fact in source.question(f"frames-sim/test/{number}").facts:
+            holds = [p.doc_id for p in passages if fact.sentence in p.text]
+            if holds:
+                out.append((fact.query, holds[0]))
+        if len(out) >= count:
+            return out[:count]
+    return out
+
+
+def retrieval(most: int) -> None:
+    """recall@k, latency, build time and memory of each engine on two corpora; and sixty-four askers at once."""
+    invented = list(encyclopaedia(ENCYCLOPAEDIA_SEED).passages)[:most]
+    real = docstrings(most)
+    for title, passages, asked in (
+        ("embedded encyclopaedia, queries of its questions", invented, hops(invented, 200)),
+        (f"docstrings of {' and '.join(DOCUMENTED)}, first 12 words", real, known_items(real, 200)),
+    ):
+        print(f"== {title}: {len(passages)} passages, {len(asked)} queries")
+        head = "".join(f"{f'recall@{k}':>11}" for k in CUTS)
+        print(f"{'engine':14}{head}{'p50 ms':>9}{'p99 ms':>9}{'build s':>9}{'index MB':>10}{'peak MB':>9}  64 at once")
+        for engine in ENGINES:
+            for kind in ("flat", "hnsw", "ivf") if engine == "dense" else ("flat",):
+                name = f"{engine}/{kind}" if engine == "dense" else engine
+                try:
+                    print(f"{name:14}{_row(passages, asked, Build(engine, faiss=kind))}", flush=True)
+                except ConfigError as err:
+                    print(f"{name:14} not here: {err}")
+        print()
+
+
+def _row(passages: Sequence[Passage], asked: Sequence[Asked], how: Build) -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        started = time.perf_counter()
+        build(passages, Path(folder) / "index", how)
+        built = time.perf_counter() - started
+        size = sum(f.stat().st_size for f in Path(folder).rglob("*") if f.is_file()) / 1e6
+        retriever = load(Path(folder) / "index")
+        ranks, times = asyncio.run(_ask(retriever, asked))
+        same = asyncio.run(_at_once(retriever, asked))
+    recalls = "".join(f"{sum(r < k for r in ranks) / len(ranks):11.3f}" for k in CUTS)
+    times.sort()
+    p50, p99 = times[len(times) // 2] * 1000, times[int(len(times) * 0.99)] * 1000
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return f"{recalls}{p50:9.1f}{p99:9.1f}{built:9.1f}{size:10.1f}{peak:9.0f}  {'alike' if same else 'DIFFER'}"
+
+
+async def _ask(retriever: Retriever, asked: Sequence[Asked]) -> tuple[list[int], list[float]]:
+    await retriever.search(asked[0][0], max(CUTS))
+    ranks, times = [], []
+    for query, wanted in asked:
+        started = time.perf_counter()
+        hits = [h.passage.doc_id for h in await retriever.search(query, max(CUTS))]
+        times.append(time.perf_counter() - started)
+        ranks.append(hits.index(wanted) if wanted in hits else 10**6)
+    return ranks, times
+
+
+async def _at_once(retriever: Retriever, asked: Sequence[Asked]) -> bool:
+    queries = [query for query, _ in asked[:64]]
+    alone = [[h.passage.doc_id for h in await retriever.search(q, 5)] for q in queries]
+    together = await asyncio.gather(*(retriever.search(q, 5) for q in queries))
+    return alone == [[h.passage.doc_id for h in hits] for hits in together]
+
+
+def load_average() -> str:
+    """For a table's first line: what else the machine did."""
+    return f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
