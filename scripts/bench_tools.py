@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
 import inspect
+import io
 import os
 import pkgutil
 import random
 import resource
 import tempfile
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -67,18 +70,22 @@ def _median_ms(made: object) -> float:
 def docstrings(most: int) -> list[Passage]:
     """The public docstrings of some installed packages: a real corpus that needs no download."""
     found: dict[str, Passage] = {}
-    for package in DOCUMENTED:
-        if find_spec(package) is None:
-            continue
-        root = importlib.import_module(package)
-        for info in pkgutil.walk_packages(root.__path__, f"{package}.", onerror=lambda _: None):
-            if any(part.startswith("_") or part in ("tests", "conftest", "testing") for part in info.name.split(".")):
-                continue
-            for passage in _documented(info.name):
-                found.setdefault(passage.text, passage)
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        warnings.simplefilter("ignore")  # deprecated modules say so, and one prints a poem
+        for package in filter(find_spec, DOCUMENTED):
+            for name in _modules(package):
+                for passage in _documented(name):
+                    found.setdefault(passage.text, passage)
     every = sorted(found.values(), key=lambda p: p.doc_id)
     random.Random(0).shuffle(every)
     return every[:most]
+
+
+def _modules(package: str) -> Iterator[str]:
+    root = importlib.import_module(package)
+    for info in pkgutil.walk_packages(root.__path__, f"{package}.", onerror=lambda _: None):
+        if not any(part.startswith("_") or part in ("tests", "conftest", "testing") for part in info.name.split(".")):
+            yield info.name
 
 
 def _documented(module: str) -> Iterator[Passage]:
