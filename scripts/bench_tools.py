@@ -11,16 +11,19 @@ import os
 import pkgutil
 import random
 import resource
+import shutil
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
 from toolorchestra.envs.errors import ConfigError
-from toolorchestra.envs.retrieval import Retriever
-from toolorchestra.envs.retrieval.index import ENGINES, Build, build, load
+from toolorchestra.envs.retrieval import Retriever, dense
+from toolorchestra.envs.retrieval.corpus import Manifest
+from toolorchestra.envs.retrieval.index import BM25_FOLDER, Build, build, load
 from toolorchestra.envs.sandbox.confine import Bounds
 from toolorchestra.envs.sandbox.others import interpreter
 from toolorchestra.envs.tasks.frames import ENCYCLOPAEDIA_SEED, FramesSource
@@ -129,25 +132,57 @@ def retrieval(most: int) -> None:
         print(f"== {title}: {len(passages)} passages, {len(asked)} queries")
         head = "".join(f"{f'recall@{k}':>11}" for k in CUTS)
         print(f"{'engine':14}{head}{'p50 ms':>9}{'p99 ms':>9}{'build s':>9}{'index MB':>10}{'peak MB':>9}  64 at once")
-        for engine in ENGINES:
-            for kind in ("flat", "hnsw", "ivf") if engine == "dense" else ("flat",):
-                name = f"{engine}/{kind}" if engine == "dense" else engine
+        with tempfile.TemporaryDirectory() as folder:
+            for name, make in _engines(passages, Path(folder)):
                 try:
-                    print(f"{name:14}{_row(passages, asked, Build(engine, faiss=kind))}", flush=True)
+                    print(f"{name:14}{_row(make, asked)}", flush=True)
                 except ConfigError as err:
                     print(f"{name:14} not here: {err}")
         print()
 
 
-def _row(passages: Sequence[Passage], asked: Sequence[Asked], how: Build) -> str:
-    with tempfile.TemporaryDirectory() as folder:
+Make = Callable[[], tuple[Path, float]]
+"""Gives an index folder, and the seconds that it took to build."""
+
+
+def _engines(passages: Sequence[Passage], folder: Path) -> Iterator[tuple[str, Make]]:
+    """Each engine. The passages are encoded once: the other kinds of FAISS index are made of the flat one's vectors."""
+
+    def built(engine: str) -> tuple[Path, float]:
         started = time.perf_counter()
-        build(passages, Path(folder) / "index", how)
-        built = time.perf_counter() - started
-        size = sum(f.stat().st_size for f in Path(folder).rglob("*") if f.is_file()) / 1e6
-        retriever = load(Path(folder) / "index")
-        ranks, times = asyncio.run(_ask(retriever, asked))
-        same = asyncio.run(_at_once(retriever, asked))
+        build(passages, folder / engine, Build(engine))
+        return folder / engine, time.perf_counter() - started
+
+    def of_vectors(kind: str) -> tuple[Path, float]:
+        started = time.perf_counter()
+        flat = dense.faiss().read_index(str(folder / "dense" / dense.INDEX))
+        made = folder / kind
+        shutil.copytree(folder / "dense", made)
+        dense.faiss().write_index(dense.make_index(flat.reconstruct_n(0, flat.ntotal), kind), str(made / dense.INDEX))
+        return made, time.perf_counter() - started
+
+    def hybrid() -> tuple[Path, float]:
+        made = folder / "hybrid"
+        shutil.copytree(folder / "dense", made)
+        shutil.copytree(folder / "bm25" / BM25_FOLDER, made / BM25_FOLDER)
+        replace(Manifest.read(made), engine="hybrid").write(made)
+        return made, 0.0
+
+    yield "bm25", lambda: built("bm25")
+    yield "dense/flat", lambda: built("dense")
+    if (folder / "dense").is_dir():
+        yield "dense/hnsw", lambda: of_vectors("hnsw")
+        yield "dense/ivf", lambda: of_vectors("ivf")
+        yield "hybrid", hybrid
+    yield "lucene", lambda: built("lucene")
+
+
+def _row(make: Make, asked: Sequence[Asked]) -> str:
+    folder, built = make()
+    size = sum(f.stat().st_size for f in folder.rglob("*") if f.is_file()) / 1e6
+    retriever = load(folder)
+    ranks, times = asyncio.run(_ask(retriever, asked))
+    same = asyncio.run(_at_once(retriever, asked))
     recalls = "".join(f"{sum(r < k for r in ranks) / len(ranks):11.3f}" for k in CUTS)
     times.sort()
     p50, p99 = times[len(times) // 2] * 1000, times[int(len(times) * 0.99)] * 1000

@@ -10,7 +10,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = {"package": "toolorchestra", "envs": "toolorchestra.envs", "agents": "toolorchestra.agents"}
-HEAVY = ("torch", "transformers", "bm25s", "numpy.testing", "asyncio.sslproto", "openai", "datasets", "pandas", "peft")
+HEAVY = tuple(
+    "torch transformers bm25s faiss sentence_transformers numpy.testing asyncio.sslproto openai datasets pandas peft".split()
+)
 
 
 def test_every_package_folder_is_in_setup_cfg() -> None:
