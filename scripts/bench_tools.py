@@ -24,7 +24,7 @@ from toolorchestra.envs.errors import ConfigError
 from toolorchestra.envs.retrieval import Retriever, dense
 from toolorchestra.envs.retrieval.corpus import Manifest
 from toolorchestra.envs.retrieval.index import BM25_FOLDER, Build, build, load
-from toolorchestra.envs.sandbox.confine import Bounds
+from toolorchestra.envs.sandbox import Bounds
 from toolorchestra.envs.sandbox.others import interpreter
 from toolorchestra.envs.tasks.frames import ENCYCLOPAEDIA_SEED, FramesSource
 from toolorchestra.envs.tasks.frames.encyclopaedia import build as encyclopaedia

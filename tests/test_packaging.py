@@ -11,7 +11,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 FOLDERS = {"package": "toolorchestra", "envs": "toolorchestra.envs", "agents": "toolorchestra.agents"}
 HEAVY = tuple(
-    "torch transformers bm25s faiss sentence_transformers numpy.testing asyncio.sslproto openai datasets pandas peft".split()
+    "torch transformers bm25s faiss sentence_transformers numpy.testing asyncio.sslproto openai datasets pandas"
+    " peft".split()
 )
 
 

@@ -2,7 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What one program may use."""
+
+    seconds: float = 20.0
+    """Of wall time; processor time is bounded by the same."""
+    memory_bytes: int = 1 << 30
+    """Of address space beyond what the fork server holds already."""
+    output_bytes: int = 1 << 20
+    """Of stdout and of stderr; the program is ended when it has said more."""
+    file_bytes: int = 8 << 20
+    """Of one file."""
+    disk_bytes: int = 32 << 20
+    """Of all files that can be seen together; looked at every twentieth of a second."""
+    open_files: int = 64
 
 
 class Execution(NamedTuple):

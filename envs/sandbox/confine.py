@@ -12,9 +12,8 @@ import os
 import resource
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from toolorchestra.envs.sandbox import syscalls
+from toolorchestra.envs.sandbox import Bounds, syscalls
 
 _PR_SET_DUMPABLE, _PR_SET_SECCOMP, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS, _PR_SET_PDEATHSIG = 4, 22, 24, 38, 1
 _SECCOMP_FILTER = 2
@@ -32,23 +31,6 @@ _ALL_BY_ABI = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 4: (1 << 15
 _TCP_BY_ABI = {4: 3}
 _SCOPES_BY_ABI = {6: 3}
 """Abstract unix sockets and signals stay inside."""
-
-
-@dataclass(frozen=True)
-class Bounds:
-    """What one program may use."""
-
-    seconds: float = 20.0
-    """Of wall time; processor time is bounded by the same."""
-    memory_bytes: int = 1 << 30
-    """Of address space beyond what the fork server holds already."""
-    output_bytes: int = 1 << 20
-    """Of stdout and of stderr; the program is ended when it has said more."""
-    file_bytes: int = 8 << 20
-    """Of one file."""
-    disk_bytes: int = 32 << 20
-    """Of all files that can be seen together; looked at every twentieth of a second."""
-    open_files: int = 64
 
 
 def landlock_abi() -> int:

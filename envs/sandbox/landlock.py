@@ -32,8 +32,8 @@ from pathlib import Path
 from typing import Any
 
 from toolorchestra.envs.errors import ConfigError, Outage
-from toolorchestra.envs.sandbox import Execution, harmless
-from toolorchestra.envs.sandbox.confine import Bounds, landlock_abi
+from toolorchestra.envs.sandbox import Bounds, Execution, harmless
+from toolorchestra.envs.sandbox.confine import landlock_abi
 
 _BOOT = (
     "import sys, json; sys.path[:] = json.loads(sys.argv.pop())\n"
@@ -71,7 +71,7 @@ class LandlockSandbox:
         most_children: int = 16,
         queue_seconds: float = 600.0,
     ) -> None:
-        if not sys.platform.startswith("linux") or not landlock_abi():
+        if not landlock_abi():
             raise ConfigError(
                 "sandbox 'landlock' needs Linux 5.13 or later with Landlock on x86-64 or aarch64; "
                 "take another: --sandbox monty (pip install pydantic-monty), or --sandbox e2b with a key"

@@ -11,9 +11,9 @@ import threading
 import time
 from typing import Any
 
-from toolorchestra.envs.errors import ConfigError, Outage
-from toolorchestra.envs.sandbox import Execution, Interpreter, harmless
-from toolorchestra.envs.sandbox.confine import Bounds
+from toolorchestra.envs.errors import ConfigError, Outage, no_such
+from toolorchestra.envs.sandbox import Bounds, Execution, Interpreter, harmless
+from toolorchestra.envs.sandbox.arithmetic import ArithmeticInterpreter
 
 UNSAFE = "unsafe-exec"
 KINDS = ("arithmetic", "landlock", "monty", "e2b", UNSAFE)
@@ -23,12 +23,12 @@ def interpreter(
     kind: str, bounds: Bounds | None = None, sessions: bool = False, bubblewrap: bool = False
 ) -> Interpreter:
     """An interpreter by its name. The one without walls is never what another falls back to."""
-    from toolorchestra.envs.errors import no_such
-    from toolorchestra.envs.sandbox.arithmetic import ArithmeticInterpreter
-    from toolorchestra.envs.sandbox.landlock import LandlockSandbox
-
     bounds = bounds or Bounds()
     if kind == "landlock":
+        if not sys.platform.startswith("linux"):
+            raise ConfigError(f"sandbox 'landlock' is for Linux, this is {sys.platform}; take --sandbox monty or e2b")
+        from toolorchestra.envs.sandbox.landlock import LandlockSandbox  # its modules are Linux's own
+
         return LandlockSandbox(bounds, sessions, bubblewrap)
     if sessions:
         raise ConfigError(f"sandbox {kind!r} keeps no sessions; landlock does")

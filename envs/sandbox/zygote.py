@@ -21,7 +21,8 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
-from toolorchestra.envs.sandbox.confine import LOWEST_HELD, Bounds, hold, lock
+from toolorchestra.envs.sandbox import Bounds
+from toolorchestra.envs.sandbox.confine import LOWEST_HELD, hold, lock
 from toolorchestra.envs.sandbox.program import serve
 
 PRELOADED = tuple(

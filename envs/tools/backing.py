@@ -36,8 +36,7 @@ from toolorchestra.envs.errors import ConfigError, no_such
 from toolorchestra.envs.models import ChatModel
 from toolorchestra.envs.models.endpoints import Endpoints, read_row
 from toolorchestra.envs.retrieval import Retriever
-from toolorchestra.envs.sandbox import Interpreter
-from toolorchestra.envs.sandbox.confine import Bounds
+from toolorchestra.envs.sandbox import Bounds, Interpreter
 from toolorchestra.envs.sandbox.others import UNSAFE, interpreter
 from toolorchestra.envs.tools.assemble import Backends
 from toolorchestra.envs.tools.recorded import RecordedInterpreter, RecordedModels, RecordedRetriever

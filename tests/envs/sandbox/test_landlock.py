@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from toolorchestra.envs.errors import ConfigError
-from toolorchestra.envs.sandbox import Execution, harmless
-from toolorchestra.envs.sandbox.confine import Bounds, landlock_abi
+from toolorchestra.envs.sandbox import Bounds, Execution, harmless
+from toolorchestra.envs.sandbox.confine import landlock_abi
 from toolorchestra.envs.sandbox.landlock import LandlockSandbox
 from toolorchestra.envs.sandbox.others import Unsafe, interpreter
 from toolorchestra.envs.sandbox.syscalls import AARCH64, ARCHITECTURES, FREE, X86_64, arguments, build
