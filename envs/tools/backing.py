@@ -8,7 +8,7 @@
     verdicts = "runs/verdicts.jsonl"
 
     [retrieval]
-    index = "indexes/wikipedia"            # or "embedded"
+    index = "indexes/wikipedia"            # or the address of a served one, or "embedded"
     web = true                             # Tavily
 
     [sandbox]
@@ -183,6 +183,10 @@ def _models(wanted: Wanted) -> ChatModel:
 
 
 def _index(folder: str) -> Retriever:
+    if folder.startswith(("http://", "https://")):
+        from toolorchestra.envs.retrieval.remote import Remote
+
+        return Remote(folder)
     from toolorchestra.envs.retrieval.index import load
 
     return load(folder)
