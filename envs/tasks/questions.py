@@ -72,7 +72,9 @@ class QaSource:
         search = SearchSettings(self.top_k, self.shown_characters)
         embedded = Backends(SimulatedModels(), self.retriever(), ArithmeticInterpreter(), search)
         self.behind = self.backing.over(embedded) if self.backing else embedded
-        verdicts = self.backing.wanted.verdicts if self.backing else ""
+        # A replay must ask the judge exactly when its recording did, so neither takes verdicts from other runs.
+        taped = self.backing is not None and self.backing.wanted.mode in ("record", "replay")
+        verdicts = self.backing.wanted.verdicts if self.backing and not taped else ""
         known = Verdicts(Path(verdicts) if verdicts else None)
         self.judge = Judge(self.behind.models, self.behind.judges, known) if self.behind.judges else None
         self._boxes: dict[tuple[int, tuple[str, ...] | None], tuple[PriceSheet, Toolbox]] = {}

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from toolorchestra.envs.errors import ConfigError, Outage
+from toolorchestra.envs.errors import ConfigError, Outage, paid
 from toolorchestra.envs.grading import final_answer
 from toolorchestra.envs.models import ChatModel, ChatRequest
 from toolorchestra.envs.prices import JUDGE, Usage
@@ -110,10 +110,8 @@ class Judge:
             request = ChatRequest(
                 name, "judge", _asked(question, given), context.seed, attempt, role=JUDGE, spend_cap=context.spend_cap
             )
-            try:
+            with paid(*usages):
                 completion = await self.models.complete(request)
-            except Outage as err:
-                raise Outage(str(err), (*usages, *err.usages)) from None
             usages.append(completion.usage)
             last = completion.text
             verdicts = {found.lower() for found in _VERDICT.findall(last)}
