@@ -155,8 +155,7 @@ class Backing:
         patience = sum(_patience(part) for part in (self._models, self._retriever or web, self._interpreter) if part)
         if self.cassette is not None:
             replayed = wanted.mode == "replay"
-            limits = {name: m.shown for name, m in wanted.endpoints.models.items()} if wanted.endpoints else {}
-            models = RecordedModels(None if replayed else models, self.cassette, limits)
+            models = RecordedModels(None if replayed else models, self.cassette, wanted.endpoints)
             if wanted.web:
                 web = RecordedRetriever(web, self.cassette, "web")
             retriever = RecordedRetriever(None if replayed else retriever, self.cassette)

@@ -17,6 +17,7 @@ from typing import Any
 from toolorchestra.envs.cassette import Cassette, digest
 from toolorchestra.envs.errors import ConfigError, Outage, ToolError
 from toolorchestra.envs.models import DEFAULT_LIMITS, ChatModel, ChatRequest, Completion, ContextLimits, limits_of
+from toolorchestra.envs.models.endpoints import Endpoints
 from toolorchestra.envs.prices import Tokens, Usage
 from toolorchestra.envs.retrieval import Hit, Retriever
 from toolorchestra.envs.sandbox import Execution, Interpreter
@@ -108,14 +109,16 @@ def _usage_in(row: Mapping[str, Any]) -> Usage:
 class RecordedModels:
     """A chat-model backend over a cassette. `live` may be missing when it is replayed."""
 
-    def __init__(self, live: ChatModel | None, cassette: Cassette, limits: Mapping[str, ContextLimits]) -> None:
-        self.live, self._limits = live, limits
+    def __init__(self, live: ChatModel | None, cassette: Cassette, endpoints: Endpoints | None = None) -> None:
+        self.live, self._endpoints = live, endpoints
         self.suspends = live is not None and live.suspends and cassette.mode != "replay"
         self._tape = _Tape("model", cassette, self.suspends)
 
     def limits_of(self, model: str) -> ContextLimits:
-        """As the live backend has it."""
-        return limits_of(self.live, model) if self.live else self._limits.get(model, DEFAULT_LIMITS)
+        """As the live backend has it; in a replay as the endpoint file has it, so that prompts are the same."""
+        if self.live is not None:
+            return limits_of(self.live, model)
+        return self._endpoints.served(model).shown if self._endpoints is not None else DEFAULT_LIMITS
 
     async def complete(self, request: ChatRequest) -> Completion:
         """One completion."""

@@ -74,7 +74,8 @@ def test_a_recorded_evaluation_replays_without_a_server(tmp_path: Path, env: str
     tape = str(tmp_path / "tape.jsonl")
     named = {"sandbox": sandbox, "cassette": tape, "index": "embedded", "judges": ("gpt-5-mini",)}
     with Loopback(expert) as server:
-        file = file_of(tmp_path, server)
+        # Cut short, so that a replay which forgot the limits would ask something else.
+        file = file_of(tmp_path, server, more="shown = {document = 200, results = 300, total = 700}\n")
         recording = Backing(read(file, mode="record", **named))
         live_run = run(made(env, recording, history=history, max_turns=8), policy, 6)
         asked = len(server.seen)

@@ -60,9 +60,9 @@ async def _two(models: RecordedModels) -> list[Completion]:
 
 def test_model_replies_come_back_in_order_with_their_usage(tmp_path: Path) -> None:
     live = Counting()
-    recorded = asyncio.run(_two(RecordedModels(live, Cassette(tmp_path / "c", "record"), {})))
+    recorded = asyncio.run(_two(RecordedModels(live, Cassette(tmp_path / "c", "record"))))
     assert [c.text for c in recorded] == ["reply 1 ü", "reply 2 ü", "reply 3 ü"]
-    replay = RecordedModels(None, Cassette(tmp_path / "c", "replay"), {})
+    replay = RecordedModels(None, Cassette(tmp_path / "c", "replay"))
     assert not replay.suspends
     assert asyncio.run(_two(replay)) == recorded
     assert asyncio.run(_two(replay))[2] == recorded[2]
@@ -74,7 +74,7 @@ def test_refusals_and_outages_are_replayed_with_what_they_cost(
 ) -> None:
     seen = []
     for live, mode in ((Counting(), "record"), (None, "replay")):
-        models = RecordedModels(live, Cassette(tmp_path / "c", mode), {})  # type: ignore[arg-type]
+        models = RecordedModels(live, Cassette(tmp_path / "c", mode))  # type: ignore[arg-type]
         with pytest.raises(error) as caught:
             asyncio.run(models.complete(asks(text)))
         seen.append((str(caught.value), caught.value.usages))
@@ -83,10 +83,10 @@ def test_refusals_and_outages_are_replayed_with_what_they_cost(
 
 
 def test_a_miss_names_the_nearest_recording_and_where_they_part(tmp_path: Path) -> None:
-    models = RecordedModels(Counting(), Cassette(tmp_path / "c", "record"), {})
+    models = RecordedModels(Counting(), Cassette(tmp_path / "c", "record"))
     asyncio.run(models.complete(asks("something else entirely")))
     asyncio.run(models.complete(asks("six times seven?")))
-    replay = RecordedModels(None, Cassette(tmp_path / "c", "replay"), {})
+    replay = RecordedModels(None, Cassette(tmp_path / "c", "replay"))
     with pytest.raises(
         CassetteMiss, match=r"nearest recorded one is \d+% alike and differs in messages: .*eight.*seven"
     ):
@@ -131,19 +131,19 @@ def test_a_cache_asks_once_and_bills_once_also_in_the_next_run(tmp_path: Path) -
     async def many(models: RecordedModels) -> list[Completion]:
         return list(await asyncio.gather(*(models.complete(asks()) for _ in range(16))))
 
-    done = asyncio.run(many(RecordedModels(live, Cassette(path, "cache"), {})))
+    done = asyncio.run(many(RecordedModels(live, Cassette(path, "cache"))))
     assert live.calls == 1
     assert {c.text for c in done} == {"reply 1 ü"}
     assert sum(c.usage.tokens.input for c in done) == 1
     path.write_text(path.read_text() + '{"key": "ha', encoding="utf-8")  # a run that was killed
-    again = asyncio.run(many(RecordedModels(live, Cassette(path, "cache"), {})))
+    again = asyncio.run(many(RecordedModels(live, Cassette(path, "cache"))))
     assert live.calls == 1
     assert all(c.usage == Usage("qwen3-32b", "expert") for c in again)
 
 
 def test_a_failure_is_not_cached(tmp_path: Path) -> None:
     live = Counting()
-    models = RecordedModels(live, Cassette(tmp_path / "c", "cache"), {})
+    models = RecordedModels(live, Cassette(tmp_path / "c", "cache"))
     for _ in range(2):
         with pytest.raises(Outage):
             asyncio.run(models.complete(asks("away")))
