@@ -69,6 +69,7 @@ class LandlockSandbox:
         sessions: bool = False,
         bubblewrap: bool = False,
         most_children: int = 16,
+        most_sessions: int = 64,
         queue_seconds: float = 600.0,
     ) -> None:
         if not landlock_abi():
@@ -77,7 +78,7 @@ class LandlockSandbox:
                 "take another: --sandbox monty (pip install pydantic-monty), or --sandbox e2b with a key"
             )
         self.bounds, self.sessions, self.queue_seconds = bounds, sessions, queue_seconds
-        self._settings = {"bounds": asdict(bounds), "most_children": most_children, "most_sessions": 64,
+        self._settings = {"bounds": asdict(bounds), "most_children": most_children, "most_sessions": most_sessions,
                           "idle_seconds": 900.0, "readable": readable_folders()}  # fmt: skip
         self._bubblewrap = _bubblewrap() if bubblewrap else ""
         self._lock = threading.Lock()

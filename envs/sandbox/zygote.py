@@ -30,6 +30,7 @@ PRELOADED = tuple(
     " string operator typing dataclasses copy traceback linecache numpy sympy".split()
 )
 TICK_SECONDS = 0.05
+LOST = "note: the session was ended since its last program, and its names and files are gone"
 _CHUNK = 1 << 16
 
 
@@ -41,6 +42,7 @@ class _Child:
         self.out, self.err, self.orders, self.status = pipes
         self.said: dict[int, bytearray] = {}
         self.asked: Mapping[str, Any] | None = None
+        self.restarted = False
         self.started = self.used = time.monotonic()
 
     @property
@@ -61,6 +63,8 @@ class Zygote:
         self.selector = selectors.DefaultSelector()
         self.children: dict[int, _Child] = {}
         self.sessions: dict[str, _Child] = {}
+        self.ended: set[str] = set()
+        """Sessions that lost their names: whoever comes back is told."""
         self.waiting: deque[Mapping[str, Any]] = deque()
         self.incoming = bytearray()
         self.made = 0
@@ -122,7 +126,11 @@ class Zygote:
             if child is None and sum(c.asked is not None for c in self.children.values()) >= self.most_children:
                 held.append(order)
                 break
-            self._begin(child or self._fork(order["session"]), order)
+            if child is None:
+                child = self._fork(order["session"])
+                child.restarted = order["session"] in self.ended
+                self.ended.discard(order["session"])
+            self._begin(child, order)
         self.waiting.extendleft(reversed(held))
 
     def _begin(self, child: _Child, order: Mapping[str, Any]) -> None:
@@ -220,6 +228,8 @@ class Zygote:
         most = self.bounds.output_bytes
         said = [bytes(child.said[fd][:most]).decode("utf-8", "replace") for fd in (child.out, child.err)]
         err = f"{said[1]}\n{note}".strip() if note else said[1]
+        if child.restarted:
+            err, child.restarted = f"{LOST}\n{err}".strip(), False
         _send({"id": asked["id"], "stdout": said[0], "stderr": err, "status": status, "seconds": seconds})
 
     def _drain(self, child: _Child, fd: int) -> None:
@@ -240,6 +250,7 @@ class Zygote:
         del self.children[child.pid]
         if self.sessions.get(child.session) is child:
             del self.sessions[child.session]
+            self.ended.add(child.session)
         shutil.rmtree(child.scratch, ignore_errors=True)
         return status
 

@@ -95,7 +95,22 @@ def test_a_session_keeps_names_and_files_and_another_does_not_see_them() -> None
         assert run(made, "1/0", "a").exit_status == 1
         assert run(made, "print(x)", "a").stdout == "41\n"
         assert run(made, "while True: pass", "a").exit_status == -9
-        assert "NameError" in run(made, "x", "a").stderr
+        again = run(made, "x", "a")
+        assert "NameError" in again.stderr
+        assert again.stderr.startswith("note: the session was ended")
+        assert run(made, "print(1)", "a").stderr == ""
+    finally:
+        made.close()
+
+
+@needs_landlock
+def test_more_sessions_than_are_kept_tell_whoever_comes_back() -> None:
+    made = LandlockSandbox(Bounds(seconds=5.0), sessions=True, most_sessions=2)
+    try:
+        for name in "abc":
+            run(made, f"x = {name!r}", name)
+        assert run(made, "print(x)", "c").stdout == "c\n"
+        assert run(made, "print('on')", "a").stderr.startswith("note: the session was ended")
     finally:
         made.close()
 
