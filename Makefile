@@ -43,7 +43,7 @@ evaluate: $(VENV)/.core
 
 $(VENV)/.core: setup.cfg pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev,models,sandbox]"
 	$(BIN)/python -m toolorchestra.envs.tau2.install
 	touch $@
 
@@ -52,13 +52,13 @@ $(VENV)/.core: setup.cfg pyproject.toml
 # torch first and pinned: a machine without a GPU then takes the CPU build it has, and nothing after it pulls the CUDA one.
 $(VENV)/.train: $(VENV)/.core
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check "torch==2.13.0"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev,train]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev,models,sandbox,train]"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps "trl==1.16.0"
 	touch $@
 
 $(OLDEST)/.done: setup.cfg pyproject.toml
 	test -x $(OLDEST)/bin/python || $(PYTHON) -m venv $(OLDEST)
-	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check "gymnasium==1.2.2" -e ".[dev]"
+	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check "gymnasium==1.2.2" -e ".[dev,models,sandbox]"
 	$(OLDEST)/bin/python -m toolorchestra.envs.tau2.install
 	touch $@
 

@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
+import bench_tools
 import gymnasium as gym
 
 import toolorchestra  # noqa: F401 - registers the ids
@@ -267,9 +268,15 @@ def rows(seconds: float) -> Iterator[tuple[str, str, str]]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--table", choices=("engine", "tau2", "toolscale"), default="engine", help="what to measure")
+    tables = ("engine", "tau2", "toolscale", "sandbox", "retrieval")
+    parser.add_argument("--table", default="engine", choices=tables, help="what to measure")
     parser.add_argument("--seconds", type=float, default=1.0, help="per timed repetition")
+    parser.add_argument("--passages", type=int, default=3728, help="of each corpus of the retrieval table")
     args = parser.parse_args()
+    if args.table in ("sandbox", "retrieval"):
+        print(f"Python {sys.version.split()[0]}, {bench_tools.load_average()}")
+        bench_tools.sandbox() if args.table == "sandbox" else bench_tools.retrieval(args.passages)
+        return 0
     load = os.getloadavg()[0]
     print(f"gymnasium {gym.__version__}, Python {sys.version.split()[0]}, {os.cpu_count()} cores, load {load:.1f}")
     measured = rows

@@ -15,18 +15,9 @@ FOLDERS = {
     "agents": "toolorchestra.agents",
     "synth": "toolorchestra.synth",
 }
-HEAVY = (
-    "torch",
-    "transformers",
-    "bm25s",
-    "numpy.testing",
-    "asyncio.sslproto",
-    "openai",
-    "datasets",
-    "pandas",
-    "peft",
-    "tau2",
-    "pydantic",
+HEAVY = tuple(
+    "torch transformers bm25s faiss sentence_transformers numpy.testing asyncio.sslproto openai datasets pandas"
+    " peft tau2 pydantic".split()
 )
 
 
