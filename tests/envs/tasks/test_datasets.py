@@ -47,6 +47,7 @@ def test_json_csv_and_parquet_give_the_same(tmp_path: Path) -> None:
         writer.writerows(ROWS)
     assert load(str(tmp_path / "a.json")).questions == load(str(tmp_path / "a.csv")).questions == want
     if find_spec("pyarrow") is None:
+        (tmp_path / "a.parquet").touch()
         with pytest.raises(ConfigError, match=r"toolorchestra\[data\]"):
             load(str(tmp_path / "a.parquet"))
         return
