@@ -110,9 +110,9 @@ def standard_probes(rollouts: Rollouts, mixes: Sequence[EnvMix], tasks: int = 60
     probes: list[Probe] = []
     if frames := by_name.get("FRAMES-v0"):
         probes.append(price_swap(rollouts, frames, ("answer-3", "answer-4"), ("llama-3.3-70b", "qwen3-32b"), tasks))
-        probes.append(price_swap(rollouts, frames, ("search-2", "search-3"), ("gpt-5-mini", "qwen3-32b"), tasks))
         probes.append(favoured_tool(rollouts, frames, "search-1", tasks))
     if hle := by_name.get("HLE-v0"):
+        probes.append(price_swap(rollouts, hle, ("answer-1", "answer-2"), ("gpt-5", "gpt-5-mini"), 2 * tasks))
         probes.append(preference_flip(rollouts, hle, tasks))
         probes.append(favoured_tool(rollouts, hle, "answer-1", tasks))
         searches = ("search-1", "search-2", "search-3")
