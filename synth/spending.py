@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -19,7 +20,10 @@ from toolorchestra.synth.work import key
 
 MOST_CHARACTERS = 400_000
 """Of an answer: what is longer is refused unread, and only so much of it is kept."""
-AUTHOR, JUDGE = "author", "judge"
+Role = Literal["author", "judge", "solver"]
+AUTHOR: Role = "author"
+JUDGE: Role = "judge"
+SOLVER: Role = "solver"
 """Roles of a run's ledger."""
 
 
@@ -70,7 +74,7 @@ class Question(NamedTuple):
     """A call to be made."""
 
     stage: str
-    role: Literal["author", "judge"]
+    role: Role
     messages: tuple[Message, ...]
     number: int = 0
     """Tells two calls of the same words apart."""
@@ -95,9 +99,18 @@ class Purse:
     def __post_init__(self) -> None:
         self.sheet.require([self.model], "the author")
         self._gate = asyncio.Semaphore(self.concurrency)
-        for row in self.journal.rows.values():  # what was spent before counts towards the cap
-            if self.cap is not None and not self.journal.replay:
-                self.cap.add(self.sheet.charge(_usage(row)).nano_usd)
+        self._count_earlier()
+
+    def _count_earlier(self) -> None:
+        """Bill what the journal holds of earlier runs, and count it towards the cap. A cassette is billed as it plays."""
+        if self.journal.replay:
+            return
+        for wanted, row in self.journal.rows.items():
+            charge = self.sheet.charge(_usage(row), row["stage"])
+            self._counted.add(wanted)
+            self.ledger.add(charge)
+            if self.cap is not None:
+                self.cap.add(charge.nano_usd)
 
     async def ask(self, asked: Question) -> Answer:
         """The answer, from the journal if the call was ever answered. Raises SpendCapReached."""
@@ -139,6 +152,13 @@ class Purse:
         if self.cap is not None:
             self.cap.add(self.sheet.charge(usage).nano_usd)
         return row
+
+    def beside(self, models: ChatModel, model: str) -> Purse:
+        """For another model of the same sheet, with the same journal, ledger and cap."""
+        self.sheet.require([model], "the solver")
+        other = copy(self)
+        other.models, other.model = models, model
+        return other
 
     def usd_by_stage(self) -> dict[str, float]:
         """Dollars by stage and role, as `stage/role`."""

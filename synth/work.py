@@ -15,6 +15,7 @@ from typing import Any
 from toolorchestra.envs.errors import ConfigError
 
 SETTINGS = "settings.json"
+TAKES = "takes.json"
 
 
 def key(*inputs: Any) -> str:
@@ -59,9 +60,18 @@ class Work:
         text = json.dumps({"stage": stage, "key": made_from, "result": result}, ensure_ascii=False, indent=1)
         replace(self.path(stage), text.encode())
 
-    def forget(self, stage: str) -> None:
-        """Make a stage again on the next run. Later ones follow by themselves where its result differs."""
-        self.path(stage).unlink(missing_ok=True)
+    def takes(self) -> dict[str, int]:
+        """How often each stage was made anew on request."""
+        path = self.folder / TAKES
+        found: dict[str, int] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        return found
+
+    def take(self, stage: str) -> int:
+        """Make a stage anew: a new take, which a run that is resumed keeps. Later stages follow where it differs."""
+        taken = self.takes()
+        taken[stage] = taken.get(stage, 0) + 1
+        replace(self.folder / TAKES, json.dumps(taken).encode())
+        return taken[stage]
 
     def agree(self, settings: Any) -> None:
         """Refuse to go on with other settings than the run began with."""
