@@ -187,7 +187,7 @@ def _believable(column: str, value: Any, clock: str) -> bool:
         return False
     if column == "birth_year":
         return 1900 <= value <= int(clock[:4])
-    return not column.endswith(_NEVER_NEGATIVE) or float(value) >= 0
+    return not (column.endswith(_NEVER_NEGATIVE) and float(value) < 0)
 
 
 def _keys(tables: Mapping[str, Table]) -> list[Fault]:

@@ -103,8 +103,8 @@ def contradictions(said: str) -> list[tuple[str, str]]:
 
 
 def _core(rest: str) -> tuple[str, ...]:
-    words = re.findall(r"[a-z0-9_]+", rest.lower())
-    return tuple(sorted({word.removesuffix("s").removesuffix("ed").removesuffix("e") for word in words} - _FILLERS))
+    words = set(re.findall(r"[a-z0-9_]+", rest.lower())) - _FILLERS
+    return tuple(sorted(word.removesuffix("s").removesuffix("ed").removesuffix("e") for word in words))
 
 
 # -- intents -------------------------------------------------------------------------------------------------------

@@ -102,7 +102,7 @@ class Purse:
         self._count_earlier()
 
     def _count_earlier(self) -> None:
-        """Bill what the journal holds of earlier runs, and count it towards the cap. A cassette is billed as it plays."""
+        """Bill what the journal holds of earlier runs; a cassette is billed as it plays."""
         if self.journal.replay:
             return
         for wanted, row in self.journal.rows.items():
