@@ -30,6 +30,8 @@ _REFERENCE = re.compile(r"\bREFERENCES\s+\"?(\w+)", re.IGNORECASE)
 _DAY = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d(:\d\d)?)?|\d\d:\d\d")
 _MAIL = re.compile(r"[^@\s]+@[^@\s]+\.[a-z]+")
 _DATED = ("_at", "_on", "_until", "_date", "_day")
+_TELLING = 3
+"""Values that a row has besides its id, for it to be told from others: free places of one kind may be alike."""
 _NEVER_NEGATIVE = ("price", "fee", "cost", "fare")
 _STUBS = {
     "schema.sql": "",
@@ -161,8 +163,9 @@ def _most_rows(tables: Sequence[Mapping[str, Any]]) -> int:
 
 def _alike(name: str, table: Table) -> list[Fault]:
     at = table.columns.index(table.key)
-    kinds = {(*row[:at], *row[at + 1 :]) for row in table.rows}
-    same = len(table.rows) - len(kinds)
+    others = [(*row[:at], *row[at + 1 :]) for row in table.rows]
+    told = [row for row in others if sum(value is not None for value in row) >= _TELLING]
+    same = len(told) - len(set(told))
     if same <= MOST_ALIKE_SHARE * len(table.rows):
         return []
     return [Fault("duplicates", f"table {name}: {same} of {len(table.rows)} rows repeat another but for {table.key}")]
