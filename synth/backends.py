@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from toolorchestra.envs.errors import ConfigError, no_such
-from toolorchestra.envs.models import ChatModel
+from toolorchestra.envs.models import ChatModel, ChatRequest
+from toolorchestra.envs.models.scripted import ScriptedModel
 from toolorchestra.envs.prices import PriceSheet, load_sheet
 from toolorchestra.synth.authors import standin
 
@@ -27,8 +28,11 @@ class Backend(NamedTuple):
     sheet: PriceSheet
 
 
-def load(named: str, prices: str, price_as: str = "", endpoints: Path | None = None) -> Backend:
-    """`openai:NAME` or `standin:SPEC`. `price_as` bills it as another item of the sheet."""
+def load(
+    named: str, prices: str, price_as: str = "", endpoints: Path | None = None, *, silent: bool = False
+) -> Backend:
+    """`openai:NAME` or `standin:SPEC`. `price_as` bills it as another item of the sheet; a silent one is never asked,
+    since a cassette answers."""
     scheme, _, name = named.partition(":")
     if scheme not in SCHEMES or not name:
         raise ConfigError(f"--model is written SCHEME:NAME; {no_such('scheme', scheme, SCHEMES)}")
@@ -36,7 +40,12 @@ def load(named: str, prices: str, price_as: str = "", endpoints: Path | None = N
     if scheme == "standin":
         model = f"{standin.NAME}:{name}"
         return Backend(standin.model(name, standin.USUAL), model, _as(sheet, model, price_as or STANDIN_PRICED_AS))
-    return Backend(_served(endpoints), name, _as(sheet, name, price_as) if price_as else sheet)
+    models = ScriptedModel(_nobody) if silent else _served(endpoints)
+    return Backend(models, name, _as(sheet, name, price_as) if price_as else sheet)
+
+
+def _nobody(_request: ChatRequest) -> str:
+    raise ConfigError("a model was asked although a cassette answers; record the cassette anew")
 
 
 def _as(sheet: PriceSheet, model: str, item: str) -> PriceSheet:

@@ -20,7 +20,7 @@ from pathlib import Path
 from toolorchestra.envs.errors import ConfigError, SpendCapReached
 from toolorchestra.envs.ledger import SpendCap
 from toolorchestra.envs.sqldomain import loader
-from toolorchestra.synth import backends, estimate, export, pipeline, report
+from toolorchestra.synth import estimate, export, pipeline, report
 from toolorchestra.synth import spec as specs
 from toolorchestra.synth.authors.grammar import GrammarAuthor
 from toolorchestra.synth.authors.llm import LlmAuthor
@@ -125,14 +125,19 @@ def _purse(given: argparse.Namespace, folder: Path) -> Purse | None:
     wanted = given.model or given.solver_model
     if wanted is None:
         return None
-    backend = backends.load(wanted, given.prices, given.price_as, given.endpoints)
+    backend = _backend(given, wanted)
     sheet = backend.sheet
     if given.solver_model:
-        other = backends.load(given.solver_model, given.prices, given.price_as, given.endpoints)
+        other = _backend(given, given.solver_model)
         sheet = replace(sheet, prices={**other.sheet.prices, **sheet.prices})
     journal = Journal(given.replay or given.record or folder / "calls.jsonl", replay=given.replay is not None)
     cap = SpendCap(given.budget_usd) if given.budget_usd is not None else None
     return Purse(backend.models, backend.model, sheet, journal, cap, given.concurrency)
+
+
+def _backend(given: argparse.Namespace, named: str) -> backends.Backend:
+    silent = given.replay is not None or given.dry_run
+    return backends.load(named, given.prices, given.price_as, given.endpoints, silent=silent)
 
 
 def _run(
@@ -142,7 +147,7 @@ def _run(
     takes = work.takes()
     solvers = []
     if given.solver_model and purse is not None:
-        backend = backends.load(given.solver_model, given.prices, given.price_as, given.endpoints)
+        backend = _backend(given, given.solver_model)
         solvers = [ModelSolver(purse.beside(backend.models, backend.model), backend.model)]
     bars = Bars(sys.stderr)
     if spec is None:
@@ -164,7 +169,7 @@ def _expected(given: argparse.Namespace, purse: Purse | None) -> None:
     if given.model:
         print("author: " + estimate.author(given.domain, purse.model, purse.sheet, settings, BATCHES).text())
     if given.solver_model:
-        backend = backends.load(given.solver_model, given.prices, given.price_as, given.endpoints)
+        backend = _backend(given, given.solver_model)
         print("solver: " + estimate.solver(backend.model, backend.sheet, settings).text())
 
 

@@ -1,4 +1,4 @@
-"""Whether tasks measure something: solvers of graded strength on domains, `python synth/separate.py` (all shipped ones).
+"""Whether tasks measure something: solvers of graded strength on domains. `python synth/separate.py` takes all shipped.
 
 The scripted solvers are SIMULATED: the oracle with a chance to slip at each call and each telling. In every domain a
 stronger one must pass more tries than a weaker one, and what changes and tells nothing must pass next to none.
@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from itertools import pairwise
 from typing import NamedTuple
 
 from toolorchestra.envs.errors import ConfigError
@@ -37,7 +38,7 @@ class Passed(NamedTuple):
         graded = [(solver.name, self.shares[solver.name]) for solver in GRADED]
         found = [
             f"{self.domain}: {strong} passes {high:.1%}, {weak} {low:.1%}"
-            for (strong, high), (weak, low) in zip(graded, graded[1:], strict=False)
+            for (strong, high), (weak, low) in pairwise(graded)
             if high <= low
         ]
         for solver in TRIVIAL:
