@@ -189,7 +189,7 @@ def _believable(column: str, value: Any, clock: str) -> bool:
     if isinstance(value, float) and not math.isfinite(value):
         return False
     if column == "birth_year":
-        return 1900 <= value <= int(clock[:4])
+        return bool(1900 <= value <= int(clock[:4]))
     return not (column.endswith(_NEVER_NEGATIVE) and float(value) < 0)
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from toolorchestra.envs.errors import ConfigError, SpendCapReached
 from toolorchestra.envs.ledger import SpendCap
 from toolorchestra.envs.sqldomain import loader
-from toolorchestra.synth import estimate, export, pipeline, report
+from toolorchestra.synth import backends, estimate, export, pipeline, report
 from toolorchestra.synth import spec as specs
 from toolorchestra.synth.authors.grammar import GrammarAuthor
 from toolorchestra.synth.authors.llm import LlmAuthor

@@ -117,7 +117,10 @@ async def _tasks(state: Making, run: Run) -> tuple[Making, Tally]:
     count = round(settings.tasks * settings.oversample) if filtered else settings.tasks
     least = min(LEAST_TASKS, count) if filtered or not run.author.trusted else None
     shapes, report = making.tasks(spec, domain, count, settings.seed, least=least, seen=run.seen("tasks"))
-    notes = [f"intent {name} is never used" for name in report.unused]
+    rare = ", ".join(f"{name} {n}" for name, n in report.intents.most_common()[:-6:-1])
+    notes = [f"intents used: {len(report.intents)}; rarest: {rare}"]
+    for name in report.unused:
+        notes.append(f"intent {name} is never used: {report.examples.get(f'intent {name}', 'never fitted')}")
     tally = Tally("tasks", len(shapes), 0, counted(report.dropped), report.examples, tuple(notes))
     return replace(state, shapes=tuple(shapes)), tally
 

@@ -76,7 +76,7 @@ def passes(profiles: Sequence[Profile]) -> dict[str, float]:
 
 def text(report: Mapping[str, Any]) -> str:
     """The report as Markdown."""
-    lines = [f"# {report['domain']}: {report['tasks']} tasks", ""]
+    lines = [f"# {report['domain']}: {report['tasks']} tasks kept", ""]
     lines += ["| stage | kept | rounds of repair | dropped or sent back |", "|---|---|---|---|"]
     for row in report["stages"]:
         why = ", ".join(f"{escaped(reason)}: {n}" for reason, n in row["dropped"].items())
