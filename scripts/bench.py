@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
+import bench_synth
 import bench_toolscale
 import gymnasium as gym
 
@@ -269,11 +270,12 @@ def rows(seconds: float) -> Iterator[tuple[str, str, str]]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=1.0, help="per timed repetition")
-    parser.add_argument("--table", choices=("engine", "toolscale"), default="engine")
+    parser.add_argument("--table", choices=("engine", "toolscale", "synth"), default="engine")
     args = parser.parse_args()
     load = os.getloadavg()[0]
     print(f"gymnasium {gym.__version__}, Python {sys.version.split()[0]}, {os.cpu_count()} cores, load {load:.1f}")
-    for name, value, note in rows(args.seconds) if args.table == "engine" else bench_toolscale.rows():
+    tables = {"engine": lambda: rows(args.seconds), "toolscale": bench_toolscale.rows, "synth": bench_synth.rows}
+    for name, value, note in tables[args.table]():
         print(f"{name:52} {value:>20}  {note}", flush=True)
     return 0
 
