@@ -21,7 +21,7 @@ Parts = Mapping[str, str]
 """The texts of a spec so far, by file name."""
 MOST_ROWS = 20_000
 LEAST_PEOPLE = 10
-MOST_ALIKE_SHARE = 0.05
+MOST_ALIKE_SHARE = 0.3
 """Of a table's rows, so many may be the same but for their ids."""
 MOST_TEXT = 500
 _NAME = re.compile(r"[a-z][a-z0-9_]{1,39}")

@@ -59,6 +59,7 @@ def test_a_killed_run_resumes_to_the_same_bytes_and_pays_no_answer_twice(tmp_pat
     folder = tmp_path / "broken"
     command = [sys.executable, "-c", COMMAND, str(folder), str(log)]
     rng, kills = random.Random(5), 0
+    reached: set[tuple[int, int]] = set()
     while kills < KILLS:
         running = subprocess.Popen(command, start_new_session=True)
         try:
@@ -67,12 +68,14 @@ def test_a_killed_run_resumes_to_the_same_bytes_and_pays_no_answer_twice(tmp_pat
             os.killpg(running.pid, signal.SIGKILL)
             running.wait()
             kills += 1
+            reached.add(_reached(folder / "work"))
             continue
         if running.returncode == 0 and kills < KILLS:  # done before the last kill: break the end off and go on
             (folder / "work" / "tasks.json").unlink()
             (folder / "work" / "filters.json").unlink()
     subprocess.run(command, check=True)
     assert runs.read(folder / "out") == runs.read(tmp_path / "whole" / "out")
+    assert len(reached) >= 4  # the kills came at different places
     asked = log.read_text().split()
     journal = [json.loads(line)["key"] for line in (folder / "work" / "calls.jsonl").read_text().splitlines()]
     whole = (tmp_path / "whole" / "work" / "calls.jsonl").read_text().splitlines()
@@ -80,6 +83,13 @@ def test_a_killed_run_resumes_to_the_same_bytes_and_pays_no_answer_twice(tmp_pat
     # Asked again is only what was on its way, and so unanswered, when a run was killed: at most one batch a kill.
     assert len(set(asked)) == len(journal)
     assert len(asked) - len(journal) <= 3 * KILLS
+
+
+def _reached(work: Path) -> tuple[int, int]:
+    """Calls answered and stages done."""
+    journal = work / "calls.jsonl"
+    calls = journal.read_bytes().count(b"\n") if journal.is_file() else 0
+    return calls, len(list(work.glob("[a-z]*.json")))
 
 
 def test_a_second_run_asks_nobody_and_makes_the_same(tmp_path: Path) -> None:
