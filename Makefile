@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 OLDEST := .venv-gymnasium-1.2.2
 
-.PHONY: train test check lint bench evaluate test-oldest clean
+.PHONY: train test check lint bench bench-tau2 prove-tau2 evaluate test-oldest clean
 
 train: $(VENV)/.train
 	$(BIN)/python scripts/train_agent.py
@@ -21,21 +21,31 @@ lint: $(VENV)/.train
 	$(BIN)/mypy
 	PYTHONPATH=.typing $(BIN)/lint-imports
 
-# RLlib pins gymnasium 1.2.2, so the lower end of the range is tested too: everything but the trainer.
+# RLlib pins gymnasium 1.2.2, so the lower end of the range is tested too: all that meets gymnasium.
 test-oldest: $(OLDEST)/.done
-	$(OLDEST)/bin/python -m pytest tests/envs tests/test_contract.py
+	$(OLDEST)/bin/python -m pytest tests/test_contract.py tests/envs/test_env.py tests/envs/test_vector.py \
+		tests/envs/test_vector_flights.py tests/envs/test_opening.py tests/envs/wrappers
 
 bench: $(VENV)/.train
 	$(BIN)/python scripts/bench.py
+	$(BIN)/python scripts/bench.py --table tau2
+	$(BIN)/python scripts/bench.py --table toolscale
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check "trl==1.16.0"
 	$(BIN)/python scripts/bench_train.py
+
+bench-tau2: $(VENV)/.core
+	$(BIN)/python scripts/bench.py --table tau2
+
+prove-tau2: $(VENV)/.core
+	$(BIN)/python scripts/prove_tau2.py
 
 evaluate: $(VENV)/.core
 	$(BIN)/python scripts/evaluate.py --tasks 300
 
 $(VENV)/.core: setup.cfg pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev,models,sandbox]"
+	$(BIN)/python -m toolorchestra.envs.tau2.install
 	touch $@
 
 # trl without what it needs: a test reads the copy of Qwen3's chat template that it carries. `make bench` times its
@@ -43,13 +53,14 @@ $(VENV)/.core: setup.cfg pyproject.toml
 # torch first and pinned: a machine without a GPU then takes the CPU build it has, and nothing after it pulls the CUDA one.
 $(VENV)/.train: $(VENV)/.core
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check "torch==2.13.0"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev,train]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev,models,sandbox,train]"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps "trl==1.16.0"
 	touch $@
 
 $(OLDEST)/.done: setup.cfg pyproject.toml
 	test -x $(OLDEST)/bin/python || $(PYTHON) -m venv $(OLDEST)
-	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check "gymnasium==1.2.2" -e ".[dev]"
+	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check "gymnasium==1.2.2" -e ".[dev,models,sandbox]"
+	$(OLDEST)/bin/python -m toolorchestra.envs.tau2.install
 	touch $@
 
 clean:

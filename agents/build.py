@@ -42,6 +42,7 @@ def build(config: TrainConfig) -> tuple[Any, Chat]:
         lora_rank=wanted.lora_rank,
         lora_alpha=wanted.lora_alpha,
         gradient_checkpointing=wanted.gradient_checkpointing,
+        average=config.average,
         seed=config.seed,
         reference=bool(config.loss.kl),
     )

@@ -47,7 +47,7 @@ class ModelConfig:
 class WarmStart:
     """Supervised start from scripted demonstrations."""
 
-    steps: int = 350
+    steps: int = 500
     """0 skips it, for models that already speak the grammar."""
     batch: int = 32
     learning_rate: float = 3e-3
@@ -55,6 +55,8 @@ class WarmStart:
     """Tasks whose best random route is shown."""
     routes: int = 8
     """Random routes tried for each of them."""
+    processes: int = 1
+    """That share the trying; what they find does not depend on their number."""
     trajectories: str = ""
     """A JSONL of recorded trajectories to learn from instead."""
     least_valid: float = 0.97
@@ -88,6 +90,8 @@ class TrainConfig:
     learning_rate: float = 1e-3
     final_learning_rate: float = 1e-4
     """Reached linearly at the last step."""
+    average: float = 0.0
+    """Decay, per optimiser step, of the running average of the weights that is evaluated; 0 evaluates the last ones."""
     loss: LossParams = field(default_factory=LossParams)
     advantage: AdvantageParams = field(default_factory=AdvantageParams)
     max_tokens: int = 14
@@ -132,8 +136,11 @@ PRESETS: Mapping[str, TrainConfig] = {
         environments=tuple(EnvMix(env_id, 1.0, _TINY_ARGUMENTS) for env_id in _WORLDS),
         steps=240,
         anchors=("cheapest", "strongest"),
+        warm_start=WarmStart(processes=2),
         updates=4,
-        learning_rate=6e-4,
+        learning_rate=5e-4,
+        final_learning_rate=5e-5,
+        average=0.95,
         loss=LossParams(entropy_weight=0.004),
         advantage=AdvantageParams(strict_format=True),
         evaluate_every=60,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -14,8 +13,8 @@ from toolorchestra.agents.trajectory import Trajectory
 from toolorchestra.envs.prices import load_sheet
 
 FIRST_SEED = 3_000_000_019
-CHEAP, DEAR = Decimal("0.4"), Decimal("2.5")
-"""Factors on a model's price; training sees 0.5 to 2."""
+CHEAP, DEAR = Decimal("0.3"), Decimal("3.3")
+"""Factors on a model's price; neither is one that training sees."""
 
 
 @dataclass(frozen=True)
@@ -94,21 +93,15 @@ def favoured_tool(rollouts: Rollouts, mix: EnvMix, key: str, tasks: int) -> Prob
     return Probe(f"episodes that use {key}", "not named", "asked for", sides[0], sides[1], tasks)
 
 
-def subject_contrast(rollouts: Rollouts, mix: EnvMix, subjects: tuple[str, str], tasks: int) -> list[Probe]:
-    """Which answerer is chosen most for one subject and for another."""
-    played = [
-        _play(rollouts, mix, tasks, {"preference": "balanced"}, lambda s, subject=subject: s == subject)  # type: ignore[misc]
-        for subject in subjects
-    ]
-    probes = []
-    for side in played:
-        counts = Counter(k for t in side for k in t.measure.calls if k.startswith(("answer", "search")))
-        if not counts:
-            continue
-        key = counts.most_common(1)[0][0]
-        first, second = (_rate(p, [key]) for p in played)
-        probes.append(Probe(f"episodes that use {key}", *subjects, first, second, tasks))
-    return probes
+def subject_contrast(
+    rollouts: Rollouts, mix: EnvMix, subjects: tuple[str, str], keys: tuple[str, ...], tasks: int
+) -> Probe:
+    """How often an episode calls any of the keys, for one subject and for another."""
+    sides = []
+    for subject in subjects:
+        played = _play(rollouts, mix, tasks, {"preference": "balanced"}, lambda s, wanted=subject: s == wanted)  # type: ignore[misc]
+        sides.append(sum(t.measure.calls.get(k, 0) for t in played for k in keys) / max(1, len(played)))
+    return Probe(f"calls of {', '.join(keys)} a task", *subjects, sides[0], sides[1], tasks)
 
 
 def standard_probes(rollouts: Rollouts, mixes: Sequence[EnvMix], tasks: int = 60) -> list[Probe]:
@@ -122,6 +115,9 @@ def standard_probes(rollouts: Rollouts, mixes: Sequence[EnvMix], tasks: int = 60
     if hle := by_name.get("HLE-v0"):
         probes.append(preference_flip(rollouts, hle, tasks))
         probes.append(favoured_tool(rollouts, hle, "answer-1", tasks))
-        probes.extend(subject_contrast(rollouts, hle, ("chemistry", "number theory"), tasks))
-        probes.extend(subject_contrast(rollouts, hle, ("logic", "number theory"), tasks))
+        searches = ("search-1", "search-2", "search-3")
+        probes.append(subject_contrast(rollouts, hle, ("number theory", "chemistry"), searches, tasks))
+        probes.append(subject_contrast(rollouts, hle, ("number theory", "logic"), ("answer-1", "answer-2"), tasks))
+        mathematicians = ("answer-math-1", "answer-math-2")
+        probes.append(subject_contrast(rollouts, hle, ("logic", "number theory"), mathematicians, tasks))
     return probes

@@ -31,8 +31,9 @@ def write_report(run: Run) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     _take_best(run)
     greedy = Rollouts(run.engine, run.chat, rollout_params(run.config, run.config.evaluation_temperature))
-    final = HeldOut(run.config.environments, run.config.evaluation_tasks, split="test").evaluate(greedy)
-    probes = standard_probes(greedy, run.config.environments)
+    with run.engine.averaged():
+        final = HeldOut(run.config.environments, run.config.evaluation_tasks, split="test").evaluate(greedy)
+        probes = standard_probes(greedy, run.config.environments)
     before = run.evaluations.get(0)
     summary = as_summary(run, final, probes)
     (folder / "summary.json").write_text(json.dumps(summary, indent=1))

@@ -12,7 +12,7 @@ from toolorchestra.agents.rewards import Measure
 from toolorchestra.agents.tokens import Chat, Sequences
 from toolorchestra.agents.trajectory import Trajectory
 from toolorchestra.envs.actions import parse
-from toolorchestra.envs.driver import advance
+from toolorchestra.envs.driver import advance, begin
 from toolorchestra.envs.episode import Episode
 from toolorchestra.envs.errors import ActionError, ConfigError
 from toolorchestra.envs.factory import EpisodeFactory, factory
@@ -100,6 +100,7 @@ class Rollouts:
 
     async def _play(self, episode: Episode, run: _Run) -> None:
         params = SamplingParams(self.params.max_tokens, self.params.temperature)
+        await begin(episode, self._gates)
         while not episode.over:
             sequence, fresh = self.chat.follow(run.current, episode.observation)
             if fresh:

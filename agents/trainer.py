@@ -183,7 +183,8 @@ def _seed(*parts: object) -> int:
 
 def _evaluate(run: Run) -> None:
     greedy = Rollouts(run.engine, run.chat, rollout_params(run.config, run.config.evaluation_temperature))
-    evaluation = run.held_out.evaluate(greedy)
+    with run.engine.averaged():
+        evaluation = run.held_out.evaluate(greedy)
     run.evaluations[run.step] = evaluation
     run.log.write("eval", run.step, as_metrics(evaluation))
     mine, oracle = evaluation.standings[POLICY], evaluation.standings["oracle"]

@@ -130,8 +130,8 @@ def _best(factory: EpisodeFactory, seed: int, routes: int, rng: random.Random) -
 
 
 def demonstrations(chat: Chat, config: TrainConfig) -> list[Datum]:
-    """The routes found, as training data. Shared out over processes where the configuration has more threads."""
-    tasks, shares = config.warm_start.demonstrations, config.model.threads
+    """The routes found, as training data."""
+    tasks, shares = config.warm_start.demonstrations, config.warm_start.processes
     if shares == 1:
         found = find_routes(config, range(tasks))
     else:

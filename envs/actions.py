@@ -71,7 +71,10 @@ def parse(text: str) -> Action:
         return Action("", (call,), "")
     if not text.isascii():
         _no_surrogates(text)
-    thought, rest = _split_thought(text)
+    return _read(*_split_thought(text))
+
+
+def _read(thought: str, rest: str) -> Action:
     start = rest.find(OPEN)
     if start < 0:
         if CLOSE in rest:
@@ -125,6 +128,9 @@ def _read_calls(thought: str, rest: str, start: int) -> Action:
         call, at = _read_call(rest, start + len(OPEN), len(calls) + 1)
         calls.append(call)
         start = rest.find(OPEN, at)
+        closed = rest.find(UNTHINK, at, len(rest) if start < 0 else start)
+        if closed >= 0 and not thought:  # a prompt may open the thought: then these calls were only thought of
+            return _read(rest[:closed].strip(), rest[closed + len(UNTHINK) :])
     said.append(rest[at:])
     tail = "".join(said)
     if CLOSE in tail:

@@ -7,6 +7,14 @@ import asyncio
 from toolorchestra.envs.episode import Episode, Pending, Step
 from toolorchestra.envs.invoke import Gates, perform_here
 from toolorchestra.envs.prices import Usage
+from toolorchestra.envs.types import Observation
+
+
+async def begin(episode: Episode, gates: Gates) -> Observation:
+    """The first observation of an episode that was just started: most have it, some wait for a user's first words."""
+    if episode.opening:
+        return episode.begin([await gates.perform(ready) for ready in episode.opening])
+    return episode.observation
 
 
 async def advance(episode: Episode, text: str, gates: Gates, usage: Usage | None = None) -> Step:

@@ -45,9 +45,12 @@ class OrchestraEnv(gym.Env[Observation, str]):
         super().reset(seed=seed)
         started = self.factory.start(int(self.np_random.integers(2**62)), options)
         self.episode, self._usage = started.episode, None
+        observation = started.observation
+        if started.episode.opening:
+            observation = started.episode.begin(run_calls(started.episode.opening))
         if self.render_mode == "human":
             print(render.opening(self.episode, colour=True), flush=True)
-        return started.observation, started.info
+        return observation, started.info
 
     def step(self, action: str) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Play one turn of the assistant's: a message, or tool calls that run at the same time."""

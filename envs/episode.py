@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from toolorchestra.envs.actions import only_call, parse
 from toolorchestra.envs.errors import ActionError, ResetNeeded, SpendCapReached, ToolError
-from toolorchestra.envs.invoke import CallResult, Failure, Guard, Ready, failure
-from toolorchestra.envs.ledger import Ledger, total_tokens
+from toolorchestra.envs.invoke import CallResult, Failure, Guard, Ready, failure, unreadable
+from toolorchestra.envs.ledger import Ledger, by_class, total_tokens
 from toolorchestra.envs.preference import Preference
 from toolorchestra.envs.prices import NANO, ORCHESTRATOR, PriceSheet, Tokens, Usage
 from toolorchestra.envs.rules import Rules
@@ -102,12 +102,39 @@ class Episode:
             system = f"{system}\nThe user's wish: {self.preference.sentence}"
         if self.rules.limits.usd is not None:
             system = f"{system}\nBudget: ${self.rules.limits.usd:g}."
-        self.messages = (Message(role="system", content=system), *self.world.opening())
+        self.messages = (Message(role="system", content=system),)
         if self.rules.history == "state":
             self.world.retell()  # a world that cannot says so now, not in the middle of a batch
+        first = self.world.opening()
+        if isinstance(first, Tool):
+            self._phase, self._pending = "opening", (Ready(first, {}, self.context),)
+            return self.observation
+        return self._opened(first)
+
+    def _opened(self, first: Transcript) -> Observation:
+        self.messages += first
         self._context_size = self._size_of_tools() + self._size_of(self.messages)
-        self._phase = "ready"
+        self._phase, self._pending = "ready", ()
         return self.observation
+
+    @property
+    def opening(self) -> tuple[Ready, ...]:
+        """Calls that a driver has to run and hand to begin() before the first turn; mostly none."""
+        return self._pending if self._phase == "opening" else ()
+
+    def begin(self, results: Sequence[CallResult]) -> Observation:
+        """Take the opening calls' results: the first observation. A failed one makes the first step say so."""
+        (done,) = results
+        unbilled = self._bill("opening", done.result.usages, "opening")
+        self._pass_time(done.result.seconds or 0.0)
+        refusal = Failure("opening", done.result.content, "") if done.refused else None
+        self.failure = done.failure or unbilled or refusal
+        first: Transcript | Tool = ()
+        if not self.failure:
+            with Guard("opening") as guard:
+                first = self.world.opening()
+            self.failure = guard.failure
+        return self._opened(() if isinstance(first, Tool) else first)
 
     @property
     def observation(self) -> Observation:
@@ -126,19 +153,22 @@ class Episode:
     def act(self, text: str, usage: Usage | None = None) -> Pending:
         """Take the assistant's text, and its counted usage when the caller has it. Says which calls are to be made."""
         if self._phase != "ready":
-            raise ResetNeeded(f"step() in an episode that is {self._phase}; call reset() first")
+            what = "run its opening, see begin()," if self._phase == "opening" else "call reset()"
+            raise ResetNeeded(f"step() in an episode that is {self._phase}; {what} first")
         if not isinstance(text, str):
             raise TypeError(f"an action is the assistant's text, a str; got {type(text).__name__}: {text!r:.60}")
         self.turn += 1
         self.context.turn = self.turn
+        self.context.aside = ""
         ledger = self.ledger
-        self._mark, self._started_nano_usd, self._started_ns = len(ledger), ledger.nano_usd, ledger.elapsed_ns
+        if self.turn > 1:  # what the opening cost is the first step's
+            self._mark, self._started_nano_usd, self._started_ns = len(ledger), ledger.nano_usd, ledger.elapsed_ns
         if not text.isascii():
             text = text.encode("utf-8", "replace").decode()
         self._new = [Message(role="assistant", content=text)]
         self._bill_policy(text, usage)
         self._stop = "" if self.rules.only_turns else self._limit_reached(before_calls=True)
-        self._calls = () if self._stop else self._read(text)
+        self._calls = () if self._stop or self.failure else self._read(text)
         self._pending = tuple([call[1] for call in self._calls if type(call[1]) is Ready])
         self._phase = "waiting"
         return Pending(self._pending)
@@ -147,15 +177,18 @@ class Episode:
         """The text's calls, each checked: ready to run, or why not. A message is a call of the listener."""
         if call := only_call(text):
             return ((call, self._checked(call)),)
+        listener = self.world.listener
+        if listener.hears_silence and not text.strip():
+            return ((ToolCall(listener.name, {"text": ""}), Ready(listener, {"text": ""}, self.context)),)
         try:
             action = parse(text)
         except ActionError as err:
             self._tell("parser", f"Error: {err}")
             return ()
         if not action.calls:
-            listener = self.world.listener
             ready = Ready(listener, {"text": action.said}, self.context)
             return ((ToolCall(listener.name, {"text": action.said}), ready),)
+        self.context.aside = action.said
         return tuple([(call, self._checked(call)) for call in action.calls])
 
     def _checked(self, call: ToolCall) -> Ready | str:
@@ -200,7 +233,7 @@ class Episode:
         unbilled = None
         if result.usages:
             unbilled = self._bill(call.name, result.usages, ready.tool.key(ready.arguments))
-        if failed := done.failure or unbilled or _unreadable(call, result.content):
+        if failed := done.failure or unbilled or unreadable(call.name, result.content):
             self.failure = self.failure or failed
             return False
         is_message = ready.tool is self.world.listener
@@ -245,6 +278,8 @@ class Episode:
 
     def _end(self, truncated_by: str) -> Step:
         self._phase = "over"
+        if self.outcome and not self.failure:
+            truncated_by = truncated_by or self.outcome.truncated_by
         # A failed episode has no reward. nan, not 0: whoever forgets to exclude it sees nan instead of a wrong mean.
         value = self.outcome.value if self.outcome and not self.failure else float("nan")
         step = self._step(value, terminated=not truncated_by, truncated=bool(truncated_by))
@@ -272,7 +307,7 @@ class Episode:
             "turn": self.turn,
             "new_messages": new,
             "charges": charges,
-            "cost": {"usd": usd, "seconds": seconds, "tokens": _by_class(tokens)},
+            "cost": {"usd": usd, "seconds": seconds, "tokens": by_class(tokens)},
             "ledger": ledger.summary(),
         }
         if self._phase != "over":
@@ -362,13 +397,3 @@ class Episode:
         if self.rules.history == "full":
             return self._context_size + self._size_of(self._new)
         return self._size_of_tools() + self._size_of(self.observation["messages"])
-
-
-def _unreadable(call: ToolCall, content: object) -> Failure | None:
-    if isinstance(content, str):
-        return None
-    return Failure(call.name, f"TypeError: a result's content is text, got {type(content).__name__}", "")
-
-
-def _by_class(tokens: Tokens) -> dict[str, int]:
-    return {"input": tokens[0], "cached": tokens[1], "output": tokens[2], "reasoning": tokens[3]}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 
@@ -12,6 +13,24 @@ class ActionError(ValueError):
 
 class ToolError(Exception):
     """A tool refuses or cannot do what was asked. Shown to the agent; `usages` says what it cost all the same."""
+
+    def __init__(self, message: str, usages: Sequence[Any] = ()) -> None:
+        super().__init__(message)
+        self.usages = tuple(usages)
+
+
+@contextmanager
+def paid(*usages: Any) -> Iterator[None]:
+    """An error raised inside carries what was paid before it, so that it is billed all the same."""
+    try:
+        yield
+    except (ToolError, Outage) as err:
+        err.usages = (*usages, *err.usages)
+        raise
+
+
+class Outage(RuntimeError):
+    """A backend is away, or broke off, after all that may be tried. The episode fails, and still pays what was used."""
 
     def __init__(self, message: str, usages: Sequence[Any] = ()) -> None:
         super().__init__(message)

@@ -111,7 +111,7 @@ class EpisodeFactory:
         if chosen.get("budget") is not None:
             rules = replace(rules, limits=replace(rules.limits, usd=chosen["budget"]))
         clock = VirtualClock() if self.settings.clock == "virtual" else WallClock()
-        context = ToolContext(scene.world, seed, clock)
+        context = ToolContext(scene.world, seed, clock, rules.spend_cap)
         episode = Episode(task_id, scene.world, context, rules, scene.sheet, preference)
         info = {
             "task_id": task_id,

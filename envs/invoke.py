@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from types import CoroutineType
 from typing import Any, NamedTuple, TypeVar
 
-from toolorchestra.envs.errors import ConfigError, ToolError
+from toolorchestra.envs.errors import ConfigError, Outage, ToolError
 from toolorchestra.envs.tools import Tool, ToolContext, ToolResult
 
 T = TypeVar("T")
@@ -37,6 +37,13 @@ class Failure(NamedTuple):
 def failure(where: str, err: BaseException) -> Failure:
     """Record an exception."""
     return Failure(where, f"{type(err).__name__}: {err}", "".join(traceback.format_exception(err)))
+
+
+def unreadable(where: str, content: object) -> Failure | None:
+    """A result that is no text, if it is none."""
+    if isinstance(content, str):
+        return None
+    return Failure(where, f"TypeError: a result's content is text, got {type(content).__name__}", "")
 
 
 class Guard:
@@ -108,7 +115,8 @@ def _explain(err: BaseException, ready: Ready, started: float) -> CallResult:
     if isinstance(err, TimeoutError) and tool.suspends and time.monotonic() - started >= tool.deadline_seconds:
         text = f"Error: {tool.name} did not answer within {tool.deadline_seconds:g} s"
         return CallResult(ToolResult(text, seconds=_spent(started, context)), refused=True)
-    return CallResult(ToolResult(""), failure=failure(tool.name, err))
+    spent = err.usages if isinstance(err, Outage) else ()
+    return CallResult(ToolResult("", spent), failure=failure(tool.name, err))
 
 
 def _finished(out: object, started: float, context: ToolContext) -> CallResult:

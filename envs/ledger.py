@@ -89,6 +89,11 @@ def total_tokens(charges: Sequence[Charge]) -> Tokens:
     return Tokens(*map(sum, zip(*used, strict=True))) if used else Tokens()
 
 
+def by_class(tokens: Tokens) -> dict[str, int]:
+    """As `info["cost"]["tokens"]` shows them."""
+    return {"input": tokens[0], "cached": tokens[1], "output": tokens[2], "reasoning": tokens[3]}
+
+
 class SpendCap:
     """A limit on what all episodes of a run may spend together. Checked before each paid call, so what is in flight at
     that moment is the most it can be overshot by."""

@@ -9,6 +9,7 @@ SOURCES: Mapping[str, str] = {
     "HLE-v0": "toolorchestra.envs.tasks.hle:HleSource",
     "FRAMES-v0": "toolorchestra.envs.tasks.frames:FramesSource",
     "ToolScale-v0": "toolorchestra.envs.tasks.toolscale:ToolScaleSource",
+    "Tau2-v0": "toolorchestra.envs.tasks.tau2:Tau2Source",
 }
 """Name in the namespace -> "module:Class" of its task source. A new source is a file under tasks/ and a line here."""
 

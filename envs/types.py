@@ -127,3 +127,5 @@ class Outcome:
 
     value: float
     evidence: Mapping[str, Any]
+    truncated_by: str = ""
+    """The world's own limit that cut the episode off; "" when it ended by itself or by the engine's limits."""

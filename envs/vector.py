@@ -24,6 +24,7 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from toolorchestra.envs import render
+from toolorchestra.envs.env import run_calls
 from toolorchestra.envs.episode import Episode, Pending, Step
 from toolorchestra.envs.errors import ConfigError, ResetNeeded, no_such
 from toolorchestra.envs.factory import factory
@@ -99,6 +100,7 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         self._cancel(env_ids)
         for i in env_ids:
             infos[i] = self._start(i, seeds[i], chosen)
+        self._begin(env_ids)
         return tuple(map(self._observation, range(self.num_envs))), self._gathered(infos)
 
     def step(self, actions: Sequence[str]) -> tuple[Any, ...]:
@@ -212,6 +214,14 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         slot.episode, slot.usage = started.episode, None
         return started.info
 
+    def _begin(self, env_ids: Sequence[int]) -> None:
+        """Run the openings of episodes just started, all at the same time."""
+        episodes = [e for i in env_ids if (e := self._slots[i].episode) is not None and e.opening]
+        if episodes:
+            results = run_calls([ready for e in episodes for ready in e.opening])
+            for episode, result in zip(episodes, results, strict=True):
+                episode.begin((result,))
+
     def _masked(self, mask: Any) -> list[int]:
         flags = np.asarray(mask)
         if flags.shape != (self.num_envs,) or flags.dtype != np.bool_ or not flags.any():
@@ -245,6 +255,7 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         slot = self._slots[i]
         if slot.episode is None or slot.episode.over:  # over: NEXT_STEP, see _check_send
             info = self._start(i)
+            self._begin((i,))
             self._ready[i] = Step(self._observation(i), 0.0, False, False, info)
             return
         usage, slot.usage = slot.usage, None
@@ -265,6 +276,7 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         if episode.over and self.autoreset_mode == AutoresetMode.SAME_STEP:
             last = {"final_obs": moved.observation, "final_info": moved.info}
             info = self._start(i)
+            self._begin((i,))
             moved = moved._replace(observation=self._observation(i), info={**info, **last})
         self._ready[i] = moved
 

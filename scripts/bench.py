@@ -16,8 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-import bench_synth
-import bench_toolscale
+import bench_tools
 import gymnasium as gym
 
 import toolorchestra  # noqa: F401 - registers the ids
@@ -269,13 +268,25 @@ def rows(seconds: float) -> Iterator[tuple[str, str, str]]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
+    tables = ("engine", "tau2", "toolscale", "synth", "sandbox", "retrieval")
+    parser.add_argument("--table", default="engine", choices=tables, help="what to measure")
     parser.add_argument("--seconds", type=float, default=1.0, help="per timed repetition")
-    parser.add_argument("--table", choices=("engine", "toolscale", "synth"), default="engine")
+    parser.add_argument("--passages", type=int, default=3728, help="of each corpus of the retrieval table")
     args = parser.parse_args()
+    if args.table in ("sandbox", "retrieval"):
+        print(f"Python {sys.version.split()[0]}, {bench_tools.load_average()}")
+        bench_tools.sandbox() if args.table == "sandbox" else bench_tools.retrieval(args.passages)
+        return 0
     load = os.getloadavg()[0]
     print(f"gymnasium {gym.__version__}, Python {sys.version.split()[0]}, {os.cpu_count()} cores, load {load:.1f}")
-    tables = {"engine": lambda: rows(args.seconds), "toolscale": bench_toolscale.rows, "synth": bench_synth.rows}
-    for name, value, note in tables[args.table]():
+    measured = rows
+    if args.table == "tau2":
+        from bench_tau2 import rows as measured
+    elif args.table == "toolscale":
+        from bench_toolscale import rows as measured
+    elif args.table == "synth":
+        from bench_synth import rows as measured
+    for name, value, note in measured(args.seconds):
         print(f"{name:52} {value:>20}  {note}", flush=True)
     return 0
 

@@ -125,7 +125,7 @@ def retail() -> tuple[float, float] | None:
     return resetting, (time.process_time() - started) / calls * 1e6
 
 
-def rows() -> Iterator[tuple[str, str, str]]:
+def rows(_seconds: float = 1.0) -> Iterator[tuple[str, str, str]]:
     """The table."""
     theirs = retail()
     if theirs:

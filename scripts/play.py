@@ -37,6 +37,7 @@ def main() -> int:
     parser.add_argument(
         "--tools", help="tool configuration of question environments: paper (the default), plain or a JSON file"
     )
+    parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="texts for gym.make: domain=retail")
     parser.add_argument("--prices", default="paper-2025-11", help="price sheet: a name or a JSON file")
     parser.add_argument("--task-id", help="play this task")
     parser.add_argument("--episodes", type=int, default=1)
@@ -59,8 +60,12 @@ def play(args: argparse.Namespace) -> None:
     player = watched(args.policy, args.seed, args.delay) if args.policy else at_prompt
     colour = sys.stdout.isatty() and not args.no_color and not os.environ.get("NO_COLOR")
     settings = {"split": args.split, "preference": args.preference, "prices": args.prices}
-    if args.tools:
-        settings["tools"] = args.tools
+    settings |= {"tools": args.tools} if args.tools else {}
+    for pair in args.set:
+        name, given, value = pair.partition("=")
+        if not given:
+            raise ConfigError(f"--set takes NAME=VALUE, got {pair!r}")
+        settings[name] = value
     env = gym.make(full_id(args.env), **settings).unwrapped
     if not isinstance(env, OrchestraEnv):
         raise ConfigError(f"--env {args.env} is not of this suite; valid: {', '.join(ids())}")

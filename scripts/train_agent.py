@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -23,15 +22,14 @@ def main() -> int:
     parser.add_argument("--model", default="", help="folder or hub id of the model; the preset's by default")
     parser.add_argument("--out", type=Path, help="the run's folder; runs/PRESET-seedN by default")
     parser.add_argument("--resume", choices=["no", "auto"], default="no", help="auto: go on from the last checkpoint")
-    parser.add_argument("--threads", type=int, default=0, help="torch threads; 0: one in CI, else up to two")
+    parser.add_argument("--threads", type=int, default=1, help="torch threads; their number changes the last digits")
     parser.add_argument("--no-report", action="store_true")
     parser.add_argument("--set", nargs="*", default=[], metavar="FIELD=VALUE", help="e.g. steps=50 model.hidden=96")
     args = parser.parse_args()
     try:
         settings = dict(item.split("=", 1) for item in args.set)
         config = with_settings(replace(preset(args.preset), seed=args.seed), settings)
-        threads = args.threads or (1 if os.environ.get("CI") else min(2, os.cpu_count() or 1))
-        model = replace(config.model, threads=threads, path=args.model or config.model.path)
+        model = replace(config.model, threads=args.threads, path=args.model or config.model.path)
         config = replace(config, model=model)
         folder = args.out or default_folder(config)
         run = train(config, folder, *build(config), resume=args.resume == "auto", say=_say)

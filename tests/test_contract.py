@@ -14,6 +14,7 @@ import pytest
 
 import toolorchestra  # noqa: F401 - registers the ids
 from tests.sources import AdderSource, AnswerWorld, adder_script
+from tests.tau2_playing import needs_package
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.envs.episode import Episode
 from toolorchestra.envs.prices import PriceSheet
@@ -34,7 +35,10 @@ def own_id(name: str) -> str:
     return f"Tests/{name}-v0"
 
 
-@pytest.mark.parametrize("env_id", ids())
+EVERY_ID = [pytest.param(name, marks=needs_package if "Tau2" in name else ()) for name in ids()]
+
+
+@pytest.mark.parametrize("env_id", EVERY_ID)
 def test_every_id_conforms(env_id: str) -> None:
     report = check_environment(env_id)
     assert report.env_id == env_id
@@ -54,6 +58,21 @@ def test_every_id_conforms(env_id: str) -> None:
 )
 def test_every_setting_conforms(settings: dict[str, Any]) -> None:
     check_environment("ToolOrchestra/HLE-v0", abandoned=80, **settings)
+
+
+@needs_package
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"domain": "all", "user": "scripted"},
+        {"domain": "retail", "user": "scripted", "split": "test", "abandoned": 10_000},
+        {"domain": "telecom", "user": "scripted", "split": "small"},
+        {"domain": "mock", "user": "scripted", "split": "base"},
+    ],
+    ids=lambda settings: settings["domain"],
+)
+def test_every_domain_of_tau2_conforms(settings: dict[str, Any]) -> None:
+    check_environment("ToolOrchestra/Tau2-v0", **{"abandoned": 160, **settings})
 
 
 @pytest.mark.parametrize(

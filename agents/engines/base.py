@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
@@ -63,6 +64,9 @@ class Engine(Protocol):
 
     def train(self, data: Sequence[Datum], loss: LossParams, learning_rate: float) -> Mapping[str, float]:
         """One optimiser step; metrics as plain numbers."""
+
+    def averaged(self) -> AbstractContextManager[None]:
+        """While it lasts, sampling is from the running average of the weights, where the engine keeps one."""
 
     def save(self, path: Path) -> None:
         """Weights, optimiser and random state into a folder."""

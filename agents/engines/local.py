@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,8 @@ class LocalConfig:
     weight_decay: float = 0.0
     betas: tuple[float, float] = (0.9, 0.95)
     clip_norm: float = 1.0
+    average: float = 0.0
+    """Decay, per optimiser step, of the running average of the trained weights; 0 keeps none."""
     seed: int = 0
     reference: bool = False
     """Keep the starting weights for a KL term. With LoRA they are there anyway: the adapter is switched off."""
@@ -66,6 +69,7 @@ class LocalEngine:
             weight_decay=config.weight_decay,
             fused=self.device.type == "cuda",
         )
+        self._average = [p.detach().clone() for p in self.trained] if config.average else []
         decoder = Decoder(model.config, config.rows, config.length, self.device, self.dtype)
         self.sampler = Sampler(decoder, stop, config.seed)
         self._sync()
@@ -83,6 +87,23 @@ class LocalEngine:
     def _sync(self) -> None:
         self.sampler.decoder.load(merged_weights(self.model), self._layers)
         self.sampler.reset()
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """See Engine."""
+        self._swap_average()
+        try:
+            yield
+        finally:
+            self._swap_average()
+
+    def _swap_average(self) -> None:
+        with torch.no_grad():
+            for mean, p in zip(self._average, self.trained, strict=bool(self._average)):
+                now = p.detach().clone()
+                p.copy_(mean)
+                mean.copy_(now)
+        self._sync()
 
     # -- training ----------------------------------------------------------------------------------------------------
 
@@ -104,6 +125,8 @@ class LocalEngine:
             self.optimizer.zero_grad(set_to_none=True)
             raise FloatingPointError(f"the gradient's norm is {norm}; the step was not taken")
         self.optimizer.step()
+        for mean, p in zip(self._average, self.trained, strict=bool(self._average)):
+            mean.lerp_(p.detach(), 1 - self.config.average)
         self._sync()
         return {**{k: v / total for k, v in sums.items()}, "tokens": float(total), "gradient_norm": norm}
 
@@ -172,6 +195,7 @@ class LocalEngine:
             {
                 "weights": {k: v for k, v in self.model.state_dict().items() if self._kept(k)},
                 "optimizer": self.optimizer.state_dict(),
+                "average": self._average,
                 "sampler_rng": self.sampler.generator.get_state(),
                 "torch_rng": torch.get_rng_state(),
             },
@@ -190,6 +214,9 @@ class LocalEngine:
                 f"(first: {(missing + unexpected)[0]}); give the configuration it was trained with"
             )
         self.optimizer.load_state_dict(state["optimizer"])
+        with torch.no_grad():
+            for mean, kept in zip(self._average, state["average"], strict=True):
+                mean.copy_(kept)
         self.sampler.generator.set_state(state["sampler_rng"].cpu())
         torch.set_rng_state(state["torch_rng"].cpu())
         self._sync()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
+from toolorchestra.envs.ledger import SpendCap
 from toolorchestra.envs.prices import EXPERT, Usage
 from toolorchestra.envs.types import Question, Transcript
 
@@ -30,6 +31,22 @@ class ChatRequest:
     """Schemas of tools that the model may call. Native calls come back as text, in the action grammar."""
     role: str = EXPERT
     """Under which role of the ledger the completion is billed."""
+    spend_cap: SpendCap | None = None
+    """Checked again before each request that goes out: the call may have waited for its turn since the episode did."""
+
+
+class ContextLimits(NamedTuple):
+    """How much of what was gathered a model is shown, in characters; four make about a token."""
+
+    document: int = 4_000
+    """Of each document, from its beginning."""
+    results: int = 64_000
+    """Of the computed results, from their end."""
+    total: int = 96_000
+    """Of documents and results together, from their end. About 24,000 tokens, what the reference hands open experts."""
+
+
+DEFAULT_LIMITS = ContextLimits()
 
 
 class Completion(NamedTuple):
@@ -46,3 +63,15 @@ class ChatModel(Protocol):
     def suspends(self) -> bool: ...
 
     async def complete(self, request: ChatRequest) -> Completion: ...
+
+
+@runtime_checkable
+class Bounded(Protocol):
+    """A backend that knows how much each of its models may be shown."""
+
+    def limits_of(self, model: str) -> ContextLimits: ...
+
+
+def limits_of(models: ChatModel, model: str) -> ContextLimits:
+    """The limits that hold for one model behind a backend."""
+    return models.limits_of(model) if isinstance(models, Bounded) else DEFAULT_LIMITS

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from toolorchestra.envs.retrieval import Hit
+from toolorchestra.envs.retrieval.corpus import Passages
 from toolorchestra.envs.types import Passage
 
 _WORD = re.compile(r"\w\w+")
@@ -28,16 +29,20 @@ class Bm25:
 
     suspends = False
 
-    def __init__(self, passages: Sequence[Passage]) -> None:
-        self.passages = tuple(passages)
+    def __init__(self, passages: Sequence[Passage] | Passages, index: Any = None) -> None:
+        self.passages = passages if isinstance(passages, Passages) else tuple(passages)
+        self._loaded = index
 
     @cached_property
     def _index(self) -> Any:
+        if self._loaded is not None:
+            return self._loaded
         import bm25s
 
         logging.getLogger("bm25s").setLevel(logging.WARNING)
         index = bm25s.BM25()
-        index.index([words(f"{p.title} {p.text}") for p in self.passages], show_progress=False)
+        texts = (self.passages[i] for i in range(len(self.passages)))
+        index.index([words(f"{p.title} {p.text}") for p in texts], show_progress=False)
         return index
 
     def find(self, query: str, top_k: int) -> list[Hit]:

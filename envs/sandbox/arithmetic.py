@@ -124,8 +124,9 @@ class ArithmeticInterpreter:
     item = "code-interpreter"
     describe = "arithmetic only: assignments, print, comprehensions, and math functions without `import`"
 
-    async def run(self, code: str) -> Execution:
-        """stdout is what was printed; a refusal or an error goes to stderr with exit status 1."""
+    async def run(self, code: str, session: str = "") -> Execution:
+        """stdout is what was printed; a refusal or an error goes to stderr with exit status 1. Each run is fresh."""
+        del session
         run = _Run()
         wrong = ""
         try:

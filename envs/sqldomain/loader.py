@@ -167,7 +167,8 @@ def _step(row: Mapping[str, str], at: str) -> Step:
 
 def check_sql(schema: str, tables: Mapping[str, Table], tools: Mapping[str, SqlTool], where: str) -> None:
     """Prepare every statement under the authorizer: it must compile, bind, and do no more than its tool may."""
-    connection = sqlite3.connect(":memory:", isolation_level=None)
+    # No cache: a statement that another tool has too is not prepared again, so the guard would not hear of it.
+    connection = sqlite3.connect(":memory:", isolation_level=None, cached_statements=0)
     connection.deserialize(build(schema, {n: t._replace(rows=()) for n, t in tables.items()}, where))
     writes: set[str] = set()
 

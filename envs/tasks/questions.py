@@ -1,23 +1,26 @@
-"""What question sources share: splits that cannot overlap, tool configurations, variants, simulated backends."""
+"""What question sources share: splits that cannot overlap, tool configurations, variants, backends, real data sets."""
 
 from __future__ import annotations
 
 import hashlib
 import random
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Literal
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import ClassVar, Literal
 
 from toolorchestra.envs.errors import ConfigError, no_such
 from toolorchestra.envs.models.simulated import SimulatedModels
 from toolorchestra.envs.prices import PriceSheet
 from toolorchestra.envs.retrieval import Retriever
 from toolorchestra.envs.sandbox.arithmetic import ArithmeticInterpreter
-from toolorchestra.envs.tasks import Scene
+from toolorchestra.envs.tasks import Scene, datasets
 from toolorchestra.envs.tools import Toolbox, config
 from toolorchestra.envs.tools.assemble import Backends, assemble
+from toolorchestra.envs.tools.backing import Backing, backing
 from toolorchestra.envs.tools.search import SearchSettings
 from toolorchestra.envs.types import Question
+from toolorchestra.envs.worlds.judge import Judge, Verdicts
 from toolorchestra.envs.worlds.qa import QaWorld
 
 SPLITS = ("train", "validation", "test")
@@ -26,36 +29,66 @@ _SHARES = {"train": range(80), "validation": range(80, 90), "test": range(90, 10
 """Which hashes of a question's text belong to which split, in per cent: no question can be in two."""
 _TRIES = 1000
 _MOST_BOXES = 32
+_SEARCHING = ("search", "local_search", "web_search")
 
 
+@dataclass(eq=False)
 class QaSource:
-    """A source of embedded questions. A subclass says how one is generated and what can be searched."""
+    """A source of questions: generated ones, or with `dataset` real ones. A subclass says how one is generated and what
+    can be searched."""
 
-    name = "qa"
-    splits: Sequence[str] = SPLITS
+    tools: str | config.ToolConfig = "paper"
+    diversify: Literal["train", "heldout"] | None = None
+    vary: Sequence[str] = config.VARIED
+    style: Literal["full", "brief"] = "full"
+    top_k: int = 5
+    shown_characters: int = 600
+    backends: str | Path | Backing | None = None
+    """A file of real backends, or what `backing.read` and `Backing` made of one; None: simulated ones."""
+    dataset: str | datasets.Dataset | None = None
+    """A real question set instead of the generated questions."""
 
-    def __init__(
-        self,
-        tools: str | config.ToolConfig = "paper",
-        diversify: Literal["train", "heldout"] | None = None,
-        vary: Sequence[str] = config.VARIED,
-        style: Literal["full", "brief"] = "full",
-        top_k: int = 5,
-        shown_characters: int = 600,
-    ) -> None:
-        if diversify not in (None, "train", "heldout"):
-            raise ConfigError(no_such("diversify", diversify, ("train", "heldout", "None")))
-        for name in vary:
+    name: str = field(default="qa", init=False)
+    splits: Sequence[str] = field(default=SPLITS, init=False)
+    embedded_name: ClassVar[str] = "qa-sim"
+    real_name: ClassVar[str] = "qa"
+
+    def __post_init__(self) -> None:
+        if self.diversify not in (None, "train", "heldout"):
+            raise ConfigError(no_such("diversify", self.diversify, ("train", "heldout", "None")))
+        for name in self.vary:
             if name not in config.VARIED:
                 raise ConfigError(no_such("variation", name, config.VARIED))
-        if style not in ("full", "brief"):
-            raise ConfigError(no_such("style", style, ("full", "brief")))
-        self.config = replace(config.load(tools), style=style)
-        self.diversify = diversify
-        self.vary = tuple(vary)
-        search = SearchSettings(top_k, shown_characters)
-        self.backends = Backends(SimulatedModels(), self.retriever(), ArithmeticInterpreter(), search)
+        if self.style not in ("full", "brief"):
+            raise ConfigError(no_such("style", self.style, ("full", "brief")))
+        self.vary = tuple(self.vary)
+        self.config = replace(config.load(self.tools), style=self.style)
+        self.backing = backing(self.backends) if self.backends is not None else None
+        self.rows = _Rows(datasets.load(self.dataset)) if self.dataset is not None else None
+        self.name = self.real_name if self.rows else self.embedded_name
+        self.splits = (*SPLITS, datasets.ALL) if self.rows else SPLITS
+        if self.rows:
+            self._refuse_embedded_search()
+        search = SearchSettings(self.top_k, self.shown_characters)
+        embedded = Backends(SimulatedModels(), self.retriever(), ArithmeticInterpreter(), search)
+        self.behind = self.backing.over(embedded) if self.backing else embedded
+        # A replay must ask the judge exactly when its recording did, so neither takes verdicts from other runs.
+        taped = self.backing is not None and self.backing.wanted.mode in ("record", "replay")
+        verdicts = self.backing.wanted.verdicts if self.backing and not taped else ""
+        known = Verdicts(Path(verdicts) if verdicts else None)
+        self.judge = Judge(self.behind.models, self.behind.judges, known) if self.behind.judges else None
         self._boxes: dict[tuple[int, tuple[str, ...] | None], tuple[PriceSheet, Toolbox]] = {}
+
+    def _refuse_embedded_search(self) -> None:
+        """Real questions cannot be looked up in an invented encyclopaedia, so an index has to be named."""
+        searches = [e.name for e in self.config.tools if e.kind in _SEARCHING]
+        named = self.backing is not None and (self.backing.wanted.names_search or self.backing.wanted.mode == "replay")
+        if searches and not named:
+            raise ConfigError(
+                f"real questions need something real to search in for the tools {searches}: name an index (--index "
+                "FOLDER, built by scripts/build_index.py) or the web (--web) in the backends, take tools without "
+                'search, or name the index "embedded" if the invented one is meant'
+            )
 
     def generate(self, rng: random.Random) -> Question:
         """One question."""
@@ -66,12 +99,24 @@ class QaSource:
         raise NotImplementedError
 
     def draw(self, split: str, rng: random.Random) -> str:
+        if self.rows is not None:
+            return f"{self.name}/{split}/{rng.choice(self.rows.of(split))}"
         return f"{self.name}/{split}/{rng.randrange(TASKS_PER_SPLIT)}"
 
+    def ids(self, split: str) -> list[str]:
+        """The task ids of a real split, in the set's order."""
+        if self.rows is None:
+            raise ConfigError(f"{self.name} generates its questions without end; draw them, or name a dataset")
+        return [f"{self.name}/{split}/{key}" for key in self.rows.of(split)]
+
     def question(self, task_id: str) -> Question:
-        """The question of an id such as `hle-sim/train/123`."""
+        """The question of an id such as `hle-sim/train/123`, or of a real one such as `frames/all/ID`."""
         name, _, rest = task_id.partition("/")
         split, _, number = rest.partition("/")
+        if self.rows is not None:
+            if name != self.name or split not in self.splits or number not in self.rows.of(split):
+                raise ConfigError(f"no task {task_id!r} in {self.rows.loaded.where}; ids are {self.name}/SPLIT/ROW-ID")
+            return self.rows.loaded.questions[number]
         if name != self.name or split not in self.splits or not number.isdecimal() or int(number) >= TASKS_PER_SPLIT:
             form = f"{self.name}/SPLIT/N with SPLIT of {', '.join(self.splits)} and N from 0 to {TASKS_PER_SPLIT - 1}"
             raise ConfigError(f"no task {task_id!r}; ids are {form}")
@@ -84,18 +129,31 @@ class QaSource:
 
     def open(self, task_id: str, seed: int, sheet: PriceSheet, tools: Sequence[str] | None) -> Scene:
         question = self.question(task_id)
+        sheet = self._priced(sheet)
         if self.diversify:
             rng = random.Random(seed ^ 0xD1FF)
             variant = config.sample(self.config, rng, self.diversify, self.vary)
             if "prices" in self.vary:
                 sheet = config.sample_prices(sheet, variant.models, rng, self.diversify)
-            toolbox = assemble(variant.only(tools) if tools else variant, sheet, self.backends)
+            toolbox = assemble(variant.only(tools) if tools else variant, sheet, self.behind)
         else:
             toolbox = self._toolbox(sheet, tuple(tools) if tools else None)
         ends_by_tool = any(e.kind == "answer" and e.name in toolbox for e in self.config.tools)
-        world = QaWorld(question, toolbox, message_answers=not ends_by_tool)
+        world = QaWorld(question, toolbox, message_answers=not ends_by_tool, judge=self.judge)
         public = {"task_id": task_id, "split": task_id.split("/")[1], "subject": question.subject}
         return Scene(world, sheet, public)
+
+    def _priced(self, sheet: PriceSheet) -> PriceSheet:
+        """The sheet with the endpoint file's prices; the same object each time, for the toolboxes are kept by it."""
+        if self.behind.endpoints is None:
+            return sheet
+        if id(sheet) not in self._sheets:
+            made = self.behind.priced(sheet, self.config)
+            made.require(self.behind.judges, "the judge")
+            self._sheets[id(sheet)] = (sheet, made)
+        return self._sheets[id(sheet)][1]
+
+    _sheets: dict[int, tuple[PriceSheet, PriceSheet]] = field(default_factory=dict, init=False)
 
     def _toolbox(self, sheet: PriceSheet, tools: tuple[str, ...] | None) -> Toolbox:
         # By identity, and holding the sheet: two sheets may have one name and different prices.
@@ -104,8 +162,28 @@ class QaSource:
             if len(self._boxes) >= _MOST_BOXES:
                 self._boxes.clear()
             chosen = self.config.only(tools) if tools else self.config
-            self._boxes[key] = (sheet, assemble(chosen, sheet, self.backends))
+            self._boxes[key] = (sheet, assemble(chosen, sheet, self.behind))
         return self._boxes[key][1]
+
+
+class _Rows:
+    """A loaded set by split: `all`, and the hashed three."""
+
+    def __init__(self, loaded: datasets.Loaded) -> None:
+        self.loaded = loaded
+        self._by_split: dict[str, list[str]] = {name: [] for name in (*SPLITS, datasets.ALL)}
+        for key, question in loaded.questions.items():
+            self._by_split[split_of(question)].append(key)
+            self._by_split[datasets.ALL].append(key)
+
+    def of(self, split: str) -> list[str]:
+        """The rows of a split; never empty."""
+        rows = self._by_split[split]
+        if not rows:
+            raise ConfigError(
+                f'{self.loaded.where} has no row in split {split!r}; split="{datasets.ALL}" has every row'
+            )
+        return rows
 
 
 def split_of(question: Question) -> str:

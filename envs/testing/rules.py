@@ -196,9 +196,13 @@ def _failure(rehearsal: Rehearsal) -> None:
 
 
 def _unusable(rehearsal: Rehearsal) -> None:
-    env = rehearsal.make(max_turns=10_000, max_context_tokens=None, budget=None, max_seconds=None)
+    limits: dict[str, Any] = {"max_context_tokens": None, "budget": None, "max_seconds": None}
+    env = rehearsal.make(max_turns=50, **limits)
     env.reset(seed=rehearsal.seeds[0])
-    for action in unusable(cast(Episode, env.episode)):
+    actions = list(unusable(cast(Episode, env.episode)))  # as many turns as a large toolbox takes
+    env = rehearsal.make(max_turns=len(actions) + 1, **limits)
+    env.reset(seed=rehearsal.seeds[0])
+    for action in actions:
         step = Step(*env.step(action))
         _demand(not (step.terminated or step.truncated), f"the action {action!r} ends the episode")
         told = step.info["new_messages"][1:]

@@ -3,28 +3,44 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 from toolorchestra.envs.clock import Clock
 from toolorchestra.envs.errors import ConfigError, ToolError, no_such
+from toolorchestra.envs.ledger import SpendCap
 from toolorchestra.envs.prices import Usage
 from toolorchestra.envs.schema import Checker, check_schema
 from toolorchestra.envs.types import Outcome, Rows, ToolCall, freeze
+
+_sessions = itertools.count(1)
 
 
 class ToolContext:
     """What a tool may know of the episode that calls it."""
 
-    __slots__ = ("clock", "seed", "turn", "world")
+    __slots__ = ("_session", "aside", "clock", "seed", "spend_cap", "turn", "world")
 
-    def __init__(self, world: Any, seed: int, clock: Clock) -> None:
+    def __init__(self, world: Any, seed: int, clock: Clock, spend_cap: SpendCap | None = None) -> None:
         self.world = world
         self.seed = seed
         """Of the episode. A simulated result may depend on it and on what is shown, on nothing else."""
         self.clock = clock
+        self.spend_cap = spend_cap
+        """For backends that queue: to be checked again when a paid call's turn comes."""
         self.turn = 0
+        self.aside = ""
+        """Text that this turn put beside its calls. It is told to nobody; a world may count it."""
+        self._session = ""
+
+    @property
+    def session(self) -> str:
+        """A name for what backends keep for this episode, never given to another one of the process."""
+        if not self._session:
+            self._session = f"{self.seed}.{next(_sessions)}"
+        return self._session
 
 
 class ToolResult(NamedTuple):
@@ -73,6 +89,8 @@ class Tool:
     really waits (it is given simulated backends), and the drivers run it in place."""
     deadline_seconds: float = 120.0
     checker: Checker = field(init=False, repr=False, compare=False)
+    hears_silence: bool = False
+    """Of a listener: an empty message is told to it, where it otherwise is an error of the parser's."""
     backend: str = ""
     """Calls to one backend share its limit of calls in flight."""
     max_in_flight: int = 64

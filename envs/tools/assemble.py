@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from toolorchestra.envs.models import ChatModel
+from toolorchestra.envs.models.endpoints import ANY, Endpoints
 from toolorchestra.envs.prices import PriceSheet
 from toolorchestra.envs.retrieval import Retriever
 from toolorchestra.envs.sandbox import Interpreter
@@ -28,6 +29,21 @@ class Backends:
     retriever: Retriever
     interpreter: Interpreter
     search: SearchSettings
+    web: Retriever | None = None
+    """What `web_search` asks; None: the retriever. Where they are the same, every search is one of the web."""
+    endpoints: Endpoints | None = None
+    """Where the models' own prices stand."""
+    judges: tuple[str, ...] = ()
+    """The models that grade; none: answers are graded by rule."""
+    deadline_seconds: float = 120.0
+    """Of a tool's call; what stands behind it has nearer ones."""
+
+    def priced(self, sheet: PriceSheet, config: ToolConfig) -> PriceSheet:
+        """The sheet with the prices of the endpoint file."""
+        if self.endpoints is None:
+            return sheet
+        own = [name for name in self.endpoints.models if name != ANY]
+        return self.endpoints.priced(sheet, list(dict.fromkeys([*config.models, *self.judges, *own])))
 
 
 @dataclass(frozen=True)
@@ -40,7 +56,10 @@ class _Bench:
 
     @property
     def search(self) -> Search:
-        return Search(self.backends.retriever, self.backends.search, LOCAL_INDEX, LOCAL_SECONDS)
+        backends, seconds = self.backends, self.entry.seconds or LOCAL_SECONDS
+        if backends.retriever is backends.web:
+            return WebSearch(backends.retriever, backends.search, seconds)
+        return Search(backends.retriever, backends.search, LOCAL_INDEX, seconds)
 
 
 Builder = Callable[[_Bench], tuple[Callable[..., Any], dict[str, Any], tuple[str, ...], bool]]
@@ -55,7 +74,7 @@ def _search(bench: _Bench) -> Any:
     async def run(context: ToolContext, model: str) -> Any:
         return await search.written(context, models, bench.model_of[model])
 
-    return run, {}, (LOCAL_INDEX,), models.suspends or bench.backends.retriever.suspends
+    return run, {}, search.items, models.suspends or bench.backends.retriever.suspends
 
 
 def _enhance(bench: _Bench) -> Any:
@@ -86,21 +105,22 @@ def _ask(bench: _Bench) -> Any:
 
 
 def _web_search(bench: _Bench) -> Any:
-    search = WebSearch(bench.backends.retriever, bench.backends.search, bench.entry.seconds)
+    retriever = bench.backends.web or bench.backends.retriever
+    search = WebSearch(retriever, bench.backends.search, bench.entry.seconds)
 
     async def run(context: ToolContext, query: str) -> Any:
         return await search.asked(context, query)
 
-    return run, {"query": _TEXT}, ("tavily/search", "tavily/extract"), bench.backends.retriever.suspends
+    return run, {"query": _TEXT}, search.items, retriever.suspends
 
 
 def _local_search(bench: _Bench) -> Any:
-    search = Search(bench.backends.retriever, bench.backends.search, LOCAL_INDEX, bench.entry.seconds)
+    search = bench.search
 
     async def run(context: ToolContext, query: str) -> Any:
         return await search.asked(context, query)
 
-    return run, {"query": _TEXT}, (LOCAL_INDEX,), bench.backends.retriever.suspends
+    return run, {"query": _TEXT}, search.items, bench.backends.retriever.suspends
 
 
 def _python(bench: _Bench) -> Any:
@@ -153,6 +173,7 @@ def _tool(entry: ToolEntry, config: ToolConfig, sheet: PriceSheet, backends: Bac
         keyed_by="model" if entry.offers else "",
         offers=entry.offers,
         suspends=suspends,
+        deadline_seconds=backends.deadline_seconds,
     )
 
 

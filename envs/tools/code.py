@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from toolorchestra.envs.models import ChatModel, ChatRequest
+from toolorchestra.envs.errors import paid
+from toolorchestra.envs.models import ChatModel, ChatRequest, limits_of
 from toolorchestra.envs.prices import TOOL, Usage
 from toolorchestra.envs.sandbox import Interpreter
 from toolorchestra.envs.tools import ToolContext, ToolResult
@@ -31,18 +32,21 @@ class Code:
     async def written(self, context: ToolContext, models: ChatModel, model: str) -> ToolResult:
         """A model writes the program."""
         desk: Desk = context.world
-        request = ChatRequest(model, "code", brief(desk, _WRITE_CODE), context.seed, context.turn, desk.question)
+        messages = brief(desk, _WRITE_CODE, limits=limits_of(models, model))
+        request = ChatRequest(
+            model, "code", messages, context.seed, context.turn, desk.question, spend_cap=context.spend_cap
+        )
         completion = await models.complete(request)
         blocks = _FENCE.findall(completion.text)
         if not blocks:
             return ToolResult("The model wrote no program.", (completion.usage,), note=Computed(""))
-        result = await self.given(context, blocks[-1])
+        with paid(completion.usage):
+            result = await self.given(context, blocks[-1])
         return result._replace(usages=(completion.usage, *result.usages))
 
     async def given(self, context: ToolContext, code: str) -> ToolResult:
         """The agent's own program. Errors are results too: stderr and the exit status come back."""
-        del context
-        done = await self.interpreter.run(code)
+        done = await self.interpreter.run(code, context.session)
         usage = Usage(self.interpreter.item, TOOL, seconds=done.seconds)
         output = done.stdout.strip()[-SHOWN_CHARACTERS:]
         parts = [f"Output: {output}" if output else "No output."]

@@ -24,8 +24,8 @@ KINDS: Mapping[str, bool] = {
 }  # fmt: skip
 """Kind of tool -> whether it offers a choice of models."""
 ENDING = ("answer", "submit")
-_TRAIN_FACTORS = ("0.5", "0.7", "1", "1.4", "2")
-_HELDOUT_FACTORS = ("0.4", "0.6", "0.85", "1.2", "1.7", "2.5")
+_TRAIN_FACTORS = ("0.25", "0.5", "1", "2", "4")
+_HELDOUT_FACTORS = ("0.3", "0.4", "0.7", "1.4", "2.5", "3.3")
 _HELDOUT_SHARE = 5
 """One configuration in this many is held out."""
 _TRIES = 100

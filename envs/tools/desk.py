@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from toolorchestra.envs.models import DEFAULT_LIMITS, ContextLimits
 from toolorchestra.envs.models.simulated import RESULT_MARK
 from toolorchestra.envs.types import Message, Passage, Question, Transcript
-
-DOCUMENT_CHARACTERS = 4000
-CONTEXT_CHARACTERS = 96_000
-"""About 24,000 tokens, what the reference hands to open experts."""
 
 
 class Desk(Protocol):
@@ -24,12 +21,12 @@ class Desk(Protocol):
     def results(self) -> Sequence[str]: ...
 
 
-def gathered(desk: Desk, most: int = CONTEXT_CHARACTERS) -> str:
+def gathered(desk: Desk, limits: ContextLimits = DEFAULT_LIMITS) -> str:
     """Documents, then computed results; what is too long loses its beginning, since the latest finds stand last."""
-    documents = "\n".join(f"[{p.title}] {p.text[:DOCUMENT_CHARACTERS]}" for p in desk.documents)
-    results = "\n".join(f"{RESULT_MARK} {_plain(r)}" for r in desk.results)
+    documents = "\n".join(f"[{p.title}] {p.text[: limits.document]}" for p in desk.documents)
+    results = "\n".join(f"{RESULT_MARK} {_plain(r)}" for r in desk.results)[-limits.results :]
     parts = [f"Documents:\n{documents}" if documents else "", results]
-    return "\n\n".join(p for p in parts if p)[-most:]
+    return "\n\n".join(p for p in parts if p)[-limits.total :]
 
 
 def _plain(text: str) -> str:
@@ -37,9 +34,9 @@ def _plain(text: str) -> str:
     return " ".join(text.replace(RESULT_MARK, " ").split())
 
 
-def brief(desk: Desk, instruction: str, question: str = "") -> Transcript:
+def brief(desk: Desk, instruction: str, question: str = "", limits: ContextLimits = DEFAULT_LIMITS) -> Transcript:
     """What an expert is shown: the instruction, the material, the question."""
-    material = gathered(desk)
+    material = gathered(desk, limits)
     asked = _plain(question) or desk.question.text
     body = f"{material}\n\nQuestion: {asked}" if material else f"Question: {asked}"
     return (Message(role="system", content=instruction), Message(role="user", content=body))

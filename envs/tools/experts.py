@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from toolorchestra.envs.grading import final_answer
-from toolorchestra.envs.models import ChatModel, ChatRequest
+from toolorchestra.envs.models import ChatModel, ChatRequest, limits_of
 from toolorchestra.envs.tools import ToolContext, ToolResult
 from toolorchestra.envs.tools.desk import Desk, brief
 
@@ -20,9 +20,9 @@ async def answer(context: ToolContext, models: ChatModel, model: str) -> ToolRes
 async def ask(context: ToolContext, models: ChatModel, model: str, question: str) -> ToolResult:
     """An expert sees everything gathered and answers; the agent decides what to do with it."""
     desk: Desk = context.world
-    messages = brief(desk, _ANSWER, question)
+    messages = brief(desk, _ANSWER, question, limits_of(models, model))
     completion = await models.complete(
-        ChatRequest(model, "answer", messages, context.seed, context.turn, desk.question)
+        ChatRequest(model, "answer", messages, context.seed, context.turn, desk.question, spend_cap=context.spend_cap)
     )
     return ToolResult(final_answer(completion.text)[:SHOWN_CHARACTERS], (completion.usage,))
 

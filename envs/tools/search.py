@@ -6,7 +6,8 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from toolorchestra.envs.models import ChatModel, ChatRequest
+from toolorchestra.envs.errors import paid
+from toolorchestra.envs.models import ChatModel, ChatRequest, limits_of
 from toolorchestra.envs.prices import TOOL, Usage
 from toolorchestra.envs.retrieval import Retriever
 from toolorchestra.envs.tools import ToolContext, ToolResult
@@ -21,6 +22,7 @@ _WRITE_QUERY = (
 )
 
 
+SEARCHED, EXTRACTED = "tavily/search", "tavily/extract"
 NOTHING_NEW = "No new documents"
 NOTHING_MISSING = "Nothing further to look up."
 
@@ -51,13 +53,17 @@ class Search:
     async def written(self, context: ToolContext, models: ChatModel, model: str) -> ToolResult:
         """A model writes the query."""
         desk: Desk = context.world
-        request = ChatRequest(model, "query", brief(desk, _WRITE_QUERY), context.seed, context.turn, desk.question)
+        messages = brief(desk, _WRITE_QUERY, limits=limits_of(models, model))
+        request = ChatRequest(
+            model, "query", messages, context.seed, context.turn, desk.question, spend_cap=context.spend_cap
+        )
         completion = await models.complete(request)
         found = _QUERY.search(completion.text)
         query = (found.group(1) if found else completion.text).strip()[:QUERY_CHARACTERS]
         if not query:
             return ToolResult(NOTHING_MISSING, (completion.usage,), note=Found(()))
-        result = await self.asked(context, query)
+        with paid(completion.usage):
+            result = await self.asked(context, query)
         return result._replace(usages=(completion.usage, *result.usages))
 
     async def asked(self, context: ToolContext, query: str) -> ToolResult:
@@ -67,8 +73,15 @@ class Search:
         have = {p.doc_id for p in desk.documents}
         # Best hit last: what is cut off when a context is full is the beginning.
         new = tuple(h.passage for h in reversed(hits) if h.passage.doc_id not in have)
-        usages = (Usage(self.item, TOOL, seconds=self.seconds),)
-        return ToolResult(self._show(query, new), usages, note=Found(new))
+        return ToolResult(self._show(query, new), self._usages(len(hits)), note=Found(new))
+
+    @property
+    def items(self) -> tuple[str, ...]:
+        """What it may bill."""
+        return (self.item,)
+
+    def _usages(self, _pages: int) -> tuple[Usage, ...]:
+        return (Usage(self.item, TOOL, seconds=self.seconds),)
 
     def _show(self, query: str, new: Sequence[Passage]) -> str:
         if not new:
@@ -83,14 +96,12 @@ class WebSearch(Search):
     """A search billed by the piece: one search, and each page read."""
 
     def __init__(self, retriever: Retriever, settings: SearchSettings, seconds: float) -> None:
-        super().__init__(retriever, settings, "tavily/search", seconds)
+        super().__init__(retriever, settings, SEARCHED, seconds)
 
-    async def asked(self, context: ToolContext, query: str) -> ToolResult:
-        """The agent's own query."""
-        result = await super().asked(context, query)
-        pages = len(result.note.passages)
-        usages = (
-            Usage("tavily/search", TOOL, units=1, seconds=self.seconds),
-            Usage("tavily/extract", TOOL, units=pages),
-        )
-        return result._replace(usages=usages)
+    @property
+    def items(self) -> tuple[str, ...]:
+        """What it may bill."""
+        return (SEARCHED, EXTRACTED)
+
+    def _usages(self, pages: int) -> tuple[Usage, ...]:
+        return (Usage(SEARCHED, TOOL, units=1, seconds=self.seconds), Usage(EXTRACTED, TOOL, units=pages))

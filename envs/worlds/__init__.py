@@ -23,8 +23,9 @@ class World(Protocol):
     def listener(self) -> Tool:
         """Takes a message without calls as `text`: a user answers, or the episode ends with it."""
 
-    def opening(self) -> Transcript:
-        """The messages after the system message that start the episode."""
+    def opening(self) -> Transcript | Tool:
+        """The messages after the system message that start the episode; or a tool to run first, since whoever speaks
+        first is a model: opening() is asked once more when it has run."""
 
     def retell(self) -> Transcript:
         """For history="state": the messages after the system message, rebuilt from what was found."""

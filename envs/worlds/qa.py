@@ -10,12 +10,12 @@ from toolorchestra.envs.tools.desk import gathered
 from toolorchestra.envs.tools.search import Found
 from toolorchestra.envs.types import Message, Outcome, Passage, Question, ToolCall, Transcript
 from toolorchestra.envs.worlds import ENDS_THE_EPISODE, MESSAGE, BaseWorld
+from toolorchestra.envs.worlds.judge import Judge
 
 SYSTEM = (
     "You orchestrate tools to answer the user's question. Every call costs money and time; your own tokens do too. "
     "Call tools until the question can be answered, then give the answer."
 )
-RETOLD_CHARACTERS = 96_000
 
 
 def _remind(context: ToolContext, text: str) -> ToolResult:
@@ -27,16 +27,22 @@ def _remind(context: ToolContext, text: str) -> ToolResult:
 
 _REMINDS = Tool("message", "Nobody listens.", MESSAGE, _remind)
 
+JUDGE_SECONDS = 4 * 3600.0
+"""The judge's own backend has nearer deadlines; this is for one that has none."""
+
 
 class QaWorld(BaseWorld):
     """One question's desk."""
 
-    __slots__ = ("answer", "documents", "listener", "question", "results", "toolbox")
+    __slots__ = ("answer", "documents", "judge", "listener", "question", "results", "toolbox")
     system = SYSTEM
 
-    def __init__(self, question: Question, toolbox: Toolbox, *, message_answers: bool) -> None:
+    def __init__(
+        self, question: Question, toolbox: Toolbox, *, message_answers: bool, judge: Judge | None = None
+    ) -> None:
         self.question = question
         self.toolbox = toolbox
+        self.judge = judge
         self.documents: tuple[Passage, ...] = ()
         self.results: tuple[str, ...] = ()
         self.answer: str | None = None
@@ -47,7 +53,7 @@ class QaWorld(BaseWorld):
 
     def retell(self) -> Transcript:
         """As the released reference does: the question and what was gathered, nothing of the turns themselves."""
-        material = gathered(self, RETOLD_CHARACTERS)
+        material = gathered(self)
         asked = f"Problem: {self.question.text}\n\n{material}\n\nChoose a suitable tool."
         return (Message(role="user", content=asked),)
 
@@ -63,7 +69,9 @@ class QaWorld(BaseWorld):
         elif note is not None and self.answer is None:
             raise ConfigError(f"tool {call.name!r} left a note this world does not know: {type(note).__name__}")
 
-    def grade(self, *, finished: bool) -> Outcome:
+    def grade(self, *, finished: bool) -> Outcome | Tool:
         right = finished and self.answer is not None and is_right(self.question.answer, self.answer)
+        if self.judge is not None and finished and self.answer and not right:
+            return self.judge.tool(self.question, self.answer, JUDGE_SECONDS)
         evidence = {"answer": self.answer, "expected": self.question.answer.text, "subject": self.question.subject}
         return Outcome(float(right), evidence)

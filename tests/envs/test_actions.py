@@ -85,6 +85,9 @@ READ: dict[str, Action] = {
     f"{UNTHINK}Hello.": Action("", (), "Hello."),
     f"<think>maybe {CALL}</think>No.": Action(f"maybe {CALL}", (), "No."),
     f"<think>maybe {CALL}</think>{CALL}": Action(f"maybe {CALL}", (SEARCH,), ""),
+    f"{CALL} hm</think>{CALL}": Action(f"{CALL} hm", (SEARCH,), ""),
+    f"{CALL}</think>Hello.": Action(CALL, (), "Hello."),
+    f"<think>why</think>{CALL}</think>": Action("why", (SEARCH,), UNTHINK),
     with_argument('"</think>"'): Action("", (ToolCall("search", {"q": UNTHINK}),), ""),
     with_argument('"<think>"'): Action("", (ToolCall("search", {"q": THINK}),), ""),
     with_argument('"</tool_call>"'): Action("", (ToolCall("search", {"q": CLOSE}),), ""),
@@ -291,9 +294,9 @@ HUGE: dict[str, str] = {
 
 @pytest.mark.parametrize("name", HUGE)
 def test_huge_texts_are_read_soon(name: str) -> None:
-    start = time.perf_counter()
+    start = time.thread_time()
     understood(HUGE[name])
-    assert time.perf_counter() - start < SOON_SECONDS
+    assert time.thread_time() - start < SOON_SECONDS
 
 
 @pytest.mark.parametrize(
@@ -309,9 +312,9 @@ def test_huge_texts_are_read_soon(name: str) -> None:
 def test_time_grows_with_the_length(make: Callable[[int], str]) -> None:
     def seconds(text: str) -> float:
         def once() -> float:
-            start = time.perf_counter()
+            start = time.thread_time()
             understood(text)
-            return time.perf_counter() - start
+            return time.thread_time() - start
 
         return min(once() for _ in range(3))
 

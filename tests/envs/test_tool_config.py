@@ -347,8 +347,8 @@ def test_price_schedules_are_seeded_and_the_halves_disjoint() -> None:
         return seen
 
     train, heldout = factors("train"), factors("heldout")
-    assert train == {Fraction(f) for f in ("0.5", "0.7", "1", "1.4", "2")}
-    assert heldout == {Fraction(f) for f in ("0.4", "0.6", "0.85", "1.2", "1.7", "2.5")}
+    assert train == {Fraction(f) for f in ("0.25", "0.5", "1", "2", "4")}
+    assert heldout == {Fraction(f) for f in ("0.3", "0.4", "0.7", "1.4", "2.5", "3.3")}
     assert train.isdisjoint(heldout)
 
 

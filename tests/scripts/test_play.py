@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.tau2_playing import needs_package
+
 PLAY = str(Path(__file__).parents[2] / "scripts" / "play.py")
 CLEAN = {k: v for k, v in os.environ.items() if k != "NO_COLOR"}
 
@@ -133,3 +135,13 @@ def test_colour_on_a_terminal_alone(arguments: list[str], extra: dict[str, str],
     assert player.wait(timeout=30) == 0
     assert (b"\033[" in shown) == coloured
     assert b"by tool" in shown
+
+
+@needs_package
+def test_a_task_with_a_user_is_played_by_hand() -> None:
+    settings = ("--split", "base", "--preference", "none", "--set", "domain=mock", "user=scripted")
+    done = play("--env", "Tau2-v0", *settings, said="Is there anything else?\n")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "[assistant] Hi! How can I help you today?\n[user] I" in done.stdout
+    assert "'termination': 'user_stop'" in done.stdout
+    assert "--set takes NAME=VALUE" in play("--env", "Tau2-v0", "--set", "domain").stderr

@@ -22,7 +22,8 @@ def _index() -> Bm25:
 class FramesSource(QaSource):
     """Questions drawn evenly over the reasoning patterns."""
 
-    name = "frames-sim"
+    embedded_name = "frames-sim"
+    real_name = "frames"
 
     def generate(self, rng: random.Random) -> Question:
         pattern = rng.choice(tuple(PATTERNS))

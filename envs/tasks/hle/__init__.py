@@ -28,7 +28,8 @@ def _index() -> Bm25:
 class HleSource(QaSource):
     """Questions drawn evenly over subjects; constants of the sciences stand in a searchable handbook."""
 
-    name = "hle-sim"
+    embedded_name = "hle-sim"
+    real_name = "hle"
 
     def generate(self, rng: random.Random) -> Question:
         subject = rng.choices(tuple(SUBJECTS), _WEIGHTS)[0]

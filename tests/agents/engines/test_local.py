@@ -108,6 +108,33 @@ def test_after_a_step_the_sampler_uses_the_new_weights() -> None:
         assert [p for p, a in zip(d.logprobs, d.advantages, strict=True) if a] == pytest.approx(trained, abs=1e-4)
 
 
+def test_the_average_is_sampled_from_while_it_is_asked_for(tmp_path: Path) -> None:
+    made = engine(replace(CONFIG, average=0.5))
+    first = [p.detach().clone() for p in made.trained]
+    data = conversations(made)
+    made.train(data, LossParams("cross_entropy"), 1e-2)
+    last = [p.detach().clone() for p in made.trained]
+    with made.averaged():
+        for p, before, after in zip(made.trained, first, last, strict=True):
+            assert torch.allclose(p, (before + after) / 2, atol=1e-6)
+        inside = conversations(made)
+        for d, trained in zip(inside, made.logprobs(inside), strict=True):
+            assert [p for p, a in zip(d.logprobs, d.advantages, strict=True) if a] == pytest.approx(trained, abs=1e-4)
+    assert all(torch.equal(p, after) for p, after in zip(made.trained, last, strict=True))
+    made.save(tmp_path)
+    other = engine(replace(CONFIG, average=0.5, seed=3))
+    other.load(tmp_path)
+    with made.averaged(), other.averaged():
+        assert all(torch.equal(a, b) for a, b in zip(made.trained, other.trained, strict=True))
+
+
+def test_without_an_average_nothing_changes() -> None:
+    made = engine()
+    last = [p.detach().clone() for p in made.trained]
+    with made.averaged():
+        assert all(torch.equal(p, kept) for p, kept in zip(made.trained, last, strict=True))
+
+
 def test_one_token_a_row_draws_from_the_distribution() -> None:
     made = engine(replace(CONFIG, rows=400))
     prompt = prompts(1)[0]

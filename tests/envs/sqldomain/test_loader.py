@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -86,3 +87,11 @@ def test_sql_that_a_tool_may_not_run_is_refused(tmp_path: Path, row: dict[str, A
         with_tool(tmp_path, name="evil", **row)
     assert "tool 'evil'" in str(caught.value)
     assert seen in str(caught.value)
+
+
+def test_a_statement_that_another_tool_has_too_is_still_a_write(tmp_path: Path) -> None:
+    """Word for word the same SQL, in a tool that says it reads."""
+    tools = json.loads((library() / "tools.json").read_text(encoding="utf-8"))
+    writer = next(tool for tool in tools if tool["kind"] == "write")
+    with pytest.raises(ConfigError, match="tool 'evil' is of kind 'read', but it writes to"):
+        with_tool(tmp_path, **{**writer, "name": "evil", "kind": "read"})

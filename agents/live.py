@@ -1,0 +1,148 @@
+"""Evaluation over real backends: many episodes at once on one loop, each with its bill, and a digest to compare runs.
+
+The policies here look at prices, never at the simulated skills, so they play whatever models stand behind the tools.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from toolorchestra.agents.baselines import Baseline, Pipeline, RandomPolicy
+from toolorchestra.agents.evaluate import Record, record
+from toolorchestra.envs.driver import advance
+from toolorchestra.envs.episode import Episode
+from toolorchestra.envs.errors import ConfigError, Outage, ToolError, no_such
+from toolorchestra.envs.factory import EpisodeFactory
+from toolorchestra.envs.invoke import Gates
+from toolorchestra.envs.models import ChatModel, ChatRequest, Purpose
+from toolorchestra.envs.prices import ORCHESTRATOR, Usage
+from toolorchestra.envs.tools import Offer
+
+NAMES = ("random", "cheap", "dear", "chat")
+
+
+class Move(NamedTuple):
+    """What a policy says, and what saying it used (None: nobody counted)."""
+
+    text: str
+    usage: Usage | None
+
+
+Policy = Callable[[Episode], Awaitable[Move]]
+
+
+class ChatPolicy:
+    """A model behind an endpoint as the orchestrator: it sees what the agent may see, and is billed as the agent."""
+
+    def __init__(self, models: ChatModel, model: str) -> None:
+        self._models, self._model = models, model
+
+    async def __call__(self, episode: Episode) -> Move:
+        seen = episode.observation
+        request = ChatRequest(
+            self._model,
+            "move",
+            tuple(seen["messages"]),
+            episode.context.seed,
+            episode.turn,
+            tools=seen["tools"],
+            role=ORCHESTRATOR,
+            spend_cap=episode.rules.spend_cap,
+        )
+        done = await self._models.complete(request)
+        return Move(done.text, done.usage)
+
+
+def _price(sign: float) -> Callable[[Episode, Offer, Purpose], float]:
+    def prefers(episode: Episode, offer: Offer, _purpose: Purpose) -> float:
+        rate = episode.sheet.price(offer.model).pico_usd_per_token or (0, 0, 0, 0)
+        return sign * (rate[0] + rate[2])
+
+    return prefers
+
+
+def _plain(baseline: Baseline) -> Policy:
+    async def policy(episode: Episode) -> Move:
+        return Move(baseline(episode), None)
+
+    return policy
+
+
+def policy(name: str, factory: EpisodeFactory, seed: int = 0) -> Policy:
+    """A policy by its name. `chat` asks the environment's orchestrator model through the source's own backends."""
+    if name == "chat":
+        behind = getattr(factory.source, "behind", None)
+        if behind is None or behind.endpoints is None:
+            raise ConfigError("policy 'chat' asks a model: name its endpoint: --endpoints FILE")
+        return ChatPolicy(behind.models, factory.settings.orchestrator)
+    made: Mapping[str, Callable[[], Baseline]] = {
+        "random": lambda: RandomPolicy(seed),
+        "cheap": lambda: Pipeline(_price(-1.0)),
+        "dear": lambda: Pipeline(_price(1.0)),
+    }
+    if name not in made:
+        raise ConfigError(no_such("live policy", name, NAMES))
+    return _plain(made[name]())
+
+
+@dataclass(frozen=True)
+class Played:
+    """One episode, and what tells it from any other."""
+
+    record: Record
+    nano_usd: int
+    elapsed_ns: int
+    failure: str
+    digest: str
+    """Of the transcript, every charge and the outcome."""
+
+
+async def play(
+    factory: EpisodeFactory, policy: Policy, seed: int, gates: Gates, options: Mapping[str, object] | None = None
+) -> Played:
+    """One episode to its end. A policy that cannot be asked ends it as failed; the others go on."""
+    episode = factory.start(seed, options).episode
+    failure = ""
+    while not episode.over:
+        try:
+            move = await policy(episode)
+        except (Outage, ToolError) as err:
+            failure = f"policy: {err}"
+            break
+        await advance(episode, move.text, gates, move.usage)
+    if episode.failure:
+        failure = f"{episode.failure.where}: {episode.failure.error}"
+    made = record(episode)
+    if failure and not made.failed:
+        made = Record(**{**made.__dict__, "failed": True})
+    return Played(made, episode.ledger.nano_usd, episode.ledger.elapsed_ns, failure, _digest(episode))
+
+
+def _digest(episode: Episode) -> str:
+    parts = [str([dict(m) for m in episode.messages]), str(list(episode.ledger)), str(episode.ledger.elapsed_ns)]
+    outcome = episode.outcome
+    parts.append(str(outcome and (outcome.value, dict(outcome.evidence))))
+    return hashlib.blake2b("\x1f".join(parts).encode("utf-8", "replace"), digest_size=16).hexdigest()
+
+
+async def evaluate(
+    factory: EpisodeFactory, policy: Policy, seed: int, tasks: Sequence[str] | int, at_once: int = 64
+) -> list[Played]:
+    """Named tasks, or a number of drawn ones, `at_once` side by side; in the order of the tasks."""
+    gates, places = Gates(), asyncio.Semaphore(at_once)
+
+    async def one(number: int, options: Mapping[str, object] | None) -> Played:
+        async with places:
+            return await play(factory, policy, seed + number, gates, options)
+
+    named = [None] * tasks if isinstance(tasks, int) else [{"task_id": task} for task in tasks]
+    return list(await asyncio.gather(*(one(number, options) for number, options in enumerate(named))))
+
+
+def whole_digest(played: Sequence[Played]) -> str:
+    """One digest of a run: equal when every transcript, charge and outcome is."""
+    return hashlib.blake2b("".join(p.digest for p in played).encode(), digest_size=8).hexdigest()

@@ -1,0 +1,216 @@
+"""Endpoint files: which servers there are, and which model behind which of them stands for each priced name.
+
+[endpoints.local]
+base_url = "http://127.0.0.1:8000/v1"
+
+[models.gpt-5]
+model = "qwen3-32b"
+endpoints = ["local"]
+price = "qwen3-32b"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal, TypeVar
+
+from toolorchestra.envs.errors import ConfigError, PriceError, no_such
+from toolorchestra.envs.models import ContextLimits
+from toolorchestra.envs.prices import Price, PriceSheet
+
+T = TypeVar("T")
+ANY = "*"
+"""The model entry that stands for every name that has none of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One OpenAI-compatible server, and how hard it may be driven."""
+
+    name: str
+    base_url: str
+    key_env: str = ""
+    """The environment variable that holds the key; "" for a server that wants none."""
+    in_flight: int = 64
+    requests_per_minute: float = 0.0
+    """0: no limit."""
+    tokens_per_minute: float = 0.0
+    """0: no limit. Input is counted as characters / 4 before the call, and set right by the reply's own count."""
+    failures_to_open: int = 5
+    """So many failures in a row take the endpoint out of use, for `rest_seconds`; then one call tries it again."""
+    rest_seconds: float = 30.0
+
+    def __post_init__(self) -> None:
+        _positive(self, "in_flight", "failures_to_open", "rest_seconds")
+        _not_negative(self, "requests_per_minute", "tokens_per_minute")
+        if not self.base_url.startswith(("http://", "https://")):
+            raise ConfigError(f"endpoint {self.name!r}: base_url is an http(s) address, got {self.base_url!r:.60}")
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A model as it is served: what the server calls it, what it can do, and what it costs."""
+
+    name: str
+    endpoints: tuple[str, ...]
+    """Tried in this order: a call goes on to the next when one is down."""
+    model: str = ""
+    """What the server calls it; "" is the name itself."""
+    price: str | Price = ""
+    """A row of the price sheet, or a price of its own; "" is the row of its own name. "genai-prices" asks the table
+    of the package of that name."""
+    api: Literal["chat", "completion"] = "chat"
+    native_tools: bool = False
+    """Whether the server takes tool schemas. Otherwise they are described in the prompt and called as text."""
+    seeded: bool = False
+    """Whether the server takes a seed."""
+    context_tokens: int = 32_768
+    output_tokens: int = 4_096
+    output_key: str = "max_tokens"
+    """The parameter that bounds the output; OpenAI's reasoning models want "max_completion_tokens"."""
+    temperature: float | None = None
+    """None leaves it to the server."""
+    deadline_seconds: float = 120.0
+    """Of one request."""
+    patience_seconds: float = 300.0
+    """Of a call with all its retries and the waits between them."""
+    queue_seconds: float = 3_600.0
+    """How long a call may wait for its turn before it is given up unsent."""
+    retries: int = 4
+    shown: ContextLimits = field(default_factory=ContextLimits)
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    """Further parameters of the request, as the server's manual names them."""
+
+    def __post_init__(self) -> None:
+        _positive(self, "context_tokens", "output_tokens", "deadline_seconds", "patience_seconds", "queue_seconds")
+        _not_negative(self, "retries")
+        if self.api not in ("chat", "completion"):
+            raise ConfigError(f"model {self.name!r}: {no_such('api', self.api, ('chat', 'completion'))}")
+        if self.output_tokens >= self.context_tokens:
+            raise ConfigError(
+                f"model {self.name!r}: output_tokens {self.output_tokens} leave nothing of context_tokens "
+                f"{self.context_tokens} for the prompt; lower the one or raise the other"
+            )
+
+
+def _positive(row: object, *names: str) -> None:
+    for name in names:
+        if not getattr(row, name) > 0:
+            raise ConfigError(f"{_who(row)}: {name} must be above 0, got {getattr(row, name)!r}")
+
+
+def _not_negative(row: object, *names: str) -> None:
+    for name in names:
+        if getattr(row, name) < 0:
+            raise ConfigError(f"{_who(row)}: {name} may not be negative, got {getattr(row, name)!r}")
+
+
+def _who(row: object) -> str:
+    return f"{'endpoint' if isinstance(row, Endpoint) else 'model'} {getattr(row, 'name', '?')!r}"
+
+
+@dataclass(frozen=True)
+class Endpoints:
+    """What an endpoint file says."""
+
+    endpoints: Mapping[str, Endpoint]
+    models: Mapping[str, Served]
+
+    @classmethod
+    def read(cls, data: Mapping[str, Any], where: str) -> Endpoints:
+        """From a parsed file with the tables `endpoints` and `models`."""
+        ends = {name: read_row(Endpoint, row, f"{where}: endpoint {name}", name=name)
+                for name, row in _table(data, "endpoints", where).items()}  # fmt: skip
+        if not ends:
+            raise ConfigError(f'{where}: no endpoint; add one: [endpoints.local] base_url = "http://127.0.0.1:8000/v1"')
+        models = {name: _served(name, row, tuple(ends), f"{where}: model {name}")
+                  for name, row in _table(data, "models", where).items()}  # fmt: skip
+        for served in models.values():
+            for name in served.endpoints:
+                if name not in ends:
+                    raise ConfigError(f"{where}: model {served.name}: {no_such('endpoint', name, ends)}")
+        return cls(ends, models)
+
+    def served(self, name: str) -> Served:
+        """The entry of a priced name."""
+        if name in self.models:
+            return self.models[name]
+        if ANY not in self.models:
+            hint = f'; add [models."{name}"] to the endpoint file, or [models."{ANY}"] for all that it does not name'
+            raise ConfigError(no_such("model", name, self.models) + hint)
+        return replace(self.models[ANY], name=name)
+
+    def priced(self, sheet: PriceSheet, names: list[str]) -> PriceSheet:
+        """The sheet with these models' own prices: what is shown to the agent is what is billed here."""
+        prices = dict(sheet.prices)
+        for name in names:
+            price = self.served(name).price
+            if isinstance(price, Price):
+                prices[name] = price
+            elif price == "genai-prices":
+                prices[name] = _looked_up(self.served(name).model or name)
+            elif price:
+                prices[name] = sheet.price(price)
+        if prices == dict(sheet.prices):
+            return sheet
+        return PriceSheet(f"{sheet.sheet_id}+endpoints", sheet.date, f"{sheet.source}; and the endpoint file", prices)
+
+
+def _table(data: Mapping[str, Any], name: str, where: str) -> Mapping[str, Mapping[str, Any]]:
+    table = data.get(name, {})
+    if not isinstance(table, Mapping) or not all(isinstance(row, Mapping) for row in table.values()):
+        raise ConfigError(f"{where}: {name} is a table of tables, [{name}.NAME], got {table!r:.60}")
+    return table
+
+
+def _served(name: str, row: Mapping[str, Any], ends: tuple[str, ...], where: str) -> Served:
+    row = {"endpoints": ends, **row}
+    row["endpoints"] = tuple(row["endpoints"])
+    if isinstance(row.get("price"), Mapping):
+        row["price"] = Price.read(row["price"], where)
+    if "shown" in row:
+        row["shown"] = ContextLimits(**_known_keys(row["shown"], ContextLimits._fields, f"{where}: shown"))
+    return read_row(Served, row, where, name=name)
+
+
+def _known_keys(row: Mapping[str, Any], valid: tuple[str, ...], where: str) -> dict[str, Any]:
+    for key in row:
+        if key not in valid:
+            raise ConfigError(f"{where}: {no_such('key', key, valid)}")
+    return dict(row)
+
+
+_KINDS: Mapping[str, tuple[type, ...]] = {"str": (str,), "int": (int,), "float": (int, float), "bool": (bool,)}
+
+
+def read_row(made: type[T], row: Mapping[str, Any], where: str, **given: Any) -> T:
+    """A frozen dataclass from a file's table: unknown keys, missing ones and wrong types are named."""
+    valid = {f.name: f for f in fields(made) if f.name not in given}  # type: ignore[arg-type]
+    for key, value in _known_keys(row, tuple(valid), where).items():
+        kinds = _KINDS.get(str(valid[key].type))
+        if kinds and (not isinstance(value, kinds) or isinstance(value, bool) != (kinds == (bool,))):
+            raise ConfigError(f"{where}: {key} is a {valid[key].type}, got {value!r:.60}")
+    try:
+        return made(**row, **given)
+    except TypeError as err:
+        raise ConfigError(
+            f"{where}: {str(err).partition('__init__() ')[2] or err}; valid: {', '.join(valid)}"
+        ) from None
+
+
+def _looked_up(model: str) -> Price:
+    """The price of a hosted model from the offline table of `genai-prices`."""
+    try:
+        from genai_prices import Usage as Counted
+        from genai_prices import calc_price
+    except ImportError:
+        raise ConfigError('price = "genai-prices" needs its table: pip install genai-prices') from None
+    million = 1_000_000
+    classes = {"input": {"input_tokens": million}, "output": {"output_tokens": million},
+               "cached": {"input_tokens": million, "cache_read_tokens": million}}  # fmt: skip
+    try:
+        row = {name: calc_price(Counted(**used), model_ref=model).total_price for name, used in classes.items()}
+    except LookupError:
+        raise PriceError(f"genai-prices knows no price of {model!r}; give the model a price of its own") from None
+    return Price.read({"usd_per_mtok": row}, f"genai-prices: {model}")

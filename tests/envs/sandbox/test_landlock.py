@@ -1,0 +1,234 @@
+"""The sandbox holds what is hostile, runs what is useful, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from toolorchestra.envs.errors import ConfigError
+from toolorchestra.envs.sandbox import Bounds, Execution, harmless
+from toolorchestra.envs.sandbox.confine import landlock_abi
+from toolorchestra.envs.sandbox.landlock import LandlockSandbox
+from toolorchestra.envs.sandbox.others import Unsafe, interpreter
+from toolorchestra.envs.sandbox.syscalls import AARCH64, ARCHITECTURES, FREE, X86_64, arguments, build
+from toolorchestra.envs.testing.hostile import examine, programs, works
+
+needs_landlock = pytest.mark.skipif(not landlock_abi(), reason="this kernel has no Landlock")
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Iterator[LandlockSandbox]:
+    made = LandlockSandbox(Bounds(seconds=1.0))
+    yield made
+    made.close()
+
+
+def run(made: LandlockSandbox, code: str, session: str = "") -> Execution:
+    return asyncio.run(made.run(code, session))
+
+
+@needs_landlock
+@pytest.mark.parametrize("name", programs())
+def test_a_hostile_program_is_contained(sandbox: LandlockSandbox, name: str) -> None:
+    (verdict,) = examine(sandbox, 1.0, only=[name])
+    assert verdict.contained, verdict.seen
+
+
+def test_there_are_more_than_twenty_five_hostile_programs() -> None:
+    assert len(programs()) >= 25
+
+
+def test_the_examiner_sees_what_gets_through() -> None:
+    """Without walls the harmless half of the list does its damage, and each is seen by another of the checks."""
+    names = ["read a secret file", "write outside", "append to the secret file", "TCP", "UDP", "unix socket",
+             "kill another process", "run a command", "class walk", "chmod, chown, utime"]  # fmt: skip
+    verdicts = {v.name: v for v in examine(Unsafe(Bounds(seconds=5.0)), 5.0, only=names)}
+    assert [name for name in names if verdicts[name].contained] == []
+    assert "the canary came out" in verdicts["read a secret file"].seen
+    assert "TCP listener reached" in verdicts["TCP"].seen
+    assert "the victim is dead" in verdicts["kill another process"].seen
+
+
+@needs_landlock
+def test_useful_programs_work() -> None:
+    pytest.importorskip("sympy", reason="needs pip install sympy")
+    made = LandlockSandbox()
+    try:
+        assert [v.name for v in works(made) if not v.contained] == []
+    finally:
+        made.close()
+
+
+@needs_landlock
+def test_stdout_stderr_and_exit_status_come_back(sandbox: LandlockSandbox) -> None:
+    done = run(sandbox, "import sys\nprint('out')\nprint('err', file=sys.stderr)\nsys.exit(3)")
+    assert (done.stdout, done.stderr, done.exit_status) == ("out\n", "err\n", 3)
+    failed = run(sandbox, "print('before')\nraise ValueError('no')")
+    assert (failed.stdout, failed.exit_status) == ("before\n", 1)
+    assert failed.stderr.startswith('Traceback (most recent call last):\n  File "<program>", line 2')
+    assert run(sandbox, "import ctypes; ctypes.string_at(0)").exit_status == -11
+    assert run(sandbox, "def f(:").stderr.endswith("SyntaxError: invalid syntax\n")
+
+
+@needs_landlock
+def test_one_run_sees_nothing_of_another(sandbox: LandlockSandbox) -> None:
+    run(sandbox, "x = 1\nopen('left', 'w').write('x')\nimport builtins\nbuiltins.leak = 1", "a")
+    done = run(sandbox, "import os\nprint(os.listdir('.'), 'x' in globals())\nleak", "a")
+    assert done.stdout == "[] False\n"
+    assert "NameError" in done.stderr
+
+
+@needs_landlock
+def test_a_session_keeps_names_and_files_and_another_does_not_see_them() -> None:
+    made = LandlockSandbox(Bounds(seconds=2.0), sessions=True)
+    try:
+        run(made, "x = 41\nopen('kept', 'w').write('x')", "a")
+        assert run(made, "import os\nprint(x + 1, os.listdir('.'))", "a").stdout == "42 ['kept']\n"
+        assert "NameError" in run(made, "x", "b").stderr
+        assert run(made, "1/0", "a").exit_status == 1
+        assert run(made, "print(x)", "a").stdout == "41\n"
+        assert run(made, "while True: pass", "a").exit_status == -9
+        again = run(made, "x", "a")
+        assert "NameError" in again.stderr
+        assert again.stderr.startswith("note: the session was ended")
+        assert run(made, "print(1)", "a").stderr == ""
+    finally:
+        made.close()
+
+
+@needs_landlock
+def test_more_sessions_than_are_kept_tell_whoever_comes_back() -> None:
+    made = LandlockSandbox(Bounds(seconds=5.0), sessions=True, most_sessions=2)
+    try:
+        for name in "abc":
+            run(made, f"x = {name!r}", name)
+        assert run(made, "print(x)", "c").stdout == "c\n"
+        assert run(made, "print('on')", "a").stderr.startswith("note: the session was ended")
+    finally:
+        made.close()
+
+
+@needs_landlock
+def test_the_same_program_gives_the_same_result(sandbox: LandlockSandbox) -> None:
+    code = "import random, numpy as np\nprint(random.random(), np.random.rand(), hash('x'))"
+    assert run(sandbox, code).stdout == run(sandbox, code).stdout
+
+
+def _processes(parent: int) -> list[str]:
+    """State of each child and grandchild: `Z` is a zombie."""
+    out, level = [], [parent]
+    while level:
+        below = []
+        for pid in level:
+            for children in Path(f"/proc/{pid}/task").glob("*/children"):
+                below += [int(child) for child in children.read_text().split()]
+        out += [Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] for pid in below]
+        level = below
+    return out
+
+
+@needs_landlock
+def test_sixty_four_at_once_are_each_answered_and_leave_no_process() -> None:
+    made = LandlockSandbox(Bounds(seconds=10.0), most_children=8)
+    try:
+
+        async def together() -> list[Execution]:
+            return await asyncio.gather(*(made.run(f"print({i} ** 2)") for i in range(64)))
+
+        done = asyncio.run(together())
+        assert [d.stdout for d in done] == [f"{i**2}\n" for i in range(64)]
+        assert len(_processes(os.getpid())) - len(_processes(made.server()._process.pid)) >= 1
+        assert _processes(made.server()._process.pid) == []
+    finally:
+        made.close()
+
+
+@needs_landlock
+def test_a_run_that_nobody_waits_for_is_ended() -> None:
+    made = LandlockSandbox(Bounds(seconds=60.0))
+    try:
+
+        async def cancelled() -> None:
+            running = asyncio.create_task(made.run("while True: pass"))
+            await asyncio.sleep(0.3)
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+        made.server()
+        asyncio.run(cancelled())
+        end = time.monotonic() + 5
+        while _processes(made.server()._process.pid) and time.monotonic() < end:
+            time.sleep(0.02)
+        assert _processes(made.server()._process.pid) == []
+    finally:
+        made.close()
+
+
+@needs_landlock
+def test_the_server_and_its_files_go_with_the_process_that_started_it() -> None:
+    code = (
+        "import asyncio, os, tempfile\n"
+        "from toolorchestra.envs.sandbox.landlock import LandlockSandbox\n"
+        "s = LandlockSandbox(); asyncio.run(s.run('print(1)'))\n"
+        "print(s.server()._process.pid, s._server._finalizer.peek()[2][1], flush=True)\n"
+        "os._exit(0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    pid, scratch = done.stdout.split()
+    end = time.monotonic() + 5
+    while Path(f"/proc/{pid}").exists() and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not Path(f"/proc/{pid}").exists()
+    assert not Path(scratch).exists()
+
+
+@needs_landlock
+def test_a_dead_server_is_replaced(sandbox: LandlockSandbox) -> None:
+    sandbox.server()._process.kill()
+    sandbox.server()._process.wait()
+    assert run(sandbox, "print(1)").stdout == "1\n"
+
+
+def test_the_filter_is_built_for_both_machines() -> None:
+    for name, constant in ARCHITECTURES.items():
+        program = build(name, 7)
+        assert len(program) % 8 == 0
+        assert len(program) // 8 < 4096
+        assert constant.to_bytes(4, "little") in program
+    assert build("x86_64", 7) != build("x86_64", 8)
+    columns = {X86_64: [a for a, _ in FREE.values()], AARCH64: [b for _, b in FREE.values()]}
+    for numbers in columns.values():
+        known = [n for n in numbers if n is not None]
+        assert len(set(known)) == len(known)
+    assert not {41, 42, 59, 57, 101} & {a for a, _ in FREE.values()}  # socket, connect, execve, fork, ptrace
+    assert {rule.numbers[0] for rule in arguments(1)}.isdisjoint({a for a, _ in FREE.values()})
+
+
+def test_output_cannot_steer_a_terminal() -> None:
+    assert harmless("a\tb\r\n\x1b[2J\x9b1m\x07\ud800ü") == "a\tb\n\\x1b[2J\\x9b1m\\x07?ü"
+
+
+def test_nothing_falls_back_to_running_without_walls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("E2B_API_KEY", raising=False)
+    with pytest.raises(ConfigError, match="export E2B_API_KEY="):
+        interpreter("e2b")
+    with pytest.raises(ConfigError, match=r"no sandbox 'exec'; valid: .*unsafe-exec"):
+        interpreter("exec")
+    assert isinstance(interpreter("unsafe-exec"), Unsafe)
+
+
+def test_monty_contains_the_list_too() -> None:
+    pytest.importorskip("pydantic_monty", reason="needs pip install pydantic-monty")
+    made = interpreter("monty", Bounds(seconds=1.0))
+    try:
+        assert [v for v in examine(made, 1.0) if not v.contained] == []
+        assert asyncio.run(made.run("print(6 * 7)")).stdout == "42\n"
+    finally:
+        made.close()  # type: ignore[attr-defined]

@@ -1,0 +1,162 @@
+"""What was recorded comes back as it was, at the same bill, with nothing behind; a miss says what comes nearest."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from toolorchestra.envs.cassette import Cassette, CassetteMiss
+from toolorchestra.envs.errors import ConfigError, Outage, ToolError
+from toolorchestra.envs.models import ChatRequest, Completion
+from toolorchestra.envs.prices import Tokens, Usage
+from toolorchestra.envs.retrieval import Hit
+from toolorchestra.envs.sandbox import Execution
+from toolorchestra.envs.tools.recorded import RecordedInterpreter, RecordedModels, RecordedRetriever
+from toolorchestra.envs.types import Message, Passage
+
+
+def asks(text: str = "six times seven?", seed: int = 0) -> ChatRequest:
+    return ChatRequest("qwen3-32b", "answer", (Message(role="user", content=text),), seed)
+
+
+class Counting:
+    """Answers each call with its number, so that two calls never answer alike. Waits, as a real backend does."""
+
+    suspends = True
+    describe, item = "a counter", "code-interpreter"
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    async def _next(self) -> int:
+        self.calls += 1
+        number = self.calls
+        await asyncio.sleep(0.01)
+        return number
+
+    async def complete(self, request: ChatRequest) -> Completion:
+        number = await self._next()
+        usage = Usage(request.model, request.role, Tokens(number, 2, 3, 4), seconds=number / 7)
+        if "refuse" in request.messages[0]["content"]:
+            raise ToolError("refused", (usage,))
+        if "away" in request.messages[0]["content"]:
+            raise Outage("away", (usage,))
+        return Completion(f"reply {number} ü", usage)
+
+    async def search(self, query: str, top_k: int) -> Sequence[Hit]:
+        number = await self._next()
+        return [Hit(Passage(f"d{number}", "title", query), 0.1 + number)]
+
+    async def run(self, code: str, session: str = "") -> Execution:
+        return Execution(f"{await self._next()} {session.split('.')[0]}", "", 0, 0.123456789)
+
+
+async def _two(models: RecordedModels) -> list[Completion]:
+    return [await models.complete(asks()), await models.complete(asks()), await models.complete(asks(seed=1))]
+
+
+def test_model_replies_come_back_in_order_with_their_usage(tmp_path: Path) -> None:
+    live = Counting()
+    recorded = asyncio.run(_two(RecordedModels(live, Cassette(tmp_path / "c", "record"))))
+    assert [c.text for c in recorded] == ["reply 1 ü", "reply 2 ü", "reply 3 ü"]
+    replay = RecordedModels(None, Cassette(tmp_path / "c", "replay"))
+    assert not replay.suspends
+    assert asyncio.run(_two(replay)) == recorded
+    assert asyncio.run(_two(replay))[2] == recorded[2]
+
+
+@pytest.mark.parametrize(("text", "error"), [("refuse", ToolError), ("away", Outage)])
+def test_refusals_and_outages_are_replayed_with_what_they_cost(
+    tmp_path: Path, text: str, error: type[ToolError | Outage]
+) -> None:
+    seen = []
+    for live, mode in ((Counting(), "record"), (None, "replay")):
+        models = RecordedModels(live, Cassette(tmp_path / "c", mode))  # type: ignore[arg-type]
+        with pytest.raises(error) as caught:
+            asyncio.run(models.complete(asks(text)))
+        seen.append((str(caught.value), caught.value.usages))
+    assert seen[0] == seen[1]
+    assert seen[0][1][0].tokens.input == 1
+
+
+def test_a_miss_names_the_nearest_recording_and_where_they_part(tmp_path: Path) -> None:
+    models = RecordedModels(Counting(), Cassette(tmp_path / "c", "record"))
+    asyncio.run(models.complete(asks("something else entirely")))
+    asyncio.run(models.complete(asks("six times seven?")))
+    replay = RecordedModels(None, Cassette(tmp_path / "c", "replay"))
+    with pytest.raises(
+        CassetteMiss, match=r"nearest recorded one is \d+% alike and differs in messages: .*eight.*seven"
+    ):
+        asyncio.run(replay.complete(asks("six times eight?")))
+    retriever = RecordedRetriever(None, Cassette(tmp_path / "c", "replay"))
+    with pytest.raises(CassetteMiss, match="nor of any other"):
+        asyncio.run(retriever.search("x", 3))
+
+
+def test_a_program_or_search_that_comes_again_gives_what_it_gave(tmp_path: Path) -> None:
+    live = Counting()
+    tape = Cassette(tmp_path / "c", "record")
+    retriever, box = RecordedRetriever(live, tape), RecordedInterpreter(live, tape)
+
+    async def all_at_once(r: RecordedRetriever, b: RecordedInterpreter) -> list[object]:
+        return list(await asyncio.gather(*(r.search("q", 3) for _ in range(8)), *(b.run("1") for _ in range(8))))
+
+    first = asyncio.run(all_at_once(retriever, box))
+    assert live.calls == 2
+    tape = Cassette(tmp_path / "c", "replay")
+    assert asyncio.run(all_at_once(RecordedRetriever(None, tape), RecordedInterpreter(None, tape))) == first
+    assert RecordedInterpreter(None, tape).describe == "a counter"
+
+
+def test_programs_of_a_session_are_told_apart_by_what_ran_before(tmp_path: Path) -> None:
+    class Sessions(Counting):
+        sessions = True
+
+    async def play(box: RecordedInterpreter) -> list[str]:
+        return [(await box.run("x", s)).stdout for s in ("1.1", "1.1", "2.2")]
+
+    first = asyncio.run(play(RecordedInterpreter(Sessions(), Cassette(tmp_path / "c", "record"))))
+    assert len(set(first)) == 2  # the second session starts as the first did
+    assert first[0] == first[2]
+    assert asyncio.run(play(RecordedInterpreter(None, Cassette(tmp_path / "c", "replay")))) == first
+
+
+def test_a_cache_asks_once_and_bills_once_also_in_the_next_run(tmp_path: Path) -> None:
+    live = Counting()
+    path = tmp_path / "deep" / "cache.jsonl"
+
+    async def many(models: RecordedModels) -> list[Completion]:
+        return list(await asyncio.gather(*(models.complete(asks()) for _ in range(16))))
+
+    done = asyncio.run(many(RecordedModels(live, Cassette(path, "cache"))))
+    assert live.calls == 1
+    assert {c.text for c in done} == {"reply 1 ü"}
+    assert sum(c.usage.tokens.input for c in done) == 1
+    path.write_text(path.read_text() + '{"key": "ha', encoding="utf-8")  # a run that was killed
+    again = asyncio.run(many(RecordedModels(live, Cassette(path, "cache"))))
+    assert live.calls == 1
+    assert all(c.usage == Usage("qwen3-32b", "expert") for c in again)
+
+
+def test_a_failure_is_not_cached(tmp_path: Path) -> None:
+    live = Counting()
+    models = RecordedModels(live, Cassette(tmp_path / "c", "cache"))
+    for _ in range(2):
+        with pytest.raises(Outage):
+            asyncio.run(models.complete(asks("away")))
+    assert live.calls == 2
+
+
+def test_wrong_cassettes_say_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="record one first: --record"):
+        Cassette(tmp_path / "none", "replay")
+    (tmp_path / "bad").write_text("{}\n")
+    with pytest.raises(ConfigError, match="line 1 is not a recording"):
+        Cassette(tmp_path / "bad", "replay")
+    with pytest.raises(ConfigError, match="exists; replay it"):
+        Cassette(tmp_path / "bad", "record")
+    with pytest.raises(ConfigError, match="Did you mean 'record'"):
+        Cassette(tmp_path / "x", "recording")  # type: ignore[arg-type]

