@@ -113,13 +113,24 @@ def _one(given: argparse.Namespace, name: str | None) -> None:
         purse = _purse(given, folder)
         if given.stage:
             work.take(given.stage)
-        made = asyncio.run(pipeline.make(_run(given, spec, work, out, purse)))
+        made = asyncio.run(_made(_run(given, spec, work, out, purse), purse))
         told = report.rows(made, purse)
         report.store(folder, told)
         print(report.text(told))
         for form in given.export:
             print(f"  {form}: {export.write(form, made.domain, out.with_name(f'{out.name}.{form}'))}")
         print(f"  written to {made.domain.folder}, {time.perf_counter() - started:.1f} s", flush=True)
+
+
+async def _made(run: pipeline.Run, purse: Purse | None) -> pipeline.Made:
+    """The run, and the connections closed after it."""
+    try:
+        return await pipeline.make(run)
+    finally:
+        players = [solver.purse for solver in run.extra_solvers if isinstance(solver, ModelSolver)]
+        for open_ in [purse, *players]:
+            if open_ is not None:
+                await open_.close()
 
 
 def _purse(given: argparse.Namespace, folder: Path) -> Purse | None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from toolorchestra.envs.errors import ConfigError
 from toolorchestra.envs.ledger import Ledger, SpendCap
@@ -78,6 +78,13 @@ class Question(NamedTuple):
     messages: tuple[Message, ...]
     number: int = 0
     """Tells two calls of the same words apart."""
+
+
+@runtime_checkable
+class Closing(Protocol):
+    """A backend that holds connections."""
+
+    async def aclose(self) -> None: ...
 
 
 @dataclass
@@ -159,6 +166,11 @@ class Purse:
         other = copy(self)
         other.models, other.model = models, model
         return other
+
+    async def close(self) -> None:
+        """Close the backend's connections, if it holds any."""
+        if isinstance(self.models, Closing):
+            await self.models.aclose()
 
     def usd_by_stage(self) -> dict[str, float]:
         """Dollars by stage and role, as `stage/role`."""
