@@ -49,7 +49,7 @@ class Drafter:
         person = self.rng.choice(self.templates.people)
         intents = self._walk(person, size)
         alone = all(intent.get("public") for intent in intents)
-        return self._compose(None if alone else person, intents)
+        return self.compose(None if alone else person, intents)
 
     def _walk(self, person: Person, size: int) -> list[Mapping[str, Any]]:
         """Intents in a row: rarely used ones first, none twice, a transfer only at the end."""
@@ -71,7 +71,8 @@ class Drafter:
         """Remember what a kept task used, so that the rarer intents come next."""
         self._used.update(request["intent"] for request in shape["toolscale"]["requests"])
 
-    def _compose(self, person: Person | None, intents: Sequence[Mapping[str, Any]]) -> Shape:
+    def compose(self, person: Person | None, intents: Sequence[Mapping[str, Any]]) -> Shape:
+        """The draft of one person's requests, in this order. Raises Rejected."""
         way = self.rng.choice(self.spec.head["user"]["ways"]) if person else {"facts": [], "actions": []}
         values = person.values if person else {}
         requests: list[Shape] = []

@@ -1,39 +1,189 @@
-"""Makes a domain folder from a spec, offline: `python synth/generate.py --spec finance --out DIR --seed 1`."""
+"""Makes a domain, from a spec without a model or from a sentence with one, and proves every task of it.
+
+    python synth/generate.py --spec public_library --tasks 300 --out DIR
+    python synth/generate.py --domain "public library" --model openai:gpt-5 --tasks 300 --out DIR
+
+Each stage's result is kept in a work folder (by default OUT.work), so that a run that was stopped goes on with
+--resume; answers of models are kept as they come and are never paid twice. The report is report.md in that folder.
+"""
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import sys
+import tempfile
 import time
+from dataclasses import asdict, replace
 from pathlib import Path
 
-from toolorchestra.envs.errors import ConfigError
+from toolorchestra.envs.errors import ConfigError, SpendCapReached
+from toolorchestra.envs.ledger import SpendCap
 from toolorchestra.envs.sqldomain import loader
+from toolorchestra.synth import backends, estimate, export, pipeline, report
 from toolorchestra.synth import spec as specs
-from toolorchestra.synth.making import make
+from toolorchestra.synth.authors.grammar import GrammarAuthor
+from toolorchestra.synth.authors.llm import LlmAuthor
+from toolorchestra.synth.filters import Band
+from toolorchestra.synth.progress import Bars
+from toolorchestra.synth.solvers import GRADED, SCRIPTED, ModelSolver
+from toolorchestra.synth.spending import Journal, Purse
+from toolorchestra.synth.state import Settings
+from toolorchestra.synth.work import Work, key
+
+BATCHES = 3
+"""Calls over which a model's intents are spread."""
+
+
+def arguments() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    who = parser.add_mutually_exclusive_group(required=True)
+    who.add_argument("--spec", nargs="+", help="folders, YAML files, or names of: " + ", ".join(specs.shipped()))
+    who.add_argument("--domain", help="a subject in words, for a model to write")
+    parser.add_argument("--model", help="who writes: openai:NAME, or standin:SPEC, a script in a model's place")
+    parser.add_argument("--endpoints", type=Path, help="TOML file of servers, for openai:NAME")
+    parser.add_argument("--prices", default="paper-2025-11", help="price sheet that bills the model")
+    parser.add_argument("--price-as", default="", help="bill the model as this item of the sheet")
+    parser.add_argument("--tasks", type=int, default=450)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--out", type=Path, help="the new domain's folder; for specs by default among the shipped ones")
+    parser.add_argument("--work", type=Path, help="where stages are kept; by default OUT.work")
+    parser.add_argument("--resume", action="store_true", help="go on with what the work folder holds")
+    parser.add_argument("--stage", choices=pipeline.STAGES, help="make this stage anew, and what follows from it")
+    parser.add_argument("--evolve", type=int, help="rounds of making harder; default 0 with --spec, 1 with --domain")
+    parser.add_argument("--solvers", nargs="*", default=[], help="for pass@k: " + ", ".join(SCRIPTED))
+    parser.add_argument("--solver-model", help="a served model as one more solver: openai:NAME")
+    parser.add_argument("--k", type=int, default=8, help="tries a task and solver")
+    parser.add_argument("--band", type=float, nargs=2, default=(0.05, 0.95), metavar=("LOW", "HIGH"))
+    parser.add_argument("--sift", action="store_true", help="drop near-duplicates and what trivial policies solve")
+    parser.add_argument("--variants", type=int, default=0, help="of each task: tools, aliases, prices, preference")
+    parser.add_argument("--rounds", type=int, default=3, help="of repair, for each part that a model writes")
+    parser.add_argument("--budget-usd", type=float, help="stop before a call once so much is spent")
+    parser.add_argument("--concurrency", type=int, default=4, help="model calls at a time")
+    parser.add_argument("--dry-run", action="store_true", help="print calls and dollars to be expected, and stop")
+    tape = parser.add_mutually_exclusive_group()
+    tape.add_argument("--record", type=Path, help="keep answered calls here instead of in the work folder")
+    tape.add_argument("--replay", type=Path, help="answer from this cassette; a call that is not in it is an error")
+    parser.add_argument("--export", nargs="*", default=[], choices=export.FORMATS, help="written beside OUT")
+    return parser
 
 
 def main(argv: list[str] | None = None) -> int:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--spec", nargs="+", required=True, help="folders, or names of: " + ", ".join(specs.shipped()))
-    parser.add_argument("--tasks", type=int, default=450)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--out", type=Path, help="the new domain's folder; by default among the shipped domains")
-    args = parser.parse_args(argv)
-    if args.out and len(args.spec) > 1:
-        parser.error("--out names one folder; give one --spec with it")
+    parser = arguments()
+    given = parser.parse_args(argv)
+    if given.spec and (given.model or given.replay):
+        parser.error("--spec needs no model; --domain does")
+    if given.domain and not (given.model and given.out):
+        parser.error("--domain needs --model and --out")
+    if given.spec and len(given.spec) > 1 and (given.out or given.work):
+        parser.error("--out and --work name one folder; give one --spec with them")
     try:
-        for name in args.spec:
-            started = time.perf_counter()
-            spec = specs.load(name)
-            domain, report = make(spec, args.tasks, args.seed, args.out or loader.SHIPPED / spec.name)
-            print(report.text())
-            print(f"  written to {domain.folder}, {time.perf_counter() - started:.1f} s", flush=True)
-    except ConfigError as err:
+        for name in given.spec or [None]:
+            _one(given, name)
+    except (ConfigError, SpendCapReached) as err:
         print(f"error: {err}", file=sys.stderr)
         return 2
     return 0
+
+
+def _settings(given: argparse.Namespace) -> Settings:
+    low, high = given.band
+    written = given.domain is not None
+    return Settings(
+        tasks=given.tasks, seed=given.seed, evolve=int(written) if given.evolve is None else given.evolve,
+        solvers=tuple(given.solvers), band=Band(low, high, given.k), sift=given.sift or written,
+        variants=given.variants, rounds=given.rounds if written else 0,
+    )  # fmt: skip
+
+
+def _one(given: argparse.Namespace, name: str | None) -> None:
+    started = time.perf_counter()
+    with tempfile.TemporaryDirectory() as scratch:
+        if given.dry_run:
+            _expected(given, _purse(given, Path(scratch)))
+            return
+        spec = specs.load(name) if name else None
+        if spec is not None and spec.folder.is_file() and given.out is None:
+            raise ConfigError(f"{spec.name} is not among the shipped domains; say where it goes: --out DIR")
+        out = given.out or loader.SHIPPED / (spec.name if spec else "")
+        folder = given.work or (out.with_name(f"{out.name}.work") if given.out else Path(scratch))
+        work = Work(folder, resume=given.resume)
+        purse = _purse(given, folder)
+        if given.stage:
+            work.take(given.stage)
+        made = asyncio.run(_made(_run(given, spec, work, out, purse), purse))
+        told = report.rows(made, purse)
+        report.store(folder, told)
+        print(report.text(told))
+        for form in given.export:
+            print(f"  {form}: {export.write(form, made.domain, out.with_name(f'{out.name}.{form}'))}")
+        print(f"  written to {made.domain.folder}, {time.perf_counter() - started:.1f} s", flush=True)
+
+
+async def _made(run: pipeline.Run, purse: Purse | None) -> pipeline.Made:
+    """The run, and the connections closed after it."""
+    try:
+        return await pipeline.make(run)
+    finally:
+        players = [solver.purse for solver in run.extra_solvers if isinstance(solver, ModelSolver)]
+        for open_ in [purse, *players]:
+            if open_ is not None:
+                await open_.close()
+
+
+def _purse(given: argparse.Namespace, folder: Path) -> Purse | None:
+    """The writer's, or the solver's where a spec is written already."""
+    wanted = given.model or given.solver_model
+    if wanted is None:
+        return None
+    backend = _backend(given, wanted)
+    sheet = backend.sheet
+    if given.solver_model:
+        other = _backend(given, given.solver_model)
+        sheet = replace(sheet, prices={**other.sheet.prices, **sheet.prices})
+    journal = Journal(given.replay or given.record or folder / "calls.jsonl", replay=given.replay is not None)
+    cap = SpendCap(given.budget_usd) if given.budget_usd is not None else None
+    return Purse(backend.models, backend.model, sheet, journal, cap, given.concurrency)
+
+
+def _backend(given: argparse.Namespace, named: str) -> backends.Backend:
+    silent = given.replay is not None or given.dry_run
+    return backends.load(named, given.prices, given.price_as, given.endpoints, silent=silent)
+
+
+def _run(
+    given: argparse.Namespace, spec: specs.Spec | None, work: Work, out: Path, purse: Purse | None
+) -> pipeline.Run:
+    settings = _settings(given)
+    takes = work.takes()
+    solvers = []
+    if given.solver_model and purse is not None:
+        backend = _backend(given, given.solver_model)
+        solvers = [ModelSolver(purse.beside(backend.models, backend.model), backend.model)]
+    bars = Bars(sys.stderr)
+    if spec is None:
+        assert purse is not None
+        author = LlmAuthor(given.domain, purse, batches=BATCHES, takes=takes)
+        identity = key(given.domain, purse.model)
+        work.agree({"domain": given.domain, "model": purse.model, **asdict(settings)})
+        return pipeline.Run(author, settings, work, out, identity, solvers, takes, bars)
+    work.agree({"spec": spec.digest, **asdict(settings)})
+    texts = specs.texts(spec.folder)
+    return pipeline.Run(GrammarAuthor(spec, texts), settings, work, out, spec.digest, solvers, takes, bars)
+
+
+def _expected(given: argparse.Namespace, purse: Purse | None) -> None:
+    settings = _settings(given)
+    if purse is None:
+        print(f"no model is asked: 0 calls, 0 $; graded solvers that may be named: {', '.join(s.name for s in GRADED)}")
+        return
+    if given.model:
+        print("author: " + estimate.author(given.domain, purse.model, purse.sheet, settings, BATCHES).text())
+    if given.solver_model:
+        backend = _backend(given, given.solver_model)
+        print("solver: " + estimate.solver(backend.model, backend.sheet, settings).text())
 
 
 if __name__ == "__main__":

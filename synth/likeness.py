@@ -70,19 +70,21 @@ def compare(shapes: Iterable[Mapping[str, Any]]) -> Likeness:
         if key in seen:
             exact += 1
             example = example or f"{shape['id']} says what {seen[key]} says"
-        shingles = _shingles(said)
+        runs = shingles(said)
         group = by_calls[calls(shape)]
-        if key not in seen and any(_overlap(shingles, other) >= NEAR for _, other in group):
+        if key not in seen and any(overlap(runs, other) >= NEAR for _, other in group):
             near += 1
-        group.append((shape["id"], shingles))
+        group.append((shape["id"], runs))
         seen.setdefault(key, shape["id"])
     return Likeness(len(listed), exact, near, example)
 
 
-def _shingles(text: str) -> frozenset[str]:
+def shingles(text: str) -> frozenset[str]:
+    """Runs of three words."""
     split = text.split()
     return frozenset(" ".join(split[i : i + _SHINGLE]) for i in range(max(1, len(split) - _SHINGLE + 1)))
 
 
-def _overlap(a: frozenset[str], b: frozenset[str]) -> float:
+def overlap(a: frozenset[str], b: frozenset[str]) -> float:
+    """Shared runs over all runs."""
     return len(a & b) / max(1, len(a | b))

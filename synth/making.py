@@ -6,7 +6,7 @@ import gzip
 import json
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,8 @@ VERSION = "1"
 MOST_DRAFTS = 60
 """Drafts for each task that is asked for, before the generator gives up."""
 MOST_IDLE_SHARE = 0.06
+Seen = Callable[[int, int], None]
+"""Told how many of how many tasks are there."""
 _SPLITS = (("train", 0.8), ("validation", 0.1), ("test", 0.1))
 
 
@@ -84,8 +86,11 @@ def skeleton(spec: Spec, seed: int) -> tuple[Domain, list[Mapping[str, Any]]]:
     return domain, rows
 
 
-def tasks(spec: Spec, domain: Domain, count: int, seed: int) -> tuple[list[Shape], Report]:
-    """Proven tasks: each passed every check of bench.CHECKS and says what no other does."""
+def tasks(
+    spec: Spec, domain: Domain, count: int, seed: int, *, least: int | None = None, seen: Seen | None = None
+) -> tuple[list[Shape], Report]:
+    """Proven tasks: each passed every check of bench.CHECKS and says what no other does. `count` of them, or, where
+    `least` is given, as many as there are from that number up."""
     bench = Bench(domain)
     drafter = Drafter(spec, bench, random.Random(f"{seed}/{spec.name}/tasks"))
     report = Report(spec.name)
@@ -96,7 +101,7 @@ def tasks(spec: Spec, domain: Domain, count: int, seed: int) -> tuple[list[Shape
             break
         try:
             shape = drafter.draft()
-            _admit(bench, shape, forms, report, count)
+            admit(bench, shape, forms, report, count)
         except Rejected as err:
             report.drop(err.reason, str(err))
             report.examples.setdefault(f"intent {err.intent}", str(err))
@@ -104,17 +109,20 @@ def tasks(spec: Spec, domain: Domain, count: int, seed: int) -> tuple[list[Shape
         drafter.kept(shape)
         forms.add(likeness.form(shape))
         kept.append(shape)
-    if len(kept) < count:
+        if seen is not None:
+            seen(len(kept), count)
+    if len(kept) < (count if least is None else least):
         raise ConfigError(
             f"{spec.folder}: {len(kept)} of {count} tasks after {count * MOST_DRAFTS} drafts; add intents, wordings"
             f" or rows\n{report.text()}"
         )
     report.kept = len(kept)
     report.unused = [i["intent"] for i in spec.intents if i["intent"] not in report.intents]
-    return _numbered(kept, random.Random(f"{seed}/{spec.name}/splits")), report
+    return numbered(kept, spec, seed), report
 
 
-def _admit(bench: Bench, shape: Shape, forms: set[str], report: Report, count: int) -> None:
+def admit(bench: Bench, shape: Shape, forms: set[str], report: Report, count: int) -> None:
+    """Count a draft among the kept tasks, unless a check is against it. Raises Rejected."""
     if likeness.form(shape) in forms:
         raise Rejected("says what another does")
     task = loader.task(fits(shapes.TASK, shape, "draft"))
@@ -129,7 +137,9 @@ def _admit(bench: Bench, shape: Shape, forms: set[str], report: Report, count: i
     report.intents.update(request.intent for request in task.requests)
 
 
-def _numbered(shapes_: Sequence[Shape], rng: random.Random) -> list[Shape]:
+def numbered(shapes_: Sequence[Shape], spec: Spec, seed: int) -> list[Shape]:
+    """The tasks with their ids and splits."""
+    rng = random.Random(f"{seed}/{spec.name}/splits")
     splits: list[str] = []
     for name, share in _SPLITS[1:]:
         splits += [name] * round(share * len(shapes_))
@@ -145,13 +155,14 @@ def make(spec: Spec, count: int, seed: int, out: Path) -> tuple[Domain, Report]:
     """All stages. What is written is read back and compared by its hash."""
     domain, tool_rows = skeleton(spec, seed)
     made, report = tasks(spec, domain, count, seed)
-    _write(spec, domain, tool_rows, made, seed, out)
+    write(spec, domain, tool_rows, made, seed, out)
     return loader.read(out, verify=True), report
 
 
-def _write(
+def write(
     spec: Spec, domain: Domain, tool_rows: Sequence[Any], made: Sequence[Shape], seed: int, out: Path
 ) -> None:  # fmt: skip
+    """The domain folder."""
     parts = {
         "schema.sql": spec.schema.encode(),
         "rows.jsonl.gz": _rows(domain.tables),

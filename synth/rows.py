@@ -12,6 +12,7 @@ from typing import Any
 from toolorchestra.envs.errors import ConfigError, no_such
 from toolorchestra.envs.sqldomain.domain import Table
 from toolorchestra.synth import words
+from toolorchestra.synth.fence import Fenced
 from toolorchestra.synth.spec import Spec
 
 Row = dict[str, Any]
@@ -26,7 +27,7 @@ class Maker:
         self.seed = seed
         self.made: dict[str, list[Row]] = {}
         self.lists: Mapping[str, Sequence[Any]] = {**words.LISTS, **spec.lists}
-        self._sql = sqlite3.connect(":memory:")
+        self._sql = Fenced()
 
     def tables(self) -> dict[str, Table]:
         """All tables, finished."""
@@ -148,7 +149,7 @@ class Maker:
         clock = self.spec.head["clock"]
         values = {**_scope(row, place), "now": clock, "today": clock[:10]}
         try:
-            return self._sql.execute(f"SELECT {sql}", values).fetchone()[0]
+            return self._sql.run(f"SELECT {sql}", values).fetchone()[0]
         except sqlite3.Error as err:
             raise ConfigError(f"{place.at}: {err}; values here: {', '.join(values)}") from None
 
@@ -156,35 +157,31 @@ class Maker:
 
     def _finished(self) -> dict[str, Table]:
         where = str(self.spec.folder)
-        connection = sqlite3.connect(":memory:", isolation_level=None)
-        connection.row_factory = None
+        connection = Fenced()
         clock = self.spec.head["clock"]
         at = "schema.sql"
         try:
-            connection.executescript(self.spec.schema)
+            connection.script(self.spec.schema)
             for table in self.spec.tables:
                 at = f"rows.yaml: table {table['table']!r}"
                 for row in self.made[table["table"]]:
                     columns = ", ".join(row)
                     marks = ", ".join("?" * len(row))
-                    connection.execute(
-                        f"INSERT INTO {table['table']} ({columns}) VALUES ({marks})", tuple(row.values())
-                    )
+                    connection.run(f"INSERT INTO {table['table']} ({columns}) VALUES ({marks})", tuple(row.values()))
             for number, statement in enumerate(self.spec.finish):
                 at = f"rows.yaml: finish[{number}]"
-                connection.execute(statement, {"now": clock, "today": clock[:10]})
+                connection.run(statement, {"now": clock, "today": clock[:10]})
             return {t["table"]: self._table(connection, t, where) for t in self.spec.tables}
         except sqlite3.Error as err:
             raise ConfigError(f"{where}/{at}: {err}") from None
         finally:
             connection.close()
 
-    def _table(self, connection: sqlite3.Connection, table: Mapping[str, Any], where: str) -> Table:
-        cursor = connection.execute(f"SELECT * FROM {table['table']} ORDER BY rowid")
-        columns = tuple(column[0] for column in cursor.description)
+    def _table(self, connection: Fenced, table: Mapping[str, Any], where: str) -> Table:
+        columns, rows = connection.found(f"SELECT * FROM {table['table']} ORDER BY rowid")
         if table["key"] not in columns:
             raise ConfigError(f"{where}/rows.yaml: {table['table']}: {no_such('key column', table['key'], columns)}")
-        return Table(columns, table["key"], [tuple(row) for row in cursor.fetchall()])
+        return Table(tuple(columns), table["key"], [tuple(row) for row in rows])
 
 
 class _Place:

@@ -1,4 +1,4 @@
-"""A domain's specification: a folder of YAML, SQL and Markdown written by hand. See docs/domains.md.
+"""A domain's specification: a folder of YAML, SQL and Markdown, or one file of six sections. See docs/domains.md.
 
 domain.yaml   name, subject, clock, how users are found and what they know, personas
 schema.sql    the tables
@@ -11,6 +11,7 @@ intents.yaml  what users want, as templates with gold actions
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,8 @@ from toolorchestra.envs.sqldomain.shapes import FREE, TEXT, TEXTS
 
 PARTS = ("domain.yaml", "schema.sql", "rows.yaml", "tools.yaml", "policy.md", "intents.yaml")
 SHIPPED = Path(__file__).parent / "specs"
+_PART_OF = {part.partition(".")[0]: part for part in PARTS}
+_SECTION = re.compile(rf"({'|'.join(_PART_OF)}):\s*\|?\s*$")
 
 
 def _object(required: str, **properties: Any) -> dict[str, Any]:
@@ -91,31 +94,70 @@ class Spec:
 
 
 def shipped() -> list[str]:
-    """The specs that come with the package."""
-    return sorted(path.parent.name for path in SHIPPED.glob("*/domain.yaml"))
+    """The specs that come with the package: folders, and small ones of a single file under extra/."""
+    return sorted(_places())
+
+
+def _places() -> dict[str, Path]:
+    folders = {path.parent.name: path.parent for path in SHIPPED.glob("*/domain.yaml")}
+    return {**{path.stem: path for path in SHIPPED.glob("extra/*.yaml")}, **folders}
 
 
 def load(name: str | Path) -> Spec:
-    """A shipped spec by its name, or one in a folder."""
-    folder = SHIPPED / str(name) if str(name) in shipped() else Path(name)
-    if not (folder / "domain.yaml").is_file():
+    """A shipped spec by its name, or one in a folder or a single file."""
+    place = _places().get(str(name), Path(name))
+    return read(texts(place), place)
+
+
+def texts(place: Path) -> dict[str, str]:
+    """The six texts of a spec: files of a folder, or sections of one YAML file."""
+    if place.is_file() and place.suffix == ".yaml":
+        return sections(place.read_text(encoding="utf-8"), place)
+    if not (place / "domain.yaml").is_file():
         raise ConfigError(
-            f"no spec {str(name)!r}; name a folder that holds {', '.join(PARTS)}, or one of: {', '.join(shipped())}"
+            f"no spec {str(place)!r}; name a folder that holds {', '.join(PARTS)}, a YAML file with a section for"
+            f" each, or one of: {', '.join(shipped())}"
         )
-    texts = {part: _text(folder / part) for part in PARTS}
-    parts = {part: parsed(texts[part], folder / part) for part in PARTS if part.endswith(".yaml")}
+    return {part: _text(place / part) for part in PARTS}
+
+
+def sections(text: str, path: Path) -> dict[str, str]:
+    """The parts of a spec in one file. Each starts with its name at the margin, the rest is indented by two:
+    YAML for most, a literal block (`schema: |`) for SQL and Markdown. Errors count lines from the section's start."""
+    found: dict[str, list[str]] = {}
+    lines: list[str] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if match := _SECTION.match(line):
+            part = _PART_OF[match[1]]
+            if part in found:
+                raise ConfigError(f"{path}:{number}: a second section {match[1]!r}")
+            lines = found.setdefault(part, [])
+        elif line.strip() and not line.startswith("  "):
+            if line.startswith("#"):
+                continue
+            raise ConfigError(f"{path}:{number}: a section ({', '.join(_PART_OF)}) or an indented line expected")
+        else:
+            lines.append(line[2:])
+    if missing := [name for name, part in _PART_OF.items() if part not in found]:
+        raise ConfigError(f"{path}: no section {missing[0]!r}; a spec file has {', '.join(_PART_OF)}")
+    return {part: "\n".join(found[part]).strip("\n") + "\n" for part in PARTS}
+
+
+def read(given: Mapping[str, str], folder: Path) -> Spec:
+    """A spec from its six texts; `folder` is where errors say they are from."""
+    parts = {part: parsed(given[part], folder / part) for part in PARTS if part.endswith(".yaml")}
     head = fits(_HEAD, parts["domain.yaml"], folder / "domain.yaml")
     rows = fits(_ROWS, parts["rows.yaml"], folder / "rows.yaml")
-    hashed = hashlib.blake2b("\x00".join(texts[part] for part in PARTS).encode(), digest_size=16)
+    hashed = hashlib.blake2b("\x00".join(given[part] for part in PARTS).encode(), digest_size=16)
     return Spec(
         name=head["name"],
         head=head,
-        schema=texts["schema.sql"],
+        schema=given["schema.sql"],
         lists=rows.get("lists", {}),
         tables=rows["tables"],
         finish=rows.get("finish", []),
         tools=_entries(parts["tools.yaml"], FREE, folder / "tools.yaml"),
-        policy=texts["policy.md"],
+        policy=given["policy.md"],
         intents=_entries(parts["intents.yaml"], _INTENT, folder / "intents.yaml"),
         digest=hashed.hexdigest(),
         folder=folder,

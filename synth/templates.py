@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from toolorchestra.envs.errors import ConfigError
 from toolorchestra.envs.sqldomain.calls import Called
 from toolorchestra.envs.sqldomain.domain import Action, Domain
+from toolorchestra.synth.fence import Fenced
 from toolorchestra.synth.spec import Marked, Spec
 
 Values = Mapping[str, Any]
@@ -30,16 +31,17 @@ class Templates:
     def __init__(self, spec: Spec, domain: Domain) -> None:
         self.spec = spec
         self.domain = domain
-        self._connection = sqlite3.connect(":memory:", isolation_level=None)
-        self._connection.executescript(domain.schema)
+        self._connection = Fenced()
+        self._connection.script(domain.schema)
         for name, table in domain.tables.items():
             marks = ", ".join("?" * len(table.columns))
-            self._connection.executemany(f"INSERT INTO {name} VALUES ({marks})", table.rows)
+            for row in table.rows:
+                self._connection.run(f"INSERT INTO {name} VALUES ({marks})", row)
         user = spec.head["user"]
-        rows = self._drawn(user["draw"], "domain.yaml: user.draw")
-        if rows and user["key"] not in rows[0]:
+        people = self._drawn(user["draw"], "domain.yaml: user.draw")
+        if people and user["key"] not in people[0]:
             raise ConfigError(f"{spec.folder}/domain.yaml: user.draw gives no column {user['key']!r}")
-        self.people = [Person(row[user["key"]], row) for row in rows]
+        self.people = [Person(row[user["key"]], row) for row in people]
         self.public: dict[str, list[Values]] = {}
         self.private: dict[str, dict[Any, list[Values]]] = {}
         for intent in spec.intents:
@@ -64,11 +66,10 @@ class Templates:
     def _drawn(self, sql: str, at: str) -> list[Values]:
         clock = self.spec.head["clock"]
         try:
-            cursor = self._connection.execute(sql, {"now": clock, "today": clock[:10]})
+            columns, rows = self._connection.found(sql, {"now": clock, "today": clock[:10]})
         except sqlite3.Error as err:
             raise ConfigError(f"{self.spec.folder}/{at}: {err}") from None
-        columns = [column[0] for column in cursor.description]
-        return [dict(zip(columns, row, strict=True)) for row in cursor.fetchall()]
+        return [dict(zip(columns, row, strict=True)) for row in rows]
 
     def fitting(self, person: Person) -> list[Mapping[str, Any]]:
         """The intents that this person may have."""

@@ -1,0 +1,62 @@
+"""Who writes the parts of a spec: a spec that is at hand (grammar), or a model that is asked for each (llm)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from toolorchestra.synth.acceptance import Fault
+
+PART_OF = {
+    "subjects": "domain.yaml",
+    "schema": "schema.sql",
+    "rows": "rows.yaml",
+    "tools": "tools.yaml",
+    "policy": "policy.md",
+    "intents": "intents.yaml",
+}
+"""Stage -> the file of the spec that it writes, in the order of writing."""
+
+
+class Asked(NamedTuple):
+    """What an author is to write."""
+
+    stage: str
+    parts: Mapping[str, str]
+    """The files before it, by name."""
+    number: int = 0
+    """Round: 0 for the first try, then one more for each that was sent back."""
+    before: str = ""
+    """The last try as it came, "" for the first."""
+    faults: Sequence[Fault] = ()
+    """What was wrong with it."""
+
+
+class Unusable(Exception):
+    """An answer that is no part of a spec, with the fault that is given back to its author."""
+
+    def __init__(self, fault: Fault, answer: str = "") -> None:
+        super().__init__(fault.seen)
+        self.fault = fault
+        self.answer = answer
+
+
+class Author(Protocol):
+    """Writes one part after the other."""
+
+    @property
+    def trusted(self) -> bool:
+        """Whether what it writes may use all of a spec's means: anchors, any template, any size."""
+        ...
+
+    async def write(self, asked: Asked) -> str:
+        """A file's text. Raises Unusable."""
+        ...
+
+    async def harder(self, asked: Asked) -> str:
+        """An intents.yaml of harder intents, made from the one among the parts. Raises Unusable."""
+        ...
+
+    async def doubts(self, parts: Mapping[str, str]) -> list[Fault]:
+        """What a second reader finds contradictory or implausible in the newest part; [] where there is none."""
+        ...

@@ -1,0 +1,217 @@
+"""A domain from an author's first sentence to its folder: the stages in order, each kept as it is done."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from toolorchestra.envs.errors import ConfigError, no_such
+from toolorchestra.envs.sqldomain import loader
+from toolorchestra.envs.sqldomain.domain import Domain
+from toolorchestra.envs.tasks.toolscale import ready
+from toolorchestra.synth import augment, costs, making, writing
+from toolorchestra.synth.authors import PART_OF, Author
+from toolorchestra.synth.bench import Bench
+from toolorchestra.synth.evolving import evolve
+from toolorchestra.synth.filters import Sieve
+from toolorchestra.synth.making import Seen
+from toolorchestra.synth.solvers import Arena, Solver, named
+from toolorchestra.synth.state import Making, Progress, Settings, Tally, counted
+from toolorchestra.synth.work import Work, key
+from toolorchestra.synth.work import replace as write_file
+
+VERSION = "1"
+"""Of the stages. Raise it when the same inputs give other results; work folders of older runs are then made anew."""
+MACHINE = ("harder", "tasks", "evolve", "filters")
+STAGES = (*PART_OF, *MACHINE)
+LEAST_TASKS = 10
+
+
+@dataclass
+class Run:
+    """One run: who writes, with which settings, and where."""
+
+    author: Author
+    settings: Settings
+    work: Work
+    out: Path
+    identity: str
+    """Of the author: a spec's digest, or a domain's sentence and its model."""
+    extra_solvers: Sequence[Solver] = ()
+    takes: dict[str, int] = field(default_factory=dict)
+    progress: Progress | None = None
+
+    def seen(self, stage: str) -> Seen | None:
+        """A stage's own progress."""
+        progress = self.progress
+        return None if progress is None else (lambda done, of: progress(stage, done, of))
+
+
+@dataclass(frozen=True)
+class Made:
+    """What came of a run."""
+
+    domain: Domain
+    tallies: tuple[Tally, ...]
+    profiles: tuple[costs.Profile, ...]
+    variants: int
+
+
+Stage = Callable[[Making, Run], Awaitable[tuple[Making, Tally]]]
+
+
+async def make(run: Run) -> Made:
+    """All stages, or those that are not yet done, and the domain folder."""
+    state, tallies = Making(), []
+    for name in STAGES:
+        wanted = key(VERSION, making.VERSION, name, _inputs(run, name), state.digest)
+        result = run.work.kept(name, wanted)
+        if result is None:
+            if run.progress is not None:
+                run.progress(name, 0, 1)
+            state, tally = await _STAGES[name](state, run)
+            run.work.keep(name, wanted, {"making": state.row(), "tally": tally.row()})
+        else:
+            state, tally = Making.read(result["making"]), Tally.read(result["tally"])
+        tallies.append(tally)
+        if run.progress is not None:
+            run.progress(name, 1, 1)
+    return await _finish(run, state, tallies)
+
+
+def _inputs(run: Run, name: str) -> Any:
+    """What a stage follows from besides what the stages before it made."""
+    own = asdict(run.settings)
+    shared = ("seed", "rounds")
+    used = {
+        "harder": ("evolve", *shared),
+        "tasks": ("tasks", "seed", "sift", "solvers", "oversample"),
+        "evolve": ("evolve", "seed"),
+        "filters": ("tasks", "seed", "sift", "solvers", "band"),
+    }.get(name, shared)
+    who = run.identity if name in PART_OF or name == "harder" else [s.name for s in run.extra_solvers]
+    return [{key_: own[key_] for key_ in used}, who, run.takes.get(name, 0)]
+
+
+def _writes(stage: str) -> Stage:
+    async def run_stage(state: Making, run: Run) -> tuple[Making, Tally]:
+        return await writing.write(stage, state, run.author, run.settings)
+
+    return run_stage
+
+
+async def _harder(state: Making, run: Run) -> tuple[Making, Tally]:
+    if run.author.trusted:
+        return state, Tally("harder")
+    return await writing.evolve(state, run.author, run.settings)
+
+
+async def _tasks(state: Making, run: Run) -> tuple[Making, Tally]:
+    spec, settings = state.spec, run.settings
+    domain, _ = making.skeleton(spec, settings.seed)
+    filtered = settings.filtered or bool(run.extra_solvers)
+    count = round(settings.tasks * settings.oversample) if filtered else settings.tasks
+    least = min(LEAST_TASKS, count) if filtered or not run.author.trusted else None
+    shapes, report = making.tasks(spec, domain, count, settings.seed, least=least, seen=run.seen("tasks"))
+    rare = ", ".join(f"{name} {n}" for name, n in report.intents.most_common()[:-6:-1])
+    notes = [f"intents used: {len(report.intents)}; rarest: {rare}"]
+    for name in report.unused:
+        notes.append(f"intent {name} is never used: {report.examples.get(f'intent {name}', 'never fitted')}")
+    tally = Tally("tasks", len(shapes), 0, counted(report.dropped), report.examples, tuple(notes))
+    return replace(state, shapes=tuple(shapes)), tally
+
+
+async def _evolve(state: Making, run: Run) -> tuple[Making, Tally]:
+    settings = run.settings
+    if not settings.evolve:
+        return state, Tally("evolve", len(state.shapes))
+    spec = state.spec
+    domain, _ = making.skeleton(spec, settings.seed)
+    rng = random.Random(f"{settings.seed}/{spec.name}/evolve")
+    done = evolve(spec, Bench(domain), state.shapes, settings.evolve, rng)
+    shapes = making.numbered(done.shapes, spec, settings.seed)
+    notes = (
+        "made harder: " + ", ".join(f"{way} {n}" for way, n in sorted(done.harder.items())),
+        f"by difficulty: {dict(sorted(done.before.items()))} before, {dict(sorted(done.after.items()))} after",
+    )
+    return replace(state, shapes=tuple(shapes)), Tally("evolve", len(shapes), 0, counted(done.dropped), {}, notes)
+
+
+async def _filters(state: Making, run: Run) -> tuple[Making, Tally]:
+    settings = run.settings
+    solvers = [*named(settings.solvers), *run.extra_solvers]
+    if not settings.filtered and not solvers:
+        return state, Tally("filters", len(state.shapes))
+    arena = Arena(str(_candidate(state, run)))
+    sifted = await Sieve(arena, solvers, settings.band, run.seen("filters")).sift(state.shapes)
+    kept = sifted.kept[: settings.tasks]
+    if len(kept) < min(LEAST_TASKS, settings.tasks):
+        seen = "; ".join(f"{reason}: {n}" for reason, n in sifted.dropped.most_common())
+        raise ConfigError(f"the filters left {len(kept)} tasks ({seen}); widen --band, or add intents")
+    before = [shape["id"] for shape in kept]
+    shapes = making.numbered([_copied(shape) for shape in kept], state.spec, settings.seed)
+    passes = {s["id"]: sifted.passes[old] for s, old in zip(shapes, before, strict=True) if old in sifted.passes}
+    notes = () if len(kept) == settings.tasks else (f"{settings.tasks} tasks were asked for",)
+    over = len(sifted.kept) - len(kept)
+    dropped = counted(sifted.dropped) | ({"more than asked for": over} if over else {})
+    tally = Tally("filters", len(shapes), 0, dropped, sifted.examples, notes)
+    return replace(state, shapes=tuple(shapes), passes=passes), tally
+
+
+def _copied(shape: Any) -> Any:
+    return {**shape, "toolscale": dict(shape["toolscale"])}
+
+
+def _candidate(state: Making, run: Run) -> Path:
+    """The tasks as a domain folder, to be tried through the environment. Its name follows from what it holds."""
+    spec = state.spec
+    folder = run.work.folder / f"candidate-{state.digest[:12]}"
+    domain, tools = making.skeleton(spec, run.settings.seed)
+    making.write(spec, domain, tools, list(state.shapes), run.settings.seed, folder)
+    return folder
+
+
+async def _finish(run: Run, state: Making, tallies: Sequence[Tally]) -> Made:
+    """The domain folder, read back and compared by its hash; what goes beside it; and the candidates' removal."""
+    spec, settings = state.spec, run.settings
+    skeleton, tools = making.skeleton(spec, settings.seed)
+    making.write(spec, skeleton, tools, list(state.shapes), settings.seed, run.out)
+    domain = loader.read(run.out, verify=True)
+    profiles: list[costs.Profile] = []
+    variants = 0
+    if settings.filtered or settings.variants or run.extra_solvers:
+        profiles = await costs.profiles(_arena(run.out, domain), state.passes, settings.band.k)
+        costs.store(run.out, profiles)
+    if settings.variants:
+        made = augment.augment(domain, settings.variants, settings.seed)
+        write_file(run.out / augment.FILE, costs.packed([one._asdict() for one in made.variants]))
+        variants = len(made.variants)
+        tallies = [*tallies, Tally("augment", variants, 0, counted(made.dropped), made.examples)]
+    for folder in run.work.folder.glob("candidate-*"):
+        shutil.rmtree(folder)
+    return Made(domain, tuple(tallies), tuple(profiles), variants)
+
+
+def _arena(out: Path, domain: Domain) -> Arena:
+    loader.load.cache_clear()  # a folder of this name may have been read before it was written anew
+    ready.cache_clear()
+    return Arena(str(out))
+
+
+def check_stage(name: str) -> None:
+    """Refuse a stage that there is not."""
+    if name not in STAGES:
+        raise ConfigError(no_such("stage", name, STAGES))
+
+
+_STAGES: dict[str, Stage] = {
+    **{stage: _writes(stage) for stage in PART_OF},
+    "harder": _harder,
+    "tasks": _tasks,
+    "evolve": _evolve,
+    "filters": _filters,
+}

@@ -1,0 +1,95 @@
+"""Whether tasks measure something: solvers of graded strength on domains. `python synth/separate.py` takes all shipped.
+
+The scripted solvers are SIMULATED: the oracle with a chance to slip at each call and each telling. In every domain a
+stronger one must pass more tries than a weaker one, and what changes and tells nothing must pass next to none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from itertools import pairwise
+from typing import NamedTuple
+
+from toolorchestra.envs.errors import ConfigError
+from toolorchestra.envs.sqldomain import loader
+from toolorchestra.synth.solvers import GRADED, SHORTCUTS, TRIVIAL, Arena
+
+SOLVERS = (*GRADED, *SHORTCUTS, *TRIVIAL)
+MOST_TRIVIAL = 0.1
+
+
+class Passed(NamedTuple):
+    """One domain."""
+
+    domain: str
+    tries: int
+    shares: dict[str, float]
+    """Solver -> share of tries passed."""
+
+    @property
+    def faults(self) -> list[str]:
+        """Where the domain does not tell strong from weak."""
+        graded = [(solver.name, self.shares[solver.name]) for solver in GRADED]
+        found = [
+            f"{self.domain}: {strong} passes {high:.1%}, {weak} {low:.1%}"
+            for (strong, high), (weak, low) in pairwise(graded)
+            if high <= low
+        ]
+        for solver in TRIVIAL:
+            if self.shares[solver.name] > MOST_TRIVIAL:
+                found.append(f"{self.domain}: {solver.name} passes {self.shares[solver.name]:.1%}")
+        return found
+
+
+def measure(name: str, tasks: int, k: int) -> Passed:
+    """All solvers on a sample of one domain's tasks, k tries each."""
+    arena = Arena(name)
+    ids = list(arena.domain.tasks)
+    ids = ids[:: max(1, len(ids) // tasks)][:tasks]
+
+    async def play() -> dict[str, float]:
+        return {s.name: sum([await arena.passes(s, i, k) for i in ids]) / (k * len(ids)) for s in SOLVERS}
+
+    return Passed(arena.domain.name, k * len(ids), asyncio.run(play()))
+
+
+def table(found: Sequence[Passed]) -> list[str]:
+    """Markdown, SIMULATED in its heading."""
+    names = [solver.name for solver in SOLVERS]
+    lines = ["| domain (SIMULATED solvers) | tries | " + " | ".join(names) + " |", "|---|" + "---|" * (len(names) + 1)]
+    for one in found:
+        lines.append(f"| {one.domain} | {one.tries} | " + " | ".join(f"{one.shares[n]:.1%}" for n in names) + " |")
+    return lines
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--domain", nargs="+", default=loader.names(), help="names or folders; by default all shipped")
+    parser.add_argument("--tasks", type=int, default=90, help="of each domain")
+    parser.add_argument("--k", type=int, default=2, help="tries a task")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    args = parser.parse_args(argv)
+    started = time.perf_counter()
+    try:
+        with ProcessPoolExecutor(args.jobs) as pool:
+            count = len(args.domain)
+            found = list(pool.map(measure, args.domain, [args.tasks] * count, [args.k] * count))
+    except ConfigError as err:
+        print(f"error: {err}", file=sys.stderr)
+        return 2
+    print("\n".join(table(found)))
+    faults = [fault for one in found for fault in one.faults]
+    print("\n".join(f"FAULT {fault}" for fault in faults), end="\n" if faults else "")
+    print(f"{len(found)} domains, {len(faults)} faults, {time.perf_counter() - started:.0f} s")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,66 @@
+"""Runs of the whole path with scripted authors, for tests."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from toolorchestra.envs.ledger import SpendCap
+from toolorchestra.envs.models import ChatRequest
+from toolorchestra.envs.models.scripted import ScriptedModel
+from toolorchestra.envs.prices import PriceSheet, load_sheet
+from toolorchestra.synth import pipeline
+from toolorchestra.synth import spec as specs
+from toolorchestra.synth.authors.llm import LlmAuthor
+from toolorchestra.synth.authors.standin import Slip, StandIn
+from toolorchestra.synth.spending import Journal, Purse
+from toolorchestra.synth.state import Settings
+from toolorchestra.synth.work import Work
+
+SPEC = "public_library"
+SMALL = Settings(tasks=12, evolve=1, sift=True, rounds=2)
+FILES = ("domain.json", "schema.sql", "rows.jsonl.gz", "tools.json", "policy.md", "tasks.jsonl.gz")
+
+
+def texts() -> dict[str, str]:
+    """The six texts of the spec that stand-ins write."""
+    return specs.texts(specs.load(SPEC).folder)
+
+
+def sheet() -> PriceSheet:
+    """The paper's prices, and one for the scripted author."""
+    paper = load_sheet("paper-2025-11")
+    return replace(paper, prices={**paper.prices, "scripted": paper.price("gpt-5")})
+
+
+def purse(folder: Path, reply: Callable[[ChatRequest], str], cap: SpendCap | None = None) -> Purse:
+    """A purse over a scripted model, its journal in the folder."""
+    return Purse(ScriptedModel(reply), "scripted", sheet(), Journal(folder / "calls.jsonl"), cap)
+
+
+def made(
+    folder: Path,
+    reply: Callable[[ChatRequest], str] | None = None,
+    settings: Settings = SMALL,
+    *,
+    cap: SpendCap | None = None,
+    takes: dict[str, int] | None = None,
+) -> tuple[pipeline.Made, Purse]:
+    """One run, or the rest of one that was stopped."""
+    work = Work(folder / "work", resume=True)
+    spent = purse(work.folder, reply or StandIn(texts()), cap)
+    author = LlmAuthor("a library", spent, takes=takes)
+    run = pipeline.Run(author, settings, work, folder / "out", "a library", takes=takes or {})
+    return asyncio.run(pipeline.make(run)), spent
+
+
+def slipping(stage: str, slip: Slip, *, always: bool = False) -> StandIn:
+    """A stand-in that spoils one stage."""
+    return StandIn(texts(), {stage: slip}, always=always)
+
+
+def read(folder: Path) -> dict[str, bytes]:
+    """A domain folder's bytes."""
+    return {name: (folder / name).read_bytes() for name in FILES}

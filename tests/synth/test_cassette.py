@@ -1,0 +1,49 @@
+"""The recorded run of a whole model-written domain, played again: the author was a script in a model's place."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from toolorchestra.synth import generate, prove
+
+TAPE = Path(__file__).parent / "data" / "library-standin.cassette.jsonl"
+COMMAND = ["--domain", "a public library", "--model", "standin:public_library", "--tasks", "30"]
+
+
+def test_the_cassette_plays_the_whole_path_and_every_task_is_proven(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "library"
+    assert generate.main([*COMMAND, "--out", str(out), "--replay", str(TAPE)]) == 0
+    told = capsys.readouterr().out
+    assert "| schema | 1 | 1 | SQL: 1 |" in told
+    assert "of them made now: 0" in told
+    ids = [json.loads(line)["id"] for line in _tasks(out)]
+    assert len(ids) == 30
+    assert prove.check_tasks(str(out), ids).faults == ()
+
+
+def _tasks(folder: Path) -> list[str]:
+    return gzip.decompress((folder / "tasks.jsonl.gz").read_bytes()).decode().splitlines()
+
+
+def test_the_cassette_says_who_wrote_it() -> None:
+    rows = [json.loads(line) for line in TAPE.read_text().splitlines()]
+    assert {row["model"] for row in rows} == {"standin:public_library"}
+    assert {row["role"] for row in rows} == {"author", "judge"}
+    assert {row["stage"] for row in rows} == {"subjects", "schema", "rows", "tools", "policy", "intents", "evolve"}
+
+
+def test_a_served_model_without_its_backend_names_what_to_install(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--domain", "a zoo", "--model", "openai:gpt-5", "--out", str(tmp_path / "zoo")]
+    assert generate.main([*arguments, "--dry-run"]) == 0
+    assert "author: estimated" in capsys.readouterr().out
+    assert generate.main(arguments) == 2
+    told = capsys.readouterr().err
+    assert "pip install" in told or "OPENAI_API_KEY" in told
