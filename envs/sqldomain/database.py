@@ -79,10 +79,39 @@ def _fence(connection: sqlite3.Connection) -> list[int]:
     return ticks
 
 
+_DEFINING = frozenset(
+    {sqlite3.SQLITE_CREATE_TABLE, sqlite3.SQLITE_CREATE_INDEX, sqlite3.SQLITE_REINDEX, sqlite3.SQLITE_RECURSIVE}
+)
+_MOST_BUILDING_TICKS = 3_000
+_BUILDING_OPERATIONS_A_TICK = 100_000
+
+
+def _fence_building(connection: sqlite3.Connection) -> None:
+    """For a folder's own schema and rows: they define tables and indexes and fill them; no file, no pragma, no end."""
+    ticks = 0
+
+    def guard(action: int, _first: str | None, second: str | None, _base: str | None, _trigger: str | None) -> int:
+        if action == sqlite3.SQLITE_FUNCTION:
+            allowed = (second or "").lower() in FUNCTIONS
+        else:
+            allowed = action in _DEFINING | _READING | _WRITING | _OURS
+        return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
+
+    def tick() -> bool:
+        nonlocal ticks
+        ticks += 1
+        return ticks > _MOST_BUILDING_TICKS
+
+    connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
+    connection.set_authorizer(guard)
+    connection.set_progress_handler(tick, _BUILDING_OPERATIONS_A_TICK)
+
+
 def build(schema: str, tables: Mapping[str, Table], where: str) -> bytes:
     """The snapshot: schema, rows and change log, checked for broken references."""
     connection = sqlite3.connect(":memory:", isolation_level=None)
     try:
+        _fence_building(connection)
         connection.executescript(schema)
         connection.execute("BEGIN")
         for name, table in tables.items():
@@ -90,6 +119,8 @@ def build(schema: str, tables: Mapping[str, Table], where: str) -> bytes:
             columns = ", ".join(table.columns)
             connection.executemany(f"INSERT INTO {name} ({columns}) VALUES ({marks})", table.rows)
         connection.execute("COMMIT")
+        connection.set_authorizer(None)
+        connection.set_progress_handler(None, 0)
         broken = connection.execute("PRAGMA foreign_key_check").fetchone()
         if broken:
             raise ConfigError(f"{where}: row {broken[1]} of {broken[0]} refers to a missing row of {broken[2]}")

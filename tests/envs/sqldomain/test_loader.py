@@ -95,3 +95,22 @@ def test_a_statement_that_another_tool_has_too_is_still_a_write(tmp_path: Path) 
     writer = next(tool for tool in tools if tool["kind"] == "write")
     with pytest.raises(ConfigError, match="tool 'evil' is of kind 'read', but it writes to"):
         with_tool(tmp_path, **{**writer, "name": "evil", "kind": "read"})
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ATTACH '{place}' AS outside; CREATE TABLE outside.t (x);",
+        "VACUUM INTO '{place}';",
+        "PRAGMA writable_schema = 1;",
+        "CREATE TRIGGER t AFTER INSERT ON loans BEGIN DELETE FROM loans; END;",
+        "CREATE TABLE t AS SELECT load_extension('{place}');",
+        "CREATE VIRTUAL TABLE t USING fts5(x);",
+    ],
+)
+def test_a_strangers_schema_does_no_more_than_define(tmp_path: Path, statement: str) -> None:
+    place = tmp_path / "written"
+    folder = changed(tmp_path, "schema.sql", lambda text: text + statement.format(place=place))
+    with pytest.raises(ConfigError):
+        Database(loader.read(folder))
+    assert not place.exists()
