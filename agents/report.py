@@ -26,7 +26,8 @@ _STYLE = (
 
 
 def write_report(run: Run) -> Path:
-    """Evaluate the best checkpoint on the test split, probe, draw and write. Gives the page's path."""
+    """Evaluate the best checkpoint on the test split, probe, draw and write. Gives the page's path; the engine is left
+    with that checkpoint's weights."""
     folder = run.folder / "report"
     folder.mkdir(parents=True, exist_ok=True)
     _take_best(run)

@@ -8,6 +8,7 @@ chunk, and prompts that several sessions share are run once and copied.
 from __future__ import annotations
 
 import asyncio
+import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -52,7 +53,9 @@ class Sampler:
         self._stop = frozenset(stop)
         self._device = decoder.keys.device
         self.generator = torch.Generator(device=self._device).manual_seed(seed)
-        self._free = list(range(decoder.rows - 1, -1, -1))
+        self._free = list(range(decoder.rows))
+        """A heap: the lowest row is taken, whatever was free before, so that a resumed run has its rows where the other
+        one had them. Where a row stands can change the last digit of a sum."""
         self._rows: dict[str, _Row] = {}
         self._waiting: list[_Request] = []
         self._active: list[_Request] = []
@@ -94,14 +97,14 @@ class Sampler:
             return self._rows[session]
         if not self._free:
             raise RuntimeError(f"all {self.decoder.rows} rows of the sampler are in use; release sessions or add rows")
-        row = _Row(self._free.pop())
+        row = _Row(heapq.heappop(self._free))
         if session:
             self._rows[session] = row
         return row
 
     def _give_back(self, row: _Row) -> None:
         row.cached.clear()
-        self._free.append(row.number)
+        heapq.heappush(self._free, row.number)
 
     def _pump_ended(self, pump: asyncio.Task[None]) -> None:
         """Whoever still waits when the pump broke gets its error instead of waiting for ever."""
