@@ -140,7 +140,12 @@ async def evaluate(
             return await play(factory, policy, seed + number, gates, options)
 
     named = [None] * tasks if isinstance(tasks, int) else [{"task_id": task} for task in tasks]
-    return list(await asyncio.gather(*(one(number, options) for number, options in enumerate(named))))
+    try:
+        return list(await asyncio.gather(*(one(number, options) for number, options in enumerate(named))))
+    finally:
+        backing = getattr(factory.source, "backing", None)
+        if backing is not None:
+            await backing.aclose()
 
 
 def whole_digest(played: Sequence[Played]) -> str:

@@ -167,6 +167,12 @@ class Backing:
             judges=wanted.judges, deadline_seconds=max(embedded.deadline_seconds, patience + SLACK_SECONDS),
         )  # fmt: skip
 
+    async def aclose(self) -> None:
+        """Close the connections to models that belong to the running loop, before it ends."""
+        close = getattr(self._models, "aclose", None)
+        if close is not None:
+            await close()
+
     def close(self) -> None:
         """End what runs: the sandbox's server."""
         close = getattr(self._interpreter, "close", None)
