@@ -179,6 +179,8 @@ def warm_start(engine: Engine, chat: Chat, rollouts: Rollouts, config: TrainConf
     start = config.warm_start
     if not start.steps:
         return
+    if not start.trajectories:
+        say(f"warm start: trying {start.routes} random routes on each of {start.demonstrations:,} tasks")
     data = recorded(chat, Path(start.trajectories)) if start.trajectories else demonstrations(chat, config)
     say(f"warm start: {len(data)} demonstrations")
     rng = random.Random(config.seed + 1)
