@@ -33,6 +33,9 @@ class ModelConfig:
     device: str = "cpu"
     dtype: str = "float32"
     threads: int = 1
+    processes: int = 1
+    """That share the rollouts, each with a copy of the model; an optimiser step takes as many threads. For small models
+    on a CPU: a GPU holds one."""
     rows: int = 128
     """Rollouts in the sampler's cache at a time."""
     tokens_per_batch: int = 16_384
@@ -83,6 +86,10 @@ class TrainConfig:
     anchors: tuple[str, ...] = ()
     """Baselines that play each group's task too and widen the scale of its reward. The paper has none; without them a
     group of like rollouts is spread over the whole scale, and a cheap gamble looks better than it is."""
+    replay: float = 0.0
+    """Share of the groups that go back to tasks of late which were far from done well (see curriculum)."""
+    remembered: int = 512
+    """Tasks that are kept for it."""
     updates: int = 1
     """Optimiser steps that one step's rollouts are split over; the clip bounds what the later ones may do."""
     epochs: int = 1
@@ -120,6 +127,10 @@ class TrainConfig:
         ):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)!r}")
+        if self.model.processes < 1 or (self.model.processes > 1 and self.model.device != "cpu"):
+            raise ConfigError(
+                f"model.processes is at least 1, and 1 on a {self.model.device}; got {self.model.processes}"
+            )
         if self.rollouts < 2:
             raise ConfigError("rollouts must be at least 2: a group's reward compares siblings")
         if not self.environments:

@@ -21,7 +21,8 @@ from typing import Any
 import toolorchestra
 from toolorchestra.agents import checkpoint, grpo, instruments, warmstart
 from toolorchestra.agents.baselines import baseline
-from toolorchestra.agents.config import TrainConfig, as_json
+from toolorchestra.agents.config import EnvMix, TrainConfig, as_json
+from toolorchestra.agents.curriculum import Curriculum
 from toolorchestra.agents.engines.base import Datum, Engine
 from toolorchestra.agents.evaluate import played
 from toolorchestra.agents.heldout import POLICY, Evaluation, HeldOut, as_metrics
@@ -30,6 +31,7 @@ from toolorchestra.agents.rewards import Measure
 from toolorchestra.agents.rollout import Job, RolloutParams, Rollouts, factory_of, measured
 from toolorchestra.agents.tokens import Chat
 from toolorchestra.agents.trajectory import Group, Trajectory
+from toolorchestra.agents.workers import SharedRollouts, Workers
 from toolorchestra.envs.errors import ConfigError
 from toolorchestra.envs.tasks.questions import QaSource
 
@@ -45,6 +47,7 @@ class Run:
     engine: Engine
     chat: Chat
     rollouts: Rollouts
+    curriculum: Curriculum
     held_out: HeldOut
     log: Log
     say: Say
@@ -62,7 +65,7 @@ class Run:
 def train(config: TrainConfig, folder: Path, engine: Engine, chat: Chat, *, resume: bool, say: Say = print) -> Run:
     """Run to the end, or to the first Ctrl-C, which saves first. Gives the run for its report."""
     run = _open(config, folder, engine, chat, resume=resume, say=say)
-    with _stop_on_interrupt(run):
+    with _closed_on_error(run), _stop_on_interrupt(run):
         if not run.warm:
             warmstart.warm_start(run.engine, run.chat, run.rollouts, config, say)
             run.warm = True
@@ -148,21 +151,21 @@ def _learn(run: Run, data: Sequence[Datum], rate: float) -> Mapping[str, float]:
 def collect_groups(run: Run) -> list[Group]:
     """The groups of this step: rollouts of one task share its seed, and with it preference, prices and tools."""
     config = run.config
-    rng = random.Random(_seed(config.seed, run.step))
-    mixes = config.environments
-    jobs = []
-    for _ in range(config.groups):
-        mix = rng.choices(mixes, [m.weight for m in mixes])[0]
-        made = factory_of(mix.env_id, **{"diversify": "train", **mix.arguments, "split": "train"})
-        seed = rng.randrange(10**9)
-        jobs += [Job(mix.env_id, made, seed)] * config.rollouts
-    made_trajectories = run.rollouts.collect(jobs)
+    picks = run.curriculum.draw(random.Random(_seed(config.seed, run.step)), config.groups)
+    tasks = [_job(config.environments[pick.mix], pick.seed) for pick in picks]
     size = config.rollouts
-    starts = range(0, len(jobs), size)
-    return [
-        Group(made_trajectories[i : i + size], [_fixed(jobs[i], name) for name in config.anchors], _oracle(jobs[i]))
-        for i in starts
+    made = run.rollouts.collect([task for task in tasks for _ in range(size)])
+    groups = [
+        Group(made[i * size : (i + 1) * size], [_fixed(task, name) for name in config.anchors], _oracle(task))
+        for i, task in enumerate(tasks)
     ]
+    run.curriculum.note(picks, groups)
+    return groups
+
+
+def _job(mix: EnvMix, seed: int) -> Job:
+    made = factory_of(mix.env_id, **{"diversify": "train", **mix.arguments, "split": "train"})
+    return Job(mix.env_id, made, seed)
 
 
 def _fixed(job: Job, name: str) -> Measure:
@@ -182,7 +185,7 @@ def _seed(*parts: object) -> int:
 
 
 def _evaluate(run: Run) -> None:
-    greedy = Rollouts(run.engine, run.chat, rollout_params(run.config, run.config.evaluation_temperature))
+    greedy = run.rollouts.with_params(rollout_params(run.config, run.config.evaluation_temperature))
     with run.engine.averaged():
         evaluation = run.held_out.evaluate(greedy)
     run.evaluations[run.step] = evaluation
@@ -203,6 +206,7 @@ def _save(run: Run) -> None:
         "best": run.best if run.best > float("-inf") else None,
         "best_step": run.best_step,
         "skipped": run.skipped,
+        "curriculum": run.curriculum.state(),
         "config": as_json(run.config),
         "version": toolorchestra.__version__,
     }
@@ -224,12 +228,15 @@ def _open(config: TrainConfig, folder: Path, engine: Engine, chat: Chat, *, resu
         engine.load(found)
         say(f"resuming from {found.name}")
     step, best = int(state.get("step", 0)), state.get("best")
+    curriculum = Curriculum([m.weight for m in config.environments], config.replay, config.remembered)
+    curriculum.restore(state.get("curriculum", ()))
     return Run(
         config,
         folder,
         engine,
         chat,
-        Rollouts(engine, chat, rollout_params(config)),
+        _rollouts(config, engine, chat),
+        curriculum,
         HeldOut(config.environments, config.evaluation_tasks),
         Log(folder, step),
         say,
@@ -239,6 +246,13 @@ def _open(config: TrainConfig, folder: Path, engine: Engine, chat: Chat, *, resu
         best_step=int(state.get("best_step", -1)),
         skipped=int(state.get("skipped", 0)),
     )
+
+
+def _rollouts(config: TrainConfig, engine: Any, chat: Chat) -> Rollouts:
+    params, others = rollout_params(config), config.model.processes - 1
+    if not others:
+        return Rollouts(engine, chat, params)
+    return SharedRollouts(engine, engine, chat, params, Workers(config, others))
 
 
 def _plain(config: dict[str, Any]) -> dict[str, Any]:
@@ -257,6 +271,15 @@ def rollout_params(config: TrainConfig, temperature: float | None = None) -> Rol
         concurrency=config.model.rows,
         deadline_seconds=config.deadline_seconds,
     )
+
+
+@contextmanager
+def _closed_on_error(run: Run) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        run.rollouts.close()
+        raise
 
 
 @contextmanager

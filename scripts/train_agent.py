@@ -35,6 +35,7 @@ def main() -> int:
         run = train(config, folder, *build(config), resume=args.resume == "auto", say=_say)
         if not args.no_report and not run.stopping:
             print(f"report: {write_report(run)}")
+        run.rollouts.close()
     except (ConfigError, CheckpointError) as err:
         print(f"error: {err}", file=sys.stderr)
         return 2

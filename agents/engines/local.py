@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -32,6 +33,9 @@ class LocalConfig:
     device: str = "cpu"
     dtype: str = "float32"
     threads: int = 1
+    """Of torch, in sampling: more do not help a small model."""
+    training_threads: int = 1
+    """Their number changes the last digits."""
     lora_rank: int = 0
     """0 trains all weights."""
     lora_alpha: int = 32
@@ -88,6 +92,18 @@ class LocalEngine:
         self.sampler.decoder.load(merged_weights(self.model), self._layers)
         self.sampler.reset()
 
+    def snapshot(self) -> bytes:
+        """The weights that are sampled from now, for a copy of this engine in another process."""
+        file = io.BytesIO()
+        torch.save(merged_weights(self.model), file)
+        return file.getvalue()
+
+    def adopt(self, snapshot: bytes, seed: int) -> None:
+        """Sample from the weights of another engine, with random numbers that start at this seed."""
+        self.sampler.decoder.load(torch.load(io.BytesIO(snapshot), weights_only=True), self._layers)
+        self.sampler.reset()
+        self.sampler.generator.manual_seed(seed)
+
     @contextmanager
     def averaged(self) -> Iterator[None]:
         """See Engine."""
@@ -113,6 +129,7 @@ class LocalEngine:
         if not total:
             return {"tokens": 0.0}
         self.model.train()
+        torch.set_num_threads(self.config.training_threads)
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
         self.optimizer.zero_grad(set_to_none=True)
@@ -127,6 +144,7 @@ class LocalEngine:
         self.optimizer.step()
         for mean, p in zip(self._average, self.trained, strict=bool(self._average)):
             mean.lerp_(p.detach(), 1 - self.config.average)
+        torch.set_num_threads(self.config.threads)
         self._sync()
         return {**{k: v / total for k, v in sums.items()}, "tokens": float(total), "gradient_norm": norm}
 
