@@ -101,9 +101,9 @@ class TrainConfig:
     """Decay, per optimiser step, of the running average of the weights that is evaluated; 0 evaluates the last ones."""
     loss: LossParams = field(default_factory=LossParams)
     advantage: AdvantageParams = field(default_factory=AdvantageParams)
-    max_tokens: int = 14
+    max_tokens: int = 10
     """Of one turn."""
-    max_context: int = 384
+    max_context: int = 256
     temperature: float = 1.0
     deadline_seconds: float = 600.0
     evaluate_every: int = 50
