@@ -34,8 +34,8 @@ class ModelConfig:
     dtype: str = "float32"
     threads: int = 1
     processes: int = 1
-    """That share the rollouts, each with a copy of the model; an optimiser step takes as many threads. For small models
-    on a CPU: a GPU holds one."""
+    """That share the rollouts, each with a copy of the model, and the warm start's routes; an optimiser step takes as
+    many threads. For small models on a CPU: a GPU holds one."""
     rows: int = 128
     """Rollouts in the sampler's cache at a time."""
     tokens_per_batch: int = 16_384
@@ -50,16 +50,14 @@ class ModelConfig:
 class WarmStart:
     """Supervised start from scripted demonstrations."""
 
-    steps: int = 500
+    steps: int = 800
     """0 skips it, for models that already speak the grammar."""
     batch: int = 32
     learning_rate: float = 3e-3
-    demonstrations: int = 6000
+    demonstrations: int = 12_000
     """Tasks whose best random route is shown."""
     routes: int = 8
     """Random routes tried for each of them."""
-    processes: int = 1
-    """That share the trying; what they find does not depend on their number."""
     trajectories: str = ""
     """A JSONL of recorded trajectories to learn from instead."""
     least_valid: float = 0.97
@@ -86,10 +84,6 @@ class TrainConfig:
     anchors: tuple[str, ...] = ()
     """Baselines that play each group's task too and widen the scale of its reward. The paper has none; without them a
     group of like rollouts is spread over the whole scale, and a cheap gamble looks better than it is."""
-    replay: float = 0.0
-    """Share of the groups that go back to tasks of late which were far from done well (see curriculum)."""
-    remembered: int = 512
-    """Tasks that are kept for it."""
     updates: int = 1
     """Optimiser steps that one step's rollouts are split over; the clip bounds what the later ones may do."""
     epochs: int = 1
@@ -145,9 +139,9 @@ _WORLDS = ("ToolOrchestra/HLE-v0", "ToolOrchestra/FRAMES-v0")
 PRESETS: Mapping[str, TrainConfig] = {
     "tiny": TrainConfig(
         environments=tuple(EnvMix(env_id, 1.0, _TINY_ARGUMENTS) for env_id in _WORLDS),
+        model=ModelConfig(processes=2),
         steps=240,
         anchors=("cheapest", "strongest"),
-        warm_start=WarmStart(processes=2),
         updates=4,
         learning_rate=5e-4,
         final_learning_rate=5e-5,

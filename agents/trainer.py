@@ -21,8 +21,7 @@ from typing import Any
 import toolorchestra
 from toolorchestra.agents import checkpoint, grpo, instruments, warmstart
 from toolorchestra.agents.baselines import baseline
-from toolorchestra.agents.config import EnvMix, TrainConfig, as_json
-from toolorchestra.agents.curriculum import Curriculum
+from toolorchestra.agents.config import TrainConfig, as_json
 from toolorchestra.agents.engines.base import Datum, Engine
 from toolorchestra.agents.evaluate import played
 from toolorchestra.agents.heldout import POLICY, Evaluation, HeldOut, as_metrics
@@ -47,7 +46,6 @@ class Run:
     engine: Engine
     chat: Chat
     rollouts: Rollouts
-    curriculum: Curriculum
     held_out: HeldOut
     log: Log
     say: Say
@@ -151,21 +149,19 @@ def _learn(run: Run, data: Sequence[Datum], rate: float) -> Mapping[str, float]:
 def collect_groups(run: Run) -> list[Group]:
     """The groups of this step: rollouts of one task share its seed, and with it preference, prices and tools."""
     config = run.config
-    picks = run.curriculum.draw(random.Random(_seed(config.seed, run.step)), config.groups)
-    tasks = [_job(config.environments[pick.mix], pick.seed) for pick in picks]
+    rng = random.Random(_seed(config.seed, run.step))
+    mixes = config.environments
+    tasks = []
+    for _ in range(config.groups):
+        mix = rng.choices(mixes, [m.weight for m in mixes])[0]
+        made = factory_of(mix.env_id, **{"diversify": "train", **mix.arguments, "split": "train"})
+        tasks.append(Job(mix.env_id, made, rng.randrange(10**9)))
     size = config.rollouts
-    made = run.rollouts.collect([task for task in tasks for _ in range(size)])
-    groups = [
-        Group(made[i * size : (i + 1) * size], [_fixed(task, name) for name in config.anchors], _oracle(task))
+    rollouts = run.rollouts.collect([task for task in tasks for _ in range(size)])
+    return [
+        Group(rollouts[i * size : (i + 1) * size], [_fixed(task, name) for name in config.anchors], _oracle(task))
         for i, task in enumerate(tasks)
     ]
-    run.curriculum.note(picks, groups)
-    return groups
-
-
-def _job(mix: EnvMix, seed: int) -> Job:
-    made = factory_of(mix.env_id, **{"diversify": "train", **mix.arguments, "split": "train"})
-    return Job(mix.env_id, made, seed)
 
 
 def _fixed(job: Job, name: str) -> Measure:
@@ -206,7 +202,6 @@ def _save(run: Run) -> None:
         "best": run.best if run.best > float("-inf") else None,
         "best_step": run.best_step,
         "skipped": run.skipped,
-        "curriculum": run.curriculum.state(),
         "config": as_json(run.config),
         "version": toolorchestra.__version__,
     }
@@ -228,15 +223,12 @@ def _open(config: TrainConfig, folder: Path, engine: Engine, chat: Chat, *, resu
         engine.load(found)
         say(f"resuming from {found.name}")
     step, best = int(state.get("step", 0)), state.get("best")
-    curriculum = Curriculum([m.weight for m in config.environments], config.replay, config.remembered)
-    curriculum.restore(state.get("curriculum", ()))
     return Run(
         config,
         folder,
         engine,
         chat,
         _rollouts(config, engine, chat),
-        curriculum,
         HeldOut(config.environments, config.evaluation_tasks),
         Log(folder, step),
         say,
