@@ -141,6 +141,7 @@ class ToolScaleSource:
         else:
             toolbox = self._toolbox(found, sheet, names)
         world = SqlWorld(found.domain, task, Session(found.database), toolbox, seed, self._listener)
+        world.sheet = sheet
         public = {
             "task_id": task_id,
             "domain": found.domain.name,
