@@ -1,8 +1,9 @@
 """The simulated customers: one scripted from the scenario, one played by a model. Neither knows the gold actions.
 
 The script answers what it is asked (by keyword), confirms, objects to a refusal where its scenario says so, brings its
-requests one after the other, and says ###STOP### when it has no more. It cannot judge what it is told, so it is for
-training and tests; reported scores want a model as the user.
+requests one after the other, and says ###STOP### when it has no more. It corrects a confirmation that names a detail of
+its own with another value, and cannot judge what else it is told, so it is for training and tests; reported scores want
+a model as the user.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import NamedTuple
 from toolorchestra.envs.models import ChatModel, ChatRequest
 from toolorchestra.envs.prices import USER, Usage
 from toolorchestra.envs.sqldomain import wording
+from toolorchestra.envs.sqldomain.details import Detail, Wrong, details, wrong
 from toolorchestra.envs.sqldomain.domain import Fact, Task
 from toolorchestra.envs.tools import ToolContext
 from toolorchestra.envs.tools.config import Half
@@ -49,12 +51,13 @@ class Reply(NamedTuple):
 class ScriptedUser:
     """One task's user. Its wording follows from the seed; `half` leaves it a half of its sentences."""
 
-    __slots__ = ("_half", "_seed", "_together", "task")
+    __slots__ = ("_details", "_half", "_seed", "_together", "task")
 
     def __init__(self, task: Task, seed: int, half: Half | None = None) -> None:
         self.task = task
         self._seed = seed
         self._half = half
+        self._details: tuple[tuple[Detail, ...], ...] | None = None
         self._together = random.Random(seed ^ 0x705E).random() < 0.3
 
     def _rng(self, turn: int) -> random.Random:
@@ -84,6 +87,8 @@ class ScriptedUser:
         confirms = "?" in heard and _any(wording.CONFIRMS, heard)
         asks = _any(wording.ASKS, heard) or ("?" in heard and not confirms)
         told = self._told(mood, heard, rng) if asks else []
+        if confirms and (mistaken := self._mistaken(mood, text)):
+            return self._corrected(mood, mistaken, rng)
         if confirms:
             return Reply(" ".join([self._one_of(wording.YES, rng), *told]), replace(mood, lost=0))
         if told:
@@ -93,6 +98,19 @@ class ScriptedUser:
         if "?" in heard and not _any(wording.CLOSES, heard):
             return self._lost(mood, rng)
         return self._next(mood, rng)
+
+    def _mistaken(self, mood: Mood, text: str) -> Wrong | None:
+        """What a confirmation gets wrong of the requests that the agent may know of."""
+        if self._details is None:
+            self._details = details(self.task)
+        own = self._details if self._together else self._details[: mood.request + 1]
+        return wrong(tuple(detail for of_request in own for detail in of_request), text)
+
+    def _corrected(self, mood: Mood, mistaken: Wrong, rng: random.Random) -> Reply:
+        if mood.lost + 1 >= PATIENCE:
+            return Reply(f"This leads nowhere. {wording.LOST}", mood)
+        said = self._one_of(wording.CORRECTS, rng).format(**mistaken._asdict())
+        return Reply(said, replace(mood, lost=mood.lost + 1))
 
     def _told(self, mood: Mood, heard: str, rng: random.Random) -> list[str]:
         shown = self.task.requests if self._together else self.task.requests[: mood.request + 1]

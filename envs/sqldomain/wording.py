@@ -35,6 +35,10 @@ YES = (
     "That is what I want, yes.",
     "Please proceed.", "Confirmed.", "Yes, I confirm.", "Sounds right, go on.",
 )  # fmt: skip
+CORRECTS = (
+    "No, the {label} is {value}, not {stated}.", "Wait, you said {label} {stated}. I want {value}.",
+    "That is not right: {label} {value}, please.", "Please don't. The {label} should be {value}.",
+)  # fmt: skip
 NEXT = (
     "Thanks. Next: {say}", "Good. {say}", "All right. Then there is something else. {say}",
     "Thank you. One more thing. {say}",
