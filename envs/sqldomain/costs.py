@@ -183,7 +183,11 @@ def _known(domain: Domain, setting: Setting, value: object, at: str) -> Known:
     task_id, found_by, path, kept, opening, said, answered, seconds, nano_usd, passes = value
     if task_id not in domain.tasks:
         raise ConfigError(f"{at}: no task {task_id!r:.20} in {domain.name}; generate the domain again")
-    calls = calls_by_tool(domain.tasks[task_id], path, kept)
+    task = domain.tasks[task_id]
+    paths = (task.actions, *task.alternatives)
+    if path >= len(paths) or any(place >= len(paths[path]) for place in kept):
+        raise ConfigError(f"{at}: a solution with other calls than task {task_id} has; generate the domain again")
+    calls = calls_by_tool(task, path, kept)
     passed = dict(zip(setting.solvers, passes, strict=True))
     return Known(
         task_id, found_by, path, tuple(kept), calls, opening, tuple(said), tuple(answered), seconds, nano_usd, passed,

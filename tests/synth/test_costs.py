@@ -200,6 +200,18 @@ def test_an_edited_file_is_refused_when_it_is_first_needed(tmp_path: Path) -> No
         loader.read(folder, verify=True)
 
 
+def test_costs_of_other_tasks_are_refused(tmp_path: Path) -> None:
+    folder = copied(tmp_path)
+    domain = loader.read(folder)
+    first, *others = known(domain).values()
+    costs.store(folder, first.setting, [replace(first, kept=(99,)), *others])
+    with pytest.raises(ConfigError, match="a solution with other calls than task 0001 has"):
+        known(loader.read(folder))
+    costs.store(folder, first.setting, others)
+    with pytest.raises(ConfigError, match="no costs of task 0001"):
+        known(loader.read(folder))
+
+
 @pytest.mark.slow
 def test_costs_are_made_by_default_and_can_be_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "library"
