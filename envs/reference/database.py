@@ -36,26 +36,23 @@ class Master:
 class Database:
     """One episode's database; `model` is what its toolkit is given."""
 
-    __slots__ = ("_before", "_images", "_own", "_own_before", "_tables", "master", "model")
+    __slots__ = ("_before", "_images", "_own", "_tables", "master", "model")
 
     def __init__(self, master: Master) -> None:
         self.master = master
         self._tables = {name: Table(lent) for name, lent in master.tables.items()}
         self.model = remade(master.model, {**master.model.__dict__, **self._tables})
         self._own: set[str] = set()
-        self._own_before: set[str] = set()
         self._before: dict[str, Any] = {}
         self._images: dict[str, Seal] = {}
 
     def begin(self) -> None:
-        for table in self._tables.values():
-            table.begin()
         self._before = dict(self.model.__dict__)
-        self._own_before = set(self._own)
         self._images = {name: Seal(self._before[name]) for name in self._own}
 
     def keep(self, model: Any) -> None:
-        """The call is good. `model` is the database that the toolkit has now, which may be another object."""
+        """The call is good. `model` is the database that the toolkit has now, which may be another object. Raises
+        TypeError where it cannot be kept; undo() has to follow then."""
         if type(model) is not type(self.model):
             raise TypeError(f"the toolkit's db must stay a {type(self.model).__name__}, got {type(model).__name__}")
         now = dict(model.__dict__)
@@ -65,14 +62,13 @@ class Database:
         for name, table in self._tables.items():
             if now[name] is not table:
                 table.refill(now[name])
-            table.settle()
-        fields = {**now, **self._tables}
-        for name, seal in self.master.rest.items():
-            seal = self._images.get(name, seal)
-            if now.get(name) is not self._before[name] or seal.broken():
-                fields[name] = duplicate(now.get(name))
-                self._own.add(name)
-        self._release()
+        changed = [(table, table.settle()) for table in self._tables.values()]
+        whole = {name for name, seal in self._whole() if now.get(name) is not self._before[name] or seal.broken()}
+        fields = {**now, **{name: duplicate(now.get(name)) for name in whole}, **self._tables}
+        for table, keys in changed:
+            table.commit(keys)
+        self._restore_lent()
+        self._own |= whole
         self._hold(fields)
 
     def undo(self) -> None:
@@ -81,13 +77,14 @@ class Database:
             image.restore()
         for table in self._tables.values():
             table.undo()
-        self._own = self._own_before
-        self._release()
+        self._restore_lent()
         self._hold(self._before)
 
-    def _release(self) -> None:
-        for table in self._tables.values():
-            table.release()
+    def _whole(self) -> list[tuple[str, Seal]]:
+        """The fields that are no tables, with what they were before the call."""
+        return [(name, self._images.get(name, seal)) for name, seal in self.master.rest.items()]
+
+    def _restore_lent(self) -> None:
         for name, seal in self.master.rest.items():
             if name not in self._images and seal.broken():
                 seal.restore()

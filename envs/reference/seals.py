@@ -16,23 +16,26 @@ from operator import is_
 from typing import Any
 
 _set = object.__setattr__
+_PYDANTIC = ("__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__")
 _ATOMS: tuple[type, ...] = (
     str, bytes, int, float, complex, bool, type(None), datetime.date, datetime.time, datetime.timedelta,
     datetime.tzinfo, decimal.Decimal, uuid.UUID, enum.Enum, type, types.FunctionType, types.ModuleType, range,
 )  # fmt: skip
-_PYDANTIC = ("__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__")
 
 
 class Seal:
     """The state of a value's containers at one moment."""
 
-    __slots__ = ("_dicts", "_lists", "_sets", "_slots")
+    __slots__ = ("_dicts", "_fields", "_lists", "_marks", "_sets")
 
     def __init__(self, value: Any) -> None:
+        self._fields: list[tuple[dict[str, Any], tuple[Any, ...], tuple[Any, ...]]] = []
+        """Attributes of objects. Their names do not change, so they need not be compared."""
         self._dicts: list[tuple[dict[Any, Any], tuple[Any, ...], tuple[Any, ...]]] = []
         self._lists: list[tuple[list[Any], tuple[Any, ...]]] = []
         self._sets: list[tuple[set[Any], frozenset[Any]]] = []
-        self._slots: list[tuple[Any, tuple[Any, ...]]] = []
+        self._marks: list[tuple[set[Any], frozenset[Any]]] = []
+        """Which fields of a model were set: to be restored, but no change by themselves."""
         self._take(value, set())
 
     def _take(self, value: Any, seen: set[int]) -> None:
@@ -51,44 +54,38 @@ class Seal:
         elif isinstance(value, tuple):
             inside = value
         elif hasattr(value, "__dict__"):
-            inside = (value.__dict__,)
+            inside = tuple(value.__dict__.values())
+            self._fields.append((value.__dict__, tuple(value.__dict__), inside))
             if hasattr(type(value), "__pydantic_fields__"):
-                inside += tuple(getattr(value, name) for name in _PYDANTIC)
-                self._slots.append((value, inside[1:]))
+                marks = value.__pydantic_fields_set__
+                self._marks.append((marks, frozenset(marks)))
+                inside += (value.__pydantic_extra__, value.__pydantic_private__)
         for part in inside:
             self._take(part, seen)
 
     def broken(self) -> bool:
         """Whether anything inside is not what it was."""
-        return (
-            any(
-                len(held) != len(keys)
-                or not all(map(is_, held.values(), values))
-                or not all(map(is_, held.keys(), keys))
-                for held, keys, values in self._dicts
-            )
-            or any(len(held) != len(items) or not all(map(is_, held, items)) for held, items in self._lists)
-            or any(held != items for held, items in self._sets)
-            or any(not all(map(is_, _hidden(held), parts)) for held, parts in self._slots)
-        )
+        for held, _, values in self._fields:
+            if len(held) != len(values) or not all(map(is_, held.values(), values)):
+                return True
+        for held, keys, values in self._dicts:
+            if len(held) != len(keys) or not all(map(is_, held.values(), values)) or not all(map(is_, held, keys)):
+                return True
+        for listed, items in self._lists:
+            if len(listed) != len(items) or not all(map(is_, listed, items)):
+                return True
+        return any(members != before for members, before in self._sets)
 
     def restore(self) -> None:
         """Put everything inside back, in the same objects."""
-        for held, parts in self._slots:
-            for name, part in zip(_PYDANTIC, parts, strict=True):
-                _set(held, name, part)
-        for mapping, keys, values in self._dicts:
+        for mapping, keys, values in (*self._fields, *self._dicts):
             mapping.clear()
             mapping.update(zip(keys, values, strict=True))
         for listed, items in self._lists:
             listed[:] = items
-        for members, before in self._sets:
+        for members, before in (*self._sets, *self._marks):
             members.clear()
             members.update(before)
-
-
-def _hidden(held: Any) -> tuple[Any, ...]:
-    return tuple(getattr(held, name) for name in _PYDANTIC)
 
 
 def duplicate(value: Any) -> Any:

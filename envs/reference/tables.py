@@ -14,7 +14,6 @@ from typing import Any
 from toolorchestra.envs.reference.seals import Seal, duplicate
 
 ABSENT = object()
-_put = dict.__setitem__
 
 
 class Lent:
@@ -30,27 +29,24 @@ class Lent:
 class Table(dict[Any, Any]):
     """One episode's table. Notes which records a call may have seen."""
 
-    __slots__ = ("_all", "_before", "_images", "_lent", "_own_before", "_seen", "_shaped", "own")
+    __slots__ = ("_all", "_before", "_broken", "_images", "_lent", "_seen", "_shaped", "own")
 
     def __init__(self, lent: Lent) -> None:
         super().__init__(lent.records)
         self._lent = lent
         self.own: set[Any] = set()
         """Keys whose record is not the lent one: changed, new or gone."""
+        self._before: dict[Any, Any] = lent.records
+        """What the table held before the call; never changed, so that episodes which change nothing share it."""
         self._begin_empty()
 
     def _begin_empty(self) -> None:
-        self._before: dict[Any, Any] = {}
         self._seen: set[Any] = set()
         self._images: dict[Any, Seal] = {}
+        self._broken: list[Seal] = []
         self._all = self._shaped = False
-        self._own_before = set(self.own)
 
     # -- a call --------------------------------------------------------------------------------------------------------
-
-    def begin(self) -> None:
-        self._begin_empty()
-        self._before = dict.copy(self)
 
     def refill(self, records: dict[Any, Any]) -> None:
         """Take over what the toolkit put in this table's place."""
@@ -59,45 +55,40 @@ class Table(dict[Any, Any]):
         dict.clear(self)
         dict.update(self, kept)
 
-    def settle(self) -> None:
-        """The call is good: what it changed becomes this episode's own. release() has to follow."""
+    def settle(self) -> set[Any]:
+        """Copies of what a good call changed, to be this episode's own; says whose keys. One of commit() and undo()
+        has to follow."""
+        changed = set()
         for key in self._suspects():
-            record = self.get_quietly(key)
-            if record is self._before[key] and self._lent.seals[key].broken():
-                _put(self, key, duplicate(record))
-                self.own.add(key)
-        for key, image in self._images.items():
-            record = self.get_quietly(key)
-            if record is self._before[key] and image.broken():
-                _put(self, key, duplicate(record))
+            if self._lent.seals[key].broken():
+                self._broken.append(self._lent.seals[key])
+                changed.add(key)
+        changed.update(key for key, image in self._images.items() if image.broken())
         if self._shaped:
-            self._settle_shape()
+            changed.update(k for k, r in dict.items(self) if r is not self._before.get(k, ABSENT))
+            changed.update(k for k in self._before if not dict.__contains__(self, k))
+        for key in changed:
+            if (record := self.get_quietly(key)) is not ABSENT:
+                dict.__setitem__(self, key, duplicate(record))
+        return changed
 
-    def _settle_shape(self) -> None:
-        for key, record in [*dict.items(self)]:
-            if key not in self.own and record is not self._lent.records.get(key, ABSENT):
-                self.own.add(key)
-                _put(self, key, duplicate(record))
-            elif key in self.own and record is not self._before.get(key, ABSENT):
-                _put(self, key, duplicate(record))
-        self.own.update(key for key in self._before if not dict.__contains__(self, key))
-
-    def release(self) -> None:
-        """Put back the lent records that were changed."""
-        for key in self._suspects():
-            seal = self._lent.seals[key]
-            if seal.broken():
-                seal.restore()
+    def commit(self, changed: set[Any]) -> None:
+        """Put the lent records back as they were, and keep the copies."""
+        for seal in self._broken:
+            seal.restore()
+        if changed or self._shaped:
+            self.own |= changed
+            self._before = dict(zip(dict.keys(self), dict.values(self), strict=True))
         self._begin_empty()
 
     def undo(self) -> None:
         """As before the call."""
-        for image in self._images.values():
-            image.restore()
-        before, self.own = self._before, self._own_before
-        self.release()
+        for seal in (*self._images.values(), *(self._lent.seals[key] for key in self._suspects())):
+            if seal.broken():
+                seal.restore()
         dict.clear(self)
-        dict.update(self, before)
+        dict.update(self, self._before)
+        self._begin_empty()
 
     def _suspects(self) -> list[Any]:
         """Keys of lent records that the call may have changed."""
