@@ -115,4 +115,6 @@ def written(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, set | frozenset):  # as text it would depend on the order in which it was filled
+        return sorted(value, key=str)
     return value.model_dump(warnings=False) if hasattr(type(value), "__pydantic_fields__") else str(value)

@@ -26,15 +26,18 @@ _ATOMS: tuple[type, ...] = (
 class Seal:
     """The state of a value's containers at one moment."""
 
-    __slots__ = ("_dicts", "_fields", "_lists", "_marks", "_sets")
+    __slots__ = ("_dicts", "_hidden", "_lists", "_marks", "_objects", "_sets")
 
     def __init__(self, value: Any) -> None:
-        self._fields: list[tuple[dict[str, Any], tuple[Any, ...], tuple[Any, ...]]] = []
-        """Attributes of objects. Their names do not change, so they need not be compared."""
+        self._objects: list[tuple[Any, tuple[Any, ...], tuple[Any, ...]]] = []
+        """Objects with their attributes. The dict that holds these may be replaced: pydantic does, where a model checks
+        what is assigned. The names stay, so they need not be compared."""
+        self._hidden: list[tuple[Any, Any, Any]] = []
+        """Models that have attributes beyond their fields, with the dicts of those."""
         self._dicts: list[tuple[dict[Any, Any], tuple[Any, ...], tuple[Any, ...]]] = []
         self._lists: list[tuple[list[Any], tuple[Any, ...]]] = []
         self._sets: list[tuple[set[Any], frozenset[Any]]] = []
-        self._marks: list[tuple[set[Any], frozenset[Any]]] = []
+        self._marks: list[tuple[Any, frozenset[Any]]] = []
         """Which fields of a model were set: to be restored, but no change by themselves."""
         self._take(value, set())
 
@@ -55,18 +58,24 @@ class Seal:
             inside = value
         elif hasattr(value, "__dict__"):
             inside = tuple(value.__dict__.values())
-            self._fields.append((value.__dict__, tuple(value.__dict__), inside))
+            self._objects.append((value, tuple(value.__dict__), inside))
             if hasattr(type(value), "__pydantic_fields__"):
-                marks = value.__pydantic_fields_set__
-                self._marks.append((marks, frozenset(marks)))
-                inside += (value.__pydantic_extra__, value.__pydantic_private__)
+                self._marks.append((value, frozenset(value.__pydantic_fields_set__)))
+                extra, private = value.__pydantic_extra__, value.__pydantic_private__
+                if extra is not None or private is not None:
+                    self._hidden.append((value, extra, private))
+                inside += (extra, private)
         for part in inside:
             self._take(part, seen)
 
     def broken(self) -> bool:
         """Whether anything inside is not what it was."""
-        for held, _, values in self._fields:
-            if len(held) != len(values) or not all(map(is_, held.values(), values)):
+        for made, _, values in self._objects:
+            fields = made.__dict__
+            if len(fields) != len(values) or not all(map(is_, fields.values(), values)):
+                return True
+        for made, extra, private in self._hidden:
+            if made.__pydantic_extra__ is not extra or made.__pydantic_private__ is not private:
                 return True
         for held, keys, values in self._dicts:
             if len(held) != len(keys) or not all(map(is_, held.values(), values)) or not all(map(is_, held, keys)):
@@ -78,12 +87,19 @@ class Seal:
 
     def restore(self) -> None:
         """Put everything inside back, in the same objects."""
-        for mapping, keys, values in (*self._fields, *self._dicts):
+        for made, keys, values in self._objects:
+            _set(made, "__dict__", dict(zip(keys, values, strict=True)))
+        for made, extra, private in self._hidden:
+            _set(made, "__pydantic_extra__", extra)
+            _set(made, "__pydantic_private__", private)
+        for made, marks in self._marks:
+            _set(made, "__pydantic_fields_set__", set(marks))
+        for mapping, keys, values in self._dicts:
             mapping.clear()
             mapping.update(zip(keys, values, strict=True))
         for listed, items in self._lists:
             listed[:] = items
-        for members, before in (*self._sets, *self._marks):
+        for members, before in self._sets:
             members.clear()
             members.update(before)
 
