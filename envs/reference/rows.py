@@ -20,6 +20,8 @@ from toolorchestra.envs.tau2.release import Release
 
 Rows = Mapping[str, Mapping[str, Any]]
 """Tasks as they are written, by id."""
+Schemas = Mapping[str, Mapping[str, Any]]
+"""The parameters of tools, by name."""
 PAPER_NAMES: Mapping[str, str] = {
     "finance": "bank", "sport": "basketball", "sports": "basketball", "e-commerce": "ecommerce",
     "entertainment": "movie", "education": "school",
@@ -126,12 +128,13 @@ def _by_id(rows: Iterable[Mapping[str, Any]], where: str) -> Rows:
 
 def fitting(domain: Domain, rows: Rows, *, skip: bool) -> Rows:
     """The tasks that a toolkit can play; the others are refused together, or left out."""
-    parameters = {tool.name: set(tool.parameters.get("properties", {})) for tool in domain.tools}
-    wrong = {task_id: why for task_id, row in rows.items() if (why := _misfit(row, parameters))}
-    kept = {task_id: row for task_id, row in rows.items() if task_id not in wrong}
+    schemas = {tool.name: tool.parameters for tool in domain.tools}
+    whole = {task_id: _completed(row, schemas) for task_id, row in rows.items()}
+    wrong = {task_id: why for task_id, row in whole.items() if (why := _misfit(row, schemas))}
+    kept = {task_id: row for task_id, row in whole.items() if task_id not in wrong}
     if wrong and not (skip and kept):
         shown = "; ".join(f"task {task_id}: {why}" for task_id, why in [*wrong.items()][:_SHOWN])
-        tools = ", ".join(sorted(parameters))
+        tools = ", ".join(sorted(schemas))
         raise ConfigError(
             f"{domain.name}: {len(wrong)} of {len(rows)} tasks do not match the toolkit: {shown}. Its tools: {tools}."
             " Take the toolkit that the tasks were made for, or leave those tasks out by skip_unmatched=True"
@@ -139,15 +142,32 @@ def fitting(domain: Domain, rows: Rows, *, skip: bool) -> Rows:
     return kept
 
 
-def _misfit(row: Mapping[str, Any], parameters: Mapping[str, set[str]]) -> str:
+def _completed(row: Mapping[str, Any], schemas: Schemas) -> Mapping[str, Any]:
+    """The task with its nulls again where a tool demands one: rows without them have lost those too."""
+    criteria = row["evaluation_criteria"]
+    actions = []
+    for action in criteria.get("actions") or ():
+        schema = schemas.get(action["name"], {})
+        nulls = {name: None for name in schema.get("required", ()) if _nullable(schema["properties"][name])}
+        actions.append({**action, "arguments": {**nulls, **action["arguments"]}})
+    return {**row, "evaluation_criteria": {**criteria, "actions": actions}}
+
+
+def _nullable(schema: Mapping[str, Any]) -> bool:
+    return isinstance(schema.get("type"), list) and "null" in schema["type"]
+
+
+def _misfit(row: Mapping[str, Any], schemas: Schemas) -> str:
     """Why a task cannot be played with these tools, or ""."""
     plan = read_plan(row)
     if plan.user_data or any(function.side == "user" for function in plan.actions):
         return "it prepares a device of the user's, and this toolkit has no user's side"
     for action in (plan.criteria and plan.criteria.actions) or ():
         name, given = action.call
-        if name not in parameters:
+        if name not in schemas:
             return f"no tool {name!r}"
-        if unknown := sorted(set(given) - parameters[name]):
+        if unknown := sorted(set(given) - set(schemas[name]["properties"])):
             return f"{name} has no parameter {unknown[0]!r}"
+        if lacking := sorted(set(schemas[name]["required"]) - set(given)):
+            return f"{name} needs {lacking[0]!r}, which the task does not give"
     return ""

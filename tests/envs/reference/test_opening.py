@@ -91,6 +91,10 @@ SPOILED: dict[str, tuple[Spoil, str]] = {
         r"depot: 1 of 6 tasks do not match the toolkit: task 4: no tool 'open_on'\. Its tools: annotate, .*skip_unmat",
     ),
     "an unknown parameter": (_edit("tasks.json", '"day":', '"date":'), r"task 4: close_on has no parameter 'date'"),
+    "a parameter left out": (
+        _edit("tasks.json", '"note": "a gift", ', ""),
+        r"task 5: annotate needs 'note', which the t",
+    ),
     "two of an id": (_edit("tasks.json", '"id": "1"', '"id": "0"'), r"tasks\.json: a second task '0'"),
     "no id": (_edit("tasks.json", '"id": "1"', '"no": "1"'), r"tasks\.json: row 2: 'id' expected, got None"),
     "no task": (_write("tasks.json", "[]"), r"at least one task expected, got none"),
@@ -147,6 +151,10 @@ def test_rows_of_toolscale_are_played_without_their_nulls() -> None:
         {"patient_id": "P-7"},
         {"patient_id": "P-7", "day": "2025-06-02", "reason": "check-up"},
     ]
+    second = plans(env)[f"clinic/{public_id('c2')}"]
+    assert second.criteria is not None
+    assert second.criteria.actions is not None
+    assert second.criteria.actions[1].call.arguments == {"reason": None, "visit_id": "V-1"}  # it has to be given
     assert env.reset(seed=0)[1]["task"]["tasks_version"].startswith("rows.jsonl sha256:")
 
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.envs.reference.playing import CLINIC, DEPOT, SETTINGS, call, domain_of, made, plans, world_of
+from tests.envs.reference.playing import CLINIC, DEPOT, SETTINGS, call, copied, domain_of, made, plans, world_of
 from tests.tau2_playing import needs_package
 from toolorchestra.envs.actions import render_call
+from toolorchestra.envs.models import ChatRequest
+from toolorchestra.envs.models.scripted import ScriptedModel
+from toolorchestra.envs.tau2.plan import public_id
 from toolorchestra.envs.testing import check_environment
 from toolorchestra.envs.testing.tau2 import FAREWELL, gold, idle, play
 
@@ -113,3 +117,24 @@ def test_domains_of_a_folder_mix() -> None:
     assert {env.reset(seed=seed)[1]["task"]["domain"] for seed in range(4)} == {"depot"}  # the only one with tasks
     env = made(**{**CLINIC, "domain": "clinic"})
     assert env.reset(seed=0)[1]["task"]["domain"] == "clinic"
+
+
+def test_a_model_plays_the_customer_and_is_billed() -> None:
+    def customer(request: ChatRequest) -> str:
+        last = str(request.messages[-1]["content"])
+        return "That is all. ###STOP###" if "anything else" in last else "Hello, cancel my visit V-1."
+
+    env = made(**{**CLINIC, "user": "llm", "user_model": (ScriptedModel(customer), "gpt-5-mini")})
+    last = play(env, f"clinic/{public_id('c2')}", gold(plans(env)[f"clinic/{public_id('c2')}"], solo=False))
+    assert last.reward == 1.0
+    assert last.info["ledger"]["usd_by_role"]["user"] > 0
+    assert last.info["outcome"]["evidence"]["user"]["model"] == "gpt-5-mini"
+
+
+def test_a_date_of_something_else_is_not_the_clock(tmp_path: Path) -> None:
+    folder = copied(DEPOT, tmp_path / "depot")
+    text = "The founding date is 1999-01-01. Today is 2030-02-03, and the current time is 2031-01-01 10:00:00."
+    (folder / "policy.md").write_text(text, encoding="utf-8")
+    env = made(reference=str(folder))
+    env.reset(seed=0)
+    assert domain_of(env).toolkit.clock == "2030-02-03"

@@ -77,12 +77,13 @@ class ClinicTools(BaseTools):
         return visit
 
     @is_tool(ToolType.WRITE)
-    def cancel_visit(self, visit_id: str) -> str:
+    def cancel_visit(self, visit_id: str, reason: str | None) -> str:
         """
         Cancel a visit.
 
         Args:
             visit_id: Which one.
+            reason: Why, if the patient says so.
         """
         patient, visit = self._find(visit_id)
         visit.status = "cancelled"
