@@ -30,7 +30,9 @@ from toolorchestra.envs.tau2.release import Release
 DEFAULT_NOW = "2024-05-15 15:00:00"
 """What most of the reference's policies say, for those that say nothing."""
 _STATED = re.compile(
-    r"\b(?:current (?:date|time|date and time)|today|now|today's date) is (\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d)?)?)"
+    r"\b(?:current (?:date|time|date and time)|today|now|today's date) is "
+    r"(\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d)?)?)",
+    re.IGNORECASE,
 )
 _MOST_VARIANTS = 64
 _T = TypeVar("_T")
