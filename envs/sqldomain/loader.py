@@ -46,6 +46,9 @@ def resolve(name: str | Path) -> Path:
         return SHIPPED / str(name)
     if (Path(name) / "domain.json").is_file():
         return Path(name)
+    if (Path(name) / "tools.py").is_file():
+        play = f'gym.make("ToolOrchestra/Tau2-v0", reference={str(name)!r}, trust_code=True, user="scripted")'
+        raise ConfigError(f"{name} is a domain of the reference, with a Python toolkit: play it by {play}")
     raise ConfigError(f"{no_such('domain', name, names())} A domain of your own is named by its folder.")
 
 
