@@ -147,7 +147,7 @@ PRESETS: Mapping[str, TrainConfig] = {
         final_learning_rate=5e-5,
         average=0.95,
         loss=LossParams(entropy_weight=0.004),
-        advantage=AdvantageParams(strict_format=True),
+        advantage=AdvantageParams(strict_format=True, least_spread=0.0, floor=0.15),
         evaluate_every=60,
         evaluation_temperature=0.5,
         evaluation_tasks=200,

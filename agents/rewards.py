@@ -113,6 +113,9 @@ class AdvantageParams:
     by_deviation: bool = True
     """Divide by the group's standard deviation, as the paper does. Without it a group counts as much as its rewards
     differ, and a few cents between right answers weigh less than right against wrong."""
+    floor: float = 0.0
+    """Divide by no less than this. Where fixed policies widen the scale, rollouts that are all right differ by little:
+    with a floor and without the filter they teach what is cheaper, and no more loudly than it is worth."""
     clip: float = 3.0
     boost: float = 0.0
     """Added to advantages of 1 or more, as the released code does with 0.1."""
@@ -142,7 +145,7 @@ def advantages(
         if reward is None or _filtered(measure, params):
             made.append(None)
             continue
-        value = (reward.total - mean) / (spread + params.epsilon if params.by_deviation else 1.0)
+        value = (reward.total - mean) / (max(spread, params.floor) + params.epsilon if params.by_deviation else 1.0)
         value += params.boost if value >= 1.0 else 0.0
         made.append(max(-params.clip, min(params.clip, value)))
     return made

@@ -152,6 +152,14 @@ def test_advantages_are_centred_and_scaled_by_the_sample_deviation() -> None:
     assert got == pytest.approx([-1.0, 0.0, 1.0], abs=1e-4)
 
 
+def test_a_floor_keeps_small_differences_small() -> None:
+    """Rewards within a few hundredths are divided by the floor; those spread wider than it are scaled as ever."""
+    params = AdvantageParams(least_spread=0.0, floor=0.5)
+    assert advantages(*made(1.0, 1.01, 1.02), params) == pytest.approx([-0.02, 0.0, 0.02], abs=1e-4)
+    assert advantages(*made(0.0, 1.0, 2.0), params) == advantages(*made(0.0, 1.0, 2.0), AdvantageParams())
+    assert advantages(*made(1.0, 1.0), params) == [None, None]
+
+
 def test_a_group_without_spread_teaches_nothing() -> None:
     assert advantages(*made(1.0, 1.1, 1.05), AdvantageParams()) == [None, None, None]
     assert advantages(*made(1.0), AdvantageParams()) == [None]
