@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from toolorchestra.envs.errors import ConfigError, Outage, ToolError
 from toolorchestra.envs.tools import Tool, ToolContext, ToolResult
+from toolorchestra.envs.types import build
 
 T = TypeVar("T")
 
@@ -99,7 +100,7 @@ def perform_here(ready: Ready) -> CallResult:
     started = 0.0 if context.clock.virtual else time.monotonic()
     try:
         out = tool.run(context, **arguments)
-        if isinstance(out, CoroutineType):
+        if type(out) is CoroutineType:
             out = _drive(out)
     except (Exception, SystemExit) as err:  # noqa: BLE001 - a failed call is recorded, see _explain
         return _explain(err, ready, started)
@@ -121,10 +122,10 @@ def _explain(err: BaseException, ready: Ready, started: float) -> CallResult:
 
 def _finished(out: object, started: float, context: ToolContext) -> CallResult:
     if not isinstance(out, ToolResult):
-        return CallResult(ToolResult(str(out), (), 0.0 if context.clock.virtual else _spent(started, context)))
-    if out.seconds is None:
+        out = build(ToolResult, (str(out), (), _spent(started, context), False, None, None, "tool"))
+    elif out.seconds is None:
         out = out._replace(seconds=sum([u.seconds for u in out.usages]) if out.usages else _spent(started, context))
-    return CallResult(out)
+    return build(CallResult, (out, False, None))
 
 
 def _cancelled_from_outside() -> bool:
