@@ -12,7 +12,7 @@ from toolorchestra.envs import render
 from toolorchestra.envs.episode import Episode, Pending, Step
 from toolorchestra.envs.errors import ConfigError, ResetNeeded, no_such
 from toolorchestra.envs.factory import factory
-from toolorchestra.envs.invoke import BackgroundLoop, CallResult, Ready, perform_here
+from toolorchestra.envs.invoke import BackgroundLoop, CallResult, Ready, any_waits, perform_here
 from toolorchestra.envs.prices import Usage
 from toolorchestra.envs.spaces import ACTIONS, OBSERVATIONS
 from toolorchestra.envs.tasks import TaskSource
@@ -81,9 +81,7 @@ class OrchestraEnv(gym.Env[Observation, str]):
 
 def run_calls(calls: Sequence[Ready]) -> Sequence[CallResult]:
     """Run one turn's calls and wait for all of them."""
-    if len(calls) == 1 and not calls[0].tool.suspends:  # by far the commonest
-        return (perform_here(calls[0]),)
-    if not any([ready.tool.suspends for ready in calls]):
+    if not any_waits(calls):
         return [perform_here(ready) for ready in calls]
     background = BackgroundLoop.shared()
 
