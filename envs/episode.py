@@ -323,6 +323,7 @@ class Episode:
             "cost": {"usd": usd, "seconds": seconds, "tokens": by_class(total_tokens(charges))},
             "ledger": ledger.summary(),
         }
+        self._calls = self._pending = ()
         if self._phase != "over":
             self._phase = "ready"
         return build(Step, (self.observation, value, terminated, truncated, info))
