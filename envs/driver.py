@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from toolorchestra.envs.episode import Episode, Pending, Step
 from toolorchestra.envs.invoke import Gates, any_waits, perform_here
 from toolorchestra.envs.prices import Usage
@@ -27,5 +25,5 @@ async def advance(episode: Episode, text: str, gates: Gates, usage: Usage | None
         elif len(calls) == 1:
             moved = episode.resolve((await gates.perform(calls[0]),))
         else:
-            moved = episode.resolve(await asyncio.gather(*(gates.perform(ready) for ready in calls)))
+            moved = episode.resolve(await gates.perform_all(calls))
     return moved

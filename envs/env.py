@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -84,11 +83,7 @@ def run_calls(calls: Sequence[Ready]) -> Sequence[CallResult]:
     if not any_waits(calls):
         return [perform_here(ready) for ready in calls]
     background = BackgroundLoop.shared()
-
-    async def together() -> list[CallResult]:
-        return list(await asyncio.gather(*(background.gates.perform(ready) for ready in calls)))
-
-    future = background.submit(together())
+    future = background.submit(background.gates.perform_all(calls))
     try:
         return future.result()
     except BaseException:  # the caller was interrupted: leave nothing running for an episode nobody waits for

@@ -40,11 +40,11 @@ class Flights:
             flight.task = create_task(self._fly(background, flight))
 
     async def _fly(self, background: BackgroundLoop, flight: Flight) -> None:
-        perform, calls = background.gates.perform, flight.calls
+        calls = flight.calls
         if len(calls) == 1:
-            flight.results = (await perform(calls[0]),)
+            flight.results = (await background.gates.perform(calls[0]),)
         else:
-            flight.results = await asyncio.gather(*[perform(ready) for ready in calls])
+            flight.results = await background.gates.perform_all(calls)
         flight.task = None
         if not self._landing:
             background.loop.call_soon(self._hand_over)

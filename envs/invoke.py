@@ -149,6 +149,10 @@ class Gates:
         """Run one call, waiting for a place first. The deadline starts when the call does."""
         return self._in_turn(ready) if ready.tool.backend else self._run(ready)
 
+    async def perform_all(self, calls: Sequence[Ready]) -> list[CallResult]:
+        """Run calls at the same time; their results in their order."""
+        return await asyncio.gather(*[self.perform(ready) for ready in calls])
+
     async def _in_turn(self, ready: Ready) -> CallResult:
         tool = ready.tool
         gate = self._by_backend.get(tool.backend)
