@@ -237,10 +237,8 @@ class Episode:
     def _take(self, call: ToolCall, ready: Ready, done: CallResult) -> bool:
         """Bill one result, show it, and let the world remember it. True when it ends the episode."""
         result, world = done.result, self.world
-        unbilled = None
-        if result.usages:
-            unbilled = self._bill(call.name, result.usages, ready.tool.key(ready.arguments))
-        content = result.content
+        content, usages = result.content, result.usages
+        unbilled = self._bill(call.name, usages, ready.tool.key(ready.arguments)) if usages else None
         if failed := done.failure or unbilled or (None if type(content) is str else unreadable(call.name, content)):
             self.failure = self.failure or failed
             return False

@@ -30,6 +30,7 @@ from toolorchestra.envs.errors import ConfigError, ResetNeeded, no_such
 from toolorchestra.envs.factory import factory
 from toolorchestra.envs.flights import Flight, Flights
 from toolorchestra.envs.invoke import any_waits, perform_here
+from toolorchestra.envs.nursery import NURSERY
 from toolorchestra.envs.prices import Usage
 from toolorchestra.envs.spaces import ACTIONS, OBSERVATIONS, Batch
 from toolorchestra.envs.tasks import TaskSource
@@ -85,6 +86,8 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         self._launching: list[Flight] = []
         self._ready: dict[int, Step] = {}
         self._slots = [_Slot() for _ in range(num_envs)]
+        self._flying = 0
+        self._at_work = False
 
     # -- Gymnasium's own verbs ---------------------------------------------------------------------------------------
 
@@ -97,6 +100,9 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         env_ids = range(self.num_envs) if mask is None else self._masked(mask)
         seeds = self._seeds(seed)
         infos: dict[int, dict[str, Any]] = {}
+        if not self._at_work:
+            self._at_work = True
+            NURSERY.open(self.num_envs)
         self._cancel(env_ids)
         for i in env_ids:
             infos[i] = self._start(i, seeds[i], chosen)
@@ -146,7 +152,7 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
 
     def recv(self, min_envs: int = 1, timeout: float | None = None) -> Received:
         """The environments that are ready, at least `min_envs` of them. TimeoutError leaves everything as it was."""
-        sent = len(self._ready) + sum(s.flight is not None for s in self._slots)
+        sent = len(self._ready) + self._flying
         if min_envs > sent:
             raise ResetNeeded(f"recv({min_envs}): only {sent} environments have been sent an action")
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -189,6 +195,9 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         """Cancel what is in flight."""
         del kwargs
         self._cancel(range(self.num_envs))
+        if self._at_work:
+            self._at_work = False
+            NURSERY.close(self.num_envs)
 
     def __del__(self) -> None:
         # Gymnasium's own was dropped in 1.4. One that a refused argument left half made has nothing to close.
@@ -270,6 +279,7 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             if any_waits(calls):
                 flight = self._slots[i].flight = Flight(i, calls)
                 self._launching.append(flight)
+                self._flying += 1
                 return
             moved = episode.resolve([perform_here(ready) for ready in calls])
         if episode.over and self.autoreset_mode == AutoresetMode.SAME_STEP:
@@ -287,6 +297,7 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             episode = slot.episode
             if slot.flight is flight and episode is not None:  # else it was cancelled while landing
                 slot.flight = None
+                self._flying -= 1
                 self._move(flight.slot, episode, episode.resolve(flight.results))
         self._launch()
         return bool(landed)
@@ -297,7 +308,9 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
 
     def _cancel(self, env_ids: Sequence[int]) -> None:
         slots = [self._slots[i] for i in env_ids]
-        self._flights.cancel([s.flight for s in slots if s.flight is not None])
+        flying = [s.flight for s in slots if s.flight is not None]
+        self._flights.cancel(flying)
+        self._flying -= len(flying)
         for i, slot in zip(env_ids, slots, strict=True):
             slot.flight = None
             self._ready.pop(i, None)
