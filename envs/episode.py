@@ -9,7 +9,7 @@ Two drivers wait for the calls: OrchestraEnv and the asyncio loop of the vector 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from toolorchestra.envs.actions import only_call, parse
 from toolorchestra.envs.errors import ActionError, ResetNeeded, SpendCapReached, ToolError
@@ -207,10 +207,8 @@ class Episode:
 
     def resolve(self, results: Sequence[CallResult]) -> Step | Pending:
         """Take the pending calls' results, in their order."""
-        if self._phase not in ("waiting", "grading"):
-            raise ResetNeeded(f"resolve() in an episode that is {self._phase}; call act() first")
-        if len(results) != len(self._pending):
-            raise ValueError(f"{len(self._pending)} calls are pending, got {len(results)} results")
+        if self._phase not in ("waiting", "grading") or len(results) != len(self._pending):
+            self._refuse(results)
         if self._phase == "grading":
             return self._take_grade(results[0])
         given = iter(results)
@@ -229,10 +227,17 @@ class Episode:
             self._pass_time(longest)
         if self.failure:
             return self._end(truncated_by="failed")
-        self._stop = self._stop if final or self._stop else self._limit_reached(before_calls=False)
+        rules = self.rules
+        if not (final or self._stop) and (self.turn >= rules.limits.turns or not rules.only_turns):
+            self._stop = self._limit_reached(before_calls=False)
         if final or self._stop:
             return self._grade(finished=final)
         return self._step(0.0, terminated=False, truncated=False)
+
+    def _refuse(self, results: Sequence[CallResult]) -> NoReturn:
+        if self._phase not in ("waiting", "grading"):
+            raise ResetNeeded(f"resolve() in an episode that is {self._phase}; call act() first")
+        raise ValueError(f"{len(self._pending)} calls are pending, got {len(results)} results")
 
     def _take(self, call: ToolCall, ready: Ready, done: CallResult) -> bool:
         """Bill one result, show it, and let the world remember it. True when it ends the episode."""
@@ -301,11 +306,10 @@ class Episode:
         new = tuple(self._new)
         self.messages += new
         count = rules.count_tokens or len
-        size = self._context_size
         for message in new:
-            size += count(message["content"])
-        self._context_size = size
+            self._context_size += count(message["content"])
         charges = ledger.since(self._mark)
+        tokens = charges[0].usage.tokens if len(charges) == 1 else total_tokens(charges)
         usd = (ledger.nano_usd - self._started_nano_usd) / NANO
         seconds = (ledger.elapsed_ns - self._started_ns) / NANO
         # The next step's own begins here; what the opening cost is the first step's.
@@ -318,7 +322,7 @@ class Episode:
             "turn": self.turn,
             "new_messages": new,
             "charges": charges,
-            "cost": {"usd": usd, "seconds": seconds, "tokens": by_class(total_tokens(charges))},
+            "cost": {"usd": usd, "seconds": seconds, "tokens": by_class(tokens)},
             "ledger": ledger.summary(),
         }
         self._calls = self._pending = ()
@@ -358,8 +362,6 @@ class Episode:
     def _limit_reached(self, *, before_calls: bool) -> str:
         """The name of the limit that is used up, or "". Turns count after the calls: the last turn still acts."""
         limits = self.rules.limits
-        if self.rules.only_turns:
-            return "turns" if self.turn >= limits.turns and not before_calls else ""
         if limits.usd is not None and self.ledger.usd >= limits.usd:
             return "usd"
         if limits.seconds is not None and self.ledger.seconds >= limits.seconds:
@@ -367,9 +369,8 @@ class Episode:
         most = limits.context_tokens
         if most is not None and self.rules.as_tokens(self._size_of_observation()) > most:
             return "context"
-        if before_calls:
-            return self._cap_reached()
-        return "turns" if self.turn >= limits.turns else ""
+        turns = "turns" if self.turn >= limits.turns else ""
+        return self._cap_reached() if before_calls else turns
 
     def _cap_reached(self) -> str:
         try:

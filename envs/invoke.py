@@ -112,7 +112,8 @@ def _explain(err: BaseException, ready: Ready, started: float) -> CallResult:
 
 def _finished(out: object, started: float, context: ToolContext) -> CallResult:
     if not isinstance(out, ToolResult):
-        out = build(ToolResult, (str(out), (), _spent(started, context), False, None, None, "tool"))
+        seconds = 0.0 if context.clock.virtual else time.monotonic() - started
+        out = build(ToolResult, (str(out), (), seconds, False, None, None, "tool"))
     elif out.seconds is None:
         out = out._replace(seconds=sum([u.seconds for u in out.usages]) if out.usages else _spent(started, context))
     return build(CallResult, (out, False, None))
