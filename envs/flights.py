@@ -35,9 +35,9 @@ class Flights:
             background.loop.call_soon_threadsafe(self._start, background, list(flights))
 
     def _start(self, background: BackgroundLoop, flights: list[Flight]) -> None:
-        create_task = background.loop.create_task
-        for flight in flights:
-            flight.task = create_task(self._fly(background, flight))
+        loop = background.loop
+        for flight in flights:  # not create_task(), which formats a name for each
+            flight.task = asyncio.Task(self._fly(background, flight), loop=loop, name="flight")
 
     async def _fly(self, background: BackgroundLoop, flight: Flight) -> None:
         calls = flight.calls
