@@ -1,6 +1,6 @@
 """How many young objects Python's garbage collector lets come together before it looks at them.
 
-Python looks after 700 more objects were made than freed. A batch of 512 episodes holds forty times as many alive while
+Python looks after 700 more objects were made than freed. A batch of 512 episodes holds thirty times as many alive while
 their calls are in the air, all of which are freed when they land, and so is looked at dozens of times for
 nothing. While vector environments are open the collector waits until there are more than they may hold,
 and then looks as ever. The user's own setting comes back when the last is closed; a higher one, or 0, is left alone.
