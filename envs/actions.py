@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from toolorchestra.envs.errors import ActionError
-from toolorchestra.envs.types import ToolCall
+from toolorchestra.envs.types import ToolCall, build
 
 MAX_CALLS = 16
 """Calls in one turn; more is an ActionError, so that one turn cannot start an unbounded number of paid calls."""
@@ -88,13 +88,13 @@ def _read(thought: str, rest: str) -> Action:
 
 def only_call(text: str) -> ToolCall | None:
     """The call of a text that is one plain call and nothing else, by far the commonest; None: read it with care."""
-    if not (text.startswith(OPEN) and text.isascii()):
+    if not (text.startswith(OPEN) and text.endswith(CLOSE) and text.isascii()):
         return None
     try:
-        call, end = _decode(text, len(OPEN))
+        body, end = _quick(text, len(OPEN))
     except (StopIteration, RecursionError, ValueError):
         return None
-    return call if end + len(CLOSE) == len(text) and text.endswith(CLOSE) else None
+    return _plain_call(body, text) if end + len(CLOSE) == len(text) else None
 
 
 def _no_surrogates(text: str) -> None:
@@ -161,19 +161,25 @@ def _read_call(text: str, at: int, number: int) -> tuple[ToolCall, int]:
 def _decode(text: str, at: int) -> tuple[ToolCall, int]:
     """The call whose JSON starts there. Duplicate keys are looked for only where there can be any."""
     body, end = _quick(text, at)
-    if type(body) is dict and len(body) == 2:
-        name: Any = body.get("name")
-        arguments: Any = body.get("arguments")
-        plain = type(name) is str and name and type(arguments) is dict
-        # Each key has its colon: with as many colons as keys none was dropped, and no string holds one.
-        if plain and text.count(":", at, end) == 2 + len(arguments) and text.find("\\u", at, end) < 0:
-            if text.count("[", at, end) > MAX_DEPTH - 2:
-                _no_abyss(body)
-            return ToolCall(name, arguments), end
+    if call := _plain_call(body, text[at:end]):
+        return call, end
     body, end = _strict(text, at)
     if text.count("[", at, end) + text.count("{", at, end) > MAX_DEPTH:
         _no_abyss(body)
     return _as_call(body, escaped="\\u" in text[at:end]), end
+
+
+def _plain_call(body: Any, text: str) -> ToolCall | None:
+    """The call, when its text alone shows that no key stands twice and nothing is escaped or deep."""
+    if type(body) is dict and len(body) == 2:
+        name = body.get("name")
+        arguments = body.get("arguments")
+        if type(name) is str and name and type(arguments) is dict:
+            # Each key has its colon: with as many colons as keys none was dropped, and no string holds one.
+            plain = text.count(":") == 2 + len(arguments) and "\\u" not in text
+            if plain and text.count("[") <= MAX_DEPTH - 2:
+                return build(ToolCall, (name, arguments))
+    return None
 
 
 def _no_abyss(body: object) -> None:

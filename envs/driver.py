@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from toolorchestra.envs.episode import Episode, Pending, Step
-from toolorchestra.envs.invoke import Gates, perform_here
+from toolorchestra.envs.invoke import Gates, any_waits, perform_here
 from toolorchestra.envs.prices import Usage
 from toolorchestra.envs.types import Observation
 
@@ -22,10 +20,10 @@ async def advance(episode: Episode, text: str, gates: Gates, usage: Usage | None
     moved: Pending | Step = episode.act(text, usage)
     while isinstance(moved, Pending):
         calls = moved.calls
-        if not any([ready.tool.suspends for ready in calls]):
+        if not any_waits(calls):
             moved = episode.resolve([perform_here(ready) for ready in calls])
         elif len(calls) == 1:
             moved = episode.resolve((await gates.perform(calls[0]),))
         else:
-            moved = episode.resolve(await asyncio.gather(*(gates.perform(ready) for ready in calls)))
+            moved = episode.resolve(await gates.perform_all(calls))
     return moved

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,7 +11,7 @@ from toolorchestra.envs import render
 from toolorchestra.envs.episode import Episode, Pending, Step
 from toolorchestra.envs.errors import ConfigError, ResetNeeded, no_such
 from toolorchestra.envs.factory import factory
-from toolorchestra.envs.invoke import BackgroundLoop, CallResult, Ready, perform_here
+from toolorchestra.envs.invoke import BackgroundLoop, CallResult, Ready, any_waits, perform_here
 from toolorchestra.envs.prices import Usage
 from toolorchestra.envs.spaces import ACTIONS, OBSERVATIONS
 from toolorchestra.envs.tasks import TaskSource
@@ -83,14 +82,10 @@ def run_calls(calls: Sequence[Ready]) -> Sequence[CallResult]:
     """Run one turn's calls and wait for all of them."""
     if len(calls) == 1 and not calls[0].tool.suspends:  # by far the commonest
         return (perform_here(calls[0]),)
-    if not any([ready.tool.suspends for ready in calls]):
+    if not any_waits(calls):
         return [perform_here(ready) for ready in calls]
     background = BackgroundLoop.shared()
-
-    async def together() -> list[CallResult]:
-        return list(await asyncio.gather(*(background.gates.perform(ready) for ready in calls)))
-
-    future = background.submit(together())
+    future = background.submit(background.gates.perform_all(calls))
     try:
         return future.result()
     except BaseException:  # the caller was interrupted: leave nothing running for an episode nobody waits for

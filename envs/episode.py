@@ -9,21 +9,22 @@ Two drivers wait for the calls: OrchestraEnv and the asyncio loop of the vector 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from toolorchestra.envs.actions import only_call, parse
 from toolorchestra.envs.errors import ActionError, ResetNeeded, SpendCapReached, ToolError
 from toolorchestra.envs.invoke import CallResult, Failure, Guard, Ready, failure, unreadable
 from toolorchestra.envs.ledger import Ledger, by_class, total_tokens
 from toolorchestra.envs.preference import Preference
-from toolorchestra.envs.prices import NANO, ORCHESTRATOR, PriceSheet, Tokens, Usage
+from toolorchestra.envs.prices import NANO, PriceSheet, Usage
 from toolorchestra.envs.rules import Rules
 from toolorchestra.envs.tools import Tool, ToolContext
-from toolorchestra.envs.types import Message, Observation, Outcome, Rows, ToolCall, Transcript
+from toolorchestra.envs.types import Message, Observation, Outcome, Rows, ToolCall, Transcript, build
 from toolorchestra.envs.worlds import World
 
-CHARACTERS_PER_TOKEN = 4
 GRADING = ToolCall("grade", {})
+Calls = tuple[tuple[ToolCall, Ready | str], ...]
+"""A turn's calls, each ready to run, or why not."""
 
 
 class Pending(NamedTuple):
@@ -87,7 +88,7 @@ class Episode:
         self.outcome: Outcome | None = None
         self._phase = "new"
         self._pending: tuple[Ready, ...] = ()
-        self._calls: tuple[tuple[ToolCall, Ready | str], ...] = ()
+        self._calls: Calls = ()
         self._new: list[Message] = []
         self._stop = ""
         self._mark = self._started_ns = self._started_nano_usd = 0
@@ -157,26 +158,29 @@ class Episode:
             raise ResetNeeded(f"step() in an episode that is {self._phase}; {what} first")
         if not isinstance(text, str):
             raise TypeError(f"an action is the assistant's text, a str; got {type(text).__name__}: {text!r:.60}")
-        self.turn += 1
-        self.context.turn = self.turn
-        self.context.aside = ""
-        ledger = self.ledger
-        if self.turn > 1:  # what the opening cost is the first step's
-            self._mark, self._started_nano_usd, self._started_ns = len(ledger), ledger.nano_usd, ledger.elapsed_ns
+        context = self.context
+        self.turn = context.turn = self.turn + 1
+        context.aside = ""
         if not text.isascii():
             text = text.encode("utf-8", "replace").decode()
         self._new = [Message(role="assistant", content=text)]
         self._bill_policy(text, usage)
         self._stop = "" if self.rules.only_turns else self._limit_reached(before_calls=True)
-        self._calls = () if self._stop or self.failure else self._read(text)
-        self._pending = tuple([call[1] for call in self._calls if type(call[1]) is Ready])
+        calls: Calls = ()
+        if not (self._stop or self.failure):
+            call = only_call(text)
+            calls = ((call, self._checked(call)),) if call else self._read(text)
+        self._calls = calls
+        ready = calls[0][1] if len(calls) == 1 else None
+        if type(ready) is Ready:  # by far the commonest
+            self._pending = (ready,)
+        else:
+            self._pending = tuple([call[1] for call in calls if type(call[1]) is Ready])
         self._phase = "waiting"
-        return Pending(self._pending)
+        return build(Pending, (self._pending,))
 
-    def _read(self, text: str) -> tuple[tuple[ToolCall, Ready | str], ...]:
+    def _read(self, text: str) -> Calls:
         """The text's calls, each checked: ready to run, or why not. A message is a call of the listener."""
-        if call := only_call(text):
-            return ((call, self._checked(call)),)
         listener = self.world.listener
         if listener.hears_silence and not text.strip():
             return ((ToolCall(listener.name, {"text": ""}), Ready(listener, {"text": ""}, self.context)),)
@@ -196,16 +200,15 @@ class Episode:
             tool = self.world.toolbox.check(call)
         except ToolError as err:
             return f"Error: {err}"
-        key = tool.key(call.arguments)
+        arguments = call.arguments
+        key = tool.key(arguments) if tool.keyed_by else tool.name
         self.calls[key] = self.calls.get(key, 0) + 1
-        return Ready(tool, call.arguments, self.context)
+        return build(Ready, (tool, arguments, self.context))
 
     def resolve(self, results: Sequence[CallResult]) -> Step | Pending:
         """Take the pending calls' results, in their order."""
-        if self._phase not in ("waiting", "grading"):
-            raise ResetNeeded(f"resolve() in an episode that is {self._phase}; call act() first")
-        if len(results) != len(self._pending):
-            raise ValueError(f"{len(self._pending)} calls are pending, got {len(results)} results")
+        if self._phase not in ("waiting", "grading") or len(results) != len(self._pending):
+            self._refuse(results)
         if self._phase == "grading":
             return self._take_grade(results[0])
         given = iter(results)
@@ -216,32 +219,41 @@ class Episode:
                 self._tell(call.name, checked)
                 continue
             done = next(given)
-            longest = max(longest, done.result.seconds or 0.0)
+            seconds = done.result.seconds
+            if seconds and seconds > longest:
+                longest = seconds
             final = self._take(call, checked, done) or final
         if longest:
             self._pass_time(longest)
         if self.failure:
             return self._end(truncated_by="failed")
-        self._stop = self._stop if final or self._stop else self._limit_reached(before_calls=False)
+        rules = self.rules
+        if not (final or self._stop) and (self.turn >= rules.limits.turns or not rules.only_turns):
+            self._stop = self._limit_reached(before_calls=False)
         if final or self._stop:
             return self._grade(finished=final)
         return self._step(0.0, terminated=False, truncated=False)
 
+    def _refuse(self, results: Sequence[CallResult]) -> NoReturn:
+        if self._phase not in ("waiting", "grading"):
+            raise ResetNeeded(f"resolve() in an episode that is {self._phase}; call act() first")
+        raise ValueError(f"{len(self._pending)} calls are pending, got {len(results)} results")
+
     def _take(self, call: ToolCall, ready: Ready, done: CallResult) -> bool:
         """Bill one result, show it, and let the world remember it. True when it ends the episode."""
-        result = done.result
-        unbilled = None
-        if result.usages:
-            unbilled = self._bill(call.name, result.usages, ready.tool.key(ready.arguments))
-        if failed := done.failure or unbilled or unreadable(call.name, result.content):
+        result, world = done.result, self.world
+        content, usages = result.content, result.usages
+        unbilled = self._bill(call.name, usages, ready.tool.key(ready.arguments)) if usages else None
+        if failed := done.failure or unbilled or (None if type(content) is str else unreadable(call.name, content)):
             self.failure = self.failure or failed
             return False
-        is_message = ready.tool is self.world.listener
-        if not (is_message and result.final):
-            self._tell(call.name, result.content, "user" if is_message and result.role == "tool" else result.role)
+        if ready.tool is not world.listener:
+            self._tell(call.name, content, result.role)
+        elif not result.final:
+            self._tell(call.name, content, "user" if result.role == "tool" else result.role)
         if not done.refused:
             try:
-                self.world.absorb(call, result)
+                world.absorb(call, result)
             except Exception as err:  # noqa: BLE001 - as Guard does, but free when nothing is raised
                 self.failure = self.failure or failure(call.name, err)
         return result.final
@@ -300,6 +312,9 @@ class Episode:
         tokens = charges[0].usage.tokens if len(charges) == 1 else total_tokens(charges)
         usd = (ledger.nano_usd - self._started_nano_usd) / NANO
         seconds = (ledger.elapsed_ns - self._started_ns) / NANO
+        # The next step's own begins here; what the opening cost is the first step's.
+        self._mark += len(charges)
+        self._started_nano_usd, self._started_ns = ledger.nano_usd, ledger.elapsed_ns
         if rules.reward == "scalar":
             value -= rules.usd_weight * usd + rules.seconds_weight * seconds
         info = {
@@ -310,21 +325,17 @@ class Episode:
             "cost": {"usd": usd, "seconds": seconds, "tokens": by_class(tokens)},
             "ledger": ledger.summary(),
         }
+        self._calls = self._pending = ()
         if self._phase != "over":
             self._phase = "ready"
-        return Step(self.observation, value, terminated, truncated, info)
+        return build(Step, (self.observation, value, terminated, truncated, info))
 
     # -- money, time and size --------------------------------------------------------------------------------------
 
     def _bill_policy(self, text: str, usage: Usage | None) -> None:
-        rules = self.rules
         if usage is None:
-            size = self._context_size if rules.history == "full" else self._size_of_observation()
-            if rules.count_tokens is None:
-                tokens = Tokens(-(-size // CHARACTERS_PER_TOKEN), 0, -(-len(text) // CHARACTERS_PER_TOKEN), 0)
-            else:
-                tokens = Tokens(size, 0, rules.count_tokens(text), 0)
-            usage = Usage(rules.orchestrator, ORCHESTRATOR, tokens, 0, 0.0, rules.count_tokens is None)
+            size = self._context_size if self.rules.history == "full" else self._size_of_observation()
+            usage = self.rules.policy_usage(size, text)
         self._charge(usage, "")
         if usage.seconds:
             self._pass_time(usage.seconds)
@@ -351,17 +362,15 @@ class Episode:
     def _limit_reached(self, *, before_calls: bool) -> str:
         """The name of the limit that is used up, or "". Turns count after the calls: the last turn still acts."""
         limits = self.rules.limits
-        if self.rules.only_turns:
-            return "turns" if self.turn >= limits.turns and not before_calls else ""
         if limits.usd is not None and self.ledger.usd >= limits.usd:
             return "usd"
         if limits.seconds is not None and self.ledger.seconds >= limits.seconds:
             return "seconds"
-        if limits.context_tokens is not None and self._as_tokens(self._size_of_observation()) > limits.context_tokens:
+        most = limits.context_tokens
+        if most is not None and self.rules.as_tokens(self._size_of_observation()) > most:
             return "context"
-        if before_calls:
-            return self._cap_reached()
-        return "turns" if self.turn >= limits.turns else ""
+        turns = "turns" if self.turn >= limits.turns else ""
+        return self._cap_reached() if before_calls else turns
 
     def _cap_reached(self) -> str:
         try:
@@ -376,22 +385,14 @@ class Episode:
             Message(role=role, name=name, content=content) if role == "tool" else Message(role=role, content=content)
         )
 
-    def _size(self, text: str) -> int:
-        return (self.rules.count_tokens or len)(text)
-
     def _size_of(self, messages: Sequence[Message]) -> int:
         count: Callable[[str], int] = self.rules.count_tokens or len
-        size = 0
-        for message in messages:
-            size += count(message["content"])
-        return size
-
-    def _as_tokens(self, size: int) -> int:
-        return size if self.rules.count_tokens else -(-size // CHARACTERS_PER_TOKEN)
+        return sum([count(message["content"]) for message in messages])
 
     def _size_of_tools(self) -> int:
         toolbox = self.world.toolbox
-        return toolbox.schema_characters if self.rules.count_tokens is None else self._size(str(toolbox.schemas))
+        count = self.rules.count_tokens
+        return toolbox.schema_characters if count is None else count(str(toolbox.schemas))
 
     def _size_of_observation(self) -> int:
         if self.rules.history == "full":

@@ -10,32 +10,23 @@ from toolorchestra.envs.invoke import BackgroundLoop, CallResult, Ready
 
 
 class Flight:
-    """The calls of one turn of one episode."""
+    """The calls of one turn of one episode; their results, once it has landed."""
 
-    __slots__ = ("calls", "slot", "task")
+    __slots__ = ("calls", "results", "slot", "task")
 
     def __init__(self, slot: int, calls: Sequence[Ready]) -> None:
         self.slot = slot
         self.calls = calls
+        self.results: Sequence[CallResult] = ()
         self.task: asyncio.Task[None] | None = None
-
-
-class Landing:
-    """What came of a flight."""
-
-    __slots__ = ("flight", "results")
-
-    def __init__(self, flight: Flight, results: Sequence[CallResult]) -> None:
-        self.flight = flight
-        self.results = results
 
 
 class Flights:
     """Launching and landing. One owner thread; the waiting is the background loop's."""
 
     def __init__(self) -> None:
-        self._landed: SimpleQueue[list[Landing]] = SimpleQueue()
-        self._landing: list[Landing] = []
+        self._landed: SimpleQueue[list[Flight]] = SimpleQueue()
+        self._landing: list[Flight] = []
 
     def launch(self, flights: Sequence[Flight]) -> None:
         """Start them all with one wake-up of the loop."""
@@ -44,27 +35,29 @@ class Flights:
             background.loop.call_soon_threadsafe(self._start, background, list(flights))
 
     def _start(self, background: BackgroundLoop, flights: list[Flight]) -> None:
-        for flight in flights:
-            flight.task = background.loop.create_task(self._fly(background, flight))
+        loop = background.loop
+        for flight in flights:  # not create_task(), which formats a name for each
+            flight.task = asyncio.Task(self._fly(background, flight), loop=loop, name="flight")
 
     async def _fly(self, background: BackgroundLoop, flight: Flight) -> None:
-        perform = background.gates.perform
-        if len(flight.calls) == 1:
-            results: Sequence[CallResult] = (await perform(flight.calls[0]),)
+        calls = flight.calls
+        if len(calls) == 1:
+            flight.results = (await background.gates.perform(calls[0]),)
         else:
-            results = await asyncio.gather(*(perform(ready) for ready in flight.calls))
+            flight.results = await background.gates.perform_all(calls)
+        flight.task = None
         if not self._landing:
             background.loop.call_soon(self._hand_over)
-        self._landing.append(Landing(flight, results))
+        self._landing.append(flight)
 
     def _hand_over(self) -> None:
         # All that landed in one round of the loop goes over at once: waking the owner costs more than a landing.
         landed, self._landing = self._landing, []
         self._landed.put(landed)
 
-    def land(self, timeout: float | None) -> list[Landing]:
+    def land(self, timeout: float | None) -> list[Flight]:
         """What has landed, waiting up to `timeout` seconds for the first (None: as long as it takes, 0: not at all)."""
-        landed: list[Landing] = []
+        landed: list[Flight] = []
         try:
             landed += self._landed.get(block=timeout != 0, timeout=timeout)
             while True:

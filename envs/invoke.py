@@ -7,13 +7,16 @@ import os
 import threading
 import time
 import traceback
-from collections.abc import Coroutine
+from asyncio import CancelledError, current_task
+from collections.abc import Coroutine, Sequence
 from concurrent.futures import Future
 from types import CoroutineType
 from typing import Any, NamedTuple, TypeVar
 
+from toolorchestra.envs.deadlines import Deadlines
 from toolorchestra.envs.errors import ConfigError, Outage, ToolError
 from toolorchestra.envs.tools import Tool, ToolContext, ToolResult
+from toolorchestra.envs.types import build
 
 T = TypeVar("T")
 
@@ -74,23 +77,12 @@ class CallResult(NamedTuple):
     failure: Failure | None = None
 
 
-async def perform(ready: Ready) -> CallResult:
-    """Run one call on an event loop, within its deadline."""
-    tool, arguments, context = ready
-    if not tool.suspends:
-        return perform_here(ready)
-    started = time.monotonic()
-    try:
-        async with asyncio.timeout(tool.deadline_seconds):
-            out = await tool.run(context, **arguments)
-    except asyncio.CancelledError as err:
-        if _cancelled_from_outside():
-            raise
-        # The tool cancelled itself. Let through, it would end the flight without a landing, and recv() would wait on.
-        return CallResult(ToolResult(""), failure=failure(tool.name, err))
-    except (Exception, SystemExit) as err:  # noqa: BLE001 - a failed call is recorded, see _explain
-        return _explain(err, ready, started)
-    return _finished(out, started, context)
+def any_waits(calls: Sequence[Ready]) -> bool:
+    """Whether one of these calls needs a loop."""
+    for ready in calls:  # noqa: SIM110 - a generator costs three times as much, and this is asked at each step
+        if ready.tool.suspends:
+            return True
+    return False
 
 
 def perform_here(ready: Ready) -> CallResult:
@@ -99,7 +91,7 @@ def perform_here(ready: Ready) -> CallResult:
     started = 0.0 if context.clock.virtual else time.monotonic()
     try:
         out = tool.run(context, **arguments)
-        if isinstance(out, CoroutineType):
+        if type(out) is CoroutineType:
             out = _drive(out)
     except (Exception, SystemExit) as err:  # noqa: BLE001 - a failed call is recorded, see _explain
         return _explain(err, ready, started)
@@ -113,23 +105,24 @@ def _explain(err: BaseException, ready: Ready, started: float) -> CallResult:
         seconds = sum(u.seconds for u in err.usages) or _spent(started, context)
         return CallResult(ToolResult(f"Error: {err}", err.usages, seconds), refused=True)
     if isinstance(err, TimeoutError) and tool.suspends and time.monotonic() - started >= tool.deadline_seconds:
-        text = f"Error: {tool.name} did not answer within {tool.deadline_seconds:g} s"
-        return CallResult(ToolResult(text, seconds=_spent(started, context)), refused=True)
+        return _missed(ready, started)
     spent = err.usages if isinstance(err, Outage) else ()
     return CallResult(ToolResult("", spent), failure=failure(tool.name, err))
 
 
 def _finished(out: object, started: float, context: ToolContext) -> CallResult:
     if not isinstance(out, ToolResult):
-        return CallResult(ToolResult(str(out), (), 0.0 if context.clock.virtual else _spent(started, context)))
-    if out.seconds is None:
+        seconds = 0.0 if context.clock.virtual else time.monotonic() - started
+        out = build(ToolResult, (str(out), (), seconds, False, None, None, "tool"))
+    elif out.seconds is None:
         out = out._replace(seconds=sum([u.seconds for u in out.usages]) if out.usages else _spent(started, context))
-    return CallResult(out)
+    return build(CallResult, (out, False, None))
 
 
-def _cancelled_from_outside() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
+def _missed(ready: Ready, started: float) -> CallResult:
+    tool, _, context = ready
+    text = f"Error: {tool.name} did not answer within {tool.deadline_seconds:g} s"
+    return CallResult(ToolResult(text, seconds=_spent(started, context)), refused=True)
 
 
 def _spent(started: float, context: ToolContext) -> float:
@@ -147,21 +140,60 @@ def _drive(coroutine: CoroutineType[Any, Any, Any]) -> Any:
 
 
 class Gates:
-    """How many calls to a backend may be in flight, for the calls of one event loop."""
+    """Runs calls on one event loop: how many to a backend may be in flight, and how long each may take."""
 
     def __init__(self) -> None:
         self._by_backend: dict[str, asyncio.Semaphore] = {}
+        self.deadlines = Deadlines()
 
-    async def perform(self, ready: Ready) -> CallResult:
-        """perform(), waiting for a place first. The deadline starts when the call does."""
+    def perform(self, ready: Ready) -> Coroutine[Any, Any, CallResult]:
+        """Run one call, waiting for a place first. The deadline starts when the call does."""
+        return self._in_turn(ready) if ready.tool.backend else self._run(ready)
+
+    async def perform_all(self, calls: Sequence[Ready]) -> list[CallResult]:
+        """Run calls at the same time; their results in their order."""
+        return await asyncio.gather(*[self.perform(ready) for ready in calls])
+
+    async def _in_turn(self, ready: Ready) -> CallResult:
         tool = ready.tool
-        if not tool.backend:
-            return await perform(ready)
         gate = self._by_backend.get(tool.backend)
         if gate is None:
             gate = self._by_backend[tool.backend] = asyncio.Semaphore(tool.max_in_flight)
         async with gate:
-            return await perform(ready)
+            return await self._run(ready)
+
+    async def _run(self, ready: Ready) -> CallResult:
+        tool, arguments, context = ready
+        if not tool.suspends:
+            return perform_here(ready)
+        task = current_task()
+        if task is None:
+            raise RuntimeError("a call that waits needs a task of its own; use asyncio.create_task()")
+        started = time.monotonic()
+        before = task.cancelling()
+        patience = self.deadlines.enter(task, tool.deadline_seconds)
+        if patience is None:  # a tool that itself runs tools, in the task that it was given
+            return await self._run_within(ready)
+        missed = False
+        try:
+            try:
+                out = await tool.run(context, **arguments)
+            finally:
+                missed = self.deadlines.leave(task, patience, before)
+        except CancelledError as err:
+            if missed:
+                return _missed(ready, started)
+            if task.cancelling():
+                raise
+            # The tool cancelled itself. Let through, it would end the flight before it lands, and recv() would wait on.
+            return CallResult(ToolResult(""), failure=failure(tool.name, err))
+        except (Exception, SystemExit) as err:  # noqa: BLE001 - a failed call is recorded, see _explain
+            return _explain(err, ready, started)
+        return _finished(out, started, context)
+
+    async def _run_within(self, ready: Ready) -> CallResult:
+        """_run() of a task whose deadline is watched already: in a task of its own, so that it has its own."""
+        return await asyncio.create_task(self._run(ready))
 
 
 class BackgroundLoop:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from toolorchestra.envs.errors import ConfigError, PriceError, no_such
+from toolorchestra.envs.types import build
 
 NANO = 1_000_000_000
 CLASSES = ("input", "cached", "output", "reasoning")
@@ -215,7 +216,7 @@ class PriceSheet:
     def charge(self, usage: Usage, tool: str = "") -> Charge:
         """Bill one usage."""
         price = self.prices.get(usage.item) or self.price(usage.item)
-        return Charge(usage, tool, price.nano_usd(usage), self.sheet_id)
+        return build(Charge, (usage, tool, price.nano_usd(usage), self.sheet_id))
 
     def with_factors(self, factors: Mapping[str, Decimal], sheet_id: str) -> PriceSheet:
         """A sheet where the named items cost factor times as much: the sampled price schedules."""

@@ -8,6 +8,10 @@ from typing import Literal
 
 from toolorchestra.envs.errors import ConfigError
 from toolorchestra.envs.ledger import SpendCap
+from toolorchestra.envs.prices import ORCHESTRATOR, Tokens, Usage
+from toolorchestra.envs.types import build
+
+CHARACTERS_PER_TOKEN = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,3 +52,17 @@ class Rules:
         limits = self.limits
         others = (limits.context_tokens, limits.usd, limits.seconds, self.spend_cap)
         object.__setattr__(self, "only_turns", all(other is None for other in others))
+
+    def as_tokens(self, size: int) -> int:
+        """A size (of tokens where they are counted, of characters where not) in tokens."""
+        return size if self.count_tokens else -(-size // CHARACTERS_PER_TOKEN)
+
+    def policy_usage(self, size: int, text: str) -> Usage:
+        """What the policy used to write `text` after reading something of this size, when nobody else counted."""
+        count = self.count_tokens
+        if count is None:
+            into, out = -(-size // CHARACTERS_PER_TOKEN), -(-len(text) // CHARACTERS_PER_TOKEN)
+        else:
+            into, out = size, count(text)
+        tokens = build(Tokens, (into, 0, out, 0))
+        return build(Usage, (self.orchestrator, ORCHESTRATOR, tokens, 0, 0.0, count is None))

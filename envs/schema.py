@@ -60,7 +60,7 @@ _EXACT: Mapping[str, frozenset[type]] = {
 class Checker:
     """check_arguments for one schema, with the common case (a plain type, maybe an enum) looked up beforehand."""
 
-    __slots__ = ("_plain", "_required", "_schema")
+    __slots__ = ("_all", "_plain", "_required", "_schema")
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         self._schema = schema
@@ -72,6 +72,8 @@ class Checker:
             plain = isinstance(kind, str) and kind in _EXACT and not listed
             if plain and set(part) <= {"type", "enum", "description", "title"}:
                 self._plain[name] = (_EXACT[kind], frozenset(part["enum"]) if "enum" in part else None)
+        # With as many plain arguments as there are, none that is required can be missing.
+        self._all = len(self._plain) if set(self._required) <= set(self._plain) else -1
 
     def check(self, arguments: Mapping[str, Any], where: str) -> None:
         """Raise ToolError naming the first argument that does not fit."""
@@ -81,6 +83,8 @@ class Checker:
             if rule is None or type(value) not in rule[0] or (rule[1] is not None and value not in rule[1]):
                 break
         else:
+            if len(arguments) == self._all:
+                return
             for name in self._required:
                 if name not in arguments:
                     break

@@ -9,6 +9,11 @@ from typing import Any, Literal, NamedTuple, NoReturn, Self, TypeVar
 T = TypeVar("T")
 
 
+build = tuple.__new__
+"""build(Tokens, (1, 0, 2, 0)) is Tokens(1, 0, 2, 0) in half the time: for the tuples that every step makes. It knows no
+defaults and does not count."""
+
+
 def _refuse(_self: object, *_: object, **__: object) -> NoReturn:
     raise TypeError(
         "an observation's data is shared and cannot be changed; copy it first: dict(message), list(messages)"

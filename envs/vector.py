@@ -29,7 +29,8 @@ from toolorchestra.envs.episode import Episode, Pending, Step
 from toolorchestra.envs.errors import ConfigError, ResetNeeded, no_such
 from toolorchestra.envs.factory import factory
 from toolorchestra.envs.flights import Flight, Flights
-from toolorchestra.envs.invoke import perform_here
+from toolorchestra.envs.invoke import any_waits, perform_here
+from toolorchestra.envs.nursery import NURSERY
 from toolorchestra.envs.prices import Usage
 from toolorchestra.envs.spaces import ACTIONS, OBSERVATIONS, Batch
 from toolorchestra.envs.tasks import TaskSource
@@ -85,6 +86,8 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         self._launching: list[Flight] = []
         self._ready: dict[int, Step] = {}
         self._slots = [_Slot() for _ in range(num_envs)]
+        self._flying = 0
+        self._at_work = False
 
     # -- Gymnasium's own verbs ---------------------------------------------------------------------------------------
 
@@ -97,6 +100,9 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         env_ids = range(self.num_envs) if mask is None else self._masked(mask)
         seeds = self._seeds(seed)
         infos: dict[int, dict[str, Any]] = {}
+        if not self._at_work:
+            self._at_work = True
+            NURSERY.open(self.num_envs)
         self._cancel(env_ids)
         for i in env_ids:
             infos[i] = self._start(i, seeds[i], chosen)
@@ -142,12 +148,11 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
                     self._slots[i].usage = usages[k]
                 self._act(i, actions[k])
         finally:
-            self._flights.launch(self._launching)
-            self._launching = []
+            self._launch()
 
     def recv(self, min_envs: int = 1, timeout: float | None = None) -> Received:
         """The environments that are ready, at least `min_envs` of them. TimeoutError leaves everything as it was."""
-        sent = len(self._ready) + sum(s.flight is not None for s in self._slots)
+        sent = len(self._ready) + self._flying
         if min_envs > sent:
             raise ResetNeeded(f"recv({min_envs}): only {sent} environments have been sent an action")
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -190,6 +195,9 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         """Cancel what is in flight."""
         del kwargs
         self._cancel(range(self.num_envs))
+        if self._at_work:
+            self._at_work = False
+            NURSERY.close(self.num_envs)
 
     def __del__(self) -> None:
         # Gymnasium's own was dropped in 1.4. One that a refused argument left half made has nothing to close.
@@ -236,13 +244,15 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             raise ValueError(f"env_ids are some of 0 to {self.num_envs - 1}, each once; got {list(env_ids)!r:.80}")
         for i, text in zip(env_ids, actions, strict=True):
             slot = self._slots[i]
+            episode = slot.episode
             if slot.flight is not None or i in self._ready:
                 raise ResetNeeded(f"environment {i} has not been received since its last action; recv() it first")
-            if slot.episode is None:
+            if episode is None:
                 raise ResetNeeded("step() before reset(); call reset() first")
-            if slot.episode.over and self.autoreset_mode == AutoresetMode.DISABLED:
-                raise ResetNeeded(f"environment {i} is over; call reset() with it in options['reset_mask'] first")
-            if not slot.episode.over and not isinstance(text, str):
+            if episode.over:
+                if self.autoreset_mode == AutoresetMode.DISABLED:
+                    raise ResetNeeded(f"environment {i} is over; call reset() with it in options['reset_mask'] first")
+            elif not isinstance(text, str):
                 raise TypeError(f"an action is the assistant's text, a str; environment {i} got {text!r:.60}")
 
     def _observation(self, i: int) -> Observation:
@@ -253,26 +263,25 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
 
     def _act(self, i: int, text: str) -> None:
         slot = self._slots[i]
-        if slot.episode is None or slot.episode.over:  # over: NEXT_STEP, see _check_send
+        episode = slot.episode
+        if episode is None or episode.over:  # over: NEXT_STEP, see _check_send
             info = self._start(i)
             self._begin((i,))
             self._ready[i] = Step(self._observation(i), 0.0, False, False, info)
             return
         usage, slot.usage = slot.usage, None
-        self._move(i, slot.episode.act(text, usage))
+        self._move(i, episode, episode.act(text, usage))
 
-    def _move(self, i: int, moved: Pending | Step) -> None:
+    def _move(self, i: int, episode: Episode, moved: Pending | Step) -> None:
         """Go on until the step is done or has to wait."""
-        slot = self._slots[i]
-        episode = slot.episode
-        if episode is None:
-            return
         while isinstance(moved, Pending):
-            if any(ready.tool.suspends for ready in moved.calls):
-                slot.flight = Flight(i, moved.calls)
-                self._launching.append(slot.flight)
+            calls = moved.calls
+            if any_waits(calls):
+                flight = self._slots[i].flight = Flight(i, calls)
+                self._launching.append(flight)
+                self._flying += 1
                 return
-            moved = episode.resolve([perform_here(ready) for ready in moved.calls])
+            moved = episode.resolve([perform_here(ready) for ready in calls])
         if episode.over and self.autoreset_mode == AutoresetMode.SAME_STEP:
             last = {"final_obs": moved.observation, "final_info": moved.info}
             info = self._start(i)
@@ -282,31 +291,42 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
 
     def _land(self, timeout: float | None) -> bool:
         """Take what has landed, waiting for the first. False when nothing landed in time."""
-        landings = self._flights.land(timeout)
-        for landing in landings:
-            slot = self._slots[landing.flight.slot]
-            if slot.flight is landing.flight and slot.episode is not None:  # else it was cancelled while landing
+        landed = self._flights.land(timeout)
+        for flight in landed:
+            slot = self._slots[flight.slot]
+            episode = slot.episode
+            if slot.flight is flight and episode is not None:  # else it was cancelled while landing
                 slot.flight = None
-                self._move(landing.flight.slot, slot.episode.resolve(landing.results))
-        self._flights.launch(self._launching)
-        self._launching = []
-        return bool(landings)
+                self._flying -= 1
+                self._move(flight.slot, episode, episode.resolve(flight.results))
+        self._launch()
+        return bool(landed)
+
+    def _launch(self) -> None:
+        launching, self._launching = self._launching, []
+        self._flights.launch(launching)
 
     def _cancel(self, env_ids: Sequence[int]) -> None:
         slots = [self._slots[i] for i in env_ids]
-        self._flights.cancel([s.flight for s in slots if s.flight is not None])
+        flying = [s.flight for s in slots if s.flight is not None]
+        self._flights.cancel(flying)
+        self._flying -= len(flying)
         for i, slot in zip(env_ids, slots, strict=True):
             slot.flight = None
             self._ready.pop(i, None)
 
     def _gathered(self, infos: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
         """Gymnasium's shape of vector infos: an array per key, and a mask `_key` of who has it."""
-        gathered: dict[str, Any] = {}
+        n = self.num_envs
+        columns: dict[str, tuple[list[Any], list[bool]]] = {}
         for i, info in infos.items():
             for key, value in info.items():
-                if key not in gathered:
-                    gathered[key] = np.full(self.num_envs, None, object)
-                    gathered[f"_{key}"] = np.zeros(self.num_envs, np.bool_)
-                gathered[key][i] = value
-                gathered[f"_{key}"][i] = True
+                column = columns.get(key)
+                if column is None:
+                    column = columns[key] = [None] * n, [False] * n
+                column[0][i], column[1][i] = value, True
+        gathered: dict[str, Any] = {}
+        for key, (values, given) in columns.items():
+            gathered[key] = np.fromiter(values, object, n)  # array() would look into values that are lists
+            gathered[f"_{key}"] = np.array(given, np.bool_)
         return gathered

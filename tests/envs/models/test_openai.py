@@ -110,9 +110,9 @@ def test_a_passing_fault_is_tried_again_and_billed_once(fault: Reply) -> None:
 def test_silence_ends_at_the_deadline_and_after_the_last_retry_is_an_outage() -> None:
     with Loopback(lambda _: Reply(fault="silence")) as server:
         started = time.monotonic()
-        with pytest.raises(Outage, match=r"tried 2 times: end0: no reply within 0.3 s"):
-            run(backend(server, deadline_seconds=0.3, retries=1), asks())
-        assert time.monotonic() - started < 5
+        with pytest.raises(Outage, match=r"tried 2 times: end0: no reply within 1 s"):
+            run(backend(server, deadline_seconds=1.0, retries=1), asks())
+        assert time.monotonic() - started < 20
         assert len(server.seen) == 2
 
 
@@ -341,7 +341,9 @@ def test_a_cancelled_call_gives_its_place_back() -> None:
         async def cancelled() -> Completion:
             first = asyncio.create_task(models.complete(asks()))
             waiting = asyncio.create_task(models.complete(asks()))
-            await asyncio.sleep(0.2)
+            async with asyncio.timeout(30):
+                while not server.seen:
+                    await asyncio.sleep(0.01)
             waiting.cancel()
             first.cancel()
             await asyncio.gather(first, waiting, return_exceptions=True)
