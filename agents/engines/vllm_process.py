@@ -1,0 +1,151 @@
+"""One vLLM engine and its processes: how it is started, that it dies with this process, that none is left behind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from toolorchestra.envs.errors import ConfigError
+
+INSTALL = (
+    'vLLM rollouts need vllm: pip install "toolorchestra[vllm]" on a machine with a GPU; for a CPU see "On a CPU" in '
+    "docs/vllm.md"
+)
+EXIT_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class VllmConfig:
+    """How the engine is held."""
+
+    length: int = 512
+    """Tokens of prompt and answer together."""
+    rows: int = 128
+    """Sequences that are run at once; more may wait."""
+    device: str = "cpu"
+    dtype: str = "float32"
+    memory_share: float = 0.5
+    """Of the GPU's memory, for its weights, its work and its cache."""
+    cache_bytes: int = 1 << 28
+    """Of the cache, on a CPU."""
+    eager: bool = False
+    """Neither compile nor capture graphs: starts sooner, runs slower. Always so on a CPU."""
+    request_seconds: float = 600.0
+    """Of one turn; then it is aborted and its episode fails."""
+    restarts: int = 3
+    """Crashes of its processes that a run survives."""
+    folder: str = ""
+    """Where the weights are handed over; "" takes shared memory where it is large enough, or a temporary folder."""
+    seed: int = 0
+    """Of the engine. Draws also depend on which sequences are batched together, so they do not repeat exactly."""
+
+    @property
+    def on_cpu(self) -> bool:
+        return self.device.startswith("cpu")
+
+
+def load_vllm() -> Any:
+    """The package, imported when it is first needed: that takes seconds."""
+    with _environment(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # its own imports warn of its own deprecations
+        try:
+            import vllm
+            from vllm.engine import arg_utils  # noqa: F401 - imported here, where its warnings are not heard
+            from vllm.v1.engine import async_llm, exceptions  # noqa: F401
+        except ModuleNotFoundError as err:
+            raise ConfigError(f"{INSTALL} ({err.name} is missing)") from None
+    return vllm
+
+
+@contextmanager
+def _environment(**more: str) -> Iterator[None]:
+    """Settings that vLLM takes from the environment alone, while it is imported and started. The user's own win."""
+    wanted = {"VLLM_LOGGING_LEVEL": "WARNING", "VLLM_NO_USAGE_STATS": "1", **more}
+    added = {name: value for name, value in wanted.items() if name not in os.environ}
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for name in added:
+            del os.environ[name]
+
+
+def engine_arguments(folder: Path, config: VllmConfig) -> Mapping[str, Any]:
+    """What vLLM is told. Nothing of a model's own generation defaults: they would change the distribution."""
+    made: dict[str, Any] = {
+        "model": str(folder),
+        "load_format": "safetensors",
+        "skip_tokenizer_init": True,
+        "dtype": config.dtype,
+        "seed": config.seed,
+        "max_model_len": config.length,
+        "max_num_seqs": config.rows,
+        "enforce_eager": config.eager or config.on_cpu,
+        "enable_prefix_caching": True,
+        "generation_config": "vllm",
+        # Of the distribution that was drawn from, temperature included: what an importance ratio needs.
+        "logprobs_mode": "processed_logprobs",
+        "disable_log_stats": True,
+    }
+    if config.on_cpu:
+        return {**made, "kv_cache_memory_bytes": config.cache_bytes}
+    return {**made, "gpu_memory_utilization": config.memory_share, "enable_sleep_mode": True}
+
+
+class EngineProcess:
+    """A started engine. Made, used and closed on one event loop, except where a method says otherwise."""
+
+    def __init__(self, folder: Path, config: VllmConfig) -> None:
+        vllm = load_vllm()
+        spawned = {"VLLM_WORKER_MULTIPROC_METHOD": "spawn"}
+        if config.eager or config.on_cpu:
+            spawned["TORCHDYNAMO_DISABLE"] = "1"  # eager mode still compiles its sampler, for half a minute
+        arguments = vllm.engine.arg_utils.AsyncEngineArgs(**engine_arguments(folder, config))
+        with _environment(**spawned), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self.llm: Any = vllm.v1.engine.async_llm.AsyncLLM.from_engine_args(arguments)
+        self._children: list[Any] = list(self.llm.engine_core.resources.engine_manager.processes)
+        self.pids = [p.pid for p in self._children]
+        self._guard = subprocess.Popen(
+            ["/bin/sh", "-c", 'read -r _; kill -9 "$@"', "guard", *map(str, self.pids)],
+            stdin=subprocess.PIPE,
+            start_new_session=True,
+        )
+        """Reads from a pipe that only this process holds: when that is gone, however it went, so is the engine."""
+
+    @property
+    def dead(self) -> bool:
+        """Whether its processes have ended. From any thread."""
+        return bool(self.llm.errored)
+
+    def close(self) -> None:
+        """End the processes and wait for them."""
+        self._guard.kill()
+        self._guard.communicate()
+        self.llm.shutdown()
+        for process in self._children:
+            process.join(EXIT_SECONDS)
+            if process.is_alive():
+                process.kill()
+                process.join(EXIT_SECONDS)
+
+
+def check_heads(width: int, config: VllmConfig) -> None:
+    """Refuse what the CPU build cannot run: it would start, and die at the first request."""
+    if not config.on_cpu:
+        return
+    load_vllm()
+    from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
+
+    sizes = CPUAttentionBackend.get_supported_head_sizes()
+    if width not in sizes:
+        raise ConfigError(
+            f"vLLM's CPU build runs attention heads of {', '.join(map(str, sizes))}, and this model's have {width}; "
+            "take another model (the tiny one: model.hidden=128), or model.sampler=local"
+        )
