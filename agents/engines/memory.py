@@ -40,7 +40,7 @@ class Shape:
 
     @classmethod
     def read(cls, config: Mapping[str, Any]) -> Shape:
-        """From a configuration as transformers writes it."""
+        """From a configuration as transformers writes it, or as it stands in a config.json."""
         heads = int(config["num_attention_heads"])
         hidden = int(config["hidden_size"])
         return cls(

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from toolorchestra.envs.errors import ConfigError
+
+
+def shape_of(path: str) -> Mapping[str, Any]:
+    """A model's configuration, without its weights."""
+    from transformers import AutoConfig
+
+    try:
+        found: Mapping[str, Any] = AutoConfig.from_pretrained(path).to_dict()
+    except (OSError, ValueError) as err:
+        raise ConfigError(f"model.path {path!r} could not be loaded: {err}") from None
+    return found
 
 
 def load(path: str, dtype: str) -> tuple[Any, Any]:
