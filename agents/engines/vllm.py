@@ -41,6 +41,7 @@ class VllmSampler:
         check_heads(head_width(shape), config)
         self.folder = handover_folder(config.folder, _bytes_of(shape, config.dtype))
         self._handover = Handover(self.folder, shape)
+        self._scratch = Path(tempfile.mkdtemp(prefix="toolorchestra-vllm-"))
         self._run = uuid.uuid4().hex
         """Salts the prefix cache with the weights' version: what was cached under other weights is never found."""
         self._loop = LoopThread("vllm")
@@ -65,6 +66,16 @@ class VllmSampler:
         del session
         self._check_length(prompt, params)
         return await self._loop.until_done(self._generate(prompt, params))
+
+    @property
+    def unfinished(self) -> int:
+        """Turns that the engine works on now."""
+        return int(self._engine.llm.get_num_unfinished_requests()) if self._engine else 0
+
+    @property
+    def pids(self) -> list[int]:
+        """Of the engine's own processes."""
+        return list(self._engine.pids) if self._engine else []
 
     def release(self, session: str) -> None:
         """Nothing: what is not used any more is what the cache drops first."""
@@ -165,7 +176,7 @@ class VllmSampler:
         self._engine = self._loop.wait(self._made())
 
     async def _made(self) -> EngineProcess:
-        return EngineProcess(self.folder, self.config)
+        return EngineProcess(self.folder, self._scratch, self.config)
 
     @staticmethod
     async def _end(engine: EngineProcess) -> None:
@@ -211,7 +222,8 @@ class VllmSampler:
             self._loop.wait(self._end(self._engine))
             self._engine = None
         self._loop.close()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        for folder in (self.folder, self._scratch):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def head_width(shape: Mapping[str, Any]) -> int:

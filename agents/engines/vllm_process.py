@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -11,13 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from toolorchestra.agents.engines.guard import Guard
 from toolorchestra.envs.errors import ConfigError
 
 INSTALL = (
     'vLLM rollouts need vllm: pip install "toolorchestra[vllm]" on a machine with a GPU; for a CPU see "On a CPU" in '
     "docs/vllm.md"
 )
-EXIT_SECONDS = 10.0
+EXIT_SECONDS = 3.0
+"""How long an engine may take to end by itself. It holds nothing that is worth waiting for."""
 
 
 @dataclass(frozen=True)
@@ -64,16 +65,17 @@ def load_vllm() -> Any:
 
 
 @contextmanager
-def _environment(**more: str) -> Iterator[None]:
-    """Settings that vLLM takes from the environment alone, while it is imported and started. The user's own win."""
-    wanted = {"VLLM_LOGGING_LEVEL": "WARNING", "VLLM_NO_USAGE_STATS": "1", **more}
-    added = {name: value for name, value in wanted.items() if name not in os.environ}
-    os.environ.update(added)
+def _environment(**forced: str) -> Iterator[None]:
+    """Settings that vLLM takes from the environment alone, while it is imported and started. The user's own win, but
+    for the forced ones."""
+    before = dict(os.environ)
+    os.environ.update({"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_NO_USAGE_STATS": "1", **before, **forced})
     try:
         yield
     finally:
-        for name in added:
+        for name in [name for name in os.environ if name not in before]:
             del os.environ[name]
+        os.environ.update(before)
 
 
 def engine_arguments(folder: Path, config: VllmConfig) -> Mapping[str, Any]:
@@ -92,6 +94,7 @@ def engine_arguments(folder: Path, config: VllmConfig) -> Mapping[str, Any]:
         # Of the distribution that was drawn from, temperature included: what an importance ratio needs.
         "logprobs_mode": "processed_logprobs",
         "disable_log_stats": True,
+        "use_tqdm_on_load": False,
     }
     if config.on_cpu:
         return {**made, "kv_cache_memory_bytes": config.cache_bytes}
@@ -101,9 +104,10 @@ def engine_arguments(folder: Path, config: VllmConfig) -> Mapping[str, Any]:
 class EngineProcess:
     """A started engine. Made, used and closed on one event loop, except where a method says otherwise."""
 
-    def __init__(self, folder: Path, config: VllmConfig) -> None:
+    def __init__(self, folder: Path, scratch: Path, config: VllmConfig) -> None:
         vllm = load_vllm()
-        spawned = {"VLLM_WORKER_MULTIPROC_METHOD": "spawn"}
+        # Its sockets lie where they are removed with everything else: it leaves them behind when it is killed.
+        spawned = {"VLLM_RPC_BASE_PATH": str(scratch), "TMPDIR": str(scratch), "VLLM_WORKER_MULTIPROC_METHOD": "spawn"}
         if config.eager or config.on_cpu:
             spawned["TORCHDYNAMO_DISABLE"] = "1"  # eager mode still compiles its sampler, for half a minute
         arguments = vllm.engine.arg_utils.AsyncEngineArgs(**engine_arguments(folder, config))
@@ -112,12 +116,7 @@ class EngineProcess:
             self.llm: Any = vllm.v1.engine.async_llm.AsyncLLM.from_engine_args(arguments)
         self._children: list[Any] = list(self.llm.engine_core.resources.engine_manager.processes)
         self.pids = [p.pid for p in self._children]
-        self._guard = subprocess.Popen(
-            ["/bin/sh", "-c", 'read -r _; kill -9 "$@"', "guard", *map(str, self.pids)],
-            stdin=subprocess.PIPE,
-            start_new_session=True,
-        )
-        """Reads from a pipe that only this process holds: when that is gone, however it went, so is the engine."""
+        self._guard = Guard(self.pids)
 
     @property
     def dead(self) -> bool:
@@ -126,9 +125,8 @@ class EngineProcess:
 
     def close(self) -> None:
         """End the processes and wait for them."""
-        self._guard.kill()
-        self._guard.communicate()
-        self.llm.shutdown()
+        self._guard.dismiss()
+        self.llm.shutdown(timeout=EXIT_SECONDS)
         for process in self._children:
             process.join(EXIT_SECONDS)
             if process.is_alive():

@@ -1,0 +1,62 @@
+"""No process is left behind: not by Ctrl-C at a terminal, which reaches all of a group, and not by a SIGKILL."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.vllm.processes import MARK, gone, marked
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def holder() -> Iterator[tuple[subprocess.Popen[str], str]]:
+    mark = uuid.uuid4().hex
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.vllm.holding"],
+        env={**os.environ, MARK: mark},
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.strip() == "ready":
+            break
+    yield process, mark
+    process.kill()
+    process.communicate()
+    for pid in marked(mark):
+        os.kill(pid, signal.SIGKILL)
+
+
+def test_ctrl_c_is_the_trainers_and_leaves_nothing(holder: tuple[subprocess.Popen[str], str]) -> None:
+    """The first one lets a step end, with the engine that it needs; after the second nothing is left."""
+    process, mark = holder
+    assert len(marked(mark)) >= 4
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.stdout is not None
+    for line in process.stdout:
+        if "still here" in line:
+            break
+    assert line.strip() == "still here after 0 restarts"
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.wait(60) != 0
+    assert gone(mark, 20) == []
+
+
+def test_a_killed_trainer_takes_its_engine_along(holder: tuple[subprocess.Popen[str], str]) -> None:
+    process, mark = holder
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait(10)
+    assert gone(mark, 20) == []
