@@ -268,7 +268,7 @@ def rows(seconds: float) -> Iterator[tuple[str, str, str]]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    tables = ("engine", "tau2", "toolscale", "synth", "sandbox", "retrieval")
+    tables = ("engine", "tau2", "toolscale", "synth", "sandbox", "retrieval", "vllm")
     parser.add_argument("--table", default="engine", choices=tables, help="what to measure")
     parser.add_argument("--seconds", type=float, default=1.0, help="per timed repetition")
     parser.add_argument("--passages", type=int, default=3728, help="of each corpus of the retrieval table")
@@ -286,6 +286,8 @@ def main() -> int:
         from bench_toolscale import rows as measured
     elif args.table == "synth":
         from bench_synth import rows as measured
+    elif args.table == "vllm":
+        from bench_vllm import rows as measured
     for name, value, note in measured(args.seconds):
         print(f"{name:52} {value:>20}  {note}", flush=True)
     return 0

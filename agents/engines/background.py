@@ -6,6 +6,7 @@ import asyncio
 import signal
 import threading
 from collections.abc import Coroutine
+from multiprocessing import resource_tracker
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -20,7 +21,9 @@ class LoopThread:
         self._thread.start()
 
     def _run(self) -> None:
-        # A terminal sends SIGINT to the whole group of processes, and a blocked signal is inherited by children.
+        # A terminal sends SIGINT to the whole group of processes, and a blocked signal is inherited by children. The
+        # tracker first: where multiprocessing starts it later, it unblocks the signal behind itself.
+        resource_tracker.ensure_running()
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         asyncio.set_event_loop(self._loop)
         self._loop.run_forever()

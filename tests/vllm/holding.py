@@ -18,8 +18,8 @@ def main() -> None:
     sampler = VllmSampler(SHAPE, [STOP], VllmConfig(length=CONFIG.length, rows=8))
     engine = LocalEngine(build_model(VOCABULARY, HIDDEN, 2), [STOP], CONFIG, sampler)
     asyncio.run(engine.sample([2, 3], SamplingParams(2)))
-    print("ready", flush=True)
     try:
+        print("ready", flush=True)
         time.sleep(600)
     except KeyboardInterrupt:
         asyncio.run(engine.sample([2, 3], SamplingParams(2)))

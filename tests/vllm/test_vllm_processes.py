@@ -17,6 +17,17 @@ from tests.vllm.processes import MARK, gone, marked
 ROOT = Path(__file__).parents[2]
 
 
+def until(process: subprocess.Popen[str], wanted: str) -> None:
+    """Read on to a line."""
+    assert process.stdout is not None
+    said = []
+    for line in process.stdout:
+        if line.strip() == wanted:
+            return
+        said.append(line)
+    raise AssertionError(f"it ended without saying {wanted!r}, but:\n{''.join(said[-40:])}")
+
+
 @pytest.fixture
 def holder() -> Iterator[tuple[subprocess.Popen[str], str]]:
     mark = uuid.uuid4().hex
@@ -25,14 +36,11 @@ def holder() -> Iterator[tuple[subprocess.Popen[str], str]]:
         env={**os.environ, MARK: mark},
         cwd=ROOT,
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
+        stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
     )
-    assert process.stdout is not None
-    for line in process.stdout:
-        if line.strip() == "ready":
-            break
+    until(process, "ready")
     yield process, mark
     process.kill()
     process.communicate()
@@ -45,11 +53,7 @@ def test_ctrl_c_is_the_trainers_and_leaves_nothing(holder: tuple[subprocess.Pope
     process, mark = holder
     assert len(marked(mark)) >= 4
     os.killpg(process.pid, signal.SIGINT)
-    assert process.stdout is not None
-    for line in process.stdout:
-        if "still here" in line:
-            break
-    assert line.strip() == "still here after 0 restarts"
+    until(process, "still here after 0 restarts")
     os.killpg(process.pid, signal.SIGINT)
     assert process.wait(60) != 0
     assert gone(mark, 20) == []
