@@ -87,15 +87,15 @@ class Running:
         self.server = server
         self.port = server.port or _free_port()
         self.log = logs / f"{server.name}.log"
+        self._guard = Guard()
         with self.log.open("wb") as out:
             self.process = subprocess.Popen(
                 server.command(self.port),
                 stdout=out,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, **server.environment},
+                env={**os.environ, **server.environment, **self._guard.environment},
                 start_new_session=True,  # Ctrl-C reaches this process alone, which then stops them in order
             )
-        self._guard = Guard(groups=[self.process.pid])
 
     @property
     def base_url(self) -> str:
@@ -114,7 +114,6 @@ class Running:
 
     def stop(self) -> None:
         """End it and all that it started."""
-        self._guard.dismiss()
         for number in (signal.SIGTERM, signal.SIGKILL):
             try:
                 os.killpg(self.process.pid, number)
@@ -124,6 +123,7 @@ class Running:
                 self.process.wait(STOP_SECONDS)
             except subprocess.TimeoutExpired:
                 continue
+        self._guard.strike()
         self.process.wait(STOP_SECONDS)
 
 

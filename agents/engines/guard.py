@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
-from collections.abc import Sequence
+import uuid
+
+MARK = "TOOLORCHESTRA_GUARDED"
+_STRIKE = """read -r _
+for again in 1 2 3; do
+    for place in /proc/[0-9]*; do
+        if grep -qas "$1" "$place/environ"; then kill -9 "${place#/proc/}" 2>/dev/null; fi
+    done
+done"""
 
 
 class Guard:
-    """A shell that reads from a pipe which only this process holds, and kills what it was told when the pipe ends."""
+    """A shell that reads from a pipe which only this process holds, and kills what bears the mark when the pipe ends.
 
-    def __init__(self, pids: Sequence[int] = (), groups: Sequence[int] = ()) -> None:
-        victims = [*map(str, pids), *(f"-{group}" for group in groups)]
+    Whatever is started with `environment` bears it, and all that it starts in turn, at whatever time. Linux only.
+    """
+
+    def __init__(self) -> None:
+        mark = uuid.uuid4().hex
+        self.environment = {MARK: mark}
+        plain = {name: value for name, value in os.environ.items() if name != MARK}
         self._shell = subprocess.Popen(
-            ["/bin/sh", "-c", 'read -r _; kill -9 -- "$@"', "guard", *victims],
+            ["/bin/sh", "-c", _STRIKE, "guard", f"{MARK}={mark}"],
             stdin=subprocess.PIPE,
+            env=plain,
             start_new_session=True,
         )
 
-    def dismiss(self) -> None:
-        """Whoever is guarded is about to be ended in order."""
-        self._shell.kill()
+    def strike(self) -> None:
+        """Kill what still bears the mark, now."""
         self._shell.communicate()

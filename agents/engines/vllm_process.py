@@ -107,16 +107,22 @@ class EngineProcess:
     def __init__(self, folder: Path, scratch: Path, config: VllmConfig) -> None:
         vllm = load_vllm()
         # Its sockets lie where they are removed with everything else: it leaves them behind when it is killed.
+        self._guard = Guard()
         spawned = {"VLLM_RPC_BASE_PATH": str(scratch), "TMPDIR": str(scratch), "VLLM_WORKER_MULTIPROC_METHOD": "spawn"}
         if config.eager or config.on_cpu:
             spawned["TORCHDYNAMO_DISABLE"] = "1"  # eager mode still compiles its sampler, for half a minute
         arguments = vllm.engine.arg_utils.AsyncEngineArgs(**engine_arguments(folder, config))
-        with _environment(**spawned), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            self.llm: Any = vllm.v1.engine.async_llm.AsyncLLM.from_engine_args(arguments)
+        started = False
+        try:
+            with _environment(**spawned, **self._guard.environment), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                self.llm: Any = vllm.v1.engine.async_llm.AsyncLLM.from_engine_args(arguments)
+            started = True
+        finally:
+            if not started:
+                self._guard.strike()
         self._children: list[Any] = list(self.llm.engine_core.resources.engine_manager.processes)
         self.pids = [p.pid for p in self._children]
-        self._guard = Guard(self.pids)
 
     @property
     def dead(self) -> bool:
@@ -125,13 +131,13 @@ class EngineProcess:
 
     def close(self) -> None:
         """End the processes and wait for them."""
-        self._guard.dismiss()
         self.llm.shutdown(timeout=EXIT_SECONDS)
         for process in self._children:
             process.join(EXIT_SECONDS)
             if process.is_alive():
                 process.kill()
                 process.join(EXIT_SECONDS)
+        self._guard.strike()  # what the engine's own children left
 
 
 def check_heads(width: int, config: VllmConfig) -> None:
