@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import random
 import uuid
-import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,14 +53,19 @@ class ServedSampler:
         self.config, self._stop = config, tuple(stop)
         self._handover = Handover(Path(config.handover) / "weights", shape) if config.handover else None
         self._sdk = _load_sdk()
-        self._clients: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
         self._loop = LoopThread("vllm-served")
+        """Connections belong to one loop, and those of rollouts end with each collection."""
+        self._client: Any = self._loop.wait(self._connect())
         self._jitter = random.Random()
         self._run = uuid.uuid4().hex
         self._closed = False
         self.version = NONE
         self.prompt_tokens = self.cached_tokens = self.sampled_tokens = 0
-        self._model = config.model or self._loop.wait(self._ask_model())
+        try:
+            self._model = config.model or self._loop.wait(self._ask_model())
+        except ConfigError:
+            self.close()
+            raise
 
     # -- sampling ----------------------------------------------------------------------------------------------------
 
@@ -71,7 +75,7 @@ class ServedSampler:
         if len(prompt) + params.max_tokens > self.config.length:
             need = f"{len(prompt)} tokens of prompt and {params.max_tokens} to sample"
             raise ValueError(f"the context is too long for the sampler: {need}, of {self.config.length}")
-        made, usage = await self._complete(prompt, params)
+        made, usage = await self._loop.until_done(self._complete(prompt, params))
         self.prompt_tokens += len(prompt)
         self.cached_tokens += usage
         self.sampled_tokens += len(made.tokens)
@@ -118,7 +122,7 @@ class ServedSampler:
             "ignore_eos": True,
             "cache_salt": f"{self._run}-{self.version}",
         }
-        return await self._client().completions.create(
+        return await self._client.completions.create(
             model=self._model,
             prompt=list(prompt),
             max_tokens=params.max_tokens,
@@ -141,18 +145,12 @@ class ServedSampler:
         made = Sample(list(tokens), list(logprobs), tokens[-1] in {*self._stop, *params.stops})
         return made, (details.cached_tokens or 0) if details else 0
 
-    def _client(self) -> Any:
-        """The running loop's client: a connection cannot change loops."""
-        loop = asyncio.get_running_loop()
-        if loop not in self._clients:
-            self._clients[loop] = self._sdk.AsyncOpenAI(
-                api_key="none", base_url=self.config.base_url, max_retries=0, timeout=None
-            )
-        return self._clients[loop]
+    async def _connect(self) -> Any:
+        return self._sdk.AsyncOpenAI(api_key="none", base_url=self.config.base_url, max_retries=0, timeout=None)
 
     async def _ask_model(self) -> str:
         try:
-            found = await self._client().models.list()
+            found = await self._client.models.list()
         except self._sdk.APIError as err:
             raise ConfigError(
                 f"no server at {self.config.base_url} ({err}); start one: vllm serve MODEL --generation-config vllm "
@@ -171,10 +169,10 @@ class ServedSampler:
 
     async def _reload(self, folder: str) -> None:
         body = {"method": "reload_weights", "kwargs": {"weights_path": folder}}
-        root = str(self._client().base_url).removesuffix("/").removesuffix("/v1")
+        root = str(self._client.base_url).removesuffix("/").removesuffix("/v1")
         try:
             async with asyncio.timeout(self.config.reload_seconds):
-                await self._client().post(f"{root}/collective_rpc", body=body, cast_to=object)
+                await self._client.post(f"{root}/collective_rpc", body=body, cast_to=object)
         except TimeoutError:
             raise Outage(f"{root} did not load new weights within {self.config.reload_seconds:g} s") from None
         except self._sdk.NotFoundError:
@@ -208,6 +206,7 @@ class ServedSampler:
         """Close the connections. The server goes on: others may use it."""
         if not self._closed:
             self._closed = True
+            self._loop.wait(self._client.close())
             self._loop.close()
 
 

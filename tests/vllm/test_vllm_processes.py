@@ -6,6 +6,8 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -59,8 +61,20 @@ def test_ctrl_c_is_the_trainers_and_leaves_nothing(holder: tuple[subprocess.Pope
     assert gone(mark, 20) == []
 
 
+def folders() -> set[Path]:
+    """Where engines' sockets and weights lie."""
+    return {p for place in ("/dev/shm", tempfile.gettempdir()) for p in Path(place).glob("toolorchestra-*")}
+
+
 def test_a_killed_trainer_takes_its_engine_along(holder: tuple[subprocess.Popen[str], str]) -> None:
+    """And the folders that the engine used: they may hold a model's weights, in memory."""
     process, mark = holder
+    used = folders()
+    assert len(used) >= 2
     os.kill(process.pid, signal.SIGKILL)
     process.wait(10)
     assert gone(mark, 20) == []
+    end = time.monotonic() + 5
+    while len(used & folders()) > len(used) - 2 and time.monotonic() < end:
+        time.sleep(0.1)
+    assert len(used & folders()) == len(used) - 2
