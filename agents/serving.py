@@ -51,12 +51,13 @@ class Server:
 
     def command(self, port: int) -> list[str]:
         """What is run. The model's own generation defaults are left out, so a request means what it says."""
-        made = [*VLLM, "serve", self.model, "--host", "127.0.0.1", "--port", str(port), "--generation-config", "vllm"]
+        made = [*VLLM, "--model", self.model, "--host", "127.0.0.1", "--port", str(port), "--generation-config", "vllm"]
         share = ["--gpu-memory-utilization", str(self.gpu_share)] if self.gpu_share else []
         return [*made, *share, *self.arguments]
 
 
-VLLM = (sys.executable, "-m", "vllm.entrypoints.cli.main")
+VLLM = (sys.executable, "-m", "vllm.entrypoints.openai.api_server")
+"""What `vllm serve` runs; its command line asks for a package named vllm, which the CPU build is not."""
 
 
 def read_servers(data: Mapping[str, Any], where: str) -> list[Server]:

@@ -20,7 +20,7 @@ from tests.vllm.conftest import HIDDEN, SHAPE
 from tests.vllm.processes import MARK, gone, marked
 from toolorchestra.agents.engines.base import SamplingParams
 from toolorchestra.agents.engines.local import LocalConfig, LocalEngine
-from toolorchestra.agents.engines.tiny import build_model
+from toolorchestra.agents.engines.tiny import build_model, load_tokenizer
 from toolorchestra.agents.engines.vllm_served import ServedConfig, ServedSampler
 from toolorchestra.envs.actions import parse, render_call
 from toolorchestra.envs.errors import ConfigError
@@ -40,9 +40,10 @@ def servers_file(folder: Path) -> Path:
     tiny = folder / "tiny"
     model = build_model(VOCABULARY, HIDDEN, 2)
     model.save_pretrained(tiny)
+    load_tokenizer().save_pretrained(tiny)  # the server wants one, though it is asked for ids alone
     (tiny / "config.json").write_text(json.dumps(SHAPE, default=str))
     lengths = ["--max-model-len", str(CONFIG.length), "--max-num-seqs", "64"]
-    tokens = ["--skip-tokenizer-init", "--logprobs-mode", "processed_logprobs", "--enable-prompt-tokens-details"]
+    tokens = ["--logprobs-mode", "processed_logprobs", "--enable-prompt-tokens-details"]
     rows = {
         "tiny": (str(tiny), ["policy"], [*COMMON, *lengths, *tokens], {**EAGER, "VLLM_SERVER_DEV_MODE": "1"}),
         "smollm": (str(SMOLLM), ["qwen3-8b"], [*COMMON, "--max-model-len", "2048"], EAGER),
