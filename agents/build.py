@@ -86,15 +86,14 @@ def _sampler(config: TrainConfig, shape: Mapping[str, Any], stop: int, say: Say)
 
 def _check_memory(config: TrainConfig, shape: Mapping[str, Any], say: Say) -> None:
     """Say what a run on a GPU will take, and refuse what does not fit, before anything is loaded."""
-    import torch
-
     from toolorchestra.agents.engines import memory
+    from toolorchestra.agents.engines.pretrained import device_memory
 
     if not shape:
         return
-    device = torch.cuda.get_device_properties(config.model.device)
-    made = memory.budget(plan(config, shape, int(device.total_memory)))
-    say(f"memory of {device.name}:\n{made.table()}")
+    name, device_bytes = device_memory(config.model.device)
+    made = memory.budget(plan(config, shape, device_bytes))
+    say(f"memory of {name}:\n{made.table()}")
     made.check()
 
 

@@ -20,6 +20,16 @@ def shape_of(path: str) -> Mapping[str, Any]:
     return found
 
 
+def device_memory(device: str) -> tuple[str, int]:
+    """A GPU's name and its bytes."""
+    import torch
+
+    if not torch.cuda.is_available():
+        raise ConfigError(f"model.device={device}, and torch sees no GPU here; install its CUDA build, or take cpu")
+    found = torch.cuda.get_device_properties(device)
+    return str(found.name), int(found.total_memory)
+
+
 def load(path: str, dtype: str) -> tuple[Any, Any]:
     """Model and tokenizer. A path that looks like a folder must be one: transformers would ask a hub for it."""
     import torch
