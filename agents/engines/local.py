@@ -116,6 +116,9 @@ class LocalEngine:
         await asyncio.shield(self._syncing)  # who is cancelled here must not cancel it for the others
 
     def _sync(self) -> None:
+        if self.device.type == "cuda" and self.sampler.suspends:  # its memory is what the sampler wakes up into
+            self.optimizer.zero_grad(set_to_none=True)
+            torch.cuda.empty_cache()
         self.sampler.sync(named_weights(self.model), self._version)
         if isinstance(self.sampler, Probed):
             config = self.config
