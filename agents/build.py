@@ -44,6 +44,7 @@ def build(config: TrainConfig, say: Say = print) -> tuple[Any, Chat]:
         device=wanted.device,
         dtype=wanted.dtype,
         threads=wanted.threads,
+        training_threads=max(wanted.threads, wanted.processes),
         lora_rank=wanted.lora_rank,
         lora_alpha=wanted.lora_alpha,
         gradient_checkpointing=wanted.gradient_checkpointing,

@@ -35,6 +35,9 @@ class ModelConfig:
     device: str = "cpu"
     dtype: str = "float32"
     threads: int = 1
+    processes: int = 1
+    """That share the rollouts, each with a copy of the model, and the warm start's routes; an optimiser step takes as
+    many threads. For small models on a CPU: a GPU holds one."""
     rows: int = 128
     """Rollouts in the sampler's cache at a time."""
     tokens_per_batch: int = 16_384
@@ -67,22 +70,22 @@ class ModelConfig:
             )
         if not 0 < self.memory_share < 1:
             raise ConfigError(f"model.memory_share is a share between 0 and 1, got {self.memory_share!r}")
+        if self.processes > 1 and self.sampler != "local":
+            raise ConfigError(f"model.sampler={self.sampler} batches all rollouts itself: set model.processes=1")
 
 
 @dataclass(frozen=True)
 class WarmStart:
     """Supervised start from scripted demonstrations."""
 
-    steps: int = 500
+    steps: int = 800
     """0 skips it, for models that already speak the grammar."""
     batch: int = 32
     learning_rate: float = 3e-3
-    demonstrations: int = 6000
+    demonstrations: int = 12_000
     """Tasks whose best random route is shown."""
     routes: int = 8
     """Random routes tried for each of them."""
-    processes: int = 1
-    """That share the trying; what they find does not depend on their number."""
     trajectories: str = ""
     """A JSONL of recorded trajectories to learn from instead."""
     least_valid: float = 0.97
@@ -120,9 +123,9 @@ class TrainConfig:
     """Decay, per optimiser step, of the running average of the weights that is evaluated; 0 evaluates the last ones."""
     loss: LossParams = field(default_factory=LossParams)
     advantage: AdvantageParams = field(default_factory=AdvantageParams)
-    max_tokens: int = 14
+    max_tokens: int = 10
     """Of one turn."""
-    max_context: int = 384
+    max_context: int = 256
     temperature: float = 1.0
     deadline_seconds: float = 600.0
     stop_at_call: bool = False
@@ -148,6 +151,10 @@ class TrainConfig:
         ):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)!r}")
+        if self.model.processes < 1 or (self.model.processes > 1 and self.model.device != "cpu"):
+            raise ConfigError(
+                f"model.processes is at least 1, and 1 on a {self.model.device}; got {self.model.processes}"
+            )
         if self.rollouts < 2:
             raise ConfigError("rollouts must be at least 2: a group's reward compares siblings")
         if not self.environments:
@@ -162,9 +169,9 @@ _WORLDS = ("ToolOrchestra/HLE-v0", "ToolOrchestra/FRAMES-v0")
 PRESETS: Mapping[str, TrainConfig] = {
     "tiny": TrainConfig(
         environments=tuple(EnvMix(env_id, 1.0, _TINY_ARGUMENTS) for env_id in _WORLDS),
+        model=ModelConfig(processes=2),
         steps=240,
         anchors=("cheapest", "strongest"),
-        warm_start=WarmStart(processes=2),
         updates=4,
         learning_rate=5e-4,
         final_learning_rate=5e-5,

@@ -10,6 +10,8 @@ from toolorchestra.agents.baselines import Baseline
 from toolorchestra.envs.env import run_calls
 from toolorchestra.envs.episode import Episode, Pending, Step
 from toolorchestra.envs.factory import EpisodeFactory
+from toolorchestra.envs.prices import NANO, REWARDED_ROLES
+from toolorchestra.envs.worlds.sqldomain import SqlWorld
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,19 @@ def record(episode: Episode) -> Record:
         dict(episode.calls),
         episode.failure is not None,
     )
+
+
+def regret_usd(episode: Episode) -> float | None:
+    """Dollars that an ended episode spent beyond the cheapest known solution of its task, in the rewarded roles, both
+    under the episode's prices, tools and preference; None where none is known. Below 0: the episode was cheaper."""
+    world = episode.world
+    known = world.known if isinstance(world, SqlWorld) else None
+    if known is None:
+        return None
+    added = len(episode.messages[0]["content"]) - len(world.system)
+    shown = world.toolbox.schema_characters + added
+    least = known.billed(episode.sheet, shown, episode.rules.orchestrator)
+    return (episode.ledger.nano_usd_of(REWARDED_ROLES) - least) / NANO
 
 
 def summarise(policy: str, records: Sequence[Record]) -> Summary:

@@ -13,7 +13,6 @@ from typing import Any
 from toolorchestra.agents.heldout import POLICY, Evaluation, HeldOut, Standing
 from toolorchestra.agents.metrics import read
 from toolorchestra.agents.probes import Probe, standard_probes
-from toolorchestra.agents.rollout import Rollouts
 from toolorchestra.agents.trainer import Run, rollout_params, trajectories_of
 
 _STYLE = (
@@ -31,7 +30,7 @@ def write_report(run: Run) -> Path:
     folder = run.folder / "report"
     folder.mkdir(parents=True, exist_ok=True)
     _take_best(run)
-    greedy = Rollouts(run.engine, run.chat, rollout_params(run.config, run.config.evaluation_temperature))
+    greedy = run.rollouts.with_params(rollout_params(run.config, run.config.evaluation_temperature))
     with run.engine.averaged():
         final = HeldOut(run.config.environments, run.config.evaluation_tasks, split="test").evaluate(greedy)
         probes = standard_probes(greedy, run.config.environments)

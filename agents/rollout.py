@@ -71,6 +71,13 @@ class Rollouts:
         self.engine, self.chat, self.params = engine, chat, params
         self._gates = Gates()
 
+    def with_params(self, params: RolloutParams) -> Rollouts:
+        """The same, made in another way."""
+        return Rollouts(self.engine, self.chat, params)
+
+    def close(self) -> None:
+        """End what makes them."""
+
     def collect(self, jobs: Sequence[Job], watch: Callable[[Trajectory], None] | None = None) -> list[Trajectory]:
         """All of them, in the order of the jobs. `watch` hears of each as it ends."""
         return asyncio.run(self._collect(jobs, watch))

@@ -30,6 +30,7 @@ from toolorchestra.agents.rewards import Measure
 from toolorchestra.agents.rollout import Job, RolloutParams, Rollouts, factory_of, measured
 from toolorchestra.agents.tokens import Chat
 from toolorchestra.agents.trajectory import Group, Trajectory
+from toolorchestra.agents.workers import SharedRollouts, Workers
 from toolorchestra.envs.errors import ConfigError
 from toolorchestra.envs.tasks.questions import QaSource
 
@@ -62,7 +63,7 @@ class Run:
 def train(config: TrainConfig, folder: Path, engine: Engine, chat: Chat, *, resume: bool, say: Say = print) -> Run:
     """Run to the end, or to the first Ctrl-C, which saves first. Gives the run for its report."""
     run = _open(config, folder, engine, chat, resume=resume, say=say)
-    with _stop_on_interrupt(run):
+    with _closed_on_error(run), _stop_on_interrupt(run):
         if not run.warm:
             warmstart.warm_start(run.engine, run.chat, run.rollouts, config, say)
             run.warm = True
@@ -150,18 +151,16 @@ def collect_groups(run: Run) -> list[Group]:
     config = run.config
     rng = random.Random(_seed(config.seed, run.step))
     mixes = config.environments
-    jobs = []
+    tasks = []
     for _ in range(config.groups):
         mix = rng.choices(mixes, [m.weight for m in mixes])[0]
         made = factory_of(mix.env_id, **{"diversify": "train", **mix.arguments, "split": "train"})
-        seed = rng.randrange(10**9)
-        jobs += [Job(mix.env_id, made, seed)] * config.rollouts
-    made_trajectories = run.rollouts.collect(jobs)
+        tasks.append(Job(mix.env_id, made, rng.randrange(10**9)))
     size = config.rollouts
-    starts = range(0, len(jobs), size)
+    rollouts = run.rollouts.collect([task for task in tasks for _ in range(size)])
     return [
-        Group(made_trajectories[i : i + size], [_fixed(jobs[i], name) for name in config.anchors], _oracle(jobs[i]))
-        for i in starts
+        Group(rollouts[i * size : (i + 1) * size], [_fixed(task, name) for name in config.anchors], _oracle(task))
+        for i, task in enumerate(tasks)
     ]
 
 
@@ -182,7 +181,7 @@ def _seed(*parts: object) -> int:
 
 
 def _evaluate(run: Run) -> None:
-    greedy = Rollouts(run.engine, run.chat, rollout_params(run.config, run.config.evaluation_temperature))
+    greedy = run.rollouts.with_params(rollout_params(run.config, run.config.evaluation_temperature))
     with run.engine.averaged():
         evaluation = run.held_out.evaluate(greedy)
     run.evaluations[run.step] = evaluation
@@ -229,7 +228,7 @@ def _open(config: TrainConfig, folder: Path, engine: Engine, chat: Chat, *, resu
         folder,
         engine,
         chat,
-        Rollouts(engine, chat, rollout_params(config)),
+        _rollouts(config, engine, chat),
         HeldOut(config.environments, config.evaluation_tasks),
         Log(folder, step),
         say,
@@ -239,6 +238,13 @@ def _open(config: TrainConfig, folder: Path, engine: Engine, chat: Chat, *, resu
         best_step=int(state.get("best_step", -1)),
         skipped=int(state.get("skipped", 0)),
     )
+
+
+def _rollouts(config: TrainConfig, engine: Any, chat: Chat) -> Rollouts:
+    params, others = rollout_params(config), config.model.processes - 1
+    if not others:
+        return Rollouts(engine, chat, params)
+    return SharedRollouts(engine, engine, chat, params, Workers(config, others))
 
 
 def _plain(config: dict[str, Any]) -> dict[str, Any]:
@@ -258,6 +264,15 @@ def rollout_params(config: TrainConfig, temperature: float | None = None) -> Rol
         deadline_seconds=config.deadline_seconds,
         stop_at_call=config.stop_at_call,
     )
+
+
+@contextmanager
+def _closed_on_error(run: Run) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        run.rollouts.close()
+        raise
 
 
 @contextmanager

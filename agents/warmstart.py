@@ -131,7 +131,7 @@ def _best(factory: EpisodeFactory, seed: int, routes: int, rng: random.Random) -
 
 def demonstrations(chat: Chat, config: TrainConfig) -> list[Datum]:
     """The routes found, as training data."""
-    tasks, shares = config.warm_start.demonstrations, config.warm_start.processes
+    tasks, shares = config.warm_start.demonstrations, config.model.processes
     if shares == 1:
         found = find_routes(config, range(tasks))
     else:

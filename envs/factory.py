@@ -81,6 +81,9 @@ class EpisodeFactory:
 
     def __init__(self, source: str | TaskSource, settings: Settings, source_arguments: Mapping[str, Any]) -> None:
         self.settings = settings
+        self._asked = source
+        given = {f.name: getattr(settings, f.name) for f in fields(Settings)}
+        self._arguments = {**given, **source_arguments}
         if source_arguments and not isinstance(source, str):
             valid = (*(f.name for f in fields(Settings)), "render_mode")
             made = f"the source is made already; give {type(source).__name__} its own arguments"
@@ -92,6 +95,11 @@ class EpisodeFactory:
         self.sheet = load_sheet(settings.prices)
         self.sheet.require([settings.orchestrator], "the orchestrator's own tokens")
         preferences.templates()
+
+    def __reduce__(self) -> tuple[Callable[..., EpisodeFactory], tuple[str, dict[str, Any]]]:
+        if not isinstance(self._asked, str):
+            raise TypeError(f"only a source named by its path can be made again elsewhere, not {self._asked!r:.80}")
+        return _again, (self._asked, self._arguments)
 
     def start(self, seed: int, options: Mapping[str, Any] | None = None) -> Started:
         """One episode. The same seed and options give the same task, preference and simulated results."""
@@ -143,6 +151,10 @@ def factory(source: str | TaskSource, **arguments: Any) -> EpisodeFactory:
         return _shared(source, tuple(sorted(arguments.items())))  # type: ignore[arg-type]
     except TypeError:  # an argument that cannot be hashed, such as a mapping of preference weights
         return _make(source, arguments)
+
+
+def _again(source: str, arguments: dict[str, Any]) -> EpisodeFactory:
+    return factory(source, **arguments)
 
 
 @lru_cache(maxsize=64)

@@ -268,9 +268,10 @@ def rows(seconds: float) -> Iterator[tuple[str, str, str]]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    tables = ("engine", "tau2", "toolscale", "synth", "sandbox", "retrieval", "vllm")
+    tables = ("engine", "tau2", "toolscale", "reference", "synth", "costs", "sandbox", "retrieval", "vllm")
     parser.add_argument("--table", default="engine", choices=tables, help="what to measure")
     parser.add_argument("--seconds", type=float, default=1.0, help="per timed repetition")
+    parser.add_argument("--reference", help="folder of domains for the reference table; its Python is run")
     parser.add_argument("--passages", type=int, default=3728, help="of each corpus of the retrieval table")
     args = parser.parse_args()
     if args.table in ("sandbox", "retrieval"):
@@ -284,8 +285,14 @@ def main() -> int:
         from bench_tau2 import rows as measured
     elif args.table == "toolscale":
         from bench_toolscale import rows as measured
+    elif args.table == "reference":
+        from bench_reference import made_up, of_folder
+
+        measured = (lambda _: of_folder(args.reference)) if args.reference else made_up
     elif args.table == "synth":
         from bench_synth import rows as measured
+    elif args.table == "costs":
+        from bench_costs import rows as measured
     elif args.table == "vllm":
         from bench_vllm import rows as measured
     for name, value, note in measured(args.seconds):

@@ -42,8 +42,10 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=TARGET)
     args = parser.parse_args()
     paper = config.load("paper")
-    words = sorted({e.name for e in paper.tools} | {o.alias for e in paper.tools for o in e.offers})
-    args.out.write_text(build_tokenizer(texts(args.episodes), words), encoding="utf-8")
+    tools = sorted(e.name for e in paper.tools)
+    offers = [o for e in paper.tools for o in e.offers]
+    words = sorted({*tools, *(o.alias for o in offers), *(f" {o.seconds:g}" for o in offers)})
+    args.out.write_text(build_tokenizer(texts(args.episodes), tools, words), encoding="utf-8")
     print(f"wrote {args.out}")
     return 0
 

@@ -37,6 +37,7 @@ def main() -> int:
             run = train(config, folder, engine, chat, resume=args.resume == "auto", say=_say)
             if not args.no_report and not run.stopping:
                 print(f"report: {write_report(run)}")
+            run.rollouts.close()
         finally:
             engine.close()
     except (ConfigError, CheckpointError) as err:

@@ -6,6 +6,7 @@ the tools have, and the instruction says what the vector weighs.
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple
 from toolorchestra.envs import preference
 from toolorchestra.envs.preference import Preference
 from toolorchestra.envs.prices import PriceSheet, load_sheet
+from toolorchestra.envs.sqldomain.costs import zipped
 from toolorchestra.envs.sqldomain.domain import Domain, Task
 from toolorchestra.envs.sqldomain.experts import NAME, OFFERS
 from toolorchestra.envs.tools.config import Half, sample_prices
@@ -161,3 +163,8 @@ def wish(made: Variant) -> Preference:
 def sheets(variants: Sequence[Variant]) -> dict[str, dict[str, list[int]]]:
     """Every schedule that some variant has."""
     return {one.sheet_id: one.prices for one in variants}
+
+
+def packed(made: Sequence[Variant]) -> bytes:
+    """The file's bytes, one line a variant."""
+    return zipped("".join(json.dumps(one._asdict(), ensure_ascii=False) + "\n" for one in made).encode())

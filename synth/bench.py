@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import combinations
 from typing import Any, NamedTuple
 
 from toolorchestra.envs.errors import ToolError
@@ -56,10 +57,11 @@ class Bench:
     def play(self, actions: Sequence[Action]) -> Played:
         """The calls in their order; one that is refused changes nothing and the others are made."""
         with self.session() as session:
-            called, error = self._made(session, actions)
+            called, error = self.made(session, actions)
             return Played(called, error, digest(session))
 
-    def _made(self, session: Session, actions: Sequence[Action]) -> tuple[tuple[Called, ...], str]:
+    def made(self, session: Session, actions: Sequence[Action]) -> tuple[tuple[Called, ...], str]:
+        """The calls in a session, and the first refusal."""
         called, error = [], ""
         for action in actions:
             try:
@@ -71,7 +73,7 @@ class Bench:
     def judged(self, task: Task, actions: Sequence[Action], *, silent: bool = False) -> Verdict:
         """The verdict on an agent that makes these calls and then says what it learnt of what it had to say."""
         with self.session() as session:
-            called, _ = self._made(session, actions)
+            called, _ = self.made(session, actions)
             learnt = [c.text for c in called]
             told = [] if silent else [i for i in task.communicate if any(mentions(text, i) for text in learnt)]
             return judge(task, session, called, told)
@@ -188,7 +190,50 @@ def permuted(bench: Bench, task: Task) -> str:
     return "" if bench.judged(task, made).value else "its reads in another order give 0"
 
 
+def contradictory(bench: Bench, task: Task) -> str:
+    """No request undoes another: neither is refused because of one before it, nor do two set the same to different
+    values, each standing if it comes last. Steps of one matter are no contradiction: they go through in one order only,
+    or add up."""
+    owned = {number for request in task.requests for number in request.actions}
+    first = [action for number, action in enumerate(task.actions) if number not in owned]
+    parts = [[task.actions[number] for number in request.actions] for request in task.requests]
+    alone = [_updates(bench, [*first, *path]) for path in parts]
+    for one, other in combinations(range(len(parts)), 2):
+        mine, theirs = alone[one], alone[other]
+        if mine is None or theirs is None:
+            continue  # it needs what an earlier request made
+        path, next_path = parts[one], parts[other]
+        names = [task.requests[number].intent for number in (one, other)]
+        both = _updates(bench, [*first, *path, *next_path])
+        if both is None:
+            return f"{names[1]} is refused because of {names[0]}, and goes through without it"
+        back = {}
+        if differing := {cell for cell in mine.keys() & theirs.keys() if mine[cell] != theirs[cell]}:
+            back = _updates(bench, [*first, *next_path, *path]) or {}
+        for cell in differing:
+            if both.get(cell) == theirs[cell] and back.get(cell) == mine[cell]:
+                what = f"{names[0]} sets {'.'.join(map(str, cell))} to {mine[cell]!r}"
+                return f"{what}, {names[1]} sets it to {theirs[cell]!r}"
+    return ""
+
+
+def _updates(bench: Bench, path: Sequence[Action]) -> dict[tuple[str, Any, str], Any] | None:
+    """What calls change in rows that were there: by table, key and column. None where one is refused."""
+    with bench.session() as session:
+        if bench.made(session, path)[1]:
+            return None
+        cells: dict[tuple[str, Any, str], Any] = {}
+        for name, before, now in session.changes():
+            if before is not None and now is not None:
+                table = bench.domain.tables[name]
+                key = before[table.columns.index(table.key)]
+                pairs = zip(table.columns, before, now, strict=True)
+                cells.update({(name, key, column): new for column, old, new in pairs if new != old})
+        return cells
+
+
 CHECKS: dict[str, Callable[[Bench, Task], str]] = {
+    "contradictory": contradictory,
     "gold": gold,
     "nothing": nothing,
     "told": told,

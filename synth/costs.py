@@ -1,49 +1,48 @@
-"""The cheapest known solution of each task and what it costs, in a file beside the tasks: costs.jsonl.gz.
+"""Finds the cheapest known solution of each task, tries graded solvers on it, and stores both beside the tasks.
 
 Cheapest known: of the gold path and its alternatives, each without the reads that it can do without and still be judged
-right, the one with the fewest calls; not proven to be the least there is, and found by somebody who knows the answers.
-Its bill is that of a conversation through the environment, the agent's own tokens estimated from characters at the
-price sheet's rates.
+right, the one with the smallest bill. It follows the policy's order (identify, read, confirm, write, tell), calls what
+it can in one turn, and is found by somebody who knows the answers; that nothing is cheaper is not proven. The format,
+and what is read from it, is envs/sqldomain/costs.py.
 """
 
 from __future__ import annotations
 
-import gzip
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from toolorchestra.envs.errors import ConfigError
+from toolorchestra.envs.prices import load_sheet
+from toolorchestra.envs.sqldomain import loader
+from toolorchestra.envs.sqldomain.costs import FILE, Known, Setting, calls_by_tool, entry, packed, zipped
 from toolorchestra.envs.sqldomain.domain import Action, Task
 from toolorchestra.envs.sqldomain.oracle import moves
+from toolorchestra.envs.tasks.toolscale import ready
 from toolorchestra.synth.bench import Bench
-from toolorchestra.synth.solvers import Arena
+from toolorchestra.synth.solvers import GRADED, Arena, Scripted
 from toolorchestra.synth.work import replace as write
 
-FILE = "costs.jsonl.gz"
-_SEED = 0
+SHEET = "paper-2025-11"
+ORCHESTRATOR = "qwen3-8b"
+SEED = 0
+SOLVERS: tuple[Scripted, ...] = GRADED[1:]
+"""Tried on every task: all graded ones but the oracle, which passes always."""
+TRIES = 4
+Passes = Mapping[str, Mapping[str, int]]
+"""Task -> solver -> tries passed."""
+Seen = Callable[[int, int], None]
+"""Told how many of how many tasks are done."""
 
 
-class Profile(NamedTuple):
-    """What one task costs."""
+class Solution(NamedTuple):
+    """A way to solve a task: some of the calls of one of its paths."""
 
-    task_id: str
-    difficulty: int
-    gold_calls: int
-    calls: int
-    reads: int
-    writes: int
-    turns: int
-    usd: float
-    seconds: float
-    """Of the simulated clock; tools on our own machine take none, the agent's own time is not counted."""
-    cheapest: list[dict[str, Any]]
-    """The calls, as {"name", "arguments"}."""
-    passes: dict[str, int]
-    """Solver -> tries that it passed, where solvers were tried."""
-    k: int
+    found_by: str
+    path: int
+    kept: tuple[int, ...]
 
 
 def trimmed(bench: Bench, task: Task, path: Sequence[Action]) -> list[int]:
@@ -58,24 +57,26 @@ def trimmed(bench: Bench, task: Task, path: Sequence[Action]) -> list[int]:
     return kept
 
 
-def cheapest(bench: Bench, task: Task) -> Task:
-    """The task with its cheapest known solution as its gold path."""
-    best: Task | None = None
-    for path in (task.actions, *task.alternatives):
-        other = _along(task, path)
+def solutions(bench: Bench, task: Task) -> Iterator[Solution]:
+    """One of each path."""
+    for number, path in enumerate((task.actions, *task.alternatives)):
         kept = trimmed(bench, task, path)
-        new = {old: number for number, old in enumerate(kept)}
-        requests = tuple(
-            replace(request, actions=tuple(new[n] for n in request.actions if n in new)) for request in other.requests
-        )
-        made = replace(other, actions=tuple(path[n] for n in kept), requests=requests)
-        if best is None or len(made.actions) < len(best.actions):
-            best = made
-    assert best is not None
-    return best
+        name = "alternative" if number else "gold"
+        yield Solution(name if len(kept) == len(path) else f"{name}, trimmed", number, tuple(kept))
 
 
-def _along(task: Task, path: Sequence[Action]) -> Task:
+def along(task: Task, path: int, kept: Sequence[int]) -> Task:
+    """The task with a solution as its gold path."""
+    actions = (task.actions, *task.alternatives)[path]
+    other = _with_path(task, actions)
+    new = {old: number for number, old in enumerate(kept)}
+    requests = tuple(
+        replace(request, actions=tuple(new[n] for n in request.actions if n in new)) for request in other.requests
+    )
+    return replace(other, actions=tuple(actions[n] for n in kept), requests=requests)
+
+
+def _with_path(task: Task, path: Sequence[Action]) -> Task:
     """The task with another of its paths as gold: one request has other calls, and those behind it move."""
     shift = len(path) - len(task.actions)
     first = next((n for n, (a, b) in enumerate(zip(task.actions, path, strict=False)) if a != b), None)
@@ -93,50 +94,111 @@ def _along(task: Task, path: Sequence[Action]) -> Task:
     return replace(task, actions=tuple(path), requests=tuple(requests))
 
 
-class _Following:
-    def __init__(self, made: Iterator[str]) -> None:
-        self._moves = made
+def together(made: Iterator[str]) -> Iterator[str]:
+    """The oracle's turns, calls that follow each other in one of them: its context is read once for all."""
+    calls: list[str] = []
+    for text in made:
+        if text.startswith("<tool_call>"):
+            calls.append(text)
+            continue
+        if calls:
+            yield "\n".join(calls)
+            calls = []
+        yield text
+    if calls:
+        yield "\n".join(calls)
 
-    async def move(self, observation: Any) -> str:
-        return next(self._moves, "")
 
-
-async def profile(arena: Arena, task: Task, passes: Mapping[str, int], k: int) -> Profile:
-    """Plays the cheapest known solution. Raises ConfigError when it does not solve the task."""
-    short = cheapest(arena.bench, task)
-    tried = await arena.follow(_Following(moves(arena.domain, short)), task.task_id, _SEED)
-    if not tried.solved:
-        raise ConfigError(
-            f"task {task.task_id}: its cheapest known solution does not solve it; this is a bug, report it"
-        )
-    kinds = [arena.domain.tools[action.name].kind for action in short.actions]
-    rows = [{"name": action.name, "arguments": dict(action.arguments)} for action in short.actions]
-    return Profile(
-        task.task_id, task.difficulty, len(task.actions), len(kinds), kinds.count("read"), kinds.count("write"),
-        tried.turns, tried.usd, tried.seconds, rows, dict(passes), k,
+def played(arena: Arena, task: Task, solution: Solution, setting: Setting) -> Known | None:
+    """A solution through the environment; None when it does not solve the task."""
+    short = along(task, solution.path, solution.kept)
+    options = {"task_id": f"toolscale/{arena.domain.name}/{task.task_id}", "prices": setting.sheet}
+    observation, _ = arena.env.reset(seed=setting.seed, options=options)
+    opening = sum(len(message["content"]) for message in observation["messages"])
+    said, answered, reward = [], [], 0.0
+    info: dict[str, Any] = {}
+    for text in together(moves(arena.domain, short)):
+        _, reward, terminated, truncated, info = arena.env.step(text)
+        own, *others = (len(message["content"]) for message in info["new_messages"])
+        said.append(own)
+        answered.append(sum(others))
+        if terminated or truncated:
+            break
+    if reward != 1.0:
+        return None
+    assert arena.env.episode is not None
+    ledger = arena.env.episode.ledger
+    calls = calls_by_tool(task, solution.path, solution.kept)
+    made = Known(
+        task.task_id, *solution, calls, opening, tuple(said), tuple(answered), ledger.seconds, ledger.nano_usd, {},
+        setting,
     )  # fmt: skip
+    if made.billed(load_sheet(setting.sheet)) != ledger.nano_usd:
+        raise ConfigError(f"task {task.task_id}: its solution's sizes do not give its bill; this is a bug, report it")
+    return made
 
 
-async def profiles(arena: Arena, passes: Mapping[str, Mapping[str, int]], k: int) -> list[Profile]:
-    """Of all tasks."""
-    return [await profile(arena, task, passes.get(name, {}), k) for name, task in arena.domain.tasks.items()]
+def cheapest(arena: Arena, task: Task, setting: Setting) -> Known:
+    """The solution with the smallest bill; of equal ones the first. Raises ConfigError when none solves the task."""
+    found = [played(arena, task, solution, setting) for solution in solutions(arena.bench, task)]
+    solved = [one for one in found if one is not None]
+    if not solved:
+        raise ConfigError(f"task {task.task_id}: no known solution solves it; this is a bug, report it")
+    return min(solved, key=lambda one: one.nano_usd)
 
 
-def packed(rows: Sequence[Mapping[str, Any]]) -> bytes:
-    """JSON lines, the same bytes for the same rows."""
-    text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-    return gzip.compress(text.encode(), 9, mtime=0)
+def fault(arena: Arena, one: Known) -> str:
+    """What playing a stored solution again finds wrong with it, or ""."""
+    task = arena.domain.tasks[one.task_id]
+    again = played(arena, task, Solution(one.found_by, one.path, one.kept), one.setting)
+    if again is None:
+        return "its cheapest known solution does not solve it"
+    same = again == replace(one, passes={})
+    return "" if same else f"its cheapest known solution has another bill: {again.nano_usd}, stored {one.nano_usd}"
 
 
-def store(folder: Path, made: Sequence[Profile]) -> None:
-    """Beside the tasks."""
-    write(folder / FILE, packed([row._asdict() for row in made]))
+async def measure(
+    folder: Path, passes: Passes | None = None, tries: int = TRIES, seen: Seen | None = None
+) -> tuple[Setting, list[Known]]:
+    """Every task of a domain folder. `passes`: what solvers passed of so many tries, where they were tried before;
+    without it, SOLVERS are tried here."""
+    arena = _arena(folder)
+    names = tuple(next(iter(passes.values()))) if passes else tuple(solver.name for solver in SOLVERS)
+    setting = Setting(SHEET, ORCHESTRATOR, SEED, _tools_characters(arena), names, tries if passes else TRIES)
+    made = []
+    for number, (name, task) in enumerate(arena.domain.tasks.items(), 1):
+        passed = passes[name] if passes else {s.name: await arena.passes(s, name, TRIES) for s in SOLVERS}
+        made.append(replace(cheapest(arena, task, setting), passes=dict(passed)))
+        if seen is not None:
+            seen(number, len(arena.domain.tasks))
+    return setting, made
 
 
-def load(folder: Path) -> list[Profile]:
-    """What was stored beside a domain's tasks."""
-    path = folder / FILE
-    if not path.is_file():
-        raise ConfigError(f"no {FILE} in {folder}; generate the domain with --augment or --solvers")
-    lines = gzip.decompress(path.read_bytes()).decode().splitlines()
-    return [Profile(**json.loads(line)) for line in lines]
+def _tools_characters(arena: Arena) -> int:
+    first = next(iter(arena.domain.tasks))
+    arena.env.reset(seed=SEED, options={"task_id": f"toolscale/{arena.domain.name}/{first}", "prices": SHEET})
+    assert arena.env.episode is not None
+    return arena.env.episode.world.toolbox.schema_characters
+
+
+def _arena(folder: Path) -> Arena:
+    """On the folder as it is now, though one of its name may have been read before it was written anew."""
+    arena = Arena(str(folder))
+    if arena.domain.manifest == loader.manifest(folder):
+        return arena
+    forget()
+    return Arena(str(folder))
+
+
+def forget() -> None:
+    """Read folders anew from now on."""
+    loader.load.cache_clear()
+    ready.cache_clear()
+
+
+def store(folder: Path, setting: Setting, made: Sequence[Known]) -> None:
+    """The file, and then its place in the manifest: what the manifest does not list is not read."""
+    data = packed(setting, made)
+    write(folder / FILE, zipped(data))
+    head = {**loader.manifest(folder), "costs": entry(data)}
+    write(folder / "domain.json", (json.dumps(head, indent=2, ensure_ascii=False) + "\n").encode())

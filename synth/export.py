@@ -16,10 +16,11 @@ from typing import Any
 
 from toolorchestra.envs.errors import ConfigError, no_such
 from toolorchestra.envs.prices import load_sheet
+from toolorchestra.envs.sqldomain.costs import FILE as COSTS
 from toolorchestra.envs.sqldomain.domain import Domain, Task
 from toolorchestra.envs.sqldomain.experts import NAME, OFFERS
 from toolorchestra.envs.sqldomain.reading import FILES
-from toolorchestra.synth import augment, costs
+from toolorchestra.synth import augment
 
 FORMATS = ("tau2", "rows", "hf")
 PICO = 10**12
@@ -162,7 +163,7 @@ def _hub(domain: Domain, out: Path) -> None:
         text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
         (out / "data" / f"{split}.jsonl").write_text(text, encoding="utf-8")
     (out / "domain").mkdir()
-    for name in ("domain.json", *FILES, costs.FILE, augment.FILE):
+    for name in ("domain.json", *FILES, COSTS, augment.FILE):
         if (domain.folder / name).is_file():
             shutil.copyfile(domain.folder / name, out / "domain" / name)
     (out / "README.md").write_text(card(domain, splits), encoding="utf-8")

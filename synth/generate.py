@@ -57,6 +57,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--k", type=int, default=8, help="tries a task and solver")
     parser.add_argument("--band", type=float, nargs=2, default=(0.05, 0.95), metavar=("LOW", "HIGH"))
     parser.add_argument("--sift", action="store_true", help="drop near-duplicates and what trivial policies solve")
+    parser.add_argument("--no-costs", dest="costs", action="store_false", help="do not measure what tasks cost")
     parser.add_argument("--variants", type=int, default=0, help="of each task: tools, aliases, prices, preference")
     parser.add_argument("--rounds", type=int, default=3, help="of repair, for each part that a model writes")
     parser.add_argument("--budget-usd", type=float, help="stop before a call once so much is spent")
@@ -94,7 +95,7 @@ def _settings(given: argparse.Namespace) -> Settings:
     return Settings(
         tasks=given.tasks, seed=given.seed, evolve=int(written) if given.evolve is None else given.evolve,
         solvers=tuple(given.solvers), band=Band(low, high, given.k), sift=given.sift or written,
-        variants=given.variants, rounds=given.rounds if written else 0,
+        costs=given.costs, variants=given.variants, rounds=given.rounds if written else 0,
     )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 import random
@@ -13,9 +14,10 @@ from typing import Any
 
 from toolorchestra.envs.errors import ConfigError
 from toolorchestra.envs.sqldomain import loader, shapes
+from toolorchestra.envs.sqldomain.costs import FILE as COSTS
 from toolorchestra.envs.sqldomain.domain import Domain, Table
 from toolorchestra.envs.sqldomain.reading import FILES, content_hash, fits
-from toolorchestra.synth import likeness
+from toolorchestra.synth import costs, likeness
 from toolorchestra.synth.bench import Bench, fault
 from toolorchestra.synth.drafting import Drafter, Rejected, Shape
 from toolorchestra.synth.rows import Maker
@@ -151,11 +153,13 @@ def numbered(shapes_: Sequence[Shape], spec: Spec, seed: int) -> list[Shape]:
     return list(shapes_)
 
 
-def make(spec: Spec, count: int, seed: int, out: Path) -> tuple[Domain, Report]:
-    """All stages. What is written is read back and compared by its hash."""
+def make(spec: Spec, count: int, seed: int, out: Path, *, measured: bool = True) -> tuple[Domain, Report]:
+    """All stages, and the tasks' costs where `measured`. What is written is read back and compared by its hashes."""
     domain, tool_rows = skeleton(spec, seed)
     made, report = tasks(spec, domain, count, seed)
     write(spec, domain, tool_rows, made, seed, out)
+    if measured:
+        costs.store(out, *asyncio.run(costs.measure(out)))
     return loader.read(out, verify=True), report
 
 
@@ -186,6 +190,7 @@ def write(
         },
     }
     out.mkdir(parents=True, exist_ok=True)
+    (out / COSTS).unlink(missing_ok=True)  # of other tasks
     for name in FILES:
         data = parts[name]
         # No name and no time in the gzip header: the same content gives the same bytes.
@@ -204,5 +209,6 @@ def _rows(tables: Mapping[str, Table]) -> bytes:
 def rebuilt(spec: Spec, folder: Path, scratch: Path) -> bool:
     """Whether the spec and the manifest's seed give the folder's bytes again."""
     head = loader.manifest(folder)
-    make(spec, head["counts"]["tasks"], head["generator"]["seed"], scratch)
-    return all((folder / name).read_bytes() == (scratch / name).read_bytes() for name in (*FILES, "domain.json"))
+    make(spec, head["counts"]["tasks"], head["generator"]["seed"], scratch, measured="costs" in head)
+    names = (*FILES, "domain.json", *([COSTS] if "costs" in head else []))
+    return all((folder / name).read_bytes() == (scratch / name).read_bytes() for name in names)

@@ -11,8 +11,8 @@ from typing import Any
 
 from toolorchestra.envs.errors import ConfigError, no_such
 from toolorchestra.envs.sqldomain import loader
+from toolorchestra.envs.sqldomain.costs import Known
 from toolorchestra.envs.sqldomain.domain import Domain
-from toolorchestra.envs.tasks.toolscale import ready
 from toolorchestra.synth import augment, costs, making, writing
 from toolorchestra.synth.authors import PART_OF, Author
 from toolorchestra.synth.bench import Bench
@@ -57,7 +57,8 @@ class Made:
 
     domain: Domain
     tallies: tuple[Tally, ...]
-    profiles: tuple[costs.Profile, ...]
+    known: tuple[Known, ...]
+    """The cheapest known solution of each task."""
     variants: int
 
 
@@ -180,26 +181,22 @@ async def _finish(run: Run, state: Making, tallies: Sequence[Tally]) -> Made:
     spec, settings = state.spec, run.settings
     skeleton, tools = making.skeleton(spec, settings.seed)
     making.write(spec, skeleton, tools, list(state.shapes), settings.seed, run.out)
+    known: list[Known] = []
+    if settings.costs:
+        measured = await costs.measure(run.out, state.passes, settings.band.k, run.seen("costs"))
+        costs.store(run.out, *measured)
+        known = measured[1]
+    costs.forget()
     domain = loader.read(run.out, verify=True)
-    profiles: list[costs.Profile] = []
     variants = 0
-    if settings.filtered or settings.variants or run.extra_solvers:
-        profiles = await costs.profiles(_arena(run.out, domain), state.passes, settings.band.k)
-        costs.store(run.out, profiles)
     if settings.variants:
         made = augment.augment(domain, settings.variants, settings.seed)
-        write_file(run.out / augment.FILE, costs.packed([one._asdict() for one in made.variants]))
+        write_file(run.out / augment.FILE, augment.packed(made.variants))
         variants = len(made.variants)
         tallies = [*tallies, Tally("augment", variants, 0, counted(made.dropped), made.examples)]
     for folder in run.work.folder.glob("candidate-*"):
         shutil.rmtree(folder)
-    return Made(domain, tuple(tallies), tuple(profiles), variants)
-
-
-def _arena(out: Path, domain: Domain) -> Arena:
-    loader.load.cache_clear()  # a folder of this name may have been read before it was written anew
-    ready.cache_clear()
-    return Arena(str(out))
+    return Made(domain, tuple(tallies), tuple(known), variants)
 
 
 def check_stage(name: str) -> None:

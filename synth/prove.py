@@ -1,7 +1,8 @@
 """Proves shipped domains, every task of them: `python synth/prove.py` (all) or `--domain finance --sample 100`.
 
 For each task: the gold path gives 1, doing nothing 0, saying nothing 0, leaving out a write 0, another value for an
-argument 0, reads in another order 1, and the oracle through the environment 1. For each domain: sizes, hostile
+argument 0, reads in another order 1, the oracle through the environment 1, and the cheapest known solution the bill
+that is stored. For each domain: sizes, hostile
 arguments through every string parameter, the duplicate report, the same transcripts in two processes, and the same
 bytes again from the spec.
 """
@@ -22,12 +23,14 @@ from typing import Any, NamedTuple
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.envs.errors import ConfigError
 from toolorchestra.envs.sqldomain import loader
+from toolorchestra.envs.sqldomain.costs import known as known_costs
 from toolorchestra.envs.sqldomain.oracle import moves
 from toolorchestra.envs.tasks.toolscale import ToolScaleSource, ready
-from toolorchestra.synth import hostile, likeness
+from toolorchestra.synth import costs, hostile, likeness
 from toolorchestra.synth import spec as specs
 from toolorchestra.synth.bench import Bench, fault
 from toolorchestra.synth.making import rebuilt
+from toolorchestra.synth.solvers import Arena
 
 LEAST = {"tools": 20, "rows": 750, "tasks": 450}
 POLICY_CHARACTERS = (6_000, 10_000)
@@ -49,14 +52,16 @@ class Proof(NamedTuple):
 
 
 def check_tasks(name: str, ids: Sequence[str]) -> Proof:
-    """Every check on these tasks, then the oracle through the environment."""
-    found = ready(name).domain
-    bench = Bench(found)
+    """Every check on these tasks, the stored costs played again, then the oracle through the environment."""
+    arena = Arena(name)
+    found, known = arena.domain, known_costs(arena.domain)
     faults = []
     for task_id in ids:
-        check, seen = fault(bench, found.tasks[task_id])
+        check, seen = fault(arena.bench, found.tasks[task_id])
         if check:
             faults.append(f"{task_id}: {check}: {seen}")
+        if known and (seen := costs.fault(arena, known[task_id])):
+            faults.append(f"{task_id}: costs: {seen}")
     played, digest = play(name, ids)
     return Proof(found.name, "tasks", len(ids), (*faults, *played), digest)
 
@@ -99,6 +104,8 @@ def check_domain(name: str) -> Proof:
     low, high = POLICY_CHARACTERS
     if not low <= len(found.policy) <= high:
         faults.append(f"a policy of {len(found.policy)} characters, {low} to {high} expected")
+    if found.folder.parent == loader.SHIPPED and not known_costs(found):
+        faults.append("no costs: run synth/generate.py and commit the result")
     idle = sum(task.idle for task in found.tasks.values())
     if idle > MOST_IDLE_SHARE * len(found.tasks):
         faults.append(f"{idle} tasks where nothing is to be done, at most {MOST_IDLE_SHARE:.0%} expected")
@@ -122,7 +129,7 @@ def check_bytes(name: str) -> Proof:
     with tempfile.TemporaryDirectory() as scratch:
         same = rebuilt(specs.load(folder.name), folder, Path(scratch) / folder.name)
     faults = () if same else ("the spec and its seed give other bytes: run synth/generate.py and commit the result",)
-    return Proof(folder.name, "made again from its spec, byte by byte", 0, faults, "")
+    return Proof(folder.name, "made again from its spec, costs and all, byte by byte", 0, faults, "")
 
 
 def prove(names: Sequence[str], *, sample: int | None, jobs: int, rebuild: bool) -> list[Proof]:

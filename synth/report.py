@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from toolorchestra.envs.sqldomain.costs import Known
 from toolorchestra.envs.sqldomain.domain import Domain
 from toolorchestra.synth import diversity
-from toolorchestra.synth.costs import Profile
 from toolorchestra.synth.pipeline import Made
 from toolorchestra.synth.spending import Purse
 from toolorchestra.synth.state import Tally
@@ -44,7 +44,8 @@ def rows(made: Made, purse: Purse | None) -> dict[str, Any]:
         "stages": [tally.row() for tally in made.tallies],
         "difficulty": {str(level): n for level, n in sorted(levels(domain).items())},
         "nothing_to_be_done": sum(task.idle for task in domain.tasks.values()),
-        "passes": passes(made.profiles),
+        "passes": passes(made.known),
+        "cheapest_known": cheapest(made.known, domain),
         "diversity": {
             "distinct_runs": round(beside.distinct_runs, 4),
             "tasks_a_path": round(beside.tasks_a_path, 3),
@@ -63,15 +64,29 @@ def levels(domain: Domain) -> Counter[int]:
     return Counter(task.difficulty for task in domain.tasks.values())
 
 
-def passes(profiles: Sequence[Profile]) -> dict[str, float]:
+def passes(known: Sequence[Known]) -> dict[str, float]:
     """Share of tries passed, by solver."""
     passed: Counter[str] = Counter()
     tries: Counter[str] = Counter()
-    for profile in profiles:
-        for name, number in profile.passes.items():
+    for one in known:
+        for name, number in one.passes.items():
             passed[name] += number
-            tries[name] += profile.k
+            tries[name] += one.setting.tries
     return {name: passed[name] / tries[name] for name in tries}
+
+
+def cheapest(known: Sequence[Known], domain: Domain) -> dict[str, Any]:
+    """The cheapest known solutions together; empty where none were measured."""
+    if not known:
+        return {}
+    return {
+        "sheet": known[0].setting.sheet,
+        "usd_a_task": sum(one.usd for one in known) / len(known),
+        "turns_a_task": sum(one.turns for one in known) / len(known),
+        "calls": sum(len(one.kept) for one in known),
+        "gold_calls": sum(len(task.actions) for task in domain.tasks.values()),
+        "found_by": dict(Counter(one.found_by for one in known).most_common()),
+    }
 
 
 def text(report: Mapping[str, Any]) -> str:
@@ -87,6 +102,13 @@ def text(report: Mapping[str, Any]) -> str:
     if report["passes"]:
         shares = ", ".join(f"{escaped(name)} {share:.0%}" for name, share in report["passes"].items())
         lines.append(f"Tries passed by solver (SIMULATED where scripted): {shares}")
+    if known := report["cheapest_known"]:
+        found = ", ".join(f"{how} {n}" for how, n in known["found_by"].items())
+        lines.append(
+            f"Cheapest known solutions (SIMULATED, {known['sheet']}): {known['usd_a_task']:.6f} $ and"
+            f" {known['turns_a_task']:.1f} turns a task, {known['calls']} calls of {known['gold_calls']} gold calls;"
+            f" found by: {found}"
+        )
     lines += _diversity(report["diversity"])
     if report["variants"]:
         lines.append(f"Variants (tools, aliases, prices, preference): {report['variants']}")

@@ -1,7 +1,8 @@
 """Whether tasks measure something: solvers of graded strength on domains. `python synth/separate.py` takes all shipped.
 
 The scripted solvers are SIMULATED: the oracle with a chance to slip at each call and each telling. In every domain a
-stronger one must pass more tries than a weaker one, and what changes and tells nothing must pass next to none.
+stronger one must pass more tries than a weaker one, and what changes and tells nothing must pass next to none. What a
+try that passed cost beyond the cheapest known solution of its task is told beside it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import NamedTuple
 
 from toolorchestra.envs.errors import ConfigError
 from toolorchestra.envs.sqldomain import loader
-from toolorchestra.synth.solvers import GRADED, SHORTCUTS, TRIVIAL, Arena
+from toolorchestra.synth.solvers import GRADED, SHORTCUTS, TRIVIAL, Arena, Try
 
 SOLVERS = (*GRADED, *SHORTCUTS, *TRIVIAL)
 MOST_TRIVIAL = 0.1
@@ -31,6 +32,8 @@ class Passed(NamedTuple):
     tries: int
     shares: dict[str, float]
     """Solver -> share of tries passed."""
+    regret_cents: dict[str, float | None]
+    """Solver -> what a try that passed cost beyond the cheapest known solution, on average."""
 
     @property
     def faults(self) -> list[str]:
@@ -53,10 +56,17 @@ def measure(name: str, tasks: int, k: int) -> Passed:
     ids = list(arena.domain.tasks)
     ids = ids[:: max(1, len(ids) // tasks)][:tasks]
 
-    async def play() -> dict[str, float]:
-        return {s.name: sum([await arena.passes(s, i, k) for i in ids]) / (k * len(ids)) for s in SOLVERS}
+    async def play() -> dict[str, list[Try]]:
+        return {s.name: [await arena.play(s, i, seed) for i in ids for seed in range(k)] for s in SOLVERS}
 
-    return Passed(arena.domain.name, k * len(ids), asyncio.run(play()))
+    tries = asyncio.run(play())
+    shares = {name: sum(one.solved for one in made) / len(made) for name, made in tries.items()}
+    return Passed(arena.domain.name, k * len(ids), shares, {name: _regret(made) for name, made in tries.items()})
+
+
+def _regret(tries: Sequence[Try]) -> float | None:
+    usd = [one.regret_usd for one in tries if one.solved and one.regret_usd is not None]
+    return 100 * sum(usd) / len(usd) if usd else None
 
 
 def table(found: Sequence[Passed]) -> list[str]:
@@ -65,6 +75,11 @@ def table(found: Sequence[Passed]) -> list[str]:
     lines = ["| domain (SIMULATED solvers) | tries | " + " | ".join(names) + " |", "|---|" + "---|" * (len(names) + 1)]
     for one in found:
         lines.append(f"| {one.domain} | {one.tries} | " + " | ".join(f"{one.shares[n]:.1%}" for n in names) + " |")
+    lines += ["", "Cents beyond the cheapest known solution, of tries that passed (SIMULATED):", lines[0], lines[1]]
+    for one in found:
+        cents = (one.regret_cents[n] for n in names)
+        told = " | ".join("-" if value is None else f"{value:.3f}" for value in cents)
+        lines.append(f"| {one.domain} | {one.tries} | {told} |")
     return lines
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+from toolorchestra.agents.evaluate import regret_usd
 from toolorchestra.envs.actions import render_call
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.envs.errors import ConfigError, no_such
@@ -56,6 +57,8 @@ class Try(NamedTuple):
     turns: int
     usd: float
     seconds: float
+    regret_usd: float | None
+    """Beyond the cheapest known solution, where the domain has costs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +165,7 @@ class Arena:
     def __init__(self, domain: str) -> None:
         self.domain: Domain = ready(domain).domain
         self.bench = Bench(self.domain)
-        self._env = OrchestraEnv(ToolScaleSource(domain), preference="none")
+        self.env = OrchestraEnv(ToolScaleSource(domain), preference="none")
 
     async def play(self, solver: Solver, task_id: str, seed: int) -> Try:
         """One episode."""
@@ -171,18 +174,19 @@ class Arena:
     async def follow(self, player: Playing, task_id: str, seed: int) -> Try:
         """One episode of a player that is at hand."""
         options = {"task_id": f"toolscale/{self.domain.name}/{task_id}"}
-        observation, info = self._env.reset(seed=seed, options=options)
+        observation, info = self.env.reset(seed=seed, options=options)
         reward, turns = 0.0, 0
         while turns < MOST_MOVES:
             text = await player.move(observation)
             if not text:
                 break
-            observation, reward, terminated, truncated, info = self._env.step(text)
+            observation, reward, terminated, truncated, info = self.env.step(text)
             turns += 1
             if terminated or truncated:
                 break
         ledger = info.get("ledger", {"usd": 0.0, "seconds": 0.0})
-        return Try(reward == 1.0, turns, ledger["usd"], ledger["seconds"])
+        regret = regret_usd(self.env.episode) if self.env.episode else None
+        return Try(reward == 1.0, turns, ledger["usd"], ledger["seconds"], regret)
 
     async def passes(self, solver: Solver, task_id: str, k: int = K) -> int:
         """How many of k tries a solver passes."""

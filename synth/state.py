@@ -35,6 +35,8 @@ class Settings:
     band: Band = field(default_factory=Band)
     sift: bool = False
     """Whether near-duplicates and tasks that a trivial policy solves are dropped; pass@k implies it."""
+    costs: bool = True
+    """Whether each task's cheapest known solution and what graded solvers pass are stored."""
     variants: int = 0
     """Of each task: tool configuration, price schedule, alias mapping, preference."""
     rounds: int = 3

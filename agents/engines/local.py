@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +22,7 @@ from toolorchestra.agents.engines.decoder import Decoder
 from toolorchestra.agents.engines.losses import kl_to, token_losses
 from toolorchestra.agents.engines.memory import LOGIT_BYTES
 from toolorchestra.agents.engines.sampler import LocalSampler
-from toolorchestra.agents.engines.weights import named_weights
+from toolorchestra.agents.engines.weights import merged_weights, named_weights
 from toolorchestra.envs.errors import ConfigError
 
 
@@ -38,6 +39,9 @@ class LocalConfig:
     device: str = "cpu"
     dtype: str = "float32"
     threads: int = 1
+    """Of torch, in sampling: more do not help a small model."""
+    training_threads: int = 1
+    """Their number changes the last digits."""
     lora_rank: int = 0
     """0 trains all weights."""
     lora_alpha: int = 32
@@ -131,6 +135,17 @@ class LocalEngine:
         several steps, and after a supervised start."""
         self._version = next(_VERSIONS)
 
+    def snapshot(self) -> bytes:
+        """The weights that are sampled from now, for a copy of this engine in another process."""
+        file = io.BytesIO()
+        torch.save(merged_weights(self.model), file)
+        return file.getvalue()
+
+    def adopt(self, snapshot: bytes, seed: int) -> None:
+        """Sample from the weights of another engine, with random numbers that start at this seed."""
+        self.sampler.sync(torch.load(io.BytesIO(snapshot), weights_only=True).items(), self._version)
+        self.sampler.set_random_state(torch.Generator(device=self.device).manual_seed(seed).get_state())
+
     @contextmanager
     def averaged(self) -> Iterator[None]:
         """See Engine."""
@@ -158,6 +173,7 @@ class LocalEngine:
             return {"tokens": 0.0}
         self.sampler.sleep()
         self.model.train()
+        torch.set_num_threads(self.config.training_threads)
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
         self.optimizer.zero_grad(set_to_none=True)
@@ -172,6 +188,7 @@ class LocalEngine:
         self.optimizer.step()
         for mean, p in zip(self._average, self.trained, strict=bool(self._average)):
             mean.lerp_(p.detach(), 1 - self.config.average)
+        torch.set_num_threads(self.config.threads)
         self._changed()
         made = {k: v / total for k, v in sums.items()}
         return {**made, "tokens": float(total), "gradient_norm": norm, **self._sampler_stats()}

@@ -21,23 +21,31 @@ RESULT_CHARACTERS = 16
 VOCABULARY = 1024
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 GRAMMAR = ("<tool_call>", "</tool_call>", "<think>", "</think>", '{"name": "', '", "arguments": {"model": "', '"}}')
+CALL = '<tool_call>{{"name": "{}", "arguments": {{"model": "'
+"""What a call begins with, as one token for each tool: a turn is then four tokens, and its choices two of them."""
+FRAMES = ('"}}</tool_call>', *(f"<|im_start|>{role}\n" for role in ("system", "user", "assistant", "tool")))
+RESULTS = (" new documents:", "Nothing further ", "No output.\nexit ", "Output: ")
+"""What results of the embedded worlds begin with."""
+NUMBERS = tuple(f" {digit * 10**power:.2g}" for power in (-2, -1, 0, 1) for digit in range(1, 10))
+"""Prices of one digit."""
 TEMPLATE = (
     "{%- for m in messages -%}"
     "{%- if m.role == 'system' -%}"
     "<|im_start|>system\n{{ m.content.split(\"The user's wish: \")[1] if \"The user's wish: \" in m.content else '' }}"
-    "{%- for t in tools or [] %}{{ '\n' + t.function.description }}{%- endfor -%}<|im_end|>\n"
+    "{%- for t in tools or [] %}{{ '\n' + t.function.description }}{%- endfor -%}<|im_end|>"
     "{%- elif m.role == 'user' -%}"
-    f"<|im_start|>user\n{{{{ m.content[:{USER_CHARACTERS}] }}}}<|im_end|>\n"
-    "{%- elif m.role == 'assistant' -%}<|im_start|>assistant\n{{ m.content }}<|im_end|>\n"
-    f"{{%- else -%}}<|im_start|>tool\n{{{{ m.content[:{RESULT_CHARACTERS}] }}}}<|im_end|>\n"
+    f"<|im_start|>user\n{{{{ m.content[:{USER_CHARACTERS}] }}}}<|im_end|>"
+    "{%- elif m.role == 'assistant' -%}<|im_start|>assistant\n{{ m.content }}<|im_end|>"
+    f"{{%- else -%}}<|im_start|>tool\n{{{{ m.content[:{RESULT_CHARACTERS}] }}}}<|im_end|>"
     "{%- endif -%}"
     "{%- endfor -%}"
     "{%- if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{%- endif -%}"
 )
 
 
-def build_tokenizer(texts: Iterable[str], words: Iterable[str]) -> str:
-    """Train a byte-level BPE on rendered episodes; `words` (tool names and aliases) become tokens of their own."""
+def build_tokenizer(texts: Iterable[str], tools: Iterable[str], words: Iterable[str]) -> str:
+    """Train a byte-level BPE on rendered episodes; `words` (tools' and models' names, numbers) become tokens of their
+    own, and so does all that is always written alike."""
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
@@ -48,7 +56,7 @@ def build_tokenizer(texts: Iterable[str], words: Iterable[str]) -> str:
         ]
     )
     tokenizer.decoder = decoders.ByteLevel()
-    own = [*GRAMMAR, *words]
+    own = list(dict.fromkeys([*GRAMMAR, *map(CALL.format, tools), *FRAMES, *RESULTS, *NUMBERS, *words]))
     trainer = trainers.BpeTrainer(
         vocab_size=VOCABULARY - len(own) - len(SPECIAL),
         special_tokens=[],

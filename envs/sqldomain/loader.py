@@ -11,7 +11,7 @@ from typing import Any
 
 from toolorchestra.envs.errors import ConfigError, no_such
 from toolorchestra.envs.schema import check_schema
-from toolorchestra.envs.sqldomain import shapes
+from toolorchestra.envs.sqldomain import costs, shapes
 from toolorchestra.envs.sqldomain.database import authorize, build
 from toolorchestra.envs.sqldomain.domain import Action, Domain, Fact, Request, SqlTool, Step, Table, Task
 from toolorchestra.envs.sqldomain.formats import FORMATS
@@ -46,6 +46,9 @@ def resolve(name: str | Path) -> Path:
         return SHIPPED / str(name)
     if (Path(name) / "domain.json").is_file():
         return Path(name)
+    if (Path(name) / "tools.py").is_file():
+        play = f'gym.make("ToolOrchestra/Tau2-v0", reference={str(name)!r}, trust_code=True, user="scripted")'
+        raise ConfigError(f"{name} is a domain of the reference, with a Python toolkit: play it by {play}")
     raise ConfigError(f"{no_such('domain', name, names())} A domain of your own is named by its folder.")
 
 
@@ -56,7 +59,7 @@ def load(name: str | Path) -> Domain:
 
 
 def read(folder: Path, *, verify: bool = False) -> Domain:
-    """A domain folder. `verify` also compares the content hash."""
+    """A domain folder. `verify` also compares the content hash, and reads the costs if there are any."""
     head = manifest(folder)
     parts = {name: content(folder, name) for name in FILES}
     if verify and content_hash(parts) != head["content_hash"]:
@@ -69,7 +72,7 @@ def read(folder: Path, *, verify: bool = False) -> Domain:
     tools = read_tools(parts["tools.json"], str(folder / "tools.json"))
     check_sql(schema, tables, tools, str(folder / "tools.json"))
     tasks = _read_tasks(parts["tasks.jsonl.gz"], str(folder / "tasks.jsonl.gz"), tools)
-    return Domain(
+    made = Domain(
         name=head["name"],
         subject=head["subject"],
         clock=head["clock"],
@@ -82,6 +85,9 @@ def read(folder: Path, *, verify: bool = False) -> Domain:
         manifest=head,
         folder=folder,
     )
+    if verify:
+        costs.known(made)
+    return made
 
 
 def read_tables(data: bytes, where: str) -> dict[str, Table]:

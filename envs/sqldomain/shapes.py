@@ -28,6 +28,20 @@ MANIFEST = _object(
     content_hash=TEXT,
     generator=_object("version seed spec_hash", version=TEXT, seed={"type": "integer"}, spec_hash=TEXT),
     counts={"type": "object", "additionalProperties": True},
+    costs=_object("version hash", version=TEXT, hash=TEXT),
+)
+
+COSTS = _object(
+    "version what sheet orchestrator seed tools_characters solvers tries columns",
+    version=TEXT,
+    what=TEXT,
+    sheet=TEXT,
+    orchestrator=TEXT,
+    seed={"type": "integer"},
+    tools_characters=WHOLE,
+    solvers=TEXTS,
+    tries=WHOLE,
+    columns=TEXTS,
 )
 
 TABLE = _object("table key columns", table=TEXT, key=TEXT, columns=TEXTS)

@@ -1,8 +1,9 @@
 """The simulated customers: one scripted from the scenario, one played by a model. Neither knows the gold actions.
 
 The script answers what it is asked (by keyword), confirms, objects to a refusal where its scenario says so, brings its
-requests one after the other, and says ###STOP### when it has no more. It cannot judge what it is told, so it is for
-training and tests; reported scores want a model as the user.
+requests one after the other, and says ###STOP### when it has no more. It corrects a confirmation that names a detail of
+its own with another value, and cannot judge what else it is told, so it is for training and tests; reported scores want
+a model as the user.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from typing import NamedTuple
 from toolorchestra.envs.models import ChatModel, ChatRequest
 from toolorchestra.envs.prices import USER, Usage
 from toolorchestra.envs.sqldomain import wording
+from toolorchestra.envs.sqldomain.details import Detail, Wrong, details, wrong
 from toolorchestra.envs.sqldomain.domain import Fact, Task
 from toolorchestra.envs.tools import ToolContext
+from toolorchestra.envs.tools.config import Half
 from toolorchestra.envs.types import Message, Transcript
 
 GREETING = "Hello! How can I help you today?"
@@ -46,29 +49,34 @@ class Reply(NamedTuple):
 
 
 class ScriptedUser:
-    """One task's user. Its wording follows from the seed."""
+    """One task's user. Its wording follows from the seed; `half` leaves it a half of its sentences."""
 
-    __slots__ = ("_seed", "_together", "task")
+    __slots__ = ("_details", "_half", "_seed", "_together", "task")
 
-    def __init__(self, task: Task, seed: int) -> None:
+    def __init__(self, task: Task, seed: int, half: Half | None = None) -> None:
         self.task = task
         self._seed = seed
+        self._half = half
+        self._details: tuple[tuple[Detail, ...], ...] | None = None
         self._together = random.Random(seed ^ 0x705E).random() < 0.3
 
     def _rng(self, turn: int) -> random.Random:
         return random.Random(self._seed * 1009 + turn)
 
+    def _one_of(self, sentences: tuple[str, ...], rng: random.Random) -> str:
+        return rng.choice(wording.half_of(sentences, self._half))
+
     def said(self, number: int) -> str:
         """How this episode's user words a request."""
-        say = self.task.requests[number].say
+        say = wording.half_of(self.task.requests[number].say, self._half)
         return say[(self._seed // 7 + number) % len(say)]
 
     def opening(self) -> str:
         """The user's first words."""
         rng = self._rng(0)
-        parts = [rng.choice(wording.GREETINGS), self.said(0)]
+        parts = [self._one_of(wording.GREETINGS, rng), self.said(0)]
         if self._together:
-            parts += [rng.choice(wording.LINKS) + self.said(k) for k in range(1, len(self.task.requests))]
+            parts += [self._one_of(wording.LINKS, rng) + self.said(k) for k in range(1, len(self.task.requests))]
         return " ".join(part for part in parts if part)
 
     def reply(self, mood: Mood, text: str, turn: int) -> Reply:
@@ -79,8 +87,10 @@ class ScriptedUser:
         confirms = "?" in heard and _any(wording.CONFIRMS, heard)
         asks = _any(wording.ASKS, heard) or ("?" in heard and not confirms)
         told = self._told(mood, heard, rng) if asks else []
+        if confirms and (mistaken := self._mistaken(mood, text)):
+            return self._corrected(mood, mistaken, rng)
         if confirms:
-            return Reply(" ".join([rng.choice(wording.YES), *told]), replace(mood, lost=0))
+            return Reply(" ".join([self._one_of(wording.YES, rng), *told]), replace(mood, lost=0))
         if told:
             return Reply(" ".join(told), replace(mood, lost=0))
         if _any(wording.REFUSES, heard):
@@ -89,29 +99,50 @@ class ScriptedUser:
             return self._lost(mood, rng)
         return self._next(mood, rng)
 
+    def _mistaken(self, mood: Mood, text: str) -> Wrong | None:
+        """What a confirmation gets wrong of the requests that the agent may know of."""
+        if self._details is None:
+            self._details = details(self.task)
+        own = self._details if self._together else self._details[: mood.request + 1]
+        return wrong(tuple(detail for of_request in own for detail in of_request), text)
+
+    def _corrected(self, mood: Mood, mistaken: Wrong, rng: random.Random) -> Reply:
+        if mood.lost + 1 >= PATIENCE:
+            return Reply(f"This leads nowhere. {wording.LOST}", mood)
+        said = self._one_of(wording.CORRECTS, rng).format(**mistaken._asdict())
+        return Reply(said, replace(mood, lost=mood.lost + 1))
+
     def _told(self, mood: Mood, heard: str, rng: random.Random) -> list[str]:
         shown = self.task.requests if self._together else self.task.requests[: mood.request + 1]
         facts = (*self.task.facts, *(fact for request in shown for fact in request.facts))
-        return [_line(fact, rng) for fact in dict.fromkeys(facts) if any(_word(asked, heard) for asked in fact.asked)]
+        return [
+            self._line(fact, rng) for fact in dict.fromkeys(facts) if any(_word(asked, heard) for asked in fact.asked)
+        ]
+
+    def _line(self, fact: Fact, rng: random.Random) -> str:
+        sentences = wording.TELLS if fact.value else wording.UNKNOWN
+        return self._one_of(sentences, rng).format(label=fact.label, value=fact.value)
 
     def _refused(self, mood: Mood, rng: random.Random) -> Reply:
         pushback = self.task.requests[mood.request].pushback
         if pushback and not mood.objected:
             return Reply(pushback, replace(mood, objected=True, lost=0))
         moved = self._next(mood, rng)
-        return moved._replace(text=f"{rng.choice(wording.ACCEPTS)} {moved.text}")
+        return moved._replace(text=f"{self._one_of(wording.ACCEPTS, rng)} {moved.text}")
 
     def _next(self, mood: Mood, rng: random.Random) -> Reply:
         number = mood.request + 1
         if number >= len(self.task.requests):
-            return Reply(rng.choice(wording.STOPS), mood)
+            return Reply(self._one_of(wording.STOPS, rng), mood)
         lead = wording.REMIND if self._together else wording.NEXT
-        return Reply(rng.choice(lead).format(say=self.said(number)), Mood(number))
+        return Reply(self._one_of(lead, rng).format(say=self.said(number)), Mood(number))
 
     def _lost(self, mood: Mood, rng: random.Random) -> Reply:
         if mood.lost + 1 >= PATIENCE:
             return Reply(f"This leads nowhere. {wording.LOST}", mood)
-        return Reply(rng.choice(wording.AGAIN).format(say=self.said(mood.request)), replace(mood, lost=mood.lost + 1))
+        return Reply(
+            self._one_of(wording.AGAIN, rng).format(say=self.said(mood.request)), replace(mood, lost=mood.lost + 1)
+        )
 
 
 def _any(patterns: Sequence[str], heard: str) -> bool:
@@ -127,11 +158,6 @@ def _word(asked: str, heard: str) -> bool:
             return True
         at = heard.find(asked, end)
     return False
-
-
-def _line(fact: Fact, rng: random.Random) -> str:
-    sentences = wording.TELLS if fact.value else wording.UNKNOWN
-    return rng.choice(sentences).format(label=fact.label, value=fact.value)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,22 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
+from toolorchestra.envs.tools.config import Half
+
+_T = TypeVar("_T")
+_HELDOUT_SHARE = 4
+
+
+def half_of(options: tuple[_T, ...], half: Half | None) -> tuple[_T, ...]:
+    """The sentences of a half: the last quarter, one at least, is held out. None: all; a single one is in both."""
+    if half is None or len(options) < 2:
+        return options
+    cut = len(options) - max(1, len(options) // _HELDOUT_SHARE)
+    return options[:cut] if half == "train" else options[cut:]
+
+
 GREETINGS = (
     "Hello.", "Hi there.", "Good morning.", "Hi,", "Hello, I hope you can help me.", "Good day.", "Hey.",
     "Hi! Thanks for taking my call.", "Hello, this is about my account with you.", "",
@@ -18,6 +34,10 @@ YES = (
     "Yes, please go ahead.", "Yes.", "Yes, that's right.", "Correct, please do.", "Yes, do it.",
     "That is what I want, yes.",
     "Please proceed.", "Confirmed.", "Yes, I confirm.", "Sounds right, go on.",
+)  # fmt: skip
+CORRECTS = (
+    "No, the {label} is {value}, not {stated}.", "Wait, you said {label} {stated}. I want {value}.",
+    "That is not right: {label} {value}, please.", "Please don't. The {label} should be {value}.",
 )  # fmt: skip
 NEXT = (
     "Thanks. Next: {say}", "Good. {say}", "All right. Then there is something else. {say}",

@@ -7,7 +7,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 from toolorchestra.envs.errors import ConfigError, no_such
 from toolorchestra.envs.models.simulated import SimulatedModels
@@ -29,7 +29,20 @@ _SHARES = {"train": range(80), "validation": range(80, 90), "test": range(90, 10
 """Which hashes of a question's text belong to which split, in per cent: no question can be in two."""
 _TRIES = 1000
 _MOST_BOXES = 32
+_MOST_SHARED = 64
+"""Tasks whose question and tools are kept for siblings: a few steps' groups."""
 _SEARCHING = ("search", "local_search", "web_search")
+
+
+class _Shared(NamedTuple):
+    """What every episode of one task and seed has alike, and may share since none of it changes."""
+
+    asked: PriceSheet
+    """Held so that its identity, which is part of the key, stays taken."""
+    question: Question
+    priced: PriceSheet
+    toolbox: Toolbox
+    message_answers: bool
 
 
 @dataclass(eq=False)
@@ -78,6 +91,7 @@ class QaSource:
         known = Verdicts(Path(verdicts) if verdicts else None)
         self.judge = Judge(self.behind.models, self.behind.judges, known) if self.behind.judges else None
         self._boxes: dict[tuple[int, tuple[str, ...] | None], tuple[PriceSheet, Toolbox]] = {}
+        self._shared: dict[tuple[str, int, int, tuple[str, ...] | None], _Shared] = {}
 
     def _refuse_embedded_search(self) -> None:
         """Real questions cannot be looked up in an invented encyclopaedia, so an index has to be named."""
@@ -128,8 +142,20 @@ class QaSource:
         raise RuntimeError(f"no question of split {split!r} in {_TRIES} tries: the generator repeats itself")
 
     def open(self, task_id: str, seed: int, sheet: PriceSheet, tools: Sequence[str] | None) -> Scene:
+        """A fresh world over what the siblings of a group share: the question, its prices and its tools."""
+        key = (task_id, seed, id(sheet), tuple(tools) if tools else None)
+        shared = self._shared.get(key)
+        if shared is None:
+            if len(self._shared) >= _MOST_SHARED:
+                self._shared.clear()
+            shared = self._shared[key] = self._share(task_id, seed, sheet, tools)
+        world = QaWorld(shared.question, shared.toolbox, message_answers=shared.message_answers, judge=self.judge)
+        public = {"task_id": task_id, "split": task_id.split("/")[1], "subject": shared.question.subject}
+        return Scene(world, shared.priced, public)
+
+    def _share(self, task_id: str, seed: int, asked: PriceSheet, tools: Sequence[str] | None) -> _Shared:
         question = self.question(task_id)
-        sheet = self._priced(sheet)
+        sheet = self._priced(asked)
         if self.diversify:
             rng = random.Random(seed ^ 0xD1FF)
             variant = config.sample(self.config, rng, self.diversify, self.vary)
@@ -139,9 +165,7 @@ class QaSource:
         else:
             toolbox = self._toolbox(sheet, tuple(tools) if tools else None)
         ends_by_tool = any(e.kind == "answer" and e.name in toolbox for e in self.config.tools)
-        world = QaWorld(question, toolbox, message_answers=not ends_by_tool, judge=self.judge)
-        public = {"task_id": task_id, "split": task_id.split("/")[1], "subject": question.subject}
-        return Scene(world, sheet, public)
+        return _Shared(asked, question, sheet, toolbox, not ends_by_tool)
 
     def _priced(self, sheet: PriceSheet) -> PriceSheet:
         """The sheet with the endpoint file's prices; the same object each time, for the toolboxes are kept by it."""

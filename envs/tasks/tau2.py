@@ -1,4 +1,7 @@
-"""τ²-Bench as a source of tasks: airline, retail, telecom, mock; with a user, or alone where the benchmark has it."""
+"""τ²-Bench as a source of tasks: airline, retail, telecom, mock; with a user, or alone where the benchmark has it.
+
+And domains in the same form that a user brings, such as those of ToolScale's reference: see `reference`.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from functools import lru_cache
 from toolorchestra.envs.errors import ConfigError, no_such
 from toolorchestra.envs.models import ChatModel
 from toolorchestra.envs.prices import PriceSheet
+from toolorchestra.envs.reference.opening import Asked, open_domains
 from toolorchestra.envs.tasks import Scene
 from toolorchestra.envs.tau2.domain import PARTS, Domain, load_domain
 from toolorchestra.envs.tau2.judge import Hired
@@ -37,8 +41,9 @@ class Tau2Source:
     A model is anything that completes chat requests, paired with the item that it is billed under.
     """
 
-    domain: str = "telecom"
-    """airline, retail, telecom, telecom-workflow, mock, or "all": the first three mixed, each task as likely."""
+    domain: str | None = None
+    """airline, retail, telecom (None), telecom-workflow, mock, or "all": the first three mixed, each task as likely.
+    With `reference`: a domain of that folder, "all" that have tasks, or None for the only one."""
     user: str = "none"
     """none (the agent works alone), scripted (plumbing and tests), replay (recorded runs), llm."""
     _: KW_ONLY
@@ -52,7 +57,7 @@ class Tau2Source:
     recordings: str | None = None
     """File of recorded runs, one JSON a line."""
     tasks_path: str | None = None
-    """A newer release's data folder, in upstream's layout."""
+    """A newer release's data folder, in upstream's layout. With `reference`: a file of tasks, or "nvidia/ToolScale"."""
     tasks_version: str | None = None
     """What results say of the tasks' version; None: found out."""
     strict_compat: bool = False
@@ -60,6 +65,14 @@ class Tau2Source:
     max_steps: int | None = 200
     """Messages and executions together, as the benchmark counts; turns are limited by max_turns besides."""
     max_errors: int | None = 10
+    reference: str | None = None
+    """A folder with domains in the form of ToolScale's reference: a Python toolkit, db.json and policy.md each."""
+    trust_code: bool = False
+    """That the toolkits of `reference` may be run in this process."""
+    now: str | None = None
+    """When it is in those domains, YYYY-MM-DD HH:MM:SS; None: what the policy says."""
+    skip_unmatched: bool = False
+    """Leave out tasks that a toolkit of `reference` cannot play; else they are an error."""
     release: Release = field(init=False)
 
     def __post_init__(self) -> None:
@@ -71,16 +84,11 @@ class Tau2Source:
                 raise ConfigError(f"solo=False needs a user: {', '.join(USERS[1:])}")
         if self.user not in USERS:
             raise ConfigError(no_such("user", self.user, USERS))
-        if self.domain != "all" and self.domain not in PARTS:
-            raise ConfigError(no_such("domain", self.domain, (*PARTS, "all")))
         if self.user == "llm" and self.user_model is None:
             raise ConfigError('user="llm" needs user_model=(model, "price sheet item")')
         if self.user == "replay" and self.recordings is None:
             raise ConfigError('user="replay" needs recordings="FILE" with recorded runs')
-        self.release = load_release(self.tasks_path, self.tasks_version)
-        names = ALL if self.domain == "all" else (self.domain,)
-        alone = self.user == "none"
-        self._domains = {} if self.user == "replay" else {n: load_domain(n, self.release, alone) for n in names}
+        names = self._open_reference() if self.reference else self._open_package()
         experts = {alias: Hired(*role) for alias, role in (self.experts or {}).items()}
         judge = Hired(*self.judge) if self.judge else None
         self._house = House(self.strict_compat, self.max_steps, self.max_errors, judge, experts)
@@ -89,6 +97,31 @@ class Tau2Source:
         self._boxes: dict[tuple[object, ...], tuple[PriceSheet, DomainToolbox]] = {}
         self._ids = self._split_ids(names)
         self.name = f"tau2-{self.domain}"
+
+    def _open_package(self) -> Sequence[str]:
+        self.domain = self.domain or "telecom"
+        if self.domain != "all" and self.domain not in PARTS:
+            raise ConfigError(no_such("domain", self.domain, (*PARTS, "all")))
+        if self.trust_code or self.now or self.skip_unmatched:
+            raise ConfigError("trust_code, now and skip_unmatched are about the domains of a folder: give reference=")
+        self.release = load_release(self.tasks_path, self.tasks_version)
+        names = ALL if self.domain == "all" else (self.domain,)
+        alone = self.user == "none"
+        self._domains: Mapping[str, Domain] = {}
+        if self.user != "replay":
+            self._domains = {name: load_domain(name, self.release, alone) for name in names}
+        return names
+
+    def _open_reference(self) -> Sequence[str]:
+        if self.user == "none":
+            raise ConfigError(f"reference domains cannot be worked alone: say user= one of {', '.join(USERS[1:])}")
+        asked = Asked(
+            str(self.reference), self.domain, self.tasks_path, self.tasks_version, self.now, self.trust_code,
+            self.skip_unmatched,
+        )  # fmt: skip
+        self.release, self._domains = open_domains(asked)
+        self.domain = self.domain or next(iter(self._domains))
+        return tuple(self._domains)
 
     @property
     def splits(self) -> Sequence[str]:
@@ -158,7 +191,8 @@ class Tau2Source:
         known = self._plans.get(task_id)
         if known is None:
             name, _, given = task_id.partition("@")[0].partition("/")
-            domain = load_domain(name, self.release, run.solo) if run else self._domains.get(name)
+            packaged = run is not None and not self.reference
+            domain = load_domain(name, self.release, run.solo) if run and packaged else self._domains.get(name)
             if domain is None:
                 raise ConfigError(no_such("domain", name, self._domains))
             rows = self.release.tasks(domain.folder)

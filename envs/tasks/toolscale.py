@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 import threading
 from collections.abc import Mapping, Sequence
@@ -17,7 +18,7 @@ from toolorchestra.envs.sqldomain.calls import Called, Runner
 from toolorchestra.envs.sqldomain.database import Database, Session
 from toolorchestra.envs.sqldomain.domain import Domain, SqlTool, Task
 from toolorchestra.envs.sqldomain.experts import NAME as CALL_EXPERT
-from toolorchestra.envs.sqldomain.user import LlmUser
+from toolorchestra.envs.sqldomain.user import LlmUser, ScriptedUser
 from toolorchestra.envs.tasks import Scene
 from toolorchestra.envs.tools import Tool, Toolbox, ToolContext, ToolResult
 from toolorchestra.envs.tools.config import Half, sample_prices
@@ -26,6 +27,8 @@ from toolorchestra.envs.worlds.sqldomain import SqlWorld, llm_listener
 SPLITS = ("train", "validation", "test", "heldout")
 """`heldout`: all tasks of the domains that are kept for generalisation; the others never hold them when domains mix."""
 _MOST_BOXES = 64
+_HELDOUT_SHARE = 5
+_TRIES = 60
 _SPARE_SHARE = 0.5
 """Of the tools that a task does not need, this share is kept on average when tools vary."""
 
@@ -134,13 +137,15 @@ class ToolScaleSource:
         names = tuple(tools) if tools else None
         if self.diversify:
             rng = random.Random(seed ^ 0xD1FF)
-            names = names or _varied(found.domain, task, rng, experts=self._experts is not None)
+            names = names or _varied(found.domain, task, rng, self.diversify, experts=self._experts is not None)
             models = [offer.model for offer in experts.OFFERS] if self._experts else []
             sheet = sample_prices(sheet, models, rng, self.diversify)
             toolbox = self._assemble(found, sheet, names)
         else:
             toolbox = self._toolbox(found, sheet, names)
         world = SqlWorld(found.domain, task, Session(found.database), toolbox, seed, self._listener)
+        world.sheet = sheet
+        world.user = ScriptedUser(task, seed, self.diversify)
         public = {
             "task_id": task_id,
             "domain": found.domain.name,
@@ -183,10 +188,22 @@ def _heads(domain: str | None) -> Mapping[str, Mapping[str, Any]]:
     return {head["name"]: head}
 
 
-def _varied(domain: Domain, task: Task, rng: random.Random, *, experts: bool) -> tuple[str, ...]:
-    """The tools that the task needs and some of the others; transfers and experts always stay."""
+def _varied(domain: Domain, task: Task, rng: random.Random, half: Half, *, experts: bool) -> tuple[str, ...]:
+    """The tools that the task needs and some of the others; transfers and experts always stay. One set in five is held
+    out; where a domain leaves hardly a choice, a task may have no set of this half."""
     needed = {action.name for path in (task.actions, *task.alternatives) for action in path}
-    kept = [
-        name for name, tool in domain.tools.items() if name in needed or tool.transfers or rng.random() < _SPARE_SHARE
-    ]
+    for _ in range(_TRIES):
+        kept = [
+            name
+            for name, tool in domain.tools.items()
+            if name in needed or tool.transfers or rng.random() < _SPARE_SHARE
+        ]
+        if held_out(kept) == (half == "heldout"):
+            break
     return (*kept, CALL_EXPERT) if experts else tuple(kept)
+
+
+def held_out(tools: Sequence[str]) -> bool:
+    """Whether a set of a domain's tools belongs to the half that training never sees."""
+    mark = hashlib.blake2b(" ".join(sorted(tools)).encode(), digest_size=4).digest()
+    return mark[0] % _HELDOUT_SHARE == 0

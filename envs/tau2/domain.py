@@ -109,7 +109,7 @@ class State:
     def call(self, side: Side, name: str, arguments: Mapping[str, Any]) -> Answer:
         """Run one tool call. Whatever a tool raises is its answer, as the benchmark has it."""
         try:
-            return Answer(_render(self.value(side, name, arguments)), False)
+            return Answer(rendered(self.value(side, name, arguments)), False)
         except Exception as err:  # noqa: BLE001 - domains refuse by raising anything: ValueError, KeyError, TypeError
             return Answer(f"Error: {steady(str(err))}", True)
 
@@ -172,8 +172,8 @@ class Domain:
         self._user_db = (
             _load(parts.user_database, release, self.folder, f"user_{parts.file}") if parts.user_tools else None
         )
-        self.tools = _described(self._kit(self._agent_db))
-        self.user_tools = _described(self._user_kit(self._user_db)) if self._user_kit else ()
+        self.tools = described(self._kit(self._agent_db))
+        self.user_tools = described(self._user_kit(self._user_db)) if self._user_kit else ()
         self.agent_names = frozenset(tool.name for tool in self.tools)
         self.user_names = frozenset(tool.name for tool in self.user_tools)
         kinds = package.module(parts.database.partition(":")[0])
@@ -197,12 +197,12 @@ class Domain:
 
     def _fresh(self, plan: Plan) -> State:
         if self._parts.tables:
-            base = _updated(self._agent_db, plan.agent_data) if plan.agent_data else self._agent_db
+            base = updated(self._agent_db, plan.agent_data) if plan.agent_data else self._agent_db
             tables = {name: Table(table) for name, table in base.__dict__.items()}
             return self._state(type(base).model_construct(**tables), None)
         agent_db, user_db = clone(self._agent_db, self._shared), clone(self._user_db, self._shared)
-        agent_db = _updated(agent_db, plan.agent_data) if plan.agent_data else agent_db
-        return self._state(agent_db, _updated(user_db, plan.user_data) if plan.user_data else user_db)
+        agent_db = updated(agent_db, plan.agent_data) if plan.agent_data else agent_db
+        return self._state(agent_db, updated(user_db, plan.user_data) if plan.user_data else user_db)
 
     def _state(self, agent_db: Any, user_db: Any) -> State:
         agent = self._kit(agent_db)
@@ -235,7 +235,8 @@ def _load(path: str, release: Release, folder: str, file: str) -> Any:
     return package.member(path).load(release.file(folder, file))
 
 
-def _updated(database: Any, data: Mapping[str, Any]) -> Any:
+def updated(database: Any, data: Mapping[str, Any]) -> Any:
+    """A database with some of its top-level fields replaced."""
     return package.member("utils.pydantic_utils:update_pydantic_model_with_dict")(database, data)
 
 
@@ -247,7 +248,8 @@ def _policy(texts: list[str]) -> str:
     return f"<main_policy>\n{main}\n</main_policy>\n<tech_support_policy>\n{support}\n</tech_support_policy>"
 
 
-def _described(kit: Any) -> tuple[DomainTool, ...]:
+def described(kit: Any) -> tuple[DomainTool, ...]:
+    """The tools of a toolkit."""
     tools = []
     for name, tool in kit.get_tools().items():
         body = tool.openai_schema["function"]
@@ -263,7 +265,8 @@ def steady(text: str) -> str:
 _to_text: list[Callable[[Any], str]] = []
 
 
-def _render(made: Any) -> str:
+def rendered(made: Any) -> str:
+    """What a tool returned, as the benchmark shows it."""
     if isinstance(made, str):
         return made
     if not _to_text:

@@ -198,7 +198,7 @@ def _describe(
 
 
 def _brief_offer(offer: Offer, sheet: PriceSheet) -> str:
-    """Alias, dollars per million output tokens (two digits), seconds."""
+    """Alias, dollars per million output tokens (one digit), seconds."""
     rate = sheet.price(offer.model).pico_usd_per_token
-    shown = f"{rate[2] / 1_000_000:.2g}" if rate else sheet.price(offer.model).spoken()
+    shown = f"{float(f'{rate[2] / 1_000_000:.1g}'):g}" if rate else sheet.price(offer.model).spoken()
     return f"{offer.alias} {shown} {offer.seconds:g}"

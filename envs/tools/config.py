@@ -24,7 +24,7 @@ KINDS: Mapping[str, bool] = {
 }  # fmt: skip
 """Kind of tool -> whether it offers a choice of models."""
 ENDING = ("answer", "submit")
-_TRAIN_FACTORS = ("0.25", "0.5", "1", "2", "4")
+_TRAIN_FACTORS = tuple("0.25 0.28 0.35 0.38 0.45 0.6 0.8 1 1.2 1.6 2 3 3.5 4".split())
 _HELDOUT_FACTORS = ("0.3", "0.4", "0.7", "1.4", "2.5", "3.3")
 _HELDOUT_SHARE = 5
 """One configuration in this many is held out."""

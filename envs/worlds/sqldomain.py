@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from toolorchestra.envs.prices import Usage
+from toolorchestra.envs.prices import PriceSheet, Usage
+from toolorchestra.envs.sqldomain import costs
 from toolorchestra.envs.sqldomain.calls import Called
 from toolorchestra.envs.sqldomain.database import Session
 from toolorchestra.envs.sqldomain.domain import Domain, Task
@@ -40,8 +41,8 @@ def llm_listener(user: LlmUser) -> Tool:
 class SqlWorld(BaseWorld):
     """One task's episode."""
 
-    __slots__ = ("calls", "conversation", "domain", "listener", "mood", "session", "system", "task", "told", "toolbox",
-                 "user")  # fmt: skip
+    __slots__ = ("calls", "conversation", "domain", "listener", "mood", "session", "sheet", "system", "task", "told",
+                 "toolbox", "user")  # fmt: skip
 
     def __init__(
         self, domain: Domain, task: Task, session: Session, toolbox: Toolbox, seed: int, listener: Tool | None = None
@@ -59,6 +60,13 @@ class SqlWorld(BaseWorld):
         self.calls: tuple[Called, ...] = ()
         self.told: tuple[str, ...] = ()
         """The agent's messages to the user."""
+        self.sheet: PriceSheet | None = None
+        """Prices the cheapest known solution in the outcome; the source sets it."""
+
+    @property
+    def known(self) -> costs.Known | None:
+        """The task's cheapest known solution; None where the domain's folder has no costs. Not for the agent."""
+        return costs.known(self.domain).get(self.task.task_id)
 
     def opening(self) -> Transcript:
         first = self.user.opening()
@@ -92,5 +100,11 @@ class SqlWorld(BaseWorld):
     def grade(self, *, finished: bool) -> Outcome:
         verdict = judge(self.task, self.session, self.calls, self.told)
         self.session.close()
-        evidence = {**verdict._asdict(), "finished": finished, "difficulty": self.task.difficulty}
+        known = self.known
+        evidence = {
+            **verdict._asdict(),
+            "finished": finished,
+            "difficulty": self.task.difficulty,
+            "cheapest_known": known and known.evidence(self.sheet, self.toolbox.schema_characters),
+        }
         return Outcome(verdict.value if finished else 0.0, evidence)

@@ -45,7 +45,7 @@ def test_more_tries_solve_more_tasks() -> None:
 def test_shared_out_over_processes_the_data_are_the_same() -> None:
     chat = Chat(load_tokenizer())
     alone = demonstrations(chat, SOME)
-    shared = demonstrations(chat, replace(SOME, warm_start=replace(SOME.warm_start, processes=2)))
+    shared = demonstrations(chat, replace(SOME, model=replace(SOME.model, processes=2)))
     assert [d.tokens for d in shared] == [d.tokens for d in alone]
     for datum in alone:
         assert chat.tokenizer.decode(datum.tokens).count("<tool_call>") == sum(

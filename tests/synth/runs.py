@@ -21,7 +21,8 @@ from toolorchestra.synth.work import Work
 
 SPEC = "public_library"
 SMALL = Settings(tasks=12, evolve=1, sift=True, rounds=2)
-FILES = ("domain.json", "schema.sql", "rows.jsonl.gz", "tools.json", "policy.md", "tasks.jsonl.gz")
+FILES = ("domain.json", "schema.sql", "rows.jsonl.gz", "tools.json", "policy.md", "tasks.jsonl.gz",
+         "costs.jsonl.gz")  # fmt: skip
 
 
 def texts() -> dict[str, str]:

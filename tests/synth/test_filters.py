@@ -15,8 +15,9 @@ from tests.synth import runs
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.envs.errors import ConfigError
 from toolorchestra.envs.sqldomain import foreign, loader
+from toolorchestra.envs.sqldomain.costs import known
 from toolorchestra.envs.tasks.toolscale import ToolScaleSource
-from toolorchestra.synth import augment, costs, evolving, export, making, pipeline, separate
+from toolorchestra.synth import augment, evolving, export, making, pipeline, separate
 from toolorchestra.synth import spec as specs
 from toolorchestra.synth.authors.grammar import GrammarAuthor
 from toolorchestra.synth.bench import Bench, fault
@@ -55,7 +56,7 @@ def test_stronger_solvers_pass_more_in_every_shipped_domain(name: str) -> None:
 
 
 def test_solvers_that_do_not_differ_are_a_fault() -> None:
-    same = separate.Passed("x", 8, {name: 0.5 for name in SCRIPTED})
+    same = separate.Passed("x", 8, {name: 0.5 for name in SCRIPTED}, {})
     assert any("strong passes 50.0%" in told or "oracle passes 50.0%" in told for told in same.faults)
     assert any("idle passes 50.0%" in told for told in same.faults)
 
@@ -111,16 +112,17 @@ def test_a_band_that_nothing_fits_is_refused() -> None:
 
 
 def test_kept_tasks_lie_in_the_band_and_their_costs_are_those_of_a_solution(made: pipeline.Made) -> None:
-    profiles = costs.load(made.domain.folder)
-    assert [p.task_id for p in profiles] == list(made.domain.tasks)
-    bench = Bench(made.domain)
-    for profile in profiles:
-        assert 0.1 <= sum(profile.passes.values()) / (2 * profile.k) <= 0.95
-        assert profile.calls == profile.reads + profile.writes == len(profile.cheapest) <= profile.gold_calls
-        assert profile.usd > 0
-        assert costs.cheapest(bench, made.domain.tasks[profile.task_id]).actions
-    assert any(profile.calls < profile.gold_calls for profile in profiles)
-    passed = {name: sum(p.passes[name] for p in profiles) for name in ("strong", "weak")}
+    found = known(loader.read(made.domain.folder))
+    assert list(found) == list(made.domain.tasks)
+    assert list(found.values()) == list(made.known)
+    for one in found.values():
+        assert one.setting.tries == 4
+        assert 0.1 <= sum(one.pass_rates.values()) / 2 <= 0.95
+        assert sum(one.calls.values()) == len(one.kept) <= len(made.domain.tasks[one.task_id].actions)
+        assert one.usd > 0
+    gold = sum(len(task.actions) for task in made.domain.tasks.values())
+    assert sum(len(one.kept) for one in found.values()) < gold
+    passed = {name: sum(one.passes[name] for one in found.values()) for name in ("strong", "weak")}
     assert passed["strong"] > passed["weak"]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.domains import LIBRARY, library
+from tests.domains import LIBRARY, library, with_tool
 from toolorchestra.envs.errors import ConfigError
 from toolorchestra.envs.sqldomain import loader
 from toolorchestra.envs.sqldomain.domain import Action, Task
@@ -70,6 +70,68 @@ def test_each_check_catches_its_fault(check: str) -> None:
 
 def _others(bench: Bench, write: Action) -> list[Action]:
     return [other for _, other in bench.swaps(write)]
+
+
+def _shelving(tmp_path: Path, *steps: tuple[str, str]) -> tuple[Bench, Task]:
+    """The library with a tool that puts a book on a shelf, and a task with a request for each step."""
+    shelf = {"type": "string", "format": "text", "description": ""}
+    book = {"type": "string", "format": "id", "description": ""}
+    tool = {
+        "name": "put_on_shelf",
+        "kind": "write",
+        "parameters": {"book_id": book, "shelf": shelf},
+        "steps": [
+            {"check": "(SELECT shelf FROM books WHERE book_id = :book_id) != 'Cellar'", "error": "It is put away."},
+            {"do": "UPDATE books SET shelf = :shelf WHERE book_id = :book_id"},
+        ],
+        "returns": {"row": "SELECT shelf FROM books WHERE book_id = :book_id"},
+    }
+    bench = Bench(with_tool(tmp_path, **tool))
+    task = next(iter(bench.domain.tasks.values()))
+    actions = tuple(Action("put_on_shelf", {"book_id": book_id, "shelf": where}) for book_id, where in steps)
+    requests = tuple(replace(task.requests[0], intent=f"step {n}", actions=(n,)) for n in range(len(steps)))
+    return bench, replace(task, actions=actions, alternatives=(), requests=requests)
+
+
+@pytest.mark.parametrize(
+    ("steps", "seen"),
+    [
+        (
+            [("BO-001", "North"), ("BO-001", "South")],
+            "step 0 sets books.BO-001.shelf to 'North', step 1 sets it to 'So",
+        ),
+        (
+            [("BO-001", "North"), ("BO-002", "East"), ("BO-001", "South")],
+            "step 0 sets books.BO-001.shelf to 'North', st",
+        ),
+        ([("BO-001", "Cellar"), ("BO-001", "South")], "step 1 is refused because of step 0, and goes through without"),
+        ([("BO-001", "North"), ("BO-002", "South")], ""),
+        ([("BO-001", "North"), ("BO-001", "North")], ""),
+        ([("BO-001", "North"), ("BO-001", "Cellar")], ""),  # steps of one matter: the other order is refused
+    ],
+)
+def test_requests_that_contradict_each_other_are_found(tmp_path: Path, steps: list[tuple[str, str]], seen: str) -> None:
+    bench, task = _shelving(tmp_path, *steps)
+    found = CHECKS["contradictory"](bench, task)
+    assert found.startswith(seen)
+    assert bool(found) == bool(seen)
+
+
+def test_requests_that_add_up_are_no_contradiction() -> None:
+    """Two loans of one book both change the number of copies that are in."""
+    bench, task = _task()
+    book = next(row[0] for row in bench.domain.tables["books"].rows if row[3] > 1)
+    members = [row[0] for row in bench.domain.tables["members"].rows if row[-1] == "active"][:2]
+    actions = tuple(Action("borrow_book", {"member_id": member, "book_id": book}) for member in members)
+    requests = tuple(replace(task.requests[0], intent=f"loan {n}", actions=(n,)) for n in range(2))
+    assert CHECKS["contradictory"](bench, replace(task, actions=actions, requests=requests)) == ""
+
+
+@pytest.mark.parametrize("name", loader.names())
+def test_no_shipped_task_contradicts_itself(name: str) -> None:
+    bench = Bench(loader.load(name))
+    found = [task.task_id for task in bench.domain.tasks.values() if CHECKS["contradictory"](bench, task)]
+    assert found == []
 
 
 def test_duplicates_are_found_though_names_and_numbers_differ() -> None:

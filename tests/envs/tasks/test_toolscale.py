@@ -16,12 +16,13 @@ from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.envs.errors import ConfigError
 from toolorchestra.envs.models import ChatRequest
 from toolorchestra.envs.models.scripted import ScriptedModel
-from toolorchestra.envs.sqldomain import loader
+from toolorchestra.envs.sqldomain import loader, wording
 from toolorchestra.envs.sqldomain.domain import Task
 from toolorchestra.envs.sqldomain.oracle import moves
 from toolorchestra.envs.sqldomain.user import LlmUser, Mood, ScriptedUser
 from toolorchestra.envs.sqldomain.verdict import mentions
 from toolorchestra.envs.tasks.toolscale import ToolScaleSource, ready
+from toolorchestra.envs.tools.config import Half
 
 LIBRARY = str(library())
 
@@ -212,6 +213,48 @@ def test_variants_keep_what_the_task_needs_and_differ() -> None:
         sheets.add(info["price_sheet"])
     assert len(shapes) > 15
     assert len(sheets) > 5
+
+
+def test_halves_share_no_set_of_tools_no_price_schedule_and_no_wording() -> None:
+    seen: dict[str, list[set[Any]]] = {}
+    for half in ("train", "heldout"):
+        made = OrchestraEnv(ToolScaleSource("railway", diversify=half), preference="none")
+        tools, sheets, words = seen.setdefault(half, [set(), set(), set()])
+        for seed in range(60):
+            observation, info = made.reset(seed=seed)
+            task = ready("railway").domain.tasks[info["task_id"].rpartition("/")[2]]
+            tools.add(frozenset(tool["function"]["name"] for tool in observation["tools"]))
+            sheets.add(info["price_sheet"])
+            said = observation["messages"][-1]["content"]
+            say = task.requests[0].say
+            assert any(text in said for text in (say[:-1] if half == "train" else say[-1:]))
+            words.add(
+                next(greeting for greeting in sorted(wording.GREETINGS, reverse=True) if said.startswith(greeting))
+            )
+    for train, heldout in zip(seen["train"], seen["heldout"], strict=True):
+        assert train
+        assert heldout
+        assert not train & heldout
+    assert len(seen["heldout"][0]) > 40
+
+
+def test_all_that_a_held_out_user_says_is_kept_from_training() -> None:
+    task = task_with(lambda t: len(t.requests) > 1 and any(fact.value for fact in t.facts))
+    fact = next(fact for fact in task.facts if fact.value)
+    turns = (f"Could you tell me your {fact.asked[0]}?", "Do you confirm (yes/no)?", "Banana?", "It has been done.")
+    said: dict[Half | None, set[str]] = {}
+    for half in (None, "train", "heldout"):
+        users = [ScriptedUser(task, seed, half) for seed in range(300)]
+        said[half] = {user.reply(Mood(), text, 1).text for user in users for text in turns}
+    assert not said["train"] & said["heldout"]
+    assert said["train"] < said[None]
+    assert said["heldout"]
+
+
+def test_a_single_sentence_is_in_both_halves() -> None:
+    assert wording.half_of(("only",), "heldout") == wording.half_of(("only",), "train") == ("only",)
+    assert wording.half_of((1, 2, 3), "heldout") == (3,)
+    assert wording.half_of(tuple(range(10)), "train") == tuple(range(8))
 
 
 @pytest.mark.parametrize(

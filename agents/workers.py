@@ -1,0 +1,160 @@
+"""Rollouts shared among processes, each with a copy of the model.
+
+A small model on a CPU is bound by overhead, of its own steps, of episodes and of tokenisation, and one process has one
+core for all of it. The jobs are cut into as many runs of neighbours as there are processes, this one among them; which
+process makes which rollout, and its random numbers, follow from the jobs alone, so that a resumed run repeats them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import signal
+import traceback
+from collections.abc import Callable, Sequence
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from typing import NamedTuple, Protocol
+
+from toolorchestra.agents.config import TrainConfig
+from toolorchestra.agents.engines.base import Engine
+from toolorchestra.agents.rollout import Job, RolloutParams, Rollouts
+from toolorchestra.agents.tokens import Chat
+from toolorchestra.agents.trajectory import Trajectory
+
+_SECONDS_TO_END = 5.0
+
+
+class Replica(Protocol):
+    """What an engine must be able to do to be copied into other processes."""
+
+    def snapshot(self) -> bytes:
+        """The weights that are sampled from now."""
+
+    def adopt(self, snapshot: bytes, seed: int) -> None:
+        """Sample from these weights, with random numbers that start at this seed."""
+
+
+class _Share(NamedTuple):
+    """What a process is sent."""
+
+    jobs: list[Job]
+    params: RolloutParams
+    snapshot: bytes
+    seed: int
+
+
+class Workers:
+    """The other processes. They end with this one, whatever ends it."""
+
+    def __init__(self, config: TrainConfig, count: int) -> None:
+        context = get_context("spawn")
+        self._ends: list[Connection] = []
+        self.processes = []
+        for number in range(count):
+            mine, theirs = context.Pipe()
+            process = context.Process(target=_work, args=(theirs, config), name=f"rollouts-{number + 1}", daemon=True)
+            process.start()
+            theirs.close()
+            self._ends.append(mine)
+            self.processes.append(process)
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    def send(self, number: int, share: _Share) -> None:
+        """Let one begin."""
+        try:
+            self._ends[number].send(share)
+        except OSError:
+            raise self._gone(number) from None
+        except TypeError as err:
+            raise TypeError(f"{err}; or make all rollouts here: --set model.processes=1") from None
+
+    def receive(self, number: int) -> list[Trajectory]:
+        """What one made, waiting for it."""
+        try:
+            made = self._ends[number].recv()
+        except EOFError:
+            raise self._gone(number) from None
+        if isinstance(made, str):
+            raise RuntimeError(f"rollout process {number + 1} broke:\n{made}")
+        return list(made)
+
+    def _gone(self, number: int) -> RuntimeError:
+        process = self.processes[number]
+        process.join(_SECONDS_TO_END)
+        return RuntimeError(
+            f"rollout process {number + 1} is gone (exit code {process.exitcode}; -9 is often a lack of memory): "
+            "go on with --resume auto, or with --set model.processes=1"
+        )
+
+    def close(self) -> None:
+        """End them all; nothing is left of them afterwards."""
+        for end in self._ends:
+            end.close()
+        for process in self.processes:
+            process.join(_SECONDS_TO_END)
+            if process.is_alive():
+                process.kill()
+                process.join()
+        self._ends, self.processes = [], []
+
+
+class SharedRollouts(Rollouts):
+    """Rollouts that this process makes a part of."""
+
+    def __init__(self, engine: Engine, replica: Replica, chat: Chat, params: RolloutParams, workers: Workers) -> None:
+        super().__init__(engine, chat, params)
+        self._replica, self._workers = replica, workers
+
+    def with_params(self, params: RolloutParams) -> Rollouts:
+        """See Rollouts."""
+        return SharedRollouts(self.engine, self._replica, self.chat, params, self._workers)
+
+    def close(self) -> None:
+        """See Rollouts."""
+        self._workers.close()
+
+    def collect(self, jobs: Sequence[Job], watch: Callable[[Trajectory], None] | None = None) -> list[Trajectory]:
+        """See Rollouts."""
+        shares = len(self._workers) + 1
+        cuts = [len(jobs) * k // shares for k in range(shares + 1)]
+        snapshot = self._replica.snapshot()
+        others = range(1, shares)
+        for k in others:
+            part = list(jobs[cuts[k] : cuts[k + 1]])
+            self._workers.send(k - 1, _Share(part, self.params, snapshot, _seed(k, part)))
+        made = super().collect(jobs[: cuts[1]], watch)
+        for k in others:
+            theirs = self._workers.receive(k - 1)
+            made += theirs
+            for trajectory in theirs if watch else ():
+                watch(trajectory)  # type: ignore[misc]
+        return made
+
+
+def _seed(number: int, jobs: Sequence[Job]) -> int:
+    named = repr((number, [(job.env_id, job.seed) for job in jobs]))
+    return int.from_bytes(hashlib.blake2b(named.encode(), digest_size=7).digest(), "big")
+
+
+def _work(connection: Connection, config: TrainConfig) -> None:
+    """The life of one process: take a share, make it, send it, until the other end closes."""
+    from toolorchestra.agents.build import build
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that shares out hears Ctrl-C, and ends this one
+    engine, chat = build(config)
+    while True:
+        try:
+            share: _Share = connection.recv()
+        except EOFError:
+            return
+        try:
+            engine.adopt(share.snapshot, share.seed)
+            answer: list[Trajectory] | str = Rollouts(engine, chat, share.params).collect(share.jobs)
+        except Exception:  # noqa: BLE001 - whatever it is, the process that shares out raises it
+            answer = traceback.format_exc()
+        try:
+            connection.send(answer)
+        except BrokenPipeError:
+            return
