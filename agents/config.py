@@ -11,6 +11,8 @@ from toolorchestra.agents.engines.base import LossParams
 from toolorchestra.agents.rewards import AdvantageParams
 from toolorchestra.envs.errors import ConfigError, no_such
 
+SAMPLERS = ("local", "vllm", "served")
+
 
 @dataclass(frozen=True)
 class EnvMix:
@@ -44,6 +46,32 @@ class ModelConfig:
     gradient_checkpointing: bool = False
     thinking: bool | None = None
     """enable_thinking of the chat template; None leaves it to the template."""
+    sampler: str = "local"
+    """What rollouts are sampled with: "local" in this process, "vllm" an engine of vLLM beside it, "served" a running
+    `vllm serve`."""
+    memory_share: float = 0.5
+    """Of the GPU's memory, that vLLM beside the trainer may take while it is awake."""
+    server: str = ""
+    """Base URL of the running server, http://HOST:PORT/v1."""
+    served_name: str = ""
+    """What the server calls the model; "" asks it."""
+    handover: str = ""
+    """Folder through which weights reach the sampler; a server must see it under the same path. "" finds one."""
+    tolerance: float = 0.0
+    """Most mean gap between the sampler's log-probabilities and the trainer's; 0 goes by the dtype."""
+
+    def __post_init__(self) -> None:
+        if self.sampler not in SAMPLERS:
+            raise ConfigError(no_such("model.sampler", self.sampler, SAMPLERS))
+        if self.sampler == "served" and not (self.server and self.handover):
+            raise ConfigError(
+                "model.sampler=served needs model.server=http://HOST:PORT/v1 and model.handover=FOLDER, a folder that "
+                "the server sees under the same path: new weights go through it"
+            )
+        if not 0 < self.memory_share < 1:
+            raise ConfigError(f"model.memory_share is a share between 0 and 1, got {self.memory_share!r}")
+        if self.processes > 1 and self.sampler != "local":
+            raise ConfigError(f"model.sampler={self.sampler} batches all rollouts itself: set model.processes=1")
 
 
 @dataclass(frozen=True)
@@ -100,6 +128,8 @@ class TrainConfig:
     max_context: int = 256
     temperature: float = 1.0
     deadline_seconds: float = 600.0
+    stop_at_call: bool = False
+    """End a turn behind its first tool call: sooner, but never several calls in one turn."""
     evaluate_every: int = 50
     evaluation_temperature: float = 1.0
     evaluation_tasks: int = 100
@@ -173,9 +203,11 @@ PRESETS: Mapping[str, TrainConfig] = {
             device="cuda",
             dtype="bfloat16",
             lora_rank=64,
-            rows=16,
+            rows=128,
             tokens_per_batch=32_768,
             gradient_checkpointing=True,
+            sampler="vllm",
+            memory_share=0.65,
         ),
         warm_start=WarmStart(steps=0),
         learning_rate=1e-6,
@@ -183,6 +215,7 @@ PRESETS: Mapping[str, TrainConfig] = {
         loss=LossParams(kl="k2", kl_weight=1e-4),
         max_tokens=8_000,
         max_context=32_000,
+        deadline_seconds=3600.0,
         evaluate_every=25,
     ),
 }

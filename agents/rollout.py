@@ -14,9 +14,9 @@ from toolorchestra.agents.trajectory import Trajectory
 from toolorchestra.envs.actions import parse
 from toolorchestra.envs.driver import advance, begin
 from toolorchestra.envs.episode import Episode
-from toolorchestra.envs.errors import ActionError, ConfigError
+from toolorchestra.envs.errors import ActionError, ConfigError, Outage
 from toolorchestra.envs.factory import EpisodeFactory, factory
-from toolorchestra.envs.invoke import Gates
+from toolorchestra.envs.invoke import Failure, Gates, failure
 from toolorchestra.envs.prices import NANO, ORCHESTRATOR, REWARDED_ROLES, Tokens, Usage
 
 ENTRY = "toolorchestra.envs.env:OrchestraEnv"
@@ -58,6 +58,8 @@ class RolloutParams:
     concurrency: int = 128
     deadline_seconds: float = 600.0
     """Of one episode; what is not done by then is marked failed."""
+    stop_at_call: bool = False
+    """End a turn behind its first tool call: sooner, but never several calls in one turn."""
     policy_item: str = ""
     """Price sheet item for the policy's own tokens; "" takes the environment's."""
 
@@ -101,12 +103,15 @@ class Rollouts:
                 await self._play(episode, run)
         except TimeoutError:
             run.stopped = "deadline"
+        except Outage as err:  # the sampler's: what tools raise has become the episode's own failure
+            run.stopped, run.failure = "outage", failure("sampler", err)
         finally:
             self.engine.release(run.session)
         return _trajectory(job, episode, run)
 
     async def _play(self, episode: Episode, run: _Run) -> None:
-        params = SamplingParams(self.params.max_tokens, self.params.temperature)
+        stops = (self.chat.call_end,) if self.params.stop_at_call else ()
+        params = SamplingParams(self.params.max_tokens, self.params.temperature, stops)
         await begin(episode, self._gates)
         while not episode.over:
             sequence, fresh = self.chat.follow(run.current, episode.observation)
@@ -133,6 +138,7 @@ class _Run:
         self.params = params
         self.sequences: list[Sequences] = []
         self.stopped = ""
+        self.failure: Failure | None = None
         self.valid = True
 
     @property
@@ -165,6 +171,7 @@ def measured(episode: Episode) -> Measure:
 def _trajectory(job: Job, episode: Episode, run: _Run) -> Trajectory:
     finished = episode.over and episode.outcome is not None and episode.turn < episode.rules.limits.turns
     measure = measured(episode)
+    broken = episode.failure or run.failure
     return Trajectory(
         env_id=job.env_id,
         task_id=episode.task_id,
@@ -174,11 +181,14 @@ def _trajectory(job: Job, episode: Episode, run: _Run) -> Trajectory:
         keys=episode.world.toolbox.keys,
         sequences=run.sequences,
         measure=replace(
-            measure, failed=measure.failed or run.stopped == "deadline", valid_format=run.valid, valid_output=finished
+            measure,
+            failed=broken is not None or run.stopped == "deadline",
+            valid_format=run.valid,
+            valid_output=finished,
         ),
         turns=episode.turn,
         truncated_by=run.stopped,
-        failure=episode.failure._asdict() if episode.failure else None,
+        failure=broken._asdict() if broken else None,
         messages=episode.messages,
         bill=episode.ledger.summary(),
     )

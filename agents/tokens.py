@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from toolorchestra.agents.engines.base import Sample
+from toolorchestra.envs.actions import CLOSE
 from toolorchestra.envs.errors import ConfigError
 from toolorchestra.envs.types import Observation
 
@@ -60,6 +61,17 @@ class Chat:
         self._arguments = dict(template_arguments or {})
         self.stop = int(tokenizer.eos_token_id)
         self._stop_text = str(tokenizer.decode([self.stop], skip_special_tokens=False))
+
+    @property
+    def call_end(self) -> int:
+        """The token that ends a tool call."""
+        ids = self.encode(CLOSE)
+        if len(ids) != 1:
+            raise ConfigError(
+                f"stop_at_call needs {CLOSE} to be one token, and this tokenizer makes {len(ids)} of it; set "
+                "stop_at_call=false"
+            )
+        return ids[0]
 
     def render(self, observation: Observation, *, prompting: bool = True) -> str:
         """The transcript as the template writes it."""

@@ -262,6 +262,7 @@ def rollout_params(config: TrainConfig, temperature: float | None = None) -> Rol
         temperature=config.temperature if temperature is None else temperature,
         concurrency=config.model.rows,
         deadline_seconds=config.deadline_seconds,
+        stop_at_call=config.stop_at_call,
     )
 
 

@@ -273,7 +273,7 @@ def rows(seconds: float) -> Iterator[tuple[str, str, str]]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    tables = ("engine", "tau2", "toolscale", "reference", "synth", "costs", "sandbox", "retrieval")
+    tables = ("engine", "tau2", "toolscale", "reference", "synth", "costs", "sandbox", "retrieval", "vllm")
     parser.add_argument("--table", default="engine", choices=tables, help="what to measure")
     parser.add_argument("--seconds", type=float, default=1.0, help="per timed repetition")
     parser.add_argument("--reference", help="folder of domains for the reference table; its Python is run")
@@ -298,6 +298,8 @@ def main() -> int:
         from bench_synth import rows as measured
     elif args.table == "costs":
         from bench_costs import rows as measured
+    elif args.table == "vllm":
+        from bench_vllm import rows as measured
     for name, value, note in measured(args.seconds):
         print(f"{name:53} {value:>20}  {note}", flush=True)
     return 0

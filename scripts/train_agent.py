@@ -32,10 +32,14 @@ def main() -> int:
         model = replace(config.model, threads=args.threads, path=args.model or config.model.path)
         config = replace(config, model=model)
         folder = args.out or default_folder(config)
-        run = train(config, folder, *build(config), resume=args.resume == "auto", say=_say)
-        if not args.no_report and not run.stopping:
-            print(f"report: {write_report(run)}")
-        run.rollouts.close()
+        engine, chat = build(config, _say)
+        try:
+            run = train(config, folder, engine, chat, resume=args.resume == "auto", say=_say)
+            if not args.no_report and not run.stopping:
+                print(f"report: {write_report(run)}")
+            run.rollouts.close()
+        finally:
+            engine.close()
     except (ConfigError, CheckpointError) as err:
         print(f"error: {err}", file=sys.stderr)
         return 2

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class SamplingParams(NamedTuple):
@@ -15,6 +18,8 @@ class SamplingParams(NamedTuple):
     max_tokens: int
     temperature: float = 1.0
     """0 takes the likeliest token."""
+    stops: tuple[int, ...] = ()
+    """Tokens that end this turn, beside the chat's own."""
 
 
 class Sample(NamedTuple):
@@ -51,6 +56,9 @@ class LossParams:
     entropy_weight: float = 0.0
     temperature: float = 1.0
     """At which the data were sampled: log-probabilities are of that distribution."""
+    cap: float = 0.0
+    """Truncated importance sampling: the plain policy gradient, each token weighed by its ratio to the sampler, but by
+    this at most. For samplers that are not the trainer's arithmetic. 0 clips the ratio as PPO does."""
 
 
 class Engine(Protocol):
@@ -73,3 +81,54 @@ class Engine(Protocol):
 
     def load(self, path: Path) -> None:
         """What save() wrote."""
+
+    def close(self) -> None:
+        """End every process and connection that the engine has. May be called twice."""
+
+
+class Sampler(Protocol):
+    """What an engine samples with. It holds a copy of the weights of its own."""
+
+    @property
+    def version(self) -> int:
+        """Of the weights it holds; NONE when it holds none, as before the first sync() and after a crash."""
+
+    @property
+    def suspends(self) -> bool:
+        """Whether sync() takes so long that it has to run beside the event loop."""
+
+    async def sample(self, prompt: Sequence[int], params: SamplingParams, session: str) -> Sample:
+        """Continue a prompt; cancelling it leaves nothing behind. A sampler that is away raises Outage."""
+
+    def release(self, session: str) -> None:
+        """The session is over."""
+
+    def sync(self, weights: Iterable[tuple[str, Tensor]], version: int) -> None:
+        """Hold these weights (all of them, by transformers' names), and forget what was cached with others."""
+
+    def sleep(self) -> None:
+        """Give the device's memory back until the next sync()."""
+
+    def random_state(self) -> Tensor:
+        """What set_random_state() takes, for a checkpoint."""
+
+    def set_random_state(self, state: Tensor) -> None:
+        """Go on drawing as the sampler of that checkpoint would have."""
+
+    def stats(self) -> Mapping[str, float]:
+        """Since the last call: plain numbers for the log."""
+
+    def close(self) -> None:
+        """End its processes and connections. May be called twice."""
+
+
+NONE = -1
+"""The version of no weights at all."""
+
+
+@runtime_checkable
+class Probed(Protocol):
+    """A sampler whose arithmetic is not the trainer's: each sync is verified by comparing log-probabilities."""
+
+    def probe(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> list[Sample]:
+        """Continue prompts while nothing else runs, and wait for them."""

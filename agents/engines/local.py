@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
+import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,11 +14,15 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
-from toolorchestra.agents.engines.base import Datum, LossParams, Sample, SamplingParams
+from toolorchestra.agents.engines import agreement
+from toolorchestra.agents.engines.base import Datum, LossParams, Probed, Sample, Sampler, SamplingParams
 from toolorchestra.agents.engines.decoder import Decoder
 from toolorchestra.agents.engines.losses import kl_to, token_losses
-from toolorchestra.agents.engines.sampler import Sampler
+from toolorchestra.agents.engines.memory import LOGIT_BYTES
+from toolorchestra.agents.engines.sampler import LocalSampler
+from toolorchestra.agents.engines.weights import merged_weights, named_weights
 from toolorchestra.envs.errors import ConfigError
 
 
@@ -45,22 +51,29 @@ class LocalConfig:
     clip_norm: float = 1.0
     average: float = 0.0
     """Decay, per optimiser step, of the running average of the trained weights; 0 keeps none."""
+    logit_bytes: int = LOGIT_BYTES
+    """Most that one copy of a batch's logits may take; more tokens go through the head in parts."""
     seed: int = 0
     reference: bool = False
     """Keep the starting weights for a KL term. With LoRA they are there anyway: the adapter is switched off."""
+    tolerance: float = 0.0
+    """Most mean gap between a separate sampler's log-probabilities and the trainer's; 0 goes by the dtype."""
+
+
+_VERSIONS = itertools.count()
+"""Of all weights in this process: two engines that share a sampler never take each other's for their own."""
 
 
 class LocalEngine:
-    """A causal language model of transformers. Qwen3- and Llama-shaped ones can be sampled from."""
+    """A causal language model of transformers. Qwen3- and Llama-shaped ones can be sampled from here; others, and all
+    that are large, with a sampler of their own."""
 
-    def __init__(self, model: Any, stop: Sequence[int], config: LocalConfig) -> None:
+    def __init__(self, model: Any, stop: Sequence[int], config: LocalConfig, sampler: Sampler | None = None) -> None:
         torch.set_num_threads(config.threads)
         self.config = config
         self.device = torch.device(config.device)
         self.dtype: torch.dtype = getattr(torch, config.dtype)
         model = model.to(self.device, self.dtype)
-        _check_shape(model.config)
-        self._layers = int(model.config.num_hidden_layers)
         self._reference = _frozen_copy(model) if config.reference and not config.lora_rank else None
         if config.gradient_checkpointing:
             model.gradient_checkpointing_enable({"use_reentrant": False})
@@ -74,23 +87,53 @@ class LocalEngine:
             fused=self.device.type == "cuda",
         )
         self._average = [p.detach().clone() for p in self.trained] if config.average else []
-        decoder = Decoder(model.config, config.rows, config.length, self.device, self.dtype)
-        self.sampler = Sampler(decoder, stop, config.seed)
-        self._sync()
+        self.sampler: Sampler = sampler or self._local_sampler(model.config, stop)
+        self.drift = agreement.Agreement(0.0, 0.0)
+        """Of the last sync that was verified."""
+        self._version = next(_VERSIONS)
+        self._syncing: asyncio.Task[None] | None = None
+
+    def _local_sampler(self, shape: Any, stop: Sequence[int]) -> LocalSampler:
+        _check_shape(shape)
+        decoder = Decoder(shape, self.config.rows, self.config.length, self.device, self.dtype)
+        return LocalSampler(decoder, stop, self.config.seed)
 
     # -- sampling ----------------------------------------------------------------------------------------------------
 
     async def sample(self, prompt: Sequence[int], params: SamplingParams, session: str = "") -> Sample:
-        """See Engine."""
-        return await self.sampler.sample(prompt, params, session)
+        """See Engine. What follows a change of the weights waits until the sampler has them."""
+        if self.sampler.version != self._version:
+            await self._catch_up()
+        made: Sample = await self.sampler.sample(prompt, params, session)
+        return made
 
     def release(self, session: str) -> None:
         """See Engine."""
         self.sampler.release(session)
 
+    async def _catch_up(self) -> None:
+        if not self.sampler.suspends:
+            self._sync()
+            return
+        if self._syncing is None or self._syncing.done():
+            self._syncing = asyncio.create_task(asyncio.to_thread(self._sync))
+        await asyncio.shield(self._syncing)  # who is cancelled here must not cancel it for the others
+
     def _sync(self) -> None:
-        self.sampler.decoder.load(merged_weights(self.model), self._layers)
-        self.sampler.reset()
+        if self.device.type == "cuda" and self.sampler.suspends:  # its memory is what the sampler wakes up into
+            self.optimizer.zero_grad(set_to_none=True)
+            torch.cuda.empty_cache()
+        self.sampler.sync(named_weights(self.model), self._version)
+        if isinstance(self.sampler, Probed):
+            config = self.config
+            prompts = agreement.probe_prompts(self.model.config.vocab_size, config.length, config.seed)
+            self.drift = agreement.measure(self.sampler, self.logprobs, prompts)
+            agreement.check(self.drift, config.tolerance or agreement.TOLERANCE[config.dtype])
+
+    def _changed(self) -> None:
+        """The weights are others now. The sampler takes them when it is next asked for something: after the last of
+        several steps, and after a supervised start."""
+        self._version = next(_VERSIONS)
 
     def snapshot(self) -> bytes:
         """The weights that are sampled from now, for a copy of this engine in another process."""
@@ -100,9 +143,8 @@ class LocalEngine:
 
     def adopt(self, snapshot: bytes, seed: int) -> None:
         """Sample from the weights of another engine, with random numbers that start at this seed."""
-        self.sampler.decoder.load(torch.load(io.BytesIO(snapshot), weights_only=True), self._layers)
-        self.sampler.reset()
-        self.sampler.generator.manual_seed(seed)
+        self.sampler.sync(torch.load(io.BytesIO(snapshot), weights_only=True).items(), self._version)
+        self.sampler.set_random_state(torch.Generator(device=self.device).manual_seed(seed).get_state())
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
@@ -119,7 +161,8 @@ class LocalEngine:
                 now = p.detach().clone()
                 p.copy_(mean)
                 mean.copy_(now)
-        self._sync()
+        if self._average:
+            self._changed()
 
     # -- training ----------------------------------------------------------------------------------------------------
 
@@ -128,6 +171,7 @@ class LocalEngine:
         total = sum(1 for d in data for a in d.advantages if a)
         if not total:
             return {"tokens": 0.0}
+        self.sampler.sleep()
         self.model.train()
         torch.set_num_threads(self.config.training_threads)
         for group in self.optimizer.param_groups:
@@ -145,8 +189,13 @@ class LocalEngine:
         for mean, p in zip(self._average, self.trained, strict=bool(self._average)):
             mean.lerp_(p.detach(), 1 - self.config.average)
         torch.set_num_threads(self.config.threads)
-        self._sync()
-        return {**{k: v / total for k, v in sums.items()}, "tokens": float(total), "gradient_norm": norm}
+        self._changed()
+        made = {k: v / total for k, v in sums.items()}
+        return {**made, "tokens": float(total), "gradient_norm": norm, **self._sampler_stats()}
+
+    def _sampler_stats(self) -> dict[str, float]:
+        drift = {"drift": self.drift.mean, "worst_drift": self.drift.worst} if isinstance(self.sampler, Probed) else {}
+        return {**drift, **self.sampler.stats()}
 
     def logprobs(self, data: Sequence[Datum], temperature: float = 1.0) -> list[list[float]]:
         """The trainer's own log-probabilities of the tokens that count, to hold against the sampler's."""
@@ -195,10 +244,16 @@ class LocalEngine:
         base = model.get_base_model() if hasattr(model, "get_base_model") else model
         # Padding stands on the right, so causal attention alone keeps it out of sight.
         hidden = base.model(input_ids=tokens, use_cache=False).last_hidden_state[:, :-1][places[:, 1:]]
-        logits = base.lm_head(hidden).float() / temperature
-        logprobs = torch.log_softmax(logits, -1)
-        entropy = -(logprobs.exp() * logprobs).sum(-1)
-        return logprobs.gather(1, tokens[:, 1:][places[:, 1:]][:, None])[:, 0], entropy, places
+        drawn = tokens[:, 1:][places[:, 1:]]
+        # A large vocabulary's logits are never all alive: the head is run in parts, and again in the backward pass.
+        size = max(1, self.config.logit_bytes // (4 * base.lm_head.out_features))
+        if len(hidden) <= size:
+            return *_head(base.lm_head, hidden, drawn, temperature), places
+        parts = [
+            checkpoint(_head, base.lm_head, h, d, temperature, use_reentrant=False)
+            for h, d in zip(torch.split(hidden, size), torch.split(drawn, size), strict=True)
+        ]
+        return torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts]), places
 
     def _picked(self, rows: Sequence[Sequence[float]], places: Tensor) -> Tensor:
         width = places.shape[1]
@@ -214,7 +269,7 @@ class LocalEngine:
                 "weights": {k: v for k, v in self.model.state_dict().items() if self._kept(k)},
                 "optimizer": self.optimizer.state_dict(),
                 "average": self._average,
-                "sampler_rng": self.sampler.generator.get_state(),
+                "sampler_rng": self.sampler.random_state(),
                 "torch_rng": torch.get_rng_state(),
             },
             path / "engine.pt",
@@ -235,12 +290,23 @@ class LocalEngine:
         with torch.no_grad():
             for mean, kept in zip(self._average, state["average"], strict=True):
                 mean.copy_(kept)
-        self.sampler.generator.set_state(state["sampler_rng"].cpu())
+        self.sampler.set_random_state(state["sampler_rng"])
         torch.set_rng_state(state["torch_rng"].cpu())
-        self._sync()
+        self._changed()
+
+    def close(self) -> None:
+        """See Engine."""
+        self.sampler.close()
 
     def _kept(self, name: str) -> bool:
         return not self.config.lora_rank or "lora_" in name
+
+
+def _head(head: Any, hidden: Tensor, drawn: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """Log-probabilities of what was drawn, and entropies."""
+    logprobs = torch.log_softmax(head(hidden).float() / temperature, -1)
+    entropy = -(logprobs.exp() * logprobs).sum(-1)
+    return logprobs.gather(1, drawn[:, None])[:, 0], entropy
 
 
 def _check_shape(config: Any) -> None:
@@ -266,22 +332,6 @@ def _with_lora(model: Any, config: LocalConfig) -> Any:
     targets = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
     settings = LoraConfig(r=config.lora_rank, lora_alpha=config.lora_alpha, target_modules=targets, lora_dropout=0.0)
     return get_peft_model(model, settings)
-
-
-def merged_weights(model: Any) -> dict[str, Tensor]:
-    """The weights by transformers' names, with LoRA added in where there is any."""
-    if not hasattr(model, "get_base_model"):
-        return {k: v.detach() for k, v in model.state_dict().items()}
-    made: dict[str, Tensor] = {}
-    for name, module in model.get_base_model().named_modules():
-        for key, value in module.named_parameters(recurse=False):
-            if "base_layer" in name:
-                owner = model.get_base_model().get_submodule(name.removesuffix(".base_layer"))
-                delta = owner.get_delta_weight("default") if key == "weight" else 0.0
-                made[f"{name.removesuffix('.base_layer')}.{key}"] = (value + delta).detach()
-            elif "lora_" not in name:
-                made[f"{name}.{key}"] = value.detach()
-    return made
 
 
 def batches(data: Sequence[Datum], tokens: int) -> Iterator[list[Datum]]:

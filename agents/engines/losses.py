@@ -9,10 +9,12 @@ from toolorchestra.agents.engines.base import LossParams
 
 
 def token_losses(new: Tensor, old: Tensor, advantage: Tensor, params: LossParams) -> Tensor:
-    """One loss per token: clipped policy gradient, or plain cross-entropy weighted by the advantage."""
+    """One loss per token: clipped or truncated policy gradient, or plain cross-entropy weighted by the advantage."""
     if params.kind == "cross_entropy":
         return -advantage * new
     ratio = torch.exp(new - old)
+    if params.cap:
+        return -advantage * ratio.detach().clamp(max=params.cap) * torch.exp(new - new.detach())
     clipped = ratio.clamp(1 - params.clip_low, 1 + params.clip_high)
     loss = torch.maximum(-advantage * ratio, -advantage * clipped)
     bounded = torch.minimum(loss, -advantage * params.dual_clip)

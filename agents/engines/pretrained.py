@@ -2,10 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from toolorchestra.envs.errors import ConfigError
+
+
+def shape_of(path: str) -> Mapping[str, Any]:
+    """A model's configuration, without its weights."""
+    from transformers import AutoConfig
+
+    try:
+        found: Mapping[str, Any] = AutoConfig.from_pretrained(path).to_dict()
+    except (OSError, ValueError) as err:
+        raise ConfigError(f"model.path {path!r} could not be loaded: {err}") from None
+    return found
+
+
+def device_memory(device: str) -> tuple[str, int]:
+    """A GPU's name and its bytes."""
+    import torch
+
+    if not torch.cuda.is_available():
+        raise ConfigError(f"model.device={device}, and torch sees no GPU here; install its CUDA build, or take cpu")
+    found = torch.cuda.get_device_properties(device)
+    return str(found.name), int(found.total_memory)
 
 
 def load(path: str, dtype: str) -> tuple[Any, Any]:

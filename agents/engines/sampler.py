@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from toolorchestra.agents.engines.base import Sample, SamplingParams
+from toolorchestra.agents.engines.base import NONE, Sample, SamplingParams
 from toolorchestra.agents.engines.decoder import Decoder
 
 CHUNK = 24
@@ -45,8 +45,10 @@ class _Request:
     logprobs: list[float] = field(default_factory=list)
 
 
-class Sampler:
+class LocalSampler:
     """Samples for any number of coroutines on one event loop."""
+
+    suspends = False
 
     def __init__(self, decoder: Decoder, stop: Sequence[int], seed: int) -> None:
         self.decoder = decoder
@@ -61,6 +63,7 @@ class Sampler:
         self._active: list[_Request] = []
         self._pump: asyncio.Task[None] | None = None
         self.sampled_tokens = self.fed_tokens = 0
+        self.version = NONE
 
     async def sample(self, prompt: Sequence[int], params: SamplingParams, session: str) -> Sample:
         """Continue a prompt. What a session has cached and the prompt repeats is not run again."""
@@ -87,10 +90,30 @@ class Sampler:
         if (row := self._rows.pop(session, None)) is not None:
             self._give_back(row)
 
-    def reset(self) -> None:
-        """Forget every cache: the weights have changed."""
+    def sync(self, weights: Iterable[tuple[str, Tensor]], version: int) -> None:
+        """Take new weights, and forget every cache."""
+        self.decoder.load(dict(weights), len(self.decoder.keys))
         for row in self._rows.values():
             row.cached.clear()
+        self.version = version
+
+    def sleep(self) -> None:
+        """Nothing: the cache is small where this sampler is used, and fused weights are dropped at the next sync()."""
+
+    def random_state(self) -> Tensor:
+        """See Sampler."""
+        return self.generator.get_state()
+
+    def set_random_state(self, state: Tensor) -> None:
+        """See Sampler."""
+        self.generator.set_state(state.cpu())
+
+    def stats(self) -> Mapping[str, float]:
+        """See Sampler."""
+        return {}
+
+    def close(self) -> None:
+        """See Sampler."""
 
     def _row(self, session: str) -> _Row:
         if session in self._rows:
@@ -232,7 +255,7 @@ class Sampler:
             request.tokens.append(token)
             request.logprobs.append(logprob)
             self.sampled_tokens += 1
-            finished = token in self._stop
+            finished = token in self._stop or token in request.params.stops
             if finished or len(request.tokens) == request.params.max_tokens:
                 request.done.set_result(Sample(request.tokens, request.logprobs, finished))
             else:

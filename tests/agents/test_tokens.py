@@ -14,6 +14,7 @@ from toolorchestra.agents.engines.tiny import load_tokenizer
 from toolorchestra.agents.rollout import factory_of
 from toolorchestra.agents.tokens import Chat, Sequences
 from toolorchestra.agents.warmstart import RandomRoute
+from toolorchestra.envs.actions import render_call
 from toolorchestra.envs.env import run_calls
 from toolorchestra.envs.episode import Episode, Pending
 from toolorchestra.envs.errors import ConfigError
@@ -178,3 +179,24 @@ def test_a_tokenizer_without_a_template_is_refused() -> None:
     tokenizer.chat_template = None
     with pytest.raises(ConfigError, match="has no chat template"):
         Chat(tokenizer)
+
+
+def test_qwen3s_prompt_with_three_tools_and_history_state(qwen3: str) -> None:
+    """As the reference prompts its orchestrator: a system turn with the three tools' schemas, and one user turn, which
+    from the first result on is rebuilt from what was gathered, with nothing of earlier turns."""
+    made = factory_of("FRAMES-v0", split="test", history="state", preference="none", tools="paper")
+    chat = chat_with(qwen3, enable_thinking=True)
+    episode = made.start(11, None).episode
+    first = chat.render(episode.observation)
+    assert first.startswith("<|im_start|>system\n")
+    assert first.count('"type": "function"') == 3
+    for name in ("search", "enhance_reasoning", "answer"):
+        assert f'{{"type": "function", "function": {{"name": "{name}"' in first
+    assert first.endswith(f"<|im_start|>user\n{episode.world.question.text}<|im_end|>\n<|im_start|>assistant\n")
+    moved: Any = episode.act(render_call("search", {"model": "search-1"}))
+    episode.resolve(run_calls(moved.calls))
+    second = chat.render(episode.observation).partition("<|im_end|>\n")[2]
+    assert second.startswith(f"<|im_start|>user\nProblem: {episode.world.question.text}\n\nDocuments:\n[")
+    assert second.endswith("Choose a suitable tool.<|im_end|>\n<|im_start|>assistant\n")
+    assert second.count("<|im_start|>") == 2
+    assert "<tool_call>" not in second

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,101 +10,24 @@ from typing import Any
 import pytest
 import torch
 
-from toolorchestra.agents.engines.base import Datum, LossParams, Sample, SamplingParams
-from toolorchestra.agents.engines.local import LocalConfig, LocalEngine, batches, merged_weights
+from tests.agents.engines.conformance import CONFIG as SHARED
+from tests.agents.engines.conformance import STOP, VOCABULARY, SamplerConformance, conversations
+from toolorchestra.agents.engines.base import Datum, LossParams, SamplingParams
+from toolorchestra.agents.engines.local import LocalConfig, LocalEngine, batches
 from toolorchestra.agents.engines.losses import kl_to, token_losses
 from toolorchestra.agents.engines.tiny import build_model
 from toolorchestra.envs.errors import ConfigError
 
-VOCABULARY, STOP = 64, 1
 CONFIG = LocalConfig(rows=12, length=160)
+
+
+class TestLocalSampler(SamplerConformance):
+    def engine(self, config: LocalConfig = SHARED, seed: int = 0) -> LocalEngine:
+        return engine(config, seed)
 
 
 def engine(config: LocalConfig = CONFIG, seed: int = 0, **shape: int) -> LocalEngine:
     return LocalEngine(build_model(VOCABULARY, hidden=32, layers=2, seed=seed, **shape), [STOP], config)
-
-
-def prompts(count: int, seed: int = 0) -> list[list[int]]:
-    rng = random.Random(seed)
-    return [[rng.randrange(2, VOCABULARY) for _ in range(rng.choice((1, 5, 40, 61)))] for _ in range(count)]
-
-
-def datum(prompt: list[int], sample: Sample, advantage: float = 1.0) -> Datum:
-    given = len(prompt)
-    return Datum(
-        [*prompt, *sample.tokens],
-        [*[0.0] * given, *sample.logprobs],
-        [*[0.0] * given, *[advantage] * len(sample.tokens)],
-    )
-
-
-async def converse(
-    made: LocalEngine, prompt: list[int], session: str, turns: int, wait: float, temperature: float = 1.0
-) -> Datum:
-    """Several turns, each prompt the last one and some new tokens: as episodes do it."""
-    tokens, logprobs, counts = list(prompt), [0.0] * len(prompt), [0.0] * len(prompt)
-    rng = random.Random(session)
-    for _ in range(turns):
-        sample = await made.sample(tokens, SamplingParams(6, temperature), session)
-        new = [rng.randrange(2, VOCABULARY) for _ in range(rng.choice((2, 9, 30)))]
-        tokens += [*sample.tokens, *new]
-        logprobs += [*sample.logprobs, *[0.0] * len(new)]
-        counts += [*[1.0] * len(sample.tokens), *[0.0] * len(new)]
-        await asyncio.sleep(0 if rng.random() < 0.5 else wait)  # a slow tool: the row leaves the batch
-    made.release(session)
-    return Datum(tokens, logprobs, counts)
-
-
-def conversations(made: LocalEngine, wait: float = 0.001, temperature: float = 1.0) -> list[Datum]:
-    async def all_of_them() -> list[Datum]:
-        starts = [*prompts(9), *[prompts(9)[3]] * 3]  # some share their prompt, as a group does
-        return list(
-            await asyncio.gather(*(converse(made, p, f"s{i}", 3, wait, temperature) for i, p in enumerate(starts)))
-        )
-
-    return asyncio.run(all_of_them())
-
-
-def test_sampled_logprobs_are_the_trainers() -> None:
-    """To 1e-4 in float32, over several turns, rows that come and go, shared prompts and short and long new parts."""
-    made = engine()
-    for data in (conversations(made), conversations(made)):
-        for d, trained in zip(data, made.logprobs(data), strict=True):
-            sampled = [p for p, a in zip(d.logprobs, d.advantages, strict=True) if a]
-            assert sampled == pytest.approx(trained, abs=1e-4)
-
-
-def test_at_another_temperature_they_are_the_trainers_too() -> None:
-    made = engine()
-    data = conversations(made, temperature=0.5)
-    for d, trained in zip(data, made.logprobs(data, 0.5), strict=True):
-        assert [p for p, a in zip(d.logprobs, d.advantages, strict=True) if a] == pytest.approx(trained, abs=1e-4)
-    first = made.train(data, LossParams(temperature=0.5), 1e-5)
-    assert first["mismatch"] < 1e-4
-    assert made.train(data, LossParams(), 1e-5)["mismatch"] > 1e-2
-
-
-def test_greedy_is_the_likeliest_token_of_transformers() -> None:
-    made = engine()
-    prompt = prompts(4)[3]
-    sample = asyncio.run(made.sample(prompt, SamplingParams(8, 0.0)))
-    tokens = list(prompt)
-    for token in sample.tokens:
-        with torch.no_grad():
-            logits = made.model(torch.tensor([tokens])).logits[0, -1]
-        assert token == int(logits.argmax())
-        tokens.append(token)
-
-
-def test_after_a_step_the_sampler_uses_the_new_weights() -> None:
-    made = engine()
-    data = conversations(made)
-    made.train(data, LossParams("cross_entropy"), 1e-2)
-    for d, trained in zip(data, made.logprobs(data), strict=True):
-        assert [p for p, a in zip(d.logprobs, d.advantages, strict=True) if a] != pytest.approx(trained, abs=1e-4)
-    again = conversations(made)
-    for d, trained in zip(again, made.logprobs(again), strict=True):
-        assert [p for p, a in zip(d.logprobs, d.advantages, strict=True) if a] == pytest.approx(trained, abs=1e-4)
 
 
 def test_the_average_is_sampled_from_while_it_is_asked_for(tmp_path: Path) -> None:
@@ -135,60 +57,6 @@ def test_without_an_average_nothing_changes() -> None:
         assert all(torch.equal(p, kept) for p, kept in zip(made.trained, last, strict=True))
 
 
-def test_one_token_a_row_draws_from_the_distribution() -> None:
-    made = engine(replace(CONFIG, rows=400))
-    prompt = prompts(1)[0]
-
-    async def draw() -> list[Sample]:
-        return list(await asyncio.gather(*(made.sample(prompt, SamplingParams(1), f"d{i}") for i in range(400))))
-
-    drawn = asyncio.run(draw())
-    with torch.no_grad():
-        chances = made.model(torch.tensor([prompt])).logits[0, -1].softmax(-1)
-    token = int(chances.argmax())
-    p = float(chances[token])
-    share = sum(s.tokens[0] == token for s in drawn) / 400
-    assert abs(share - p) < 4 * (p * (1 - p) / 400) ** 0.5
-
-
-@pytest.mark.parametrize("heads", ["grouped"])
-def test_learns_to_prefer_what_is_rewarded(heads: str) -> None:
-    """Policy gradient on one token: reward for token 7, its probability must rise far."""
-    del heads
-    made = engine(replace(CONFIG, rows=64))
-    prompt = [5, 6, 7]
-
-    async def draw() -> list[Sample]:
-        return list(await asyncio.gather(*(made.sample(prompt, SamplingParams(1), f"d{i}") for i in range(64))))
-
-    def share() -> float:
-        return sum(s.tokens[0] == 7 for s in asyncio.run(draw())) / 64
-
-    for _ in range(60):
-        samples = asyncio.run(draw())
-        for i in range(64):
-            made.release(f"d{i}")
-        hits = [float(s.tokens[0] == 7) for s in samples]
-        mean = sum(hits) / 64
-        data = [datum(prompt, s, h - mean) for s, h in zip(samples, hits, strict=True) if h != mean]
-        made.train(data, LossParams(), 1e-2)
-    assert share() > 0.8
-
-
-def test_lora_trains_the_adapter_alone_and_the_sampler_sees_it() -> None:
-    made = engine(replace(CONFIG, lora_rank=4))
-    before = {k: v.clone() for k, v in made.model.state_dict().items()}
-    data = conversations(made)
-    made.train(data, LossParams("ppo", kl="k3", kl_weight=0.1), 1e-2)
-    changed = {k for k, v in made.model.state_dict().items() if not torch.equal(v, before[k])}
-    assert changed
-    assert all("lora_" in k for k in changed)
-    assert "model.layers.0.self_attn.q_proj.weight" in merged_weights(made.model)
-    again = conversations(made)
-    for d, trained in zip(again, made.logprobs(again), strict=True):
-        assert [p for p, a in zip(d.logprobs, d.advantages, strict=True) if a] == pytest.approx(trained, abs=1e-4)
-
-
 def test_batches_are_bounded_sorted_and_leave_out_what_teaches_nothing() -> None:
     data = [Datum([0] * n, [0.0] * n, [1.0] * n) for n in (5, 50, 7, 90)] + [Datum([0] * 9, [0.0] * 9, [0.0] * 9)]
     got = list(batches(data, 100))
@@ -201,6 +69,28 @@ def test_the_loss_does_not_depend_on_the_batching() -> None:
     results = [engine(replace(CONFIG, tokens_per_batch=n)).train(data, LossParams(), 1e-3) for n in (10, 100_000)]
     assert results[0]["loss"] == pytest.approx(results[1]["loss"], abs=1e-5)
     assert results[0]["gradient_norm"] == pytest.approx(results[1]["gradient_norm"], rel=1e-3)
+
+
+def test_the_loss_does_not_depend_on_the_parts_of_the_head() -> None:
+    """A large vocabulary's logits are made in parts; three tokens at a time here."""
+    data = conversations(engine())
+    config = replace(CONFIG, logit_bytes=3 * 4 * VOCABULARY)
+    results = [engine(c).train(data, LossParams(entropy_weight=0.1), 1e-3) for c in (CONFIG, config)]
+    for name in ("loss", "entropy", "gradient_norm"):
+        assert results[0][name] == pytest.approx(results[1][name], rel=1e-3, abs=1e-5)
+
+
+def test_truncated_importance_sampling() -> None:
+    """Each token's policy gradient is weighed by its ratio to the sampler, but by `cap` at most; nothing is clipped."""
+    old = torch.zeros(3)
+    new = torch.tensor([0.5, -1.0, 3.0], requires_grad=True)
+    advantage = torch.tensor([1.0, -2.0, -1.0])
+    losses = token_losses(new, old, advantage, LossParams(cap=2.0))
+    expected = [-1.6487213, 2 * 0.3678794, 2.0]
+    assert losses.tolist() == pytest.approx(expected, abs=1e-5)
+    torch.autograd.backward(losses.sum())
+    assert new.grad is not None
+    assert new.grad.tolist() == pytest.approx(expected, abs=1e-5)
 
 
 def test_clips() -> None:
@@ -246,18 +136,3 @@ def test_what_does_not_fit_is_said() -> None:
 
     with pytest.raises(RuntimeError, match="all 1 rows of the sampler are in use"):
         asyncio.run(two())
-
-
-def test_a_cancelled_request_leaves_no_trace() -> None:
-    made = engine()
-
-    async def cancelled() -> Sample:
-        task = asyncio.create_task(made.sample([2, 3, 4], SamplingParams(100), "gone"))
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        made.release("gone")
-        return await made.sample([2, 3, 4], SamplingParams(3, 0.0), "next")
-
-    assert asyncio.run(cancelled()).tokens == asyncio.run(engine().sample([2, 3, 4], SamplingParams(3, 0.0))).tokens

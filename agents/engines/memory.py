@@ -1,0 +1,222 @@
+"""What a run takes of a GPU's memory, part by part, from the model's shape alone; checked before anything is loaded.
+
+Weights, cache and optimiser are counted exactly; activations and work space are estimates, and are called so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from toolorchestra.envs.errors import ConfigError
+
+GB = 1e9
+LOGIT_BYTES = 1 << 30
+"""Most that one copy of the logits may take: the head is run over so many tokens at a time."""
+LOGIT_COPIES = 6
+"""Logits, scaled, log-softmax, their exponential and product for the entropy, and a gradient, alive at once."""
+CONTEXT_BYTES = 1_500_000_000
+"""CUDA context, kernels and fragments of a process."""
+SAMPLER_WORK_BYTES = 3_000_000_000
+"""vLLM's activations and captured graphs; an estimate."""
+ADAPTER_WIDTH = 4
+"""peft keeps adapters in float32 over 16-bit weights."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Of a Qwen3- or Llama-shaped model."""
+
+    hidden: int
+    inner: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_width: int
+    vocabulary: int
+    tied: bool
+    head_norms: bool
+
+    @classmethod
+    def read(cls, config: Mapping[str, Any]) -> Shape:
+        """From a configuration as transformers writes it, or as it stands in a config.json."""
+        heads = int(config["num_attention_heads"])
+        hidden = int(config["hidden_size"])
+        return cls(
+            hidden=hidden,
+            inner=int(config["intermediate_size"]),
+            layers=int(config["num_hidden_layers"]),
+            heads=heads,
+            kv_heads=int(config.get("num_key_value_heads") or heads),
+            head_width=int(config.get("head_dim") or hidden // heads),
+            vocabulary=int(config["vocab_size"]),
+            tied=bool(config.get("tie_word_embeddings")),
+            head_norms=config.get("model_type") == "qwen3",
+        )
+
+    @property
+    def _projections(self) -> tuple[tuple[int, int], ...]:
+        """In and out of each linear layer of a block."""
+        q, kv = self.heads * self.head_width, self.kv_heads * self.head_width
+        mlp = (self.hidden, self.inner)
+        return ((self.hidden, q), (self.hidden, kv), (self.hidden, kv), (q, self.hidden), mlp, mlp, mlp[::-1])
+
+    @property
+    def parameters(self) -> int:
+        """All of them; biases are left out, which are a millionth where there are any."""
+        norms = 2 * self.hidden + (2 * self.head_width if self.head_norms else 0)
+        block = sum(i * o for i, o in self._projections) + norms
+        embeddings = self.vocabulary * self.hidden * (1 if self.tied else 2)
+        return self.layers * block + embeddings + self.hidden
+
+    def adapter_parameters(self, rank: int) -> int:
+        """Of LoRA on every linear layer of every block."""
+        return self.layers * sum(rank * (i + o) for i, o in self._projections)
+
+    def kv_bytes_per_token(self, width: int) -> int:
+        """Keys and values of one token in every layer."""
+        return 2 * self.layers * self.kv_heads * self.head_width * width
+
+    def block_bytes_per_token(self, width: int, *, lora: bool) -> int:
+        """What one block keeps for its backward pass; an estimate. LoRA keeps its inputs in float32 too."""
+        kept = width * (10 * self.hidden + 4 * self.inner)
+        return kept + (ADAPTER_WIDTH * (6 * self.hidden + self.inner) if lora else 0)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to run."""
+
+    shape: Shape
+    device_bytes: int
+    width: int = 2
+    """Bytes of a weight."""
+    lora_rank: int = 0
+    tokens_per_batch: int = 16_384
+    checkpointing: bool = False
+    average: bool = False
+    reference: bool = False
+    memory_share: float = 0.0
+    """vLLM's, on the same device; 0 where there is none."""
+    local_cache_tokens: int = 0
+    """Rows x length of the sampler in this process, where that is used."""
+
+
+class Part(NamedTuple):
+    """One line of the budget."""
+
+    name: str
+    bytes: int
+    rollouts: bool
+    training: bool
+    knob: str
+    """What to change where it is too much; "" where the model decides."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """All parts, and what is alive while rollouts are made and while the model is trained."""
+
+    plan: Plan
+    parts: tuple[Part, ...]
+
+    def total(self, *, training: bool) -> int:
+        """Bytes alive at once."""
+        return sum(p.bytes for p in self.parts if (p.training if training else p.rollouts))
+
+    @property
+    def cached_tokens(self) -> int:
+        """How many tokens the sampler's cache holds."""
+        cache = next((p.bytes for p in self.parts if p.name == "sampler: cache"), 0)
+        return max(0, cache) // self.plan.shape.kv_bytes_per_token(self.plan.width)
+
+    def table(self) -> str:
+        """As Markdown, in GB of 10^9 bytes."""
+        rows = ["| part | GB | in rollouts | in training |", "|---|---|---|---|"]
+        for part in self.parts:
+            alive = [f"{part.bytes / GB:.1f}" if yes else "" for yes in (part.rollouts, part.training)]
+            rows.append(f"| {part.name} | {part.bytes / GB:.1f} | {alive[0]} | {alive[1]} |")
+        sums = [f"{self.total(training=t) / GB:.1f}" for t in (False, True)]
+        rows.append(f"| **together, of {self.plan.device_bytes / GB:.1f}** | | **{sums[0]}** | **{sums[1]}** |")
+        return "\n".join(rows)
+
+    def check(self) -> None:
+        """Refuse what does not fit, and name the part that would help most."""
+        for phase, training in (("rollouts", False), ("training", True)):
+            over = self.total(training=training) - self.plan.device_bytes
+            if over > 0:
+                alive = [p for p in self.parts if (p.training if training else p.rollouts) and p.knob]
+                raise ConfigError(
+                    f"{phase} would take {over / GB:.1f} GB more than the device's {self.plan.device_bytes / GB:.1f} "
+                    f"GB; {_advice(alive)}\n{self.table()}"
+                )
+        cache = next((p.bytes for p in self.parts if p.name == "sampler: cache"), 1)
+        if cache <= 0:
+            need = (self.plan.memory_share * self.plan.device_bytes - cache) / GB
+            raise ConfigError(
+                f"model.memory_share={self.plan.memory_share:g} leaves no room for vLLM's cache: its weights and work "
+                f"take {need:.1f} GB; raise it\n{self.table()}"
+            )
+
+
+def _advice(parts: list[Part]) -> str:
+    if not parts:
+        return "the model itself is too large for this device"
+    worst = max(parts, key=lambda p: p.bytes)
+    return f"the largest part that can shrink is {worst.name} ({worst.bytes / GB:.1f} GB): {worst.knob}"
+
+
+def budget(plan: Plan) -> Budget:
+    """The parts of a plan."""
+    shape, width = plan.shape, plan.width
+    weights = shape.parameters * width
+    trained = shape.adapter_parameters(plan.lora_rank) if plan.lora_rank else shape.parameters
+    trained_width = ADAPTER_WIDTH if plan.lora_rank else width
+    states = "train fewer weights: model.lora_rank"
+    adapter = trained * trained_width if plan.lora_rank else 0
+    parts = [
+        Part("trainer: weights", weights, True, True, ""),
+        Part("trainer: adapter", adapter, True, True, states),
+        Part("trainer: optimiser", 2 * trained * trained_width, True, True, states),
+        Part("trainer: gradients", trained * trained_width, False, True, states),
+        Part("trainer: activations, estimated", _activations(plan), False, True, _fewer(plan)),
+        Part("trainer: logits, estimated", _logits(plan), False, True, ""),
+        Part("trainer: context, estimated", CONTEXT_BYTES, True, True, ""),
+    ]
+    if plan.average:
+        parts.append(Part("trainer: average", trained * trained_width, True, True, "average=0"))
+    if plan.reference and not plan.lora_rank:
+        parts.append(Part("trainer: reference", weights, True, True, 'loss.kl="", or LoRA'))
+    return Budget(plan, (*[p for p in parts if p.bytes], *_sampler(plan, weights)))
+
+
+def _sampler(plan: Plan, weights: int) -> list[Part]:
+    if plan.memory_share:
+        share = int(plan.memory_share * plan.device_bytes)
+        cache = share - weights - SAMPLER_WORK_BYTES
+        return [
+            Part("sampler: weights", weights, True, False, ""),
+            Part("sampler: work, estimated", SAMPLER_WORK_BYTES, True, False, ""),
+            Part("sampler: cache", cache, True, False, "model.memory_share"),
+            Part("sampler: asleep, estimated", CONTEXT_BYTES, False, True, ""),
+        ]
+    cache = plan.local_cache_tokens * plan.shape.kv_bytes_per_token(plan.width)
+    return [Part("sampler: cache", cache, True, True, "model.rows, or sampler=vllm")] if cache else []
+
+
+def _fewer(plan: Plan) -> str:
+    knob = f"model.tokens_per_batch (now {plan.tokens_per_batch})"
+    return knob if plan.checkpointing else f"model.gradient_checkpointing=true, then {knob}"
+
+
+def _activations(plan: Plan) -> int:
+    """With checkpointing each block keeps its input, and one block at a time the rest; without it all do."""
+    block = plan.shape.block_bytes_per_token(plan.width, lora=bool(plan.lora_rank))
+    if not plan.checkpointing:
+        return plan.tokens_per_batch * plan.shape.layers * block
+    return plan.tokens_per_batch * (plan.shape.layers * plan.shape.hidden * plan.width + block)
+
+
+def _logits(plan: Plan) -> int:
+    return LOGIT_COPIES * min(LOGIT_BYTES, plan.tokens_per_batch * plan.shape.vocabulary * 4)

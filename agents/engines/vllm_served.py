@@ -1,0 +1,218 @@
+"""Sampling from a running `vllm serve`, token ids in and out: for rollouts on other machines.
+
+New weights reach the server as files in a folder that both see, and are loaded by its own `reload_weights`, which it
+offers when it is started in development mode:
+
+VLLM_SERVER_DEV_MODE=1 vllm serve MODEL --generation-config vllm --logprobs-mode processed_logprobs
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from toolorchestra.agents.engines.background import LoopThread
+from toolorchestra.agents.engines.base import NONE, Sample, SamplingParams
+from toolorchestra.agents.engines.weights import Handover
+from toolorchestra.envs.errors import ConfigError, Outage
+
+FIRST_BACKOFF_SECONDS, MOST_BACKOFF_SECONDS = 0.5, 30.0
+_PASSING = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
+
+
+@dataclass(frozen=True)
+class ServedConfig:
+    """Which server, and how long it is waited for."""
+
+    base_url: str
+    model: str = ""
+    """What the server calls the model; "" asks it."""
+    length: int = 512
+    request_seconds: float = 600.0
+    """Of one turn with all its retries."""
+    retries: int = 4
+    handover: str = ""
+    """The folder for weights, under the same path on both machines; "" leaves the server's weights as they are."""
+    reload_seconds: float = 600.0
+
+
+class ServedSampler:
+    """A server's model. `shape` is the model's configuration as transformers writes it."""
+
+    suspends = True
+
+    def __init__(self, shape: Mapping[str, Any], stop: Sequence[int], config: ServedConfig) -> None:
+        self.config, self._stop = config, tuple(stop)
+        self._handover = Handover(Path(config.handover) / "weights", shape) if config.handover else None
+        self._sdk = _load_sdk()
+        self._loop = LoopThread("vllm-served")
+        """Connections belong to one loop, and those of rollouts end with each collection."""
+        self._client: Any = self._loop.wait(self._connect())
+        self._jitter = random.Random()
+        self._run = uuid.uuid4().hex
+        self._closed = False
+        self.version = NONE
+        self.prompt_tokens = self.cached_tokens = self.sampled_tokens = 0
+        try:
+            self._model = config.model or self._loop.wait(self._ask_model())
+        except ConfigError:
+            self.close()
+            raise
+
+    # -- sampling ----------------------------------------------------------------------------------------------------
+
+    async def sample(self, prompt: Sequence[int], params: SamplingParams, session: str) -> Sample:
+        """See Sampler. Cancelling it closes the connection, and the server aborts the turn."""
+        del session
+        if len(prompt) + params.max_tokens > self.config.length:
+            need = f"{len(prompt)} tokens of prompt and {params.max_tokens} to sample"
+            raise ValueError(f"the context is too long for the sampler: {need}, of {self.config.length}")
+        made, usage = await self._loop.until_done(self._complete(prompt, params))
+        self.prompt_tokens += len(prompt)
+        self.cached_tokens += usage
+        self.sampled_tokens += len(made.tokens)
+        return made
+
+    def release(self, session: str) -> None:
+        """Nothing: the server's cache drops what is not used."""
+
+    def probe(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> list[Sample]:
+        """See Probed."""
+
+        async def all_of_them() -> list[Sample]:
+            return [made for made, _ in await asyncio.gather(*(self._complete(p, params) for p in prompts))]
+
+        return self._loop.wait(all_of_them())
+
+    async def _complete(self, prompt: Sequence[int], params: SamplingParams) -> tuple[Sample, int]:
+        """One turn, and how many of its prompt's tokens were cached."""
+        problems: list[str] = []
+        try:
+            async with asyncio.timeout(self.config.request_seconds):
+                for attempt in range(self.config.retries + 1):
+                    if attempt:
+                        most = min(MOST_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2.0 ** (attempt - 1))
+                        await asyncio.sleep(most * self._jitter.uniform(0.5, 1.0))
+                    try:
+                        return self._read(await self._post(prompt, params), params)
+                    except self._sdk.APIStatusError as err:
+                        if err.status_code not in _PASSING:
+                            raise ConfigError(f"{self.config.base_url} refused a turn: {err}") from None
+                        problems.append(f"{err.status_code}: {err}")
+                    except self._sdk.APIConnectionError as err:
+                        problems.append(f"{err} {err.__cause__ or ''}".strip())
+        except TimeoutError:
+            problems.append(f"no answer within {self.config.request_seconds:g} s")
+        raise Outage(f"{self.config.base_url} did not sample a turn: {'; '.join(problems[-3:])}")
+
+    async def _post(self, prompt: Sequence[int], params: SamplingParams) -> Any:
+        # What is left out the server fills in from the model's own generation defaults.
+        whole_distribution = {"top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
+        tokens = {
+            "return_token_ids": True,
+            "stop_token_ids": [*self._stop, *params.stops],
+            "ignore_eos": True,
+            "cache_salt": f"{self._run}-{self.version}",
+        }
+        return await self._client.completions.create(
+            model=self._model,
+            prompt=list(prompt),
+            max_tokens=params.max_tokens,
+            temperature=params.temperature,
+            top_p=1.0,
+            logprobs=0,
+            extra_body={**whole_distribution, **tokens},
+        )
+
+    def _read(self, reply: Any, params: SamplingParams) -> tuple[Sample, int]:
+        (choice,) = reply.choices
+        tokens = getattr(choice, "token_ids", None)
+        logprobs = choice.logprobs.token_logprobs if choice.logprobs else None
+        if not tokens or logprobs is None or len(logprobs) != len(tokens):
+            raise ConfigError(
+                f"{self.config.base_url} gave no token ids with log-probabilities; it has to be a `vllm serve` of 0.10 "
+                "or newer that knows return_token_ids"
+            )
+        details = reply.usage and reply.usage.prompt_tokens_details
+        made = Sample(list(tokens), list(logprobs), tokens[-1] in {*self._stop, *params.stops})
+        return made, (details.cached_tokens or 0) if details else 0
+
+    async def _connect(self) -> Any:
+        return self._sdk.AsyncOpenAI(api_key="none", base_url=self.config.base_url, max_retries=0, timeout=None)
+
+    async def _ask_model(self) -> str:
+        try:
+            found = await self._client.models.list()
+        except self._sdk.APIError as err:
+            raise ConfigError(
+                f"no server at {self.config.base_url} ({err}); start one: vllm serve MODEL --generation-config vllm "
+                "--logprobs-mode processed_logprobs"
+            ) from None
+        return str(found.data[0].id)
+
+    # -- weights -----------------------------------------------------------------------------------------------------
+
+    def sync(self, weights: Iterable[tuple[str, Tensor]], version: int) -> None:
+        """See Sampler. Without a folder the server keeps its own weights, and the verification tells if they differ."""
+        if self._handover is not None:
+            self._handover.write(weights)
+            self._loop.wait(self._reload(str(self._handover.folder)))
+        self.version = version
+
+    async def _reload(self, folder: str) -> None:
+        body = {"method": "reload_weights", "kwargs": {"weights_path": folder}}
+        root = str(self._client.base_url).removesuffix("/").removesuffix("/v1")
+        try:
+            async with asyncio.timeout(self.config.reload_seconds):
+                await self._client.post(f"{root}/collective_rpc", body=body, cast_to=object)
+        except TimeoutError:
+            raise Outage(f"{root} did not load new weights within {self.config.reload_seconds:g} s") from None
+        except self._sdk.NotFoundError:
+            raise ConfigError(
+                f"{root} takes no new weights: start it with VLLM_SERVER_DEV_MODE=1, where nobody else can reach it"
+            ) from None
+        except self._sdk.APIError as err:
+            raise ConfigError(
+                f"{root} could not load the weights in {folder}; does it see that folder? {err}"
+            ) from None
+
+    def sleep(self) -> None:
+        """Nothing: the server has a device of its own."""
+
+    # -- keeping -----------------------------------------------------------------------------------------------------
+
+    def random_state(self) -> Tensor:
+        """The server's cannot be read: a resumed run draws anew."""
+        return torch.tensor([0])
+
+    def set_random_state(self, state: Tensor) -> None:
+        """See random_state()."""
+
+    def stats(self) -> Mapping[str, float]:
+        """See Sampler."""
+        hits = self.cached_tokens / self.prompt_tokens if self.prompt_tokens else 0.0
+        self.prompt_tokens = self.cached_tokens = 0
+        return {"prefix_hits": hits}
+
+    def close(self) -> None:
+        """Close the connections. The server goes on: others may use it."""
+        if not self._closed:
+            self._closed = True
+            self._loop.wait(self._client.close())
+            self._loop.close()
+
+
+def _load_sdk() -> Any:
+    try:
+        import openai
+    except ModuleNotFoundError:
+        raise ConfigError('a served sampler needs the openai SDK: pip install "toolorchestra[models]"') from None
+    return openai

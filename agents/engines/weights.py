@@ -1,0 +1,77 @@
+"""A model's weights by transformers' names, for whoever samples with a copy; and as files, for other processes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from toolorchestra.envs.errors import ConfigError
+
+HEAD = "lm_head.weight"
+SHARD_BYTES = 2 << 30
+
+
+def named_weights(model: Any) -> Iterator[tuple[str, Tensor]]:
+    """One weight after the other, with LoRA added in where there is any: a whole second model is never held."""
+    if not hasattr(model, "get_base_model"):
+        for name, value in model.state_dict().items():
+            yield name, value.detach()
+        return
+    base = model.get_base_model()
+    for name, module in base.named_modules():
+        for key, value in module.named_parameters(recurse=False):
+            if "base_layer" in name:
+                place = name.removesuffix(".base_layer")
+                delta = base.get_submodule(place).get_delta_weight("default") if key == "weight" else 0.0
+                yield f"{place}.{key}", (value + delta).detach()
+            elif "lora_" not in name:
+                yield f"{name}.{key}", value.detach()
+
+
+def merged_weights(model: Any) -> dict[str, Tensor]:
+    """All of named_weights() at once."""
+    return dict(named_weights(model))
+
+
+class Handover:
+    """A folder that another process loads weights from: safetensors in parts, and the model's config.json.
+
+    vLLM reads whatever is there and says nothing of what is not. A head that is tied to the embedding is two names and
+    one tensor, and left out it stays as it was, so a hand-over without it is refused.
+    """
+
+    def __init__(self, folder: Path, config: Mapping[str, Any]) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "config.json").write_text(json.dumps(dict(config), indent=1, default=str), encoding="utf-8")
+
+    def write(self, weights: Iterable[tuple[str, Tensor]]) -> None:
+        """Replace what is there. Old parts are unlinked first: a process that still maps one keeps what it maps."""
+        for old in self.folder.glob("*.safetensors"):
+            old.unlink()
+        names: set[str] = set()
+        part: dict[str, Tensor] = {}
+        size = number = 0
+        for name, value in weights:
+            names.add(name)
+            if size and size + value.nbytes > SHARD_BYTES:
+                self._save(part, number)
+                part, size, number = {}, 0, number + 1
+            # A copy: tied weights share one storage, which the format refuses.
+            part[name] = value.to("cpu", copy=True).contiguous()
+            size += value.nbytes
+        if HEAD not in names:
+            raise ConfigError(
+                f"the weights to hand over lack {HEAD} ({len(names)} came): without it the sampler keeps an old head "
+                "and says nothing; give all of named_weights(model), a tied head too"
+            )
+        self._save(part, number)
+
+    def _save(self, part: dict[str, Tensor], number: int) -> None:
+        from safetensors.torch import save_file
+
+        save_file(part, self.folder / f"part-{number:05d}.safetensors")

@@ -1,0 +1,130 @@
+"""The sampler behind a server, against a scripted one: what is sent, what passes, what ends a turn."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolorchestra.agents.engines.base import NONE, Sample, SamplingParams
+from toolorchestra.agents.engines.tiny import build_model
+from toolorchestra.agents.engines.vllm_served import ServedConfig, ServedSampler
+from toolorchestra.agents.engines.weights import named_weights
+from toolorchestra.agents.serving import Server, read_servers
+from toolorchestra.envs.errors import ConfigError, Outage
+from toolorchestra.envs.testing.loopback import Asked, Loopback, Reply
+
+MODEL = build_model(64, 32, 2)
+MODELS = {"object": "list", "data": [{"id": "tiny", "object": "model", "created": 0, "owned_by": "x"}]}
+
+
+def turn(tokens: list[int], logprobs: list[float]) -> Reply:
+    choice = {"index": 0, "text": "", "finish_reason": "stop", "token_ids": tokens}
+    choice["logprobs"] = {"token_logprobs": logprobs, "tokens": [], "top_logprobs": [], "text_offset": []}
+    usage = {
+        "prompt_tokens": 3,
+        "completion_tokens": 2,
+        "total_tokens": 5,
+        "prompt_tokens_details": {"cached_tokens": 2},
+    }
+    made = {"id": "x", "object": "text_completion", "created": 0, "model": "tiny", "choices": [choice], "usage": usage}
+    return Reply(body=made)
+
+
+@contextmanager
+def served(reply: Callable[[Asked], Reply], **config: Any) -> Iterator[tuple[ServedSampler, Loopback]]:
+    with Loopback(lambda asked: Reply(body=MODELS) if asked.path.endswith("/models") else reply(asked)) as server:
+        made = ServedSampler(MODEL.config.to_dict(), [1], ServedConfig(server.base_url, length=64, **config))
+        try:
+            yield made, server
+        finally:
+            made.close()
+
+
+def sample(made: ServedSampler, params: SamplingParams = SamplingParams(4, 0.7, (9,))) -> Sample:  # noqa: B008
+    return asyncio.run(made.sample([5, 6, 7], params, "s"))
+
+
+def test_a_turn_is_token_ids_both_ways_and_names_every_knob_of_the_distribution() -> None:
+    with served(lambda _: turn([4, 9], [-0.5, -0.25])) as (made, server):
+        assert sample(made) == Sample([4, 9], [-0.5, -0.25], True)
+        body = server.seen[-1].json
+        assert (body["prompt"], body["model"], body["max_tokens"]) == ([5, 6, 7], "tiny", 4)
+        knobs = {k: body[k] for k in ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")}
+        assert knobs == {"temperature": 0.7, "top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
+        assert body["stop_token_ids"] == [1, 9]
+        assert body["ignore_eos"] is body["return_token_ids"] is True
+        assert made.stats() == {"prefix_hits": 2 / 3}
+
+
+def test_what_passes_is_tried_again_and_what_does_not_is_an_outage() -> None:
+    with served(lambda asked: Reply(status=503) if asked.number == 1 else turn([4], [-1.0])) as (made, _):
+        assert sample(made).tokens == [4]
+    with served(lambda _: Reply(status=500), retries=1) as (made, server):
+        with pytest.raises(Outage, match=r"did not sample a turn: 500.*; 500"):
+            sample(made)
+        assert len(server.seen) == 3  # the models, a try, a second one
+    with (
+        served(lambda _: Reply(fault="silence"), request_seconds=0.2) as (made, _),
+        pytest.raises(Outage, match=r"no answer within 0\.2 s"),
+    ):
+        sample(made)
+
+
+def test_a_refusal_and_a_server_of_another_kind_are_set_up_wrongly() -> None:
+    with served(lambda _: Reply(status=400, content="no")) as (made, _), pytest.raises(ConfigError, match="refused a"):
+        sample(made)
+    with (
+        served(lambda _: Reply("text")) as (made, _),
+        pytest.raises(ConfigError, match="gave no token ids with log-pr"),
+    ):
+        sample(made)
+
+
+def test_new_weights_go_through_the_folder_and_salt_the_cache(tmp_path: Path) -> None:
+    with served(
+        lambda a: Reply(body={"results": []}) if "rpc" in a.path else turn([4], [-1.0]), handover=str(tmp_path)
+    ) as (
+        made,
+        server,
+    ):
+        assert made.version == NONE
+        salts = []
+        for version in (3, 4):
+            made.sync(named_weights(MODEL), version)
+            asked = server.seen[-1]
+            assert asked.path == "/collective_rpc"
+            assert asked.json == {"method": "reload_weights", "kwargs": {"weights_path": str(tmp_path / "weights")}}
+            sample(made)
+            salts.append(server.seen[-1].json["cache_salt"])
+        assert made.version == 4
+        assert salts[0] != salts[1]
+        assert list((tmp_path / "weights").glob("*.safetensors"))
+
+
+def test_a_server_that_takes_no_weights_is_said(tmp_path: Path) -> None:
+    with (
+        served(lambda _: Reply(status=404), handover=str(tmp_path)) as (made, _),
+        pytest.raises(ConfigError, match="start it with VLLM_SERVER_DEV_MODE=1"),
+    ):
+        made.sync(named_weights(MODEL), 1)
+
+
+def test_a_file_of_servers_is_read_strictly() -> None:
+    row = {"model": "m", "names": ["a"], "arguments": ["--x"], "gpu_share": 0.6}
+    assert read_servers({"servers": {"one": row}}, "f") == [Server("one", "m", ("a",), 0, 0.6, ("--x",))]
+    assert "--gpu-memory-utilization 0.6 --x" in " ".join(Server("one", "m", (), 0, 0.6, ("--x",)).command(8000))
+    with pytest.raises(ConfigError, match="f: no server; add one"):
+        read_servers({}, "f")
+    with pytest.raises(ConfigError, match="f: unknown table 'server'"):
+        read_servers({"servers": {"one": row}, "server": {}}, "f")
+    with pytest.raises(ConfigError, match="server one: no key 'gpus'"):
+        read_servers({"servers": {"one": {**row, "gpus": 2}}}, "f")
+    with pytest.raises(ConfigError, match=r"on one GPU add up to 1\.2"):
+        read_servers({"servers": {"one": row, "two": row}}, "f")
+    alone = {**row, "environment": {"CUDA_VISIBLE_DEVICES": "1"}}
+    assert len(read_servers({"servers": {"one": row, "two": alone}}, "f")) == 2

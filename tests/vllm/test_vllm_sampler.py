@@ -1,0 +1,139 @@
+"""The vLLM sampler: what every sampler does, and what is its own."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from tests.agents.engines.conformance import CONFIG, STOP, VOCABULARY, SamplerConformance, conversations
+from tests.vllm.conftest import HIDDEN, SHAPE
+from toolorchestra.agents.engines.agreement import Drift
+from toolorchestra.agents.engines.base import LossParams, Sample, SamplingParams
+from toolorchestra.agents.engines.local import LocalConfig, LocalEngine
+from toolorchestra.agents.engines.tiny import build_model
+from toolorchestra.agents.engines.vllm import VllmSampler
+from toolorchestra.agents.engines.vllm_process import VllmConfig
+from toolorchestra.agents.engines.weights import named_weights
+from toolorchestra.envs.errors import ConfigError, Outage
+
+
+def engine_with(sampler: VllmSampler, config: LocalConfig = CONFIG, seed: int = 0) -> LocalEngine:
+    return LocalEngine(build_model(VOCABULARY, HIDDEN, 2, seed), [STOP], config, sampler)
+
+
+class TestVllm(SamplerConformance):
+    steps = 25
+
+    @pytest.fixture(autouse=True)
+    def _with(self, sampler: VllmSampler) -> None:
+        self.sampler = sampler
+
+    def engine(self, config: LocalConfig = CONFIG, seed: int = 0) -> LocalEngine:
+        return engine_with(self.sampler, config, seed)
+
+
+def test_every_sync_is_verified(sampler: VllmSampler) -> None:
+    made = engine_with(sampler)
+    data = conversations(made)
+    assert 0 < made.drift.mean < 1e-5
+    first = made.train(data, LossParams(), 1e-3)
+    assert first["drift"] == made.drift.mean
+    conversations(made)
+    assert 0 < made.drift.mean < 1e-5
+    assert made.train(data, LossParams(), 1e-3)["drift"] != first["drift"]
+
+
+def test_a_run_stops_when_the_samplers_weights_are_not_the_trainers(sampler: VllmSampler) -> None:
+    """Here a sampler that lost one layer on the way."""
+
+    class Careless:
+        """Leaves a weight as it was before."""
+
+        suspends = True
+
+        def __init__(self) -> None:
+            self.version = -1
+
+        def sync(self, weights: Iterator[tuple[str, object]], version: int) -> None:
+            halved = ((k, v * 0.5 if k.endswith("0.mlp.up_proj.weight") else v) for k, v in weights)  # type: ignore[operator]
+            sampler.sync(halved, version)  # type: ignore[arg-type]
+            self.version = version
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(sampler, name)
+
+    made = engine_with(Careless())  # type: ignore[arg-type]
+    with pytest.raises(Drift, match="differ from the trainer's by"):
+        asyncio.run(made.sample([2, 3], SamplingParams(2)))
+
+
+def test_a_tied_head_left_out_is_refused(sampler: VllmSampler) -> None:
+    weights = [(k, v) for k, v in named_weights(build_model(VOCABULARY, HIDDEN, 2)) if k != "lm_head.weight"]
+    with pytest.raises(ConfigError, match=r"lack lm_head\.weight"):
+        sampler.sync(weights, 10**6)
+
+
+def test_transcripts_that_grow_are_read_from_the_cache(sampler: VllmSampler) -> None:
+    made = engine_with(sampler)
+    prompt = [2 + i % 60 for i in range(150)]
+    asyncio.run(made.sample(prompt, SamplingParams(8)))
+    sampler.stats()
+    asyncio.run(made.sample([*prompt, *range(2, 12)], SamplingParams(8)))
+    assert 0.5 < sampler.stats()["prefix_hits"] < 1
+
+
+def test_an_aborted_turn_leaves_the_engine(sampler: VllmSampler) -> None:
+    made = engine_with(sampler)
+
+    async def cancelled() -> int:
+        await made.sample([2], SamplingParams(1))
+        tasks = [asyncio.create_task(made.sample([3, 4], SamplingParams(180))) for _ in range(32)]
+        await asyncio.sleep(0.05)
+        assert sampler.unfinished == 32
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        end = time.monotonic() + 5
+        while sampler.unfinished and time.monotonic() < end:
+            await asyncio.sleep(0.01)
+        return sampler.unfinished
+
+    assert asyncio.run(cancelled()) == 0
+
+
+def test_a_turn_has_a_deadline(sampler: VllmSampler) -> None:
+    made = engine_with(sampler)
+    asyncio.run(made.sample([2], SamplingParams(1)))
+    kept, sampler.config = sampler.config, replace(sampler.config, request_seconds=0.02)
+    try:
+        with pytest.raises(Outage, match=r"not sampled within 0\.02 s, and was aborted"):
+            asyncio.run(made.sample([2, 3], SamplingParams(180)))
+    finally:
+        sampler.config = kept
+    assert asyncio.run(made.sample([2, 3], SamplingParams(2))).tokens
+
+
+def test_two_loops_may_sample_one_after_the_other(sampler: VllmSampler) -> None:
+    """Each collection of rollouts has a loop of its own."""
+    made = engine_with(sampler)
+
+    async def one(seed: int) -> Sample:
+        return await made.sample([seed], SamplingParams(4, 0.0))
+
+    assert asyncio.run(one(5)).tokens == asyncio.run(one(5)).tokens
+
+
+def test_heads_that_the_cpu_build_cannot_run_are_refused() -> None:
+    shape = build_model(VOCABULARY, 32, 2).config.to_dict()
+    with pytest.raises(ConfigError, match=r"runs attention heads of 32, 64.*this model's have 8.*model\.hidden=128"):
+        VllmSampler(shape, [STOP], VllmConfig())
+
+
+def test_a_folder_without_room_is_refused() -> None:
+    huge = {**SHAPE, "vocab_size": 10**12}
+    with pytest.raises(ConfigError, match=r"handing the weights over takes .* GB in a folder.*model\.handover=FOLDER"):
+        VllmSampler(huge, [STOP], VllmConfig())

@@ -1,0 +1,142 @@
+"""Real `vllm serve` processes, started by the script that users start them with: samplers and experts behind them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import tomllib
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.agents.engines.conformance import CONFIG, STOP, VOCABULARY, SamplerConformance
+from tests.vllm.conftest import HIDDEN, SHAPE
+from tests.vllm.processes import MARK, gone, marked
+from toolorchestra.agents.engines.base import SamplingParams
+from toolorchestra.agents.engines.local import LocalConfig, LocalEngine
+from toolorchestra.agents.engines.tiny import build_model, load_tokenizer
+from toolorchestra.agents.engines.vllm_served import ServedConfig, ServedSampler
+from toolorchestra.envs.actions import parse, render_call
+from toolorchestra.envs.errors import ConfigError
+from toolorchestra.envs.models import ChatRequest
+from toolorchestra.envs.models.endpoints import Endpoints
+from toolorchestra.envs.models.openai import OpenAiModels
+from toolorchestra.envs.types import Message
+
+ROOT = Path(__file__).parents[2]
+SMOLLM = Path(os.environ.get("SMOLLM2_FOLDER", ROOT / ".venv-vllm" / "smollm2"))
+COMMON = ["--enforce-eager", "--dtype", "float32", "--kv-cache-memory-bytes", str(1 << 28)]
+EAGER = {"TORCHDYNAMO_DISABLE": "1", "VLLM_LOGGING_LEVEL": "WARNING"}
+
+
+def servers_file(folder: Path) -> Path:
+    """One server whose weights may be replaced, and one real instruct model."""
+    tiny = folder / "tiny"
+    model = build_model(VOCABULARY, HIDDEN, 2)
+    model.save_pretrained(tiny)
+    load_tokenizer().save_pretrained(tiny)  # the server wants one, though it is asked for ids alone
+    (tiny / "config.json").write_text(json.dumps(SHAPE, default=str))
+    lengths = ["--max-model-len", str(CONFIG.length), "--max-num-seqs", "64"]
+    tokens = ["--logprobs-mode", "processed_logprobs", "--enable-prompt-tokens-details"]
+    rows = {
+        "tiny": (str(tiny), ["policy"], [*COMMON, *lengths, *tokens], {**EAGER, "VLLM_SERVER_DEV_MODE": "1"}),
+        "smollm": (str(SMOLLM), ["qwen3-8b"], [*COMMON, "--max-model-len", "2048"], EAGER),
+    }
+    lines = []
+    for name, (model_name, names, arguments, environment) in rows.items():
+        if name == "smollm" and not SMOLLM.is_dir():
+            continue
+        lines += [f"[servers.{name}]", f"model = {json.dumps(model_name)}", f"names = {json.dumps(names)}"]
+        lines += [f"arguments = {json.dumps(arguments)}", f"[servers.{name}.environment]"]
+        lines += [f"{k} = {json.dumps(v)}" for k, v in environment.items()]
+        lines += [f"[servers.{name}.served]", "context_tokens = 2048", "output_tokens = 64", "temperature = 0.0"]
+    path = folder / "experts.toml"
+    path.write_text("\n".join(lines), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def endpoints(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoints]:
+    """What the script wrote. At the end Ctrl-C stops the servers, and none of their processes is left."""
+    folder, mark = tmp_path_factory.mktemp("serving"), uuid.uuid4().hex
+    written = folder / "endpoints.toml"
+    script = [sys.executable, str(ROOT / "scripts" / "serve_experts.py"), str(servers_file(folder))]
+    process = subprocess.Popen(
+        [*script, "--endpoints", str(written), "--logs", str(folder / "logs"), "--start-seconds", "240"],
+        env={**os.environ, MARK: mark},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    said = ""
+    for line in process.stdout:
+        said += line
+        if "written; Ctrl-C" in line:
+            break
+    assert "written; Ctrl-C" in said, said
+    yield Endpoints.read(tomllib.loads(written.read_text(encoding="utf-8")), "endpoints.toml")
+    assert len(marked(mark)) > 2
+    os.killpg(process.pid, signal.SIGINT)
+    assert "stopped" in process.communicate(timeout=60)[0]
+    assert process.returncode == 0
+    assert gone(mark, 10) == []
+
+
+class TestServed(SamplerConformance):
+    steps = 15
+
+    @pytest.fixture(autouse=True)
+    def _with(self, endpoints: Endpoints, tmp_path: Path) -> Iterator[None]:
+        url = endpoints.endpoints["tiny"].base_url
+        self.sampler = ServedSampler(SHAPE, [STOP], ServedConfig(url, "", CONFIG.length, 60.0, handover=str(tmp_path)))
+        yield
+        self.sampler.close()
+
+    def engine(self, config: LocalConfig = CONFIG, seed: int = 0) -> LocalEngine:
+        return LocalEngine(build_model(VOCABULARY, HIDDEN, 2, seed), [STOP], config, self.sampler)
+
+    def test_growing_transcripts_hit_the_servers_cache(self) -> None:
+        made = self.engine()
+        prompt = [2 + i % 60 for i in range(150)]
+        for more in ([], [5, 6]):
+            asyncio.run(made.sample([*prompt, *more], SamplingParams(4)))
+        assert 0.3 < self.sampler.stats()["prefix_hits"] < 1
+
+
+def test_a_server_that_is_not_there_is_said() -> None:
+    with pytest.raises(ConfigError, match=r"no server at http://127\.0\.0\.1:9/v1 .*start one: vllm serve MODEL"):
+        ServedSampler(SHAPE, [STOP], ServedConfig("http://127.0.0.1:9/v1"))
+
+
+@pytest.mark.skipif(not SMOLLM.is_dir(), reason=f"no SmolLM2 at {SMOLLM}; scripts/unpack_smollm.py writes it")
+def test_a_real_model_behind_the_endpoint_calls_a_tool(endpoints: Endpoints) -> None:
+    """SmolLM2-135M, shown two calls, makes a third one that the action grammar reads."""
+    models = OpenAiModels(endpoints)
+    shown = []
+    for city in ("Oslo", "Lima"):
+        shown += [
+            Message(role="user", content=f"What is the weather in {city}?"),
+            Message(role="assistant", content=render_call("weather", {"city": city})),
+        ]
+    asked = [*shown, Message(role="user", content="What is the weather in Rome?")]
+    request = ChatRequest("qwen3-8b", "move", tuple(asked))
+
+    async def complete() -> tuple[str, int, int]:
+        done = await models.complete(request)
+        await models.aclose()
+        return done.text, done.usage.tokens.input, done.usage.tokens.output
+
+    text, given, said = asyncio.run(complete())
+    action = parse(text)
+    assert [c.name for c in action.calls] == ["weather"]
+    assert action.calls[0].arguments == {"city": "Rome"}
+    assert given > 30
+    assert said > 5

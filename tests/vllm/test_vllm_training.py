@@ -1,0 +1,153 @@
+"""GRPO with vLLM rollouts: it learns as with the local sampler, many episodes at once, and survives a crash."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.vllm.doors import ID, demonstrations
+from tests.vllm.processes import children
+from toolorchestra.agents import grpo, warmstart
+from toolorchestra.agents.build import build
+from toolorchestra.agents.config import EnvMix, ModelConfig, TrainConfig, WarmStart, preset
+from toolorchestra.agents.engines.base import LossParams
+from toolorchestra.agents.metrics import read
+from toolorchestra.agents.rewards import AdvantageParams
+from toolorchestra.agents.rollout import Job, RolloutParams, Rollouts, factory_of
+from toolorchestra.agents.tokens import Chat
+from toolorchestra.agents.trainer import train
+from toolorchestra.agents.trajectory import Group, Trajectory
+from toolorchestra.envs.registration import register
+
+register(ID, "tests.vllm.doors:DoorSource")
+MODEL = ModelConfig(hidden=128, layers=2, sampler="vllm", rows=64)
+CONFIG = TrainConfig(environments=(EnvMix(ID),), model=MODEL, max_tokens=48, max_context=384)
+PARAMS = RolloutParams(max_tokens=48, max_context=384, concurrency=64)
+FACTORY = factory_of(ID, preference="none", max_turns=4)
+GROUPS, ROLLOUTS, STEPS = 8, 8, 8
+
+
+@pytest.fixture(scope="module")
+def made() -> Iterator[tuple[Any, Chat]]:
+    engine, chat = build(CONFIG, say=lambda _: None)
+    yield engine, chat
+    engine.close()
+    assert not [c for c in children() if "VLLM" in c or c.startswith("Z")]
+
+
+def imitate(engine: Any, chat: Chat, folder: Path) -> None:
+    """Learn to open either door."""
+    data = warmstart.recorded(chat, demonstrations(folder / "doors.jsonl"))
+    for step in range(70):
+        engine.train(data, LossParams("cross_entropy"), 3e-3 * min(1.0, (step + 1) / 10))
+
+
+def jobs(step: int, count: int = GROUPS * ROLLOUTS) -> list[Job]:
+    return [Job(ID, FACTORY, 1000 * step + number // ROLLOUTS) for number in range(count)]
+
+
+def accuracy(trajectories: Sequence[Trajectory]) -> float:
+    return sum(t.measure.outcome for t in trajectories) / len(trajectories)
+
+
+def curve(engine: Any, chat: Chat) -> list[float]:
+    """The whole of GRPO, small: rollouts, groups' rewards and advantages, a step; the share of gold by step."""
+    rollouts, seen = Rollouts(engine, chat, PARAMS), []
+    for step in range(STEPS):
+        got = rollouts.collect(jobs(step))
+        seen.append(accuracy(got))
+        groups = [Group(got[i : i + ROLLOUTS]) for i in range(0, len(got), ROLLOUTS)]
+        found = engine.train(grpo.build(groups, AdvantageParams()).data, LossParams(), 1e-3)
+        assert found.get("mismatch", 0.0) < 1e-4
+    return seen
+
+
+def test_grpo_learns_as_it_does_with_the_local_sampler(made: tuple[Any, Chat], tmp_path: Path) -> None:
+    local = build(replace(CONFIG, model=replace(MODEL, sampler="local")))
+    for engine, chat in (local, made):
+        imitate(engine, chat, tmp_path)
+        seen = curve(engine, chat)
+        assert 0.2 < seen[0] < 0.8, seen
+        assert min(seen[-2:]) > 0.9, seen
+
+
+def test_64_episodes_of_several_turns_at_once(made: tuple[Any, Chat], tmp_path: Path) -> None:
+    engine, chat = made
+    imitate(engine, chat, tmp_path)
+    got = Rollouts(engine, chat, PARAMS).collect(jobs(99, 64))
+    assert not any(t.measure.failed for t in got)
+    assert sum(t.turns >= 2 for t in got) > 32
+    data = [d for t in got for s in t.sequences for d in [_datum(s)]]
+    for datum, scored in zip(data, engine.logprobs(data), strict=True):
+        sampled = [p for p, a in zip(datum.logprobs, datum.advantages, strict=True) if a]
+        assert sampled == pytest.approx(scored, abs=1e-4)
+
+
+def _datum(sequence: Any) -> Any:
+    return warmstart._learned(sequence)
+
+
+def test_the_trainer_runs_on_it_and_resumes(made: tuple[Any, Chat], tmp_path: Path) -> None:
+    """The tiny preset's own worlds, without a warm start: turns of an untrained model are long, and many."""
+    engine, chat = made
+    config = replace(
+        preset("tiny"),
+        model=MODEL,
+        steps=1,
+        groups=4,
+        rollouts=4,
+        anchors=(),
+        average=0.0,
+        evaluate_every=1,
+        evaluation_tasks=4,
+        warm_start=WarmStart(steps=0),
+        advantage=AdvantageParams(),
+    )
+    run = train(config, tmp_path, engine, chat, resume=False, say=lambda _: None)
+    assert run.step == 1
+    rows = list(read(tmp_path / "metrics.jsonl"))
+    assert [r["failed"] for r in rows if r["kind"] == "train"] == [0]
+    assert train(config, tmp_path, engine, chat, resume=True, say=lambda _: None).step == 1
+
+
+def test_a_crash_fails_the_episodes_in_flight_and_the_run_goes_on(made: tuple[Any, Chat], tmp_path: Path) -> None:
+    engine, chat = made
+    imitate(engine, chat, tmp_path)
+    sampler, heard = engine.sampler, 0
+
+    def kill_at_the_third(_: Trajectory) -> None:
+        nonlocal heard
+        heard += 1
+        if heard == 3:
+            os.kill(sampler.pids[0], signal.SIGKILL)
+
+    rollouts = Rollouts(engine, chat, replace(PARAMS, concurrency=12))
+    got = rollouts.collect(jobs(7), kill_at_the_third)
+    failed = [t for t in got if t.measure.failed]
+    assert 0 < len(failed) <= 12
+    assert {t.truncated_by for t in failed} == {"outage"}
+    assert all("the vLLM engine broke off" in str(t.failure) for t in failed)
+    assert accuracy([t for t in got if not t.measure.failed]) > 0
+    assert sampler.restarts == 1
+    groups = [Group(got[i : i + ROLLOUTS]) for i in range(0, len(got), ROLLOUTS)]
+    batch = grpo.build(groups, AdvantageParams())
+    assert batch.failed == len(failed)
+    assert engine.train(batch.data, LossParams(), 1e-4)["mismatch"] < 1e-4
+    assert not [c for c in children() if c.startswith("Z")]
+
+
+def test_too_many_crashes_end_the_run(made: tuple[Any, Chat]) -> None:
+    engine, chat = made
+    sampler = engine.sampler
+    sampler.config = replace(sampler.config, restarts=1)
+    (pid,) = sampler.pids
+    victims = [pid]
+    rollouts = Rollouts(engine, chat, replace(PARAMS, concurrency=2))
+    with pytest.raises(RuntimeError, match="the vLLM engine died 2 times, and 1 restarts are allowed"):
+        rollouts.collect(jobs(8, 16), lambda _: os.kill(victims.pop(), signal.SIGKILL) if victims else None)
