@@ -37,6 +37,11 @@ from toolorchestra.envs.tasks import TaskSource
 from toolorchestra.envs.types import Observation
 
 
+_WAVE = 64
+"""Flights that are launched together. More than that, and the loop's thread would stand still until the last is acted;
+after each wave it is let in, which Python does unasked every 5 ms only."""
+
+
 class Received(NamedTuple):
     """What `recv` gives: one entry per environment that is ready, in the order in which they became so."""
 
@@ -147,6 +152,8 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
                 if usages is not None:
                     self._slots[i].usage = usages[k]
                 self._act(i, actions[k])
+                if len(self._launching) == _WAVE:
+                    self._launch()
         finally:
             self._launch()
 
@@ -305,6 +312,8 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
     def _launch(self) -> None:
         launching, self._launching = self._launching, []
         self._flights.launch(launching)
+        if len(launching) == _WAVE:
+            time.sleep(0)
 
     def _cancel(self, env_ids: Sequence[int]) -> None:
         slots = [self._slots[i] for i in env_ids]
