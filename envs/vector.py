@@ -36,7 +36,6 @@ from toolorchestra.envs.spaces import ACTIONS, OBSERVATIONS, Batch
 from toolorchestra.envs.tasks import TaskSource
 from toolorchestra.envs.types import Observation
 
-
 _WAVE = 64
 """Flights that are launched together. More than that, and the loop's thread would stand still until the last is acted;
 after each wave it is let in, which Python does unasked every 5 ms only."""
