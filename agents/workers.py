@@ -37,6 +37,8 @@ class Replica(Protocol):
 class _Share(NamedTuple):
     """What a process is sent."""
 
+    number: int
+    """Comes back with the answer: one that was not waited for is not taken for the next."""
     jobs: list[Job]
     params: RolloutParams
     snapshot: bytes
@@ -50,6 +52,7 @@ class Workers:
         context = get_context("spawn")
         self._ends: list[Connection] = []
         self.processes = []
+        self._shared = 0
         for number in range(count):
             mine, theirs = context.Pipe()
             process = context.Process(target=_work, args=(theirs, config), name=f"rollouts-{number + 1}", daemon=True)
@@ -61,8 +64,13 @@ class Workers:
     def __len__(self) -> int:
         return len(self._ends)
 
-    def send(self, number: int, share: _Share) -> None:
-        """Let one begin."""
+    def begin(self, parts: Sequence[list[Job]], params: RolloutParams, snapshot: bytes) -> None:
+        """Let each begin with its part."""
+        self._shared += 1
+        for number, part in enumerate(parts):
+            self._send(number, _Share(self._shared, part, params, snapshot, _seed(number + 1, part)))
+
+    def _send(self, number: int, share: _Share) -> None:
         try:
             self._ends[number].send(share)
         except OSError:
@@ -72,13 +80,15 @@ class Workers:
 
     def receive(self, number: int) -> list[Trajectory]:
         """What one made, waiting for it."""
+        answered, made = 0, None
         try:
-            made = self._ends[number].recv()
+            while answered != self._shared:
+                answered, made = self._ends[number].recv()
         except EOFError:
             raise self._gone(number) from None
         if isinstance(made, str):
             raise RuntimeError(f"rollout process {number + 1} broke:\n{made}")
-        return list(made)
+        return list(made or ())
 
     def _gone(self, number: int) -> RuntimeError:
         process = self.processes[number]
@@ -119,14 +129,11 @@ class SharedRollouts(Rollouts):
         """See Rollouts."""
         shares = len(self._workers) + 1
         cuts = [len(jobs) * k // shares for k in range(shares + 1)]
-        snapshot = self._replica.snapshot()
-        others = range(1, shares)
-        for k in others:
-            part = list(jobs[cuts[k] : cuts[k + 1]])
-            self._workers.send(k - 1, _Share(part, self.params, snapshot, _seed(k, part)))
+        parts = [list(jobs[cuts[k] : cuts[k + 1]]) for k in range(1, shares)]
+        self._workers.begin(parts, self.params, self._replica.snapshot())
         made = super().collect(jobs[: cuts[1]], watch)
-        for k in others:
-            theirs = self._workers.receive(k - 1)
+        for number in range(len(parts)):
+            theirs = self._workers.receive(number)
             made += theirs
             for trajectory in theirs if watch else ():
                 watch(trajectory)  # type: ignore[misc]
@@ -155,6 +162,6 @@ def _work(connection: Connection, config: TrainConfig) -> None:
         except Exception:  # noqa: BLE001 - whatever it is, the process that shares out raises it
             answer = traceback.format_exc()
         try:
-            connection.send(answer)
+            connection.send((share.number, answer))
         except BrokenPipeError:
             return

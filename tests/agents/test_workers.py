@@ -81,6 +81,17 @@ def test_what_breaks_there_is_raised_here(shared: tuple[LocalEngine, SharedRollo
     assert len(rollouts.collect(jobs(2))) == 2
 
 
+def test_an_answer_that_nobody_waited_for_is_not_taken_for_the_next(
+    shared: tuple[LocalEngine, SharedRollouts],
+) -> None:
+    """Here the part of this process breaks, and the other one's is not collected."""
+    _, rollouts = shared
+    wrong = replace(jobs(1)[0], options={"prices": "no-such-sheet"})
+    with pytest.raises(ConfigError, match="no-such-sheet"):
+        rollouts.collect([wrong, *jobs(1)])
+    assert [t.seed for t in rollouts.collect(jobs(4))] == list(range(4))
+
+
 def test_a_source_that_only_this_process_holds_is_refused(shared: tuple[LocalEngine, SharedRollouts]) -> None:
     from toolorchestra.envs.factory import factory
 
