@@ -110,7 +110,7 @@ class Rollouts:
         return _trajectory(job, episode, run)
 
     async def _play(self, episode: Episode, run: _Run) -> None:
-        stops = (self.chat.call_end,) if self.params.stop_at_call else ()
+        stops = self.chat.call_ends if self.params.stop_at_call else ()
         params = SamplingParams(self.params.max_tokens, self.params.temperature, stops)
         await begin(episode, self._gates)
         while not episode.over:

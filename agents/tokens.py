@@ -21,6 +21,7 @@ class Tokenizer(Protocol):
     def apply_chat_template(self, conversation: Any, **kwargs: Any) -> Any: ...
     def encode(self, text: str, **kwargs: Any) -> list[int]: ...
     def decode(self, token_ids: Any, **kwargs: Any) -> Any: ...
+    def get_added_vocab(self) -> dict[str, int]: ...
 
 
 @dataclass
@@ -63,15 +64,16 @@ class Chat:
         self._stop_text = str(tokenizer.decode([self.stop], skip_special_tokens=False))
 
     @property
-    def call_end(self) -> int:
-        """The token that ends a tool call."""
+    def call_ends(self) -> tuple[int, ...]:
+        """The tokens that end a tool call: its last tag, and what a tokenizer has fused with it."""
         ids = self.encode(CLOSE)
         if len(ids) != 1:
             raise ConfigError(
                 f"stop_at_call needs {CLOSE} to be one token, and this tokenizer makes {len(ids)} of it; set "
                 "stop_at_call=false"
             )
-        return ids[0]
+        added = self.tokenizer.get_added_vocab()
+        return tuple(sorted({*ids, *(number for text, number in added.items() if text.endswith(CLOSE))}))
 
     def render(self, observation: Observation, *, prompting: bool = True) -> str:
         """The transcript as the template writes it."""
