@@ -311,7 +311,7 @@ def test_huge_texts_are_read_soon(name: str) -> None:
     ],
 )
 def test_time_grows_with_the_length(make: Callable[[int], str]) -> None:
-    """Linear is 64 times as long, quadratic 4,096. The collector is off: a full pass is as long as the process is big."""
+    """Linear is 64 times as long, quadratic 4,096. The collector is off: it takes as long as the process is big."""
 
     def seconds(text: str) -> float:
         def once() -> float:
