@@ -21,9 +21,9 @@ def marked(mark: str) -> list[int]:
     return found
 
 
-def children() -> list[str]:
+def children() -> dict[int, str]:
     """State and name of this process's own children, zombies too."""
-    found = []
+    found = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             name, _, rest = (folder / "stat").read_text().partition(") ")
@@ -31,7 +31,7 @@ def children() -> list[str]:
             continue
         now, parent, *_ = rest.split()
         if int(parent) == os.getpid():
-            found.append(f"{now} {name.partition('(')[2]}")
+            found[int(folder.name)] = f"{now} {name.partition('(')[2]}"
     return found
 
 
