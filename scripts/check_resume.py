@@ -17,7 +17,7 @@ from pathlib import Path
 SETTINGS = [
     *("steps=6", "groups=4", "rollouts=4", "save_every=1", "evaluate_every=3", "evaluation_tasks=4"),
     *("warm_start.steps=150", "warm_start.batch=16", "warm_start.demonstrations=300", "warm_start.least_valid=0.2"),
-    *("warm_start.margin=-1.0", "advantage.strict_format=false", "model.hidden=32"),
+    *("warm_start.margin=-1.0", "advantage.strict_format=false", "model.hidden=32", "model.processes=1"),
 ]
 
 
