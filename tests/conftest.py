@@ -1,0 +1,3 @@
+"""Sets how torch's threads wait, before any test imports torch."""
+
+import toolorchestra.agents.engines  # noqa: F401
