@@ -206,7 +206,7 @@ def main() -> int:
     args = parser.parse_args()
     base = preset("tiny")
     start = WarmStart(steps=200, demonstrations=400, least_valid=0.8, margin=-1.0)
-    config = replace(base, warm_start=start, model=replace(base.model, threads=args.threads))
+    config = replace(base, warm_start=start, model=replace(base.model, threads=args.threads, processes=1))
     with tempfile.TemporaryDirectory() as place:
         run = warmed(config, Path(place))
         engine: Any = run.engine
