@@ -12,7 +12,7 @@ import signal
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
@@ -63,7 +63,8 @@ class Run:
 def train(config: TrainConfig, folder: Path, engine: Engine, chat: Chat, *, resume: bool, say: Say = print) -> Run:
     """Run to the end, or to the first Ctrl-C, which saves first. Gives the run for its report."""
     run = _open(config, folder, engine, chat, resume=resume, say=say)
-    with _closed_on_error(run), _stop_on_interrupt(run):
+    with ExitStack() as unfinished, _stop_on_interrupt(run):
+        unfinished.callback(run.rollouts.close)
         if not run.warm:
             warmstart.warm_start(run.engine, run.chat, run.rollouts, config, say)
             run.warm = True
@@ -80,6 +81,7 @@ def train(config: TrainConfig, folder: Path, engine: Engine, chat: Chat, *, resu
             if run.step % config.save_every == 0 or last or run.stopping:
                 _save(run)
             progress.show(run.step, line, always=last)
+        unfinished.pop_all()  # the report goes on with them
     run.log.close()
     return run
 
@@ -264,15 +266,6 @@ def rollout_params(config: TrainConfig, temperature: float | None = None) -> Rol
         deadline_seconds=config.deadline_seconds,
         stop_at_call=config.stop_at_call,
     )
-
-
-@contextmanager
-def _closed_on_error(run: Run) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        run.rollouts.close()
-        raise
 
 
 @contextmanager

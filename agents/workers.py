@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import signal
-import traceback
 from collections.abc import Callable, Sequence
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -20,6 +19,7 @@ from toolorchestra.agents.engines.base import Engine
 from toolorchestra.agents.rollout import Job, RolloutParams, Rollouts
 from toolorchestra.agents.tokens import Chat
 from toolorchestra.agents.trajectory import Trajectory
+from toolorchestra.envs.invoke import Guard
 
 _SECONDS_TO_END = 5.0
 
@@ -156,11 +156,12 @@ def _work(connection: Connection, config: TrainConfig) -> None:
             share: _Share = connection.recv()
         except EOFError:
             return
-        try:
+        answer: list[Trajectory] | str = ""
+        with Guard("rollouts") as guard:  # whatever it is, the process that shares out raises it
             engine.adopt(share.snapshot, share.seed)
-            answer: list[Trajectory] | str = Rollouts(engine, chat, share.params).collect(share.jobs)
-        except Exception:  # noqa: BLE001 - whatever it is, the process that shares out raises it
-            answer = traceback.format_exc()
+            answer = Rollouts(engine, chat, share.params).collect(share.jobs)
+        if guard.failure:
+            answer = guard.failure.traceback
         try:
             connection.send((share.number, answer))
         except BrokenPipeError:

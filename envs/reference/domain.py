@@ -218,13 +218,7 @@ class ReferenceDomain(Domain):
         """Databases of tasks that start from another one than the folder's."""
 
     def start(self, plan: Plan) -> State:
-        state = KitState(self, self._master(plan))
-        for action in plan.actions:
-            state.run(action)
-        for past in plan.history:
-            for call in past.calls:
-                state.call(past.side, call.name, clone(call.arguments))
-        return state
+        return self._prepared(KitState(self, self._master(plan)), plan)
 
     def _master(self, plan: Plan) -> Master:
         if not plan.agent_data:
