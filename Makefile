@@ -71,7 +71,7 @@ $(VENV)/.core: setup.cfg pyproject.toml
 # torch first and pinned: a machine without a GPU then takes the CPU build it has, and nothing after it pulls the CUDA one.
 $(VENV)/.train: $(VENV)/.core
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check "torch==2.13.0"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev,models,sandbox,train]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[data,dev,models,sandbox,train]"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps "trl==1.16.0"
 	touch $@
 

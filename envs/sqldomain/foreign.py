@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from toolorchestra.envs import hub
 from toolorchestra.envs.errors import ConfigError
 from toolorchestra.envs.sqldomain import loader
 
@@ -19,7 +20,7 @@ DATASET = "nvidia/ToolScale"
 
 
 def tasks(source: str | Path | Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """tau2 Tasks from a JSON or JSONL file, from rows, or from the dataset of this name through `datasets`."""
+    """tau2 Tasks from a JSON or JSONL file, from rows, or from that hub set, as nvidia/ToolScale@COMMIT."""
     for number, row in enumerate(_rows(source), 1):
         yield _task(row, f"{source if isinstance(source, str | Path) else 'rows'}: row {number}")
 
@@ -37,13 +38,9 @@ def _rows(source: str | Path | Iterable[Mapping[str, Any]]) -> Iterable[Mapping[
             raise ConfigError(
                 f"{path}: not JSON or JSONL: {err}; write a parquet file out with datasets first"
             ) from None
-    if str(source) != DATASET:
-        raise ConfigError(f"no file {str(source)!r}; name a JSON or JSONL file, or {DATASET!r}")
-    try:
-        from datasets import load_dataset
-    except ImportError:
-        raise ConfigError(f"reading {DATASET} needs: pip install datasets") from None
-    return load_dataset(DATASET, split="train")  # type: ignore[no-any-return]
+    if str(source).partition("@")[0] != DATASET:
+        raise ConfigError(f"no file {str(source)!r}; name a JSON or JSONL file, or {DATASET}@COMMIT")
+    return hub.rows(str(source), "train")
 
 
 def _task(row: Mapping[str, Any], where: str) -> dict[str, Any]:

@@ -1,24 +1,26 @@
 """Real question sets: from the hub at a pinned revision, or from a local file; rows become questions by their fields.
 
-dataset="google/frames-benchmark@COMMIT"      a hub set, with `pip install "toolorchestra[data]"`
-dataset="frames.jsonl"                        a file: jsonl, json, csv or parquet
+dataset="cais/hle"                a hub set at the revision in hub.py, with `pip install "toolorchestra[data]"`
+dataset="NAME/OF-ANOTHER@COMMIT"  any other
+dataset="frames.jsonl"            a file: jsonl, json, csv, tsv or parquet
 """
 
 from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
+from toolorchestra.envs import hub
 from toolorchestra.envs.errors import ConfigError, no_such
 from toolorchestra.envs.types import Answer, Question
 
-Row = Mapping[str, Any]
+Row = hub.Row
 GUESSES: Mapping[str, tuple[str, ...]] = {
-    "id": ("id", "question_id", "task_id", "_id", "Unnamed: 0"),
+    "id": ("id", "question_id", "task_id", "_id", "Unnamed: 0", ""),
     "question": ("question", "Prompt", "prompt", "problem"),
     "answer": ("answer", "Answer", "reference_answer", "final_answer"),
     "subject": ("category", "raw_subject", "subject", "task", "reasoning_types"),
@@ -33,7 +35,7 @@ _FAMILIES: Mapping[str, Literal["math", "science", "code", "logic"]] = {
     "math": "math", "physics": "science", "chemistry": "science", "biology": "science", "engineering": "science",
     "computer": "code", "code": "code", "coding": "code", "logic": "logic",
 }  # fmt: skip
-_SUFFIXES = (".jsonl", ".json", ".csv", ".parquet")
+_SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class Dataset:
     """Which questions, from where."""
 
     where: str
-    """A file, or a hub set as NAME@REVISION."""
+    """A file, or a hub set as NAME@REVISION; those of hub.PINNED go without a revision."""
     fields: Mapping[str, str] = field(default_factory=dict)
     """id, question, answer, subject, image -> what the set calls them; what is missing is guessed."""
     ids: tuple[str, ...] = ()
@@ -50,6 +52,8 @@ class Dataset:
     """Split of a hub set; "" takes test where there is one, else the only one."""
     images: Literal["skip", "refuse"] = "skip"
     """What to do with a question that needs its image: leave it out and count it, or raise."""
+    blanks: Literal["skip", "refuse"] = "refuse"
+    """What to do with a row without question or answer, of which sets made for training have some."""
 
     def __post_init__(self) -> None:
         for name in self.fields:
@@ -64,18 +68,20 @@ class Loaded:
     questions: Mapping[str, Question]
     skipped_images: int
     where: str
+    blanks: int = 0
+    """Rows without a question or an answer, left out where that was wished."""
+    repeats: int = 0
+    """Rows that ask a question again under its id, as sets with several models' answers to it do: the first counts."""
 
 
 def load(wanted: str | Dataset) -> Loaded:
     """Read a question set. Raises ConfigError with what to do."""
     spec = Dataset(wanted) if isinstance(wanted, str) else wanted
-    rows = list(_rows(spec))
-    if not rows:
-        raise ConfigError(f"data set {spec.where} is empty")
-    names = _names(spec, rows[0])
+    names: dict[str, str] | None = None
     questions: dict[str, Question] = {}
-    skipped = 0
-    for number, row in enumerate(rows):
+    skipped = blanks = repeats = 0
+    for number, row in enumerate(_rows(spec)):
+        names = names or _names(spec, row)
         key = str(row[names["id"]]) if "id" in names else str(number)
         if spec.ids and key not in spec.ids:
             continue
@@ -84,21 +90,32 @@ def load(wanted: str | Dataset) -> Loaded:
                 raise ConfigError(f"data set {spec.where}: {key!r} needs its image, which no tool here can see")
             skipped += 1
             continue
-        if key in questions:
+        question = _question(spec, row, names, key)
+        if question is None:
+            blanks += 1
+        elif key not in questions:
+            questions[key] = question
+        elif questions[key].text == question.text:
+            repeats += 1
+        else:
             raise ConfigError(f'data set {spec.where}: two rows have the id {key!r}; name another field="id"')
-        questions[key] = _question(spec, row, names, key)
+    if names is None:
+        raise ConfigError(f"data set {spec.where} is empty")
     if missing := [wanted_id for wanted_id in spec.ids if wanted_id not in questions]:
         raise ConfigError(
             f"data set {spec.where} has no usable row {missing[0]!r} ({len(missing)} of the ids are missing)"
         )
-    return Loaded(questions, skipped, spec.where)
+    return Loaded(questions, skipped, spec.where, blanks, repeats)
 
 
-def _question(spec: Dataset, row: Row, names: Mapping[str, str], key: str) -> Question:
+def _question(spec: Dataset, row: Row, names: Mapping[str, str], key: str) -> Question | None:
     text, answer = row.get(names["question"]), row.get(names["answer"])
     for name, value in (("question", text), ("answer", answer)):
         if value is None or not str(value).strip():
-            raise ConfigError(f"data set {spec.where}: row {key!r} has no {name} under {names[name]!r}")
+            if spec.blanks == "skip":
+                return None
+            hint = 'leave such rows out with Dataset(..., blanks="skip")'
+            raise ConfigError(f"data set {spec.where}: row {key!r} has no {name} under {names[name]!r}; {hint}")
     subject = str(row.get(names.get("subject", ""), "") or "general")
     word = next((w for w in _FAMILIES if w in subject.lower()), "")
     family = _FAMILIES[word] if word else "knowledge"
@@ -131,7 +148,7 @@ def _rows(spec: Dataset) -> Iterable[Row]:
         if not path.is_file():
             raise ConfigError(f"no data set file {spec.where!r}; give a {', '.join(_SUFFIXES)} file, or NAME@REVISION")
         return _from_file(path)
-    return _from_hub(spec)
+    return hub.rows(spec.where, spec.part)
 
 
 def _from_file(path: Path) -> Iterator[Row]:
@@ -146,47 +163,13 @@ def _from_file(path: Path) -> Iterator[Row]:
     if kind not in _SUFFIXES:
         raise ConfigError(f"data set file {str(path)!r}: {no_such('kind', kind, _SUFFIXES)}")
     with path.open(encoding="utf-8", newline="") as file:
-        if kind == ".csv":
-            yield from csv.DictReader(file)
-            return
+        if kind in (".csv", ".tsv"):
+            rows: Iterable[Row] = csv.DictReader(file, delimiter="," if kind == ".csv" else "\t")
+        elif kind == ".json":
+            rows = json.load(file)
+        else:
+            rows = (json.loads(line) for line in file if line.strip())
         try:
-            rows = json.load(file) if kind == ".json" else (json.loads(line) for line in file if line.strip())
             yield from rows
-        except ValueError as err:
+        except (ValueError, csv.Error) as err:
             raise ConfigError(f"data set {path} is not {kind[1:]}: {err}") from None
-
-
-def _from_hub(spec: Dataset) -> Iterable[Row]:
-    name, _, revision = spec.where.partition("@")
-    if not revision:
-        raise ConfigError(
-            f"data set {name!r} is no file here, and a hub set needs its revision pinned: {name}@COMMIT "
-            f"(its commits: https://huggingface.co/datasets/{name}/commits/main; {name}@main takes today's newest)"
-        )
-    try:
-        import datasets
-    except ImportError:
-        raise ConfigError(f'data set {name!r} needs the hub library: pip install "toolorchestra[data]"') from None
-    try:
-        parts = datasets.load_dataset(name, revision=revision)
-    except datasets.exceptions.DatasetNotFoundError as err:
-        hint = f"accept its terms at https://huggingface.co/datasets/{name} and export HF_TOKEN=..."
-        raise ConfigError(f"data set {name!r} is not there or is gated; if gated: {hint} ({str(err)[:120]})") from None
-    except (OSError, ValueError) as err:
-        hint = f"download a file of it and give its path: dataset={name.rpartition('/')[2]}.parquet"
-        raise ConfigError(
-            f"data set {spec.where} cannot be fetched ({str(err)[:160]}); without a network, {hint}"
-        ) from None
-    return _part(spec, parts)
-
-
-def _part(spec: Dataset, parts: Mapping[str, Any]) -> Iterable[Row]:
-    names: Sequence[str] = list(parts)
-    chosen = spec.part or ("test" if "test" in names else names[0] if len(names) == 1 else "")
-    if chosen not in names:
-        raise ConfigError(f"data set {spec.where}: {no_such('part', chosen, names)}")
-    made = parts[chosen]
-    if "image" in made.column_names and hasattr(made.features["image"], "decode"):
-        made = made.cast_column("image", made.features["image"].__class__(decode=False))
-    rows: Iterable[Row] = made
-    return rows

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import subprocess
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -12,6 +15,7 @@ import pytest
 
 from toolorchestra.envs.errors import ConfigError
 from toolorchestra.envs.factory import factory
+from toolorchestra.envs.hub import PINNED
 from toolorchestra.envs.tasks.datasets import Dataset, load
 from toolorchestra.envs.tasks.frames import FramesSource
 from toolorchestra.envs.tools.backing import Backing, read
@@ -86,7 +90,7 @@ def test_a_row_without_an_answer_two_of_one_id_and_missing_ids_are_named(tmp_pat
     with pytest.raises(ConfigError, match="row 'q1' has no answer"):
         load(written(tmp_path / "a.jsonl", [ROWS[0], {**ROWS[1], "answer": " "}]))
     with pytest.raises(ConfigError, match="two rows have the id 'q0'"):
-        load(written(tmp_path / "b.jsonl", [ROWS[0], ROWS[0]]))
+        load(written(tmp_path / "b.jsonl", [ROWS[0], {**ROWS[1], "id": "q0"}]))
     file = written(tmp_path / "c.jsonl", ROWS)
     assert list(load(Dataset(file, ids=("q9", "q3"))).questions) == ["q3", "q9"]
     with pytest.raises(ConfigError, match="no usable row 'q99'"):
@@ -95,9 +99,73 @@ def test_a_row_without_an_answer_two_of_one_id_and_missing_ids_are_named(tmp_pat
         load(written(tmp_path / "d.jsonl", []))
 
 
+def test_rows_of_sets_made_for_training(tmp_path: Path) -> None:
+    """Several models' answers to one question are one question, and what nobody answered can be left out."""
+    rows = [{"question_id": 7, "question": "Who?", "reference_answer": "She", "model_answer": m} for m in "abc"]
+    rows.append({"question_id": 8, "question": "Why?", "reference_answer": "", "model_answer": "d"})
+    file = written(tmp_path / "g.jsonl", rows)
+    with pytest.raises(ConfigError, match=r"row '8' has no answer under 'reference_answer'; .*blanks=\"skip\""):
+        load(file)
+    got = load(Dataset(file, blanks="skip"))
+    assert (list(got.questions), got.repeats, got.blanks) == (["7"], 2, 1)
+
+
+def test_the_published_file_of_frames(tmp_path: Path) -> None:
+    """Its table is separated by tabs, and its first column has no name."""
+    path = tmp_path / "test.tsv"
+    path.write_text('\tPrompt\tAnswer\treasoning_types\n0\t"Who, say ""x""?"\tShe\tTabular | Temporal\n')
+    question = load(str(path)).questions["0"]
+    assert (question.text, question.answer.text) == ('Who, say "x"?', "She")
+
+
+def from_hub(name: str, file: Path, caches: Path, *wanted: str) -> list[dict[str, Any]]:
+    """What the real library gives, with a hub on the loopback."""
+    program = [sys.executable, "-m", "tests.envs.tasks.hub_on_loopback", name, str(file), str(caches), *wanted]
+    home = {k: v for k, v in os.environ.items() if not k.startswith("HF_")}
+    done = subprocess.run(program, capture_output=True, text=True, timeout=120, env=home, check=False)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.mark.skipif(find_spec("datasets") is None, reason='pip install ".[data]"')
+def test_frames_from_the_hub_at_its_pinned_revision(tmp_path: Path) -> None:
+    file = tmp_path / "test.tsv"
+    file.write_text("\tPrompt\tAnswer\treasoning_types\n0\tWho?\tShe\tTabular\n1\tWhen?\t1987\tTemporal\n")
+    name, other = "google/frames-benchmark", "0" * 40
+    default, given, missing, gated = from_hub(
+        name, file, tmp_path / "hub", name, f"{name}@{other}", f"{name}@{'1' * 40}", "cais/gated@main"
+    )
+    assert default["rows"] == {"0": ["Who?", "She", "Tabular"], "1": ["When?", "1987", "Temporal"]}
+    assert all(PINNED[name] in path for path in default["asked"])
+    assert given["rows"] == default["rows"]
+    assert all(other in path for path in given["asked"])
+    assert f"data set {name}@{'1' * 40} " in missing["error"]
+    for part in ("cais/gated@main is not there or is gated", "accept its terms", "export HF_TOKEN="):
+        assert part in gated["error"]
+
+
+@pytest.mark.skipif(find_spec("datasets") is None, reason='pip install ".[data]"')
+def test_hle_from_the_hub_without_a_picture_library(tmp_path: Path) -> None:
+    """Its previews are pictures, which nobody has to decode; questions with an image are left out and counted."""
+    import datasets
+
+    picture = {"bytes": b"\x89PNG not really", "path": None}
+    rows = [
+        {"id": "a1", "question": "What?", "image": "", "image_preview": None, "answer": "That", "category": "Math"},
+        {"id": "a2", "question": "See?", "image": "data:x", "image_preview": picture, "answer": "B", "category": "Art"},
+    ]
+    features = {key: datasets.Value("string") for key in rows[0]} | {"image_preview": datasets.Image()}
+    file = tmp_path / "test.parquet"
+    datasets.Dataset.from_list(rows, features=datasets.Features(features)).to_parquet(str(file))
+    (got,) = from_hub("cais/hle", file, tmp_path / "hub", "cais/hle")
+    assert got["rows"] == {"a1": ["What?", "That", "Math"]}
+    assert got["images"] == 1
+    assert all(PINNED["cais/hle"] in path for path in got["asked"])
+
+
 def test_what_is_not_there_says_what_to_do() -> None:
-    with pytest.raises(ConfigError, match=r"needs its revision pinned: cais/hle@COMMIT"):
-        load("cais/hle")
+    with pytest.raises(ConfigError, match=r"needs its revision pinned: some/set@COMMIT .*without a revision: cais/hle"):
+        load("some/set")
     with pytest.raises(ConfigError, match=r"no data set file 'none\.jsonl'"):
         load("none.jsonl")
     if find_spec("datasets") is None:
