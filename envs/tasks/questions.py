@@ -77,11 +77,11 @@ class QaSource:
         self.vary = tuple(self.vary)
         self.config = replace(config.load(self.tools), style=self.style)
         self.backing = backing(self.backends) if self.backends is not None else None
+        if self.dataset is not None:
+            self._refuse_embedded_search()
         self.rows = _Rows(datasets.load(self.dataset)) if self.dataset is not None else None
         self.name = self.real_name if self.rows else self.embedded_name
         self.splits = (*SPLITS, datasets.ALL) if self.rows else SPLITS
-        if self.rows:
-            self._refuse_embedded_search()
         search = SearchSettings(self.top_k, self.shown_characters)
         embedded = Backends(SimulatedModels(), self.retriever(), ArithmeticInterpreter(), search)
         self.behind = self.backing.over(embedded) if self.backing else embedded

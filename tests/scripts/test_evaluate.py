@@ -45,7 +45,7 @@ def test_an_index_is_built_named_recorded_and_replayed_without_it(tmp_path: Path
         (["--index", "nowhere"], "python scripts/build_index.py CORPUS nowhere"),
         (["--replay", "none.jsonl"], "record one first"),
         (["--record", "a", "--cache", "b"], "one cassette at a time"),
-        (["--dataset", "cais/hle"], "cais/hle@COMMIT"),
+        (["--dataset", "some/set", "--index", "embedded"], "some/set@COMMIT"),
         (["--sandbox", "e2b"], "export E2B_API_KEY="),
         (["--index", "embedded", "--policy", "chat"], "--endpoints FILE"),
     ],
