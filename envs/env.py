@@ -8,10 +8,11 @@ from typing import Any
 import gymnasium as gym
 
 from toolorchestra.envs import render
+from toolorchestra.envs.background import BackgroundLoop
 from toolorchestra.envs.episode import Episode, Pending, Step
 from toolorchestra.envs.errors import ConfigError, ResetNeeded, no_such
 from toolorchestra.envs.factory import factory
-from toolorchestra.envs.invoke import BackgroundLoop, CallResult, Ready, any_waits, perform_here
+from toolorchestra.envs.invoke import CallResult, Ready, any_waits, perform_here
 from toolorchestra.envs.prices import Usage
 from toolorchestra.envs.spaces import ACTIONS, OBSERVATIONS
 from toolorchestra.envs.tasks import TaskSource

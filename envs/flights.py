@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Sequence
 from queue import Empty, SimpleQueue
 
-from toolorchestra.envs.invoke import BackgroundLoop, CallResult, Ready
+from toolorchestra.envs.background import BackgroundLoop
+from toolorchestra.envs.invoke import CallResult, Ready
 
 
 class Flight:
@@ -22,19 +23,30 @@ class Flight:
 
 
 class Flights:
-    """Launching and landing. One owner thread; the waiting is the background loop's."""
+    """Launching and landing, for one owner thread. It runs the background loop itself while it launches or waits, where
+    it can have it; else the two threads hand the flights over."""
 
     def __init__(self) -> None:
         self._landed: SimpleQueue[list[Flight]] = SimpleQueue()
         self._landing: list[Flight] = []
+        self._running: BackgroundLoop | None = None
+        """The loop, while the owner runs it and waits for a landing."""
 
     def launch(self, flights: Sequence[Flight]) -> None:
-        """Start them all with one wake-up of the loop."""
-        if flights:
-            background = BackgroundLoop.shared()
+        """Start them all at once."""
+        if not flights:
+            return
+        background = BackgroundLoop.shared()
+        if not background.borrow():
             background.loop.call_soon_threadsafe(self._start, background, list(flights))
+            return
+        try:
+            self._start(background, flights)
+            background.run(0)
+        finally:
+            background.give_back()
 
-    def _start(self, background: BackgroundLoop, flights: list[Flight]) -> None:
+    def _start(self, background: BackgroundLoop, flights: Sequence[Flight]) -> None:
         loop = background.loop
         for flight in flights:  # not create_task(), which formats a name for each
             flight.task = asyncio.Task(self._fly(background, flight), loop=loop, name="flight")
@@ -54,12 +66,35 @@ class Flights:
         # All that landed in one round of the loop goes over at once: waking the owner costs more than a landing.
         landed, self._landing = self._landing, []
         self._landed.put(landed)
+        if self._running is not None:
+            self._running.loop.stop()
 
     def land(self, timeout: float | None) -> list[Flight]:
-        """What has landed, waiting up to `timeout` seconds for the first (None: as long as it takes, 0: not at all)."""
+        """What has landed, waiting up to `timeout` seconds for the first (None: as long as it takes, 0: not at all).
+        It may come back with nothing before its time."""
+        landed = self._arrived()
+        if landed or timeout == 0:
+            return landed
+        background = BackgroundLoop.shared()
+        if background.borrow():
+            try:
+                self._running = background
+                landed = self._arrived()  # while it still ran in its own thread
+                if not landed:
+                    background.run(timeout)
+            finally:
+                self._running = None
+                background.give_back()
+        else:
+            try:
+                landed = self._landed.get(timeout=timeout)
+            except Empty:
+                return []
+        return landed + self._arrived()
+
+    def _arrived(self) -> list[Flight]:
         landed: list[Flight] = []
         try:
-            landed += self._landed.get(block=timeout != 0, timeout=timeout)
             while True:
                 landed += self._landed.get_nowait()
         except Empty:

@@ -1,24 +1,19 @@
-"""Runs one tool call, and is the one place where a failure is told from a refusal. Also the shared background loop."""
+"""Runs one tool call, and is the one place where a failure is told from a refusal."""
 
 from __future__ import annotations
 
 import asyncio
-import os
-import threading
 import time
 import traceback
 from asyncio import CancelledError, current_task
 from collections.abc import Coroutine, Sequence
-from concurrent.futures import Future
 from types import CoroutineType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from toolorchestra.envs.deadlines import Deadlines
 from toolorchestra.envs.errors import ConfigError, Outage, ToolError
 from toolorchestra.envs.tools import Tool, ToolContext, ToolResult
 from toolorchestra.envs.types import build
-
-T = TypeVar("T")
 
 
 class Ready(NamedTuple):
@@ -194,28 +189,3 @@ class Gates:
     async def _run_within(self, ready: Ready) -> CallResult:
         """_run() of a task whose deadline is watched already: in a task of its own, so that it has its own."""
         return await asyncio.create_task(self._run(ready))
-
-
-class BackgroundLoop:
-    """One event loop in one daemon thread, shared by every environment of the process that has I/O to wait for."""
-
-    _shared: BackgroundLoop | None = None
-    _lock = threading.Lock()
-
-    def __init__(self) -> None:
-        self.loop = asyncio.new_event_loop()
-        self.gates = Gates()
-        self._pid = os.getpid()
-        threading.Thread(target=self.loop.run_forever, name="toolorchestra-io", daemon=True).start()
-
-    @classmethod
-    def shared(cls) -> BackgroundLoop:
-        """The process's loop, started at first use; a forked child starts its own."""
-        with cls._lock:
-            if cls._shared is None or cls._shared._pid != os.getpid():
-                cls._shared = cls()
-            return cls._shared
-
-    def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
-        """Start a coroutine there. Cancelling the future cancels it."""
-        return asyncio.run_coroutine_threadsafe(coroutine, self.loop)

@@ -37,8 +37,7 @@ from toolorchestra.envs.tasks import TaskSource
 from toolorchestra.envs.types import Observation
 
 _WAVE = 64
-"""Flights that are launched together. More than that, and the loop's thread would stand still until the last is acted;
-after each wave it is let in, which Python does unasked every 5 ms only."""
+"""Flights that are launched together, so that the first are in the air before the last is acted."""
 
 
 class Received(NamedTuple):
@@ -311,8 +310,6 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
     def _launch(self) -> None:
         launching, self._launching = self._launching, []
         self._flights.launch(launching)
-        if len(launching) == _WAVE:
-            time.sleep(0)
 
     def _cancel(self, env_ids: Sequence[int]) -> None:
         slots = [self._slots[i] for i in env_ids]
