@@ -97,10 +97,12 @@ def read_state(path: Path) -> dict[str, Any]:
     return dict(json.loads((path / "state.json").read_text()))
 
 
-def prune(folder: Path, keep_last: int, keep: Path | None) -> None:
-    """Remove old checkpoints, but not `keep`; and drafts that a crash left behind."""
-    for path in all_of(folder)[:-keep_last]:
-        if path != keep:
-            shutil.rmtree(path)
+def prune(folder: Path, keep_last: int, keep: Path | None, written: int) -> None:
+    """Remove checkpoints older than the last ones up to step `written`, but not `keep`; what a crash left behind; and
+    later ones: the run went back to an earlier one because they are damaged."""
+    paths = all_of(folder)
+    upto = [path for path in paths if path.name <= f"{_PREFIX}{written:06d}"]
+    for path in {*paths} - {*upto[-keep_last:], keep}:
+        shutil.rmtree(path)
     for path in folder.glob(f".{_PREFIX}*"):
         shutil.rmtree(path, ignore_errors=True)

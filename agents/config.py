@@ -9,7 +9,7 @@ from typing import Any, get_type_hints
 
 from toolorchestra.agents.engines.base import LossParams
 from toolorchestra.agents.rewards import AdvantageParams
-from toolorchestra.envs.errors import ConfigError, no_such
+from toolorchestra.envs.errors import AT_LEAST_ONE, NOT_NEGATIVE, POSITIVE, SHARE, ConfigError, no_such, require
 
 SAMPLERS = ("local", "vllm", "served")
 
@@ -22,6 +22,9 @@ class EnvMix:
     weight: float = 1.0
     arguments: Mapping[str, Any] = field(default_factory=dict)
     """What gym.make is given, in training and evaluation alike."""
+
+    def __post_init__(self) -> None:
+        require(self, POSITIVE, "weight", where=f"{self.env_id}: ")
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,9 @@ class ModelConfig:
     """Most mean gap between the sampler's log-probabilities and the trainer's; 0 goes by the dtype."""
 
     def __post_init__(self) -> None:
+        counts = ("hidden", "layers", "threads", "rows", "tokens_per_batch", "lora_alpha")
+        require(self, AT_LEAST_ONE, *counts, where="model.")
+        require(self, NOT_NEGATIVE, "lora_rank", "tolerance", where="model.")
         if self.sampler not in SAMPLERS:
             raise ConfigError(no_such("model.sampler", self.sampler, SAMPLERS))
         if self.sampler == "served" and not (self.server and self.handover):
@@ -94,6 +100,12 @@ class WarmStart:
     """By how much the mean outcome must exceed answering at once."""
     rounds: int = 3
     """How often `steps` may be repeated before the run gives up."""
+
+    def __post_init__(self) -> None:
+        require(self, NOT_NEGATIVE, "steps", where="warm_start.")
+        require(self, AT_LEAST_ONE, "batch", "demonstrations", "routes", "rounds", where="warm_start.")
+        require(self, POSITIVE, "learning_rate", where="warm_start.")
+        require(self, SHARE, "least_valid", where="warm_start.")
 
 
 @dataclass(frozen=True)
@@ -138,19 +150,13 @@ class TrainConfig:
     keep_last: int = 2
 
     def __post_init__(self) -> None:
-        for name in (
-            "groups",
-            "rollouts",
-            "steps",
-            "updates",
-            "epochs",
-            "max_tokens",
-            "evaluate_every",
-            "save_every",
-            "keep_last",
-        ):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)!r}")
+        counts = ("groups", "rollouts", "steps", "updates", "epochs", "max_tokens")
+        require(self, AT_LEAST_ONE, *counts, "evaluate_every", "evaluation_tasks", "save_every", "keep_last")
+        require(self, POSITIVE, "learning_rate", "temperature", "deadline_seconds")
+        require(self, NOT_NEGATIVE, "final_learning_rate", "evaluation_temperature", "seed")
+        require(self, SHARE, "average")
+        if self.average == 1:
+            raise ConfigError("average=1 would never leave the first weights; take one below, such as 0.95")
         if self.model.processes < 1 or (self.model.processes > 1 and self.model.device != "cpu"):
             raise ConfigError(
                 f"model.processes is at least 1, and 1 on a {self.model.device}; got {self.model.processes}"

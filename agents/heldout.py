@@ -61,30 +61,33 @@ class HeldOut:
 
     def __init__(self, mixes: Sequence[EnvMix], tasks: int, split: str = "validation") -> None:
         self._tasks = tasks
+        self._env_ids = _labels([mix.env_id for mix in mixes])
         self._factories = {
-            mix.env_id: factory_of(
+            label: factory_of(
                 mix.env_id, **{**mix.arguments, "split": split, "diversify": "heldout", "wording": "heldout"}
             )
-            for mix in mixes
+            for label, mix in zip(self._env_ids, mixes, strict=True)
         }
         self._panel: dict[str, list[dict[str, Measure]]] = {}
 
     def jobs(self) -> list[Job]:
         """One rollout a task."""
         return [
-            Job(env_id, made, FIRST_SEED + k) for env_id, made in self._factories.items() for k in range(self._tasks)
+            Job(self._env_ids[label], made, FIRST_SEED + k)
+            for label, made in self._factories.items()
+            for k in range(self._tasks)
         ]
 
-    def baselines(self, env_id: str) -> list[dict[str, Measure]]:
-        """Each baseline's measure of each task."""
-        if env_id not in self._panel:
-            self._panel[env_id] = [self._play(env_id, FIRST_SEED + k) for k in range(self._tasks)]
-        return self._panel[env_id]
+    def baselines(self, label: str) -> list[dict[str, Measure]]:
+        """Each baseline's measure of each task of an environment."""
+        if label not in self._panel:
+            self._panel[label] = [self._play(label, FIRST_SEED + k) for k in range(self._tasks)]
+        return self._panel[label]
 
-    def _play(self, env_id: str, seed: int) -> dict[str, Measure]:
+    def _play(self, label: str, seed: int) -> dict[str, Measure]:
         measures = {}
         for name in NAMES:
-            record = play(self._factories[env_id], baseline(name, seed), seed)
+            record = play(self._factories[label], baseline(name, seed), seed)
             measures[name] = Measure(record.right, record.usd, record.seconds, record.calls, record.failed)
         return measures
 
@@ -92,16 +95,28 @@ class HeldOut:
         """Play and score."""
         trajectories = rollouts.collect(self.jobs())
         by_environment: dict[str, dict[str, Standing]] = {}
-        rows: dict[str, dict[str, list[tuple[Measure, float]]]] = {}
-        for index, trajectory in enumerate(trajectories):
-            panel = self.baselines(trajectory.env_id)[index % self._tasks]
-            for name, row in _scored(trajectory, panel).items():
-                rows.setdefault(trajectory.env_id, {}).setdefault(name, []).append(row)
-        for env_id, players in rows.items():
-            by_environment[env_id] = {name: _standing(r) for name, r in players.items()}
-        everybody = {name: _standing([x for p in rows.values() for x in p[name]]) for name in (POLICY, *NAMES)}
+        everybody: dict[str, list[tuple[Measure, float]]] = {name: [] for name in (POLICY, *NAMES)}
+        for number, label in enumerate(self._factories):
+            rows: dict[str, list[tuple[Measure, float]]] = {name: [] for name in everybody}
+            played = trajectories[number * self._tasks : (number + 1) * self._tasks]
+            for trajectory, panel in zip(played, self.baselines(label), strict=True):
+                for name, row in _scored(trajectory, panel).items():
+                    rows[name].append(row)
+            by_environment[label] = {name: _standing(r) for name, r in rows.items()}
+            for name, r in rows.items():
+                everybody[name] += r
         valid = statistics.fmean(t.measure.valid_format for t in trajectories)
-        return Evaluation(everybody, by_environment, valid, trajectories)
+        standings = {name: _standing(rows) for name, rows in everybody.items()}
+        return Evaluation(standings, by_environment, valid, trajectories)
+
+
+def _labels(env_ids: Sequence[str]) -> dict[str, str]:
+    """Each environment of the mix under a name of its own: an id may come again with other arguments."""
+    made: dict[str, str] = {}
+    for env_id in env_ids:
+        again = sum(other == env_id for other in made.values())
+        made[f"{env_id} ({again + 1})" if again else env_id] = env_id
+    return made
 
 
 def _scored(trajectory: Trajectory, panel: Mapping[str, Measure]) -> dict[str, tuple[Measure, float]]:

@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from toolorchestra.envs.errors import ConfigError, no_such
+from toolorchestra.envs.errors import NOT_NEGATIVE, POSITIVE, ConfigError, no_such, require
 from toolorchestra.envs.preference import Preference
 
 GENERAL = ("outcome", "usd", "seconds")
@@ -126,6 +126,10 @@ class AdvantageParams:
     """Leave out trajectories with an unreadable turn instead of teaching against them."""
     drop_invalid_output: bool = False
     """Leave out trajectories that ran into a limit instead of teaching against them."""
+
+    def __post_init__(self) -> None:
+        require(self, NOT_NEGATIVE, "least_spread", "floor", "boost", "epsilon", where="advantage.")
+        require(self, POSITIVE, "clip", where="advantage.")
 
 
 def advantages(

@@ -127,7 +127,8 @@ class Rollouts:
             run.valid = run.valid and sample.finished and _readable(text)
             tokens = Tokens(prompt, 0, len(sample.tokens))
             usage = Usage(self.params.policy_item or episode.rules.orchestrator, ORCHESTRATOR, tokens)
-            await advance(episode, text, self._gates, usage)
+            step = await advance(episode, text, self._gates, usage)
+            run.stopped = step.info.get("truncated_by", "")
 
 
 class _Run:
@@ -169,7 +170,7 @@ def measured(episode: Episode) -> Measure:
 
 
 def _trajectory(job: Job, episode: Episode, run: _Run) -> Trajectory:
-    finished = episode.over and episode.outcome is not None and episode.turn < episode.rules.limits.turns
+    finished = episode.over and episode.outcome is not None and not run.stopped
     measure = measured(episode)
     broken = episode.failure or run.failure
     return Trajectory(

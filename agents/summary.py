@@ -42,6 +42,10 @@ def as_markdown(runs: Sequence[Summary]) -> str:
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
-def _row(label: str, values: Sequence[float], form: str) -> list[str]:
-    spread = form.format(max(values) - min(values))
-    return [label, *map(form.format, values), form.format(statistics.fmean(values)), spread]
+def _row(label: str, values: Sequence[float | None], form: str) -> list[str]:
+    """None, as of cents a solved task where none was solved, has no mean."""
+    known = [value for value in values if value is not None]
+    if len(known) < len(values):
+        return [label, *("-" if value is None else form.format(value) for value in values), "-", "-"]
+    spread = form.format(max(known) - min(known))
+    return [label, *map(form.format, known), form.format(statistics.fmean(known)), spread]

@@ -210,7 +210,7 @@ def _save(run: Run) -> None:
     folder = run.folder / "checkpoints"
     checkpoint.save(folder, run.step, state, run.engine.save)
     best = folder / f"step-{run.best_step:06d}"
-    checkpoint.prune(folder, run.config.keep_last, best if best.exists() else None)
+    checkpoint.prune(folder, run.config.keep_last, best if best.exists() else None, run.step)
 
 
 def _open(config: TrainConfig, folder: Path, engine: Engine, chat: Chat, *, resume: bool, say: Say) -> Run:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 
 class ActionError(ValueError):
@@ -61,3 +62,24 @@ def no_such(kind: str, name: object, valid: Iterable[object]) -> str:
     close = difflib.get_close_matches(str(name)[:80], names, n=1)
     hint = f" Did you mean {close[0]!r}?" if close else ""
     return f"no {kind} {name!r:.80}; valid: {', '.join(names) or 'none'}.{hint}"
+
+
+class Span(NamedTuple):
+    """What a number may be."""
+
+    words: str
+    holds: Callable[[float], bool]
+
+
+POSITIVE = Span("a number above 0", lambda value: value > 0)
+NOT_NEGATIVE = Span("a number from 0 up", lambda value: value >= 0)
+AT_LEAST_ONE = Span("at least 1", lambda value: value >= 1)
+SHARE = Span("a number from 0 to 1", lambda value: 0 <= value <= 1)
+
+
+def require(config: object, span: Span, *names: str, where: str = "") -> None:
+    """Raise ConfigError for the first of these fields that is not such a number; nan and infinity never are."""
+    for name in names:
+        value = getattr(config, name)
+        if not (isinstance(value, int | float) and math.isfinite(value) and span.holds(value)):
+            raise ConfigError(f"{where}{name} must be {span.words}, got {value!r}")

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import os
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
+from os import PathLike
 from typing import Any, Literal, NamedTuple
 
 from toolorchestra.envs import preference as preferences
 from toolorchestra.envs.clock import VirtualClock, WallClock
 from toolorchestra.envs.episode import Episode
-from toolorchestra.envs.errors import ConfigError, no_such
+from toolorchestra.envs.errors import NOT_NEGATIVE, ConfigError, no_such, require
 from toolorchestra.envs.ledger import SpendCap
 from toolorchestra.envs.prices import PriceSheet, load_sheet
 from toolorchestra.envs.rules import Limits, Rules
@@ -55,6 +57,7 @@ class Settings:
         for name, valid in choices.items():
             if getattr(self, name) not in valid:
                 raise ConfigError(no_such(name, getattr(self, name), valid))
+        require(self, NOT_NEGATIVE, "usd_weight", "seconds_weight")
         limits = Limits(self.max_turns, self.max_context_tokens, self.budget, self.max_seconds)
         return Rules(
             limits,
@@ -146,9 +149,11 @@ def _load(path: str, arguments: Mapping[str, Any]) -> TaskSource:
 
 
 def factory(source: str | TaskSource, **arguments: Any) -> EpisodeFactory:
-    """A factory from gym.make's keyword arguments. Equal arguments share one, which keeps idle environments small."""
+    """A factory from gym.make's keyword arguments. Equal arguments share one, which keeps idle environments small, until a
+    file that they name is another."""
+    items = tuple(sorted(arguments.items()))
     try:
-        return _shared(source, tuple(sorted(arguments.items())))  # type: ignore[arg-type]
+        return _shared(source, items, tuple(_stamp(value) for _, value in items))  # type: ignore[arg-type]
     except TypeError:  # an argument that cannot be hashed, such as a mapping of preference weights
         return _make(source, arguments)
 
@@ -157,8 +162,21 @@ def _again(source: str, arguments: dict[str, Any]) -> EpisodeFactory:
     return factory(source, **arguments)
 
 
+def _stamp(value: Any) -> tuple[int, int] | None:
+    """What changes when a file is written again."""
+    if not isinstance(value, str | PathLike):
+        return None
+    try:
+        found = os.stat(value)
+    except (OSError, ValueError):
+        return None
+    return found.st_mtime_ns, found.st_size
+
+
 @lru_cache(maxsize=64)
-def _shared(source: Any, items: tuple[tuple[str, Any], ...]) -> EpisodeFactory:
+def _shared(
+    source: Any, items: tuple[tuple[str, Any], ...], _stamps: tuple[tuple[int, int] | None, ...]
+) -> EpisodeFactory:
     return _make(source, dict(items))
 
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, runtime_checkable
 
+from toolorchestra.envs.errors import NOT_NEGATIVE, POSITIVE, require
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -59,6 +61,10 @@ class LossParams:
     cap: float = 0.0
     """Truncated importance sampling: the plain policy gradient, each token weighed by its ratio to the sampler, but by
     this at most. For samplers that are not the trainer's arithmetic. 0 clips the ratio as PPO does."""
+
+    def __post_init__(self) -> None:
+        require(self, NOT_NEGATIVE, "clip_low", "clip_high", "kl_weight", "entropy_weight", "cap", where="loss.")
+        require(self, POSITIVE, "dual_clip", "temperature", where="loss.")
 
 
 class Engine(Protocol):

@@ -131,6 +131,8 @@ class LocalSampler:
 
     def _pump_ended(self, pump: asyncio.Task[None]) -> None:
         """Whoever still waits when the pump broke gets its error instead of waiting for ever."""
+        if pump is not self._pump:
+            return  # a request came after its last step: all who wait are the next pump's
         broken = None if pump.cancelled() else pump.exception()
         for request in [*self._waiting, *self._active]:
             if not request.done.done():

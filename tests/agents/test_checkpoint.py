@@ -68,5 +68,17 @@ def test_old_ones_go_the_best_stays_and_drafts_are_swept(tmp_path: Path) -> None
     for step in range(1, 6):
         checkpoint.save(tmp_path, step, {}, write())
     (tmp_path / ".step-000006.123").mkdir()
-    checkpoint.prune(tmp_path, 2, tmp_path / "step-000002")
+    checkpoint.prune(tmp_path, 2, tmp_path / "step-000002", 5)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["step-000002", "step-000004", "step-000005"]
+
+
+def test_a_damaged_later_one_does_not_displace_what_was_written_after_it(tmp_path: Path) -> None:
+    for step in (10, 20):
+        checkpoint.save(tmp_path, step, {}, write())
+    (tmp_path / "step-000020" / "state.json").write_text("torn")
+    found = checkpoint.latest(tmp_path)
+    assert found is not None
+    assert found.name == "step-000010"
+    checkpoint.save(tmp_path, 15, {}, write())
+    checkpoint.prune(tmp_path, 1, None, 15)
+    assert [p.name for p in checkpoint.all_of(tmp_path)] == ["step-000015"]

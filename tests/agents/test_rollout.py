@@ -63,6 +63,18 @@ def test_an_episode_whose_sampler_broke_off_is_failed_and_the_others_go_on() -> 
     assert [r is None for r in batch.rewards[0]] == [False, True, False, True]
 
 
+@pytest.mark.parametrize(
+    ("settings", "stopped"),
+    [({}, ""), ({"max_turns": len(TURNS)}, ""), ({"max_turns": 3}, "turns"), ({"budget": 1e-6}, "usd")],
+)
+def test_the_output_is_valid_where_no_limit_cut_it_off(settings: dict[str, Any], stopped: str) -> None:
+    """The last turn that is allowed still answers."""
+    made = factory("toolorchestra.envs.tasks.toy:AdderSource", preference="none", **settings)
+    (got,) = Rollouts(Scripted(), CHAT, PARAMS).collect([Job("toy", made, 5)])
+    assert (got.truncated_by, got.measure.valid_output) == (stopped, not stopped)
+    assert not got.measure.failed
+
+
 def test_turns_end_at_a_call_where_that_is_asked_for() -> None:
     plain, early = Scripted(), Scripted()
     collect(plain)

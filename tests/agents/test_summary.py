@@ -30,6 +30,12 @@ def test_mean_and_spread_of_each_row(tmp_path: Path) -> None:
     assert rows[-1] == "| probe: p, b | 0.90 | 0.80 | 1.00 | 0.90 | 0.20 |"
 
 
+def test_a_player_that_solved_nothing_has_no_price_for_it(tmp_path: Path) -> None:
+    (run,) = read_summaries([folder(tmp_path, 0, 0.9)])
+    run["standings"]["random"] = {"reward": 0.1, "accuracy": 0.0, "cents_per_solved": None}
+    assert "| random: ¢ a solved task | - | - | - |" in as_markdown([run]).splitlines()
+
+
 def test_a_run_without_a_report_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="has no report yet"):
         read_summaries([tmp_path])

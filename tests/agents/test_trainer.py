@@ -188,6 +188,35 @@ def test_a_saved_model_of_transformers_loads(tmp_path: Path) -> None:
     assert engine.model.config.hidden_size == 32
 
 
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ("learning_rate=nan", "learning_rate must be a number above 0, got nan"),
+        ("final_learning_rate=-1", "final_learning_rate must be a number from 0 up"),
+        ("temperature=0", "temperature must be a number above 0, got 0.0"),
+        ("evaluation_temperature=inf", "evaluation_temperature must be"),
+        ("evaluation_tasks=0", "evaluation_tasks must be at least 1"),
+        ("deadline_seconds=0", "deadline_seconds must be"),
+        ("average=1", "average=1 would never leave the first weights"),
+        ("seed=-1", "seed must be a number from 0 up"),
+        ("warm_start.rounds=0", r"warm_start\.rounds must be at least 1"),
+        ("warm_start.least_valid=2", r"warm_start\.least_valid must be a number from 0 to 1"),
+        ("model.rows=0", r"model\.rows must be at least 1"),
+        ("advantage.clip=0", r"advantage\.clip must be a number above 0"),
+        ("loss.entropy_weight=nan", r"loss\.entropy_weight must be"),
+    ],
+)
+def test_numbers_that_make_no_sense_are_refused(setting: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        with_settings(SMALL, dict([setting.split("=")]))
+
+
+@pytest.mark.parametrize("weight", [0.0, -1.0, float("nan")])
+def test_a_mixs_weight_is_above_0(weight: float) -> None:
+    with pytest.raises(ConfigError, match="HLE-v0: weight must be a number above 0"):
+        EnvMix("HLE-v0", weight)
+
+
 def test_collapses_are_noticed(tmp_path: Path) -> None:
     made = run(tmp_path, COLD)
     (group, *_) = collect_groups(made)

@@ -201,6 +201,21 @@ class SamplerConformance:
         again = asyncio.run(cancelled())
         assert again.tokens == asyncio.run(made.sample([2, 3, 4], SamplingParams(3, 0.0), "other")).tokens
 
+    def test_a_turn_may_begin_whenever_the_last_one_has_ended(self) -> None:
+        """Few episodes at once: between two turns the sampler has nothing to do, for no, one or more rounds of the loop."""
+        made = self.engine()
+
+        async def turns() -> list[Sample]:
+            out = []
+            for rounds in range(5):
+                out.append(await made.sample([2, 3], SamplingParams(2), "s"))
+                for _ in range(rounds):
+                    await asyncio.sleep(0)
+            made.release("s")
+            return out
+
+        assert all(s.tokens for s in asyncio.run(turns()))
+
     def test_the_random_state_is_saved(self, tmp_path: Path) -> None:
         made = self.engine()
         conversations(made)
