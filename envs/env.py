@@ -56,8 +56,8 @@ class OrchestraEnv(gym.Env[Observation, str]):
         """Play one turn of the assistant's: a message, or tool calls that run at the same time."""
         if self.episode is None:
             raise ResetNeeded("step() before reset(); call reset() first")
-        usage, self._usage = self._usage, None
-        moved: Pending | Step = self.episode.act(action, usage)
+        moved: Pending | Step = self.episode.act(action, self._usage)
+        self._usage = None
         while isinstance(moved, Pending):
             moved = self.episode.resolve(run_calls(moved.calls))
         if self.render_mode == "human":
@@ -66,6 +66,8 @@ class OrchestraEnv(gym.Env[Observation, str]):
 
     def charge_policy(self, usage: Usage) -> None:
         """Bill the next step's own generation by this instead of by an estimate."""
+        if self.episode is not None:
+            self.episode.sheet.charge(usage)  # what cannot be billed is refused here
         self._usage = usage
 
     def render(self) -> str | None:

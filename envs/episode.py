@@ -16,7 +16,7 @@ from toolorchestra.envs.errors import ActionError, ResetNeeded, SpendCapReached,
 from toolorchestra.envs.invoke import CallResult, Failure, Guard, Ready, failure, unreadable
 from toolorchestra.envs.ledger import Ledger, by_class, total_tokens
 from toolorchestra.envs.preference import Preference
-from toolorchestra.envs.prices import NANO, PriceSheet, Usage
+from toolorchestra.envs.prices import NANO, Charge, PriceSheet, Usage
 from toolorchestra.envs.rules import Rules
 from toolorchestra.envs.tools import Tool, ToolContext
 from toolorchestra.envs.types import Message, Observation, Outcome, Rows, ToolCall, Transcript, build
@@ -107,10 +107,13 @@ class Episode:
         if self.rules.history == "state":
             self.world.retell()  # a world that cannot says so now, not in the middle of a batch
         first = self.world.opening()
-        if isinstance(first, Tool):
-            self._phase, self._pending = "opening", (Ready(first, {}, self.context),)
-            return self.observation
-        return self._opened(first)
+        if not isinstance(first, Tool):
+            return self._opened(first)
+        if first.bills and self._cap_reached():
+            self.failure = Failure("opening", "the spend cap was used up before the episode could be opened", "")
+            return self._opened(())
+        self._phase, self._pending = "opening", (Ready(first, {}, self.context),)
+        return self.observation
 
     def _opened(self, first: Transcript) -> Observation:
         self.messages += first
@@ -158,13 +161,14 @@ class Episode:
             raise ResetNeeded(f"step() in an episode that is {self._phase}; {what} first")
         if not isinstance(text, str):
             raise TypeError(f"an action is the assistant's text, a str; got {type(text).__name__}: {text!r:.60}")
+        billed = self.sheet.charge(usage) if usage is not None else None  # an unbillable one changes nothing
         context = self.context
         self.turn = context.turn = self.turn + 1
         context.aside = ""
         if not text.isascii():
             text = text.encode("utf-8", "replace").decode()
         self._new = [Message(role="assistant", content=text)]
-        self._bill_policy(text, usage)
+        self._bill_policy(text, billed)
         self._stop = "" if self.rules.only_turns else self._limit_reached(before_calls=True)
         calls: Calls = ()
         if not (self._stop or self.failure):
@@ -332,23 +336,22 @@ class Episode:
 
     # -- money, time and size --------------------------------------------------------------------------------------
 
-    def _bill_policy(self, text: str, usage: Usage | None) -> None:
-        if usage is None:
+    def _bill_policy(self, text: str, billed: Charge | None) -> None:
+        if billed is None:
             size = self._context_size if self.rules.history == "full" else self._size_of_observation()
-            usage = self.rules.policy_usage(size, text)
-        self._charge(usage, "")
-        if usage.seconds:
-            self._pass_time(usage.seconds)
+            billed = self.sheet.charge(self.rules.policy_usage(size, text))
+        self._book(billed)
+        if billed.usage.seconds:
+            self._pass_time(billed.usage.seconds)
 
     def _bill(self, where: str, usages: Sequence[Usage], key: str) -> Failure | None:
         """Bill a call. One that bills what has no price fails its own episode, not the batch that it is in."""
         with Guard(where) as guard:
             for usage in usages:
-                self._charge(usage, key)
+                self._book(self.sheet.charge(usage, key))
         return guard.failure
 
-    def _charge(self, usage: Usage, key: str) -> None:
-        charge = self.sheet.charge(usage, key)
+    def _book(self, charge: Charge) -> None:
         self.ledger.add(charge)
         cap = self.rules.spend_cap
         if cap is not None:

@@ -149,8 +149,8 @@ def _load(path: str, arguments: Mapping[str, Any]) -> TaskSource:
 
 
 def factory(source: str | TaskSource, **arguments: Any) -> EpisodeFactory:
-    """A factory from gym.make's keyword arguments. Equal arguments share one, which keeps idle environments small, until a
-    file that they name is another."""
+    """A factory from gym.make's keyword arguments. Equal arguments share one, which keeps idle environments small,
+    until a file that they name is another."""
     items = tuple(sorted(arguments.items()))
     try:
         return _shared(source, items, tuple(_stamp(value) for _, value in items))  # type: ignore[arg-type]

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from queue import Empty, SimpleQueue
 
 from toolorchestra.envs.background import BackgroundLoop
-from toolorchestra.envs.invoke import CallResult, Ready
+from toolorchestra.envs.invoke import CallResult, Ready, failure
+from toolorchestra.envs.tools import ToolResult
 
 
 class Flight:
@@ -53,10 +54,22 @@ class Flights:
 
     async def _fly(self, background: BackgroundLoop, flight: Flight) -> None:
         calls = flight.calls
-        if len(calls) == 1:
-            flight.results = (await background.gates.perform(calls[0]),)
-        else:
-            flight.results = await background.gates.perform_all(calls)
+        try:
+            if len(calls) == 1:
+                flight.results = (await background.gates.perform(calls[0]),)
+            else:
+                flight.results = await background.gates.perform_all(calls)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as err:
+            flight.results = [CallResult(ToolResult(""), failure=failure(c.tool.name, err)) for c in calls]
+            self._land(background, flight)
+            if isinstance(err, KeyboardInterrupt):
+                raise
+            return
+        self._land(background, flight)
+
+    def _land(self, background: BackgroundLoop, flight: Flight) -> None:
         flight.task = None
         if not self._landing:
             background.loop.call_soon(self._hand_over)

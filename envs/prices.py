@@ -7,6 +7,7 @@ as 0.000001 $ per million tokens; each charge is rounded once, half up, to a nan
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -133,6 +134,8 @@ class Price:
 
     def nano_usd(self, usage: Usage) -> int:
         """The bill for one usage, rounded once, half up."""
+        if min(usage.tokens) < 0 or not (usage.units >= 0 and 0 <= usage.seconds < math.inf):
+            raise PriceError(f"{usage.item!r}: a usage counts from 0 up, got {usage}")
         if self.free:
             return 0
         pico = 0

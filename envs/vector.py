@@ -98,6 +98,8 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         self, *, seed: int | Sequence[int | None] | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[tuple[Observation, ...], dict[str, Any]]:
         """Start every episode, or those of `options["reset_mask"]`. What is in flight there is cancelled."""
+        if self.closed:
+            raise gym.error.ClosedEnvironmentError("reset() of a closed environment; make another one")
         chosen = dict(options or {})
         mask = chosen.pop("reset_mask", None)
         env_ids = range(self.num_envs) if mask is None else self._masked(mask)
@@ -144,7 +146,7 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
     ) -> None:
         """Give some environments their next action, and the policy's own usage where it was counted."""
         wanted = [int(i) for i in env_ids]
-        self._check_send(actions, wanted)
+        self._check_send(actions, wanted, usages)
         try:
             for k, i in enumerate(wanted):
                 if usages is not None:
@@ -188,7 +190,10 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
 
     def charge_policy(self, env_id: int, usage: Usage) -> None:
         """Bill an environment's next step's generation by this instead of by an estimate."""
-        self._slots[env_id].usage = usage
+        slot = self._slots[env_id]
+        if slot.episode is not None:
+            slot.episode.sheet.charge(usage)  # what cannot be billed is refused here
+        slot.usage = usage
 
     def render(self) -> tuple[str, ...] | None:
         """Each transcript with its running bill."""
@@ -241,13 +246,17 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             raise ValueError(f"reset_mask is {self.num_envs} booleans with at least one True, got {mask!r:.80}")
         return [int(i) for i in np.flatnonzero(flags)]
 
-    def _check_send(self, actions: Sequence[str], env_ids: Sequence[int]) -> None:
+    def _check_send(
+        self, actions: Sequence[str], env_ids: Sequence[int], usages: Sequence[Usage | None] | None
+    ) -> None:
         """Everything that a send can be refused for, before anything is sent: a refused send changes nothing."""
         if len(actions) != len(env_ids):
             raise ValueError(f"one action for each of {len(env_ids)} environments is needed, got {len(actions)}")
         if len(set(env_ids)) != len(env_ids) or not set(env_ids) <= set(range(self.num_envs)):
             raise ValueError(f"env_ids are some of 0 to {self.num_envs - 1}, each once; got {list(env_ids)!r:.80}")
-        for i, text in zip(env_ids, actions, strict=True):
+        if usages is not None and len(usages) != len(env_ids):
+            raise ValueError(f"one usage or None for each of {len(env_ids)} environments is needed, got {len(usages)}")
+        for k, (i, text) in enumerate(zip(env_ids, actions, strict=True)):
             slot = self._slots[i]
             episode = slot.episode
             if slot.flight is not None or i in self._ready:
@@ -259,6 +268,8 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
                     raise ResetNeeded(f"environment {i} is over; call reset() with it in options['reset_mask'] first")
             elif not isinstance(text, str):
                 raise TypeError(f"an action is the assistant's text, a str; environment {i} got {text!r:.60}")
+            elif usages is not None and (usage := usages[k]) is not None:
+                episode.sheet.charge(usage)
 
     def _observation(self, i: int) -> Observation:
         episode = self._slots[i].episode

@@ -155,6 +155,15 @@ async def _raises_later(context: ToolContext) -> ToolResult:
     raise RuntimeError("the connection is on fire")
 
 
+class Panic(BaseException):
+    """No Exception."""
+
+
+async def _panics(context: ToolContext) -> ToolResult:
+    await asyncio.sleep(0.001)
+    raise Panic("all is lost")
+
+
 def _works(context: ToolContext) -> ToolResult:
     return ToolResult("done")
 
@@ -167,6 +176,7 @@ WAYS = {
     "unreadable": _unreadable,
     "exits": _exits,
     "cancels": _cancels_itself,
+    "panics": _panics,
     **dict.fromkeys(("absorb", "grade", "no grade", "nothing"), _works),
 }
 

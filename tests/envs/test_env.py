@@ -8,6 +8,7 @@ import pickle
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -19,6 +20,7 @@ from tests.sources import BREAK, AdderSource, adder_script, nap
 from toolorchestra.envs.actions import render, render_call
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.envs.errors import ConfigError, PriceError, ResetNeeded
+from toolorchestra.envs.prices import ORCHESTRATOR, Tokens, Usage
 from toolorchestra.envs.types import Message, ToolCall
 
 
@@ -44,6 +46,30 @@ def test_a_source_may_be_an_instance_or_a_path() -> None:
         _, info = env.reset(seed=3)
         assert info["task_id"].startswith("adder/train/")
     assert env_of("Adder", last=3).factory is env_of("Adder", last=3).factory  # equal settings share one
+
+
+def test_a_file_that_is_written_again_is_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "mine.json"
+
+    def priced(usd: int) -> OrchestraEnv:
+        rows = {"qwen3-8b": {"usd_per_mtok": {"input": usd, "output": usd}}}
+        path.write_text(json.dumps({"id": f"s{usd}", "date": "2026-02-03", "source": "test", "prices": rows}))
+        return env_of("Adder", prices=str(path), **FREE)
+
+    assert [priced(usd).factory.sheet.sheet_id for usd in (1, 20)] == ["s1", "s20"]
+    assert env_of("Adder", prices=str(path), **FREE).factory is env_of("Adder", prices=str(path), **FREE).factory
+
+
+def test_what_the_policy_used_is_billed_once_the_step_is_taken() -> None:
+    env = env_of("Adder", **FREE)
+    used = Usage("gpt-5", ORCHESTRATOR, Tokens(10, 0, 5))
+    env.charge_policy(used)
+    with pytest.raises(TypeError, match="got NoneType"):
+        env.step(None)  # type: ignore[arg-type]
+    assert env.step(ADD)[4]["charges"][0].usage == used
+    with pytest.raises(PriceError, match="no price for 'gpt-4'"):
+        env.charge_policy(Usage("gpt-4", ORCHESTRATOR))
+    assert env.step(ADD)[4]["charges"][0].usage.estimated
 
 
 @pytest.mark.parametrize(

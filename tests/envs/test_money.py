@@ -146,6 +146,20 @@ def test_what_is_not_sold_that_way_is_refused() -> None:
     assert bill(PAPER, "tavily/search") == 0
 
 
+@pytest.mark.parametrize(
+    "usage",
+    [
+        Usage("gpt-5", "expert", Tokens(10, 0, -1)),
+        Usage("tavily/search", "tool", units=-1),
+        Usage("gpt-5", "expert", seconds=-0.1),
+        Usage("gpt-5", "expert", seconds=float("nan")),
+        Usage("gpt-5", "expert", seconds=float("inf")),
+    ],
+)
+def test_nothing_is_used_less_than_not_at_all(usage: Usage) -> None:
+    assert "a usage counts from 0 up, got Usage(" in refusal(lambda: PAPER.charge(usage))
+
+
 def test_an_unknown_item_is_an_error_that_names_the_known_ones() -> None:
     message = refusal(lambda: bill(PAPER, "gpt5", tokens=Tokens(1)))
     assert message.startswith("price sheet paper-2025-11: no price for 'gpt5'; valid: claude-opus-4.1, ")

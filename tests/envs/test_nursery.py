@@ -6,6 +6,7 @@ import gc
 from collections.abc import Iterator
 
 import pytest
+from gymnasium.error import ClosedEnvironmentError
 
 from tests.playing import vector_of
 from toolorchestra.envs.nursery import OBJECTS_PER_ENV, Nursery
@@ -33,6 +34,14 @@ def test_it_is_wider_while_environments_are_at_work() -> None:
     env.close()
     assert gc.get_threshold()[0] == 36 * OBJECTS_PER_ENV
     del other
+    assert gc.get_threshold() == (700, 10, 10)
+
+
+def test_a_closed_environment_does_not_go_to_work_again() -> None:
+    env = vector_of("Adder", num_envs=64)
+    env.close()
+    with pytest.raises(ClosedEnvironmentError, match="make another one"):
+        env.reset()
     assert gc.get_threshold() == (700, 10, 10)
 
 

@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.sources import MESSAGE, NOTHING, NumberedSource, add
@@ -16,6 +17,7 @@ from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.envs.errors import ResetNeeded, ToolError
 from toolorchestra.envs.factory import factory
 from toolorchestra.envs.invoke import Gates
+from toolorchestra.envs.ledger import SpendCap
 from toolorchestra.envs.prices import USER, Tokens, Usage
 from toolorchestra.envs.tools import Tool, Toolbox, ToolContext, ToolResult
 from toolorchestra.envs.types import Message, Outcome, Transcript
@@ -106,6 +108,23 @@ def test_an_outage_at_the_opening_fails_the_first_step_and_runs_nothing(way: str
     assert math.isnan(reward)
     assert (terminated, truncated, info["truncated_by"], info["calls"]) == (False, True, "failed", {})
     assert "the line is dead" in info["failed"]["error"] or "not today" in info["failed"]["error"]
+
+
+def test_an_opening_is_not_paid_for_once_the_cap_is_used_up() -> None:
+    """Each end brings a new opening, so a loop that only resets would pay for ever."""
+    cap = SpendCap(1e-4)
+    env = OrchestraVectorEnv(2, "tests.envs.test_opening:CallerSource", preference="none", spend_cap=cap)
+    env.reset(seed=5)
+    cap.add(100_000)
+    spent = cap.spent_usd
+    for _ in range(3):
+        observations, _ = env.reset()
+        assert all(len(o["messages"]) == 1 for o in observations)
+        assert cap.spent_usd == spent
+    _, rewards, _, truncations, infos = env.step([render_call("add", {"a": 1, "b": 2})] * 2)
+    assert np.isnan(rewards).all()
+    assert truncations.all()
+    assert all("spend cap was used up before the episode could be opened" in f["error"] for f in infos["failed"])
 
 
 def test_openings_of_a_vector_run_together_also_after_an_end() -> None:

@@ -13,7 +13,7 @@ import pytest
 import toolorchestra  # noqa: F401 - registers the ids
 from tests.playing import ADD, FREE, env_of, vector_of
 from tests.sources import BREAK, nap
-from toolorchestra.envs.errors import ResetNeeded
+from toolorchestra.envs.errors import PriceError, ResetNeeded
 from toolorchestra.envs.ledger import SpendCap
 from toolorchestra.envs.prices import ORCHESTRATOR, Tokens, Usage
 from toolorchestra.envs.testing.leaks import Held
@@ -78,6 +78,20 @@ def test_a_refused_send_sends_nothing(actions: Any, env_ids: list[int], error: t
     assert env.recv(2).env_ids.tolist() == [0, 2]
 
 
+def test_a_usage_that_cannot_be_billed_changes_nothing() -> None:
+    env = vector_of("Adder", num_envs=2)
+    unsold = Usage("gpt-4", ORCHESTRATOR, Tokens(10))
+    with pytest.raises(PriceError, match="no price for 'gpt-4'"):
+        env.send([ADD, ADD], [0, 1], usages=[None, unsold])
+    with pytest.raises(ValueError, match="one usage or None for each of 2 environments is needed, got 1"):
+        env.send([ADD, ADD], [0, 1], usages=[None])
+    with pytest.raises(PriceError, match="no price for 'gpt-4'"):
+        env.charge_policy(1, unsold)
+    assert [e.turn for e in env.episodes if e] == [0, 0]
+    env.send([ADD, ADD], [0, 1])
+    assert len(env.recv(2).env_ids) == 2
+
+
 def test_a_second_send_before_recv_is_refused() -> None:
     env = vector_of("Adder", num_envs=2)
     env.send([ADD], [0])
@@ -103,7 +117,9 @@ def test_counted_usage_goes_with_the_action() -> None:
 # -- what one suffers, the others do not ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("way", ["raises", "raises_later", "absorb", "unpriced", "unreadable", "exits", "cancels"])
+@pytest.mark.parametrize(
+    "way", ["raises", "raises_later", "absorb", "unpriced", "unreadable", "exits", "cancels", "panics"]
+)
 def test_a_failed_episode_leaves_the_others_alone(way: str) -> None:
     env = vector_of("Broken", num_envs=3, way=way)
     env.step_async([ADD, BREAK, ADD])

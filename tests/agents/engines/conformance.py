@@ -202,7 +202,7 @@ class SamplerConformance:
         assert again.tokens == asyncio.run(made.sample([2, 3, 4], SamplingParams(3, 0.0), "other")).tokens
 
     def test_a_turn_may_begin_whenever_the_last_one_has_ended(self) -> None:
-        """Few episodes at once: between two turns the sampler has nothing to do, for no, one or more rounds of the loop."""
+        """Few episodes at once: between two turns the sampler is idle for no, one or more rounds of the loop."""
         made = self.engine()
 
         async def turns() -> list[Sample]:
