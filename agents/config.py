@@ -74,6 +74,8 @@ class ModelConfig:
                 "model.sampler=served needs model.server=http://HOST:PORT/v1 and model.handover=FOLDER, a folder that "
                 "the server sees under the same path: new weights go through it"
             )
+        if not self.path and self.hidden % 8:
+            raise ConfigError(f"model.hidden is a multiple of 8, for four heads of even width; got {self.hidden}")
         if not 0 < self.memory_share < 1:
             raise ConfigError(f"model.memory_share is a share between 0 and 1, got {self.memory_share!r}")
         if self.processes > 1 and self.sampler != "local":
@@ -235,23 +237,26 @@ def preset(name: str) -> TrainConfig:
 
 
 def with_settings(config: Any, settings: Mapping[str, str]) -> Any:
-    """The configuration with `model.hidden=96`-like settings from a command line, read as the field's type."""
-    for path, text in settings.items():
-        config = _with_setting(config, path.split("."), path, text)
-    return config
+    """The configuration with `model.hidden=96`-like settings from a command line, read as the field's type. All take
+    effect at once: what does not go together is found whatever their order."""
+    return _with_settings(config, {tuple(path.split(".")): text for path, text in settings.items()}, "")
 
 
-def _with_setting(config: Any, parts: list[str], path: str, text: str) -> Any:
+def _with_settings(config: Any, settings: Mapping[tuple[str, ...], str], above: str) -> Any:
     names = [f.name for f in fields(config)]
-    if parts[0] not in names:
-        raise ConfigError(f"setting {path!r}: {no_such('field', parts[0], names)}")
-    current = getattr(config, parts[0])
-    if len(parts) > 1:
-        if not is_dataclass(current):
-            raise ConfigError(f"setting {path!r}: {parts[0]} has no fields of its own")
-        return replace(config, **{parts[0]: _with_setting(current, parts[1:], path, text)})
-    kind = get_type_hints(type(config))[parts[0]]
-    return replace(config, **{parts[0]: _read(text, kind, path)})
+    changes: dict[str, Any] = {}
+    for name in dict.fromkeys(path[0] for path in settings):
+        where = f"{above}{name}"
+        mine = {path[1:]: text for path, text in settings.items() if path[0] == name}
+        if name not in names:
+            raise ConfigError(f"setting {'.'.join([where, *next(iter(mine))])!r}: {no_such('field', name, names)}")
+        if () in mine:
+            changes[name] = _read(mine[()], get_type_hints(type(config))[name], where)
+        elif is_dataclass(current := getattr(config, name)):
+            changes[name] = _with_settings(current, mine, f"{where}.")
+        else:
+            raise ConfigError(f"setting {'.'.join([where, *next(iter(mine))])!r}: {name} has no fields of its own")
+    return replace(config, **changes)
 
 
 def _read(text: str, kind: Any, path: str) -> Any:

@@ -149,6 +149,8 @@ def demonstrations(chat: Chat, config: TrainConfig) -> list[Datum]:
 
 def recorded(chat: Chat, path: Path) -> list[Datum]:
     """Demonstrations from a JSONL of trajectories: `messages` and, where the template needs them, `tools`."""
+    if not path.is_file():
+        raise ConfigError(f"warm_start.trajectories: no file {str(path)!r}; it is a JSONL of recorded trajectories")
     made = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         try:

@@ -10,9 +10,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from os import PathLike
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from toolorchestra.envs import preference as preferences
+from toolorchestra.envs.arguments import check
 from toolorchestra.envs.clock import VirtualClock, WallClock
 from toolorchestra.envs.episode import Episode
 from toolorchestra.envs.errors import NOT_NEGATIVE, ConfigError, no_such, require
@@ -31,7 +33,7 @@ class Settings:
     """What `gym.make` takes for every id, beside what its task source takes."""
 
     split: str = "train"
-    prices: str | PriceSheet = "paper-2025-11"
+    prices: str | Path | PriceSheet = "paper-2025-11"
     preference: Any = "sampled"
     """"sampled", "none", a kind's name, a mapping of weights, or a Preference."""
     wording: preferences.Wording = "train"
@@ -97,7 +99,7 @@ class EpisodeFactory:
         self.rules = settings.rules()
         self.sheet = load_sheet(settings.prices)
         self.sheet.require([settings.orchestrator], "the orchestrator's own tokens")
-        preferences.templates()
+        preferences.known(settings.preference)
 
     def __reduce__(self) -> tuple[Callable[..., EpisodeFactory], tuple[str, dict[str, Any]]]:
         if not isinstance(self._asked, str):
@@ -120,6 +122,7 @@ class EpisodeFactory:
         preference = preferences.read(wish, rng, keys, self.settings.wording)
         rules = self.rules
         if chosen.get("budget") is not None:
+            check(Settings, {"budget": chosen["budget"]})
             rules = replace(rules, limits=replace(rules.limits, usd=chosen["budget"]))
         clock = VirtualClock() if self.settings.clock == "virtual" else WallClock()
         context = ToolContext(scene.world, seed, clock, rules.spend_cap)
@@ -145,6 +148,7 @@ def _load(path: str, arguments: Mapping[str, Any]) -> TaskSource:
         if argument not in valid:
             names = (*(f.name for f in fields(Settings)), *valid, "render_mode")
             raise ConfigError(f"{name}: {no_such('argument', argument, names)}")
+    check(made, arguments)
     return made(**arguments)  # type: ignore[no-any-return]
 
 
@@ -182,5 +186,6 @@ def _shared(
 
 def _make(source: str | TaskSource, arguments: dict[str, Any]) -> EpisodeFactory:
     own = {f.name for f in fields(Settings)}
+    check(Settings, {k: v for k, v in arguments.items() if k in own})
     settings = Settings(**{k: v for k, v in arguments.items() if k in own})
     return EpisodeFactory(source, settings, {k: v for k, v in arguments.items() if k not in own})

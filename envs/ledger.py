@@ -7,7 +7,7 @@ import threading
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-from toolorchestra.envs.errors import SpendCapReached
+from toolorchestra.envs.errors import ConfigError, SpendCapReached
 from toolorchestra.envs.prices import NANO, Charge, PriceSheet, Tokens
 
 
@@ -102,7 +102,7 @@ class SpendCap:
 
     def __init__(self, usd: float) -> None:
         if not 0 < usd < math.inf:
-            raise ValueError(f"a spend cap is a positive, finite number of dollars, got {usd!r}; None sets no cap")
+            raise ConfigError(f"a spend cap is a positive, finite number of dollars, got {usd!r}; None sets no cap")
         self.usd = usd
         self._nano_cap = round(usd * NANO)
         self._nano_spent = 0

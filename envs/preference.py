@@ -103,8 +103,7 @@ def _without_tools(template_id: str) -> Preference:
 
 def sample(rng: random.Random, keys: Sequence[str], wording: Wording = "train", kind: str | None = None) -> Preference:
     """A preference over these keys, drawn from the bank."""
-    if kind is not None and kind not in kinds():
-        raise ConfigError(no_such("preference", kind, ("none", "sampled", *kinds())))
+    known(kind)
     if wording not in ("train", "heldout"):
         raise ConfigError(no_such("wording", wording, ("train", "heldout")))
     bank = _of(wording, kind, min(2, len(keys)))
@@ -141,6 +140,12 @@ def read(value: Any, rng: random.Random, keys: Sequence[str], wording: Wording =
         raise ConfigError(f"a preference is a kind's name, a mapping of weights or a Preference, got {value!r}")
     preference.check(keys)
     return preference
+
+
+def known(value: Any) -> None:
+    """Refuse a name that is no kind of wish, before there are tools to wish for."""
+    if isinstance(value, str) and value not in ("none", "sampled", *kinds()):
+        raise ConfigError(no_such("preference", value, ("none", "sampled", *kinds())))
 
 
 def _say(weights: Mapping[str, float]) -> str:

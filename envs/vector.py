@@ -146,7 +146,9 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
     ) -> None:
         """Give some environments their next action, and the policy's own usage where it was counted."""
         wanted = [int(i) for i in env_ids]
-        self._check_send(actions, wanted, usages)
+        self._check_send(actions, wanted)
+        if usages is not None:
+            self._check_usages(usages, wanted)
         try:
             for k, i in enumerate(wanted):
                 if usages is not None:
@@ -246,17 +248,13 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             raise ValueError(f"reset_mask is {self.num_envs} booleans with at least one True, got {mask!r:.80}")
         return [int(i) for i in np.flatnonzero(flags)]
 
-    def _check_send(
-        self, actions: Sequence[str], env_ids: Sequence[int], usages: Sequence[Usage | None] | None
-    ) -> None:
+    def _check_send(self, actions: Sequence[str], env_ids: Sequence[int]) -> None:
         """Everything that a send can be refused for, before anything is sent: a refused send changes nothing."""
         if len(actions) != len(env_ids):
             raise ValueError(f"one action for each of {len(env_ids)} environments is needed, got {len(actions)}")
         if len(set(env_ids)) != len(env_ids) or not set(env_ids) <= set(range(self.num_envs)):
             raise ValueError(f"env_ids are some of 0 to {self.num_envs - 1}, each once; got {list(env_ids)!r:.80}")
-        if usages is not None and len(usages) != len(env_ids):
-            raise ValueError(f"one usage or None for each of {len(env_ids)} environments is needed, got {len(usages)}")
-        for k, (i, text) in enumerate(zip(env_ids, actions, strict=True)):
+        for i, text in zip(env_ids, actions, strict=True):
             slot = self._slots[i]
             episode = slot.episode
             if slot.flight is not None or i in self._ready:
@@ -268,7 +266,13 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
                     raise ResetNeeded(f"environment {i} is over; call reset() with it in options['reset_mask'] first")
             elif not isinstance(text, str):
                 raise TypeError(f"an action is the assistant's text, a str; environment {i} got {text!r:.60}")
-            elif usages is not None and (usage := usages[k]) is not None:
+
+    def _check_usages(self, usages: Sequence[Usage | None], env_ids: Sequence[int]) -> None:
+        if len(usages) != len(env_ids):
+            raise ValueError(f"one usage or None for each of {len(env_ids)} environments is needed, got {len(usages)}")
+        for i, usage in zip(env_ids, usages, strict=True):
+            episode = self._slots[i].episode
+            if usage is not None and episode is not None:
                 episode.sheet.charge(usage)
 
     def _observation(self, i: int) -> Observation:

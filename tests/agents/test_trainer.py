@@ -201,6 +201,7 @@ def test_a_saved_model_of_transformers_loads(tmp_path: Path) -> None:
         ("seed=-1", "seed must be a number from 0 up"),
         ("warm_start.rounds=0", r"warm_start\.rounds must be at least 1"),
         ("warm_start.least_valid=2", r"warm_start\.least_valid must be a number from 0 to 1"),
+        ("model.hidden=3", r"model\.hidden is a multiple of 8"),
         ("model.rows=0", r"model\.rows must be at least 1"),
         ("advantage.clip=0", r"advantage\.clip must be a number above 0"),
         ("loss.entropy_weight=nan", r"loss\.entropy_weight must be"),
@@ -209,6 +210,19 @@ def test_a_saved_model_of_transformers_loads(tmp_path: Path) -> None:
 def test_numbers_that_make_no_sense_are_refused(setting: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         with_settings(SMALL, dict([setting.split("=")]))
+
+
+def test_settings_take_effect_together() -> None:
+    """Whatever their order: each of these is refused without the other."""
+    where = {"model.server": "http://h:1/v1", "model.handover": "/x"}
+    served = {"model.sampler": "served", "model.processes": "1", **where}
+    for settings in (served, dict(reversed(served.items())), {"max_tokens": "300", "max_context": "600"}):
+        made = with_settings(preset("tiny"), settings)
+        assert with_settings(preset("tiny"), dict(reversed(settings.items()))) == made
+    with pytest.raises(ConfigError, match=r"'model\.hiden': no field 'hiden'.*Did you mean 'hidden'"):
+        with_settings(preset("tiny"), {"model.hiden": "8"})
+    with pytest.raises(ConfigError, match=r"'steps\.x': steps has no fields of its own"):
+        with_settings(preset("tiny"), {"steps.x": "8"})
 
 
 @pytest.mark.parametrize("weight", [0.0, -1.0, float("nan")])

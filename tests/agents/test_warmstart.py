@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+
+import pytest
 
 from toolorchestra.agents.config import TrainConfig, WarmStart, preset
 from toolorchestra.agents.engines.tiny import load_tokenizer
 from toolorchestra.agents.evaluate import played
 from toolorchestra.agents.rollout import factory_of, measured
 from toolorchestra.agents.tokens import Chat
-from toolorchestra.agents.warmstart import Found, demonstrations, find_routes
+from toolorchestra.agents.warmstart import Found, demonstrations, find_routes, recorded
+from toolorchestra.envs.errors import ConfigError
 from toolorchestra.envs.factory import EpisodeFactory
 
 SOME = replace(preset("tiny"), warm_start=WarmStart(demonstrations=24, routes=4))
@@ -51,3 +55,8 @@ def test_shared_out_over_processes_the_data_are_the_same() -> None:
         assert chat.tokenizer.decode(datum.tokens).count("<tool_call>") == sum(
             a and t == chat.stop for t, a in zip(datum.tokens, datum.advantages, strict=True)
         )
+
+
+def test_a_missing_file_of_trajectories_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"warm_start\.trajectories: no file .*none\.jsonl"):
+        recorded(Chat(load_tokenizer()), tmp_path / "none.jsonl")
