@@ -1,4 +1,4 @@
-"""A task source in 60 lines, to copy and to time: add numbers with a tool, then say the sum."""
+"""A task source in ninety lines, to copy and to time: add numbers with a tool, then say the sum."""
 
 from __future__ import annotations
 
