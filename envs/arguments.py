@@ -1,4 +1,4 @@
-"""Are the keyword arguments of gym.make what they are annotated as? A wrong one is refused here, not at a first call."""
+"""Are gym.make's keyword arguments what they are annotated as? A wrong one is refused here, not at the first call."""
 
 from __future__ import annotations
 
