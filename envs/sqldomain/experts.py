@@ -68,7 +68,10 @@ def call_expert(models: ChatModel, offers: Sequence[Offer], sheet: PriceSheet, *
         desk: Desk = context.world
         own = [schema for schema in desk.toolbox.schemas if schema["function"]["name"] != NAME]
         truth = question(desk) if isinstance(models, SimulatedExperts) else None
-        request = ChatRequest(model_of[expert], "move", brief(desk), context.seed, context.turn, truth, tuple(own))
+        request = ChatRequest(
+            model_of[expert], "move", brief(desk), context.seed, context.turn, truth, tuple(own),
+            spend_cap=context.spend_cap,
+        )  # fmt: skip
         completion = await models.complete(request)
         return await _play(context, desk, expert, completion)
 

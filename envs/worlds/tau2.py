@@ -13,6 +13,7 @@ from typing import Any
 
 from toolorchestra.envs.actions import parse, render_call
 from toolorchestra.envs.errors import ActionError, Outage, ToolError
+from toolorchestra.envs.ledger import SpendCap
 from toolorchestra.envs.models import ChatRequest
 from toolorchestra.envs.prices import EXPERT, Usage
 from toolorchestra.envs.tau2.domain import Domain, State
@@ -81,22 +82,22 @@ class Tau2World(BaseWorld):
             _at_once(self.listen(0))
         return tuple(seen_by("assistant", self.log))
 
-    async def hear(self, text: str, seed: int) -> ToolResult:
+    async def hear(self, text: str, context: ToolContext) -> ToolResult:
         """The agent's message goes to the user, who uses its tools and answers."""
         if self.ended:
             return ToolResult("", final=True)
         self.log.append(Said("assistant", text))
         self.steps += 1
-        return ToolResult("", final=True) if self._cut_off() else await self.listen(seed)
+        return ToolResult("", final=True) if self._cut_off() else await self.listen(context.seed, context.spend_cap)
 
-    async def listen(self, seed: int) -> ToolResult:
+    async def listen(self, seed: int, spend_cap: SpendCap | None = None) -> ToolResult:
         """The user's turn, up to its next message. Its tool calls are its own: the agent does not see them."""
         if self.user is None:
             raise RuntimeError("nobody listens: the agent works alone")
         usages: tuple[Usage, ...] = ()
         for _ in range(MOST_USER_CALLS):
             try:
-                reply = await self.user.reply(self.log, seed)
+                reply = await self.user.reply(self.log, seed, spend_cap)
             except RunEnds as end:
                 self.ended = str(end)
                 return ToolResult("", usages, final=True)
@@ -148,7 +149,10 @@ class Tau2World(BaseWorld):
         hired = self.house.experts[alias]
         messages = (Message(role="system", content=self.system), *seen_by("assistant", self.log))
         schemas = [schema for schema in self.toolbox.schemas if schema["function"]["name"] != CALL_EXPERT]
-        request = ChatRequest(hired.item, "move", messages, context.seed, context.turn, tools=schemas, role=EXPERT)
+        request = ChatRequest(
+            hired.item, "move", messages, context.seed, context.turn, tools=schemas, role=EXPERT,
+            spend_cap=context.spend_cap,
+        )  # fmt: skip
         completion = await hired.model.complete(request)
         usages = (completion.usage,)
         try:
@@ -171,7 +175,7 @@ class Tau2World(BaseWorld):
         if self.user is None:
             raise ToolError(f"{alias} wrote a message, but nobody listens: {said:.200}", usages)
         try:
-            heard = await self.hear(said, context.seed)
+            heard = await self.hear(said, context)
         except Outage as err:
             raise Outage(str(err), usages + err.usages) from err
         return ToolResult(f"{alias} said: {said}\nThe user: {heard.content}", usages + heard.usages, final=heard.final)
@@ -200,7 +204,7 @@ class Tau2World(BaseWorld):
         judge, wanted = self.house.judge, criteria.judged
 
         async def run(context: ToolContext) -> ToolResult:
-            met, usage = await ask_judge(judge, wanted, self.log, context.seed)
+            met, usage = await ask_judge(judge, wanted, self.log, context.seed, context.spend_cap)
             graded.parts["NL_ASSERTION"] = float(all(met))
             graded.details["judged"] = met
             return ToolResult("judged", (usage,), outcome=self._outcome(graded))
@@ -251,7 +255,7 @@ def _past(plan: Plan) -> Log:
 
 async def _open(context: ToolContext) -> ToolResult:
     world: Tau2World = context.world
-    result = await world.listen(context.seed)
+    result = await world.listen(context.seed, context.spend_cap)
     return result._replace(final=False)
 
 
@@ -260,7 +264,7 @@ async def _hear(context: ToolContext, text: str) -> ToolResult:
     if not text:
         world.ended = AGENT_ERROR
         return ToolResult("", final=True)
-    return await world.hear(text, context.seed)
+    return await world.hear(text, context)
 
 
 def _alone(context: ToolContext, text: str) -> ToolResult:

@@ -16,6 +16,7 @@ from tests.tau2_playing import RECORDINGS, SOURCE, env_of, needs_package, needs_
 from toolorchestra.envs.actions import render_call
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.envs.errors import ConfigError
+from toolorchestra.envs.ledger import SpendCap
 from toolorchestra.envs.models import ChatRequest, Completion
 from toolorchestra.envs.models.scripted import ScriptedModel
 from toolorchestra.envs.tau2.log import Done
@@ -92,6 +93,23 @@ def test_what_the_customers_model_is_asked() -> None:
     assert [m["role"] for m in second.messages] == ["system", "user", "assistant", "user"]
     assert "customer_id" not in json.dumps(second.messages[1:])  # the agent's tools are the agent's
     assert [m["role"] for m in third.messages][-2:] == ["assistant", "tool"]
+
+
+def test_the_spend_cap_goes_with_each_request_of_user_expert_and_judge(tmp_path: Path) -> None:
+    cap, asked = SpendCap(1.0), {}
+
+    def noted(request: ChatRequest) -> str:
+        asked.setdefault(request.role, []).append(request.spend_cap)
+        said = {"user": "Thanks! ###STOP###", "expert": FAREWELL, "judge": '{"met": [true, true]}'}
+        return said[request.role] if len(asked["user"]) > 1 or request.role != "user" else "Hello."
+
+    model = ScriptedModel(noted)
+    env = env_of(
+        "airline", "llm", "900", tasks_path=release_with(tmp_path, JUDGED), user_model=(model, ITEM),
+        judge=(model, "gpt-5"), experts={"expert-1": (model, "gpt-5")}, spend_cap=cap,
+    )  # fmt: skip
+    assert env.step(CALL)[1] == 1.0
+    assert asked == {"user": [cap, cap], "expert": [cap], "judge": [cap]}
 
 
 def outage_at(number: int) -> Callable[[ChatRequest], str]:

@@ -14,6 +14,7 @@ from tests.domains import library
 from toolorchestra.envs.actions import parse, render_call
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.envs.errors import ConfigError
+from toolorchestra.envs.ledger import SpendCap
 from toolorchestra.envs.models import ChatRequest
 from toolorchestra.envs.models.scripted import ScriptedModel
 from toolorchestra.envs.sqldomain import loader, wording
@@ -27,8 +28,9 @@ from toolorchestra.envs.tools.config import Half
 LIBRARY = str(library())
 
 
-def env(**arguments: Any) -> OrchestraEnv:
-    return OrchestraEnv(ToolScaleSource(**{"domain": LIBRARY, **arguments}), preference="none")
+def env(spend_cap: SpendCap | None = None, **arguments: Any) -> OrchestraEnv:
+    source = ToolScaleSource(**{"domain": LIBRARY, **arguments})
+    return OrchestraEnv(source, preference="none", spend_cap=spend_cap)
 
 
 def task_with(holds: Callable[[Task], bool]) -> Task:
@@ -162,6 +164,20 @@ def test_an_expert_writes_the_turn() -> None:
     assert reward == 1.0
     assert info["calls"] == {"expert-2": info["turn"]}
     assert info["ledger"]["usd_by_role"]["expert"] > 0
+
+
+def test_the_spend_cap_goes_with_each_request_of_user_and_expert() -> None:
+    cap, asked = SpendCap(1.0), []
+
+    def reply(request: ChatRequest) -> str:
+        asked.append((request.role, request.spend_cap))
+        return "Who are you?"
+
+    model = ScriptedModel(reply)
+    made = env(cap, user=LlmUser(model, "gpt-5-mini"), expert_models=model)
+    made.reset(seed=2)
+    made.step(render_call("call_expert", {"expert": "expert-1"}))
+    assert asked == [("expert", cap), ("user", cap)]
 
 
 def test_an_expert_cannot_call_experts() -> None:
