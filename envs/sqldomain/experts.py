@@ -60,8 +60,10 @@ class Desk(Protocol):
     def listener(self) -> Tool: ...
 
 
-def call_expert(models: ChatModel, offers: Sequence[Offer], sheet: PriceSheet, *, user_suspends: bool) -> Tool:
-    """The tool, its prices rendered from the sheet that bills it."""
+def call_expert(
+    models: ChatModel, offers: Sequence[Offer], sheet: PriceSheet, *, user_suspends: bool, deadline_seconds: float
+) -> Tool:
+    """The tool, its prices rendered from the sheet that bills it. The deadline is for the expert and then the user."""
     model_of = {offer.alias: offer.model for offer in offers}
 
     async def run(context: ToolContext, expert: str) -> ToolResult:
@@ -90,6 +92,7 @@ def call_expert(models: ChatModel, offers: Sequence[Offer], sheet: PriceSheet, *
         keyed_by="expert",
         offers=tuple(offers),
         suspends=models.suspends or user_suspends,
+        deadline_seconds=deadline_seconds,
     )
 
 

@@ -59,6 +59,7 @@ class ScriptedUser:
 
     suspends = False
     bills: tuple[str, ...] = ()
+    model = None
     described: Mapping[str, str] = {"kind": "scripted"}
 
     def __init__(self, domain: Domain, plan: Plan) -> None:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 from toolorchestra.envs.actions import parse
 from toolorchestra.envs.errors import ActionError, Outage
 from toolorchestra.envs.ledger import SpendCap
-from toolorchestra.envs.models import ChatRequest
+from toolorchestra.envs.models import ChatModel, ChatRequest
 from toolorchestra.envs.prices import USER, Usage
 from toolorchestra.envs.tau2.domain import Domain
 from toolorchestra.envs.tau2.judge import Hired
@@ -51,6 +51,10 @@ class User(Protocol):
     def bills(self) -> tuple[str, ...]: ...
 
     @property
+    def model(self) -> ChatModel | None:
+        """Who plays it, if a model does."""
+
+    @property
     def described(self) -> Mapping[str, str]:
         """What results should say of it: its kind, model and prompt."""
 
@@ -63,6 +67,7 @@ class ReplayUser:
 
     suspends = False
     bills: tuple[str, ...] = ()
+    model = None
 
     def __init__(self, turns: Sequence[Reply], sim_id: str, ended: str) -> None:
         self._turns: list[Reply] = [*reversed(turns)]
@@ -85,6 +90,7 @@ class LlmUser:
         self._hired = hired
         self.suspends = hired.model.suspends
         self.bills = (hired.item,)
+        self.model = hired.model
         self._system = Message(role="system", content=user_message(domain, plan))
         self._tools = _schemas(domain)
         self.described = {"kind": "llm", "model": hired.item, "guidelines": guidelines_digest(bool(domain.user_tools))}

@@ -29,6 +29,7 @@ from toolorchestra.envs.tau2.users import STOPPED, STOPS, RunEnds, User
 from toolorchestra.envs.tools import Tool, ToolContext, ToolResult
 from toolorchestra.envs.types import Message, Outcome, ToolCall, Transcript
 from toolorchestra.envs.worlds import MESSAGE, BaseWorld
+from toolorchestra.envs.worlds.patience import deadline
 
 MOST_USER_CALLS = 50
 """Of a user between two of its messages; more is a broken simulator."""
@@ -78,7 +79,10 @@ class Tau2World(BaseWorld):
             self.log.append(GREETING)
         if isinstance(self.log[-1], Said) and self.log[-1].side == "assistant":
             if self.user.bills:
-                return Tool("opening", "", _NOTHING, _open, self.user.bills, suspends=self.user.suspends)
+                suspends, seconds = self.user.suspends, self.listener.deadline_seconds
+                return Tool(
+                    "opening", "", _NOTHING, _open, self.user.bills, suspends=suspends, deadline_seconds=seconds
+                )
             _at_once(self.listen(0))
         return tuple(seen_by("assistant", self.log))
 
@@ -209,7 +213,8 @@ class Tau2World(BaseWorld):
             graded.details["judged"] = met
             return ToolResult("judged", (usage,), outcome=self._outcome(graded))
 
-        return Tool("judge", "", _NOTHING, run, (judge.item,), suspends=judge.model.suspends)
+        suspends, seconds = judge.model.suspends, deadline(judge.model)
+        return Tool("judge", "", _NOTHING, run, (judge.item,), suspends=suspends, deadline_seconds=seconds)
 
     def recording(self, sim_id: str, reward: float) -> Recording:
         """The episode as a recorded run, whose user a `replay` user can then repeat."""
@@ -278,14 +283,19 @@ def _alone(context: ToolContext, text: str) -> ToolResult:
 
 def listener_of(user: User | None, house: House) -> Tool:
     """Who takes a message without calls."""
-    return _listener(None, False, house.strict) if user is None else _listener(user.bills, user.suspends, house.strict)
+    if user is None:
+        return _listener(None, False, house.strict, deadline(None))
+    return _listener(user.bills, user.suspends, house.strict, deadline(user.model, MOST_USER_CALLS))
 
 
 @lru_cache(maxsize=32)
-def _listener(bills: tuple[str, ...] | None, suspends: bool, strict: bool) -> Tool:
+def _listener(bills: tuple[str, ...] | None, suspends: bool, strict: bool, seconds: float) -> Tool:
     if bills is None:
         return Tool("message", "Nobody reads it.", MESSAGE, _alone, hears_silence=strict)
-    return Tool("message", "Goes to the user.", MESSAGE, _hear, bills, suspends=suspends, hears_silence=strict)
+    return Tool(
+        "message", "Goes to the user.", MESSAGE, _hear, bills, suspends=suspends, deadline_seconds=seconds,
+        hears_silence=strict,
+    )  # fmt: skip
 
 
 def _at_once(coroutine: Coroutine[Any, Any, Any]) -> None:

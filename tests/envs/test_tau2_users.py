@@ -23,7 +23,9 @@ from toolorchestra.envs.tau2.log import Done
 from toolorchestra.envs.tau2.recordings import write_recordings
 from toolorchestra.envs.testing.tau2 import FAREWELL
 from toolorchestra.envs.testing.tau2_proof import replay_all
+from toolorchestra.envs.tools import Tool
 from toolorchestra.envs.vector import OrchestraVectorEnv
+from toolorchestra.envs.worlds.tau2 import MOST_USER_CALLS
 
 pytestmark = needs_package
 AIRPLANE = "[service_issue]airplane_mode_on[PERSONA:None]"
@@ -300,6 +302,33 @@ def test_one_move_is_handed_over_at_a_time() -> None:
     texts = told(env.step(CALL + CALL)[4])
     assert sum(text.startswith("expert-1 moved") for text in texts) == 1
     assert sum("call it once a turn" in text for text in texts) == 1
+
+
+class Patient(ScriptedModel):
+    """Says how long its calls may take at most."""
+
+    patience_seconds = 400.0
+
+
+def test_deadlines_follow_the_patience_of_the_models_that_are_waited_for(tmp_path: Path) -> None:
+    model = Patient(lambda _: "hm")
+    world = world_of(expert_env(lambda _: "hm")[1])
+    assert (world.listener.deadline_seconds, world.toolbox["call_expert"].deadline_seconds) == (120, 240)
+    env = env_of(
+        "airline", "llm", "900", tasks_path=release_with(tmp_path, JUDGED), user_model=(model, ITEM),
+        judge=(model, "gpt-5"), experts={"expert-1": (model, "gpt-5")},
+    )  # fmt: skip
+    world = world_of(env)
+    assert world.listener.deadline_seconds > MOST_USER_CALLS * 400
+    assert world.toolbox["call_expert"].deadline_seconds > (MOST_USER_CALLS + 1) * 400
+    world.log.clear()
+    opening = world.opening()
+    assert isinstance(opening, Tool)
+    assert opening.deadline_seconds == world.listener.deadline_seconds
+    world.ended = "user_stop"
+    judge = world.grade(finished=True)
+    assert isinstance(judge, Tool)
+    assert judge.deadline_seconds > 400
 
 
 # -- judges ------------------------------------------------------------------------------------------------------------

@@ -180,6 +180,25 @@ def test_the_spend_cap_goes_with_each_request_of_user_and_expert() -> None:
     assert asked == [("expert", cap), ("user", cap)]
 
 
+def deadlines(made: OrchestraEnv) -> tuple[float, float]:
+    """Of the listener and of call_expert."""
+    made.reset(seed=2)
+    assert made.episode is not None
+    world = made.episode.world
+    return world.listener.deadline_seconds, world.toolbox["call_expert"].deadline_seconds
+
+
+def test_deadlines_follow_the_patience_of_the_models_that_are_waited_for() -> None:
+    class Patient(ScriptedModel):
+        patience_seconds = 3900.0
+
+    model, other = Patient(lambda _: "hm"), ScriptedModel(lambda _: "hm")
+    assert deadlines(env()) == (120, 120)
+    assert deadlines(env(user=LlmUser(model, "gpt-5-mini"))) == (3930, 4050)
+    assert deadlines(env(user=LlmUser(other, "gpt-5-mini"), expert_models=model)) == (120, 4050)
+    assert deadlines(env(user=LlmUser(model, "gpt-5-mini"), expert_models=model)) == (3930, 7860)
+
+
 def test_an_expert_cannot_call_experts() -> None:
     made = env(expert_models=ScriptedModel(lambda request: render_call("call_expert", {"expert": "expert-1"})))
     made.reset(seed=2)
