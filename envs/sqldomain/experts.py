@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from toolorchestra.envs.actions import parse
-from toolorchestra.envs.errors import ActionError, ConfigError, ToolError
+from toolorchestra.envs.errors import ActionError, ConfigError, Outage, ToolError
 from toolorchestra.envs.models import ChatModel, ChatRequest, Completion
 from toolorchestra.envs.models.simulated import CHARACTERS_PER_TOKEN, SimulatedModels, chance
 from toolorchestra.envs.prices import PriceSheet, Tokens, Usage
@@ -114,6 +114,9 @@ async def _play(context: ToolContext, desk: Desk, expert: str, completion: Compl
             usages += err.usages
             lines.append(f"{expert} called {call.name}({call.arguments}): Error: {err}")
             continue
+        except Outage as err:
+            err.usages = (*usages, *err.usages)
+            raise
         said = (
             f"told the user: {action.said}\nThe user" if not action.calls else f"called {call.name}({call.arguments})"
         )

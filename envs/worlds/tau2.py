@@ -106,7 +106,7 @@ class Tau2World(BaseWorld):
                 self.ended = str(end)
                 return ToolResult("", usages, final=True)
             except Exception as err:
-                spent = usages + (err.usages if isinstance(err, Outage) else ())
+                spent = usages + (err.usages if isinstance(err, Outage | ToolError) else ())
                 raise Outage(f"{type(err).__name__}: {err}", spent) from err
             usages += reply.usages
             self.steps += 1

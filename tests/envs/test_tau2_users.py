@@ -15,10 +15,11 @@ import pytest
 from tests.tau2_playing import RECORDINGS, SOURCE, env_of, needs_package, needs_recordings, told, world_of
 from toolorchestra.envs.actions import render_call
 from toolorchestra.envs.env import OrchestraEnv
-from toolorchestra.envs.errors import ConfigError
+from toolorchestra.envs.errors import ConfigError, Outage, ToolError
 from toolorchestra.envs.ledger import SpendCap
 from toolorchestra.envs.models import ChatRequest, Completion
 from toolorchestra.envs.models.scripted import ScriptedModel
+from toolorchestra.envs.prices import Tokens, Usage
 from toolorchestra.envs.tau2.log import Done
 from toolorchestra.envs.tau2.recordings import write_recordings
 from toolorchestra.envs.testing.tau2 import FAREWELL
@@ -136,6 +137,20 @@ def test_an_outage_of_the_users_model_is_a_failure_and_never_reward_0(number: in
     assert (terminated, truncated, info["truncated_by"], info["outcome"]) == (False, True, "failed", None)
     assert "503 from the user's endpoint" in info["failed"]["error"]
     assert [c.role for c in info["charges"]].count("user") == number  # what was spent before it broke down
+
+
+@pytest.mark.parametrize("error", [Outage, ToolError])
+def test_what_a_model_that_breaks_down_was_paid_is_billed(error: type[Outage | ToolError]) -> None:
+    def breaks(request: ChatRequest) -> str:
+        if request.role == "user" and len(request.messages) > 2:
+            raise error("away", (Usage(request.model, request.role, Tokens(7, 0, 0, 0)),))
+        return "Hello?"
+
+    model = ScriptedModel(breaks)
+    env = env_of("airline", "llm", "0", user_model=(model, ITEM), experts={"expert-1": (model, "gpt-5")})
+    _, _, _, _, info = env.step(CALL)
+    assert "away" in info["failed"]["error"]
+    assert [charge.role for charge in info["charges"]][-2:] == ["expert", "user"]
 
 
 @pytest.mark.parametrize("said", ["", "<tool_call>{</tool_call>", "<think>hm</think>"])

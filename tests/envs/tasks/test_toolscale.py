@@ -13,10 +13,11 @@ import toolorchestra  # noqa: F401 - registers the ids
 from tests.domains import library
 from toolorchestra.envs.actions import parse, render_call
 from toolorchestra.envs.env import OrchestraEnv
-from toolorchestra.envs.errors import ConfigError
+from toolorchestra.envs.errors import ConfigError, Outage
 from toolorchestra.envs.ledger import SpendCap
 from toolorchestra.envs.models import ChatRequest
 from toolorchestra.envs.models.scripted import ScriptedModel
+from toolorchestra.envs.prices import Tokens, Usage
 from toolorchestra.envs.sqldomain import loader, wording
 from toolorchestra.envs.sqldomain.domain import Task
 from toolorchestra.envs.sqldomain.oracle import moves
@@ -178,6 +179,17 @@ def test_the_spend_cap_goes_with_each_request_of_user_and_expert() -> None:
     made.reset(seed=2)
     made.step(render_call("call_expert", {"expert": "expert-1"}))
     assert asked == [("expert", cap), ("user", cap)]
+
+
+def test_an_expert_is_billed_though_the_user_it_talks_to_is_away() -> None:
+    def away(request: ChatRequest) -> str:
+        raise Outage("503 from the user's endpoint", (Usage(request.model, "user", Tokens(7, 0, 0, 0)),))
+
+    made = env(user=LlmUser(ScriptedModel(away), "gpt-5-mini"), expert_models=ScriptedModel(lambda _: "Hello?"))
+    made.reset(seed=2)
+    _, _, _, _, info = made.step(render_call("call_expert", {"expert": "expert-1"}))
+    assert "503" in info["failed"]["error"]
+    assert [charge.role for charge in info["charges"]] == ["orchestrator", "expert", "user"]
 
 
 def deadlines(made: OrchestraEnv) -> tuple[float, float]:
