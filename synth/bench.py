@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from itertools import combinations
 from typing import Any, NamedTuple
 
-from toolorchestra.envs.errors import ToolError
+from toolorchestra.envs.errors import Outage, ToolError
 from toolorchestra.envs.schema import Checker
 from toolorchestra.envs.sqldomain.calls import Called, Runner
 from toolorchestra.envs.sqldomain.database import Database, Session
@@ -47,12 +47,15 @@ class Bench:
             session.close()
 
     def call(self, session: Session, action: Action) -> Called:
-        """One call, checked as the engine does. Raises ToolError."""
+        """One call, checked as the engine does. Raises ToolError, of a tool that breaks off too: it is to blame."""
         if action.name not in self.runners:
             raise ToolError(f"no tool {action.name!r}")
         self._checkers[action.name].check(action.arguments, action.name)
         check_formats(self.domain.tools[action.name].formats, action.arguments)
-        return self.runners[action.name].call(session, action.arguments)
+        try:
+            return self.runners[action.name].call(session, action.arguments)
+        except Outage as err:
+            raise ToolError(str(err)) from None
 
     def play(self, actions: Sequence[Action]) -> Played:
         """The calls in their order; one that is refused changes nothing and the others are made."""

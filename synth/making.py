@@ -17,7 +17,7 @@ from toolorchestra.envs.sqldomain import loader, shapes
 from toolorchestra.envs.sqldomain.costs import FILE as COSTS
 from toolorchestra.envs.sqldomain.domain import Domain, Table
 from toolorchestra.envs.sqldomain.reading import FILES, content_hash, fits
-from toolorchestra.synth import costs, likeness
+from toolorchestra.synth import augment, costs, likeness
 from toolorchestra.synth.bench import Bench, fault
 from toolorchestra.synth.drafting import Drafter, Rejected, Shape
 from toolorchestra.synth.rows import Maker
@@ -28,6 +28,8 @@ VERSION = "1"
 MOST_DRAFTS = 60
 """Drafts for each task that is asked for, before the generator gives up."""
 MOST_IDLE_SHARE = 0.06
+DERIVED = (COSTS, augment.FILE)
+"""Files of a domain folder that follow from its tasks."""
 Seen = Callable[[int, int], None]
 """Told how many of how many tasks are there."""
 _SPLITS = (("train", 0.8), ("validation", 0.1), ("test", 0.1))
@@ -190,7 +192,8 @@ def write(
         },
     }
     out.mkdir(parents=True, exist_ok=True)
-    (out / COSTS).unlink(missing_ok=True)  # of other tasks
+    for name in DERIVED:
+        (out / name).unlink(missing_ok=True)  # of other tasks
     for name in FILES:
         data = parts[name]
         # No name and no time in the gzip header: the same content gives the same bytes.

@@ -10,6 +10,7 @@ from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+from weakref import WeakValueDictionary
 
 from toolorchestra.envs.errors import ConfigError
 from toolorchestra.envs.ledger import Ledger, SpendCap
@@ -98,9 +99,9 @@ class Purse:
     cap: SpendCap | None = None
     concurrency: int = 4
     ledger: Ledger = field(default_factory=Ledger)
-    paid: int = 0
-    """Calls made by this run, without those that an earlier one made."""
     _counted: set[str] = field(default_factory=set)
+    _made: set[str] = field(default_factory=set)
+    _asking: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
     _gate: asyncio.Semaphore = field(init=False)
 
     def __post_init__(self) -> None:
@@ -119,6 +120,11 @@ class Purse:
             if self.cap is not None:
                 self.cap.add(charge.nano_usd)
 
+    @property
+    def paid(self) -> int:
+        """Calls made by this run, those of purses beside it too, without those that an earlier one made."""
+        return len(self._made)
+
     async def ask(self, asked: Question) -> Answer:
         """The answer, from the journal if the call was ever answered. Raises SpendCapReached."""
         wanted = key(self.model, asked.stage, asked.role, [dict(m) for m in asked.messages], asked.number)
@@ -129,12 +135,17 @@ class Purse:
                     f"{self.journal.path}: no recording of this call ({asked.stage}, {asked.role}, number"
                     f" {asked.number}); the spec, the prompts or the model have changed: record it anew"
                 )
-            async with self._gate:
-                row = await self._pay(wanted, asked)
+            row = await self._paid_once(wanted, asked)
         if wanted not in self._counted:
             self._counted.add(wanted)
             self.ledger.add(self.sheet.charge(_usage(row), asked.stage))
         return Answer(row["text"], row["characters"])
+
+    async def _paid_once(self, wanted: str, asked: Question) -> Mapping[str, Any]:
+        """The answered call. Who asks the same while it is under way waits for it."""
+        lock = self._asking.setdefault(wanted, asyncio.Lock())
+        async with lock, self._gate:
+            return self.journal.rows.get(wanted) or await self._pay(wanted, asked)
 
     async def _pay(self, wanted: str, asked: Question) -> Mapping[str, Any]:
         if self.cap is not None:
@@ -155,13 +166,13 @@ class Purse:
             "text": text[: MOST_CHARACTERS + 1],
         }
         self.journal.add(row)
-        self.paid += 1
+        self._made.add(wanted)
         if self.cap is not None:
             self.cap.add(self.sheet.charge(usage).nano_usd)
         return row
 
     def beside(self, models: ChatModel, model: str) -> Purse:
-        """For another model of the same sheet, with the same journal, ledger and cap."""
+        """For another model of the same sheet, with the same journal, ledger, cap and count of calls."""
         self.sheet.require([model], "the solver")
         other = copy(self)
         other.models, other.model = models, model

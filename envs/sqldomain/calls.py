@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from toolorchestra.envs.errors import ToolError
-from toolorchestra.envs.sqldomain.database import Copy, Session
+from toolorchestra.envs.sqldomain.database import Copy, Session, broken_off
 from toolorchestra.envs.sqldomain.domain import Action, SqlTool, Step
 from toolorchestra.envs.sqldomain.formats import check_formats
 
@@ -49,7 +49,8 @@ class Runner:
         self._steps = _joined(tool.steps)
 
     def call(self, session: Session, arguments: Mapping[str, Any]) -> Called:
-        """Run it. Raises ToolError with what the agent can do about it, and then nothing has changed."""
+        """Run it. Raises ToolError with what the agent can do about it, and then nothing has changed; or Outage, and
+        then nothing is left of the episode's writes."""
         check_formats(self.tool.formats, arguments)
         values = {**self._base, **arguments}
         if self.tool.kind == "write":
@@ -66,10 +67,11 @@ class Runner:
         execute("SAVEPOINT tool")
         try:
             value = self._contained(copy, values)
-        except BaseException:
-            if copy.connection.in_transaction:
-                execute("ROLLBACK TO tool")
-                execute("RELEASE tool")
+        except BaseException as err:
+            if not copy.connection.in_transaction:
+                raise broken_off(self.tool.name) from err
+            execute("ROLLBACK TO tool")
+            execute("RELEASE tool")
             raise
         execute("RELEASE tool")
         return value

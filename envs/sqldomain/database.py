@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-from toolorchestra.envs.errors import ConfigError
+from toolorchestra.envs.errors import ConfigError, Outage
 from toolorchestra.envs.sqldomain.domain import Domain, Table, Value
 
 LOG = "_changes"
@@ -138,6 +138,11 @@ def build(schema: str, tables: Mapping[str, Table], where: str) -> bytes:
         connection.close()
 
 
+def broken_off(name: str) -> Outage:
+    """SQLite ends the whole transaction, not the call alone, where it stops a statement that writes."""
+    return Outage(f"{name} broke off in a write, which undid all that the episode wrote; give it cheaper statements")
+
+
 class Copy:
     """A connection to a copy of its own, with its deadline's counter."""
 
@@ -181,10 +186,12 @@ class Database:
         return copy
 
     def give_back(self, copy: Copy) -> None:
-        """Undo all that was done to a copy and keep it for the next episode, unless enough are kept."""
+        """Undo all that was done to a copy and keep it for the next episode, unless enough are kept. One that fell out
+        of its transaction may hold what no rollback undoes, and is thrown away."""
+        whole = copy.connection.in_transaction
         with contextlib.suppress(sqlite3.Error):
             copy.connection.execute("ROLLBACK")
-        if len(self._idle) < MOST_IDLE and not copy.connection.in_transaction:
+        if whole and len(self._idle) < MOST_IDLE and not copy.connection.in_transaction:
             self._idle.append(copy)
         else:
             copy.connection.close()
@@ -206,14 +213,18 @@ class Session:
 
     @property
     def private(self) -> Copy | None:
-        """The private copy, once something was written."""
-        return self._copy
+        """The private copy, once something was written. Raises Outage where it is out of its transaction."""
+        copy = self._copy
+        if copy is not None and not copy.connection.in_transaction:
+            raise broken_off("an earlier call")
+        return copy
 
     def own(self) -> Copy:
         """The private copy, taken now if need be."""
-        if self._copy is None:
-            self._copy = self.database.take()
-        return self._copy
+        copy = self.private
+        if copy is None:
+            copy = self._copy = self.database.take()
+        return copy
 
     def changes(self) -> list[tuple[str, tuple[Value, ...] | None, tuple[Value, ...] | None]]:
         """Every row that is not as it was: its table, the seed row and the row now (None: there is none)."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from toolorchestra.envs.actions import parse
-from toolorchestra.envs.errors import ActionError, ConfigError, ToolError
+from toolorchestra.envs.errors import ActionError, ConfigError, Outage, ToolError
 from toolorchestra.envs.models import ChatModel, ChatRequest, Completion
 from toolorchestra.envs.models.simulated import CHARACTERS_PER_TOKEN, SimulatedModels, chance
 from toolorchestra.envs.prices import PriceSheet, Tokens, Usage
@@ -60,15 +60,20 @@ class Desk(Protocol):
     def listener(self) -> Tool: ...
 
 
-def call_expert(models: ChatModel, offers: Sequence[Offer], sheet: PriceSheet, *, user_suspends: bool) -> Tool:
-    """The tool, its prices rendered from the sheet that bills it."""
+def call_expert(
+    models: ChatModel, offers: Sequence[Offer], sheet: PriceSheet, *, user_suspends: bool, deadline_seconds: float
+) -> Tool:
+    """The tool, its prices rendered from the sheet that bills it. The deadline is for the expert and then the user."""
     model_of = {offer.alias: offer.model for offer in offers}
 
     async def run(context: ToolContext, expert: str) -> ToolResult:
         desk: Desk = context.world
         own = [schema for schema in desk.toolbox.schemas if schema["function"]["name"] != NAME]
         truth = question(desk) if isinstance(models, SimulatedExperts) else None
-        request = ChatRequest(model_of[expert], "move", brief(desk), context.seed, context.turn, truth, tuple(own))
+        request = ChatRequest(
+            model_of[expert], "move", brief(desk), context.seed, context.turn, truth, tuple(own),
+            spend_cap=context.spend_cap,
+        )  # fmt: skip
         completion = await models.complete(request)
         return await _play(context, desk, expert, completion)
 
@@ -87,6 +92,7 @@ def call_expert(models: ChatModel, offers: Sequence[Offer], sheet: PriceSheet, *
         keyed_by="expert",
         offers=tuple(offers),
         suspends=models.suspends or user_suspends,
+        deadline_seconds=deadline_seconds,
     )
 
 
@@ -108,6 +114,9 @@ async def _play(context: ToolContext, desk: Desk, expert: str, completion: Compl
             usages += err.usages
             lines.append(f"{expert} called {call.name}({call.arguments}): Error: {err}")
             continue
+        except Outage as err:
+            err.usages = (*usages, *err.usages)
+            raise
         said = (
             f"told the user: {action.said}\nThe user" if not action.calls else f"called {call.name}({call.arguments})"
         )

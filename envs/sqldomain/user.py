@@ -187,6 +187,8 @@ def scenario(task: Task) -> str:
 async def llm_reply(user: LlmUser, context: ToolContext, task: Task, heard: Transcript) -> tuple[str, Usage]:
     """The model's next words as the customer. `heard` is the conversation, the agent's side as role "user"."""
     system = Message(role="system", content=f"{_RULES}\n\nScenario\n{scenario(task)}")
-    request = ChatRequest(user.model, "user", (system, *heard), context.seed, context.turn, role=USER)
+    request = ChatRequest(
+        user.model, "user", (system, *heard), context.seed, context.turn, role=USER, spend_cap=context.spend_cap
+    )
     completion = await user.models.complete(request)
     return completion.text, completion.usage

@@ -23,6 +23,7 @@ from toolorchestra.envs.tau2.release import Release, load_release
 from toolorchestra.envs.tau2.scripted import ScriptedUser
 from toolorchestra.envs.tau2.toolbox import DomainToolbox, build_toolbox
 from toolorchestra.envs.tau2.users import LlmUser, ReplayUser, User
+from toolorchestra.envs.worlds.patience import deadline
 from toolorchestra.envs.worlds.tau2 import House, Tau2World, listener_of
 
 ALL = ("airline", "retail", "telecom")
@@ -221,10 +222,13 @@ class Tau2Source:
         if key not in self._boxes:
             if len(self._boxes) >= _MOST_BOXES:
                 self._boxes.clear()
-            waits = listener_of(user, self._house).suspends or any(
-                hired.model.suspends for hired in self._house.experts.values()
-            )
-            box = build_toolbox(domain, sheet, self._house.experts, lenient=self.strict_compat, suspends=bool(waits))
+            listener, experts = listener_of(user, self._house), self._house.experts
+            models = [hired.model for hired in experts.values()]
+            box = build_toolbox(
+                domain, sheet, experts, lenient=self.strict_compat,
+                suspends=bool(listener.suspends) or any(model.suspends for model in models),
+                deadline_seconds=listener.deadline_seconds + max(map(deadline, models), default=0.0),
+            )  # fmt: skip
             for name in kept or ():
                 if name not in box:
                     raise ConfigError(no_such("tool", name, (t.name for t in box)))

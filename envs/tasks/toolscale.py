@@ -22,6 +22,7 @@ from toolorchestra.envs.sqldomain.user import LlmUser, ScriptedUser
 from toolorchestra.envs.tasks import Scene
 from toolorchestra.envs.tools import Tool, Toolbox, ToolContext, ToolResult
 from toolorchestra.envs.tools.config import Half, sample_prices
+from toolorchestra.envs.worlds.patience import deadline
 from toolorchestra.envs.worlds.sqldomain import SqlWorld, llm_listener
 
 SPLITS = ("train", "validation", "test", "heldout")
@@ -164,11 +165,17 @@ class ToolScaleSource:
                 self._boxes[key] = (sheet, self._assemble(found, sheet, names))
             return self._boxes[key][1]
 
+    def _call_expert(self, models: ChatModel, sheet: PriceSheet) -> Tool:
+        heard = self._listener
+        return experts.call_expert(
+            models, experts.OFFERS, sheet, user_suspends=bool(heard and heard.suspends),
+            deadline_seconds=deadline(models) + (heard.deadline_seconds if heard else 0.0),
+        )  # fmt: skip
+
     def _assemble(self, found: Ready, sheet: PriceSheet, names: Sequence[str] | None) -> Toolbox:
         tools = list(found.tools.values())
         if self._experts:
-            suspends = bool(self._listener and self._listener.suspends)
-            tools.append(experts.call_expert(self._experts, experts.OFFERS, sheet, user_suspends=suspends))
+            tools.append(self._call_expert(self._experts, sheet))
         toolbox = Toolbox(tools)
         sheet.require(toolbox.bills, f"domain {found.domain.name!r}")
         if names is None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from toolorchestra.envs.errors import Outage
+from toolorchestra.envs.ledger import SpendCap
 from toolorchestra.envs.models import ChatModel, ChatRequest
 from toolorchestra.envs.prices import JUDGE, Usage
 from toolorchestra.envs.tau2.log import Entry, conversation
@@ -32,12 +33,15 @@ class Verdict(NamedTuple):
     usage: Usage
 
 
-async def ask_judge(judge: Hired, wanted: Sequence[str], log: Sequence[Entry], seed: int) -> Verdict:
+async def ask_judge(
+    judge: Hired, wanted: Sequence[str], log: Sequence[Entry], seed: int, spend_cap: SpendCap | None = None
+) -> Verdict:
     """Ask once. A verdict that cannot be read is an outage of the judge's, never a pass."""
     listed = "\n".join(f"{number}. {text}" for number, text in enumerate(wanted, 1))
     shown = f"<conversation>\n{conversation(log)}\n</conversation>\n<expectations>\n{listed}\n</expectations>"
     messages = (Message(role="system", content=_INSTRUCTION), Message(role="user", content=shown))
-    completion = await judge.model.complete(ChatRequest(judge.item, "judge", messages, seed, role=JUDGE))
+    request = ChatRequest(judge.item, "judge", messages, seed, role=JUDGE, spend_cap=spend_cap)
+    completion = await judge.model.complete(request)
     met = _read(completion.text, len(wanted))
     if met is None:
         expected = f'the judge must reply {{"met": [{len(wanted)} booleans]}}, got {completion.text!r:.200}'

@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from toolorchestra.envs.ledger import SpendCap
 from toolorchestra.envs.tau2.domain import Domain
 from toolorchestra.envs.tau2.log import Done, Entry, Said
 from toolorchestra.envs.tau2.plan import Plan
@@ -58,6 +59,7 @@ class ScriptedUser:
 
     suspends = False
     bills: tuple[str, ...] = ()
+    model = None
     described: Mapping[str, str] = {"kind": "scripted"}
 
     def __init__(self, domain: Domain, plan: Plan) -> None:
@@ -69,8 +71,8 @@ class ScriptedUser:
         self._idle = 0
         self._silent = True
 
-    async def reply(self, log: Sequence[Entry], seed: int) -> Reply:
-        del seed
+    async def reply(self, log: Sequence[Entry], seed: int, spend_cap: SpendCap | None = None) -> Reply:
+        del seed, spend_cap
         if self._silent:
             self._silent = False
             return Reply(in_first_person(self._reason))

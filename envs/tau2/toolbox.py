@@ -66,14 +66,21 @@ _NO_ARGUMENTS: Mapping[str, Any] = {"type": "object", "properties": {}}
 
 
 def build_toolbox(
-    domain: Domain, sheet: PriceSheet, experts: Mapping[str, Hired], *, lenient: bool, suspends: bool
+    domain: Domain,
+    sheet: PriceSheet,
+    experts: Mapping[str, Hired],
+    *,
+    lenient: bool,
+    suspends: bool,
+    deadline_seconds: float,
 ) -> DomainToolbox:
-    """The domain's tools; the user's and `done` too for one who works alone; `call_expert` where there are experts."""
+    """The domain's tools; the user's and `done` too for one who works alone; `call_expert` where there are experts, who
+    may wait, together with the user, for so long."""
     tools = [_domain_tool(tool) for tool in (*domain.tools, *(domain.user_tools if domain.solo else ()))]
     if domain.solo:
         tools.append(Tool(DONE, "Says that the ticket is solved, and ends the work.", _NO_ARGUMENTS, _finish))
     if experts:
-        tools.append(_expert_tool(experts, sheet, suspends=suspends))
+        tools.append(_expert_tool(experts, sheet, suspends, deadline_seconds))
     return DomainToolbox(tools, lenient=lenient)
 
 
@@ -92,7 +99,7 @@ def _finish(context: ToolContext) -> ToolResult:
     return floor.finish(context)
 
 
-def _expert_tool(experts: Mapping[str, Hired], sheet: PriceSheet, *, suspends: bool) -> Tool:
+def _expert_tool(experts: Mapping[str, Hired], sheet: PriceSheet, suspends: bool, deadline_seconds: float) -> Tool:
     lines = ["Hands this one move to an expert, who sees the conversation and the other tools and acts in your place."]
     lines += [f"- {alias}: {hired.item}; {sheet.price(hired.item).spoken()}" for alias, hired in experts.items()]
     alias = {"type": "string", "enum": list(experts), "description": "Which expert moves."}
@@ -110,4 +117,5 @@ def _expert_tool(experts: Mapping[str, Hired], sheet: PriceSheet, *, suspends: b
         keyed_by="expert",
         offers=tuple(Offer(name, hired.item, _EXPERT_SECONDS) for name, hired in experts.items()),
         suspends=suspends,
+        deadline_seconds=deadline_seconds,
     )

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple, Protocol
 
 from toolorchestra.envs.actions import parse
 from toolorchestra.envs.errors import ActionError, Outage
-from toolorchestra.envs.models import ChatRequest
+from toolorchestra.envs.ledger import SpendCap
+from toolorchestra.envs.models import ChatModel, ChatRequest
 from toolorchestra.envs.prices import USER, Usage
 from toolorchestra.envs.tau2.domain import Domain
 from toolorchestra.envs.tau2.judge import Hired
@@ -50,10 +51,14 @@ class User(Protocol):
     def bills(self) -> tuple[str, ...]: ...
 
     @property
+    def model(self) -> ChatModel | None:
+        """Who plays it, if a model does."""
+
+    @property
     def described(self) -> Mapping[str, str]:
         """What results should say of it: its kind, model and prompt."""
 
-    async def reply(self, log: Sequence[Entry], seed: int) -> Reply:
+    async def reply(self, log: Sequence[Entry], seed: int, spend_cap: SpendCap | None = None) -> Reply:
         """The next move. An exception is an outage: it fails the episode."""
 
 
@@ -62,14 +67,15 @@ class ReplayUser:
 
     suspends = False
     bills: tuple[str, ...] = ()
+    model = None
 
     def __init__(self, turns: Sequence[Reply], sim_id: str, ended: str) -> None:
         self._turns: list[Reply] = [*reversed(turns)]
         self._ended = ended
         self.described = {"kind": "replay", "recording": sim_id}
 
-    async def reply(self, log: Sequence[Entry], seed: int) -> Reply:
-        del log, seed
+    async def reply(self, log: Sequence[Entry], seed: int, spend_cap: SpendCap | None = None) -> Reply:
+        del log, seed, spend_cap
         if not self._turns and self._ended not in STOPPED:
             raise RunEnds(self._ended)
         if not self._turns:
@@ -84,13 +90,16 @@ class LlmUser:
         self._hired = hired
         self.suspends = hired.model.suspends
         self.bills = (hired.item,)
+        self.model = hired.model
         self._system = Message(role="system", content=user_message(domain, plan))
         self._tools = _schemas(domain)
         self.described = {"kind": "llm", "model": hired.item, "guidelines": guidelines_digest(bool(domain.user_tools))}
 
-    async def reply(self, log: Sequence[Entry], seed: int) -> Reply:
+    async def reply(self, log: Sequence[Entry], seed: int, spend_cap: SpendCap | None = None) -> Reply:
         messages = (self._system, *seen_by("user", log))
-        request = ChatRequest(self._hired.item, "user", messages, seed, len(log), tools=self._tools, role=USER)
+        request = ChatRequest(
+            self._hired.item, "user", messages, seed, len(log), tools=self._tools, role=USER, spend_cap=spend_cap
+        )
         completion = await self._hired.model.complete(request)
         try:
             move = parse(completion.text)

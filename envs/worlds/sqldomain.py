@@ -13,6 +13,7 @@ from toolorchestra.envs.sqldomain.verdict import judge
 from toolorchestra.envs.tools import Tool, Toolbox, ToolContext, ToolResult
 from toolorchestra.envs.types import Message, Outcome, ToolCall, Transcript
 from toolorchestra.envs.worlds import MESSAGE, BaseWorld
+from toolorchestra.envs.worlds.patience import deadline
 
 _HEAD = "You are a customer service agent. Follow the policy. Each turn either calls tools or writes to the user."
 
@@ -34,8 +35,10 @@ def llm_listener(user: LlmUser) -> Tool:
         answer, usage = await llm_reply(user, context, world.task, told)
         return world.heard(Reply(answer, world.mood), text, (usage,))
 
-    suspends = user.models.suspends
-    return Tool("message", "Tells the user something.", MESSAGE, hear, bills=(user.model,), suspends=suspends)
+    return Tool(
+        "message", "Tells the user something.", MESSAGE, hear, bills=(user.model,), suspends=user.models.suspends,
+        deadline_seconds=deadline(user.models),
+    )  # fmt: skip
 
 
 class SqlWorld(BaseWorld):

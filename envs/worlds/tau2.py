@@ -13,6 +13,7 @@ from typing import Any
 
 from toolorchestra.envs.actions import parse, render_call
 from toolorchestra.envs.errors import ActionError, Outage, ToolError
+from toolorchestra.envs.ledger import SpendCap
 from toolorchestra.envs.models import ChatRequest
 from toolorchestra.envs.prices import EXPERT, Usage
 from toolorchestra.envs.tau2.domain import Domain, State
@@ -28,6 +29,7 @@ from toolorchestra.envs.tau2.users import STOPPED, STOPS, RunEnds, User
 from toolorchestra.envs.tools import Tool, ToolContext, ToolResult
 from toolorchestra.envs.types import Message, Outcome, ToolCall, Transcript
 from toolorchestra.envs.worlds import MESSAGE, BaseWorld
+from toolorchestra.envs.worlds.patience import deadline
 
 MOST_USER_CALLS = 50
 """Of a user between two of its messages; more is a broken simulator."""
@@ -77,31 +79,34 @@ class Tau2World(BaseWorld):
             self.log.append(GREETING)
         if isinstance(self.log[-1], Said) and self.log[-1].side == "assistant":
             if self.user.bills:
-                return Tool("opening", "", _NOTHING, _open, self.user.bills, suspends=self.user.suspends)
+                suspends, seconds = self.user.suspends, self.listener.deadline_seconds
+                return Tool(
+                    "opening", "", _NOTHING, _open, self.user.bills, suspends=suspends, deadline_seconds=seconds
+                )
             _at_once(self.listen(0))
         return tuple(seen_by("assistant", self.log))
 
-    async def hear(self, text: str, seed: int) -> ToolResult:
+    async def hear(self, text: str, context: ToolContext) -> ToolResult:
         """The agent's message goes to the user, who uses its tools and answers."""
         if self.ended:
             return ToolResult("", final=True)
         self.log.append(Said("assistant", text))
         self.steps += 1
-        return ToolResult("", final=True) if self._cut_off() else await self.listen(seed)
+        return ToolResult("", final=True) if self._cut_off() else await self.listen(context.seed, context.spend_cap)
 
-    async def listen(self, seed: int) -> ToolResult:
+    async def listen(self, seed: int, spend_cap: SpendCap | None = None) -> ToolResult:
         """The user's turn, up to its next message. Its tool calls are its own: the agent does not see them."""
         if self.user is None:
             raise RuntimeError("nobody listens: the agent works alone")
         usages: tuple[Usage, ...] = ()
         for _ in range(MOST_USER_CALLS):
             try:
-                reply = await self.user.reply(self.log, seed)
+                reply = await self.user.reply(self.log, seed, spend_cap)
             except RunEnds as end:
                 self.ended = str(end)
                 return ToolResult("", usages, final=True)
             except Exception as err:
-                spent = usages + (err.usages if isinstance(err, Outage) else ())
+                spent = usages + (err.usages if isinstance(err, Outage | ToolError) else ())
                 raise Outage(f"{type(err).__name__}: {err}", spent) from err
             usages += reply.usages
             self.steps += 1
@@ -148,7 +153,10 @@ class Tau2World(BaseWorld):
         hired = self.house.experts[alias]
         messages = (Message(role="system", content=self.system), *seen_by("assistant", self.log))
         schemas = [schema for schema in self.toolbox.schemas if schema["function"]["name"] != CALL_EXPERT]
-        request = ChatRequest(hired.item, "move", messages, context.seed, context.turn, tools=schemas, role=EXPERT)
+        request = ChatRequest(
+            hired.item, "move", messages, context.seed, context.turn, tools=schemas, role=EXPERT,
+            spend_cap=context.spend_cap,
+        )  # fmt: skip
         completion = await hired.model.complete(request)
         usages = (completion.usage,)
         try:
@@ -171,7 +179,7 @@ class Tau2World(BaseWorld):
         if self.user is None:
             raise ToolError(f"{alias} wrote a message, but nobody listens: {said:.200}", usages)
         try:
-            heard = await self.hear(said, context.seed)
+            heard = await self.hear(said, context)
         except Outage as err:
             raise Outage(str(err), usages + err.usages) from err
         return ToolResult(f"{alias} said: {said}\nThe user: {heard.content}", usages + heard.usages, final=heard.final)
@@ -200,12 +208,13 @@ class Tau2World(BaseWorld):
         judge, wanted = self.house.judge, criteria.judged
 
         async def run(context: ToolContext) -> ToolResult:
-            met, usage = await ask_judge(judge, wanted, self.log, context.seed)
+            met, usage = await ask_judge(judge, wanted, self.log, context.seed, context.spend_cap)
             graded.parts["NL_ASSERTION"] = float(all(met))
             graded.details["judged"] = met
             return ToolResult("judged", (usage,), outcome=self._outcome(graded))
 
-        return Tool("judge", "", _NOTHING, run, (judge.item,), suspends=judge.model.suspends)
+        suspends, seconds = judge.model.suspends, deadline(judge.model)
+        return Tool("judge", "", _NOTHING, run, (judge.item,), suspends=suspends, deadline_seconds=seconds)
 
     def recording(self, sim_id: str, reward: float) -> Recording:
         """The episode as a recorded run, whose user a `replay` user can then repeat."""
@@ -251,7 +260,7 @@ def _past(plan: Plan) -> Log:
 
 async def _open(context: ToolContext) -> ToolResult:
     world: Tau2World = context.world
-    result = await world.listen(context.seed)
+    result = await world.listen(context.seed, context.spend_cap)
     return result._replace(final=False)
 
 
@@ -260,7 +269,7 @@ async def _hear(context: ToolContext, text: str) -> ToolResult:
     if not text:
         world.ended = AGENT_ERROR
         return ToolResult("", final=True)
-    return await world.hear(text, context.seed)
+    return await world.hear(text, context)
 
 
 def _alone(context: ToolContext, text: str) -> ToolResult:
@@ -274,14 +283,19 @@ def _alone(context: ToolContext, text: str) -> ToolResult:
 
 def listener_of(user: User | None, house: House) -> Tool:
     """Who takes a message without calls."""
-    return _listener(None, False, house.strict) if user is None else _listener(user.bills, user.suspends, house.strict)
+    if user is None:
+        return _listener(None, False, house.strict, deadline(None))
+    return _listener(user.bills, user.suspends, house.strict, deadline(user.model, MOST_USER_CALLS))
 
 
 @lru_cache(maxsize=32)
-def _listener(bills: tuple[str, ...] | None, suspends: bool, strict: bool) -> Tool:
+def _listener(bills: tuple[str, ...] | None, suspends: bool, strict: bool, seconds: float) -> Tool:
     if bills is None:
         return Tool("message", "Nobody reads it.", MESSAGE, _alone, hears_silence=strict)
-    return Tool("message", "Goes to the user.", MESSAGE, _hear, bills, suspends=suspends, hears_silence=strict)
+    return Tool(
+        "message", "Goes to the user.", MESSAGE, _hear, bills, suspends=suspends, deadline_seconds=seconds,
+        hears_silence=strict,
+    )  # fmt: skip
 
 
 def _at_once(coroutine: Coroutine[Any, Any, Any]) -> None:

@@ -15,14 +15,18 @@ import pytest
 from tests.tau2_playing import RECORDINGS, SOURCE, env_of, needs_package, needs_recordings, told, world_of
 from toolorchestra.envs.actions import render_call
 from toolorchestra.envs.env import OrchestraEnv
-from toolorchestra.envs.errors import ConfigError
+from toolorchestra.envs.errors import ConfigError, Outage, ToolError
+from toolorchestra.envs.ledger import SpendCap
 from toolorchestra.envs.models import ChatRequest, Completion
 from toolorchestra.envs.models.scripted import ScriptedModel
+from toolorchestra.envs.prices import Tokens, Usage
 from toolorchestra.envs.tau2.log import Done
 from toolorchestra.envs.tau2.recordings import write_recordings
 from toolorchestra.envs.testing.tau2 import FAREWELL
 from toolorchestra.envs.testing.tau2_proof import replay_all
+from toolorchestra.envs.tools import Tool
 from toolorchestra.envs.vector import OrchestraVectorEnv
+from toolorchestra.envs.worlds.tau2 import MOST_USER_CALLS
 
 pytestmark = needs_package
 AIRPLANE = "[service_issue]airplane_mode_on[PERSONA:None]"
@@ -94,6 +98,23 @@ def test_what_the_customers_model_is_asked() -> None:
     assert [m["role"] for m in third.messages][-2:] == ["assistant", "tool"]
 
 
+def test_the_spend_cap_goes_with_each_request_of_user_expert_and_judge(tmp_path: Path) -> None:
+    cap, asked = SpendCap(1.0), {}
+
+    def noted(request: ChatRequest) -> str:
+        asked.setdefault(request.role, []).append(request.spend_cap)
+        said = {"user": "Thanks! ###STOP###", "expert": FAREWELL, "judge": '{"met": [true, true]}'}
+        return said[request.role] if len(asked["user"]) > 1 or request.role != "user" else "Hello."
+
+    model = ScriptedModel(noted)
+    env = env_of(
+        "airline", "llm", "900", tasks_path=release_with(tmp_path, JUDGED), user_model=(model, ITEM),
+        judge=(model, "gpt-5"), experts={"expert-1": (model, "gpt-5")}, spend_cap=cap,
+    )  # fmt: skip
+    assert env.step(CALL)[1] == 1.0
+    assert asked == {"user": [cap, cap], "expert": [cap], "judge": [cap]}
+
+
 def outage_at(number: int) -> Callable[[ChatRequest], str]:
     """A customer whose model breaks down at its n-th completion."""
     left = [number]
@@ -116,6 +137,20 @@ def test_an_outage_of_the_users_model_is_a_failure_and_never_reward_0(number: in
     assert (terminated, truncated, info["truncated_by"], info["outcome"]) == (False, True, "failed", None)
     assert "503 from the user's endpoint" in info["failed"]["error"]
     assert [c.role for c in info["charges"]].count("user") == number  # what was spent before it broke down
+
+
+@pytest.mark.parametrize("error", [Outage, ToolError])
+def test_what_a_model_that_breaks_down_was_paid_is_billed(error: type[Outage | ToolError]) -> None:
+    def breaks(request: ChatRequest) -> str:
+        if request.role == "user" and len(request.messages) > 2:
+            raise error("away", (Usage(request.model, request.role, Tokens(7, 0, 0, 0)),))
+        return "Hello?"
+
+    model = ScriptedModel(breaks)
+    env = env_of("airline", "llm", "0", user_model=(model, ITEM), experts={"expert-1": (model, "gpt-5")})
+    _, _, _, _, info = env.step(CALL)
+    assert "away" in info["failed"]["error"]
+    assert [charge.role for charge in info["charges"]][-2:] == ["expert", "user"]
 
 
 @pytest.mark.parametrize("said", ["", "<tool_call>{</tool_call>", "<think>hm</think>"])
@@ -282,6 +317,33 @@ def test_one_move_is_handed_over_at_a_time() -> None:
     texts = told(env.step(CALL + CALL)[4])
     assert sum(text.startswith("expert-1 moved") for text in texts) == 1
     assert sum("call it once a turn" in text for text in texts) == 1
+
+
+class Patient(ScriptedModel):
+    """Says how long its calls may take at most."""
+
+    patience_seconds = 400.0
+
+
+def test_deadlines_follow_the_patience_of_the_models_that_are_waited_for(tmp_path: Path) -> None:
+    model = Patient(lambda _: "hm")
+    world = world_of(expert_env(lambda _: "hm")[1])
+    assert (world.listener.deadline_seconds, world.toolbox["call_expert"].deadline_seconds) == (120, 240)
+    env = env_of(
+        "airline", "llm", "900", tasks_path=release_with(tmp_path, JUDGED), user_model=(model, ITEM),
+        judge=(model, "gpt-5"), experts={"expert-1": (model, "gpt-5")},
+    )  # fmt: skip
+    world = world_of(env)
+    assert world.listener.deadline_seconds > MOST_USER_CALLS * 400
+    assert world.toolbox["call_expert"].deadline_seconds > (MOST_USER_CALLS + 1) * 400
+    world.log.clear()
+    opening = world.opening()
+    assert isinstance(opening, Tool)
+    assert opening.deadline_seconds == world.listener.deadline_seconds
+    world.ended = "user_stop"
+    judge = world.grade(finished=True)
+    assert isinstance(judge, Tool)
+    assert judge.deadline_seconds > 400
 
 
 # -- judges ------------------------------------------------------------------------------------------------------------

@@ -13,8 +13,10 @@ import pytest
 from tests.domains import LIBRARY, library, with_tool
 from toolorchestra.envs.errors import ConfigError
 from toolorchestra.envs.sqldomain import loader
+from toolorchestra.envs.sqldomain.costs import FILE as COSTS
 from toolorchestra.envs.sqldomain.domain import Action, Task
-from toolorchestra.synth import likeness, prove
+from toolorchestra.envs.sqldomain.reading import FILES
+from toolorchestra.synth import augment, likeness, prove
 from toolorchestra.synth import spec as specs
 from toolorchestra.synth.bench import CHECKS, Bench, fault
 from toolorchestra.synth.making import make, rebuilt
@@ -36,6 +38,13 @@ def test_shipped_tasks_are_proven_and_two_processes_agree(name: str) -> None:
     proofs = prove.prove([name], sample=sample, jobs=2, rebuild=False)
     assert sum(proof.tasks for proof in proofs if proof.what == "tasks") == sample
     assert [line for line in prove.report(proofs, [name]) if line.startswith("FAULT")] == []
+
+
+def test_no_file_that_follows_from_other_tasks_outlives_them(tmp_path: Path) -> None:
+    for name in (COSTS, augment.FILE):
+        (tmp_path / name).write_bytes(b"of other tasks")
+    make(specs.load(LIBRARY), 12, 2, tmp_path, measured=False)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*FILES, "domain.json"])
 
 
 def _task() -> tuple[Bench, Task]:

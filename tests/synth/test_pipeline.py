@@ -17,11 +17,14 @@ import pytest
 from tests.synth import runs
 from toolorchestra.envs.errors import ConfigError, SpendCapReached
 from toolorchestra.envs.ledger import SpendCap
+from toolorchestra.envs.models import ChatRequest, Completion
+from toolorchestra.envs.models.scripted import ScriptedModel
+from toolorchestra.envs.types import Message
 from toolorchestra.synth import generate, making, pipeline, report
 from toolorchestra.synth import spec as specs
 from toolorchestra.synth.authors.grammar import GrammarAuthor
 from toolorchestra.synth.authors.standin import USUAL, StandIn
-from toolorchestra.synth.spending import Journal
+from toolorchestra.synth.spending import AUTHOR, Answer, Journal, Purse, Question
 from toolorchestra.synth.state import Settings
 from toolorchestra.synth.work import Work
 
@@ -114,6 +117,34 @@ def test_one_stage_made_anew_asks_for_that_stage_alone(tmp_path: Path) -> None:
     runs.made(tmp_path)
     _, spent = runs.made(tmp_path, takes={"policy": 1})
     assert spent.paid == 1
+
+
+class Slow(ScriptedModel):
+    """Lets others ask meanwhile."""
+
+    async def complete(self, request: ChatRequest) -> Completion:
+        await asyncio.sleep(0)
+        return await super().complete(request)
+
+
+@pytest.mark.parametrize("concurrency", [1, 4])
+def test_equal_questions_at_the_same_time_are_paid_once_and_purses_beside_count_together(
+    tmp_path: Path, concurrency: int
+) -> None:
+    asked: list[ChatRequest] = []
+    models = Slow(lambda request: f"answer {asked.append(request) or len(asked)}")
+    purse = Purse(models, "scripted", runs.sheet(), Journal(tmp_path / "calls.jsonl"), SpendCap(1), concurrency)
+    question = Question("rows", AUTHOR, (Message(role="user", content="hi"),))
+
+    async def play() -> list[Answer]:
+        answers = await asyncio.gather(purse.ask(question), purse.ask(question))
+        await purse.beside(models, "gpt-5").ask(question)
+        return answers
+
+    assert [answer.text for answer in asyncio.run(play())] == ["answer 1"] * 2
+    assert len(asked) == len(purse.ledger) == purse.paid == 2
+    assert purse.cap is not None
+    assert purse.cap.spent_usd == purse.ledger.usd
 
 
 def test_the_budget_stops_a_run_before_a_call_and_a_larger_one_goes_on(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.domains import library, with_tool
-from toolorchestra.envs.errors import ToolError
+from toolorchestra.envs.errors import Outage, ToolError
 from toolorchestra.envs.sqldomain import loader
 from toolorchestra.envs.sqldomain.database import Session
 from toolorchestra.envs.sqldomain.domain import Action
@@ -76,6 +76,38 @@ def test_a_bomb_is_stopped_and_the_database_goes_on(tmp_path: Path) -> None:
         with pytest.raises(ToolError, match="took too long and was stopped"):
             made.call(session, Action("bomb", {}))
         assert made.call(session, borrowable(made, 1)[0]).value["loan_id"]
+
+
+def test_a_write_that_is_stopped_ends_the_episode_and_leaks_into_no_other(tmp_path: Path) -> None:
+    product = ", ".join(f"books b{i}" for i in range(8))
+    slow = f"UPDATE books SET copies = (SELECT count(*) FROM {product})"
+    row = {"returns": {"row": "SELECT 1 AS done"}, "kind": "write"}
+    made = Bench(with_tool(tmp_path, name="recount", steps=[{"do": slow}], **row))
+    recount, (loan, other) = made.runners["recount"], borrowable(made, 2)
+    borrow = made.runners[loan.name]
+    with made.session() as session:
+        borrow.call(session, loan.arguments)
+        copy = session.private
+        with pytest.raises(Outage, match="recount broke off in a write"):
+            recount.call(session, {})
+        with pytest.raises(Outage, match="an earlier call broke off"):
+            borrow.call(session, other.arguments)
+        with pytest.raises(Outage, match="an earlier call broke off"):
+            made.runners["find_book"].call(session, {"title": made.domain.tables["books"].rows[0][1]})
+    with made.session() as session:
+        assert session.own() is not copy
+        assert session.changes() == []
+        assert made.play([Action("recount", {}), loan]).state == "unchanged"
+
+
+def test_a_copy_that_left_its_transaction_is_thrown_away() -> None:
+    made = bench()
+    with made.session() as session:
+        dirty = session.own()
+        dirty.connection.execute("ROLLBACK")
+        dirty.connection.execute("UPDATE books SET copies = 99")
+    with made.session() as session:
+        assert session.own() is not dirty
 
 
 def test_long_results_are_bounded(tmp_path: Path) -> None:

@@ -13,9 +13,11 @@ import toolorchestra  # noqa: F401 - registers the ids
 from tests.domains import library
 from toolorchestra.envs.actions import parse, render_call
 from toolorchestra.envs.env import OrchestraEnv
-from toolorchestra.envs.errors import ConfigError
+from toolorchestra.envs.errors import ConfigError, Outage
+from toolorchestra.envs.ledger import SpendCap
 from toolorchestra.envs.models import ChatRequest
 from toolorchestra.envs.models.scripted import ScriptedModel
+from toolorchestra.envs.prices import Tokens, Usage
 from toolorchestra.envs.sqldomain import loader, wording
 from toolorchestra.envs.sqldomain.domain import Task
 from toolorchestra.envs.sqldomain.oracle import moves
@@ -27,8 +29,9 @@ from toolorchestra.envs.tools.config import Half
 LIBRARY = str(library())
 
 
-def env(**arguments: Any) -> OrchestraEnv:
-    return OrchestraEnv(ToolScaleSource(**{"domain": LIBRARY, **arguments}), preference="none")
+def env(spend_cap: SpendCap | None = None, **arguments: Any) -> OrchestraEnv:
+    source = ToolScaleSource(**{"domain": LIBRARY, **arguments})
+    return OrchestraEnv(source, preference="none", spend_cap=spend_cap)
 
 
 def task_with(holds: Callable[[Task], bool]) -> Task:
@@ -162,6 +165,50 @@ def test_an_expert_writes_the_turn() -> None:
     assert reward == 1.0
     assert info["calls"] == {"expert-2": info["turn"]}
     assert info["ledger"]["usd_by_role"]["expert"] > 0
+
+
+def test_the_spend_cap_goes_with_each_request_of_user_and_expert() -> None:
+    cap, asked = SpendCap(1.0), []
+
+    def reply(request: ChatRequest) -> str:
+        asked.append((request.role, request.spend_cap))
+        return "Who are you?"
+
+    model = ScriptedModel(reply)
+    made = env(cap, user=LlmUser(model, "gpt-5-mini"), expert_models=model)
+    made.reset(seed=2)
+    made.step(render_call("call_expert", {"expert": "expert-1"}))
+    assert asked == [("expert", cap), ("user", cap)]
+
+
+def test_an_expert_is_billed_though_the_user_it_talks_to_is_away() -> None:
+    def away(request: ChatRequest) -> str:
+        raise Outage("503 from the user's endpoint", (Usage(request.model, "user", Tokens(7, 0, 0, 0)),))
+
+    made = env(user=LlmUser(ScriptedModel(away), "gpt-5-mini"), expert_models=ScriptedModel(lambda _: "Hello?"))
+    made.reset(seed=2)
+    _, _, _, _, info = made.step(render_call("call_expert", {"expert": "expert-1"}))
+    assert "503" in info["failed"]["error"]
+    assert [charge.role for charge in info["charges"]] == ["orchestrator", "expert", "user"]
+
+
+def deadlines(made: OrchestraEnv) -> tuple[float, float]:
+    """Of the listener and of call_expert."""
+    made.reset(seed=2)
+    assert made.episode is not None
+    world = made.episode.world
+    return world.listener.deadline_seconds, world.toolbox["call_expert"].deadline_seconds
+
+
+def test_deadlines_follow_the_patience_of_the_models_that_are_waited_for() -> None:
+    class Patient(ScriptedModel):
+        patience_seconds = 3900.0
+
+    model, other = Patient(lambda _: "hm"), ScriptedModel(lambda _: "hm")
+    assert deadlines(env()) == (120, 120)
+    assert deadlines(env(user=LlmUser(model, "gpt-5-mini"))) == (3930, 4050)
+    assert deadlines(env(user=LlmUser(other, "gpt-5-mini"), expert_models=model)) == (120, 4050)
+    assert deadlines(env(user=LlmUser(model, "gpt-5-mini"), expert_models=model)) == (3930, 7860)
 
 
 def test_an_expert_cannot_call_experts() -> None:
