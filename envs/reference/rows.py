@@ -72,7 +72,7 @@ def _own(place: Place) -> Rows:
     path = next((found for name in TASKS if (found := place.find(name))), None)
     if path is None:
         expected = f"{place.name} has no {' or '.join(TASKS)} in {place.data[0]}"
-        raise ConfigError(f'{expected}; name tasks by tasks_path="nvidia/ToolScale", or a file of such rows')
+        raise ConfigError(f'{expected}; name tasks by tasks_path="nvidia/ToolScale@COMMIT", or a file of such rows')
     return _by_id(foreign.tasks(place.file(path.name, "the domain's tasks")), str(path))
 
 

@@ -62,6 +62,11 @@ def read(folder: Path, *, verify: bool = False) -> Domain:
     """A domain folder. `verify` also compares the content hash, and reads the costs if there are any."""
     head = manifest(folder)
     parts = {name: content(folder, name) for name in FILES}
+    if head.get("costs") and not (folder / costs.FILE).is_file():
+        raise ConfigError(
+            f"{folder / costs.FILE}: no such file, though domain.json lists it; put it back, or take its entry "
+            '"costs" out of domain.json to play without'
+        )
     if verify and content_hash(parts) != head["content_hash"]:
         raise ConfigError(
             f"{folder / 'domain.json'}: content_hash is {head['content_hash']}, the files' is {content_hash(parts)};"

@@ -58,7 +58,7 @@ class Tau2Source:
     recordings: str | None = None
     """File of recorded runs, one JSON a line."""
     tasks_path: str | None = None
-    """A newer release's data folder, in upstream's layout. With `reference`: a file of tasks, or "nvidia/ToolScale"."""
+    """A newer release's data folder, in upstream's layout. With `reference`: a file of tasks, nvidia/ToolScale@COMMIT."""
     tasks_version: str | None = None
     """What results say of the tasks' version; None: found out."""
     strict_compat: bool = False
@@ -90,8 +90,9 @@ class Tau2Source:
         if self.user == "replay" and self.recordings is None:
             raise ConfigError('user="replay" needs recordings="FILE" with recorded runs')
         names = self._open_reference() if self.reference else self._open_package()
-        experts = {alias: Hired(*role) for alias, role in (self.experts or {}).items()}
-        judge = Hired(*self.judge) if self.judge else None
+        experts = {alias: _hired(f"experts[{alias!r}]", role) for alias, role in (self.experts or {}).items()}
+        judge = _hired("judge", self.judge) if self.judge else None
+        self._hired_user = _hired("user_model", self.user_model) if self.user_model else None
         self._house = House(self.strict_compat, self.max_steps, self.max_errors, judge, experts)
         self._runs = read_recordings(self.recordings) if self.recordings else {}
         self._plans: dict[str, tuple[Domain, Plan]] = {}
@@ -210,8 +211,8 @@ class Tau2Source:
             return None
         if run:
             return ReplayUser(run.user_turns(), run.sim_id, run.ended)
-        if self.user == "llm" and self.user_model:
-            return LlmUser(domain, plan, Hired(*self.user_model))
+        if self.user == "llm" and self._hired_user:
+            return LlmUser(domain, plan, self._hired_user)
         return ScriptedUser(domain, plan)
 
     def _toolbox(
@@ -236,6 +237,12 @@ class Tau2Source:
                 box = DomainToolbox((t for t in box if t.name in kept), lenient=self.strict_compat)
             self._boxes[key] = (sheet, box)
         return self._boxes[key][1]
+
+
+def _hired(name: str, role: object) -> Hired:
+    if not isinstance(role, tuple) or len(role) != 2 or not isinstance(role[1], str):
+        raise ConfigError(f'{name} is (model, "price sheet item"), got {role!r:.60}')
+    return Hired(*role)
 
 
 @lru_cache(maxsize=16)

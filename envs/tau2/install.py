@@ -6,6 +6,7 @@ what a package declares. So its wheel is installed alone, and beside it the few 
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 
@@ -22,6 +23,7 @@ def commands(python: str = sys.executable) -> list[list[str]]:
 
 def main() -> int:
     """Install with the running interpreter's pip."""
+    argparse.ArgumentParser(description=__doc__, prog="python -m toolorchestra.envs.tau2.install").parse_args()
     for command in commands():
         print("+", *command[1:], flush=True)
         done = subprocess.run(command, check=False)
