@@ -58,7 +58,7 @@ class Tau2Source:
     recordings: str | None = None
     """File of recorded runs, one JSON a line."""
     tasks_path: str | None = None
-    """A newer release's data folder, in upstream's layout. With `reference`: a file of tasks, nvidia/ToolScale@COMMIT."""
+    """A newer release's data folder, in upstream's layout. With `reference`: a file of tasks, or the hub's rows."""
     tasks_version: str | None = None
     """What results say of the tasks' version; None: found out."""
     strict_compat: bool = False
