@@ -141,6 +141,15 @@ def test_a_cache_asks_once_and_bills_once_also_in_the_next_run(tmp_path: Path) -
     assert all(c.usage == Usage("qwen3-32b", "expert") for c in again)
 
 
+def test_what_is_added_after_a_torn_line_is_found_in_the_next_run(tmp_path: Path) -> None:
+    path = tmp_path / "c"
+    Cassette(path, "cache").add("model", "a", {"n": 1}, {"text": "x"})
+    path.write_text(path.read_text() + '{"key": "ha', encoding="utf-8")
+    Cassette(path, "cache").add("model", "b", {"n": 2}, {"text": "y"})
+    found = Cassette(path, "cache")
+    assert [found.known(key) is not None for key in ("a", "b")] == [True, True]
+
+
 def test_a_failure_is_not_cached(tmp_path: Path) -> None:
     live = Counting()
     models = RecordedModels(live, Cassette(tmp_path / "c", "cache"))
