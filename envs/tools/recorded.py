@@ -52,6 +52,7 @@ class _Tape:
                 other = self._flying.get(key)
                 if other is None:
                     mine = self._flying[key] = Future()
+                    mine.set_running_or_notify_cancel()  # else a waiter's cancellation would cancel it for all
             if other is None:
                 break
             if self.suspends:  # somebody asks just that at this moment

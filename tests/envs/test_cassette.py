@@ -111,6 +111,24 @@ def test_a_program_or_search_that_comes_again_gives_what_it_gave(tmp_path: Path)
     assert RecordedInterpreter(None, tape).describe == "a counter"
 
 
+@pytest.mark.parametrize("gone", [0, 1])
+def test_whoever_is_cancelled_takes_nobody_along(tmp_path: Path, gone: int) -> None:
+    live = Counting()
+    retriever = RecordedRetriever(live, Cassette(tmp_path / "c", "record"))
+
+    async def three() -> list[Sequence[Hit] | BaseException]:
+        asking = [asyncio.create_task(retriever.search("q", 3)) for _ in range(3)]
+        await asyncio.sleep(0)
+        asking[gone].cancel()
+        async with asyncio.timeout(10):
+            return await asyncio.gather(*asking, return_exceptions=True)
+
+    done = asyncio.run(three())
+    assert isinstance(done.pop(gone), asyncio.CancelledError)
+    assert done[0] == done[1] == [Hit(Passage(f"d{live.calls}", "title", "q"), 0.1 + live.calls)]
+    assert live.calls == (2 if gone == 0 else 1)
+
+
 def test_programs_of_a_session_are_told_apart_by_what_ran_before(tmp_path: Path) -> None:
     class Sessions(Counting):
         sessions = True
