@@ -13,7 +13,8 @@ from toolorchestra.envs.actions import parse
 from toolorchestra.envs.errors import ConfigError, Outage, PriceError, ToolError
 from toolorchestra.envs.ledger import SpendCap
 from toolorchestra.envs.models import ChatRequest, Completion
-from toolorchestra.envs.models.endpoints import Endpoints
+from toolorchestra.envs.models.endpoints import Endpoint, Endpoints
+from toolorchestra.envs.models.traffic import Traffic
 from toolorchestra.envs.prices import JUDGE, Tokens, load_sheet
 from toolorchestra.envs.testing.loopback import Asked, Loopback, Reply
 from toolorchestra.envs.types import Message
@@ -362,6 +363,27 @@ def test_requests_keep_to_the_rate() -> None:
         run(models, *[asks()] * 16)
         assert time.monotonic() - started >= 0.5
     assert len(server.seen) == 16
+
+
+def test_calls_that_were_cancelled_unsent_use_up_no_rate() -> None:
+    traffic = Traffic(Endpoint("end", "http://end", requests_per_minute=60, tokens_per_minute=6000))
+
+    async def call() -> None:
+        async with traffic.place(100, 3600):
+            pass
+
+    async def cancelled() -> None:
+        await call()
+        waiting = [asyncio.create_task(call()) for _ in range(30)]
+        await asyncio.sleep(0.01)
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+    asyncio.run(cancelled())
+    assert traffic.sent == 1
+    assert traffic._requests.wait(1) <= 1
+    assert traffic._tokens.wait(100) <= 1
 
 
 def test_a_used_up_cap_lets_no_request_out() -> None:
