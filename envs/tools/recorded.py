@@ -19,7 +19,7 @@ from toolorchestra.envs.errors import ConfigError, Outage, ToolError
 from toolorchestra.envs.models import DEFAULT_LIMITS, ChatModel, ChatRequest, Completion, ContextLimits, limits_of
 from toolorchestra.envs.models.endpoints import Endpoints
 from toolorchestra.envs.prices import Tokens, Usage
-from toolorchestra.envs.retrieval import Hit, Retriever
+from toolorchestra.envs.retrieval import Hit, Known, Retriever
 from toolorchestra.envs.sandbox import Execution, Interpreter
 from toolorchestra.envs.types import Passage
 
@@ -47,7 +47,8 @@ class _Tape:
             return await self._fresh(key, request, live), False
         while True:
             if (row := self.cassette.known(key)) is not None:
-                return _unless_error(row["reply"]), self.cassette.mode == "cache"
+                cached = self.cassette.mode == "cache"
+                return _unless_error(row["reply"], cached), cached
             with self._lock:
                 other = self._flying.get(key)
                 if other is None:
@@ -92,10 +93,10 @@ class _Tape:
         return facts
 
 
-def _unless_error(reply: Mapping[str, Any]) -> Mapping[str, Any]:
+def _unless_error(reply: Mapping[str, Any], cached: bool = False) -> Mapping[str, Any]:
     if "error" in reply:
         made = {"ToolError": ToolError, "Outage": Outage}[reply["error"]]
-        raise made(reply["message"], [_usage_in(row) for row in reply["usages"]])
+        raise made(reply["message"], () if cached else [_usage_in(row) for row in reply["usages"]])
     return reply
 
 
@@ -156,8 +157,9 @@ class RecordedRetriever:
                 raise ConfigError("no live retriever; name an index, or replay a cassette")
             return {"hits": [[asdict(h.passage), h.score] for h in await self.live.search(query, top_k)]}
 
-        reply, _ = await self._tape.play({"query": query, "top_k": top_k}, live, varies=False)
-        return [Hit(Passage(**passage), score) for passage, score in reply["hits"]]
+        reply, cached = await self._tape.play({"query": query, "top_k": top_k}, live, varies=False)
+        hits = [Hit(Passage(**passage), score) for passage, score in reply["hits"]]
+        return Known(hits) if cached else hits
 
 
 class RecordedInterpreter:

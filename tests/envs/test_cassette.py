@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from toolorchestra.envs.cassette import Cassette, CassetteMiss
+from toolorchestra.envs.clock import VirtualClock
 from toolorchestra.envs.errors import ConfigError, Outage, ToolError
 from toolorchestra.envs.models import ChatRequest, Completion
-from toolorchestra.envs.prices import Tokens, Usage
+from toolorchestra.envs.prices import Tokens, Usage, load_sheet
 from toolorchestra.envs.retrieval import Hit
 from toolorchestra.envs.sandbox import Execution
+from toolorchestra.envs.tools import ToolContext
 from toolorchestra.envs.tools.recorded import RecordedInterpreter, RecordedModels, RecordedRetriever
+from toolorchestra.envs.tools.search import Search, SearchSettings, WebSearch
 from toolorchestra.envs.types import Message, Passage
 
 
@@ -166,6 +170,31 @@ def test_what_is_added_after_a_torn_line_is_found_in_the_next_run(tmp_path: Path
     Cassette(path, "cache").add("model", "b", {"n": 2}, {"text": "y"})
     found = Cassette(path, "cache")
     assert [found.known(key) is not None for key in ("a", "b")] == [True, True]
+
+
+@pytest.mark.parametrize("web", [False, True])
+def test_a_search_that_comes_from_a_cache_costs_nothing(tmp_path: Path, web: bool) -> None:
+    live, sheet = Counting(), load_sheet("paper-2025-11")
+    context = ToolContext(SimpleNamespace(documents=()), 0, VirtualClock())
+
+    def costs() -> tuple[int, float]:
+        retriever = RecordedRetriever(live, Cassette(tmp_path / "c", "cache"))
+        settings = SearchSettings()
+        search = WebSearch(retriever, settings, 1.0) if web else Search(retriever, settings, "local-index", 1.0)
+        usages = asyncio.run(search.asked(context, "q")).usages
+        return sum(sheet.charge(usage).nano_usd for usage in usages), sum(usage.seconds for usage in usages)
+
+    assert costs() > (0, 0.0)
+    assert costs() == (0, 0.0)
+    assert live.calls == 1
+
+
+def test_a_recorded_refusal_that_comes_from_a_cache_costs_nothing(tmp_path: Path) -> None:
+    for mode, paid in (("record", 1), ("cache", 0)):
+        models = RecordedModels(Counting(), Cassette(tmp_path / "c", mode))  # type: ignore[arg-type]
+        with pytest.raises(ToolError, match="refused") as caught:
+            asyncio.run(models.complete(asks("refuse")))
+        assert sum(usage.tokens.input for usage in caught.value.usages) == paid
 
 
 def test_a_failure_is_not_cached(tmp_path: Path) -> None:
