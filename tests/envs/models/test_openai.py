@@ -245,6 +245,39 @@ def test_failover_takes_the_next_endpoint_and_a_failing_one_is_rested() -> None:
     assert len(good.seen) == 5
 
 
+def test_an_endpoint_that_wants_a_pause_does_not_keep_from_the_next() -> None:
+    with (
+        Loopback(lambda _: Reply("later", 429, headers={"retry-after": "600"})) as busy,
+        Loopback(lambda _: Reply("42")) as free,
+    ):
+        (done,) = run(backend(busy, free, patience_seconds=10.0), asks())
+    assert done.text == "42"
+    assert done.usage.seconds < 10
+    assert (len(busy.seen), len(free.seen)) == (1, 1)
+
+
+def test_an_endpoint_that_wants_a_pause_is_left_alone_while_another_is_tried_again() -> None:
+    with (
+        Loopback(lambda _: Reply("later", 429, headers={"retry-after": "600"})) as busy,
+        Loopback(scripted([Reply("down", 500), Reply("down", 500), Reply("42")])) as shaky,
+    ):
+        (done,) = run(backend(busy, shaky), asks())
+    assert done.text == "42"
+    assert (len(busy.seen), len(shaky.seen)) == (1, 3)
+
+
+def test_when_all_endpoints_want_a_pause_the_shortest_is_kept() -> None:
+    replies = [Reply("later", 429, headers={"retry-after": "0.3"}), Reply("42")]
+    with (
+        Loopback(lambda _: Reply("later", 429, headers={"retry-after": "600"})) as long,
+        Loopback(scripted(replies)) as short,
+    ):
+        (done,) = run(backend(long, short), asks())
+    assert done.text == "42"
+    assert done.usage.seconds >= 0.3
+    assert (len(long.seen), len(short.seen)) == (1, 2)
+
+
 def test_an_endpoint_that_rests_is_tried_again_after_its_rest() -> None:
     with Loopback(scripted([Reply("down", 500), Reply("42")])) as server:
         models = backend(server, endpoint={"failures_to_open": 1, "rest_seconds": 0.3})
