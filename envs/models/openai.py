@@ -3,7 +3,8 @@
 A call tries its endpoints in order. A request that fails for a reason which may pass (429, 5xx, a broken or silent
 connection, a reply that is cut off) is made again, after the time the server asks for or a jittered back-off, until the
 retries or the patience are used up: then it is an Outage, and the episode is marked failed. What the server refuses for
-good is a ToolError that the agent reads. An empty reply is a reply: it is billed once and not asked for again.
+good is a ToolError that the agent reads. An empty reply is a reply: it is billed once and not asked for again. A reply
+that cannot be used is billed for what it says it used, with the reply or the error that ends the call.
 
 Not billed: a request that broke off or timed out, for then nobody says what it used.
 """
@@ -24,8 +25,8 @@ from toolorchestra.envs.errors import ConfigError, Outage, SpendCapReached, Tool
 from toolorchestra.envs.models import ChatRequest, Completion, ContextLimits
 from toolorchestra.envs.models.endpoints import Endpoint, Endpoints, Served
 from toolorchestra.envs.models.traffic import Traffic
-from toolorchestra.envs.models.wire import CHARACTERS_PER_TOKEN, Unreadable, body, read, text_of, usage_of
-from toolorchestra.envs.prices import Usage
+from toolorchestra.envs.models.wire import CHARACTERS_PER_TOKEN, Unreadable, body, counted_of, read, text_of, usage_of
+from toolorchestra.envs.prices import NO_TOKENS, Tokens, Usage
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -53,6 +54,8 @@ class _Tried:
     not_before: dict[str, float] = field(default_factory=dict)
     """When an endpoint wants to be asked again, of those that said so."""
     problems: list[str] = field(default_factory=list)
+    used: Tokens = NO_TOKENS
+    """By replies that could not be used."""
 
     @property
     def told(self) -> str:
@@ -88,13 +91,25 @@ class OpenAiModels:
         made = body(request, served)
         sent = str(made.get("messages") or made.get("prompt"))
         tried = _Tried()
+        try:
+            return await self._tries(request, served, made, sent, tried)
+        except (Outage, ToolError) as err:
+            if any(tried.used):
+                seconds = round(tried.spent, 3)
+                err.usages = (Usage(request.model, request.role, tried.used, 0, seconds), *err.usages)
+            raise
+
+    async def _tries(
+        self, request: ChatRequest, served: Served, made: dict[str, Any], sent: str, tried: _Tried
+    ) -> Completion:
         for attempt in range(served.retries + 1):
             traffic = await self._free(served, tried)
             try:
                 started = time.monotonic()
                 raw, waited = await self._send(traffic, request, served, made, len(sent) / CHARACTERS_PER_TOKEN)
                 seconds = tried.spent + time.monotonic() - started - waited
-                return self._completion(raw, request, sent, seconds, traffic)
+                said, tokens, estimated = self._read(raw, request, sent, tried, traffic)
+                return Completion(said, Usage(request.model, request.role, tokens, 0, round(seconds, 3), estimated))
             except (_Passing, Unreadable) as err:
                 traffic.failed()
                 name = traffic.endpoint.name
@@ -189,13 +204,23 @@ class OpenAiModels:
             return _Passing(f"{status}: {text}", _retry_after(err.response.headers))
         return ToolError(f"model {served.name!r} refused the request ({status}): {text}")
 
-    def _completion(self, raw: str, request: ChatRequest, sent: str, seconds: float, traffic: Traffic) -> Completion:
+    def _read(
+        self, raw: str, request: ChatRequest, sent: str, tried: _Tried, traffic: Traffic
+    ) -> tuple[str, Tokens, bool]:
+        """What was said, the tokens that it and the unusable replies before it used, whether they are estimated."""
         reply = read(raw)
-        said = self._scrub(text_of(reply, request))
+        guessed = len(sent) / CHARACTERS_PER_TOKEN
+        try:
+            said = self._scrub(text_of(reply, request))
+        except Unreadable:
+            if (counted := counted_of(reply)) is not None:
+                traffic.used(guessed, sum(counted))
+                tried.used = _sum(tried.used, counted)
+            raise
         tokens, estimated = usage_of(reply, sent, said)
         traffic.went_well()
-        traffic.used(len(sent) / CHARACTERS_PER_TOKEN, sum(tokens))
-        return Completion(said, Usage(request.model, request.role, tokens, 0, round(seconds, 3), estimated))
+        traffic.used(guessed, sum(tokens))
+        return said, _sum(tried.used, tokens), estimated
 
     def _client(self, endpoint: Endpoint) -> AsyncOpenAI:
         """The endpoint's client for the running loop: a connection cannot change loops."""
@@ -217,6 +242,10 @@ class OpenAiModels:
             if key and key in text:
                 text = text.replace(key, "[key]")
         return text
+
+
+def _sum(one: Tokens, other: Tokens) -> Tokens:
+    return Tokens(*map(sum, zip(one, other, strict=True)))
 
 
 def _sdk() -> Any:

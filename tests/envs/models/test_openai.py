@@ -108,6 +108,26 @@ def test_a_passing_fault_is_tried_again_and_billed_once(fault: Reply) -> None:
     assert len(server.seen) == 2
 
 
+USED = {"prompt_tokens": 9, "completion_tokens": 4, "completion_tokens_details": {"reasoning_tokens": 1}}
+UNUSABLE = Reply(body={"choices": [], "usage": USED})
+
+
+def test_a_reply_that_cannot_be_used_is_billed_for_what_it_says_it_used() -> None:
+    with Loopback(scripted([UNUSABLE, Reply("oops", 500), UNUSABLE, Reply("42", usage=USED)])) as server:
+        (done,) = run(backend(server), asks())
+    assert (done.text, done.usage.tokens, done.usage.estimated) == ("42", Tokens(27, 0, 9, 3), False)
+    assert len(server.seen) == 4
+
+
+@pytest.mark.parametrize(("last", "error"), [(UNUSABLE, Outage), (Reply("too long", 400), ToolError)])
+def test_replies_that_could_not_be_used_are_billed_when_none_can(last: Reply, error: type[ToolError | Outage]) -> None:
+    with Loopback(scripted([UNUSABLE, last])) as server, pytest.raises(error) as caught:
+        run(backend(server, retries=1), asks(role=JUDGE))
+    (usage,) = caught.value.usages
+    assert (usage.item, usage.role) == ("qwen3-32b", JUDGE)
+    assert usage.tokens == (Tokens(18, 0, 6, 2) if last is UNUSABLE else Tokens(9, 0, 3, 1))
+
+
 def test_silence_ends_at_the_deadline_and_after_the_last_retry_is_an_outage() -> None:
     with Loopback(lambda _: Reply(fault="silence")) as server:
         started = time.monotonic()
