@@ -134,16 +134,63 @@ def test_whoever_is_cancelled_takes_nobody_along(tmp_path: Path, gone: int) -> N
 
 
 def test_programs_of_a_session_are_told_apart_by_what_ran_before(tmp_path: Path) -> None:
-    class Sessions(Counting):
+    class Numbered(Counting):
         sessions = True
 
     async def play(box: RecordedInterpreter) -> list[str]:
         return [(await box.run("x", s)).stdout for s in ("1.1", "1.1", "2.2")]
 
-    first = asyncio.run(play(RecordedInterpreter(Sessions(), Cassette(tmp_path / "c", "record"))))
+    first = asyncio.run(play(RecordedInterpreter(Numbered(), Cassette(tmp_path / "c", "record"))))
     assert len(set(first)) == 2  # the second session starts as the first did
     assert first[0] == first[2]
     assert asyncio.run(play(RecordedInterpreter(None, Cassette(tmp_path / "c", "replay")))) == first
+
+
+class Sessions(Counting):
+    """Adds to a list of what ran in each session, and says it."""
+
+    sessions = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ran: dict[str, list[str]] = {}
+
+    async def run(self, code: str, session: str = "") -> Execution:
+        self.ran.setdefault(session, []).append(code)
+        said = " ".join(self.ran[session])
+        await asyncio.sleep(0.01)
+        return Execution(said, "", 0, 0.5)
+
+
+@pytest.mark.parametrize("mode", ["record", "cache"])
+def test_what_a_session_had_from_the_tape_is_run_before_what_it_has_not(tmp_path: Path, mode: str) -> None:
+    live, tape = Sessions(), Cassette(tmp_path / "c", mode)  # type: ignore[arg-type]
+    box = RecordedInterpreter(live, tape)
+
+    async def play(session: str, *programs: str) -> list[Execution]:
+        return [await box.run(code, session) for code in programs]
+
+    asyncio.run(play("1.1", "a", "b"))
+    kept = len(tape)
+    done = asyncio.run(play("2.2", "a", "b", "c", "d"))
+    assert live.ran == {"1.1": ["a", "b"], "2.2": ["a", "b", "c", "d"]}
+    assert [one.stdout for one in done] == ["a", "a b", "a b c", "a b c d"]
+    assert sum(one.seconds for one in done) == (2.0 if mode == "record" else 1.0)
+    assert len(tape) == kept + 2
+    asyncio.run(play("3.3", "a", "b", "c", "d"))
+    assert "3.3" not in live.ran
+
+
+def test_programs_of_a_session_that_come_together_keep_their_order(tmp_path: Path) -> None:
+    live = Sessions()
+    box = RecordedInterpreter(live, Cassette(tmp_path / "c", "cache"))
+
+    async def together(session: str, *programs: str) -> list[str]:
+        return [done.stdout for done in await asyncio.gather(*(box.run(code, session) for code in programs))]
+
+    asyncio.run(together("1.1", "a"))
+    assert asyncio.run(together("2.2", "a", "b", "c")) == ["a", "a b", "a b c"]
+    assert live.ran["2.2"] == ["a", "b", "c"]
 
 
 def test_a_cache_asks_once_and_bills_once_also_in_the_next_run(tmp_path: Path) -> None:
