@@ -194,7 +194,7 @@ class _Server:
         self._writer = threading.Thread(target=_write, args=(stdin, self._orders), name="sandbox", daemon=True)
         self._listener = threading.Thread(target=_listen, args=(stdout, self._waiting), name="sandbox", daemon=True)
         threads = (self._writer, self._listener)
-        self._finalizer = weakref.finalize(self, _end, self._process, scratch, self._orders, threads)
+        self._finalizer = weakref.finalize(self, _end, self._process, scratch, self._orders, threads, self._pid)
         for thread in threads:
             thread.start()
         try:
@@ -252,7 +252,12 @@ def _end(
     scratch: str,
     orders: SimpleQueue[bytes | None],
     threads: Sequence[threading.Thread],
+    pid: int,
 ) -> None:
+    if os.getpid() != pid:  # a forked process: the server and its files are its parent's
+        if process.stdin is not None:
+            process.stdin.close()
+        return
     with contextlib.suppress(Empty):
         while True:
             orders.get_nowait()

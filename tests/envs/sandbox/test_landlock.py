@@ -222,6 +222,20 @@ def test_who_asks_a_server_that_ended_is_told() -> None:
 
 
 @needs_landlock
+def test_a_forked_process_has_a_server_of_its_own_and_leaves_its_parents_alone() -> None:
+    code = (
+        "import asyncio, os\n"
+        "from toolorchestra.envs.sandbox.landlock import LandlockSandbox\n"
+        "s = LandlockSandbox(); asyncio.run(s.run('1'))\n"
+        "if os.fork() == 0:\n"
+        "    print(asyncio.run(s.run('print(2)')).stdout, flush=True); s.close(); os._exit(0)\n"
+        "os.wait(); print(asyncio.run(s.run('print(3)')).stdout); s.close()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.split() == ["2", "3"]
+
+
+@needs_landlock
 def test_a_run_that_nobody_waits_for_is_ended() -> None:
     made = LandlockSandbox(Bounds(seconds=60.0))
     try:
