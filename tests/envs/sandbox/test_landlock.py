@@ -236,6 +236,25 @@ def test_a_forked_process_has_a_server_of_its_own_and_leaves_its_parents_alone()
 
 
 @needs_landlock
+def test_a_session_that_does_not_read_its_order_holds_nobody_up() -> None:
+    made = LandlockSandbox(Bounds(seconds=1.0), sessions=True)
+    process = made.server()._process
+
+    async def both() -> list[Execution]:
+        deaf = "import os, time\nos.write(4, bytes(4))\ntime.sleep(60)"
+        await made.run(deaf, "a")
+        return await asyncio.gather(made.run("#" * 200_000, "a"), made.run("print(1)", "b"))
+
+    try:
+        unread, done = within(20, lambda: asyncio.run(both()))
+        assert (unread.exit_status, done.stdout) == (-9, "1\n")
+        assert run(made, f"print(2){'#' * 200_000}", "b").stdout == "2\n"
+    finally:
+        process.kill()
+        made.close()
+
+
+@needs_landlock
 def test_a_run_that_nobody_waits_for_is_ended() -> None:
     made = LandlockSandbox(Bounds(seconds=60.0))
     try:
