@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
+import os
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -48,6 +49,8 @@ class Cassette:
             raise ConfigError(f"cassette {str(path)!r} exists; replay it, remove it, or record another")
         if self.path.is_file():
             self._read()
+        if mode == "cache":
+            end_torn_line(self.path)
 
     def _read(self) -> None:
         for number, line in enumerate(self.path.read_text(encoding="utf-8").splitlines(), 1):
@@ -85,8 +88,7 @@ class Cassette:
         with self._lock:
             self._rows.setdefault(key, []).append(json.loads(line))
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write(line)
+            append_line(self.path, line.encode())
 
     def miss(self, kind: str, request: Mapping[str, Any]) -> CassetteMiss:
         """The error that names the recorded request which is most like this one, and where they part."""
@@ -107,6 +109,24 @@ class Cassette:
             f"{start}; the nearest recorded one is {share:.0%} alike and differs in {', '.join(parts)}: "
             f"{part} has {here[lead : at + 40]!r}, recorded was {there[lead : at + 40]!r}"
         )
+
+
+def append_line(path: Path, line: bytes) -> None:
+    """Add a line in one write, so that several processes may share a file."""
+    with path.open("ab", buffering=0) as file:
+        written = file.write(line)
+    if written != len(line):
+        raise OSError(f"{path}: {written} of {len(line)} bytes of a line were written; is the disk full?")
+
+
+def end_torn_line(path: Path) -> None:
+    """A line that a crash cut short must not swallow the next one."""
+    if path.is_file() and path.stat().st_size:
+        with path.open("rb") as file:
+            file.seek(-1, os.SEEK_END)
+            whole = file.read() == b"\n"
+        if not whole:
+            append_line(path, b"\n")
 
 
 def _flat(request: Mapping[str, Any]) -> dict[str, str]:

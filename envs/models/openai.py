@@ -3,7 +3,8 @@
 A call tries its endpoints in order. A request that fails for a reason which may pass (429, 5xx, a broken or silent
 connection, a reply that is cut off) is made again, after the time the server asks for or a jittered back-off, until the
 retries or the patience are used up: then it is an Outage, and the episode is marked failed. What the server refuses for
-good is a ToolError that the agent reads. An empty reply is a reply: it is billed once and not asked for again.
+good is a ToolError that the agent reads. An empty reply is a reply: it is billed once and not asked for again. A reply
+that cannot be used is billed for what it says it used, with the reply or the error that ends the call.
 
 Not billed: a request that broke off or timed out, for then nobody says what it used.
 """
@@ -17,14 +18,15 @@ import random
 import time
 import weakref
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from toolorchestra.envs.errors import ConfigError, Outage, SpendCapReached, ToolError
 from toolorchestra.envs.models import ChatRequest, Completion, ContextLimits
 from toolorchestra.envs.models.endpoints import Endpoint, Endpoints, Served
 from toolorchestra.envs.models.traffic import Traffic
-from toolorchestra.envs.models.wire import CHARACTERS_PER_TOKEN, Unreadable, body, read, text_of, usage_of
-from toolorchestra.envs.prices import Usage
+from toolorchestra.envs.models.wire import CHARACTERS_PER_TOKEN, Unreadable, body, counted_of, read, text_of, usage_of
+from toolorchestra.envs.prices import NO_TOKENS, Tokens, Usage
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -40,6 +42,25 @@ class _Passing(Exception):
     def __init__(self, message: str, after_seconds: float | None = None) -> None:
         super().__init__(message)
         self.after_seconds = after_seconds
+
+
+@dataclass
+class _Tried:
+    """What one call has been through."""
+
+    spent: float = 0.0
+    failed: dict[str, int] = field(default_factory=dict)
+    """Failures by endpoint."""
+    not_before: dict[str, float] = field(default_factory=dict)
+    """When an endpoint wants to be asked again, of those that said so."""
+    problems: list[str] = field(default_factory=list)
+    used: Tokens = NO_TOKENS
+    """By replies that could not be used."""
+
+    @property
+    def told(self) -> str:
+        """What went wrong, for the end of an error's text."""
+        return f"; tried {len(self.problems)} times: {'; '.join(self.problems[-3:])}" if self.problems else ""
 
 
 class OpenAiModels:
@@ -69,47 +90,64 @@ class OpenAiModels:
         served = self.endpoints.served(request.model)
         made = body(request, served)
         sent = str(made.get("messages") or made.get("prompt"))
-        spent, problems = 0.0, []
-        failed: dict[str, int] = {}
+        tried = _Tried()
+        try:
+            return await self._tries(request, served, made, sent, tried)
+        except (Outage, ToolError) as err:
+            if any(tried.used):
+                seconds = round(tried.spent, 3)
+                err.usages = (Usage(request.model, request.role, tried.used, 0, seconds), *err.usages)
+            raise
+
+    async def _tries(
+        self, request: ChatRequest, served: Served, made: dict[str, Any], sent: str, tried: _Tried
+    ) -> Completion:
         for attempt in range(served.retries + 1):
-            traffic = await self._free(served, failed, spent)
+            traffic = await self._free(served, tried)
             try:
                 started = time.monotonic()
                 raw, waited = await self._send(traffic, request, served, made, len(sent) / CHARACTERS_PER_TOKEN)
-                seconds = spent + time.monotonic() - started - waited
-                return self._completion(raw, request, sent, seconds, traffic)
+                seconds = tried.spent + time.monotonic() - started - waited
+                said, tokens, estimated = self._read(raw, request, sent, tried, traffic)
+                return Completion(said, Usage(request.model, request.role, tokens, 0, round(seconds, 3), estimated))
             except (_Passing, Unreadable) as err:
                 traffic.failed()
                 name = traffic.endpoint.name
-                failed[name] = failed.get(name, 0) + 1
-                problems.append(f"{name}: {self._scrub(str(err))}")
-                asked = err.after_seconds if isinstance(err, _Passing) else None
-                pause = self._pause(asked, failed, served)
-                spent += time.monotonic() - started + pause
-                if attempt == served.retries or spent > served.patience_seconds:
+                tried.failed[name] = tried.failed.get(name, 0) + 1
+                tried.problems.append(f"{name}: {self._scrub(str(err))}")
+                if isinstance(err, _Passing) and err.after_seconds is not None:
+                    tried.not_before[name] = time.monotonic() + err.after_seconds + self._jitter.uniform(0, 0.1)
+                pause = self._pause(served, tried)
+                tried.spent += time.monotonic() - started
+                if attempt == served.retries or tried.spent + pause > served.patience_seconds:
                     break
+                tried.spent += pause
                 await asyncio.sleep(pause)
-        raise Outage(f"model {request.model!r} did not answer; tried {len(problems)} times: {'; '.join(problems[-3:])}")
+        raise Outage(f"model {request.model!r} did not answer{tried.told}")
 
-    async def _free(self, served: Served, failed: Mapping[str, int], spent: float) -> Traffic:
+    async def _free(self, served: Served, tried: _Tried) -> Traffic:
         """The endpoint to try: one that does not rest, the least failed of this call's, the first in the file."""
-        ready = [self.traffic[name] for name in served.endpoints]
-        best = min(ready, key=lambda t: (t.rests_for() > 0, failed.get(t.endpoint.name, 0)))
-        if rest := best.rests_for():
-            best = min(ready, key=Traffic.rests_for)
-            rest = best.rests_for()
-            if spent + rest > served.patience_seconds:
+        best = min(served.endpoints, key=lambda name: (self._rest(name, tried) > 0, tried.failed.get(name, 0)))
+        if self._rest(best, tried):
+            best = min(served.endpoints, key=lambda name: self._rest(name, tried))
+            rest = self._rest(best, tried)
+            if tried.spent + rest > served.patience_seconds:
                 names = ", ".join(served.endpoints)
-                raise Outage(f"model {served.name!r}: {names} failed again and again and rest for {rest:.0f} s more")
+                raise Outage(f"model {served.name!r}: {names} rest for {rest:.0f} s more{tried.told}")
+            tried.spent += rest
             await asyncio.sleep(rest)
-        return best
+        return self.traffic[best]
 
-    def _pause(self, asked: float | None, failed: Mapping[str, int], served: Served) -> float:
-        if asked is not None:
-            return asked + self._jitter.uniform(0, 0.1)
-        if any(name not in failed and not self.traffic[name].rests_for() for name in served.endpoints):
-            return 0.0  # another endpoint has not been tried yet
-        most = min(MOST_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2.0 ** (max(failed.values()) - 1))
+    def _rest(self, name: str, tried: _Tried) -> float:
+        """Seconds until this call may ask an endpoint: it failed again and again, or wants to be left alone so long."""
+        return max(self.traffic[name].rests_for(), tried.not_before.get(name, 0.0) - time.monotonic())
+
+    def _pause(self, served: Served, tried: _Tried) -> float:
+        """The back-off, where an endpoint that failed may be asked at once."""
+        ready = [name for name in served.endpoints if not self._rest(name, tried)]
+        if not ready or any(name not in tried.failed for name in ready):
+            return 0.0
+        most = min(MOST_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2.0 ** (max(tried.failed.values()) - 1))
         return most * self._jitter.uniform(0.5, 1.0)
 
     async def _send(
@@ -166,13 +204,23 @@ class OpenAiModels:
             return _Passing(f"{status}: {text}", _retry_after(err.response.headers))
         return ToolError(f"model {served.name!r} refused the request ({status}): {text}")
 
-    def _completion(self, raw: str, request: ChatRequest, sent: str, seconds: float, traffic: Traffic) -> Completion:
+    def _read(
+        self, raw: str, request: ChatRequest, sent: str, tried: _Tried, traffic: Traffic
+    ) -> tuple[str, Tokens, bool]:
+        """What was said, the tokens that it and the unusable replies before it used, whether they are estimated."""
         reply = read(raw)
-        said = self._scrub(text_of(reply, request))
+        guessed = len(sent) / CHARACTERS_PER_TOKEN
+        try:
+            said = self._scrub(text_of(reply, request))
+        except Unreadable:
+            if (counted := counted_of(reply)) is not None:
+                traffic.used(guessed, sum(counted))
+                tried.used = _sum(tried.used, counted)
+            raise
         tokens, estimated = usage_of(reply, sent, said)
         traffic.went_well()
-        traffic.used(len(sent) / CHARACTERS_PER_TOKEN, sum(tokens))
-        return Completion(said, Usage(request.model, request.role, tokens, 0, round(seconds, 3), estimated))
+        traffic.used(guessed, sum(tokens))
+        return said, _sum(tried.used, tokens), estimated
 
     def _client(self, endpoint: Endpoint) -> AsyncOpenAI:
         """The endpoint's client for the running loop: a connection cannot change loops."""
@@ -194,6 +242,10 @@ class OpenAiModels:
             if key and key in text:
                 text = text.replace(key, "[key]")
         return text
+
+
+def _sum(one: Tokens, other: Tokens) -> Tokens:
+    return Tokens(*map(sum, zip(one, other, strict=True)))
 
 
 def _sdk() -> Any:

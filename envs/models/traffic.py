@@ -119,7 +119,9 @@ class Traffic:
             await self._places.take()
             try:
                 await asyncio.sleep(max(self._requests.wait(1), self._tokens.wait(tokens)))
-            except asyncio.CancelledError:
+            except asyncio.CancelledError:  # also at the end of the patience
+                self._requests.put_back(1)
+                self._tokens.put_back(tokens)
                 self._places.give()
                 raise
         with self._lock:

@@ -187,14 +187,17 @@ def _rendered(call: Any) -> str:
 
 def usage_of(reply: Mapping[str, Any], sent: str, said: str) -> tuple[Tokens, bool]:
     """The tokens by disjoint class, and whether they had to be estimated since the reply's count makes no sense."""
-    usage = reply.get("usage")
-    counted = _counted(usage) if isinstance(usage, Mapping) else None
+    counted = counted_of(reply)
     if counted is not None:
         return counted, False
     return Tokens(len(sent) // CHARACTERS_PER_TOKEN, 0, -(-len(said) // CHARACTERS_PER_TOKEN), 0), True
 
 
-def _counted(usage: Mapping[str, Any]) -> Tokens | None:
+def counted_of(reply: Mapping[str, Any]) -> Tokens | None:
+    """The tokens that the reply says it used, or None where that makes no sense."""
+    usage = reply.get("usage")
+    if not isinstance(usage, Mapping):
+        return None
     prompt, completion = _whole(usage.get("prompt_tokens")), _whole(usage.get("completion_tokens", 0))
     cached = _whole(_detail(usage, "prompt_tokens_details", "cached_tokens"))
     reasoning = _whole(_detail(usage, "completion_tokens_details", "reasoning_tokens"))

@@ -15,6 +15,10 @@ class Hit(NamedTuple):
     score: float
 
 
+class Known(list[Hit]):
+    """Hits of a search that was asked before and is kept: it is billed as nothing."""
+
+
 class Retriever(Protocol):
     """Finds passages. `suspends` says whether searching waits for I/O."""
 

@@ -47,8 +47,8 @@ class Interpreter(Protocol):
         """The price sheet's item that its seconds are billed under."""
 
     async def run(self, code: str, session: str = "") -> Execution:
-        """Run a program. Programs of one session may see each other's names where the interpreter keeps sessions; ""
-        is a fresh run that leaves nothing."""
+        """Run a program. Programs of one session may see each other's names where the interpreter keeps sessions, and
+        run there in the order in which they were asked for; "" is a fresh run that leaves nothing."""
 
 
 _CONTROL = {c: f"\\x{c:02x}" for c in [*range(32), *range(127, 160)] if c not in (9, 10)}

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib.util
+import itertools
 import json
 import os
 import shutil
@@ -29,6 +30,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from toolorchestra.envs.errors import ConfigError, Outage
@@ -137,14 +139,49 @@ class LandlockSandbox:
             raise ConfigError(f"the sandbox does not hold on this machine: {said['stdout']}{said['stderr']}"[:300])
 
 
+class _Waiting:
+    """Who waits for which answer."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._futures: dict[int, Future[dict[str, Any]]] = {}
+        self.ended = False
+
+    def add(self, number: int) -> Future[dict[str, Any]]:
+        """Wait for an answer."""
+        future: Future[dict[str, Any]] = Future()
+        with self._lock:
+            if not self.ended:
+                self._futures[number] = future
+                return future
+        future.set_exception(Outage("the sandbox's server has ended"))
+        return future
+
+    def pop(self, number: int) -> Future[dict[str, Any]] | None:
+        """Who waits for an answer, if anybody does; from here on nobody does."""
+        with self._lock:
+            return self._futures.pop(number, None)
+
+    def end(self) -> None:
+        """Tell all that no answer comes."""
+        with self._lock:
+            left, self._futures, self.ended = list(self._futures.values()), {}, True
+        for future in left:
+            if future.set_running_or_notify_cancel():
+                future.set_exception(Outage("the sandbox's server ended while a program ran"))
+
+
 class _Server:
-    """The fork server's process and the thread that reads what it says."""
+    """The fork server's process, the thread that reads what it says and the one that writes what it is told.
+
+    The server hears nothing while its stdout is full, so whoever listens must never wait for who writes, nor may an
+    event loop write."""
 
     def __init__(self, settings: Mapping[str, Any], bubblewrap: str) -> None:
         self._pid = os.getpid()
-        self._lock = threading.Lock()
-        self._waiting: dict[int, Future[dict[str, Any]]] = {}
-        self._number = 0
+        self._waiting = _Waiting()
+        self._orders: SimpleQueue[bytes | None] = SimpleQueue()
+        self._numbers = itertools.count(1)
         scratch = tempfile.mkdtemp(prefix="toolorchestra-sandbox-")
         command = [sys.executable, "-s", "-P", "-B", "-c", _BOOT, json.dumps({**settings, "scratch": scratch})]
         inside = _inside(bubblewrap, scratch) if bubblewrap else []
@@ -152,11 +189,14 @@ class _Server:
             [*inside, *command, json.dumps(sys.path)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=_ENVIRONMENT, cwd="/",
         )  # fmt: skip
-        self._finalizer = weakref.finalize(self, _end, self._process, scratch)
-        ready: Future[dict[str, Any]] = Future()
-        self._waiting[0] = ready
-        stdout = self._process.stdout
-        threading.Thread(target=_listen, args=(stdout, self._waiting, self._lock), name="sandbox", daemon=True).start()
+        ready = self._waiting.add(0)
+        stdin, stdout = self._process.stdin, self._process.stdout
+        self._writer = threading.Thread(target=_write, args=(stdin, self._orders), name="sandbox", daemon=True)
+        self._listener = threading.Thread(target=_listen, args=(stdout, self._waiting), name="sandbox", daemon=True)
+        threads = (self._writer, self._listener)
+        self._finalizer = weakref.finalize(self, _end, self._process, scratch, self._orders, threads, self._pid)
+        for thread in threads:
+            thread.start()
         try:
             self.loaded: Sequence[str] = ready.result(START_SECONDS)["loaded"]
         except (TimeoutError, Outage):
@@ -167,60 +207,69 @@ class _Server:
 
     @property
     def alive(self) -> bool:
-        return self._pid == os.getpid() and self._process.poll() is None
+        return self._pid == os.getpid() and not self._waiting.ended and self._process.poll() is None
 
     def ask(self, code: str, session: str) -> tuple[int, Future[dict[str, Any]]]:
         """Order a run."""
-        future: Future[dict[str, Any]] = Future()
-        with self._lock:
-            self._number += 1
-            self._waiting[self._number] = future
-            number = self._number
-            self._write({"id": number, "code": code, "session": session})
+        number = next(self._numbers)
+        future = self._waiting.add(number)
+        self._order({"id": number, "code": code, "session": session})
         return number, future
 
     def drop(self, number: int) -> None:
         """End a run that nobody waits for."""
-        with self._lock:
-            if self._waiting.pop(number, None) is not None:
-                self._write({"drop": number})
+        if self._waiting.pop(number) is not None:
+            self._order({"drop": number})
 
-    def _write(self, order: Mapping[str, Any]) -> None:
+    def _order(self, order: Mapping[str, Any]) -> None:
         data = json.dumps(order).encode()
-        assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # the listener tells those who wait
-            self._process.stdin.write(struct.pack("<I", len(data)) + data)
-            self._process.stdin.flush()
+        self._orders.put(struct.pack("<I", len(data)) + data)
 
     def close(self) -> None:
         self._finalizer()
 
 
-def _listen(stdout: Any, waiting: dict[int, Future[dict[str, Any]]], lock: threading.Lock) -> None:
+def _write(stdin: Any, orders: SimpleQueue[bytes | None]) -> None:
+    with stdin, contextlib.suppress(BrokenPipeError):  # the listener tells those who wait
+        while (order := orders.get()) is not None:
+            left = memoryview(order)
+            while left:  # not by the file's buffer, whose lock a forked process could find taken
+                left = left[os.write(stdin.fileno(), left) :]
+
+
+def _listen(stdout: Any, waiting: _Waiting) -> None:
     with stdout:
         while len(head := stdout.read(4)) == 4:
             said = json.loads(stdout.read(struct.unpack("<I", head)[0]))
-            with lock:
-                future = waiting.pop(said["id"], None)
+            future = waiting.pop(said["id"])
             if future is not None and future.set_running_or_notify_cancel():
                 future.set_result(said)
-    with lock:
-        left, waiting_now = list(waiting.values()), waiting
-        waiting_now.clear()
-    for future in left:
-        if future.set_running_or_notify_cancel():
-            future.set_exception(Outage("the sandbox's server ended while a program ran"))
+    waiting.end()
 
 
-def _end(process: subprocess.Popen[bytes], scratch: str) -> None:
-    if process.stdin is not None:
-        with contextlib.suppress(OSError):
+def _end(
+    process: subprocess.Popen[bytes],
+    scratch: str,
+    orders: SimpleQueue[bytes | None],
+    threads: Sequence[threading.Thread],
+    pid: int,
+) -> None:
+    if os.getpid() != pid:  # a forked process: the server and its files are its parent's
+        if process.stdin is not None:
             process.stdin.close()
+        return
+    with contextlib.suppress(Empty):
+        while True:
+            orders.get_nowait()
+    orders.put(None)
     try:
         process.wait(5)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+    for thread in threads:
+        if thread is not threading.current_thread():  # the garbage collector may run in any
+            thread.join(5)
     shutil.rmtree(scratch, ignore_errors=True)
 
 

@@ -42,6 +42,7 @@ class _Child:
         self.out, self.err, self.orders, self.status = pipes
         self.said: dict[int, bytearray] = {}
         self.asked: Mapping[str, Any] | None = None
+        self.unread = memoryview(b"")
         self.restarted = False
         self.started = self.used = time.monotonic()
 
@@ -79,7 +80,10 @@ class Zygote:
                     if not self._take():
                         return
                 elif key.data.pid in self.children:
-                    self._hear(key.data, key.fd)
+                    if key.fd == key.data.orders:
+                        self._tell(key.data)
+                    else:
+                        self._hear(key.data, key.fd)
             self._watch()
             self._start_waiting()
 
@@ -137,10 +141,22 @@ class Zygote:
         child.asked, child.started = order, time.monotonic()
         child.said = {child.out: bytearray(), child.err: bytearray()}
         code = order["code"].encode("utf-8", "replace")
-        data = memoryview(struct.pack("<I", len(code)) + code)
-        with contextlib.suppress(BrokenPipeError, BlockingIOError):
-            while data:  # a child that does not read its order is ended by the deadline
-                data = data[os.write(child.orders, data[:_CHUNK]) :]
+        child.unread = memoryview(struct.pack("<I", len(code)) + code)
+        self._tell(child)
+
+    def _tell(self, child: _Child) -> None:
+        """Write the order as far as the child reads it. One that does not is ended by the deadline."""
+        try:
+            while child.unread:
+                child.unread = child.unread[os.write(child.orders, child.unread[:_CHUNK]) :]
+        except BlockingIOError:
+            if child.orders not in self.selector.get_map():
+                self.selector.register(child.orders, selectors.EVENT_WRITE, child)
+            return
+        except BrokenPipeError:
+            pass
+        with contextlib.suppress(KeyError):
+            self.selector.unregister(child.orders)
 
     # -- children --------------------------------------------------------------------------------------------------
 
@@ -162,6 +178,7 @@ class Zygote:
         self.children[pid] = child
         if session:
             self.sessions[session] = child
+        os.set_blocking(orders, False)
         for fd in child.reads:
             os.set_blocking(fd, False)
             self.selector.register(fd, selectors.EVENT_READ, child)
@@ -242,10 +259,9 @@ class Zygote:
         with contextlib.suppress(ProcessLookupError):
             os.kill(child.pid, signal.SIGKILL)
         status = os.waitstatus_to_exitcode(os.waitpid(child.pid, 0)[1])
-        for fd in child.reads:
+        for fd in (*child.reads, child.orders):
             with contextlib.suppress(KeyError):
                 self.selector.unregister(fd)
-        for fd in (*child.reads, child.orders):
             os.close(fd)
         del self.children[child.pid]
         if self.sessions.get(child.session) is child:

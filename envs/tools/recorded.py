@@ -11,7 +11,7 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from toolorchestra.envs.cassette import Cassette, digest
@@ -19,7 +19,7 @@ from toolorchestra.envs.errors import ConfigError, Outage, ToolError
 from toolorchestra.envs.models import DEFAULT_LIMITS, ChatModel, ChatRequest, Completion, ContextLimits, limits_of
 from toolorchestra.envs.models.endpoints import Endpoints
 from toolorchestra.envs.prices import Tokens, Usage
-from toolorchestra.envs.retrieval import Hit, Retriever
+from toolorchestra.envs.retrieval import Hit, Known, Retriever
 from toolorchestra.envs.sandbox import Execution, Interpreter
 from toolorchestra.envs.types import Passage
 
@@ -47,11 +47,13 @@ class _Tape:
             return await self._fresh(key, request, live), False
         while True:
             if (row := self.cassette.known(key)) is not None:
-                return _unless_error(row["reply"]), self.cassette.mode == "cache"
+                cached = self.cassette.mode == "cache"
+                return _unless_error(row["reply"], cached), cached
             with self._lock:
                 other = self._flying.get(key)
                 if other is None:
                     mine = self._flying[key] = Future()
+                    mine.set_running_or_notify_cancel()  # else a waiter's cancellation would cancel it for all
             if other is None:
                 break
             if self.suspends:  # somebody asks just that at this moment
@@ -91,10 +93,10 @@ class _Tape:
         return facts
 
 
-def _unless_error(reply: Mapping[str, Any]) -> Mapping[str, Any]:
+def _unless_error(reply: Mapping[str, Any], cached: bool = False) -> Mapping[str, Any]:
     if "error" in reply:
         made = {"ToolError": ToolError, "Outage": Outage}[reply["error"]]
-        raise made(reply["message"], [_usage_in(row) for row in reply["usages"]])
+        raise made(reply["message"], () if cached else [_usage_in(row) for row in reply["usages"]])
     return reply
 
 
@@ -155,12 +157,37 @@ class RecordedRetriever:
                 raise ConfigError("no live retriever; name an index, or replay a cassette")
             return {"hits": [[asdict(h.passage), h.score] for h in await self.live.search(query, top_k)]}
 
-        reply, _ = await self._tape.play({"query": query, "top_k": top_k}, live, varies=False)
-        return [Hit(Passage(**passage), score) for passage, score in reply["hits"]]
+        reply, cached = await self._tape.play({"query": query, "top_k": top_k}, live, varies=False)
+        hits = [Hit(Passage(**passage), score) for passage, score in reply["hits"]]
+        return Known(hits) if cached else hits
+
+
+@dataclass
+class _Session:
+    """What was asked of an interpreter in one session."""
+
+    before: str = ""
+    """A digest of its programs so far."""
+    asked: int = 0
+    unrun: dict[int, str] = field(default_factory=dict)
+    """The programs that the interpreter has not seen, since the tape answered them, by their number."""
+
+    def ask(self, code: str) -> int:
+        """Keep a program until it is known whether the tape answers it. Gives its number."""
+        self.asked += 1
+        self.unrun[self.asked] = code
+        return self.asked
+
+    def take(self, number: int) -> list[str]:
+        """What the interpreter has to run before a program; with it, none of them is asked for again."""
+        earlier = [self.unrun.pop(n) for n in sorted(self.unrun) if n < number]
+        self.unrun.pop(number, None)
+        return earlier
 
 
 class RecordedInterpreter:
-    """An interpreter over a cassette. A session's programs are told apart by what ran before them in it."""
+    """An interpreter over a cassette. A session's programs are told apart by what ran before them in it. One that the
+    tape does not know is run after those of its session that it knew, which are neither billed nor recorded again."""
 
     def __init__(self, live: Interpreter | None, cassette: Cassette) -> None:
         self.live = live
@@ -169,7 +196,7 @@ class RecordedInterpreter:
         keeps = bool(getattr(live, "sessions", False))
         facts = None if live is None else {"describe": live.describe, "item": live.item, "sessions": keeps}
         self._about = self._tape.about(facts if cassette.mode != "replay" else None)
-        self._before: dict[str, str] = {}
+        self._sessions: dict[str, _Session] = {}
 
     @property
     def describe(self) -> str:
@@ -182,15 +209,28 @@ class RecordedInterpreter:
     async def run(self, code: str, session: str = "") -> Execution:
         """What the program gave."""
         asked = {"code": code}
+        kept, number = _Session(), 0
         if self._about["sessions"] and session:
-            asked["before"] = self._before.get(session, "")
-            self._before[session] = digest("before", asked)
+            kept = self._sessions.setdefault(session, kept)
+            asked["before"] = kept.before
+            kept.before = digest("before", asked)
+            number = kept.ask(code)
 
         async def live() -> Mapping[str, Any]:
             if self.live is None:
                 raise ConfigError("no live sandbox; name one, or replay a cassette")
-            return (await self.live.run(code, session))._asdict()
+            return (await _last_of(self.live, [*kept.take(number), code], session))._asdict()
 
         reply, cached = await self._tape.play(asked, live, varies=False)
         done = Execution(**reply)
         return done._replace(seconds=0.0) if cached else done
+
+
+async def _last_of(live: Interpreter, programs: Sequence[str], session: str) -> Execution:
+    """Run programs of a session in their order; what the last one gave."""
+    if not live.suspends:
+        for code in programs[:-1]:
+            await live.run(code, session)
+        return await live.run(programs[-1], session)
+    # Ordered all at once, so that no later program of the session comes in between.
+    return (await asyncio.gather(*(live.run(code, session) for code in programs)))[-1]

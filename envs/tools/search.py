@@ -9,7 +9,7 @@ from typing import NamedTuple
 from toolorchestra.envs.errors import paid
 from toolorchestra.envs.models import ChatModel, ChatRequest, limits_of
 from toolorchestra.envs.prices import TOOL, Usage
-from toolorchestra.envs.retrieval import Retriever
+from toolorchestra.envs.retrieval import Known, Retriever
 from toolorchestra.envs.tools import ToolContext, ToolResult
 from toolorchestra.envs.tools.desk import Desk, brief
 from toolorchestra.envs.types import Passage
@@ -73,7 +73,10 @@ class Search:
         have = {p.doc_id for p in desk.documents}
         # Best hit last: what is cut off when a context is full is the beginning.
         new = tuple(h.passage for h in reversed(hits) if h.passage.doc_id not in have)
-        return ToolResult(self._show(query, new), self._usages(len(hits)), note=Found(new))
+        usages = self._usages(len(hits))
+        if isinstance(hits, Known):
+            usages = tuple(Usage(u.item, u.role) for u in usages)
+        return ToolResult(self._show(query, new), usages, note=Found(new))
 
     @property
     def items(self) -> tuple[str, ...]:

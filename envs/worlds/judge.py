@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from toolorchestra.envs.cassette import append_line, end_torn_line
 from toolorchestra.envs.errors import ConfigError, Outage, paid
 from toolorchestra.envs.grading import final_answer
 from toolorchestra.envs.models import ChatModel, ChatRequest
@@ -51,6 +52,7 @@ class Verdicts:
                     self._known[row["key"]] = bool(row["right"])
                 except (ValueError, KeyError, TypeError):
                     continue  # the last line of a run that was killed
+            end_torn_line(self.path)
 
     def get(self, key: str) -> bool | None:
         """The verdict, or None when there is none yet."""
@@ -62,8 +64,7 @@ class Verdicts:
             self._known[key] = right
             if self.path is not None:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
-                with self.path.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps({"key": key, "right": right}) + "\n")
+                append_line(self.path, json.dumps({"key": key, "right": right}).encode() + b"\n")
 
 
 class Judge:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.utils import RecordConstructorArgs
 
+from toolorchestra.envs.cassette import append_line, end_torn_line
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.envs.episode import Episode
 from toolorchestra.envs.errors import ConfigError
@@ -38,7 +38,7 @@ class RecordTrajectories(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs)
         self._base = base
         self.path = Path(path)
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        _end_torn_line(self.path)
+        end_torn_line(self.path)
         self._episode: Episode | None = None
         self._opening: dict[str, Any] = {}
         self._turns: list[int] = []
@@ -94,7 +94,7 @@ class RecordTrajectories(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs)
             "failed": info.get("failed"),
             "abandoned": abandoned,
         }
-        _append(self.path, json.dumps(_plain(row), allow_nan=False).encode() + b"\n")
+        append_line(self.path, json.dumps(_plain(row), allow_nan=False).encode() + b"\n")
 
 
 def read_trajectories(path: str | Path) -> Iterator[dict[str, Any]]:
@@ -158,20 +158,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     return value if value is None or isinstance(value, str | int) else str(value)
-
-
-def _append(path: Path, line: bytes) -> None:
-    with path.open("ab", buffering=0) as file:
-        written = file.write(line)
-    if written != len(line):
-        raise OSError(f"{path}: {written} of {len(line)} bytes of a trajectory were written; is the disk full?")
-
-
-def _end_torn_line(path: Path) -> None:
-    """A line that a crash cut short must not swallow the next one."""
-    if path.is_file() and path.stat().st_size:
-        with path.open("rb") as file:
-            file.seek(-1, os.SEEK_END)
-            whole = file.read() == b"\n"
-        if not whole:
-            _append(path, b"\n")

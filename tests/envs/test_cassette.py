@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from toolorchestra.envs.cassette import Cassette, CassetteMiss
+from toolorchestra.envs.clock import VirtualClock
 from toolorchestra.envs.errors import ConfigError, Outage, ToolError
 from toolorchestra.envs.models import ChatRequest, Completion
-from toolorchestra.envs.prices import Tokens, Usage
+from toolorchestra.envs.prices import Tokens, Usage, load_sheet
 from toolorchestra.envs.retrieval import Hit
 from toolorchestra.envs.sandbox import Execution
+from toolorchestra.envs.tools import ToolContext
 from toolorchestra.envs.tools.recorded import RecordedInterpreter, RecordedModels, RecordedRetriever
+from toolorchestra.envs.tools.search import Search, SearchSettings, WebSearch
 from toolorchestra.envs.types import Message, Passage
 
 
@@ -111,17 +115,82 @@ def test_a_program_or_search_that_comes_again_gives_what_it_gave(tmp_path: Path)
     assert RecordedInterpreter(None, tape).describe == "a counter"
 
 
+@pytest.mark.parametrize("gone", [0, 1])
+def test_whoever_is_cancelled_takes_nobody_along(tmp_path: Path, gone: int) -> None:
+    live = Counting()
+    retriever = RecordedRetriever(live, Cassette(tmp_path / "c", "record"))
+
+    async def three() -> list[Sequence[Hit] | BaseException]:
+        asking = [asyncio.create_task(retriever.search("q", 3)) for _ in range(3)]
+        await asyncio.sleep(0)
+        asking[gone].cancel()
+        async with asyncio.timeout(10):
+            return await asyncio.gather(*asking, return_exceptions=True)
+
+    done = asyncio.run(three())
+    assert isinstance(done.pop(gone), asyncio.CancelledError)
+    assert done[0] == done[1] == [Hit(Passage(f"d{live.calls}", "title", "q"), 0.1 + live.calls)]
+    assert live.calls == (2 if gone == 0 else 1)
+
+
 def test_programs_of_a_session_are_told_apart_by_what_ran_before(tmp_path: Path) -> None:
-    class Sessions(Counting):
+    class Numbered(Counting):
         sessions = True
 
     async def play(box: RecordedInterpreter) -> list[str]:
         return [(await box.run("x", s)).stdout for s in ("1.1", "1.1", "2.2")]
 
-    first = asyncio.run(play(RecordedInterpreter(Sessions(), Cassette(tmp_path / "c", "record"))))
+    first = asyncio.run(play(RecordedInterpreter(Numbered(), Cassette(tmp_path / "c", "record"))))
     assert len(set(first)) == 2  # the second session starts as the first did
     assert first[0] == first[2]
     assert asyncio.run(play(RecordedInterpreter(None, Cassette(tmp_path / "c", "replay")))) == first
+
+
+class Sessions(Counting):
+    """Adds to a list of what ran in each session, and says it."""
+
+    sessions = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ran: dict[str, list[str]] = {}
+
+    async def run(self, code: str, session: str = "") -> Execution:
+        self.ran.setdefault(session, []).append(code)
+        said = " ".join(self.ran[session])
+        await asyncio.sleep(0.01)
+        return Execution(said, "", 0, 0.5)
+
+
+@pytest.mark.parametrize("mode", ["record", "cache"])
+def test_what_a_session_had_from_the_tape_is_run_before_what_it_has_not(tmp_path: Path, mode: str) -> None:
+    live, tape = Sessions(), Cassette(tmp_path / "c", mode)  # type: ignore[arg-type]
+    box = RecordedInterpreter(live, tape)
+
+    async def play(session: str, *programs: str) -> list[Execution]:
+        return [await box.run(code, session) for code in programs]
+
+    asyncio.run(play("1.1", "a", "b"))
+    kept = len(tape)
+    done = asyncio.run(play("2.2", "a", "b", "c", "d"))
+    assert live.ran == {"1.1": ["a", "b"], "2.2": ["a", "b", "c", "d"]}
+    assert [one.stdout for one in done] == ["a", "a b", "a b c", "a b c d"]
+    assert sum(one.seconds for one in done) == (2.0 if mode == "record" else 1.0)
+    assert len(tape) == kept + 2
+    asyncio.run(play("3.3", "a", "b", "c", "d"))
+    assert "3.3" not in live.ran
+
+
+def test_programs_of_a_session_that_come_together_keep_their_order(tmp_path: Path) -> None:
+    live = Sessions()
+    box = RecordedInterpreter(live, Cassette(tmp_path / "c", "cache"))
+
+    async def together(session: str, *programs: str) -> list[str]:
+        return [done.stdout for done in await asyncio.gather(*(box.run(code, session) for code in programs))]
+
+    asyncio.run(together("1.1", "a"))
+    assert asyncio.run(together("2.2", "a", "b", "c")) == ["a", "a b", "a b c"]
+    assert live.ran["2.2"] == ["a", "b", "c"]
 
 
 def test_a_cache_asks_once_and_bills_once_also_in_the_next_run(tmp_path: Path) -> None:
@@ -139,6 +208,40 @@ def test_a_cache_asks_once_and_bills_once_also_in_the_next_run(tmp_path: Path) -
     again = asyncio.run(many(RecordedModels(live, Cassette(path, "cache"))))
     assert live.calls == 1
     assert all(c.usage == Usage("qwen3-32b", "expert") for c in again)
+
+
+def test_what_is_added_after_a_torn_line_is_found_in_the_next_run(tmp_path: Path) -> None:
+    path = tmp_path / "c"
+    Cassette(path, "cache").add("model", "a", {"n": 1}, {"text": "x"})
+    path.write_text(path.read_text() + '{"key": "ha', encoding="utf-8")
+    Cassette(path, "cache").add("model", "b", {"n": 2}, {"text": "y"})
+    found = Cassette(path, "cache")
+    assert [found.known(key) is not None for key in ("a", "b")] == [True, True]
+
+
+@pytest.mark.parametrize("web", [False, True])
+def test_a_search_that_comes_from_a_cache_costs_nothing(tmp_path: Path, web: bool) -> None:
+    live, sheet = Counting(), load_sheet("paper-2025-11")
+    context = ToolContext(SimpleNamespace(documents=()), 0, VirtualClock())
+
+    def costs() -> tuple[int, float]:
+        retriever = RecordedRetriever(live, Cassette(tmp_path / "c", "cache"))
+        settings = SearchSettings()
+        search = WebSearch(retriever, settings, 1.0) if web else Search(retriever, settings, "local-index", 1.0)
+        usages = asyncio.run(search.asked(context, "q")).usages
+        return sum(sheet.charge(usage).nano_usd for usage in usages), sum(usage.seconds for usage in usages)
+
+    assert costs() > (0, 0.0)
+    assert costs() == (0, 0.0)
+    assert live.calls == 1
+
+
+def test_a_recorded_refusal_that_comes_from_a_cache_costs_nothing(tmp_path: Path) -> None:
+    for mode, paid in (("record", 1), ("cache", 0)):
+        models = RecordedModels(Counting(), Cassette(tmp_path / "c", mode))  # type: ignore[arg-type]
+        with pytest.raises(ToolError, match="refused") as caught:
+            asyncio.run(models.complete(asks("refuse")))
+        assert sum(usage.tokens.input for usage in caught.value.usages) == paid
 
 
 def test_a_failure_is_not_cached(tmp_path: Path) -> None:

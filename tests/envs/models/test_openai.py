@@ -13,7 +13,8 @@ from toolorchestra.envs.actions import parse
 from toolorchestra.envs.errors import ConfigError, Outage, PriceError, ToolError
 from toolorchestra.envs.ledger import SpendCap
 from toolorchestra.envs.models import ChatRequest, Completion
-from toolorchestra.envs.models.endpoints import Endpoints
+from toolorchestra.envs.models.endpoints import Endpoint, Endpoints
+from toolorchestra.envs.models.traffic import Traffic
 from toolorchestra.envs.prices import JUDGE, Tokens, load_sheet
 from toolorchestra.envs.testing.loopback import Asked, Loopback, Reply
 from toolorchestra.envs.types import Message
@@ -105,6 +106,26 @@ def test_a_passing_fault_is_tried_again_and_billed_once(fault: Reply) -> None:
         (done,) = run(backend(server), asks())
     assert (done.text, done.usage.tokens) == ("42", Tokens(9, 0, 1, 0))
     assert len(server.seen) == 2
+
+
+USED = {"prompt_tokens": 9, "completion_tokens": 4, "completion_tokens_details": {"reasoning_tokens": 1}}
+UNUSABLE = Reply(body={"choices": [], "usage": USED})
+
+
+def test_a_reply_that_cannot_be_used_is_billed_for_what_it_says_it_used() -> None:
+    with Loopback(scripted([UNUSABLE, Reply("oops", 500), UNUSABLE, Reply("42", usage=USED)])) as server:
+        (done,) = run(backend(server), asks())
+    assert (done.text, done.usage.tokens, done.usage.estimated) == ("42", Tokens(27, 0, 9, 3), False)
+    assert len(server.seen) == 4
+
+
+@pytest.mark.parametrize(("last", "error"), [(UNUSABLE, Outage), (Reply("too long", 400), ToolError)])
+def test_replies_that_could_not_be_used_are_billed_when_none_can(last: Reply, error: type[ToolError | Outage]) -> None:
+    with Loopback(scripted([UNUSABLE, last])) as server, pytest.raises(error) as caught:
+        run(backend(server, retries=1), asks(role=JUDGE))
+    (usage,) = caught.value.usages
+    assert (usage.item, usage.role) == ("qwen3-32b", JUDGE)
+    assert usage.tokens == (Tokens(18, 0, 6, 2) if last is UNUSABLE else Tokens(9, 0, 3, 1))
 
 
 def test_silence_ends_at_the_deadline_and_after_the_last_retry_is_an_outage() -> None:
@@ -244,6 +265,39 @@ def test_failover_takes_the_next_endpoint_and_a_failing_one_is_rested() -> None:
     assert len(good.seen) == 5
 
 
+def test_an_endpoint_that_wants_a_pause_does_not_keep_from_the_next() -> None:
+    with (
+        Loopback(lambda _: Reply("later", 429, headers={"retry-after": "600"})) as busy,
+        Loopback(lambda _: Reply("42")) as free,
+    ):
+        (done,) = run(backend(busy, free, patience_seconds=10.0), asks())
+    assert done.text == "42"
+    assert done.usage.seconds < 10
+    assert (len(busy.seen), len(free.seen)) == (1, 1)
+
+
+def test_an_endpoint_that_wants_a_pause_is_left_alone_while_another_is_tried_again() -> None:
+    with (
+        Loopback(lambda _: Reply("later", 429, headers={"retry-after": "600"})) as busy,
+        Loopback(scripted([Reply("down", 500), Reply("down", 500), Reply("42")])) as shaky,
+    ):
+        (done,) = run(backend(busy, shaky), asks())
+    assert done.text == "42"
+    assert (len(busy.seen), len(shaky.seen)) == (1, 3)
+
+
+def test_when_all_endpoints_want_a_pause_the_shortest_is_kept() -> None:
+    replies = [Reply("later", 429, headers={"retry-after": "0.3"}), Reply("42")]
+    with (
+        Loopback(lambda _: Reply("later", 429, headers={"retry-after": "600"})) as long,
+        Loopback(scripted(replies)) as short,
+    ):
+        (done,) = run(backend(long, short), asks())
+    assert done.text == "42"
+    assert done.usage.seconds >= 0.3
+    assert (len(long.seen), len(short.seen)) == (1, 2)
+
+
 def test_an_endpoint_that_rests_is_tried_again_after_its_rest() -> None:
     with Loopback(scripted([Reply("down", 500), Reply("42")])) as server:
         models = backend(server, endpoint={"failures_to_open": 1, "rest_seconds": 0.3})
@@ -362,6 +416,27 @@ def test_requests_keep_to_the_rate() -> None:
         run(models, *[asks()] * 16)
         assert time.monotonic() - started >= 0.5
     assert len(server.seen) == 16
+
+
+def test_calls_that_were_cancelled_unsent_use_up_no_rate() -> None:
+    traffic = Traffic(Endpoint("end", "http://end", requests_per_minute=60, tokens_per_minute=6000))
+
+    async def call() -> None:
+        async with traffic.place(100, 3600):
+            pass
+
+    async def cancelled() -> None:
+        await call()
+        waiting = [asyncio.create_task(call()) for _ in range(30)]
+        await asyncio.sleep(0.01)
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+    asyncio.run(cancelled())
+    assert traffic.sent == 1
+    assert traffic._requests.wait(1) <= 1
+    assert traffic._tokens.wait(100) <= 1
 
 
 def test_a_used_up_cap_lets_no_request_out() -> None:

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
-from toolorchestra.envs.errors import ConfigError
+from toolorchestra.envs.errors import ConfigError, Outage
 from toolorchestra.envs.sandbox import Bounds, Execution, harmless
 from toolorchestra.envs.sandbox.confine import landlock_abi
 from toolorchestra.envs.sandbox.landlock import LandlockSandbox
 from toolorchestra.envs.sandbox.others import Unsafe, interpreter
 from toolorchestra.envs.sandbox.syscalls import AARCH64, ARCHITECTURES, FREE, X86_64, arguments, build
 from toolorchestra.envs.testing.hostile import examine, programs, works
+from toolorchestra.envs.testing.leaks import Held
 
+T = TypeVar("T")
 needs_landlock = pytest.mark.skipif(not landlock_abi(), reason="this kernel has no Landlock")
 
 
@@ -28,6 +34,13 @@ def sandbox() -> Iterator[LandlockSandbox]:
     made = LandlockSandbox(Bounds(seconds=1.0))
     yield made
     made.close()
+
+
+def within(seconds: float, call: Callable[[], T]) -> T:
+    """What a call gives, of which it is not sure that it ever ends."""
+    said: Future[T] = Future()
+    threading.Thread(target=lambda: said.set_result(call()), daemon=True).start()
+    return said.result(seconds)
 
 
 def run(made: LandlockSandbox, code: str, session: str = "") -> Execution:
@@ -147,6 +160,97 @@ def test_sixty_four_at_once_are_each_answered_and_leave_no_process() -> None:
         assert len(_processes(os.getpid())) - len(_processes(made.server()._process.pid)) >= 1
         assert _processes(made.server()._process.pid) == []
     finally:
+        made.close()
+
+
+@needs_landlock
+def test_orders_and_outputs_that_fill_the_pipes_hold_nobody_up() -> None:
+    made = LandlockSandbox(Bounds(seconds=20.0))
+    process, padding = made.server()._process, "#" * 8_000
+
+    async def together() -> list[Execution]:
+        return await asyncio.gather(*(made.run(f"print({i}, 'y' * 300_000){padding}") for i in range(64)))
+
+    try:
+        done = within(60, lambda: asyncio.run(together()))
+        assert [d.stdout for d in done] == [f"{i} {'y' * 300_000}\n" for i in range(64)]
+    finally:
+        process.kill()
+        made.close()
+
+
+@needs_landlock
+def test_orders_wait_in_a_thread_of_their_own_for_a_server_that_does_not_listen() -> None:
+    made, before = LandlockSandbox(Bounds(seconds=5.0)), Held.now()
+    process = made.server()._process
+    process.send_signal(signal.SIGSTOP)
+
+    async def stuck() -> list[BaseException | Execution]:
+        asked = [asyncio.create_task(made.run("#" * 8_000)) for _ in range(64)]
+        await asyncio.sleep(0.05)
+        process.kill()
+        return await asyncio.gather(*asked, return_exceptions=True)
+
+    try:
+        assert {type(one) for one in within(20, lambda: asyncio.run(stuck()))} == {Outage}
+        assert run(made, "print(1)").stdout == "1\n"
+    finally:
+        process.kill()
+        made.close()
+    assert not before.leaked_since()
+
+
+@needs_landlock
+def test_closing_leaves_no_thread_and_no_process_and_tells_who_waits() -> None:
+    made = LandlockSandbox(Bounds(seconds=5.0))
+    before = Held.now()
+    waiting = [made.server().ask("while True: pass", "")[1] for _ in range(64)]
+    made.close()
+    assert {type(future.exception(5)) for future in waiting} == {Outage}
+    assert not before.leaked_since()
+
+
+@needs_landlock
+def test_who_asks_a_server_that_ended_is_told() -> None:
+    made = LandlockSandbox(Bounds(seconds=5.0))
+    server = made.server()
+    server._process.kill()
+    server._listener.join(10)
+    with pytest.raises(Outage, match="ended"):
+        server.ask("print(1)", "")[1].result(5)
+    made.close()
+
+
+@needs_landlock
+def test_a_forked_process_has_a_server_of_its_own_and_leaves_its_parents_alone() -> None:
+    code = (
+        "import asyncio, os\n"
+        "from toolorchestra.envs.sandbox.landlock import LandlockSandbox\n"
+        "s = LandlockSandbox(); asyncio.run(s.run('1'))\n"
+        "if os.fork() == 0:\n"
+        "    print(asyncio.run(s.run('print(2)')).stdout, flush=True); s.close(); os._exit(0)\n"
+        "os.wait(); print(asyncio.run(s.run('print(3)')).stdout); s.close()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.split() == ["2", "3"]
+
+
+@needs_landlock
+def test_a_session_that_does_not_read_its_order_holds_nobody_up() -> None:
+    made = LandlockSandbox(Bounds(seconds=1.0), sessions=True)
+    process = made.server()._process
+
+    async def both() -> list[Execution]:
+        deaf = "import os, time\nos.write(4, bytes(4))\ntime.sleep(60)"
+        await made.run(deaf, "a")
+        return await asyncio.gather(made.run("#" * 200_000, "a"), made.run("print(1)", "b"))
+
+    try:
+        unread, done = within(20, lambda: asyncio.run(both()))
+        assert (unread.exit_status, done.stdout) == (-9, "1\n")
+        assert run(made, f"print(2){'#' * 200_000}", "b").stdout == "2\n"
+    finally:
+        process.kill()
         made.close()
 
 

@@ -109,6 +109,14 @@ def test_a_known_verdict_costs_nothing_also_in_the_next_run(tmp_path: Path) -> N
     assert "judge" not in again.info["ledger"]["usd_by_role"]
 
 
+def test_a_verdict_after_a_torn_line_is_known_in_the_next_run(tmp_path: Path) -> None:
+    path = tmp_path / "verdicts.jsonl"
+    path.write_text('{"key": "a", "right": true}\n{"key": "b", "ri', encoding="utf-8")
+    Verdicts(path).put("c", right=True)
+    found = Verdicts(path)
+    assert [found.get(key) for key in "abc"] == [True, None, True]
+
+
 def test_two_judges_must_agree() -> None:
     replies = {"gpt-5": "<verdict>right</verdict>", "gpt-5-mini": "<verdict>wrong</verdict>"}
     step = submitted("a port", judge(lambda r: replies[r.model], ("gpt-5", "gpt-5-mini")))
