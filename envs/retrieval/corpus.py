@@ -42,10 +42,11 @@ def read_corpus(path: Path, fields: Mapping[str, str] = FIELDS) -> Iterator[Pass
 
 
 def write_passages(folder: Path, passages: Iterable[Passage]) -> tuple[int, str]:
-    """Write the index's own copy of the corpus. Gives how many, and the hash."""
+    """Write the index's own copy of the corpus, in place of another once it is whole. Gives how many, and the hash."""
     folder.mkdir(parents=True, exist_ok=True)
     digest, count, seen = hashlib.blake2b(digest_size=16), 0, set()
-    with (folder / PASSAGES).open("wb") as file:
+    draft = folder / f"{PASSAGES}.part"
+    with draft.open("wb") as file:
         for passage in passages:
             if passage.doc_id in seen:
                 raise ConfigError(f"two passages have the id {passage.doc_id!r}; ids must differ")
@@ -56,6 +57,8 @@ def write_passages(folder: Path, passages: Iterable[Passage]) -> tuple[int, str]
             count += 1
     if not count:
         raise ConfigError("the corpus is empty")
+    (folder / MANIFEST).unlink(missing_ok=True)
+    draft.replace(folder / PASSAGES)
     return count, digest.hexdigest()
 
 

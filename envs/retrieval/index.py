@@ -57,7 +57,7 @@ def build(
     """Build an index folder, or go on with one that was interrupted. A finished one is kept unless `again`."""
     if (folder / MANIFEST).exists() and not again:
         raise ConfigError(f"index {str(folder)!r} exists; --again builds it anew")
-    (folder / MANIFEST).unlink(missing_ok=True)
+    _require(how)
     count, digest = write_passages(folder, passages)
     progress(f"{count} passages")
     stored = Passages(folder)
@@ -74,6 +74,18 @@ def build(
     manifest = Manifest(how.engine, count, digest, settings, _versions(how))
     manifest.write(folder)
     return manifest
+
+
+def _require(how: Build) -> None:
+    """Refuse what cannot be built here before anything is given up for it."""
+    if how.is_dense:
+        dense.faiss()
+        dense.embedder(how.embedder)
+    if how.engine == "lucene":
+        from toolorchestra.envs.retrieval import lucene
+
+        lucene.jar()
+        lucene.java_home()
 
 
 def _versions(how: Build) -> dict[str, str]:

@@ -116,6 +116,11 @@ class RecordedModels:
         self.suspends = live is not None and live.suspends and cassette.mode != "replay"
         self._tape = _Tape("model", cassette, self.suspends)
 
+    @property
+    def patience_seconds(self) -> float:
+        """The live backend's; 0 where there is none, or none that says."""
+        return float(getattr(self.live, "patience_seconds", 0.0))
+
     def limits_of(self, model: str) -> ContextLimits:
         """As the live backend has it; in a replay as the endpoint file has it, so that prompts are the same."""
         if self.live is not None:

@@ -20,6 +20,7 @@ from toolorchestra.envs.tools import ToolContext
 from toolorchestra.envs.tools.recorded import RecordedInterpreter, RecordedModels, RecordedRetriever
 from toolorchestra.envs.tools.search import Search, SearchSettings, WebSearch
 from toolorchestra.envs.types import Message, Passage
+from toolorchestra.envs.worlds.patience import deadline
 
 
 def asks(text: str = "six times seven?", seed: int = 0) -> ChatRequest:
@@ -84,6 +85,15 @@ def test_refusals_and_outages_are_replayed_with_what_they_cost(
         seen.append((str(caught.value), caught.value.usages))
     assert seen[0] == seen[1]
     assert seen[0][1][0].tokens.input == 1
+
+
+def test_what_waits_for_a_recorded_model_waits_as_long_as_the_live_one_may_take(tmp_path: Path) -> None:
+    live = Counting()
+    tape = Cassette(tmp_path / "c", "record")
+    assert deadline(RecordedModels(live, tape)) == deadline(live)
+    live.patience_seconds = 3900.0  # type: ignore[attr-defined]
+    assert deadline(RecordedModels(live, tape)) == deadline(live) > 3900
+    assert deadline(RecordedModels(None, tape)) == deadline(None)
 
 
 def test_a_miss_names_the_nearest_recording_and_where_they_part(tmp_path: Path) -> None:

@@ -72,6 +72,17 @@ def test_a_corpus_that_changed_under_its_index_is_refused(tmp_path: Path) -> Non
         load(tmp_path / "i")
 
 
+@pytest.mark.parametrize("corpus", [[], [CORPUS[0], CORPUS[0]]])
+def test_a_good_index_outlives_an_attempt_that_could_not_be_made(tmp_path: Path, corpus: list[Passage]) -> None:
+    build(CORPUS, tmp_path / "i")
+    with pytest.raises(ConfigError):
+        build(corpus, tmp_path / "i", again=True)
+    if not HAS["dense"]:
+        with pytest.raises(ConfigError, match="pip install"):
+            build(CORPUS, tmp_path / "i", Build("dense"), again=True)
+    assert len(search(load(tmp_path / "i"), QUERIES[0])) == 5
+
+
 def test_a_wrong_missing_or_unfinished_index_says_what_to_type(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"no index folder.*python scripts/build_index.py CORPUS"):
         load(tmp_path / "none")
