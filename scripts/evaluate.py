@@ -15,8 +15,9 @@ import gymnasium as gym
 
 import toolorchestra  # noqa: F401 - registers the ids
 from toolorchestra.agents import live
+from toolorchestra.agents.arguments import dollars
 from toolorchestra.agents.baselines import NAMES, baseline
-from toolorchestra.agents.evaluate import compare, summarise, table
+from toolorchestra.agents.evaluate import plays, summarise, table
 from toolorchestra.envs.errors import ConfigError
 from toolorchestra.envs.factory import EpisodeFactory, factory
 from toolorchestra.envs.ledger import SpendCap
@@ -34,12 +35,13 @@ def main() -> int:
         args.sandbox = UNSAFE
     real = any(getattr(args, name) for name in REAL)
     made_backing = None
+    cap = SpendCap(args.spend_cap) if args.spend_cap is not None else None
     try:
         if real:
             made_backing = _backing(args)
         for env in args.env:
             for split in args.split or (["all"] if args.dataset else ["train", "validation", "test"]):
-                made = _factory(args, env, split, made_backing)
+                made = _factory(args, env, split, backends=made_backing, spend_cap=cap)
                 if real:
                     asyncio.run(_live(args, made, f"{full_id(env)} {split}"))
                 else:
@@ -77,7 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     group.add_argument("--orchestrator", default="qwen3-8b", help="price sheet item of the policy's own model")
     group.add_argument("--history", default="full", choices=["full", "state"])
     group.add_argument("--turns", type=int, default=50)
-    group.add_argument("--spend-cap", type=float, metavar="USD", help="for the whole run")
+    group.add_argument("--spend-cap", type=dollars, metavar="USD", help="for the whole run")
     group.add_argument("--at-once", type=int, default=64, help="episodes side by side")
     return parser
 
@@ -93,10 +95,12 @@ def _backing(args: argparse.Namespace) -> Backing:
     )  # fmt: skip
 
 
-def _factory(args: argparse.Namespace, env: str, split: str, made_backing: Backing | None) -> EpisodeFactory:
+def _factory(
+    args: argparse.Namespace, env: str, split: str, *, backends: Backing | None, spend_cap: SpendCap | None
+) -> EpisodeFactory:
     more = {}
-    if made_backing is not None:
-        more["backends"] = made_backing
+    if backends is not None:
+        more["backends"] = backends
     if args.dataset:
         columns = dict(pair.split("=", 1) for pair in args.field)
         more["dataset"] = Dataset(args.dataset, columns)
@@ -110,14 +114,17 @@ def _factory(args: argparse.Namespace, env: str, split: str, made_backing: Backi
         orchestrator=args.orchestrator,
         history=args.history,
         max_turns=args.turns,
-        spend_cap=SpendCap(args.spend_cap) if args.spend_cap else None,
+        spend_cap=spend_cap,
     )
 
 
 def _simulated(args: argparse.Namespace, made: EpisodeFactory, title: str) -> None:
     started = time.perf_counter()
-    policies = {name: (lambda name=name: baseline(name, args.seed)) for name in args.policy or NAMES}
-    summaries = compare(made, policies, args.tasks, args.seed)
+    policies = {name: baseline(name, args.seed) for name in args.policy or NAMES}
+    summaries = []
+    for name, policy in policies.items():
+        records = list(plays(made, policy, args.tasks, args.seed))
+        summaries.append(summarise(name, records, args.tasks - len(records)))
     spent = time.perf_counter() - started
     print(f"{title}: {args.tasks} tasks, prices {args.prices}, SIMULATED, {spent:.1f} s")
     print(table(summaries), flush=True)
@@ -126,18 +133,20 @@ def _simulated(args: argparse.Namespace, made: EpisodeFactory, title: str) -> No
 
 async def _live(args: argparse.Namespace, made: EpisodeFactory, title: str) -> None:
     tasks = made.source.ids(made.settings.split)[: args.tasks] if args.dataset else args.tasks
+    count = tasks if isinstance(tasks, int) else len(tasks)
     label = "" if args.endpoints else ", models SIMULATED"
+    policies = {name: live.policy(name, made, args.seed) for name in args.policy or ["cheap"]}
     summaries, notes = [], []
-    for name in args.policy or ["cheap"]:
+    for name, policy in policies.items():
         started = time.perf_counter()
-        played = await live.evaluate(made, live.policy(name, made, args.seed), args.seed, tasks, args.at_once)
-        summaries.append(summarise(name, [p.record for p in played]))
+        played = await live.evaluate(made, policy, args.seed, tasks, args.at_once)
+        summaries.append(summarise(name, [p.record for p in played], count - len(played)))
         usd = sum(p.nano_usd for p in played) / 1e9
         notes.append(
             f"{name}: {usd:.9f} $ in all, {time.perf_counter() - started:.1f} s, digest {live.whole_digest(played)}"
         )
-        notes += [f"  failed {p.record.task_id}: {p.failure[:200]}" for p in played if p.failure][:5]
-    count = tasks if isinstance(tasks, int) else len(tasks)
+        failed = [p for p in played if p.failure and not p.record.cut]
+        notes += [f"  failed {p.record.task_id}: {p.failure[:200]}" for p in failed[:5]]
     print(f"{title}: {count} tasks, prices {args.prices}{label}")
     print(table(summaries), *notes, sep="\n", flush=True)
     print()

@@ -61,3 +61,16 @@ def test_plain_execution_is_not_among_the_sandboxes() -> None:
     done = run("evaluate.py", "--sandbox", "unsafe-exec")
     assert done.returncode == 2
     assert "invalid choice" in done.stderr
+
+
+def test_one_spend_cap_for_the_whole_run_and_none_that_is_no_amount() -> None:
+    common = ("--env", "HLE-v0", "FRAMES-v0", "--split", "test", "--tasks", "2", "--policy", "cheapest")
+    done = run("evaluate.py", *common, "--spend-cap", "0.0000001")
+    assert done.returncode == 0, done.stderr
+    first, second = (block for block in done.stdout.split("\n\n") if block)
+    assert "not played" in first
+    assert re.search(r"^cheapest +-", second, re.M), second
+    for amount in ("0", "-1", "nan", "much"):
+        refused = run("evaluate.py", *common, "--spend-cap", amount)
+        assert refused.returncode == 2
+        assert "--spend-cap: a number of dollars above 0 expected" in refused.stderr

@@ -1,0 +1,28 @@
+"""Readers of command lines' options, for argparse's `type` and for lists of NAME=VALUE."""
+
+from __future__ import annotations
+
+import math
+from argparse import ArgumentTypeError
+from collections.abc import Sequence
+
+from toolorchestra.envs.errors import ConfigError
+
+
+def dollars(text: str) -> float:
+    """A cap: a positive, finite number of dollars."""
+    try:
+        usd = float(text)
+    except ValueError:
+        usd = 0.0
+    if not 0 < usd < math.inf:
+        raise ArgumentTypeError(f"a number of dollars above 0 expected, got {text!r}; leave it out to set no cap")
+    return usd
+
+
+def pairs(option: str, given: Sequence[str]) -> dict[str, str]:
+    """`a=1 b=2` as a mapping."""
+    for item in given:
+        if not item.partition("=")[0] or "=" not in item:
+            raise ConfigError(f"{option} takes NAME=VALUE, got {item!r}")
+    return dict(item.split("=", 1) for item in given)
