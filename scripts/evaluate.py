@@ -89,10 +89,13 @@ def _backing(args: argparse.Namespace) -> Backing:
     if len(tapes) > 1:
         raise ConfigError(f"one cassette at a time; got {', '.join(f'--{mode}' for mode in tapes)}")
     mode, path = next(iter(tapes.items()), ("", ""))
-    return Backing(
-        read(args.endpoints, index=args.index, web=args.web, sandbox=args.sandbox, unsafe_exec=args.unsafe_exec,
-             judges=tuple(args.judge), cassette=path, mode=mode)
+    wanted = read(
+        args.endpoints, index=args.index, web=args.web, sandbox=args.sandbox, unsafe_exec=args.unsafe_exec,
+        judges=tuple(args.judge), cassette=path, mode=mode
     )  # fmt: skip
+    if wanted.judges and wanted.endpoints is None and mode != "replay":
+        raise ConfigError(f"the judge {', '.join(wanted.judges)} is a model: name its endpoint: --endpoints FILE")
+    return Backing(wanted)
 
 
 def _factory(

@@ -48,6 +48,7 @@ def test_an_index_is_built_named_recorded_and_replayed_without_it(tmp_path: Path
         (["--dataset", "some/set", "--index", "embedded"], "some/set@COMMIT"),
         (["--sandbox", "e2b"], "export E2B_API_KEY="),
         (["--index", "embedded", "--policy", "chat"], "--endpoints FILE"),
+        (["--judge", "gpt-5-mini"], "the judge gpt-5-mini is a model: name its endpoint: --endpoints FILE"),
     ],
 )
 def test_what_is_missing_is_said_with_what_to_type(arguments: list[str], says: str) -> None:
