@@ -106,8 +106,8 @@ def _one(given: argparse.Namespace, name: str | None) -> None:
             _expected(given, _purse(given, Path(scratch)))
             return
         spec = specs.load(name) if name else None
-        if spec is not None and spec.folder.is_file() and given.out is None:
-            raise ConfigError(f"{spec.name} is not among the shipped domains; say where it goes: --out DIR")
+        if spec is not None and given.out is None and spec.folder.resolve().parent != specs.SHIPPED.resolve():
+            raise ConfigError(f"{spec.folder} is not the spec of a shipped domain; say where it goes: --out DIR")
         out = given.out or loader.SHIPPED / (spec.name if spec else "")
         folder = given.work or (out.with_name(f"{out.name}.work") if given.out else Path(scratch))
         work = Work(folder, resume=given.resume)
