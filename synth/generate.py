@@ -47,7 +47,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--price-as", default="", help="bill the model as this item of the sheet")
     parser.add_argument("--tasks", type=int, default=450)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--out", type=Path, help="the new domain's folder; for specs by default among the shipped ones")
+    parser.add_argument("--out", type=Path, help="the new domain's folder; a shipped one's spec needs none")
     parser.add_argument("--work", type=Path, help="where stages are kept; by default OUT.work")
     parser.add_argument("--resume", action="store_true", help="go on with what the work folder holds")
     parser.add_argument("--stage", choices=pipeline.STAGES, help="make this stage anew, and what follows from it")

@@ -15,7 +15,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,6 +24,7 @@ from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.envs.errors import ConfigError
 from toolorchestra.envs.sqldomain import loader
 from toolorchestra.envs.sqldomain.costs import known as known_costs
+from toolorchestra.envs.sqldomain.domain import Domain
 from toolorchestra.envs.sqldomain.oracle import moves
 from toolorchestra.envs.tasks.toolscale import ToolScaleSource, ready
 from toolorchestra.synth import costs, hostile, likeness
@@ -100,12 +101,8 @@ def check_domain(name: str) -> Proof:
         "rows": sum(len(table.rows) for table in found.tables.values()),
         "tasks": len(found.tasks),
     }
-    faults = [f"{counts[key]} {key}, at least {least} expected" for key, least in LEAST.items() if counts[key] < least]
-    low, high = POLICY_CHARACTERS
-    if not low <= len(found.policy) <= high:
-        faults.append(f"a policy of {len(found.policy)} characters, {low} to {high} expected")
-    if found.folder.parent == loader.SHIPPED and not known_costs(found):
-        faults.append("no costs: run synth/generate.py and commit the result")
+    shipped = found.folder.parent.resolve() == loader.SHIPPED.resolve()
+    faults = _unfit_to_ship(found, counts) if shipped else []
     idle = sum(task.idle for task in found.tasks.values())
     if idle > MOST_IDLE_SHARE * len(found.tasks):
         faults.append(f"{idle} tasks where nothing is to be done, at most {MOST_IDLE_SHARE:.0%} expected")
@@ -121,6 +118,17 @@ def check_domain(name: str) -> Proof:
         f" {strings * len(hostile.ARGUMENTS)} hostile calls contained"
     )
     return Proof(found.name, what, 0, tuple(faults), "")
+
+
+def _unfit_to_ship(found: Domain, counts: Mapping[str, int]) -> list[str]:
+    """What a domain of the package must have, and one's own need not."""
+    faults = [f"{counts[key]} {key}, at least {least} expected" for key, least in LEAST.items() if counts[key] < least]
+    low, high = POLICY_CHARACTERS
+    if not low <= len(found.policy) <= high:
+        faults.append(f"a policy of {len(found.policy)} characters, {low} to {high} expected")
+    if not known_costs(found):
+        faults.append("no costs: run synth/generate.py and commit the result")
+    return faults
 
 
 def check_bytes(name: str) -> Proof:
