@@ -128,26 +128,37 @@ def _digest(episode: Episode) -> str:
 
 
 async def evaluate(
-    factory: EpisodeFactory, policy: Policy, seed: int, tasks: Sequence[str] | int, at_once: int = 64
+    factory: EpisodeFactory,
+    policy: Policy,
+    seed: int,
+    tasks: Sequence[str] | int,
+    at_once: int = 64,
+    done: dict[int, Played] | None = None,
 ) -> list[Played]:
     """Named tasks, or a number of drawn ones, `at_once` side by side; in the order of the tasks. None is begun once the
-    spend cap is used up."""
+    spend cap is used up. `done` is filled by the tasks' numbers as they end, for who may be interrupted."""
     gates, places = Gates(), asyncio.Semaphore(at_once)
-    done: dict[int, Played] = {}
+    done = {} if done is None else done
 
     async def one(number: int, options: Mapping[str, object] | None) -> None:
         async with places:
+            await asyncio.sleep(0)  # where nothing waits for a backend, this is where an interrupt is seen
             if not used_up(factory.rules.spend_cap):
                 done[number] = await play(factory, policy, seed + number, gates, options)
 
     named = [None] * tasks if isinstance(tasks, int) else [{"task_id": task} for task in tasks]
     try:
         await asyncio.gather(*(one(number, options) for number, options in enumerate(named)))
-        return [done[number] for number in sorted(done)]
+        return in_order(done)
     finally:
         backing = getattr(factory.source, "backing", None)
         if backing is not None:
             await backing.aclose()
+
+
+def in_order(done: Mapping[int, Played]) -> list[Played]:
+    """Episodes by the tasks' numbers, in that order."""
+    return [done[number] for number in sorted(done)]
 
 
 def whole_digest(played: Sequence[Played]) -> str:

@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import sys
 import time
+from collections.abc import Mapping, Sequence
 
 import gymnasium as gym
 
@@ -17,7 +18,7 @@ import toolorchestra  # noqa: F401 - registers the ids
 from toolorchestra.agents import live
 from toolorchestra.agents.arguments import dollars
 from toolorchestra.agents.baselines import NAMES, baseline
-from toolorchestra.agents.evaluate import plays, summarise, table
+from toolorchestra.agents.evaluate import Record, plays, summarise, table
 from toolorchestra.envs.errors import ConfigError
 from toolorchestra.envs.factory import EpisodeFactory, factory
 from toolorchestra.envs.ledger import SpendCap
@@ -49,6 +50,9 @@ def main() -> int:
     except ConfigError as err:
         print(f"error: {err}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        return 130
     finally:
         if made_backing is not None:
             made_backing.close()
@@ -124,35 +128,62 @@ def _factory(
 def _simulated(args: argparse.Namespace, made: EpisodeFactory, title: str) -> None:
     started = time.perf_counter()
     policies = {name: baseline(name, args.seed) for name in args.policy or NAMES}
-    summaries = []
-    for name, policy in policies.items():
-        records = list(plays(made, policy, args.tasks, args.seed))
-        summaries.append(summarise(name, records, args.tasks - len(records)))
-    spent = time.perf_counter() - started
-    print(f"{title}: {args.tasks} tasks, prices {args.prices}, SIMULATED, {spent:.1f} s")
-    print(table(summaries), flush=True)
-    print()
+    records: dict[str, list[Record]] = {}
+    stopped = False
+    try:
+        for name, policy in policies.items():
+            played = records[name] = []
+            for record in plays(made, policy, args.tasks, args.seed):
+                played.append(record)
+    except KeyboardInterrupt:
+        stopped = True
+    print(f"{title}: {args.tasks} tasks, prices {args.prices}, SIMULATED, {time.perf_counter() - started:.1f} s")
+    _show(records, [], args.tasks, stopped=stopped)
+    if stopped:
+        raise KeyboardInterrupt
 
 
 async def _live(args: argparse.Namespace, made: EpisodeFactory, title: str) -> None:
     tasks = made.source.ids(made.settings.split)[: args.tasks] if args.dataset else args.tasks
-    count = tasks if isinstance(tasks, int) else len(tasks)
-    label = "" if args.endpoints else ", models SIMULATED"
     policies = {name: live.policy(name, made, args.seed) for name in args.policy or ["cheap"]}
-    summaries, notes = [], []
+    records: dict[str, list[Record]] = {}
+    notes: list[str] = []
+    stopped = False
     for name, policy in policies.items():
-        started = time.perf_counter()
-        played = await live.evaluate(made, policy, args.seed, tasks, args.at_once)
-        summaries.append(summarise(name, [p.record for p in played], count - len(played)))
-        usd = sum(p.nano_usd for p in played) / 1e9
-        notes.append(
-            f"{name}: {usd:.9f} $ in all, {time.perf_counter() - started:.1f} s, digest {live.whole_digest(played)}"
-        )
-        failed = [p for p in played if p.failure and not p.record.cut]
-        notes += [f"  failed {p.record.task_id}: {p.failure[:200]}" for p in failed[:5]]
-    print(f"{title}: {count} tasks, prices {args.prices}{label}")
-    print(table(summaries), *notes, sep="\n", flush=True)
-    print()
+        started, done = time.perf_counter(), {}
+        try:
+            await live.evaluate(made, policy, args.seed, tasks, args.at_once, done)
+        except asyncio.CancelledError:
+            stopped = True
+        played = live.in_order(done)
+        records[name] = [p.record for p in played]
+        notes += _notes(name, played, time.perf_counter() - started)
+        if stopped:
+            break
+    count = tasks if isinstance(tasks, int) else len(tasks)
+    print(f"{title}: {count} tasks, prices {args.prices}{'' if args.endpoints else ', models SIMULATED'}")
+    _show(records, notes, count, stopped=stopped)
+    if stopped:
+        raise asyncio.CancelledError
+
+
+def _notes(name: str, played: Sequence[live.Played], seconds: float) -> list[str]:
+    """What a live policy spent, and what failed."""
+    usd = sum(p.nano_usd for p in played) / 1e9
+    failed = [p for p in played if p.failure and not p.record.cut]
+    return [
+        f"{name}: {usd:.9f} $ in all, {seconds:.1f} s, digest {live.whole_digest(played)}",
+        *(f"  failed {p.record.task_id}: {p.failure[:200]}" for p in failed[:5]),
+    ]
+
+
+def _show(records: Mapping[str, Sequence[Record]], notes: Sequence[str], count: int, *, stopped: bool) -> None:
+    unstarted = {name: 0 if stopped else count - len(played) for name, played in records.items()}
+    shown = table([summarise(name, played, unstarted[name]) for name, played in records.items()])
+    print(shown, *notes, sep="\n")
+    if stopped:
+        print("stopped; played: " + ", ".join(f"{name} {len(played)} of {count}" for name, played in records.items()))
+    print(flush=True)
 
 
 if __name__ == "__main__":

@@ -11,9 +11,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import signal
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -81,12 +84,31 @@ def main(argv: list[str] | None = None) -> int:
     if given.spec and len(given.spec) > 1 and (given.out or given.work):
         parser.error("--out and --work name one folder; give one --spec with them")
     try:
-        for name in given.spec or [None]:
-            _one(given, name)
+        with _interruptible():
+            for name in given.spec or [None]:
+                _one(given, name)
     except (ConfigError, SpendCapReached) as err:
         print(f"error: {err}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        kept = "; go on with --resume" if given.out or given.work else ""
+        print(f"\nstopped{kept}" if sys.stderr.isatty() else f"stopped{kept}", file=sys.stderr)
+        return 130
     return 0
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Ctrl-C ends a stage where it is: asyncio's own handler waits for the next wait, which may be minutes away."""
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _settings(given: argparse.Namespace) -> Settings:

@@ -16,7 +16,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,6 +29,7 @@ from toolorchestra.envs.tasks.toolscale import ToolScaleSource, ready
 from toolorchestra.synth import costs, hostile, likeness
 from toolorchestra.synth import spec as specs
 from toolorchestra.synth.bench import Bench, fault
+from toolorchestra.synth.jobs import workers
 from toolorchestra.synth.making import rebuilt
 from toolorchestra.synth.solvers import Arena
 
@@ -142,7 +142,7 @@ def check_bytes(name: str) -> Proof:
 
 def prove(names: Sequence[str], *, sample: int | None, jobs: int, rebuild: bool) -> list[Proof]:
     """All proofs, in parallel."""
-    with ProcessPoolExecutor(jobs) as pool:
+    with workers(jobs) as pool:
         futures = []
         for name in names:
             ids = list(loader.load(name).tasks)
@@ -187,6 +187,9 @@ def main(argv: list[str] | None = None) -> int:
     except ConfigError as err:
         print(f"error: {err}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        return 130
     lines = report(proofs, args.domain)
     print("\n".join(lines))
     faults = sum(line.startswith("FAULT") for line in lines)

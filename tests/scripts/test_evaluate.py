@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -75,3 +77,19 @@ def test_one_spend_cap_for_the_whole_run_and_none_that_is_no_amount() -> None:
         refused = run("evaluate.py", *common, "--spend-cap", amount)
         assert refused.returncode == 2
         assert "--spend-cap: a number of dollars above 0 expected" in refused.stderr
+
+
+@pytest.mark.parametrize("real", [[], ["--index", "embedded"]])
+def test_an_interrupt_shows_what_was_played(real: list[str]) -> None:
+    policy = "cheap" if real else "oracle"
+    command = [sys.executable, str(SCRIPTS / "evaluate.py"), "--tasks", "1500", "--policy", policy, *real]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as evaluation:
+        assert evaluation.stdout is not None
+        assert "1500 tasks" in evaluation.stdout.readline()
+        time.sleep(0.1)
+        evaluation.send_signal(signal.SIGINT)
+        out, err = evaluation.communicate(timeout=60)
+    assert (evaluation.returncode, err) == (130, "stopped\n")
+    (played,) = re.findall(rf"^stopped; played: {policy} (\d+) of 1500$", out, re.M)
+    assert int(played) < 1500
+    assert "spend cap" not in out

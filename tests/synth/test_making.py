@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,9 +17,10 @@ from tests.domains import LIBRARY, library, with_tool
 from toolorchestra.envs.errors import ConfigError
 from toolorchestra.envs.sqldomain import loader
 from toolorchestra.envs.sqldomain.domain import Action, Task
-from toolorchestra.synth import likeness, prove
+from toolorchestra.synth import generate, likeness, prove, separate
 from toolorchestra.synth import spec as specs
 from toolorchestra.synth.bench import CHECKS, Bench, fault
+from toolorchestra.synth.jobs import workers
 from toolorchestra.synth.making import make, rebuilt
 from toolorchestra.synth.words import LISTS
 
@@ -210,3 +214,31 @@ def test_a_shipped_domain_must_have_a_size(tmp_path: Path, monkeypatch: pytest.M
     assert prove.check_domain(str(folder)).faults == ()
     monkeypatch.setattr(loader, "SHIPPED", tmp_path)
     assert "5 tools, at least 20 expected" in prove.check_domain("library").faults
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+@pytest.mark.parametrize(
+    ("main", "arguments", "says"),
+    [
+        (prove.main, [], "stopped\n"),
+        (separate.main, [], "stopped\n"),
+        (generate.main, ["--spec", "public_library", "--out", "{}/out"], "stopped; go on with --resume\n"),
+    ],
+)
+def test_an_interrupt_ends_a_command_at_once_with_a_line(
+    main: Callable[[list[str]], int], arguments: list[str], says: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    before = signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    try:
+        assert main([argument.format(tmp_path) for argument in arguments]) == 130
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert [line for line in capfd.readouterr().err.splitlines(True) if not line.endswith(" done\n")] == [says]
+
+
+def test_an_interrupt_waits_for_no_worker() -> None:
+    with pytest.raises(KeyboardInterrupt), workers(1) as pool:
+        pool.submit(time.sleep, 600)
+        raise KeyboardInterrupt

@@ -1,0 +1,24 @@
+"""The proof of Tau2-v0 as it is started from a shell."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.tau2_playing import needs_package
+
+PROVE = str(Path(__file__).parents[2] / "scripts" / "prove_tau2.py")
+
+
+@needs_package
+def test_an_interrupt_ends_it_with_a_line() -> None:
+    with subprocess.Popen(
+        [sys.executable, PROVE], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as proof:  # fmt: skip
+        assert proof.stdout is not None
+        assert proof.stdout.readline().startswith("domain")
+        proof.send_signal(signal.SIGINT)
+        _, err = proof.communicate(timeout=60)
+    assert (proof.returncode, err) == (130, "stopped\n")
