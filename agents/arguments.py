@@ -9,6 +9,26 @@ from collections.abc import Sequence
 from toolorchestra.envs.errors import ConfigError
 
 
+def count(text: str) -> int:
+    """How many, one at least."""
+    return _whole(text, 1)
+
+
+def count_or_none(text: str) -> int:
+    """How many, none as well."""
+    return _whole(text, 0)
+
+
+def _whole(text: str, least: int) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = least - 1
+    if number < least:
+        raise ArgumentTypeError(f"a whole number from {least} up expected, got {text!r}")
+    return number
+
+
 def dollars(text: str) -> float:
     """A cap: a positive, finite number of dollars."""
     try:

@@ -16,7 +16,7 @@ import gymnasium as gym
 
 import toolorchestra  # noqa: F401 - registers the ids
 from toolorchestra.agents import live
-from toolorchestra.agents.arguments import dollars
+from toolorchestra.agents.arguments import count, dollars
 from toolorchestra.agents.baselines import NAMES, baseline
 from toolorchestra.agents.evaluate import Record, plays, summarise, table
 from toolorchestra.envs.errors import ConfigError
@@ -64,7 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--env", nargs="+", default=["HLE-v0", "FRAMES-v0"], help="question environments")
     parser.add_argument("--split", nargs="+", help="default: all three; of a data set: all")
     parser.add_argument("--policy", nargs="+", help=f"simulated: {', '.join(NAMES)}; real: {', '.join(live.NAMES)}")
-    parser.add_argument("--tasks", type=int, default=300)
+    parser.add_argument("--tasks", type=count, default=300)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--tools", default="paper", help="tool configuration: paper, plain or a JSON file")
     parser.add_argument("--prices", default="paper-2025-11", help="price sheet: a name or a JSON file")
@@ -82,9 +82,9 @@ def _parser() -> argparse.ArgumentParser:
     group.add_argument("--field", nargs="+", default=[], metavar="FIELD=COLUMN", help="what a data set calls a field")
     group.add_argument("--orchestrator", default="qwen3-8b", help="price sheet item of the policy's own model")
     group.add_argument("--history", default="full", choices=["full", "state"])
-    group.add_argument("--turns", type=int, default=50)
+    group.add_argument("--turns", type=count, default=50)
     group.add_argument("--spend-cap", type=dollars, metavar="USD", help="for the whole run")
-    group.add_argument("--at-once", type=int, default=64, help="episodes side by side")
+    group.add_argument("--at-once", type=count, default=64, help="episodes side by side")
     return parser
 
 
@@ -160,9 +160,9 @@ async def _live(args: argparse.Namespace, made: EpisodeFactory, title: str) -> N
         notes += _notes(name, played, time.perf_counter() - started)
         if stopped:
             break
-    count = tasks if isinstance(tasks, int) else len(tasks)
-    print(f"{title}: {count} tasks, prices {args.prices}{'' if args.endpoints else ', models SIMULATED'}")
-    _show(records, notes, count, stopped=stopped)
+    wanted = tasks if isinstance(tasks, int) else len(tasks)
+    print(f"{title}: {wanted} tasks, prices {args.prices}{'' if args.endpoints else ', models SIMULATED'}")
+    _show(records, notes, wanted, stopped=stopped)
     if stopped:
         raise asyncio.CancelledError
 
@@ -177,12 +177,12 @@ def _notes(name: str, played: Sequence[live.Played], seconds: float) -> list[str
     ]
 
 
-def _show(records: Mapping[str, Sequence[Record]], notes: Sequence[str], count: int, *, stopped: bool) -> None:
-    unstarted = {name: 0 if stopped else count - len(played) for name, played in records.items()}
+def _show(records: Mapping[str, Sequence[Record]], notes: Sequence[str], tasks: int, *, stopped: bool) -> None:
+    unstarted = {name: 0 if stopped else tasks - len(played) for name, played in records.items()}
     shown = table([summarise(name, played, unstarted[name]) for name, played in records.items()])
     print(shown, *notes, sep="\n")
     if stopped:
-        print("stopped; played: " + ", ".join(f"{name} {len(played)} of {count}" for name, played in records.items()))
+        print("stopped; played: " + ", ".join(f"{name} {len(played)} of {tasks}" for name, played in records.items()))
     print(flush=True)
 
 

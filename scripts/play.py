@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 import gymnasium as gym
 
 import toolorchestra  # noqa: F401 - registers the ids
+from toolorchestra.agents.arguments import count
 from toolorchestra.agents.baselines import NAMES, baseline
 from toolorchestra.envs import render
 from toolorchestra.envs.actions import render_call
@@ -40,7 +41,7 @@ def main() -> int:
     parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="texts for gym.make: domain=retail")
     parser.add_argument("--prices", default="paper-2025-11", help="price sheet: a name or a JSON file")
     parser.add_argument("--task-id", help="play this task")
-    parser.add_argument("--episodes", type=int, default=1)
+    parser.add_argument("--episodes", type=count, default=1)
     parser.add_argument("--delay", type=float, default=0.0, help="seconds to wait before each turn of a policy")
     parser.add_argument("--no-color", action="store_true", help="as the environment variable NO_COLOR")
     args = parser.parse_args()

@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from toolorchestra.agents.arguments import count, count_or_none, dollars
 from toolorchestra.envs.errors import ConfigError, SpendCapReached
 from toolorchestra.envs.ledger import SpendCap
 from toolorchestra.envs.sqldomain import loader
@@ -48,23 +49,27 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--endpoints", type=Path, help="TOML file of servers, for openai:NAME")
     parser.add_argument("--prices", default="paper-2025-11", help="price sheet that bills the model")
     parser.add_argument("--price-as", default="", help="bill the model as this item of the sheet")
-    parser.add_argument("--tasks", type=int, default=450)
+    parser.add_argument("--tasks", type=count, default=450)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, help="the new domain's folder; a shipped one's spec needs none")
     parser.add_argument("--work", type=Path, help="where stages are kept; by default OUT.work")
     parser.add_argument("--resume", action="store_true", help="go on with what the work folder holds")
     parser.add_argument("--stage", choices=pipeline.STAGES, help="make this stage anew, and what follows from it")
-    parser.add_argument("--evolve", type=int, help="rounds of making harder; default 0 with --spec, 1 with --domain")
+    parser.add_argument(
+        "--evolve", type=count_or_none, help="rounds of making harder; default 0 with --spec, 1 with --domain"
+    )
     parser.add_argument("--solvers", nargs="*", default=[], help="for pass@k: " + ", ".join(SCRIPTED))
     parser.add_argument("--solver-model", help="a served model as one more solver: openai:NAME")
-    parser.add_argument("--k", type=int, default=8, help="tries a task and solver")
+    parser.add_argument("--k", type=count, default=8, help="tries a task and solver")
     parser.add_argument("--band", type=float, nargs=2, default=(0.05, 0.95), metavar=("LOW", "HIGH"))
     parser.add_argument("--sift", action="store_true", help="drop near-duplicates and what trivial policies solve")
     parser.add_argument("--no-costs", dest="costs", action="store_false", help="do not measure what tasks cost")
-    parser.add_argument("--variants", type=int, default=0, help="of each task: tools, aliases, prices, preference")
-    parser.add_argument("--rounds", type=int, default=3, help="of repair, for each part that a model writes")
-    parser.add_argument("--budget-usd", type=float, help="stop before a call once so much is spent")
-    parser.add_argument("--concurrency", type=int, default=4, help="model calls at a time")
+    parser.add_argument(
+        "--variants", type=count_or_none, default=0, help="of each task: tools, aliases, prices, preference"
+    )
+    parser.add_argument("--rounds", type=count_or_none, default=3, help="of repair, for each part that a model writes")
+    parser.add_argument("--budget-usd", type=dollars, help="stop before a call once so much is spent")
+    parser.add_argument("--concurrency", type=count, default=4, help="model calls at a time")
     parser.add_argument("--dry-run", action="store_true", help="print calls and dollars to be expected, and stop")
     tape = parser.add_mutually_exclusive_group()
     tape.add_argument("--record", type=Path, help="keep answered calls here instead of in the work folder")

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 
 @contextmanager
 def workers(count: int) -> Iterator[ProcessPoolExecutor]:
-    """Processes that an interrupt of the parent ends at once, and that say nothing of their own. Submit jobs, do not map
-    them: what map() has cancelled by then breaks the pool's thread when its workers are gone."""
+    """Processes that an interrupt of the parent ends at once, and that say nothing of their own. Submit jobs, do not
+    map them: what map() has cancelled by then breaks the pool's thread when its workers are gone."""
     with ProcessPoolExecutor(count, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN)) as pool:
         try:
             yield pool

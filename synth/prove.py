@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from toolorchestra.agents.arguments import count
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.envs.errors import ConfigError
 from toolorchestra.envs.sqldomain import loader
@@ -177,8 +178,8 @@ def main(argv: list[str] | None = None) -> int:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--domain", nargs="+", default=loader.names(), help="names or folders; by default all shipped")
-    parser.add_argument("--sample", type=int, help="tasks of each domain; by default all")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--sample", type=count, help="tasks of each domain; by default all")
+    parser.add_argument("--jobs", type=count, default=os.cpu_count() or 1)
     parser.add_argument("--no-rebuild", action="store_true", help="do not make the domains again from their specs")
     args = parser.parse_args(argv)
     started = time.perf_counter()

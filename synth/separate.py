@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from toolorchestra.agents.arguments import count
 from toolorchestra.envs.errors import ConfigError
 from toolorchestra.envs.sqldomain import loader
 from toolorchestra.synth.jobs import workers
@@ -87,9 +88,9 @@ def main(argv: list[str] | None = None) -> int:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--domain", nargs="+", default=loader.names(), help="names or folders; by default all shipped")
-    parser.add_argument("--tasks", type=int, default=90, help="of each domain")
-    parser.add_argument("--k", type=int, default=2, help="tries a task")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--tasks", type=count, default=90, help="of each domain")
+    parser.add_argument("--k", type=count, default=2, help="tries a task")
+    parser.add_argument("--jobs", type=count, default=os.cpu_count() or 1)
     args = parser.parse_args(argv)
     started = time.perf_counter()
     try:

@@ -93,3 +93,10 @@ def test_an_interrupt_shows_what_was_played(real: list[str]) -> None:
     (played,) = re.findall(rf"^stopped; played: {policy} (\d+) of 1500$", out, re.M)
     assert int(played) < 1500
     assert "spend cap" not in out
+
+
+@pytest.mark.parametrize("option", ["--tasks", "--at-once", "--turns"])
+def test_evaluating_nothing_is_refused(option: str) -> None:
+    refused = run("evaluate.py", option, "0")
+    assert refused.returncode == 2
+    assert f"{option}: a whole number from 1 up expected, got '0'" in refused.stderr

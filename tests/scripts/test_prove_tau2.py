@@ -14,9 +14,8 @@ PROVE = str(Path(__file__).parents[2] / "scripts" / "prove_tau2.py")
 
 @needs_package
 def test_an_interrupt_ends_it_with_a_line() -> None:
-    with subprocess.Popen(
-        [sys.executable, PROVE], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as proof:  # fmt: skip
+    command = [sys.executable, PROVE]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as proof:
         assert proof.stdout is not None
         assert proof.stdout.readline().startswith("domain")
         proof.send_signal(signal.SIGINT)

@@ -239,6 +239,40 @@ def test_an_interrupt_ends_a_command_at_once_with_a_line(
 
 
 def test_an_interrupt_waits_for_no_worker() -> None:
-    with pytest.raises(KeyboardInterrupt), workers(1) as pool:
-        pool.submit(time.sleep, 600)
-        raise KeyboardInterrupt
+    def interrupted() -> None:
+        with workers(1) as pool:
+            pool.submit(time.sleep, 600)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+
+
+@pytest.mark.parametrize(
+    ("main", "arguments"),
+    [
+        (prove.main, "--sample"),
+        (prove.main, "--jobs"),
+        (separate.main, "--tasks"),
+        (separate.main, "--k"),
+        (separate.main, "--jobs"),
+        (generate.main, "--spec public_library --tasks"),
+        (generate.main, "--spec public_library --k"),
+        (generate.main, "--domain zoo --model standin:parking --out nowhere --concurrency"),
+    ],
+)
+@pytest.mark.parametrize("number", ["0", "-5", "few"])
+def test_numbers_of_nothing_are_refused_at_the_start(
+    main: Callable[[list[str]], int], arguments: str, number: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as refused:
+        main([*arguments.split(), number])
+    assert refused.value.code == 2
+    assert f"{arguments.split()[-1]}: a whole number from 1 up expected, got '{number}'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("usd", ["0", "-1", "nan"])
+def test_a_budget_is_an_amount(usd: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        generate.main(f"--domain zoo --model standin:parking --out nowhere --budget-usd {usd}".split())
+    assert "--budget-usd: a number of dollars above 0 expected" in capsys.readouterr().err
