@@ -30,7 +30,7 @@ from toolorchestra.synth.authors.grammar import GrammarAuthor
 from toolorchestra.synth.authors.llm import LlmAuthor
 from toolorchestra.synth.filters import Band
 from toolorchestra.synth.progress import Bars
-from toolorchestra.synth.solvers import GRADED, SCRIPTED, ModelSolver
+from toolorchestra.synth.solvers import GRADED, SCRIPTED, ModelSolver, named
 from toolorchestra.synth.spending import Journal, Purse
 from toolorchestra.synth.state import Settings
 from toolorchestra.synth.work import Work, key
@@ -89,6 +89,7 @@ def main(argv: list[str] | None = None) -> int:
     if given.spec and len(given.spec) > 1 and (given.out or given.work):
         parser.error("--out and --work name one folder; give one --spec with them")
     try:
+        named(given.solvers)
         with _interruptible():
             for name in given.spec or [None]:
                 _one(given, name)

@@ -179,6 +179,13 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "openai, standin" in capsys.readouterr().err
 
 
+def test_solvers_are_known_before_anything_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = ["--domain", "a zoo", "--model", f"standin:{runs.SPEC}", "--out", str(tmp_path / "zoo")]
+    assert generate.main([*made, "--solvers", "stong"]) == 2
+    assert "Did you mean 'strong'" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("name", [str(LIBRARY), "public_library"])
 def test_only_shipped_domains_are_made_among_the_shipped_ones(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
