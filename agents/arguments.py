@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from argparse import ArgumentTypeError
 from collections.abc import Sequence
+from pathlib import Path
 
 from toolorchestra.envs.errors import ConfigError
 
@@ -40,9 +41,21 @@ def dollars(text: str) -> float:
     return usd
 
 
+def folder(text: str) -> Path:
+    """A place where a folder is or can be made."""
+    path = Path(text)
+    for place in (path, *path.parents):
+        if place.exists() and not place.is_dir():
+            raise ArgumentTypeError(f"a folder expected, but {place} is a file; name another")
+    return path
+
+
 def pairs(option: str, given: Sequence[str]) -> dict[str, str]:
     """`a=1 b=2` as a mapping."""
+    made = {}
     for item in given:
-        if not item.partition("=")[0] or "=" not in item:
+        name, equals, value = item.partition("=")
+        if not (name and equals):
             raise ConfigError(f"{option} takes NAME=VALUE, got {item!r}")
-    return dict(item.split("=", 1) for item in given)
+        made[name] = value
+    return made

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from toolorchestra.agents.arguments import count, count_or_none, dollars
+from toolorchestra.agents.arguments import count, count_or_none, dollars, folder
 from toolorchestra.envs.errors import ConfigError, SpendCapReached
 from toolorchestra.envs.ledger import SpendCap
 from toolorchestra.envs.sqldomain import loader
@@ -51,8 +51,8 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--price-as", default="", help="bill the model as this item of the sheet")
     parser.add_argument("--tasks", type=count, default=450)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--out", type=Path, help="the new domain's folder; a shipped one's spec needs none")
-    parser.add_argument("--work", type=Path, help="where stages are kept; by default OUT.work")
+    parser.add_argument("--out", type=folder, help="the new domain's folder; a shipped one's spec needs none")
+    parser.add_argument("--work", type=folder, help="where stages are kept; by default OUT.work")
     parser.add_argument("--resume", action="store_true", help="go on with what the work folder holds")
     parser.add_argument("--stage", choices=pipeline.STAGES, help="make this stage anew, and what follows from it")
     parser.add_argument(
@@ -137,14 +137,14 @@ def _one(given: argparse.Namespace, name: str | None) -> None:
         if spec is not None and given.out is None and spec.folder.resolve().parent != specs.SHIPPED.resolve():
             raise ConfigError(f"{spec.folder} is not the spec of a shipped domain; say where it goes: --out DIR")
         out = given.out or loader.SHIPPED / (spec.name if spec else "")
-        folder = given.work or (out.with_name(f"{out.name}.work") if given.out else Path(scratch))
-        work = Work(folder, resume=given.resume)
-        purse = _purse(given, folder)
+        kept = given.work or (out.with_name(f"{out.name}.work") if given.out else Path(scratch))
+        work = Work(kept, resume=given.resume)
+        purse = _purse(given, kept)
         if given.stage:
             work.take(given.stage)
         made = asyncio.run(_made(_run(given, spec, work, out, purse), purse))
         told = report.rows(made, purse)
-        report.store(folder, told)
+        report.store(kept, told)
         print(report.text(told))
         for form in given.export:
             print(f"  {form}: {export.write(form, made.domain, out.with_name(f'{out.name}.{form}'))}")

@@ -1,0 +1,48 @@
+"""What the smaller scripts cannot do is said in one line, with status 2, before anything is begun."""
+
+from __future__ import annotations
+
+import argparse
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(script: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(ROOT / script), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ("scripts/train_agent.py --threads 0", "--threads: a whole number from 1 up expected, got '0'"),
+        ("scripts/train_agent.py --out {file}", "a folder expected, but {file} is a file"),
+        ("scripts/train_agent.py --out {file}/run", "a folder expected, but {file} is a file"),
+        ("scripts/train_agent.py --set steps", "--set takes NAME=VALUE, got 'steps'"),
+        ("synth/generate.py --spec parking --out {file}", "a folder expected, but {file} is a file"),
+        ("synth/generate.py --spec parking --out new --work {file}", "a folder expected, but {file} is a file"),
+    ],
+)
+def test_what_cannot_be_is_refused(command: str, says: str, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    done = run(*command.format(file=file).split())
+    assert done.returncode == 2
+    assert says.format(file=file) in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_option_that_was_not_given_overrides_no_setting() -> None:
+    configured = runpy.run_path(str(ROOT / "scripts" / "train_agent.py"))["configured"]
+    given = argparse.Namespace(
+        preset="tiny", seed=3, threads=None, model="", set=["model.threads=4", "model.path=mine"]
+    )
+    config = configured(given)
+    assert (config.seed, config.model.threads, config.model.path) == (3, 4, "mine")
+    assert configured(argparse.Namespace(**{**vars(given), "threads": 2, "set": []})).model.threads == 2
