@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import toolorchestra  # noqa: F401 - registers the ids
+from toolorchestra.envs.errors import ConfigError
 from toolorchestra.envs.testing.tau2_proof import EXPECTED, count, replay_all
 
 RECORDINGS = Path(__file__).parents[2] / "shared" / "data" / "tau2_recordings_sample.jsonl.gz"
@@ -62,6 +63,9 @@ def main() -> int:
     args = parser.parse_args()
     try:
         return 0 if prove(args.recordings, strict=args.strict_compat) else 1
+    except ConfigError as err:
+        print(f"error: {err}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         return 130

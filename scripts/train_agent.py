@@ -28,11 +28,10 @@ def main() -> int:
     args = parser.parse_args()
     try:
         config = configured(args)
+        place = args.out or default_folder(config)
         engine, chat = build(config, _say)
         try:
-            run = train(
-                config, args.out or default_folder(config), engine, chat, resume=args.resume == "auto", say=_say
-            )
+            run = train(config, place, engine, chat, resume=args.resume == "auto", say=_say)
             if not args.no_report and not run.stopping:
                 print(f"report: {write_report(run)}")
             run.rollouts.close()

@@ -21,3 +21,11 @@ def test_an_interrupt_ends_it_with_a_line() -> None:
         proof.send_signal(signal.SIGINT)
         _, err = proof.communicate(timeout=60)
     assert (proof.returncode, err) == (130, "stopped\n")
+
+
+def test_without_the_package_it_says_how_to_get_it() -> None:
+    code = f"import runpy, sys; sys.modules['tau2'] = None; runpy.run_path({PROVE!r}, run_name='__main__')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: ")
+    assert "toolorchestra.envs.tau2.install" in done.stderr

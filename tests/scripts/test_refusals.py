@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import argparse
 import runpy
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from toolorchestra.envs.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]
 
@@ -46,3 +49,13 @@ def test_an_option_that_was_not_given_overrides_no_setting() -> None:
     config = configured(given)
     assert (config.seed, config.model.threads, config.model.path) == (3, 4, "mine")
     assert configured(argparse.Namespace(**{**vars(given), "threads": 2, "set": []})).model.threads == 2
+
+
+def test_a_port_that_is_taken_or_is_none_is_said() -> None:
+    serving = runpy.run_path(str(ROOT / "scripts" / "serve_index.py"))["serving"]
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ConfigError, match=rf"cannot serve at 127.0.0.1:{port}: .*; name another with --host or"):
+            serving(None, "127.0.0.1", port)
+    with pytest.raises(ConfigError, match="cannot serve at .*:70000: "):
+        serving(None, "127.0.0.1", 70000)
