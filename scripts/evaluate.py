@@ -16,7 +16,7 @@ import gymnasium as gym
 
 import toolorchestra  # noqa: F401 - registers the ids
 from toolorchestra.agents import live
-from toolorchestra.agents.arguments import count, dollars
+from toolorchestra.agents.arguments import count, dollars, pairs
 from toolorchestra.agents.baselines import NAMES, baseline
 from toolorchestra.agents.evaluate import Record, plays, summarise, table
 from toolorchestra.envs.errors import ConfigError
@@ -109,8 +109,7 @@ def _factory(
     if backends is not None:
         more["backends"] = backends
     if args.dataset:
-        columns = dict(pair.split("=", 1) for pair in args.field)
-        more["dataset"] = Dataset(args.dataset, columns)
+        more["dataset"] = Dataset(args.dataset, pairs("--field", args.field))
     return factory(
         **gym.spec(full_id(env)).kwargs,
         **more,

@@ -28,6 +28,9 @@ def run(script: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]
         ("scripts/train_agent.py --out {file}", "a folder expected, but {file} is a file"),
         ("scripts/train_agent.py --out {file}/run", "a folder expected, but {file} is a file"),
         ("scripts/train_agent.py --set steps", "--set takes NAME=VALUE, got 'steps'"),
+        ("scripts/memory_budget.py --set x", "--set takes NAME=VALUE, got 'x'"),
+        ("scripts/memory_budget.py --shape {file}", "{file} is not JSON"),
+        ("scripts/evaluate.py --dataset q.jsonl --field question", "--field takes NAME=VALUE, got 'question'"),
         ("synth/generate.py --spec parking --out {file}", "a folder expected, but {file} is a file"),
         ("synth/generate.py --spec parking --out new --work {file}", "a folder expected, but {file} is a file"),
     ],
@@ -57,5 +60,5 @@ def test_a_port_that_is_taken_or_is_none_is_said() -> None:
         port = taken.getsockname()[1]
         with pytest.raises(ConfigError, match=rf"cannot serve at 127.0.0.1:{port}: .*; name another with --host or"):
             serving(None, "127.0.0.1", port)
-    with pytest.raises(ConfigError, match="cannot serve at .*:70000: "):
+    with pytest.raises(ConfigError, match=r"cannot serve at .*:70000: "):
         serving(None, "127.0.0.1", 70000)
