@@ -182,6 +182,15 @@ def test_errors_in_a_spec_name_the_place(tmp_path: Path, part: str, old: str, ne
     assert seen in str(caught.value)
 
 
+def test_a_spec_that_is_not_utf_8_names_its_file(tmp_path: Path) -> None:
+    single = tmp_path / "own.yaml"
+    shutil.copytree(LIBRARY, tmp_path / "spec")
+    for place, path in ((single, single), (tmp_path / "spec", tmp_path / "spec" / "policy.md")):
+        path.write_bytes("Müller".encode("latin-1"))
+        with pytest.raises(ConfigError, match=rf"{path}: not UTF-8 text: .*; save it as UTF-8"):
+            specs.load(place)
+
+
 def test_too_few_intents_end_with_the_yield_report(tmp_path: Path) -> None:
     shutil.copytree(LIBRARY, tmp_path / "spec")
     path = tmp_path / "spec" / "intents.yaml"
