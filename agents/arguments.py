@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 from argparse import ArgumentTypeError
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from toolorchestra.envs.errors import ConfigError
 
@@ -59,3 +61,14 @@ def pairs(option: str, given: Sequence[str]) -> dict[str, str]:
             raise ConfigError(f"{option} takes NAME=VALUE, got {item!r}")
         made[name] = value
     return made
+
+
+def value(text: str) -> Any:
+    """A setting's value: JSON, or Python's own words for JSON's, or else the text as it stands."""
+    words = {"True": True, "False": False, "None": None}
+    if text in words:
+        return words[text]
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
