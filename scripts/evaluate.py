@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import inspect
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from pkgutil import resolve_name
 
 import gymnasium as gym
 
@@ -19,10 +21,10 @@ from toolorchestra.agents import live
 from toolorchestra.agents.arguments import count, dollars, pairs
 from toolorchestra.agents.baselines import NAMES, baseline
 from toolorchestra.agents.evaluate import Record, plays, summarise, table
-from toolorchestra.envs.errors import ConfigError
+from toolorchestra.envs.errors import ConfigError, no_such
 from toolorchestra.envs.factory import EpisodeFactory, factory
 from toolorchestra.envs.ledger import SpendCap
-from toolorchestra.envs.registration import full_id
+from toolorchestra.envs.registration import full_id, ids
 from toolorchestra.envs.sandbox.others import KINDS, UNSAFE
 from toolorchestra.envs.tasks.datasets import Dataset
 from toolorchestra.envs.tools.backing import Backing, read
@@ -38,16 +40,17 @@ def main() -> int:
     made_backing = None
     cap = SpendCap(args.spend_cap) if args.spend_cap is not None else None
     try:
+        env_ids = [_question_env(name) for name in args.env]
         if real:
             made_backing = _backing(args)
-        for env in args.env:
+        for env in env_ids:
             for split in args.split or (["all"] if args.dataset else ["train", "validation", "test"]):
                 made = _factory(args, env, split, backends=made_backing, spend_cap=cap)
                 if real:
-                    asyncio.run(_live(args, made, f"{full_id(env)} {split}"))
+                    asyncio.run(_live(args, made, f"{env} {split}"))
                 else:
-                    _simulated(args, made, f"{full_id(env)} {split}")
-    except ConfigError as err:
+                    _simulated(args, made, f"{env} {split}")
+    except (ConfigError, gym.error.Error) as err:
         print(f"error: {err}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -88,6 +91,24 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _question_env(name: str) -> str:
+    """The full id of an environment that asks questions: the policies here play no other."""
+    valid = [env_id for env_id in ids() if _asks(env_id)]
+    try:
+        env_id = full_id(name)
+    except ConfigError:
+        raise ConfigError(no_such("question environment", name, valid)) from None
+    if not _asks(env_id):
+        raise ConfigError(f"{env_id} is no question environment; evaluate.py plays those alone: {', '.join(valid)}")
+    return env_id
+
+
+def _asks(env_id: str) -> bool:
+    """Question sources are those that take a tool configuration."""
+    source = gym.spec(env_id).kwargs.get("source", "")
+    return "tools" in inspect.signature(resolve_name(source)).parameters if source else False
+
+
 def _backing(args: argparse.Namespace) -> Backing:
     tapes = {mode: getattr(args, mode) for mode in ("record", "replay", "cache") if getattr(args, mode)}
     if len(tapes) > 1:
@@ -111,7 +132,7 @@ def _factory(
     if args.dataset:
         more["dataset"] = Dataset(args.dataset, pairs("--field", args.field))
     return factory(
-        **gym.spec(full_id(env)).kwargs,
+        **gym.spec(env).kwargs,
         **more,
         split=split,
         tools=args.tools,

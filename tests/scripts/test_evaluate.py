@@ -100,3 +100,23 @@ def test_evaluating_nothing_is_refused(option: str) -> None:
     refused = run("evaluate.py", option, "0")
     assert refused.returncode == 2
     assert f"{option}: a whole number from 1 up expected, got '0'" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("env", "says"),
+    [
+        ("Tau2-v0", "ToolOrchestra/Tau2-v0 is no question environment; evaluate.py plays those alone: "),
+        ("ToolScale-v0", "ToolOrchestra/ToolScale-v0 is no question environment; evaluate.py plays those alone: "),
+        ("HLE", "no question environment 'HLE'; valid: "),
+    ],
+)
+def test_what_is_evaluated_are_question_environments(env: str, says: str) -> None:
+    done = run("evaluate.py", "--env", "HLE-v0", env, "--tasks", "1")
+    assert (done.returncode, done.stdout) == (2, "")
+    named = done.stderr.removeprefix(f"error: {says}")
+    assert set(re.findall(r"[\w/]+-v0", named)) == {"ToolOrchestra/HLE-v0", "ToolOrchestra/FRAMES-v0"}
+
+
+def test_an_id_of_nowhere_is_refused_in_a_line() -> None:
+    done = run("evaluate.py", "--env", "no_module:Some-v0")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
