@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from toolorchestra.agents.baselines import Baseline, Pipeline, RandomPolicy
-from toolorchestra.agents.evaluate import Record, record
+from toolorchestra.agents.evaluate import Record, record, used_up
 from toolorchestra.envs.driver import advance
 from toolorchestra.envs.episode import Episode
 from toolorchestra.envs.errors import ConfigError, Outage, ToolError, no_such
@@ -106,19 +106,17 @@ async def play(
 ) -> Played:
     """One episode to its end. A policy that cannot be asked ends it as failed; the others go on."""
     episode = factory.start(seed, options).episode
-    failure = ""
+    last, failure = None, ""
     while not episode.over:
         try:
             move = await policy(episode)
         except (Outage, ToolError) as err:
             failure = f"policy: {err}"
             break
-        await advance(episode, move.text, gates, move.usage)
+        last = await advance(episode, move.text, gates, move.usage)
     if episode.failure:
         failure = f"{episode.failure.where}: {episode.failure.error}"
-    made = record(episode)
-    if failure and not made.failed:
-        made = Record(**{**made.__dict__, "failed": True})
+    made = record(episode, last if episode.over else None)
     return Played(made, episode.ledger.nano_usd, episode.ledger.elapsed_ns, failure, _digest(episode))
 
 
@@ -130,22 +128,37 @@ def _digest(episode: Episode) -> str:
 
 
 async def evaluate(
-    factory: EpisodeFactory, policy: Policy, seed: int, tasks: Sequence[str] | int, at_once: int = 64
+    factory: EpisodeFactory,
+    policy: Policy,
+    seed: int,
+    tasks: Sequence[str] | int,
+    at_once: int = 64,
+    done: dict[int, Played] | None = None,
 ) -> list[Played]:
-    """Named tasks, or a number of drawn ones, `at_once` side by side; in the order of the tasks."""
+    """Named tasks, or a number of drawn ones, `at_once` side by side; in the order of the tasks. None is begun once the
+    spend cap is used up. `done` is filled by the tasks' numbers as they end, for who may be interrupted."""
     gates, places = Gates(), asyncio.Semaphore(at_once)
+    done = {} if done is None else done
 
-    async def one(number: int, options: Mapping[str, object] | None) -> Played:
+    async def one(number: int, options: Mapping[str, object] | None) -> None:
         async with places:
-            return await play(factory, policy, seed + number, gates, options)
+            await asyncio.sleep(0)  # where nothing waits for a backend, this is where an interrupt is seen
+            if not used_up(factory.rules.spend_cap):
+                done[number] = await play(factory, policy, seed + number, gates, options)
 
     named = [None] * tasks if isinstance(tasks, int) else [{"task_id": task} for task in tasks]
     try:
-        return list(await asyncio.gather(*(one(number, options) for number, options in enumerate(named))))
+        await asyncio.gather(*(one(number, options) for number, options in enumerate(named)))
+        return in_order(done)
     finally:
         backing = getattr(factory.source, "backing", None)
         if backing is not None:
             await backing.aclose()
+
+
+def in_order(done: Mapping[int, Played]) -> list[Played]:
+    """Episodes by the tasks' numbers, in that order."""
+    return [done[number] for number in sorted(done)]
 
 
 def whole_digest(played: Sequence[Played]) -> str:

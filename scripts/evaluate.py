@@ -8,19 +8,23 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import inspect
 import sys
 import time
+from collections.abc import Mapping, Sequence
+from pkgutil import resolve_name
 
 import gymnasium as gym
 
 import toolorchestra  # noqa: F401 - registers the ids
 from toolorchestra.agents import live
+from toolorchestra.agents.arguments import count, dollars, pairs
 from toolorchestra.agents.baselines import NAMES, baseline
-from toolorchestra.agents.evaluate import compare, summarise, table
-from toolorchestra.envs.errors import ConfigError
+from toolorchestra.agents.evaluate import Record, plays, summarise, table
+from toolorchestra.envs.errors import ConfigError, no_such
 from toolorchestra.envs.factory import EpisodeFactory, factory
 from toolorchestra.envs.ledger import SpendCap
-from toolorchestra.envs.registration import full_id
+from toolorchestra.envs.registration import full_id, ids
 from toolorchestra.envs.sandbox.others import KINDS, UNSAFE
 from toolorchestra.envs.tasks.datasets import Dataset
 from toolorchestra.envs.tools.backing import Backing, read
@@ -34,19 +38,24 @@ def main() -> int:
         args.sandbox = UNSAFE
     real = any(getattr(args, name) for name in REAL)
     made_backing = None
+    cap = SpendCap(args.spend_cap) if args.spend_cap is not None else None
     try:
+        env_ids = [_question_env(name) for name in args.env]
         if real:
             made_backing = _backing(args)
-        for env in args.env:
+        for env in env_ids:
             for split in args.split or (["all"] if args.dataset else ["train", "validation", "test"]):
-                made = _factory(args, env, split, made_backing)
+                made = _factory(args, env, split, backends=made_backing, spend_cap=cap)
                 if real:
-                    asyncio.run(_live(args, made, f"{full_id(env)} {split}"))
+                    asyncio.run(_live(args, made, f"{env} {split}"))
                 else:
-                    _simulated(args, made, f"{full_id(env)} {split}")
-    except ConfigError as err:
+                    _simulated(args, made, f"{env} {split}")
+    except (ConfigError, gym.error.Error) as err:
         print(f"error: {err}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        return 130
     finally:
         if made_backing is not None:
             made_backing.close()
@@ -58,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--env", nargs="+", default=["HLE-v0", "FRAMES-v0"], help="question environments")
     parser.add_argument("--split", nargs="+", help="default: all three; of a data set: all")
     parser.add_argument("--policy", nargs="+", help=f"simulated: {', '.join(NAMES)}; real: {', '.join(live.NAMES)}")
-    parser.add_argument("--tasks", type=int, default=300)
+    parser.add_argument("--tasks", type=count, default=300)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--tools", default="paper", help="tool configuration: paper, plain or a JSON file")
     parser.add_argument("--prices", default="paper-2025-11", help="price sheet: a name or a JSON file")
@@ -76,10 +85,28 @@ def _parser() -> argparse.ArgumentParser:
     group.add_argument("--field", nargs="+", default=[], metavar="FIELD=COLUMN", help="what a data set calls a field")
     group.add_argument("--orchestrator", default="qwen3-8b", help="price sheet item of the policy's own model")
     group.add_argument("--history", default="full", choices=["full", "state"])
-    group.add_argument("--turns", type=int, default=50)
-    group.add_argument("--spend-cap", type=float, metavar="USD", help="for the whole run")
-    group.add_argument("--at-once", type=int, default=64, help="episodes side by side")
+    group.add_argument("--turns", type=count, default=50)
+    group.add_argument("--spend-cap", type=dollars, metavar="USD", help="for the whole run")
+    group.add_argument("--at-once", type=count, default=64, help="episodes side by side")
     return parser
+
+
+def _question_env(name: str) -> str:
+    """The full id of an environment that asks questions: the policies here play no other."""
+    valid = [env_id for env_id in ids() if _asks(env_id)]
+    try:
+        env_id = full_id(name)
+    except ConfigError:
+        raise ConfigError(no_such("question environment", name, valid)) from None
+    if not _asks(env_id):
+        raise ConfigError(f"{env_id} is no question environment; evaluate.py plays those alone: {', '.join(valid)}")
+    return env_id
+
+
+def _asks(env_id: str) -> bool:
+    """Question sources are those that take a tool configuration."""
+    source = gym.spec(env_id).kwargs.get("source", "")
+    return "tools" in inspect.signature(resolve_name(source)).parameters if source else False
 
 
 def _backing(args: argparse.Namespace) -> Backing:
@@ -87,21 +114,25 @@ def _backing(args: argparse.Namespace) -> Backing:
     if len(tapes) > 1:
         raise ConfigError(f"one cassette at a time; got {', '.join(f'--{mode}' for mode in tapes)}")
     mode, path = next(iter(tapes.items()), ("", ""))
-    return Backing(
-        read(args.endpoints, index=args.index, web=args.web, sandbox=args.sandbox, unsafe_exec=args.unsafe_exec,
-             judges=tuple(args.judge), cassette=path, mode=mode)
+    wanted = read(
+        args.endpoints, index=args.index, web=args.web, sandbox=args.sandbox, unsafe_exec=args.unsafe_exec,
+        judges=tuple(args.judge), cassette=path, mode=mode
     )  # fmt: skip
+    if wanted.judges and wanted.endpoints is None and mode != "replay":
+        raise ConfigError(f"the judge {', '.join(wanted.judges)} is a model: name its endpoint: --endpoints FILE")
+    return Backing(wanted)
 
 
-def _factory(args: argparse.Namespace, env: str, split: str, made_backing: Backing | None) -> EpisodeFactory:
+def _factory(
+    args: argparse.Namespace, env: str, split: str, *, backends: Backing | None, spend_cap: SpendCap | None
+) -> EpisodeFactory:
     more = {}
-    if made_backing is not None:
-        more["backends"] = made_backing
+    if backends is not None:
+        more["backends"] = backends
     if args.dataset:
-        columns = dict(pair.split("=", 1) for pair in args.field)
-        more["dataset"] = Dataset(args.dataset, columns)
+        more["dataset"] = Dataset(args.dataset, pairs("--field", args.field))
     return factory(
-        **gym.spec(full_id(env)).kwargs,
+        **gym.spec(env).kwargs,
         **more,
         split=split,
         tools=args.tools,
@@ -110,37 +141,69 @@ def _factory(args: argparse.Namespace, env: str, split: str, made_backing: Backi
         orchestrator=args.orchestrator,
         history=args.history,
         max_turns=args.turns,
-        spend_cap=SpendCap(args.spend_cap) if args.spend_cap else None,
+        spend_cap=spend_cap,
     )
 
 
 def _simulated(args: argparse.Namespace, made: EpisodeFactory, title: str) -> None:
     started = time.perf_counter()
-    policies = {name: (lambda name=name: baseline(name, args.seed)) for name in args.policy or NAMES}
-    summaries = compare(made, policies, args.tasks, args.seed)
-    spent = time.perf_counter() - started
-    print(f"{title}: {args.tasks} tasks, prices {args.prices}, SIMULATED, {spent:.1f} s")
-    print(table(summaries), flush=True)
-    print()
+    policies = {name: baseline(name, args.seed) for name in args.policy or NAMES}
+    records: dict[str, list[Record]] = {}
+    stopped = False
+    try:
+        for name, policy in policies.items():
+            played = records[name] = []
+            for record in plays(made, policy, args.tasks, args.seed):
+                played.append(record)
+    except KeyboardInterrupt:
+        stopped = True
+    print(f"{title}: {args.tasks} tasks, prices {args.prices}, SIMULATED, {time.perf_counter() - started:.1f} s")
+    _show(records, [], args.tasks, stopped=stopped)
+    if stopped:
+        raise KeyboardInterrupt
 
 
 async def _live(args: argparse.Namespace, made: EpisodeFactory, title: str) -> None:
     tasks = made.source.ids(made.settings.split)[: args.tasks] if args.dataset else args.tasks
-    label = "" if args.endpoints else ", models SIMULATED"
-    summaries, notes = [], []
-    for name in args.policy or ["cheap"]:
-        started = time.perf_counter()
-        played = await live.evaluate(made, live.policy(name, made, args.seed), args.seed, tasks, args.at_once)
-        summaries.append(summarise(name, [p.record for p in played]))
-        usd = sum(p.nano_usd for p in played) / 1e9
-        notes.append(
-            f"{name}: {usd:.9f} $ in all, {time.perf_counter() - started:.1f} s, digest {live.whole_digest(played)}"
-        )
-        notes += [f"  failed {p.record.task_id}: {p.failure[:200]}" for p in played if p.failure][:5]
-    count = tasks if isinstance(tasks, int) else len(tasks)
-    print(f"{title}: {count} tasks, prices {args.prices}{label}")
-    print(table(summaries), *notes, sep="\n", flush=True)
-    print()
+    policies = {name: live.policy(name, made, args.seed) for name in args.policy or ["cheap"]}
+    records: dict[str, list[Record]] = {}
+    notes: list[str] = []
+    stopped = False
+    for name, policy in policies.items():
+        started, done = time.perf_counter(), {}
+        try:
+            await live.evaluate(made, policy, args.seed, tasks, args.at_once, done)
+        except asyncio.CancelledError:
+            stopped = True
+        played = live.in_order(done)
+        records[name] = [p.record for p in played]
+        notes += _notes(name, played, time.perf_counter() - started)
+        if stopped:
+            break
+    wanted = tasks if isinstance(tasks, int) else len(tasks)
+    print(f"{title}: {wanted} tasks, prices {args.prices}{'' if args.endpoints else ', models SIMULATED'}")
+    _show(records, notes, wanted, stopped=stopped)
+    if stopped:
+        raise asyncio.CancelledError
+
+
+def _notes(name: str, played: Sequence[live.Played], seconds: float) -> list[str]:
+    """What a live policy spent, and what failed."""
+    usd = sum(p.nano_usd for p in played) / 1e9
+    failed = [p for p in played if p.failure and not p.record.cut]
+    return [
+        f"{name}: {usd:.9f} $ in all, {seconds:.1f} s, digest {live.whole_digest(played)}",
+        *(f"  failed {p.record.task_id}: {p.failure[:200]}" for p in failed[:5]),
+    ]
+
+
+def _show(records: Mapping[str, Sequence[Record]], notes: Sequence[str], tasks: int, *, stopped: bool) -> None:
+    unstarted = {name: 0 if stopped else tasks - len(played) for name, played in records.items()}
+    shown = table([summarise(name, played, unstarted[name]) for name, played in records.items()])
+    print(shown, *notes, sep="\n")
+    if stopped:
+        print("stopped; played: " + ", ".join(f"{name} {len(played)} of {tasks}" for name, played in records.items()))
+    print(flush=True)
 
 
 if __name__ == "__main__":

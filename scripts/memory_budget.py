@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from toolorchestra.agents.arguments import pairs
 from toolorchestra.agents.build import plan
 from toolorchestra.agents.config import preset, with_settings
 from toolorchestra.agents.engines.memory import budget
@@ -37,6 +38,17 @@ SHAPES: dict[str, dict[str, Any]] = {
 }
 
 
+def read_shape(path: Path) -> dict[str, Any]:
+    """A model's config.json."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as err:
+        raise ConfigError(f"{path} is not JSON: {err}; name a config.json, or one of: {', '.join(SHAPES)}") from None
+    if not isinstance(found, dict):
+        raise ConfigError(f"{path}: a JSON object expected, got {found!r:.60}")
+    return found
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--preset", default="8b-h100")
@@ -45,8 +57,8 @@ def main() -> int:
     parser.add_argument("--set", nargs="*", default=[], metavar="FIELD=VALUE", help="e.g. model.memory_share=0.5")
     args = parser.parse_args()
     try:
-        config = with_settings(preset(args.preset), dict(item.split("=", 1) for item in args.set))
-        shape = SHAPES.get(args.shape) or json.loads(Path(args.shape).read_text(encoding="utf-8"))
+        config = with_settings(preset(args.preset), pairs("--set", args.set))
+        shape = SHAPES.get(args.shape) or read_shape(Path(args.shape))
         made = budget(plan(config, shape, int(args.gigabytes * 1e9)))
         made.check()
     except (ConfigError, OSError) as err:

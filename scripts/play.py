@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 import gymnasium as gym
 
 import toolorchestra  # noqa: F401 - registers the ids
+from toolorchestra.agents.arguments import count, pairs, value
 from toolorchestra.agents.baselines import NAMES, baseline
 from toolorchestra.envs import render
 from toolorchestra.envs.actions import render_call
@@ -37,10 +38,16 @@ def main() -> int:
     parser.add_argument(
         "--tools", help="tool configuration of question environments: paper (the default), plain or a JSON file"
     )
-    parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="texts for gym.make: domain=retail")
+    parser.add_argument(
+        "--set",
+        nargs="*",
+        default=[],
+        metavar="NAME=VALUE",
+        help="arguments for gym.make, JSON or else text: max_turns=5 domain=retail",
+    )
     parser.add_argument("--prices", default="paper-2025-11", help="price sheet: a name or a JSON file")
     parser.add_argument("--task-id", help="play this task")
-    parser.add_argument("--episodes", type=int, default=1)
+    parser.add_argument("--episodes", type=count, default=1)
     parser.add_argument("--delay", type=float, default=0.0, help="seconds to wait before each turn of a policy")
     parser.add_argument("--no-color", action="store_true", help="as the environment variable NO_COLOR")
     args = parser.parse_args()
@@ -61,18 +68,35 @@ def play(args: argparse.Namespace) -> None:
     colour = sys.stdout.isatty() and not args.no_color and not os.environ.get("NO_COLOR")
     settings = {"split": args.split, "preference": args.preference, "prices": args.prices}
     settings |= {"tools": args.tools} if args.tools else {}
-    for pair in args.set:
-        name, given, value = pair.partition("=")
-        if not given:
-            raise ConfigError(f"--set takes NAME=VALUE, got {pair!r}")
-        settings[name] = value
+    settings |= {name: value(text) for name, text in pairs("--set", args.set).items()}
     env = gym.make(full_id(args.env), **settings).unwrapped
     if not isinstance(env, OrchestraEnv):
         raise ConfigError(f"--env {args.env} is not of this suite; valid: {', '.join(ids())}")
     for number in range(args.episodes):
         env.reset(seed=args.seed + number, options={"task_id": args.task_id})
+        if args.policy:
+            check_plays(args.policy, env, args.env)
         if not play_one(env, player, colour=colour):
             break
+
+
+def check_plays(name: str, env: OrchestraEnv, shown: str) -> None:
+    """Refuse a policy that has no first move, before the episode is shown."""
+    wrong = _cannot(name, env)
+    if wrong:
+        can = [other for other in NAMES if not _cannot(other, env)]
+        raise ConfigError(
+            f"--policy {name} cannot play {shown}: {wrong:.300}; who can: {', '.join([*can, 'you'])} (no --policy)"
+        )
+
+
+def _cannot(name: str, env: OrchestraEnv) -> str:
+    assert env.episode is not None
+    try:
+        baseline(name)(env.episode)
+    except ConfigError as err:
+        return str(err)
+    return ""
 
 
 def play_one(env: OrchestraEnv, player: Player, *, colour: bool) -> bool:

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import toolorchestra  # noqa: F401 - registers the ids
+from toolorchestra.envs.errors import ConfigError
 from toolorchestra.envs.testing.tau2_proof import EXPECTED, count, replay_all
 
 RECORDINGS = Path(__file__).parents[2] / "shared" / "data" / "tau2_recordings_sample.jsonl.gz"
@@ -44,19 +45,30 @@ def recorded(path: Path, *, strict: bool) -> bool:
     return agreement.complete
 
 
+def prove(recordings: Path | None, *, strict: bool) -> bool:
+    """Print all of it, or what the named recordings return; whether everything is right."""
+    if recordings:
+        return recorded(recordings, strict=strict)
+    right = table(strict=strict)
+    if RECORDINGS.is_file():
+        return recorded(RECORDINGS, strict=strict) and right
+    print(f"no {RECORDINGS.name} beside the repository: recorded runs are not replayed")
+    return right
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--recordings", type=Path, help="replay this file of recorded runs, and print no table")
     parser.add_argument("--strict-compat", action="store_true", help="grade as the package does")
     args = parser.parse_args()
-    if args.recordings:
-        return 0 if recorded(args.recordings, strict=args.strict_compat) else 1
-    right = table(strict=args.strict_compat)
-    if RECORDINGS.is_file():
-        right = recorded(RECORDINGS, strict=args.strict_compat) and right
-    else:
-        print(f"no {RECORDINGS.name} beside the repository: recorded runs are not replayed")
-    return 0 if right else 1
+    try:
+        return 0 if prove(args.recordings, strict=args.strict_compat) else 1
+    except ConfigError as err:
+        print(f"error: {err}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        return 130
 
 
 if __name__ == "__main__":

@@ -9,8 +9,17 @@ import argparse
 import sys
 
 from toolorchestra.envs.errors import ConfigError
+from toolorchestra.envs.retrieval import Retriever
 from toolorchestra.envs.retrieval.index import load
 from toolorchestra.envs.retrieval.remote import IndexServer
+
+
+def serving(index: Retriever, host: str, port: int) -> IndexServer:
+    """The server, bound to its port."""
+    try:
+        return IndexServer(index, host, port)
+    except (OSError, OverflowError) as err:
+        raise ConfigError(f"cannot serve at {host}:{port}: {err}; name another with --host or --port") from None
 
 
 def main() -> int:
@@ -20,7 +29,7 @@ def main() -> int:
     parser.add_argument("--port", type=int, default=8765)
     args = parser.parse_args()
     try:
-        with IndexServer(load(args.folder), args.host, args.port) as server:
+        with serving(load(args.folder), args.host, args.port) as server:
             print(f"{args.folder} at {server.url}", flush=True)
             server.serve_forever()
     except ConfigError as err:

@@ -11,12 +11,16 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import signal
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from toolorchestra.agents.arguments import count, count_or_none, dollars, folder
 from toolorchestra.envs.errors import ConfigError, SpendCapReached
 from toolorchestra.envs.ledger import SpendCap
 from toolorchestra.envs.sqldomain import loader
@@ -26,7 +30,7 @@ from toolorchestra.synth.authors.grammar import GrammarAuthor
 from toolorchestra.synth.authors.llm import LlmAuthor
 from toolorchestra.synth.filters import Band
 from toolorchestra.synth.progress import Bars
-from toolorchestra.synth.solvers import GRADED, SCRIPTED, ModelSolver
+from toolorchestra.synth.solvers import GRADED, SCRIPTED, ModelSolver, named
 from toolorchestra.synth.spending import Journal, Purse
 from toolorchestra.synth.state import Settings
 from toolorchestra.synth.work import Work, key
@@ -45,23 +49,27 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--endpoints", type=Path, help="TOML file of servers, for openai:NAME")
     parser.add_argument("--prices", default="paper-2025-11", help="price sheet that bills the model")
     parser.add_argument("--price-as", default="", help="bill the model as this item of the sheet")
-    parser.add_argument("--tasks", type=int, default=450)
+    parser.add_argument("--tasks", type=count, default=450)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--out", type=Path, help="the new domain's folder; for specs by default among the shipped ones")
-    parser.add_argument("--work", type=Path, help="where stages are kept; by default OUT.work")
+    parser.add_argument("--out", type=folder, help="the new domain's folder; a shipped one's spec needs none")
+    parser.add_argument("--work", type=folder, help="where stages are kept; by default OUT.work")
     parser.add_argument("--resume", action="store_true", help="go on with what the work folder holds")
     parser.add_argument("--stage", choices=pipeline.STAGES, help="make this stage anew, and what follows from it")
-    parser.add_argument("--evolve", type=int, help="rounds of making harder; default 0 with --spec, 1 with --domain")
+    parser.add_argument(
+        "--evolve", type=count_or_none, help="rounds of making harder; default 0 with --spec, 1 with --domain"
+    )
     parser.add_argument("--solvers", nargs="*", default=[], help="for pass@k: " + ", ".join(SCRIPTED))
     parser.add_argument("--solver-model", help="a served model as one more solver: openai:NAME")
-    parser.add_argument("--k", type=int, default=8, help="tries a task and solver")
+    parser.add_argument("--k", type=count, default=8, help="tries a task and solver")
     parser.add_argument("--band", type=float, nargs=2, default=(0.05, 0.95), metavar=("LOW", "HIGH"))
     parser.add_argument("--sift", action="store_true", help="drop near-duplicates and what trivial policies solve")
     parser.add_argument("--no-costs", dest="costs", action="store_false", help="do not measure what tasks cost")
-    parser.add_argument("--variants", type=int, default=0, help="of each task: tools, aliases, prices, preference")
-    parser.add_argument("--rounds", type=int, default=3, help="of repair, for each part that a model writes")
-    parser.add_argument("--budget-usd", type=float, help="stop before a call once so much is spent")
-    parser.add_argument("--concurrency", type=int, default=4, help="model calls at a time")
+    parser.add_argument(
+        "--variants", type=count_or_none, default=0, help="of each task: tools, aliases, prices, preference"
+    )
+    parser.add_argument("--rounds", type=count_or_none, default=3, help="of repair, for each part that a model writes")
+    parser.add_argument("--budget-usd", type=dollars, help="stop before a call once so much is spent")
+    parser.add_argument("--concurrency", type=count, default=4, help="model calls at a time")
     parser.add_argument("--dry-run", action="store_true", help="print calls and dollars to be expected, and stop")
     tape = parser.add_mutually_exclusive_group()
     tape.add_argument("--record", type=Path, help="keep answered calls here instead of in the work folder")
@@ -81,12 +89,32 @@ def main(argv: list[str] | None = None) -> int:
     if given.spec and len(given.spec) > 1 and (given.out or given.work):
         parser.error("--out and --work name one folder; give one --spec with them")
     try:
-        for name in given.spec or [None]:
-            _one(given, name)
+        named(given.solvers)
+        with _interruptible():
+            for name in given.spec or [None]:
+                _one(given, name)
     except (ConfigError, SpendCapReached) as err:
         print(f"error: {err}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        kept = "; go on with --resume" if given.out or given.work else ""
+        print(f"\nstopped{kept}" if sys.stderr.isatty() else f"stopped{kept}", file=sys.stderr)
+        return 130
     return 0
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Ctrl-C ends a stage where it is: asyncio's own handler waits for the next wait, which may be minutes away."""
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _settings(given: argparse.Namespace) -> Settings:
@@ -106,17 +134,17 @@ def _one(given: argparse.Namespace, name: str | None) -> None:
             _expected(given, _purse(given, Path(scratch)))
             return
         spec = specs.load(name) if name else None
-        if spec is not None and spec.folder.is_file() and given.out is None:
-            raise ConfigError(f"{spec.name} is not among the shipped domains; say where it goes: --out DIR")
+        if spec is not None and given.out is None and spec.folder.resolve().parent != specs.SHIPPED.resolve():
+            raise ConfigError(f"{spec.folder} is not the spec of a shipped domain; say where it goes: --out DIR")
         out = given.out or loader.SHIPPED / (spec.name if spec else "")
-        folder = given.work or (out.with_name(f"{out.name}.work") if given.out else Path(scratch))
-        work = Work(folder, resume=given.resume)
-        purse = _purse(given, folder)
+        kept = given.work or (out.with_name(f"{out.name}.work") if given.out else Path(scratch))
+        work = Work(kept, resume=given.resume)
+        purse = _purse(given, kept)
         if given.stage:
             work.take(given.stage)
         made = asyncio.run(_made(_run(given, spec, work, out, purse), purse))
         told = report.rows(made, purse)
-        report.store(folder, told)
+        report.store(kept, told)
         print(report.text(told))
         for form in given.export:
             print(f"  {form}: {export.write(form, made.domain, out.with_name(f'{out.name}.{form}'))}")

@@ -15,20 +15,22 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from toolorchestra.agents.arguments import count
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.envs.errors import ConfigError
 from toolorchestra.envs.sqldomain import loader
 from toolorchestra.envs.sqldomain.costs import known as known_costs
+from toolorchestra.envs.sqldomain.domain import Domain
 from toolorchestra.envs.sqldomain.oracle import moves
 from toolorchestra.envs.tasks.toolscale import ToolScaleSource, ready
 from toolorchestra.synth import costs, hostile, likeness
 from toolorchestra.synth import spec as specs
 from toolorchestra.synth.bench import Bench, fault
+from toolorchestra.synth.jobs import workers
 from toolorchestra.synth.making import rebuilt
 from toolorchestra.synth.solvers import Arena
 
@@ -100,12 +102,8 @@ def check_domain(name: str) -> Proof:
         "rows": sum(len(table.rows) for table in found.tables.values()),
         "tasks": len(found.tasks),
     }
-    faults = [f"{counts[key]} {key}, at least {least} expected" for key, least in LEAST.items() if counts[key] < least]
-    low, high = POLICY_CHARACTERS
-    if not low <= len(found.policy) <= high:
-        faults.append(f"a policy of {len(found.policy)} characters, {low} to {high} expected")
-    if found.folder.parent == loader.SHIPPED and not known_costs(found):
-        faults.append("no costs: run synth/generate.py and commit the result")
+    shipped = found.folder.parent.resolve() == loader.SHIPPED.resolve()
+    faults = _unfit_to_ship(found, counts) if shipped else []
     idle = sum(task.idle for task in found.tasks.values())
     if idle > MOST_IDLE_SHARE * len(found.tasks):
         faults.append(f"{idle} tasks where nothing is to be done, at most {MOST_IDLE_SHARE:.0%} expected")
@@ -123,6 +121,17 @@ def check_domain(name: str) -> Proof:
     return Proof(found.name, what, 0, tuple(faults), "")
 
 
+def _unfit_to_ship(found: Domain, counts: Mapping[str, int]) -> list[str]:
+    """What a domain of the package must have, and one's own need not."""
+    faults = [f"{counts[key]} {key}, at least {least} expected" for key, least in LEAST.items() if counts[key] < least]
+    low, high = POLICY_CHARACTERS
+    if not low <= len(found.policy) <= high:
+        faults.append(f"a policy of {len(found.policy)} characters, {low} to {high} expected")
+    if not known_costs(found):
+        faults.append("no costs: run synth/generate.py and commit the result")
+    return faults
+
+
 def check_bytes(name: str) -> Proof:
     """Whether the spec gives the shipped folder's bytes again."""
     folder = loader.resolve(name)
@@ -134,7 +143,7 @@ def check_bytes(name: str) -> Proof:
 
 def prove(names: Sequence[str], *, sample: int | None, jobs: int, rebuild: bool) -> list[Proof]:
     """All proofs, in parallel."""
-    with ProcessPoolExecutor(jobs) as pool:
+    with workers(jobs) as pool:
         futures = []
         for name in names:
             ids = list(loader.load(name).tasks)
@@ -169,8 +178,8 @@ def main(argv: list[str] | None = None) -> int:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--domain", nargs="+", default=loader.names(), help="names or folders; by default all shipped")
-    parser.add_argument("--sample", type=int, help="tasks of each domain; by default all")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--sample", type=count, help="tasks of each domain; by default all")
+    parser.add_argument("--jobs", type=count, default=os.cpu_count() or 1)
     parser.add_argument("--no-rebuild", action="store_true", help="do not make the domains again from their specs")
     args = parser.parse_args(argv)
     started = time.perf_counter()
@@ -179,6 +188,9 @@ def main(argv: list[str] | None = None) -> int:
     except ConfigError as err:
         print(f"error: {err}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        return 130
     lines = report(proofs, args.domain)
     print("\n".join(lines))
     faults = sum(line.startswith("FAULT") for line in lines)

@@ -13,12 +13,13 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from itertools import pairwise
 from typing import NamedTuple
 
+from toolorchestra.agents.arguments import count
 from toolorchestra.envs.errors import ConfigError
 from toolorchestra.envs.sqldomain import loader
+from toolorchestra.synth.jobs import workers
 from toolorchestra.synth.solvers import GRADED, SHORTCUTS, TRIVIAL, Arena, Try
 
 SOLVERS = (*GRADED, *SHORTCUTS, *TRIVIAL)
@@ -87,18 +88,21 @@ def main(argv: list[str] | None = None) -> int:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--domain", nargs="+", default=loader.names(), help="names or folders; by default all shipped")
-    parser.add_argument("--tasks", type=int, default=90, help="of each domain")
-    parser.add_argument("--k", type=int, default=2, help="tries a task")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--tasks", type=count, default=90, help="of each domain")
+    parser.add_argument("--k", type=count, default=2, help="tries a task")
+    parser.add_argument("--jobs", type=count, default=os.cpu_count() or 1)
     args = parser.parse_args(argv)
     started = time.perf_counter()
     try:
-        with ProcessPoolExecutor(args.jobs) as pool:
-            count = len(args.domain)
-            found = list(pool.map(measure, args.domain, [args.tasks] * count, [args.k] * count))
+        with workers(args.jobs) as pool:
+            futures = [pool.submit(measure, name, args.tasks, args.k) for name in args.domain]
+            found = [future.result() for future in futures]
     except ConfigError as err:
         print(f"error: {err}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        return 130
     print("\n".join(table(found)))
     faults = [fault for one in found for fault in one.faults]
     print("\n".join(f"FAULT {fault}" for fault in faults), end="\n" if faults else "")

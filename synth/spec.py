@@ -112,7 +112,7 @@ def load(name: str | Path) -> Spec:
 def texts(place: Path) -> dict[str, str]:
     """The six texts of a spec: files of a folder, or sections of one YAML file."""
     if place.is_file() and place.suffix == ".yaml":
-        return sections(place.read_text(encoding="utf-8"), place)
+        return sections(_text(place), place)
     if not (place / "domain.yaml").is_file():
         raise ConfigError(
             f"no spec {str(place)!r}; name a folder that holds {', '.join(PARTS)}, a YAML file with a section for"
@@ -167,7 +167,10 @@ def read(given: Mapping[str, str], folder: Path) -> Spec:
 def _text(path: Path) -> str:
     if not path.is_file():
         raise ConfigError(f"{path}: no such file; a spec folder holds {', '.join(PARTS)}")
-    return path.read_text(encoding="utf-8")
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as err:
+        raise ConfigError(f"{path}: not UTF-8 text: {err}; save it as UTF-8") from None
 
 
 class Marked(dict[str, Any]):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from toolorchestra.agents.baselines import NAMES, baseline
-from toolorchestra.agents.evaluate import Summary, play, summarise, table
+from toolorchestra.agents.evaluate import Summary, play, plays, summarise, table
 from toolorchestra.agents.rollout import factory_of
 from toolorchestra.envs.errors import ConfigError
+from toolorchestra.envs.ledger import SpendCap
 
 TASKS = 300
 
@@ -58,3 +59,21 @@ def test_the_table_and_unknown_policies() -> None:
         baseline("oracl")
     with pytest.raises(ConfigError, match="the guesser needs the plain tools"):
         play(factory_of("HLE-v0"), baseline("guess"), 0)
+
+
+def test_what_the_spend_cap_cuts_is_not_played_and_never_wrong() -> None:
+    cap = SpendCap(0.01)
+    made = factory_of("HLE-v0", preference="none", spend_cap=cap)
+    records = list(plays(made, baseline("strongest"), 20, 0))
+    spent, cut = cap.spent_usd, [record for record in records if record.cut]
+    assert list(plays(made, baseline("random"), 20, 0)) == []
+    assert cap.spent_usd == spent
+    assert len(records) < 20
+    assert cut == records[-1:]
+    free = [play(factory_of("HLE-v0", preference="none"), baseline("strongest"), k) for k in range(len(records))]
+    got = summarise("strongest", records, 20 - len(records))
+    assert (got.failed, got.unplayed, got.episodes) == (0, 21 - len(records), 20)
+    assert got.accuracy == summarise("strongest", free[:-1]).accuracy
+    shown = table([got, summarise("random", [], 20)]).splitlines()
+    assert shown[-1] == f"the spend cap is used up; not played: strongest {got.unplayed} of 20, random 20 of 20"
+    assert "0.0%" not in shown[2]

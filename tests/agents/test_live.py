@@ -248,3 +248,15 @@ def test_wrong_names_say_what_to_do(tmp_path: Path) -> None:
             made("HLE-v0", str(file)).start(0)
     with pytest.raises(ConfigError, match="name its endpoint"):
         live.policy("chat", factory(**gym.spec(full_id("HLE-v0")).kwargs))
+
+
+def test_scripted_policies_are_not_scored_on_what_the_spend_cap_cut(tmp_path: Path) -> None:
+    cap = SpendCap(1e-4)
+    with Loopback(expert) as server:
+        made_factory = made("HLE-v0", Backing(read(file_of(tmp_path, server))), spend_cap=cap)
+        played = run(made_factory, "cheap", 6, at_once=1)
+        spent, asked = cap.spent_usd, len(server.seen)
+        assert run(made_factory, "cheap", 6) == []
+    assert (cap.spent_usd, len(server.seen)) == (spent, asked)
+    assert len(played) < 6
+    assert [(p.record.cut, p.record.failed) for p in played[-1:]] == [(True, True)]

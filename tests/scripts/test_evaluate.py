@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -48,6 +50,7 @@ def test_an_index_is_built_named_recorded_and_replayed_without_it(tmp_path: Path
         (["--dataset", "some/set", "--index", "embedded"], "some/set@COMMIT"),
         (["--sandbox", "e2b"], "export E2B_API_KEY="),
         (["--index", "embedded", "--policy", "chat"], "--endpoints FILE"),
+        (["--judge", "gpt-5-mini"], "the judge gpt-5-mini is a model: name its endpoint: --endpoints FILE"),
     ],
 )
 def test_what_is_missing_is_said_with_what_to_type(arguments: list[str], says: str) -> None:
@@ -61,3 +64,59 @@ def test_plain_execution_is_not_among_the_sandboxes() -> None:
     done = run("evaluate.py", "--sandbox", "unsafe-exec")
     assert done.returncode == 2
     assert "invalid choice" in done.stderr
+
+
+def test_one_spend_cap_for_the_whole_run_and_none_that_is_no_amount() -> None:
+    common = ("--env", "HLE-v0", "FRAMES-v0", "--split", "test", "--tasks", "2", "--policy", "cheapest")
+    done = run("evaluate.py", *common, "--spend-cap", "0.0000001")
+    assert done.returncode == 0, done.stderr
+    first, second = (block for block in done.stdout.split("\n\n") if block)
+    assert "not played" in first
+    assert re.search(r"^cheapest +-", second, re.M), second
+    for amount in ("0", "-1", "nan", "much"):
+        refused = run("evaluate.py", *common, "--spend-cap", amount)
+        assert refused.returncode == 2
+        assert "--spend-cap: a number of dollars above 0 expected" in refused.stderr
+
+
+@pytest.mark.parametrize("real", [[], ["--index", "embedded"]])
+def test_an_interrupt_shows_what_was_played(real: list[str]) -> None:
+    policy = "cheap" if real else "oracle"
+    command = [sys.executable, str(SCRIPTS / "evaluate.py"), "--tasks", "1500", "--policy", policy, *real]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as evaluation:
+        assert evaluation.stdout is not None
+        assert "1500 tasks" in evaluation.stdout.readline()
+        time.sleep(0.1)
+        evaluation.send_signal(signal.SIGINT)
+        out, err = evaluation.communicate(timeout=60)
+    assert (evaluation.returncode, err) == (130, "stopped\n")
+    (played,) = re.findall(rf"^stopped; played: {policy} (\d+) of 1500$", out, re.M)
+    assert int(played) < 1500
+    assert "spend cap" not in out
+
+
+@pytest.mark.parametrize("option", ["--tasks", "--at-once", "--turns"])
+def test_evaluating_nothing_is_refused(option: str) -> None:
+    refused = run("evaluate.py", option, "0")
+    assert refused.returncode == 2
+    assert f"{option}: a whole number from 1 up expected, got '0'" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("env", "says"),
+    [
+        ("Tau2-v0", "ToolOrchestra/Tau2-v0 is no question environment; evaluate.py plays those alone: "),
+        ("ToolScale-v0", "ToolOrchestra/ToolScale-v0 is no question environment; evaluate.py plays those alone: "),
+        ("HLE", "no question environment 'HLE'; valid: "),
+    ],
+)
+def test_what_is_evaluated_are_question_environments(env: str, says: str) -> None:
+    done = run("evaluate.py", "--env", "HLE-v0", env, "--tasks", "1")
+    assert (done.returncode, done.stdout) == (2, "")
+    named = done.stderr.removeprefix(f"error: {says}")
+    assert set(re.findall(r"[\w/]+-v0", named)) == {"ToolOrchestra/HLE-v0", "ToolOrchestra/FRAMES-v0"}
+
+
+def test_an_id_of_nowhere_is_refused_in_a_line() -> None:
+    done = run("evaluate.py", "--env", "no_module:Some-v0")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.tau2_playing import needs_package
+from toolorchestra.agents.arguments import value
 
 PLAY = str(Path(__file__).parents[2] / "scripts" / "play.py")
 CLEAN = {k: v for k, v in os.environ.items() if k != "NO_COLOR"}
@@ -97,6 +98,43 @@ def test_bad_names_get_one_line_and_status_2(arguments: list[str], expected: str
     assert done.returncode == 2
     assert re.fullmatch(r"error: .*\n", done.stderr), done.stderr
     assert expected in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("5", 5), ("0.01", 0.01), ("true", True), ("False", False), ("None", None), ("null", None),
+        ('["a"]', ["a"]), ('{"a": 1}', {"a": 1}), ('"5"', "5"), ("retail", "retail"), ("a=b", "a=b"), ("", ""),
+    ],
+)  # fmt: skip
+def test_settings_are_json_or_text(text: str, expected: object) -> None:
+    got = value(text)
+    assert (type(got), got) == (type(expected), expected)
+
+
+def test_settings_reach_the_environment_with_their_types() -> None:
+    settings = ("--set", "max_turns=1", "call_expert=False", "domain=finance")
+    done = play("--env", "ToolScale-v0", "--policy", "random", *settings)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("[assistant] <tool_call>") == 1
+    assert "call_expert" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("policy", "arguments"),
+    [
+        ("oracle", ["--env", "ToolScale-v0"]),
+        ("cheapest", ["--env", "ToolScale-v0"]),
+        ("guess", ["--env", "HLE-v0"]),
+        pytest.param("strongest", ["--env", "Tau2-v0", "--split", "base"], marks=needs_package),
+    ],
+)
+def test_a_policy_that_cannot_play_is_refused_before_anything_is_shown(policy: str, arguments: list[str]) -> None:
+    done = play("--policy", policy, *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    who = "random, cheapest, strongest, oracle, you" if policy == "guess" else "random, you"
+    assert f"--policy {policy} cannot play {arguments[1]}: " in done.stderr
+    assert f"; who can: {who} (no --policy)\n" in done.stderr
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,9 +19,10 @@ from toolorchestra.envs.sqldomain import loader
 from toolorchestra.envs.sqldomain.costs import FILE as COSTS
 from toolorchestra.envs.sqldomain.domain import Action, Task
 from toolorchestra.envs.sqldomain.reading import FILES
-from toolorchestra.synth import augment, likeness, prove
+from toolorchestra.synth import augment, generate, likeness, prove, separate
 from toolorchestra.synth import spec as specs
 from toolorchestra.synth.bench import CHECKS, Bench, fault
+from toolorchestra.synth.jobs import workers
 from toolorchestra.synth.making import make, rebuilt
 from toolorchestra.synth.words import LISTS
 
@@ -187,6 +191,15 @@ def test_errors_in_a_spec_name_the_place(tmp_path: Path, part: str, old: str, ne
     assert seen in str(caught.value)
 
 
+def test_a_spec_that_is_not_utf_8_names_its_file(tmp_path: Path) -> None:
+    single = tmp_path / "own.yaml"
+    shutil.copytree(LIBRARY, tmp_path / "spec")
+    for place, path in ((single, single), (tmp_path / "spec", tmp_path / "spec" / "policy.md")):
+        path.write_bytes("Müller".encode("latin-1"))
+        with pytest.raises(ConfigError, match=rf"{path}: not UTF-8 text: .*; save it as UTF-8"):
+            specs.load(place)
+
+
 def test_too_few_intents_end_with_the_yield_report(tmp_path: Path) -> None:
     shutil.copytree(LIBRARY, tmp_path / "spec")
     path = tmp_path / "spec" / "intents.yaml"
@@ -209,6 +222,75 @@ def test_the_command_lines(tmp_path: Path) -> None:
         cwd=ROOT,
         check=False,
     )
-    assert done.returncode == 1
-    assert "FAULT library: 5 tools, at least 20 expected" in done.stdout
+    assert done.returncode == 0, done.stdout
     assert "library: 12 tasks proven" in done.stdout
+
+
+def test_a_shipped_domain_must_have_a_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "library"
+    shutil.copytree(library(), folder)
+    assert prove.check_domain(str(folder)).faults == ()
+    monkeypatch.setattr(loader, "SHIPPED", tmp_path)
+    assert "5 tools, at least 20 expected" in prove.check_domain("library").faults
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+@pytest.mark.parametrize(
+    ("main", "arguments", "says"),
+    [
+        (prove.main, [], "stopped\n"),
+        (separate.main, [], "stopped\n"),
+        (generate.main, ["--spec", "public_library", "--out", "{}/out"], "stopped; go on with --resume\n"),
+    ],
+)
+def test_an_interrupt_ends_a_command_at_once_with_a_line(
+    main: Callable[[list[str]], int], arguments: list[str], says: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    before = signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    try:
+        assert main([argument.format(tmp_path) for argument in arguments]) == 130
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert [line for line in capfd.readouterr().err.splitlines(True) if not line.endswith(" done\n")] == [says]
+
+
+def test_an_interrupt_waits_for_no_worker() -> None:
+    def interrupted() -> None:
+        with workers(1) as pool:
+            pool.submit(time.sleep, 600)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+
+
+@pytest.mark.parametrize(
+    ("main", "arguments"),
+    [
+        (prove.main, "--sample"),
+        (prove.main, "--jobs"),
+        (separate.main, "--tasks"),
+        (separate.main, "--k"),
+        (separate.main, "--jobs"),
+        (generate.main, "--spec public_library --tasks"),
+        (generate.main, "--spec public_library --k"),
+        (generate.main, "--domain zoo --model standin:parking --out nowhere --concurrency"),
+    ],
+)
+@pytest.mark.parametrize("number", ["0", "-5", "few"])
+def test_numbers_of_nothing_are_refused_at_the_start(
+    main: Callable[[list[str]], int], arguments: str, number: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as refused:
+        main([*arguments.split(), number])
+    assert refused.value.code == 2
+    assert f"{arguments.split()[-1]}: a whole number from 1 up expected, got '{number}'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("usd", ["0", "-1", "nan"])
+def test_a_budget_is_an_amount(usd: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        generate.main(f"--domain zoo --model standin:parking --out nowhere --budget-usd {usd}".split())
+    assert "--budget-usd: a number of dollars above 0 expected" in capsys.readouterr().err

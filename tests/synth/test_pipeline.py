@@ -14,11 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.domains import LIBRARY
 from tests.synth import runs
 from toolorchestra.envs.errors import ConfigError, SpendCapReached
 from toolorchestra.envs.ledger import SpendCap
 from toolorchestra.envs.models import ChatRequest, Completion
 from toolorchestra.envs.models.scripted import ScriptedModel
+from toolorchestra.envs.sqldomain import loader
 from toolorchestra.envs.types import Message
 from toolorchestra.synth import generate, making, pipeline, report
 from toolorchestra.synth import spec as specs
@@ -206,6 +208,23 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert runs.read(tmp_path / "again") == runs.read(out)
     assert generate.main([*made[:3], "nobody:x", *made[4:-1], str(tmp_path / "x")]) == 2
     assert "openai, standin" in capsys.readouterr().err
+
+
+def test_solvers_are_known_before_anything_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = ["--domain", "a zoo", "--model", f"standin:{runs.SPEC}", "--out", str(tmp_path / "zoo")]
+    assert generate.main([*made, "--solvers", "stong"]) == 2
+    assert "Did you mean 'strong'" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", [str(LIBRARY), "public_library"])
+def test_only_shipped_domains_are_made_among_the_shipped_ones(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(loader, "SHIPPED", tmp_path)
+    assert generate.main(["--spec", name, "--tasks", "10", "--no-costs"]) == 2
+    assert "say where it goes: --out DIR" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_cassette_without_the_call_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,64 @@
+"""What the smaller scripts cannot do is said in one line, with status 2, before anything is begun."""
+
+from __future__ import annotations
+
+import argparse
+import runpy
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from toolorchestra.envs.errors import ConfigError
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(script: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(ROOT / script), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ("scripts/train_agent.py --threads 0", "--threads: a whole number from 1 up expected, got '0'"),
+        ("scripts/train_agent.py --out {file}", "a folder expected, but {file} is a file"),
+        ("scripts/train_agent.py --out {file}/run", "a folder expected, but {file} is a file"),
+        ("scripts/train_agent.py --set steps", "--set takes NAME=VALUE, got 'steps'"),
+        ("scripts/memory_budget.py --set x", "--set takes NAME=VALUE, got 'x'"),
+        ("scripts/memory_budget.py --shape {file}", "{file} is not JSON"),
+        ("scripts/evaluate.py --dataset q.jsonl --field question", "--field takes NAME=VALUE, got 'question'"),
+        ("synth/generate.py --spec parking --out {file}", "a folder expected, but {file} is a file"),
+        ("synth/generate.py --spec parking --out new --work {file}", "a folder expected, but {file} is a file"),
+    ],
+)
+def test_what_cannot_be_is_refused(command: str, says: str, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    done = run(*command.format(file=file).split())
+    assert done.returncode == 2
+    assert says.format(file=file) in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_option_that_was_not_given_overrides_no_setting() -> None:
+    configured = runpy.run_path(str(ROOT / "scripts" / "train_agent.py"))["configured"]
+    given = argparse.Namespace(
+        preset="tiny", seed=3, threads=None, model="", set=["model.threads=4", "model.path=mine"]
+    )
+    config = configured(given)
+    assert (config.seed, config.model.threads, config.model.path) == (3, 4, "mine")
+    assert configured(argparse.Namespace(**{**vars(given), "threads": 2, "set": []})).model.threads == 2
+
+
+def test_a_port_that_is_taken_or_is_none_is_said() -> None:
+    serving = runpy.run_path(str(ROOT / "scripts" / "serve_index.py"))["serving"]
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ConfigError, match=rf"cannot serve at 127.0.0.1:{port}: .*; name another with --host or"):
+            serving(None, "127.0.0.1", port)
+    with pytest.raises(ConfigError, match=r"cannot serve at .*:70000: "):
+        serving(None, "127.0.0.1", 70000)
