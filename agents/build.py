@@ -22,7 +22,7 @@ def build(config: TrainConfig, say: Say = print) -> tuple[Any, Chat]:
     except ModuleNotFoundError as err:
         raise ConfigError(
             f"training needs {err.name}, which is not installed: pip install torch==2.13.0, then "
-            'pip install "toolorchestra[train]"'
+            'pip install ".[train]"'
         ) from None
     wanted = config.model
     if wanted.device.startswith("cuda"):

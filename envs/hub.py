@@ -36,7 +36,7 @@ def rows(where: str, part: str = "") -> Iterable[Row]:
     try:
         import datasets
     except ImportError:
-        raise ConfigError(f'data set {name!r} needs the hub library: pip install "toolorchestra[data]"') from None
+        raise ConfigError(f'data set {name!r} needs the hub library: pip install ".[data]"') from None
     try:
         parts = datasets.load_dataset(name, revision=revision)
     except datasets.exceptions.DatasetNotFoundError as err:

@@ -59,7 +59,7 @@ def _served(endpoints: Path | None) -> ChatModel:
         backend: Any = importlib.import_module("toolorchestra.envs.models.openai")
     except ModuleNotFoundError as err:
         raise ConfigError(
-            f"models behind servers need {err.name}, which is not there: pip install toolorchestra[models]. Without it"
+            f'models behind servers need {err.name}, which is not there: pip install ".[models]". Without it'
             " --spec makes a domain, and --model standin:public_library goes the way of a model"
         ) from None
     except (OSError, tomllib.TOMLDecodeError) as err:

@@ -184,7 +184,7 @@ def parsed(text: str, path: Path) -> Any:
     try:
         import yaml
     except ImportError:
-        raise ConfigError("reading a spec needs PyYAML: pip install toolorchestra[synth]") from None
+        raise ConfigError('reading a spec needs PyYAML: pip install ".[synth]"') from None
 
     class Loader(yaml.SafeLoader):  # type: ignore[misc]
         """Safe, with lines, and without YAML's own dates, whose types no schema here knows."""

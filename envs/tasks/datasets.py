@@ -1,6 +1,6 @@
 """Real question sets: from the hub at a pinned revision, or from a local file; rows become questions by their fields.
 
-dataset="cais/hle"                a hub set at the revision in hub.py, with `pip install "toolorchestra[data]"`
+dataset="cais/hle"                a hub set at the revision in hub.py, with `pip install ".[data]"`
 dataset="NAME/OF-ANOTHER@COMMIT"  any other
 dataset="frames.jsonl"            a file: jsonl, json, csv, tsv or parquet
 """
@@ -157,7 +157,7 @@ def _from_file(path: Path) -> Iterator[Row]:
         try:
             from pyarrow import parquet
         except ImportError:
-            raise ConfigError(f'{path} needs pyarrow: pip install "toolorchestra[data]"') from None
+            raise ConfigError(f'{path} needs pyarrow: pip install ".[data]"') from None
         yield from parquet.read_table(path).to_pylist()
         return
     if kind not in _SUFFIXES:

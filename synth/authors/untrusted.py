@@ -120,6 +120,6 @@ def dumped(value: Any) -> str:
     try:
         import yaml
     except ImportError:
-        raise ConfigError("writing a spec needs PyYAML: pip install toolorchestra[synth]") from None
+        raise ConfigError('writing a spec needs PyYAML: pip install ".[synth]"') from None
     value = json.loads(json.dumps(value, ensure_ascii=False))  # its own kinds of mapping have no place in YAML
     return str(yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=110))

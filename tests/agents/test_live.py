@@ -27,7 +27,7 @@ from toolorchestra.envs.sandbox.confine import landlock_abi
 from toolorchestra.envs.testing.loopback import Asked, Loopback, Reply
 from toolorchestra.envs.tools.backing import Backing, read
 
-pytest.importorskip("openai", reason='needs pip install "toolorchestra[models]"')
+pytest.importorskip("openai", reason='needs pip install ".[models]"')
 CANARY = "sk-canary-live-91c4"
 TOLD = '<tool_call>{"name": "answer", "arguments": {"model": "answer-4"}}</tool_call>'
 

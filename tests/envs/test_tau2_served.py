@@ -15,7 +15,7 @@ from toolorchestra.envs.invoke import Gates
 from toolorchestra.envs.models.endpoints import Endpoints
 from toolorchestra.envs.testing.loopback import Asked, Loopback, Reply
 
-pytest.importorskip("openai", reason='needs pip install "toolorchestra[models]"')
+pytest.importorskip("openai", reason='needs pip install ".[models]"')
 from toolorchestra.envs.models.openai import OpenAiModels
 
 pytestmark = needs_package

