@@ -110,7 +110,9 @@ def _interruptible() -> Iterator[None]:
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGINT, stop)
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.default_int_handler:  # not where it is ignored, as in a shell's background
+        signal.signal(signal.SIGINT, stop)
     try:
         yield
     finally:
