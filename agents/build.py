@@ -21,8 +21,7 @@ def build(config: TrainConfig, say: Say = print) -> tuple[Any, Chat]:
         from toolorchestra.agents.engines.tiny import build_model, load_tokenizer
     except ModuleNotFoundError as err:
         raise ConfigError(
-            f"training needs {err.name}, which is not installed: pip install torch==2.13.0, then "
-            'pip install ".[train]"'
+            f'training needs {err.name}, which is not installed: pip install torch==2.13.0, then pip install ".[train]"'
         ) from None
     wanted = config.model
     if wanted.device.startswith("cuda"):

@@ -23,7 +23,7 @@ class BackgroundLoop:
     """The loop runs in a daemon thread of its own, so that calls go on while the caller does something else.
 
     Where the main thread can only wait, it may borrow the loop and run it itself meanwhile: handing each call over from
-    one thread to the other costs more than making it. `borrow`, then `run` as often as needed, then `give_back`.
+    one thread to the other costs more than making it.
     """
 
     _shared: BackgroundLoop | None = None
@@ -51,44 +51,33 @@ class BackgroundLoop:
         """Start a coroutine there. Cancelling the future cancels it."""
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
 
-    def borrow(self) -> bool:
-        """Take the loop over. False: it stays where it is, for this is another thread (calls may start processes, which
-        must not end with their thread), or runs a loop already, or a tool that blocks keeps the loop."""
-        if threading.current_thread() is not threading.main_thread() or asyncio._get_running_loop() is not None:
-            return False
-        with self._mutex:
-            if self._lent:
-                return False
-            self._lent = True
-            served = self._served
-        if not served:
-            return True
-        handed: SimpleQueue[None] = SimpleQueue()
-        got = False
+    def borrowed(self) -> Loan:
+        """`with background.borrowed() as loan:` and, where `loan.held`, `loan.run(seconds)` as often as needed."""
+        return Loan(self)
+
+    def _take(self) -> bool:
+        """Take the loop over from its thread. False: a tool that blocks keeps it."""
+        taken = False
         try:
+            with self._mutex:
+                if self._lent:
+                    return False
+                self._lent = taken = True
+                served = self._served
+            if not served:
+                return True
+            handed: SimpleQueue[None] = SimpleQueue()
             self.loop.call_soon_threadsafe(self._hand_over, handed)
             handed.get(timeout=PATIENCE_SECONDS)
-            got = True
-        except Empty:
-            pass
-        finally:
-            if not got:
-                self.give_back()
-        return got
+        except BaseException as err:
+            if taken:
+                self._give_back()
+            if isinstance(err, Empty):
+                return False
+            raise
+        return True
 
-    def run(self, seconds: float | None) -> None:
-        """Run the borrowed loop until something stops it, for so many seconds at most; 0: what is ready now, once."""
-        loop, timer = self.loop, None
-        if seconds is not None:
-            timer = loop.call_later(seconds, loop.stop) if seconds > 0 else loop.call_soon(loop.stop)
-        try:
-            with Interrupts(loop):
-                loop.run_forever()
-        finally:
-            if timer is not None:
-                timer.cancel()
-
-    def give_back(self) -> None:
+    def _give_back(self) -> None:
         """The daemon thread goes on with it."""
         with self._mutex:
             self._lent = False
@@ -114,30 +103,63 @@ class BackgroundLoop:
         self.loop.stop()
 
 
-class Interrupts:
-    """For the main thread: Ctrl-C stops the loop that it runs between two callbacks and is raised then, so that no call
-    is torn; a second one is raised at once. A handler that is not Python's own is left alone."""
+class Loan:
+    """The loop in the main thread's hands, if it can have it: another thread cannot (calls may start processes, which
+    must not end with their thread), nor one that runs a loop already.
 
-    __slots__ = ("_loop", "_ours", "_seen")
+    Ctrl-C is held back meanwhile, or the loop might never be given back: it stops what runs between two callbacks, so
+    that no call is torn, and is raised when the loop is back. A second one breaks into what runs. A handler that is not
+    Python's own is left alone.
+    """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._seen = 0
-        self._ours = False
+    __slots__ = ("_background", "_holding_back", "_interrupts", "_raised", "_running", "held")
 
-    def __enter__(self) -> None:
-        self._ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-        if self._ours:
-            signal.signal(signal.SIGINT, self._note)
+    def __init__(self, background: BackgroundLoop) -> None:
+        self._background = background
+        self._interrupts = 0
+        self._running = self._raised = self._holding_back = False
+        self.held = False
+
+    def __enter__(self) -> Loan:
+        if threading.current_thread() is threading.main_thread() and asyncio._get_running_loop() is None:
+            if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+                signal.signal(signal.SIGINT, self._note)
+                self._holding_back = True
+            try:
+                self.held = self._background._take()
+            except BaseException:
+                self.__exit__()
+                raise
+        return self
 
     def __exit__(self, *_: object) -> None:
-        if self._ours:
+        if self.held:
+            self.held = False
+            self._background._give_back()
+        if self._holding_back:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-            if self._seen == 1:
+            if self._interrupts and not self._raised:
                 raise KeyboardInterrupt
 
+    def run(self, seconds: float | None) -> None:
+        """Run the loop until something stops it, for so many seconds at most; 0: what is ready now, once."""
+        loop, timer = self._background.loop, None
+        if seconds is not None:
+            timer = loop.call_later(seconds, loop.stop) if seconds > 0 else loop.call_soon(loop.stop)
+        try:
+            self._running = True
+            if not self._interrupts:
+                loop.run_forever()
+        finally:
+            self._running = False
+            if timer is not None:
+                timer.cancel()
+
     def _note(self, _number: int, _frame: FrameType | None) -> None:
-        self._seen += 1
-        if self._seen > 1:
+        self._interrupts += 1
+        if not self._running:
+            return
+        if self._interrupts > 1:
+            self._raised = True
             raise KeyboardInterrupt
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._background.loop.call_soon_threadsafe(self._background.loop.stop)

@@ -14,13 +14,15 @@ from toolorchestra.envs.tools import ToolResult
 class Flight:
     """The calls of one turn of one episode; their results, once it has landed."""
 
-    __slots__ = ("calls", "results", "slot", "task")
+    __slots__ = ("calls", "dropped", "results", "slot", "task")
 
     def __init__(self, slot: int, calls: Sequence[Ready]) -> None:
         self.slot = slot
         self.calls = calls
         self.results: Sequence[CallResult] = ()
         self.task: asyncio.Task[None] | None = None
+        self.dropped = False
+        """Nobody waits for it any more."""
 
 
 class Flights:
@@ -38,14 +40,12 @@ class Flights:
         if not flights:
             return
         background = BackgroundLoop.shared()
-        if not background.borrow():
-            background.loop.call_soon_threadsafe(self._start, background, list(flights))
-            return
-        try:
-            self._start(background, flights)
-            background.run(0)
-        finally:
-            background.give_back()
+        with background.borrowed() as loan:
+            if loan.held:
+                self._start(background, flights)
+                loan.run(0)
+            else:
+                background.loop.call_soon_threadsafe(self._start, background, list(flights))
 
     def _start(self, background: BackgroundLoop, flights: Sequence[Flight]) -> None:
         loop = background.loop
@@ -59,9 +59,9 @@ class Flights:
                 flight.results = (await background.gates.perform(calls[0]),)
             else:
                 flight.results = await background.gates.perform_all(calls)
-        except asyncio.CancelledError:
-            raise
         except BaseException as err:
+            if flight.dropped:
+                raise
             flight.results = [CallResult(ToolResult(""), failure=failure(c.tool.name, err)) for c in calls]
             self._land(background, flight)
             if isinstance(err, KeyboardInterrupt):
@@ -89,16 +89,16 @@ class Flights:
         if landed or timeout == 0:
             return landed
         background = BackgroundLoop.shared()
-        if background.borrow():
-            try:
-                self._running = background
-                landed = self._arrived()  # while it still ran in its own thread
-                if not landed:
-                    background.run(timeout)
-            finally:
-                self._running = None
-                background.give_back()
-        else:
+        with background.borrowed() as loan:
+            borrowed = loan.held
+            if borrowed:
+                try:
+                    self._running = background
+                    if self._landed.empty():  # else they came while it still ran in its own thread
+                        loan.run(timeout)
+                finally:
+                    self._running = None
+        if not borrowed:
             try:
                 landed = self._landed.get(timeout=timeout)
             except Empty:
@@ -117,6 +117,8 @@ class Flights:
     def cancel(flights: Sequence[Flight]) -> None:
         """Stop what still flies; it will not land."""
         live = list(flights)
+        for flight in live:
+            flight.dropped = True
         if live:
             # A launch that is still queued runs before this does, so every flight has its task by then.
             BackgroundLoop.shared().loop.call_soon_threadsafe(lambda: [f.task and f.task.cancel() for f in live])

@@ -14,6 +14,7 @@ DISABLED (reset with `options={"reset_mask": ...}`).
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -87,6 +88,7 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         self.factory = factory(source, **settings)
         self._flights = Flights()
         self._launching: list[Flight] = []
+        self._landed: deque[Flight] = deque()
         self._ready: dict[int, Step] = {}
         self._slots = [_Slot() for _ in range(num_envs)]
         self._flying = 0
@@ -311,8 +313,10 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
 
     def _land(self, timeout: float | None) -> bool:
         """Take what has landed, waiting for the first. False when nothing landed in time."""
-        landed = self._flights.land(timeout)
-        for flight in landed:
+        self._landed.extend(self._flights.land(0 if self._landed else timeout))
+        some = bool(self._landed)
+        while self._landed:  # one by one: what is raised here leaves the others for the next call
+            flight = self._landed.popleft()
             slot = self._slots[flight.slot]
             episode = slot.episode
             if slot.flight is flight and episode is not None:  # else it was cancelled while landing
@@ -320,7 +324,7 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
                 self._flying -= 1
                 self._move(flight.slot, episode, episode.resolve(flight.results))
         self._launch()
-        return bool(landed)
+        return some
 
     def _launch(self) -> None:
         launching, self._launching = self._launching, []

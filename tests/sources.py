@@ -155,6 +155,14 @@ async def _raises_later(context: ToolContext) -> ToolResult:
     raise RuntimeError("the connection is on fire")
 
 
+async def _cancels_its_task(context: ToolContext) -> ToolResult:
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel()
+    await asyncio.sleep(0)
+    return ToolResult("never")
+
+
 class Panic(BaseException):
     """No Exception."""
 
@@ -177,6 +185,7 @@ WAYS = {
     "exits": _exits,
     "cancels": _cancels_itself,
     "panics": _panics,
+    "cancels its task": _cancels_its_task,
     **dict.fromkeys(("absorb", "grade", "no grade", "nothing"), _works),
 }
 

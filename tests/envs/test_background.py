@@ -18,7 +18,7 @@ import pytest
 from tests.playing import ADD, vector_of
 from tests.sources import nap
 from toolorchestra.envs import background as module
-from toolorchestra.envs.background import BackgroundLoop
+from toolorchestra.envs.background import BackgroundLoop, Loan
 from toolorchestra.envs.vector import OrchestraVectorEnv
 
 
@@ -29,6 +29,11 @@ def loop() -> BackgroundLoop:
 
 async def whose() -> str:
     return threading.current_thread().name
+
+
+def run_with(loan: Loan, callback: Callable[[], None]) -> None:
+    loan._background.loop.call_soon(callback)
+    loan.run(5)
 
 
 def in_thread(work: Callable[[], Any]) -> Any:
@@ -42,35 +47,37 @@ def in_thread(work: Callable[[], Any]) -> Any:
 def test_a_borrowed_loop_runs_in_the_main_thread_and_goes_back(loop: BackgroundLoop) -> None:
     assert loop.submit(whose()).result(5) == "toolorchestra-io"
     for _ in range(50):
-        assert loop.borrow()
-        assert not loop.borrow()
-        future = loop.submit(whose())
-        future.add_done_callback(lambda _: loop.loop.stop())
-        loop.run(5)
-        assert future.result(0) == "MainThread"
-        loop.give_back()
+        with loop.borrowed() as loan, loop.borrowed() as other:
+            assert loan.held
+            assert not other.held
+            future = loop.submit(whose())
+            future.add_done_callback(lambda _: loop.loop.stop())
+            loan.run(5)
+            assert future.result(0) == "MainThread"
         assert loop.submit(whose()).result(5) == "toolorchestra-io"
 
 
 def test_a_run_ends_at_its_time_and_leaves_the_rest_in_the_air(loop: BackgroundLoop) -> None:
-    assert loop.borrow()
-    try:
+    with loop.borrowed() as loan:
         slow = loop.submit(asyncio.sleep(0.3, "slept"))
         began = time.monotonic()
-        loop.run(0)
+        loan.run(0)
         assert time.monotonic() - began < 0.25
-        loop.run(0.05)
+        loan.run(0.05)
         assert not slow.done()
-    finally:
-        loop.give_back()
     assert slow.result(5) == "slept"
 
 
 def test_it_stays_with_its_thread_for_other_threads_and_inside_a_loop(loop: BackgroundLoop) -> None:
-    async def inside() -> bool:
-        return loop.borrow()
+    def borrow() -> bool:
+        with loop.borrowed() as loan:
+            return loan.held
 
-    assert not in_thread(loop.borrow)
+    async def inside() -> bool:
+        return borrow()
+
+    assert borrow()
+    assert not in_thread(borrow)
     assert not asyncio.run(inside())
     assert loop.submit(whose()).result(5) == "toolorchestra-io"
 
@@ -80,7 +87,8 @@ def test_a_tool_that_blocks_the_loop_keeps_it_and_a_wait_still_ends(loop: Backgr
     loop.loop.call_soon_threadsafe(free.wait, 10)
     env = vector_of("Sleeper", num_envs=2)
     began = time.monotonic()
-    assert not loop.borrow()
+    with loop.borrowed() as loan:
+        assert not loan.held
     env.send([nap(1), nap(1)], [0, 1])
     with pytest.raises(TimeoutError):
         env.recv(1, timeout=0.05)
@@ -100,8 +108,8 @@ def test_calls_go_on_while_the_owner_computes() -> None:
 def test_what_lands_while_the_loop_changes_hands_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     env = vector_of("Sleeper", num_envs=4)
     env.send([nap(20)] * 4, range(4))
-    borrow = BackgroundLoop.borrow
-    monkeypatch.setattr(BackgroundLoop, "borrow", lambda self: time.sleep(0.3) or borrow(self))
+    borrowed = BackgroundLoop.borrowed
+    monkeypatch.setattr(BackgroundLoop, "borrowed", lambda self: time.sleep(0.3) or borrowed(self))
     began = time.monotonic()
     env.recv(4, timeout=30)
     assert time.monotonic() - began < 10
@@ -200,26 +208,43 @@ def test_ctrl_c_waits_for_the_callback_that_it_hits_and_a_second_one_does_not(
             time.sleep(0.01)
         ended.append(True)
 
-    assert loop.borrow()
-    try:
-        loop.loop.call_soon(callback)
-        with pytest.raises(KeyboardInterrupt):
-            loop.run(5)
-    finally:
-        loop.give_back()
+    with pytest.raises(KeyboardInterrupt), loop.borrowed() as loan:
+        run_with(loan, callback)
     assert ended == whole
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert loop.submit(whose()).result(5) == "toolorchestra-io"
+
+
+@pytest.mark.parametrize("step", ["_take", "_give_back"])
+@pytest.mark.parametrize("times", [1, 2])
+def test_ctrl_c_while_the_loop_changes_hands_is_raised_when_it_is_back(
+    loop: BackgroundLoop, monkeypatch: pytest.MonkeyPatch, step: str, times: int
+) -> None:
+    true = getattr(BackgroundLoop, step)
+
+    def interrupted(self: BackgroundLoop) -> Any:
+        for _ in range(times):
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.01)
+        return true(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(BackgroundLoop, step, interrupted)
+        with pytest.raises(KeyboardInterrupt), loop.borrowed() as loan:
+            loan.run(0)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert loop.submit(whose()).result(5) == "toolorchestra-io"
+    with loop.borrowed() as loan:
+        assert loan.held
 
 
 def test_a_handler_of_the_users_own_is_left_alone(loop: BackgroundLoop) -> None:
     heard: list[int] = []
     before = signal.signal(signal.SIGINT, lambda number, _: heard.append(number))
     try:
-        assert loop.borrow()
-        loop.loop.call_later(0.01, os.kill, os.getpid(), signal.SIGINT)
-        loop.run(0.1)
-        loop.give_back()
+        with loop.borrowed() as loan:
+            loop.loop.call_later(0.01, os.kill, os.getpid(), signal.SIGINT)
+            loan.run(0.1)
     finally:
         signal.signal(signal.SIGINT, before)
     assert heard == [signal.SIGINT]

@@ -134,6 +134,31 @@ def test_a_failed_episode_leaves_the_others_alone(way: str) -> None:
     assert terminations.tolist() == [True, False, True]
 
 
+def test_what_is_raised_at_a_landing_leaves_the_others_for_the_next_recv(monkeypatch: pytest.MonkeyPatch) -> None:
+    env = vector_of("Sleeper", num_envs=3, max_turns=1, autoreset_mode="SameStep")
+    env.step_async([nap(1)] * 3)
+    time.sleep(0.2)  # all have landed
+    start = type(env.factory).start
+
+    def away(*_: Any) -> None:
+        raise OSError("the disk is away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(env.factory), "start", away)
+        with pytest.raises(OSError, match="the disk is away"):
+            env.recv(3, timeout=10)
+    assert type(env.factory).start is start
+    assert len(env.recv(2, timeout=10).env_ids) == 2
+
+
+def test_a_tool_that_cancels_its_own_task_fails_its_episode_alone() -> None:
+    env = vector_of("Broken", num_envs=2, way="cancels its task")
+    env.step_async([BREAK, ADD])
+    _, rewards, *_, infos = env.step_wait(timeout=10)
+    assert math.isnan(rewards[0])
+    assert infos["failed"][0]["where"] == "breaks"
+
+
 @pytest.mark.parametrize("judge", ["raises", "refuses", "waits"])
 def test_judges_work_and_fail_one_by_one(judge: str) -> None:
     env = vector_of("Judged", num_envs=2, judge=judge)
