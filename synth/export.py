@@ -163,7 +163,7 @@ def _hub(domain: Domain, out: Path) -> None:
         text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
         (out / "data" / f"{split}.jsonl").write_text(text, encoding="utf-8")
     (out / "domain").mkdir()
-    for name in ("domain.json", *FILES, COSTS, augment.FILE):
+    for name in (*FILES, COSTS, augment.FILE, "domain.json"):
         if (domain.folder / name).is_file():
             shutil.copyfile(domain.folder / name, out / "domain" / name)
     (out / "README.md").write_text(card(domain, splits), encoding="utf-8")

@@ -51,6 +51,19 @@ def test_no_file_that_follows_from_other_tasks_outlives_them(tmp_path: Path) -> 
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*FILES, "domain.json"])
 
 
+def test_a_domain_that_was_written_half_does_not_load(tmp_path: Path) -> None:
+    out, tasks = tmp_path / "out", tmp_path / "out" / "tasks.jsonl.gz"
+    shutil.copytree(library(), out)
+    tasks.unlink()
+    tasks.mkdir()
+    with pytest.raises(OSError, match=r"tasks\.jsonl\.gz"):
+        make(specs.load(LIBRARY), 12, 2, out, measured=False)
+    tasks.rmdir()
+    shutil.copy(library() / tasks.name, tasks)
+    with pytest.raises(ConfigError, match=r"domain\.json: no such file"):
+        loader.read(out)
+
+
 def _task() -> tuple[Bench, Task]:
     bench = Bench(loader.read(library()))
     found = next(t for t in bench.domain.tasks.values() if [r.intent for r in t.requests] == ["renew"])
