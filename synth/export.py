@@ -143,7 +143,7 @@ def variants(domain: Domain) -> dict[str, list[augment.Variant]]:
     path = domain.folder / augment.FILE
     found: dict[str, list[augment.Variant]] = {}
     if path.is_file():
-        for line in gzip.decompress(path.read_bytes()).decode().splitlines():
+        for line in gzip.decompress(path.read_bytes()).splitlines():
             one = augment.Variant(**json.loads(line))
             found.setdefault(one.task_id, []).append(one)
     return found

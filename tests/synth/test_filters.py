@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -139,6 +140,12 @@ def test_variants_play_through_the_environment(made: pipeline.Made) -> None:
         observation, info = env.reset(seed=1, options=options)
         assert {tool["function"]["name"] for tool in observation["tools"]} == set(one.tools)
         assert info["preference"]
+
+
+def test_a_line_separator_in_an_instruction_ends_no_line(made: pipeline.Made, tmp_path: Path) -> None:
+    one = augment.augment(made.domain, 1, 1).variants[0]._replace(instruction="Be\u2028cheap.")
+    (tmp_path / augment.FILE).write_bytes(augment.packed([one]))
+    assert export.variants(replace(made.domain, folder=tmp_path)) == {one.task_id: [one]}
 
 
 @pytest.mark.parametrize(

@@ -213,6 +213,11 @@ def test_a_spec_that_is_not_utf_8_names_its_file(tmp_path: Path) -> None:
             specs.load(place)
 
 
+def test_a_line_separator_in_a_text_ends_no_line_of_a_spec() -> None:
+    text = "".join(f"{part.partition('.')[0]}:\n  a\u2028b\n" for part in specs.PARTS)
+    assert specs.sections(text, Path("own.yaml")) == dict.fromkeys(specs.PARTS, "a\u2028b\n")
+
+
 def test_too_few_intents_end_with_the_yield_report(tmp_path: Path) -> None:
     shutil.copytree(LIBRARY, tmp_path / "spec")
     path = tmp_path / "spec" / "intents.yaml"
