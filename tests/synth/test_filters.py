@@ -169,6 +169,15 @@ def test_a_variant_that_breaks_a_rule_is_found(made: pipeline.Made, rule: str, c
     assert augment.fault(made.domain, task, good._replace(**change))[0] == rule
 
 
+def test_of_several_tools_that_are_not_named_the_first_is_said(made: pipeline.Made) -> None:
+    task = next(iter(made.domain.tasks.values()))
+    plain = augment.variant(made.domain, task, 0, "train", random.Random(1))._replace(instruction="Be right.")
+    names = list(made.domain.tools)
+    for first in names:
+        one = plain._replace(preference=dict.fromkeys([first, *names], 1.0))
+        assert augment.agreeing(made.domain, task, one) == f"the instruction does not name {first}, which is weighed"
+
+
 def test_exports_read_back(made: pipeline.Made, tmp_path: Path) -> None:
     out = export.write("tau2", made.domain, tmp_path / "tau2")
     rows = list(foreign.tasks(out / "tasks.json"))

@@ -143,6 +143,17 @@ def test_requests_that_contradict_each_other_are_found(tmp_path: Path, steps: li
     assert bool(found) == bool(seen)
 
 
+def test_of_several_contradictions_the_first_is_said(tmp_path: Path) -> None:
+    text = {"type": "string", "format": "text", "description": ""}
+    move = {"kind": "write", "parameters": {"shelf": text}, "steps": [{"do": "UPDATE books SET shelf = :shelf"}]}
+    bench = Bench(with_tool(tmp_path, name="move_all", **move, returns={"row": "SELECT 1 AS done"}))
+    task = next(iter(bench.domain.tasks.values()))
+    actions = tuple(Action("move_all", {"shelf": shelf}) for shelf in ("North", "South"))
+    requests = tuple(replace(task.requests[0], intent=f"step {n}", actions=(n,)) for n in range(2))
+    found = CHECKS["contradictory"](bench, replace(task, actions=actions, alternatives=(), requests=requests))
+    assert found.startswith("step 0 sets books.BO-001.shelf to 'North'")
+
+
 def test_requests_that_add_up_are_no_contradiction() -> None:
     """Two loans of one book both change the number of copies that are in."""
     bench, task = _task()
