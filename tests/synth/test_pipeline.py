@@ -115,9 +115,10 @@ def test_a_second_run_asks_nobody_and_makes_the_same(tmp_path: Path) -> None:
     assert runs.read(tmp_path / "out") == before
 
 
-def test_one_stage_made_anew_asks_for_that_stage_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("stage", ["policy", "harder"])
+def test_one_stage_made_anew_asks_for_that_stage_alone(stage: str, tmp_path: Path) -> None:
     runs.made(tmp_path)
-    _, spent = runs.made(tmp_path, takes={"policy": 1})
+    _, spent = runs.made(tmp_path, takes={stage: 1})
     assert spent.paid == 1
 
 
