@@ -28,7 +28,7 @@ from toolorchestra.synth.authors.grammar import GrammarAuthor
 from toolorchestra.synth.authors.standin import USUAL, StandIn
 from toolorchestra.synth.spending import AUTHOR, Answer, Journal, Purse, Question
 from toolorchestra.synth.state import Settings
-from toolorchestra.synth.work import Work
+from toolorchestra.synth.work import TAKES, Work
 
 KILLS = 10
 COMMAND = """
@@ -209,6 +209,24 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert runs.read(tmp_path / "again") == runs.read(out)
     assert generate.main([*made[:3], "nobody:x", *made[4:-1], str(tmp_path / "x")]) == 2
     assert "openai, standin" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("author", [["--domain", "a zoo", "--model", "standin:parking"], ["--spec", "public_library"]])
+def test_a_refused_run_takes_no_stage_anew(
+    author: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    work = tmp_path / "zoo.work"
+    Work(work, resume=False).agree({"seed": 1})
+    again = [*author, "--out", str(tmp_path / "zoo"), "--resume", "--stage", "policy"]
+    assert generate.main(again) == 2
+    assert "was begun with other settings" in capsys.readouterr().err
+    assert not (work / TAKES).exists()
+
+
+def test_a_stage_is_taken_anew_before_it_is_paid_for(tmp_path: Path) -> None:
+    made = ["--domain", "a zoo", "--model", "standin:parking", "--out", str(tmp_path / "zoo"), "--budget-usd", "1e-9"]
+    assert generate.main([*made, "--stage", "policy"]) == 2
+    assert json.loads((tmp_path / "zoo.work" / TAKES).read_text()) == {"policy": 1}
 
 
 def test_solvers_are_known_before_anything_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
