@@ -98,7 +98,7 @@ def weighed(_domain: Domain, _task: Task, made: Variant) -> str:
 
 def agreeing(_domain: Domain, _task: Task, made: Variant) -> str:
     """The instruction names each tool that the vector weighs, and no other tool of the domain."""
-    weighed_tools = {name for name in made.preference if name not in preference.GENERAL}
+    weighed_tools = [name for name in made.preference if name not in preference.GENERAL]
     if unsaid := [name for name in weighed_tools if name not in made.instruction]:
         return f"the instruction does not name {unsaid[0]}, which is weighed"
     if not made.instruction.strip():

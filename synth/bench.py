@@ -211,7 +211,7 @@ def contradictory(bench: Bench, task: Task) -> str:
         if both is None:
             return f"{names[1]} is refused because of {names[0]}, and goes through without it"
         back = {}
-        if differing := {cell for cell in mine.keys() & theirs.keys() if mine[cell] != theirs[cell]}:
+        if differing := [cell for cell in mine if cell in theirs and mine[cell] != theirs[cell]]:
             back = _updates(bench, [*first, *next_path, *path]) or {}
         for cell in differing:
             if both.get(cell) == theirs[cell] and back.get(cell) == mine[cell]:

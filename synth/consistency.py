@@ -121,7 +121,8 @@ def intents(parts: Parts, seed: int) -> list[Fault]:
     faults: list[Fault] = []
     used = {name for way in spec.head["user"]["ways"] for row in way["actions"] for name in row}
     names = [entry["intent"] for entry in spec.intents]
-    faults += [Fault("duplicate", f"two intents are named {n!r}", n) for n in set(names) if names.count(n) > 1]
+    twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
+    faults += [Fault("duplicate", f"two intents are named {name!r}", name) for name in twice]
     for entry in spec.intents:
         found = list(intent(spec, bench, entry, random.Random(f"{seed}/{entry['intent']}")))
         faults += found

@@ -143,7 +143,7 @@ def variants(domain: Domain) -> dict[str, list[augment.Variant]]:
     path = domain.folder / augment.FILE
     found: dict[str, list[augment.Variant]] = {}
     if path.is_file():
-        for line in gzip.decompress(path.read_bytes()).decode().splitlines():
+        for line in gzip.decompress(path.read_bytes()).splitlines():
             one = augment.Variant(**json.loads(line))
             found.setdefault(one.task_id, []).append(one)
     return found
@@ -163,7 +163,7 @@ def _hub(domain: Domain, out: Path) -> None:
         text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
         (out / "data" / f"{split}.jsonl").write_text(text, encoding="utf-8")
     (out / "domain").mkdir()
-    for name in ("domain.json", *FILES, COSTS, augment.FILE):
+    for name in (*FILES, COSTS, augment.FILE, "domain.json"):
         if (domain.folder / name).is_file():
             shutil.copyfile(domain.folder / name, out / "domain" / name)
     (out / "README.md").write_text(card(domain, splits), encoding="utf-8")

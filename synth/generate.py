@@ -15,10 +15,11 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 from toolorchestra.agents.arguments import count, count_or_none, dollars, folder
 from toolorchestra.envs.errors import ConfigError, SpendCapReached
@@ -142,8 +143,6 @@ def _one(given: argparse.Namespace, name: str | None) -> None:
         kept = given.work or (out.with_name(f"{out.name}.work") if given.out else Path(scratch))
         work = Work(kept, resume=given.resume)
         purse = _purse(given, kept)
-        if given.stage:
-            work.take(given.stage)
         made = asyncio.run(_made(_run(given, spec, work, out, purse), purse))
         told = report.rows(made, purse)
         report.store(kept, told)
@@ -188,7 +187,6 @@ def _run(
     given: argparse.Namespace, spec: specs.Spec | None, work: Work, out: Path, purse: Purse | None
 ) -> pipeline.Run:
     settings = _settings(given)
-    takes = work.takes()
     solvers = []
     if given.solver_model and purse is not None:
         backend = _backend(given, given.solver_model)
@@ -196,13 +194,21 @@ def _run(
     bars = Bars(sys.stderr)
     if spec is None:
         assert purse is not None
+        takes = _takes(given, work, {"domain": given.domain, "model": purse.model, **asdict(settings)})
         author = LlmAuthor(given.domain, purse, batches=BATCHES, takes=takes)
         identity = key(given.domain, purse.model)
-        work.agree({"domain": given.domain, "model": purse.model, **asdict(settings)})
         return pipeline.Run(author, settings, work, out, identity, solvers, takes, bars)
-    work.agree({"spec": spec.digest, **asdict(settings)})
+    takes = _takes(given, work, {"spec": spec.digest, **asdict(settings)})
     texts = specs.texts(spec.folder)
     return pipeline.Run(GrammarAuthor(spec, texts), settings, work, out, spec.digest, solvers, takes, bars)
+
+
+def _takes(given: argparse.Namespace, work: Work, settings: Mapping[str, Any]) -> dict[str, int]:
+    """The takes, with the one that is asked for. A run that is refused leaves none: a take is paid for."""
+    work.agree(settings)
+    if given.stage:
+        work.take(given.stage)
+    return work.takes()
 
 
 def _expected(given: argparse.Namespace, purse: Purse | None) -> None:

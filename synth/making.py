@@ -22,6 +22,7 @@ from toolorchestra.synth.bench import Bench, fault
 from toolorchestra.synth.drafting import Drafter, Rejected, Shape
 from toolorchestra.synth.rows import Maker
 from toolorchestra.synth.spec import Spec
+from toolorchestra.synth.work import replace
 
 VERSION = "1"
 """Of the generator. Raise it when the same spec and seed give other bytes."""
@@ -168,7 +169,7 @@ def make(spec: Spec, count: int, seed: int, out: Path, *, measured: bool = True)
 def write(
     spec: Spec, domain: Domain, tool_rows: Sequence[Any], made: Sequence[Shape], seed: int, out: Path
 ) -> None:  # fmt: skip
-    """The domain folder."""
+    """The domain folder. domain.json goes first and comes last: a folder that was written half does not load."""
     parts = {
         "schema.sql": spec.schema.encode(),
         "rows.jsonl.gz": _rows(domain.tables),
@@ -192,13 +193,13 @@ def write(
         },
     }
     out.mkdir(parents=True, exist_ok=True)
-    for name in DERIVED:
+    for name in ("domain.json", *DERIVED):
         (out / name).unlink(missing_ok=True)  # of other tasks
     for name in FILES:
         data = parts[name]
         # No name and no time in the gzip header: the same content gives the same bytes.
         (out / name).write_bytes(gzip.compress(data, 9, mtime=0) if name.endswith(".gz") else data)
-    (out / "domain.json").write_text(json.dumps(manifest, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    replace(out / "domain.json", (json.dumps(manifest, indent=2, ensure_ascii=False) + "\n").encode())
 
 
 def _rows(tables: Mapping[str, Table]) -> bytes:

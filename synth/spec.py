@@ -126,7 +126,7 @@ def sections(text: str, path: Path) -> dict[str, str]:
     YAML for most, a literal block (`schema: |`) for SQL and Markdown. Errors count lines from the section's start."""
     found: dict[str, list[str]] = {}
     lines: list[str] = []
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split("\n"), 1):
         if match := _SECTION.match(line):
             part = _PART_OF[match[1]]
             if part in found:

@@ -20,14 +20,14 @@ class Master:
         """Fields that are no tables are lent whole, and checked after every call."""
         self._texts: dict[tuple[str, Any], str] = {}
 
-    def text(self, field: str, key: Any) -> str | None:
-        """A record as text; None where there is none."""
+    def text(self, field: str, key: Any) -> str:
+        """A record as text; "" where there is none."""
         if field in self.tables:
             record = self.tables[field].records.get(key, ABSENT)
         else:
             record = self.model.__dict__.get(field, ABSENT)
         if record is ABSENT:
-            return None
+            return ""
         if (field, key) not in self._texts:
             self._texts[field, key] = written(record)
         return self._texts[field, key]

@@ -171,7 +171,7 @@ class KitState(State):
     def touched(self) -> dict[tuple[str, str], str]:
         return self._database.touched()
 
-    def pristine(self, row: tuple[str, str]) -> str | None:
+    def pristine(self, row: tuple[str, str]) -> str:
         return self._database.master.text(*row)
 
 

@@ -33,7 +33,7 @@ def _rows(source: str | Path | Iterable[Mapping[str, Any]]) -> Iterable[Mapping[
         text = path.read_text(encoding="utf-8")
         try:
             listed = text.lstrip().startswith("[")
-            return json.loads(text) if listed else [json.loads(line) for line in text.splitlines() if line.strip()]
+            return json.loads(text) if listed else [json.loads(line) for line in text.split("\n") if line.strip()]
         except ValueError as err:
             raise ConfigError(
                 f"{path}: not JSON or JSONL: {err}; write a parquet file out with datasets first"

@@ -40,8 +40,9 @@ def content_hash(parts: Mapping[str, bytes]) -> str:
 
 
 def lines(data: bytes, where: str) -> Iterator[tuple[str, Any]]:
-    """The values of a JSONL file, each with "file:line"."""
-    for number, line in enumerate(data.decode().splitlines(), 1):
+    """The values of a JSONL file, each with "file:line". A line ends at a newline alone: U+2028 and its like stand in
+    JSON text as they are."""
+    for number, line in enumerate(data.decode().split("\n"), 1):
         if line.strip():
             yield f"{where}:{number}", parsed(line, f"{where}:{number}")
 

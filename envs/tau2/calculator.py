@@ -21,7 +21,7 @@ def calculate(expression: str) -> str:
         raise ValueError("Invalid characters in expression")
     if len(expression) > MOST_CHARACTERS:
         raise ValueError(f"an expression may have {MOST_CHARACTERS} characters, got {len(expression)}; split it")
-    tree = ast.parse(expression, "<string>", "eval")
+    tree = ast.parse(expression.lstrip(), "<string>", "eval")  # eval() skips leading spaces too
     return str(round(float(_value(tree.body)), 2))  # type: ignore[arg-type]  # a complex one raises, as it should
 
 

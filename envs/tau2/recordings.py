@@ -62,7 +62,7 @@ def read_recordings(path: str) -> Mapping[str, Recording]:
 def _read(file: Path) -> Iterator[Recording]:
     raw = file.read_bytes()
     text = (gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw).decode("utf-8")
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
         try:

@@ -50,11 +50,12 @@ class LlmAuthor:
 
     async def harder(self, asked: Asked) -> str:
         """One call. Raises Unusable."""
-        answer = await self._ask(asked, prompts.harder(self.domain, asked))
+        answer = await self._ask(asked, prompts.harder(self.domain, asked), take_of="harder")
         return untrusted.part("intents", answer)
 
-    async def _ask(self, asked: Asked, messages: tuple[Message, ...]) -> Answer:
-        number = asked.number + _A_TAKE * self.takes.get(asked.stage, 0)
+    async def _ask(self, asked: Asked, messages: tuple[Message, ...], take_of: str = "") -> Answer:
+        """`take_of`: the pipeline's name of the stage, where calls have another."""
+        number = asked.number + _A_TAKE * self.takes.get(take_of or asked.stage, 0)
         return await self.purse.ask(Question(asked.stage, AUTHOR, messages, number))
 
     async def doubts(self, parts: Mapping[str, str]) -> list[Fault]:

@@ -21,7 +21,7 @@ from toolorchestra.envs.models import ChatRequest, Completion
 from toolorchestra.envs.models.scripted import ScriptedModel
 from toolorchestra.envs.prices import Tokens, Usage
 from toolorchestra.envs.tau2.log import Done
-from toolorchestra.envs.tau2.recordings import write_recordings
+from toolorchestra.envs.tau2.recordings import read_recordings, write_recordings
 from toolorchestra.envs.testing.tau2 import FAREWELL
 from toolorchestra.envs.testing.tau2_proof import replay_all
 from toolorchestra.envs.tools import Tool
@@ -243,6 +243,14 @@ def test_an_episode_with_a_model_can_be_recorded_and_replayed_without_it(tmp_pat
         agreement = replay_all(file, strict=strict)
         assert agreement.complete
         assert str(agreement) == "1/1 rewards, 3/3 tool outputs"
+
+
+def test_a_line_separator_in_what_was_said_ends_no_line_of_a_recording(tmp_path: Path) -> None:
+    env = env_of("airline", "scripted", "0")
+    env.step("One\u2028two\x85three.")
+    run = world_of(env).recording("mine", 0.0)
+    write_recordings(str(tmp_path / "runs.jsonl"), [run])
+    assert read_recordings(str(tmp_path / "runs.jsonl"))["mine"].messages == run.messages
 
 
 @needs_recordings

@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -141,6 +142,12 @@ def test_variants_play_through_the_environment(made: pipeline.Made) -> None:
         assert info["preference"]
 
 
+def test_a_line_separator_in_an_instruction_ends_no_line(made: pipeline.Made, tmp_path: Path) -> None:
+    one = augment.augment(made.domain, 1, 1).variants[0]._replace(instruction="Be\u2028cheap.")
+    (tmp_path / augment.FILE).write_bytes(augment.packed([one]))
+    assert export.variants(replace(made.domain, folder=tmp_path)) == {one.task_id: [one]}
+
+
 @pytest.mark.parametrize(
     ("rule", "change"),
     [
@@ -160,6 +167,15 @@ def test_a_variant_that_breaks_a_rule_is_found(made: pipeline.Made, rule: str, c
     )
     assert augment.fault(made.domain, task, good) == ("", "")
     assert augment.fault(made.domain, task, good._replace(**change))[0] == rule
+
+
+def test_of_several_tools_that_are_not_named_the_first_is_said(made: pipeline.Made) -> None:
+    task = next(iter(made.domain.tasks.values()))
+    plain = augment.variant(made.domain, task, 0, "train", random.Random(1))._replace(instruction="Be right.")
+    names = list(made.domain.tools)
+    for first in names:
+        one = plain._replace(preference=dict.fromkeys([first, *names], 1.0))
+        assert augment.agreeing(made.domain, task, one) == f"the instruction does not name {first}, which is weighed"
 
 
 def test_exports_read_back(made: pipeline.Made, tmp_path: Path) -> None:

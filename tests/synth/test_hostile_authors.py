@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from tests.synth import runs
-from toolorchestra.synth import report
+from toolorchestra.synth import consistency, report
+from toolorchestra.synth import spec as specs
 from toolorchestra.synth.authors import Unusable, untrusted
 from toolorchestra.synth.spending import MOST_CHARACTERS, Answer
 from toolorchestra.synth.state import StageFailed
@@ -239,3 +240,13 @@ def test_only_the_beginning_of_an_endless_answer_is_kept(tmp_path: Path) -> None
         runs.made(tmp_path, runs.slipping("subjects", lambda text: text + "x" * 10_000_000, always=True))
     rows = [json.loads(line) for line in (tmp_path / "work" / "calls.jsonl").read_text().splitlines()]
     assert all(len(row["text"]) <= MOST_CHARACTERS + 1 < row["characters"] for row in rows)
+
+
+def test_faults_come_in_the_order_of_the_intents() -> None:
+    """The repair call's words follow from them, and by those words its answer is found again."""
+    texts = runs.texts()
+    entries = specs.parsed(texts["intents.yaml"], Path("intents.yaml"))
+    doubled = untrusted.dumped([dict(entry) for entry in (*entries, *reversed(entries))])
+    faults = consistency.intents({**texts, "intents.yaml": doubled}, 1)
+    named = [fault.entry for fault in faults if fault.seen.startswith("two intents are named")]
+    assert named == [entry["intent"] for entry in entries]

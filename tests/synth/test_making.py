@@ -51,6 +51,19 @@ def test_no_file_that_follows_from_other_tasks_outlives_them(tmp_path: Path) -> 
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*FILES, "domain.json"])
 
 
+def test_a_domain_that_was_written_half_does_not_load(tmp_path: Path) -> None:
+    out, tasks = tmp_path / "out", tmp_path / "out" / "tasks.jsonl.gz"
+    shutil.copytree(library(), out)
+    tasks.unlink()
+    tasks.mkdir()
+    with pytest.raises(OSError, match=r"tasks\.jsonl\.gz"):
+        make(specs.load(LIBRARY), 12, 2, out, measured=False)
+    tasks.rmdir()
+    shutil.copy(library() / tasks.name, tasks)
+    with pytest.raises(ConfigError, match=r"domain\.json: no such file"):
+        loader.read(out)
+
+
 def _task() -> tuple[Bench, Task]:
     bench = Bench(loader.read(library()))
     found = next(t for t in bench.domain.tasks.values() if [r.intent for r in t.requests] == ["renew"])
@@ -130,6 +143,17 @@ def test_requests_that_contradict_each_other_are_found(tmp_path: Path, steps: li
     assert bool(found) == bool(seen)
 
 
+def test_of_several_contradictions_the_first_is_said(tmp_path: Path) -> None:
+    text = {"type": "string", "format": "text", "description": ""}
+    move = {"kind": "write", "parameters": {"shelf": text}, "steps": [{"do": "UPDATE books SET shelf = :shelf"}]}
+    bench = Bench(with_tool(tmp_path, name="move_all", **move, returns={"row": "SELECT 1 AS done"}))
+    task = next(iter(bench.domain.tasks.values()))
+    actions = tuple(Action("move_all", {"shelf": shelf}) for shelf in ("North", "South"))
+    requests = tuple(replace(task.requests[0], intent=f"step {n}", actions=(n,)) for n in range(2))
+    found = CHECKS["contradictory"](bench, replace(task, actions=actions, alternatives=(), requests=requests))
+    assert found.startswith("step 0 sets books.BO-001.shelf to 'North'")
+
+
 def test_requests_that_add_up_are_no_contradiction() -> None:
     """Two loans of one book both change the number of copies that are in."""
     bench, task = _task()
@@ -198,6 +222,11 @@ def test_a_spec_that_is_not_utf_8_names_its_file(tmp_path: Path) -> None:
         path.write_bytes("Müller".encode("latin-1"))
         with pytest.raises(ConfigError, match=rf"{path}: not UTF-8 text: .*; save it as UTF-8"):
             specs.load(place)
+
+
+def test_a_line_separator_in_a_text_ends_no_line_of_a_spec() -> None:
+    text = "".join(f"{part.partition('.')[0]}:\n  a\u2028b\n" for part in specs.PARTS)
+    assert specs.sections(text, Path("own.yaml")) == dict.fromkeys(specs.PARTS, "a\u2028b\n")
 
 
 def test_too_few_intents_end_with_the_yield_report(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from toolorchestra.synth.authors.grammar import GrammarAuthor
 from toolorchestra.synth.authors.standin import USUAL, StandIn
 from toolorchestra.synth.spending import AUTHOR, Answer, Journal, Purse, Question
 from toolorchestra.synth.state import Settings
-from toolorchestra.synth.work import Work
+from toolorchestra.synth.work import TAKES, Work
 
 KILLS = 10
 COMMAND = """
@@ -115,9 +115,10 @@ def test_a_second_run_asks_nobody_and_makes_the_same(tmp_path: Path) -> None:
     assert runs.read(tmp_path / "out") == before
 
 
-def test_one_stage_made_anew_asks_for_that_stage_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("stage", ["policy", "harder"])
+def test_one_stage_made_anew_asks_for_that_stage_alone(stage: str, tmp_path: Path) -> None:
     runs.made(tmp_path)
-    _, spent = runs.made(tmp_path, takes={"policy": 1})
+    _, spent = runs.made(tmp_path, takes={stage: 1})
     assert spent.paid == 1
 
 
@@ -208,6 +209,24 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert runs.read(tmp_path / "again") == runs.read(out)
     assert generate.main([*made[:3], "nobody:x", *made[4:-1], str(tmp_path / "x")]) == 2
     assert "openai, standin" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("author", [["--domain", "a zoo", "--model", "standin:parking"], ["--spec", "public_library"]])
+def test_a_refused_run_takes_no_stage_anew(
+    author: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    work = tmp_path / "zoo.work"
+    Work(work, resume=False).agree({"seed": 1})
+    again = [*author, "--out", str(tmp_path / "zoo"), "--resume", "--stage", "policy"]
+    assert generate.main(again) == 2
+    assert "was begun with other settings" in capsys.readouterr().err
+    assert not (work / TAKES).exists()
+
+
+def test_a_stage_is_taken_anew_before_it_is_paid_for(tmp_path: Path) -> None:
+    made = ["--domain", "a zoo", "--model", "standin:parking", "--out", str(tmp_path / "zoo"), "--budget-usd", "1e-9"]
+    assert generate.main([*made, "--stage", "policy"]) == 2
+    assert json.loads((tmp_path / "zoo.work" / TAKES).read_text()) == {"policy": 1}
 
 
 def test_solvers_are_known_before_anything_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

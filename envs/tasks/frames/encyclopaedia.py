@@ -172,7 +172,9 @@ def _institutions(
 def _careers(
     people: Mapping[str, Person], institutions: Mapping[str, Institution], rng: random.Random
 ) -> dict[str, Person]:
-    """Gives people the teachers and employers that their dates allow, none of them too often."""
+    """Gives people teachers who were born 16 to 48 years before them, and employers opened by their 35th year, none of
+    them too often. Of the dates it looks at births and openings alone: a few teachers died before their pupil was born.
+    """
     births = sorted((p.birth_year, i) for i, p in people.items())
     openings = sorted((n.opened_year, i) for i, n in institutions.items())
     pupils: Counter[str] = Counter()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,11 @@ from tests.tau2_playing import needs_package
 from toolorchestra.envs.actions import render_call
 from toolorchestra.envs.models import ChatRequest
 from toolorchestra.envs.models.scripted import ScriptedModel
-from toolorchestra.envs.tau2.plan import public_id
+from toolorchestra.envs.tau2.grading import database_matches
+from toolorchestra.envs.tau2.plan import Criteria, GoldAction, public_id
 from toolorchestra.envs.testing import check_environment
 from toolorchestra.envs.testing.tau2 import FAREWELL, gold, idle, play
+from toolorchestra.envs.types import ToolCall
 
 pytestmark = needs_package
 DOMAINS = pytest.mark.parametrize("domain", SETTINGS)
@@ -79,6 +82,21 @@ def test_a_refused_call_leaves_the_lots_of_the_next_one_alone() -> None:
     refused = render_call("rent_item", {"member_id": "M-1", "item_id": "I-1", "days": 90})
     rent = [render_call("rent_item", {"member_id": "M-1", "item_id": item}) for item in ("I-1", "I-2")]
     assert play(env, "depot/1", [refused, refused, *rent, FAREWELL]).reward == 1.0
+
+
+def test_a_record_that_was_made_and_is_gone_again_never_was() -> None:
+    env = made(**SETTINGS["depot"])
+    env.reset(seed=0, options={"task_id": "depot/3"})
+    domain, plan = domain_of(env), world_of(env).plan
+    rent = ToolCall("rent_item", {"member_id": "M-1", "item_id": "I-1", "days": 0})
+    discard = ToolCall("discard", {"item_id": "I-1"})
+    paths: list[tuple[ToolCall, ...]] = [(discard,), (rent, discard), (rent,)]
+    for want, got in itertools.product(paths, repeat=2):
+        criteria = Criteria(tuple(GoldAction("assistant", call, None) for call in want))
+        free = replace(plan, agent_data={"fee_usd": 0.0}, criteria=criteria)
+        state = domain.start(free)
+        assert not any(state.call("assistant", call.name, call.arguments).error for call in got)
+        assert database_matches(domain, free, criteria, state) == ((discard in want) == (discard in got))
 
 
 def test_the_same_call_twice_makes_two() -> None:

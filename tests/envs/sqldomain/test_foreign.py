@@ -43,6 +43,14 @@ def test_nulls_and_timestamps_are_undone() -> None:
     json.dumps(task)
 
 
+def test_a_line_separator_in_a_text_ends_no_line(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    row = {**ROW, "description": {"purpose": "a\u2028b"}, "evaluation_criteria": {"actions": []}}
+    path.write_text(json.dumps(row, ensure_ascii=False) + "\n", encoding="utf-8")
+    (task,) = foreign.tasks(path)
+    assert task["description"] == {"purpose": "a\u2028b"}
+
+
 def test_files_are_read_and_missing_databases_named(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text(json.dumps({**ROW, "evaluation_criteria": {"actions": []}}) + "\n", encoding="utf-8")

@@ -45,6 +45,12 @@ def test_errors_name_the_place(tmp_path: Path, name: str, old: str, new: str, se
     assert seen in str(caught.value)
 
 
+@pytest.mark.parametrize("mark", ["\u2028", "\u2029", "\x85"])
+def test_only_a_newline_ends_a_line(tmp_path: Path, mark: str) -> None:
+    folder = changed(tmp_path, "rows.jsonl.gz", lambda text: text.replace('["BO-001", "', f'["BO-001", "{mark}', 1))
+    assert loader.read(folder).tables["books"].rows[0][1].startswith(mark)
+
+
 def test_edited_files_do_not_pass_for_generated_ones(tmp_path: Path) -> None:
     folder = changed(tmp_path, "policy.md", lambda text: text + "\n")
     with pytest.raises(ConfigError, match="they were edited since they were generated"):
