@@ -14,12 +14,13 @@ import sqlite3
 import threading
 from collections import deque
 from collections.abc import Mapping
-from typing import Any
 
 from toolorchestra.envs.errors import ConfigError, Outage
 from toolorchestra.envs.sqldomain.domain import Domain, Table, Value
 
 LOG = "_changes"
+Change = tuple[str, tuple[Value, ...] | None, tuple[Value, ...] | None]
+"""A row that is not as it was: its table, the seed row and the row now (None: there is none)."""
 OPERATIONS_A_TICK = 20_000
 MOST_TICKS = 100
 """A call may take two million steps of SQLite's machine: tens of milliseconds, the same number on every machine."""
@@ -226,12 +227,12 @@ class Session:
             copy = self._copy = self.database.take()
         return copy
 
-    def changes(self) -> list[tuple[str, tuple[Value, ...] | None, tuple[Value, ...] | None]]:
-        """Every row that is not as it was: its table, the seed row and the row now (None: there is none)."""
+    def changes(self) -> list[Change]:
+        """Every row that is not as it was."""
         if self._copy is None:
             return []
         execute = self._copy.connection.execute
-        found: list[tuple[str, Any, Any]] = []
+        found: list[Change] = []
         for name, rowid in execute(f"SELECT tab, rid FROM {LOG}").fetchall():
             columns = ", ".join(self.database.domain.tables[name].columns)
             now = execute(f"SELECT {columns} FROM {name} WHERE rowid = ?", (rowid,)).fetchone()
