@@ -125,12 +125,19 @@ def build(schema: str, tables: Mapping[str, Table], where: str) -> bytes:
         broken = connection.execute("PRAGMA foreign_key_check").fetchone()
         if broken:
             raise ConfigError(f"{where}: row {broken[1]} of {broken[0]} refers to a missing row of {broken[2]}")
-        connection.execute(f"CREATE TABLE {LOG} (tab TEXT, rid INTEGER, PRIMARY KEY (tab, rid)) WITHOUT ROWID")
+        connection.execute(
+            f"CREATE TABLE {LOG} (tab TEXT, rid INTEGER, made INTEGER, PRIMARY KEY (tab, rid)) WITHOUT ROWID"
+        )
         for name in tables:
-            for event, row in (("INSERT", "NEW"), ("UPDATE", "NEW"), ("DELETE", "OLD")):
+            # ON CONFLICT, for INSERT OR IGNORE would give way to the OR of a tool's own statement.
+            for event, row, made, seen in (
+                ("INSERT", "NEW", 1, "UPDATE SET made = 1"),
+                ("UPDATE", "NEW", 0, "NOTHING"),
+                ("DELETE", "OLD", 0, "NOTHING"),
+            ):
                 connection.execute(
                     f"CREATE TRIGGER _log_{name}_{event} AFTER {event} ON {name} BEGIN"
-                    f" INSERT OR IGNORE INTO {LOG} VALUES ('{name}', {row}.rowid); END"
+                    f" INSERT INTO {LOG} VALUES ('{name}', {row}.rowid, {made}) ON CONFLICT (tab, rid) DO {seen}; END"
                 )
         return connection.serialize()
     except sqlite3.Error as err:
@@ -233,12 +240,14 @@ class Session:
             return []
         execute = self._copy.connection.execute
         found: list[Change] = []
-        for name, rowid in execute(f"SELECT tab, rid FROM {LOG}").fetchall():
+        for name, rowid, made in execute(f"SELECT * FROM {LOG}").fetchall():
             columns = ", ".join(self.database.domain.tables[name].columns)
             now = execute(f"SELECT {columns} FROM {name} WHERE rowid = ?", (rowid,)).fetchone()
             before = self.database.base_row(name, rowid)
             if now != before:
-                found.append((name, before, now))
+                # A row that is made may get the place of a seed row that is gone.
+                both = made and before is not None and now is not None
+                found += [(name, before, None), (name, None, now)] if both else [(name, before, now)]
         return found
 
     def close(self) -> None:

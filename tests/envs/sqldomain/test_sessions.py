@@ -231,6 +231,34 @@ def test_hundreds_of_new_rows_may_say_the_same() -> None:
     assert state(database, rows, range(200)) == state(database, rows, range(199, -1, -1))
 
 
+def test_a_new_row_in_the_place_of_a_removed_one_is_new() -> None:
+    """The last seed row's place, and the number that follows from it, are free once it is removed."""
+    made = Bench(loader.load("entertainment"))
+    profiles = made.domain.tables["profiles"]
+    last = dict(zip(profiles.columns, profiles.rows[-1], strict=True))
+    add = Action("add_profile", {"member_id": "ME-0097", "name": "Zoe", "child": False, "age_limit": 12})
+    remove = Action("remove_profile", {"profile_id": last["profile_id"]})
+    add_first, remove_first = made.play([add, remove]), made.play([remove, add])
+    assert (add_first.error, remove_first.error) == ("", "")
+    assert add_first.state == remove_first.state
+    assert made.play([remove]).state != remove_first.state
+
+
+@pytest.mark.parametrize("conflict", ["", "OR IGNORE", "OR ABORT"])
+def test_what_a_statement_does_on_conflict_does_not_reach_the_log(conflict: str) -> None:
+    """SQLite puts a statement's OR in the place of that of the statements in its triggers."""
+    database = parts()
+    session = Session(database)
+    for statement in (
+        "DELETE FROM parts",
+        f"INSERT {conflict} INTO parts VALUES ('PA-01', 'lid', NULL, NULL)",
+        f"UPDATE {conflict} parts SET name = 'cup'",
+    ):
+        session.own().connection.execute(statement)
+    old, new = ("PA-00", "box", None, None), ("PA-01", "cup", None, None)
+    assert session.changes() == [("parts", old, None), ("parts", None, new)]
+
+
 def test_orders_of_equal_price_may_be_placed_in_either_order() -> None:
     """Two orders of one shop differ only in the items that refer to them, and the parcels only in their orders."""
     made = Bench(loader.load("ecommerce"))
