@@ -10,6 +10,7 @@ Not covered: SQLite's own bugs. Statements come from a domain's tools.json, argu
 from __future__ import annotations
 
 import contextlib
+import re
 import sqlite3
 import threading
 from collections import deque
@@ -80,6 +81,9 @@ def _fence(connection: sqlite3.Connection) -> list[int]:
     return ticks
 
 
+GAP = r"(?:\s|--[^\n]*\n|/\*.*?\*/)+"
+"""What may stand between two words of SQL."""
+_REPLACING = re.compile(rf"\bon{GAP}conflict{GAP}replace\b", re.IGNORECASE | re.DOTALL)
 _DEFINING = frozenset(
     {sqlite3.SQLITE_CREATE_TABLE, sqlite3.SQLITE_CREATE_INDEX, sqlite3.SQLITE_REINDEX, sqlite3.SQLITE_RECURSIVE}
 )
@@ -110,6 +114,8 @@ def _fence_building(connection: sqlite3.Connection) -> None:
 
 def build(schema: str, tables: Mapping[str, Table], where: str) -> bytes:
     """The snapshot: schema, rows and change log, checked for broken references."""
+    if _REPLACING.search(schema):
+        raise ConfigError(f"{where}: schema.sql: ON CONFLICT REPLACE deletes rows unseen; leave the clause out")
     connection = sqlite3.connect(":memory:", isolation_level=None)
     try:
         _fence_building(connection)
