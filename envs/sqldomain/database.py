@@ -131,6 +131,7 @@ def build(schema: str, tables: Mapping[str, Table], where: str) -> bytes:
         broken = connection.execute("PRAGMA foreign_key_check").fetchone()
         if broken:
             raise ConfigError(f"{where}: row {broken[1]} of {broken[0]} refers to a missing row of {broken[2]}")
+        _check_places(connection, tables, where)
         connection.execute(
             f"CREATE TABLE {LOG} (tab TEXT, rid INTEGER, made INTEGER, PRIMARY KEY (tab, rid)) WITHOUT ROWID"
         )
@@ -138,11 +139,12 @@ def build(schema: str, tables: Mapping[str, Table], where: str) -> bytes:
             # ON CONFLICT, for INSERT OR IGNORE would give way to the OR of a tool's own statement.
             for event, row, made, seen in (
                 ("INSERT", "NEW", 1, "UPDATE SET made = 1"),
+                ("UPDATE", "OLD", 0, "NOTHING"),
                 ("UPDATE", "NEW", 0, "NOTHING"),
                 ("DELETE", "OLD", 0, "NOTHING"),
             ):
                 connection.execute(
-                    f"CREATE TRIGGER _log_{name}_{event} AFTER {event} ON {name} BEGIN"
+                    f"CREATE TRIGGER _log_{name}_{event}_{row} AFTER {event} ON {name} BEGIN"
                     f" INSERT INTO {LOG} VALUES ('{name}', {row}.rowid, {made}) ON CONFLICT (tab, rid) DO {seen}; END"
                 )
         return connection.serialize()
@@ -150,6 +152,19 @@ def build(schema: str, tables: Mapping[str, Table], where: str) -> bytes:
         raise ConfigError(f"{where}: {err}; the rows must fit schema.sql") from err
     finally:
         connection.close()
+
+
+def _check_places(connection: sqlite3.Connection, tables: Mapping[str, Table], where: str) -> None:
+    """A seed row is known again by its rowid, its place among the rows."""
+    for name, table in tables.items():
+        at = table.columns.index(table.key)
+        wanted = [(place, str(row[at])) for place, row in enumerate(table.rows, 1)]
+        found = connection.execute(f"SELECT rowid, {table.key} FROM {name} ORDER BY rowid")
+        if wanted != [(rowid, str(key)) for rowid, key in found]:
+            raise ConfigError(
+                f"{where}: the rowids of {name} must count its rows from 1; leave them to SQLite: schema.sql with no"
+                " INTEGER PRIMARY KEY, no column named rowid and no INSERT"
+            )
 
 
 def broken_off(name: str) -> Outage:

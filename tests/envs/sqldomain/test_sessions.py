@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.domains import library, with_tool
-from toolorchestra.envs.errors import Outage, ToolError
+from toolorchestra.envs.errors import ConfigError, Outage, ToolError
 from toolorchestra.envs.sqldomain import loader
 from toolorchestra.envs.sqldomain.database import Database, Session
 from toolorchestra.envs.sqldomain.domain import Action, Table
@@ -268,6 +268,32 @@ def test_orders_of_equal_price_may_be_placed_in_either_order() -> None:
         first = range(min(place for actions in owned for place in actions))
         order = [*first, *(place for actions in reversed(owned) for place in actions)]
         assert made.play([task.actions[place] for place in order]).state in task.end_states
+
+
+def numbered(rows: list[tuple[int, str]], more: str = "") -> Database:
+    """A table whose first column is the rowid."""
+    schema = f"CREATE TABLE parts (number INTEGER PRIMARY KEY, part_id TEXT NOT NULL UNIQUE); {more}"
+    table = Table(("number", "part_id"), "part_id", rows)
+    return Database(replace(loader.read(library()), schema=schema, tables={"parts": table}))
+
+
+@pytest.mark.parametrize(
+    ("rows", "more"),
+    [
+        ([(7, "PA-01"), (8, "PA-02")], ""),
+        ([(2, "PA-01"), (1, "PA-02")], ""),
+        ([(1, "PA-01")], "INSERT INTO parts VALUES (2, 'PA-02');"),
+    ],
+)
+def test_rows_that_their_rowids_do_not_count_are_refused(rows: list[tuple[int, str]], more: str) -> None:
+    with pytest.raises(ConfigError, match=r"the rowids of parts must count its rows from 1; leave them to SQLite"):
+        numbered(rows, more)
+
+
+def test_a_row_that_gets_another_rowid_is_gone_from_its_place() -> None:
+    session = Session(numbered([(1, "PA-01"), (2, "PA-02")]))
+    session.own().connection.execute("UPDATE parts SET number = 7 WHERE number = 1")
+    assert session.changes() == [("parts", (1, "PA-01"), None), ("parts", None, (7, "PA-01"))]
 
 
 def test_undoing_a_change_is_no_change(tmp_path: Path) -> None:
