@@ -10,16 +10,18 @@ Not covered: SQLite's own bugs. Statements come from a domain's tools.json, argu
 from __future__ import annotations
 
 import contextlib
+import re
 import sqlite3
 import threading
 from collections import deque
 from collections.abc import Mapping
-from typing import Any
 
 from toolorchestra.envs.errors import ConfigError, Outage
 from toolorchestra.envs.sqldomain.domain import Domain, Table, Value
 
 LOG = "_changes"
+Change = tuple[str, tuple[Value, ...] | None, tuple[Value, ...] | None]
+"""A row that is not as it was: its table, the seed row and the row now (None: there is none)."""
 OPERATIONS_A_TICK = 20_000
 MOST_TICKS = 100
 """A call may take two million steps of SQLite's machine: tens of milliseconds, the same number on every machine."""
@@ -79,6 +81,9 @@ def _fence(connection: sqlite3.Connection) -> list[int]:
     return ticks
 
 
+GAP = r"(?:\s|--[^\n]*\n|/\*.*?\*/)+"
+"""What may stand between two words of SQL."""
+_REPLACING = re.compile(rf"\bon{GAP}conflict{GAP}replace\b", re.IGNORECASE | re.DOTALL)
 _DEFINING = frozenset(
     {sqlite3.SQLITE_CREATE_TABLE, sqlite3.SQLITE_CREATE_INDEX, sqlite3.SQLITE_REINDEX, sqlite3.SQLITE_RECURSIVE}
 )
@@ -109,6 +114,8 @@ def _fence_building(connection: sqlite3.Connection) -> None:
 
 def build(schema: str, tables: Mapping[str, Table], where: str) -> bytes:
     """The snapshot: schema, rows and change log, checked for broken references."""
+    if _REPLACING.search(schema):
+        raise ConfigError(f"{where}: schema.sql: ON CONFLICT REPLACE deletes rows unseen; leave the clause out")
     connection = sqlite3.connect(":memory:", isolation_level=None)
     try:
         _fence_building(connection)
@@ -124,18 +131,40 @@ def build(schema: str, tables: Mapping[str, Table], where: str) -> bytes:
         broken = connection.execute("PRAGMA foreign_key_check").fetchone()
         if broken:
             raise ConfigError(f"{where}: row {broken[1]} of {broken[0]} refers to a missing row of {broken[2]}")
-        connection.execute(f"CREATE TABLE {LOG} (tab TEXT, rid INTEGER, PRIMARY KEY (tab, rid)) WITHOUT ROWID")
+        _check_places(connection, tables, where)
+        connection.execute(
+            f"CREATE TABLE {LOG} (tab TEXT, rid INTEGER, made INTEGER, PRIMARY KEY (tab, rid)) WITHOUT ROWID"
+        )
         for name in tables:
-            for event, row in (("INSERT", "NEW"), ("UPDATE", "NEW"), ("DELETE", "OLD")):
+            # ON CONFLICT, for INSERT OR IGNORE would give way to the OR of a tool's own statement.
+            for event, row, made, seen in (
+                ("INSERT", "NEW", 1, "UPDATE SET made = 1"),
+                ("UPDATE", "OLD", 0, "NOTHING"),
+                ("UPDATE", "NEW", 0, "NOTHING"),
+                ("DELETE", "OLD", 0, "NOTHING"),
+            ):
                 connection.execute(
-                    f"CREATE TRIGGER _log_{name}_{event} AFTER {event} ON {name} BEGIN"
-                    f" INSERT OR IGNORE INTO {LOG} VALUES ('{name}', {row}.rowid); END"
+                    f"CREATE TRIGGER _log_{name}_{event}_{row} AFTER {event} ON {name} BEGIN"
+                    f" INSERT INTO {LOG} VALUES ('{name}', {row}.rowid, {made}) ON CONFLICT (tab, rid) DO {seen}; END"
                 )
         return connection.serialize()
     except sqlite3.Error as err:
         raise ConfigError(f"{where}: {err}; the rows must fit schema.sql") from err
     finally:
         connection.close()
+
+
+def _check_places(connection: sqlite3.Connection, tables: Mapping[str, Table], where: str) -> None:
+    """A seed row is known again by its rowid, its place among the rows."""
+    for name, table in tables.items():
+        at = table.columns.index(table.key)
+        wanted = [(place, str(row[at])) for place, row in enumerate(table.rows, 1)]
+        found = connection.execute(f"SELECT rowid, {table.key} FROM {name} ORDER BY rowid")
+        if wanted != [(rowid, str(key)) for rowid, key in found]:
+            raise ConfigError(
+                f"{where}: the rowids of {name} must count its rows from 1; leave them to SQLite: schema.sql with no"
+                " INTEGER PRIMARY KEY, no column named rowid and no INSERT"
+            )
 
 
 def broken_off(name: str) -> Outage:
@@ -226,18 +255,20 @@ class Session:
             copy = self._copy = self.database.take()
         return copy
 
-    def changes(self) -> list[tuple[str, tuple[Value, ...] | None, tuple[Value, ...] | None]]:
-        """Every row that is not as it was: its table, the seed row and the row now (None: there is none)."""
+    def changes(self) -> list[Change]:
+        """Every row that is not as it was."""
         if self._copy is None:
             return []
         execute = self._copy.connection.execute
-        found: list[tuple[str, Any, Any]] = []
-        for name, rowid in execute(f"SELECT tab, rid FROM {LOG}").fetchall():
+        found: list[Change] = []
+        for name, rowid, made in execute(f"SELECT * FROM {LOG}").fetchall():
             columns = ", ".join(self.database.domain.tables[name].columns)
             now = execute(f"SELECT {columns} FROM {name} WHERE rowid = ?", (rowid,)).fetchone()
             before = self.database.base_row(name, rowid)
             if now != before:
-                found.append((name, before, now))
+                # A row that is made may get the place of a seed row that is gone.
+                both = made and before is not None and now is not None
+                found += [(name, before, None), (name, None, now)] if both else [(name, before, now)]
         return found
 
     def close(self) -> None:

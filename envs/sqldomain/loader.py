@@ -12,7 +12,7 @@ from typing import Any
 from toolorchestra.envs.errors import ConfigError, no_such
 from toolorchestra.envs.schema import check_schema
 from toolorchestra.envs.sqldomain import costs, shapes
-from toolorchestra.envs.sqldomain.database import authorize, build
+from toolorchestra.envs.sqldomain.database import GAP, authorize, build
 from toolorchestra.envs.sqldomain.domain import Action, Domain, Fact, Request, SqlTool, Step, Table, Task
 from toolorchestra.envs.sqldomain.formats import FORMATS
 from toolorchestra.envs.sqldomain.reading import FILES, content, content_hash, elements, fits, lines, parsed
@@ -21,6 +21,7 @@ SHIPPED = Path(__file__).parents[1] / "data" / "domains"
 _CLOCK = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 _WALL_CLOCK = re.compile(r"'now'|current_(time|date|timestamp)|\b(date|time|datetime|julianday)\(\s*\)", re.IGNORECASE)
 _VERBS = {"let": ("select", "with"), "do": ("insert", "update", "delete"), "returns": ("select", "with")}
+_REPLACING = re.compile(rf"\s*(insert|update){GAP}or{GAP}replace\b", re.IGNORECASE | re.DOTALL)
 _MOST_TOOLS = 128
 
 
@@ -211,6 +212,8 @@ def _check_tool(connection: sqlite3.Connection, made: SqlTool, at: str) -> None:
             sql = f"SELECT ({sql})"
         elif not sql.lstrip().lower().startswith(_VERBS[verb]):
             raise ConfigError(f"{spot}: starts with {' or '.join(_VERBS[verb])}, got {sql[:30]!r}")
+        elif _REPLACING.match(sql):
+            raise ConfigError(f"{spot}: OR REPLACE deletes rows unseen; say UPDATE, or ON CONFLICT (key) DO UPDATE")
         try:
             # Without rows a `let` gives no values, but its columns are known once it is prepared.
             cursor = connection.execute(f"EXPLAIN {sql}", values)

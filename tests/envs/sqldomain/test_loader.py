@@ -107,6 +107,38 @@ def test_sql_that_a_tool_may_not_run_is_refused(tmp_path: Path, row: dict[str, A
     assert seen in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("statement", "seen"),
+    [
+        (
+            "INSERT OR REPLACE INTO books VALUES ('BO-001', 'Dune', 'A-1', 1)",
+            "OR REPLACE deletes rows unseen; say UPDATE",
+        ),
+        ("insert or /* so */ replace INTO books VALUES ('BO-001', 'Dune', 'A-1', 1)", "OR REPLACE deletes rows unseen"),
+        ("UPDATE OR REPLACE books SET title = 'Dune' WHERE book_id = 'BO-001'", "OR REPLACE deletes rows unseen"),
+        ("REPLACE INTO books VALUES ('BO-001', 'Dune', 'A-1', 1)", "starts with insert or update or delete"),
+    ],
+)
+def test_a_statement_that_replaces_rows_is_refused(tmp_path: Path, statement: str, seen: str) -> None:
+    """No trigger hears of the rows that it deletes, so no end state would show it."""
+    with pytest.raises(ConfigError) as caught:
+        with_tool(tmp_path, name="put", kind="write", steps=[{"do": statement}], returns={"row": "SELECT 1"})
+    assert "tool 'put': steps[0].do: " + seen in str(caught.value)
+
+
+def test_replace_is_a_function_too(tmp_path: Path) -> None:
+    update = "UPDATE books SET copies = 1 WHERE shelf = 'A' OR replace(title, '-', ' ') = 'Dune'"
+    assert with_tool(tmp_path, name="put", kind="write", steps=[{"do": update}], returns={"row": "SELECT 1"}).tools
+
+
+def test_a_schema_that_replaces_rows_is_refused(tmp_path: Path) -> None:
+    folder = changed(
+        tmp_path, "schema.sql", lambda text: text.replace("NOT NULL UNIQUE", "NOT NULL UNIQUE ON CONFLICT REPLACE", 1)
+    )
+    with pytest.raises(ConfigError, match="ON CONFLICT REPLACE deletes rows unseen; leave the clause out"):
+        loader.read(folder)
+
+
 def test_a_statement_that_another_tool_has_too_is_still_a_write(tmp_path: Path) -> None:
     """Word for word the same SQL, in a tool that says it reads."""
     tools = json.loads((library() / "tools.json").read_text(encoding="utf-8"))

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import random
 import threading
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.domains import library, with_tool
-from toolorchestra.envs.errors import Outage, ToolError
+from toolorchestra.envs.errors import ConfigError, Outage, ToolError
 from toolorchestra.envs.sqldomain import loader
-from toolorchestra.envs.sqldomain.database import Session
-from toolorchestra.envs.sqldomain.domain import Action
+from toolorchestra.envs.sqldomain.database import Database, Session
+from toolorchestra.envs.sqldomain.domain import Action, Table
 from toolorchestra.envs.sqldomain.state import digest
 from toolorchestra.synth import hostile
 from toolorchestra.synth.bench import Bench
@@ -155,6 +159,141 @@ def test_the_order_in_which_rows_were_made_does_not_matter() -> None:
     first, second = borrowable(made, 2)
     assert made.play([first, second]).state == made.play([second, first]).state
     assert made.play([first]).state != made.play([second]).state
+
+
+Part = tuple[str, int | None, int | None]
+"""What a new row says, and the numbers of the new rows that it refers to."""
+
+
+def parts() -> Database:
+    """A table whose rows may refer to each other."""
+    schema = "CREATE TABLE parts (part_id TEXT NOT NULL UNIQUE, name TEXT, inside_id TEXT, beside_id TEXT)"
+    table = Table(("part_id", "name", "inside_id", "beside_id"), "part_id", [("PA-00", "box", None, None)])
+    return Database(replace(loader.read(library()), schema=schema, tables={"parts": table}))
+
+
+def state(database: Database, rows: Sequence[Part], order: Sequence[int]) -> str:
+    """Of an episode that makes the rows in this order and then puts the last of them into the box."""
+    ids: dict[int | None, str] = {row: f"PA-{place:02d}" for place, row in enumerate(order, 1)}
+    session = Session(database)
+    execute = session.own().connection.execute
+    for row in order:
+        name, inside, beside = rows[row]
+        execute("INSERT INTO parts VALUES (?, ?, ?, ?)", (ids[row], name, ids.get(inside), ids.get(beside)))
+    execute("UPDATE parts SET inside_id = ? WHERE part_id = 'PA-00'", (ids[len(rows) - 1],))
+    made = digest(session)
+    session.close()
+    return made
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [("crate", None, None), ("crate", None, None), ("lid", 0, None), ("cup", 1, None)],
+        [("crate", 1, None), ("crate", None, None), ("label", 0, None), ("label", 1, None), ("lid", 3, None)],
+        [("crate", None, None), ("crate", None, None), ("crate", None, None)],
+        [("crate", None, None), ("crate", None, None), ("lid", 0, None), ("lid", 1, None)],
+        [("pair", 1, None), ("pair", 0, None), ("pair", 3, None), ("pair", 2, None), ("single", 4, None)],
+    ],
+    ids=["refers", "chain", "alike", "twins", "pairs"],
+)
+def test_new_rows_that_say_the_same_are_told_apart_by_references(rows: list[Part]) -> None:
+    database = parts()
+    orders = itertools.permutations(range(len(rows)))
+    assert len({state(database, rows, order) for order in orders}) == 1
+
+
+def ring(first: int, size: int) -> list[Part]:
+    return [("link", first + (at + 1) % size, None) for at in range(size)]
+
+
+def test_rings_of_new_rows_are_told_apart() -> None:
+    """Each row of a ring refers to one and is referred to by one, so only a walk along it says how long it is."""
+    database, rng, last = parts(), random.Random(1), ("last", None, None)
+    rows = [*ring(0, 3), *ring(3, 4), last]
+    assert len({state(database, rows, rng.sample(range(8), 8)) for _ in range(40)}) == 1
+    six, threes = [*ring(0, 6), last], [*ring(0, 3), *ring(3, 3), last]
+    assert state(database, six, range(7)) != state(database, threes, range(7))
+
+
+def test_a_row_in_the_place_of_another_is_another_state() -> None:
+    database = parts()
+    rows: list[Part] = [("crate", None, None), ("crate", None, None), ("lid", 0, None), ("cup", 0, None)]
+    apart: list[Part] = [*rows[:3], ("cup", 1, None)]
+    beside: list[Part] = [*rows[:3], ("cup", None, 0)]
+    assert len({state(database, each, range(4)) for each in (rows, apart, beside)}) == 3
+
+
+def test_hundreds_of_new_rows_may_say_the_same() -> None:
+    """Rows that share all they say need no search for the one that comes first."""
+    database = parts()
+    rows: list[Part] = [("crate", None, None)] * 200
+    assert state(database, rows, range(200)) == state(database, rows, range(199, -1, -1))
+
+
+def test_a_new_row_in_the_place_of_a_removed_one_is_new() -> None:
+    """The last seed row's place, and the number that follows from it, are free once it is removed."""
+    made = Bench(loader.load("entertainment"))
+    profiles = made.domain.tables["profiles"]
+    last = dict(zip(profiles.columns, profiles.rows[-1], strict=True))
+    add = Action("add_profile", {"member_id": "ME-0097", "name": "Zoe", "child": False, "age_limit": 12})
+    remove = Action("remove_profile", {"profile_id": last["profile_id"]})
+    add_first, remove_first = made.play([add, remove]), made.play([remove, add])
+    assert (add_first.error, remove_first.error) == ("", "")
+    assert add_first.state == remove_first.state
+    assert made.play([remove]).state != remove_first.state
+
+
+@pytest.mark.parametrize("conflict", ["", "OR IGNORE", "OR ABORT"])
+def test_what_a_statement_does_on_conflict_does_not_reach_the_log(conflict: str) -> None:
+    """SQLite puts a statement's OR in the place of that of the statements in its triggers."""
+    database = parts()
+    session = Session(database)
+    for statement in (
+        "DELETE FROM parts",
+        f"INSERT {conflict} INTO parts VALUES ('PA-01', 'lid', NULL, NULL)",
+        f"UPDATE {conflict} parts SET name = 'cup'",
+    ):
+        session.own().connection.execute(statement)
+    old, new = ("PA-00", "box", None, None), ("PA-01", "cup", None, None)
+    assert session.changes() == [("parts", old, None), ("parts", None, new)]
+
+
+def test_orders_of_equal_price_may_be_placed_in_either_order() -> None:
+    """Two orders of one shop differ only in the items that refer to them, and the parcels only in their orders."""
+    made = Bench(loader.load("ecommerce"))
+    for task_id in ("0109", "0131"):
+        task = made.domain.tasks[task_id]
+        owned = [request.actions for request in task.requests]
+        first = range(min(place for actions in owned for place in actions))
+        order = [*first, *(place for actions in reversed(owned) for place in actions)]
+        assert made.play([task.actions[place] for place in order]).state in task.end_states
+
+
+def numbered(rows: list[tuple[int, str]], more: str = "") -> Database:
+    """A table whose first column is the rowid."""
+    schema = f"CREATE TABLE parts (number INTEGER PRIMARY KEY, part_id TEXT NOT NULL UNIQUE); {more}"
+    table = Table(("number", "part_id"), "part_id", rows)
+    return Database(replace(loader.read(library()), schema=schema, tables={"parts": table}))
+
+
+@pytest.mark.parametrize(
+    ("rows", "more"),
+    [
+        ([(7, "PA-01"), (8, "PA-02")], ""),
+        ([(2, "PA-01"), (1, "PA-02")], ""),
+        ([(1, "PA-01")], "INSERT INTO parts VALUES (2, 'PA-02');"),
+    ],
+)
+def test_rows_that_their_rowids_do_not_count_are_refused(rows: list[tuple[int, str]], more: str) -> None:
+    with pytest.raises(ConfigError, match=r"the rowids of parts must count its rows from 1; leave them to SQLite"):
+        numbered(rows, more)
+
+
+def test_a_row_that_gets_another_rowid_is_gone_from_its_place() -> None:
+    session = Session(numbered([(1, "PA-01"), (2, "PA-02")]))
+    session.own().connection.execute("UPDATE parts SET number = 7 WHERE number = 1")
+    assert session.changes() == [("parts", (1, "PA-01"), None), ("parts", None, (7, "PA-01"))]
 
 
 def test_undoing_a_change_is_no_change(tmp_path: Path) -> None:
