@@ -331,7 +331,9 @@ def _with_lora(model: Any, config: LocalConfig) -> Any:
 
     targets = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
     settings = LoraConfig(r=config.lora_rank, lora_alpha=config.lora_alpha, target_modules=targets, lora_dropout=0.0)
-    return get_peft_model(model, settings)
+    with torch.random.fork_rng(devices=[]):  # peft draws on the CPU, before it moves what it drew
+        torch.manual_seed(config.seed)
+        return get_peft_model(model, settings)
 
 
 def batches(data: Sequence[Datum], tokens: int) -> Iterator[list[Datum]]:

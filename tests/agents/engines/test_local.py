@@ -50,6 +50,17 @@ def test_the_average_is_sampled_from_while_it_is_asked_for(tmp_path: Path) -> No
         assert all(torch.equal(a, b) for a, b in zip(made.trained, other.trained, strict=True))
 
 
+def test_an_adapter_starts_where_its_seed_says() -> None:
+    """Whatever was drawn before, and without a trace in what is drawn next."""
+    config = replace(CONFIG, lora_rank=2)
+    torch.rand(1)
+    state = torch.get_rng_state()
+    first, again, other = (engine(replace(config, seed=seed)).trained for seed in (3, 3, 4))
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+    assert not all(torch.equal(a, b) for a, b in zip(first, other, strict=True))
+    assert torch.equal(torch.get_rng_state(), state)
+
+
 def test_without_an_average_nothing_changes() -> None:
     made = engine()
     last = [p.detach().clone() for p in made.trained]
