@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from toolorchestra.agents.engines import agreement
-from toolorchestra.agents.engines.base import Datum, LossParams, Probed, Sample, Sampler, SamplingParams
+from toolorchestra.agents.engines.base import NONE, Datum, LossParams, Probed, Sample, Sampler, SamplingParams
 from toolorchestra.agents.engines.decoder import Decoder
 from toolorchestra.agents.engines.losses import kl_to, token_losses
 from toolorchestra.agents.engines.memory import LOGIT_BYTES
@@ -94,6 +94,8 @@ class LocalEngine:
         self.drift = agreement.Agreement(0.0, 0.0)
         """Of the last sync that was verified."""
         self._version = next(_VERSIONS)
+        self._agreed = NONE
+        """The version that the sampler was last seen to hold as the trainer does."""
         self._syncing: asyncio.Task[None] | None = None
 
     def _local_sampler(self, shape: Any, stop: Sequence[int]) -> LocalSampler:
@@ -105,7 +107,7 @@ class LocalEngine:
 
     async def sample(self, prompt: Sequence[int], params: SamplingParams, session: str = "") -> Sample:
         """See Engine. What follows a change of the weights waits until the sampler has them."""
-        if self.sampler.version != self._version:
+        if not self.sampler.version == self._agreed == self._version:
             await self._catch_up()
         made: Sample = await self.sampler.sample(prompt, params, session)
         return made
@@ -126,12 +128,14 @@ class LocalEngine:
         if self.device.type == "cuda" and self.sampler.suspends:  # its memory is what the sampler wakes up into
             self.optimizer.zero_grad(set_to_none=True)
             torch.cuda.empty_cache()
-        self.sampler.sync(named_weights(self.model), self._version)
+        version = self._version
+        self.sampler.sync(named_weights(self.model), version)
         if isinstance(self.sampler, Probed):
             config = self.config
             prompts = agreement.probe_prompts(self.model.config.vocab_size, config.length, config.seed)
             self.drift = agreement.measure(self.sampler, self.logprobs, prompts)
             agreement.check(self.drift, config.tolerance or agreement.TOLERANCE[config.dtype])
+        self._agreed = version
 
     def _changed(self) -> None:
         """The weights are others now. The sampler takes them when it is next asked for something: after the last of
@@ -147,6 +151,7 @@ class LocalEngine:
     def adopt(self, snapshot: bytes, seed: int) -> None:
         """Sample from the weights of another engine, with random numbers that start at this seed."""
         self.sampler.sync(torch.load(io.BytesIO(snapshot), weights_only=True).items(), self._version)
+        self._agreed = self._version
         self.sampler.set_random_state(torch.Generator(device=self.device).manual_seed(seed).get_state())
 
     @contextmanager
