@@ -67,6 +67,7 @@ def train(config: TrainConfig, folder: Path, engine: Engine, chat: Chat, *, resu
         unfinished.callback(run.rollouts.close)
         if not run.warm:
             warmstart.warm_start(run.engine, run.chat, run.rollouts, config, say)
+            run.engine.take_reference()
             run.warm = True
             _save(run)
         if run.step == 0:

@@ -79,6 +79,9 @@ class Engine(Protocol):
     def train(self, data: Sequence[Datum], loss: LossParams, learning_rate: float) -> Mapping[str, float]:
         """One optimiser step; metrics as plain numbers."""
 
+    def take_reference(self) -> None:
+        """The weights of now are what a KL term holds the model to, where the engine keeps any for it."""
+
     def averaged(self) -> AbstractContextManager[None]:
         """While it lasts, sampling is from the running average of the weights, where the engine keeps one."""
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from toolorchestra.agents.engines import agreement
-from toolorchestra.agents.engines.base import Datum, LossParams, Probed, Sample, Sampler, SamplingParams
+from toolorchestra.agents.engines.base import NONE, Datum, LossParams, Probed, Sample, Sampler, SamplingParams
 from toolorchestra.agents.engines.decoder import Decoder
 from toolorchestra.agents.engines.losses import kl_to, token_losses
 from toolorchestra.agents.engines.memory import LOGIT_BYTES
@@ -55,7 +55,8 @@ class LocalConfig:
     """Most that one copy of a batch's logits may take; more tokens go through the head in parts."""
     seed: int = 0
     reference: bool = False
-    """Keep the starting weights for a KL term. With LoRA they are there anyway: the adapter is switched off."""
+    """Keep weights that a KL term holds the model to: the starting ones until take_reference(). With LoRA the starting
+    ones are there anyway: the adapter is switched off."""
     tolerance: float = 0.0
     """Most mean gap between a separate sampler's log-probabilities and the trainer's; 0 goes by the dtype."""
 
@@ -86,11 +87,15 @@ class LocalEngine:
             weight_decay=config.weight_decay,
             fused=self.device.type == "cuda",
         )
+        self._taken: list[Tensor] = []
+        """The trained weights as take_reference() found them; none where they were still those of construction."""
         self._average = [p.detach().clone() for p in self.trained] if config.average else []
         self.sampler: Sampler = sampler or self._local_sampler(model.config, stop)
         self.drift = agreement.Agreement(0.0, 0.0)
         """Of the last sync that was verified."""
         self._version = next(_VERSIONS)
+        self._agreed = NONE
+        """The version that the sampler was last seen to hold as the trainer does."""
         self._syncing: asyncio.Task[None] | None = None
 
     def _local_sampler(self, shape: Any, stop: Sequence[int]) -> LocalSampler:
@@ -102,7 +107,7 @@ class LocalEngine:
 
     async def sample(self, prompt: Sequence[int], params: SamplingParams, session: str = "") -> Sample:
         """See Engine. What follows a change of the weights waits until the sampler has them."""
-        if self.sampler.version != self._version:
+        if not self.sampler.version == self._agreed == self._version:
             await self._catch_up()
         made: Sample = await self.sampler.sample(prompt, params, session)
         return made
@@ -123,12 +128,14 @@ class LocalEngine:
         if self.device.type == "cuda" and self.sampler.suspends:  # its memory is what the sampler wakes up into
             self.optimizer.zero_grad(set_to_none=True)
             torch.cuda.empty_cache()
-        self.sampler.sync(named_weights(self.model), self._version)
+        version = self._version
+        self.sampler.sync(named_weights(self.model), version)
         if isinstance(self.sampler, Probed):
             config = self.config
             prompts = agreement.probe_prompts(self.model.config.vocab_size, config.length, config.seed)
             self.drift = agreement.measure(self.sampler, self.logprobs, prompts)
             agreement.check(self.drift, config.tolerance or agreement.TOLERANCE[config.dtype])
+        self._agreed = version
 
     def _changed(self) -> None:
         """The weights are others now. The sampler takes them when it is next asked for something: after the last of
@@ -144,6 +151,7 @@ class LocalEngine:
     def adopt(self, snapshot: bytes, seed: int) -> None:
         """Sample from the weights of another engine, with random numbers that start at this seed."""
         self.sampler.sync(torch.load(io.BytesIO(snapshot), weights_only=True).items(), self._version)
+        self._agreed = self._version
         self.sampler.set_random_state(torch.Generator(device=self.device).manual_seed(seed).get_state())
 
     @contextmanager
@@ -156,13 +164,17 @@ class LocalEngine:
             self._swap_average()
 
     def _swap_average(self) -> None:
-        with torch.no_grad():
-            for mean, p in zip(self._average, self.trained, strict=bool(self._average)):
-                now = p.detach().clone()
-                p.copy_(mean)
-                mean.copy_(now)
+        self._exchange(self._average)
         if self._average:
             self._changed()
+
+    def _exchange(self, others: Sequence[Tensor]) -> None:
+        """These for the trained weights, and the trained weights for these."""
+        with torch.no_grad():
+            for other, p in zip(others, self.trained, strict=bool(others)):
+                now = p.detach().clone()
+                p.copy_(other)
+                other.copy_(now)
 
     # -- training ----------------------------------------------------------------------------------------------------
 
@@ -207,14 +219,35 @@ class LocalEngine:
                 made.append(new.tolist())
         return made
 
+    def take_reference(self) -> None:
+        """See Engine."""
+        if self.config.reference and self._has_moved():
+            self._refer_to(self.trained)
+
+    def _has_moved(self) -> bool:
+        """Whether the model is another than the reference of construction; an adapter is none while its B are 0."""
+        if self._reference is None:
+            return any(bool(p.any()) for name, p in self.model.named_parameters() if "lora_B" in name)
+        pairs = zip(self._reference.parameters(), self.model.parameters(), strict=True)
+        return any(not torch.equal(kept, p) for kept, p in pairs)
+
+    def _refer_to(self, weights: Sequence[Tensor]) -> None:
+        if self._reference is None:
+            self._taken = [w.detach().clone() for w in weights]
+            return
+        self._taken = [p.detach() for p in self._reference.parameters()]
+        for kept, w in zip(self._taken, weights, strict=True):
+            kept.copy_(w.detach())
+
     def _backward(self, batch: list[Datum], loss: LossParams, total: int) -> dict[str, float]:
+        # First, while no graph holds the weights: they may be exchanged in place.
+        reference = self._score_reference(batch, loss.temperature) if loss.kl else None
         new, entropy, places = self._score(self.model, batch, loss.temperature)
         old = self._picked([d.logprobs for d in batch], places)
         advantage = self._picked([d.advantages for d in batch], places)
         losses = token_losses(new, old, advantage, loss) - loss.entropy_weight * entropy
         sums = {"entropy": float(entropy.detach().sum())}
-        if loss.kl:
-            reference = self._score_reference(batch, loss.temperature)
+        if reference is not None:
             divergence = kl_to(reference, new, loss.kl)
             losses = losses + loss.kl_weight * divergence
             sums["kl_reference"] = float(divergence.detach().sum())
@@ -232,8 +265,14 @@ class LocalEngine:
                 return self._score(self._reference, batch, temperature)[0]
             if not self.config.lora_rank:
                 raise ConfigError("a KL term needs the starting weights: set reference=True, or train with LoRA")
-            with self.model.disable_adapter():
+            if not self._taken:
+                with self.model.disable_adapter():
+                    return self._score(self.model, batch, temperature)[0]
+            self._exchange(self._taken)
+            try:
                 return self._score(self.model, batch, temperature)[0]
+            finally:
+                self._exchange(self._taken)
 
     def _score(self, model: Any, batch: list[Datum], temperature: float) -> tuple[Tensor, Tensor, Tensor]:
         """Log-probabilities and entropies at the tokens that count, and where these are."""
@@ -271,13 +310,14 @@ class LocalEngine:
                 "average": self._average,
                 "sampler_rng": self.sampler.random_state(),
                 "torch_rng": torch.get_rng_state(),
+                **({"reference": self._taken} if self._taken else {}),
             },
             path / "engine.pt",
         )
         (path / "model.json").write_text(json.dumps(self.model.config.to_dict(), indent=1, default=str))
 
     def load(self, path: Path) -> None:
-        """What save() wrote, into a model of the same shape."""
+        """What save() wrote, into a model of the same shape, constructed alike where it keeps a reference."""
         state = torch.load(path / "engine.pt", map_location=self.device, weights_only=True)
         missing, unexpected = self.model.load_state_dict(state["weights"], strict=False)
         missing = [name for name in missing if self._kept(name)]
@@ -290,6 +330,9 @@ class LocalEngine:
         with torch.no_grad():
             for mean, kept in zip(self._average, state["average"], strict=True):
                 mean.copy_(kept)
+        reference = state.get("reference", [])
+        if reference or self._taken:
+            self._refer_to(reference)
         self.sampler.set_random_state(state["sampler_rng"])
         torch.set_rng_state(state["torch_rng"].cpu())
         self._changed()
@@ -331,7 +374,9 @@ def _with_lora(model: Any, config: LocalConfig) -> Any:
 
     targets = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
     settings = LoraConfig(r=config.lora_rank, lora_alpha=config.lora_alpha, target_modules=targets, lora_dropout=0.0)
-    return get_peft_model(model, settings)
+    with torch.random.fork_rng(devices=[]):  # peft draws on the CPU, before it moves what it drew
+        torch.manual_seed(config.seed)
+        return get_peft_model(model, settings)
 
 
 def batches(data: Sequence[Datum], tokens: int) -> Iterator[list[Datum]]:

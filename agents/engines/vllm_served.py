@@ -9,12 +9,13 @@ VLLM_SERVER_DEV_MODE=1 vllm serve MODEL --generation-config vllm --logprobs-mode
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -25,7 +26,15 @@ from toolorchestra.agents.engines.weights import Handover
 from toolorchestra.envs.errors import ConfigError, Outage
 
 FIRST_BACKOFF_SECONDS, MOST_BACKOFF_SECONDS = 0.5, 30.0
-_PASSING = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
+_COULD_NOT = 500
+"""Of a reload: the server tried, and will not do better a second time."""
+_PASSING = frozenset({408, 409, 425, 429, _COULD_NOT, 502, 503, 504})
+_NO_JSON = (json.JSONDecodeError, UnicodeDecodeError)
+T = TypeVar("T")
+
+
+class _Unexpected(Exception):
+    """A reply that is JSON and no answer."""
 
 
 @dataclass(frozen=True)
@@ -94,24 +103,37 @@ class ServedSampler:
 
     async def _complete(self, prompt: Sequence[int], params: SamplingParams) -> tuple[Sample, int]:
         """One turn, and how many of its prompt's tokens were cached."""
+
+        async def turn() -> tuple[Sample, int]:
+            return self._read(await self._post(prompt, params), params)
+
+        try:
+            return await self._tried(turn, "sample a turn", self.config.request_seconds, _PASSING)
+        except self._sdk.APIStatusError as err:
+            raise ConfigError(f"{self.config.base_url} refused a turn: {err}") from None
+
+    async def _tried(self, ask: Callable[[], Awaitable[T]], what: str, seconds: float, passing: frozenset[int]) -> T:
+        """Ask again while what is wrong may pass, and then raise an Outage; another status is raised at once."""
         problems: list[str] = []
         try:
-            async with asyncio.timeout(self.config.request_seconds):
+            async with asyncio.timeout(seconds):
                 for attempt in range(self.config.retries + 1):
                     if attempt:
                         most = min(MOST_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2.0 ** (attempt - 1))
                         await asyncio.sleep(most * self._jitter.uniform(0.5, 1.0))
                     try:
-                        return self._read(await self._post(prompt, params), params)
+                        return await ask()
                     except self._sdk.APIStatusError as err:
-                        if err.status_code not in _PASSING:
-                            raise ConfigError(f"{self.config.base_url} refused a turn: {err}") from None
+                        if err.status_code not in passing:
+                            raise
                         problems.append(f"{err.status_code}: {err}")
                     except self._sdk.APIConnectionError as err:
                         problems.append(f"{err} {err.__cause__ or ''}".strip())
+                    except (_Unexpected, *_NO_JSON) as err:
+                        problems.append(f"no readable answer: {err}")
         except TimeoutError:
-            problems.append(f"no answer within {self.config.request_seconds:g} s")
-        raise Outage(f"{self.config.base_url} did not sample a turn: {'; '.join(problems[-3:])}")
+            problems.append(f"no answer within {seconds:g} s")
+        raise Outage(f"{self.config.base_url} did not {what}: {'; '.join(problems[-3:])}")
 
     async def _post(self, prompt: Sequence[int], params: SamplingParams) -> Any:
         # What is left out the server fills in from the model's own generation defaults.
@@ -133,14 +155,21 @@ class ServedSampler:
         )
 
     def _read(self, reply: Any, params: SamplingParams) -> tuple[Sample, int]:
-        (choice,) = reply.choices
-        tokens = getattr(choice, "token_ids", None)
+        choices = getattr(reply, "choices", None)
+        if not isinstance(choices, list) or len(choices) != 1:
+            raise _Unexpected(f"one choice was expected, got {reply!s:.120}")
+        choice, tokens = choices[0], getattr(choices[0], "token_ids", None)
+        if choice.finish_reason not in ("stop", "length"):
+            count = len(tokens or ())
+            raise Outage(f"{self.config.base_url} ended a turn by {choice.finish_reason!r} after {count} tokens")
         logprobs = choice.logprobs.token_logprobs if choice.logprobs else None
         if not tokens or logprobs is None or len(logprobs) != len(tokens):
             raise ConfigError(
                 f"{self.config.base_url} gave no token ids with log-probabilities; it has to be a `vllm serve` of 0.10 "
                 "or newer that knows return_token_ids"
             )
+        if None in logprobs:
+            raise Outage(f"{self.config.base_url} gave no log-probability for {logprobs.count(None)} of its tokens")
         details = reply.usage and reply.usage.prompt_tokens_details
         made = Sample(list(tokens), list(logprobs), tokens[-1] in {*self._stop, *params.stops})
         return made, (details.cached_tokens or 0) if details else 0
@@ -151,7 +180,9 @@ class ServedSampler:
     async def _ask_model(self) -> str:
         try:
             found = await self._client.models.list()
-        except self._sdk.APIError as err:
+            if not getattr(found, "data", None):
+                raise _Unexpected(f"a list of models was expected, got {found!s:.120}")
+        except (self._sdk.APIError, _Unexpected, *_NO_JSON) as err:
             raise ConfigError(
                 f"no server at {self.config.base_url} ({err}); start one: vllm serve MODEL --generation-config vllm "
                 "--logprobs-mode processed_logprobs"
@@ -170,16 +201,17 @@ class ServedSampler:
     async def _reload(self, folder: str) -> None:
         body = {"method": "reload_weights", "kwargs": {"weights_path": folder}}
         root = str(self._client.base_url).removesuffix("/").removesuffix("/v1")
+
+        async def reload() -> None:
+            await self._client.post(f"{root}/collective_rpc", body=body, cast_to=object)
+
         try:
-            async with asyncio.timeout(self.config.reload_seconds):
-                await self._client.post(f"{root}/collective_rpc", body=body, cast_to=object)
-        except TimeoutError:
-            raise Outage(f"{root} did not load new weights within {self.config.reload_seconds:g} s") from None
+            await self._tried(reload, "load new weights", self.config.reload_seconds, _PASSING - {_COULD_NOT})
         except self._sdk.NotFoundError:
             raise ConfigError(
                 f"{root} takes no new weights: start it with VLLM_SERVER_DEV_MODE=1, where nobody else can reach it"
             ) from None
-        except self._sdk.APIError as err:
+        except self._sdk.APIStatusError as err:
             raise ConfigError(
                 f"{root} could not load the weights in {folder}; does it see that folder? {err}"
             ) from None

@@ -16,6 +16,7 @@ import torch
 from toolorchestra.agents import grpo
 from toolorchestra.agents.build import build
 from toolorchestra.agents.config import EnvMix, ModelConfig, TrainConfig, WarmStart, preset, with_settings
+from toolorchestra.agents.engines.base import Datum, LossParams
 from toolorchestra.agents.instruments import choices, warnings
 from toolorchestra.agents.metrics import read
 from toolorchestra.agents.report import write_report
@@ -87,6 +88,24 @@ def test_resumed_equals_uninterrupted(whole: Run, tmp_path: Path, lost: int) -> 
     assert all(torch.equal(got[k], expected[k]) for k in expected)
     steps = [(r["kind"], r["step"]) for r in read(tmp_path / "copy" / "metrics.jsonl")]
     assert sorted(steps) == sorted((r["kind"], r["step"]) for r in read(whole.folder / "metrics.jsonl"))
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_a_kl_term_is_to_what_the_warm_start_left(tmp_path: Path, rank: int) -> None:
+    """In a run that was resumed, too."""
+    config = replace(
+        COLD,
+        learning_rate=1e-9,
+        loss=LossParams(kl="k2"),
+        model=ModelConfig(hidden=32, lora_rank=rank),
+        warm_start=WarmStart(steps=20, batch=8, demonstrations=40, least_valid=0.0, margin=-1.0, rounds=1),
+    )
+    data = [Datum(range(2, 40), [0.0] * 38, [0.0] + [1.0] * 37)]
+    for resume in (False, True):
+        made = run(tmp_path, config, resume=resume)
+        assert made.engine.train(data, config.loss, 1e-2)["kl_reference"] < 1e-6
+        assert made.engine.train(data, config.loss, 1e-2)["kl_reference"] > 1e-3
+        shutil.rmtree(tmp_path / "checkpoints" / "step-000001")
 
 
 def test_a_killed_process_resumes_to_the_same_weights() -> None:

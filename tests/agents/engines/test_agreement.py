@@ -15,7 +15,9 @@ from tests.agents.engines.conformance import STOP, VOCABULARY
 from toolorchestra.agents.engines import agreement
 from toolorchestra.agents.engines.agreement import Agreement, Drift
 from toolorchestra.agents.engines.base import Probed, Sample, SamplingParams
+from toolorchestra.agents.engines.decoder import Decoder
 from toolorchestra.agents.engines.local import LocalConfig, LocalEngine
+from toolorchestra.agents.engines.sampler import LocalSampler
 from toolorchestra.agents.engines.tiny import build_model
 from toolorchestra.agents.engines.weights import Handover, named_weights
 from toolorchestra.envs.errors import ConfigError
@@ -32,6 +34,16 @@ class Separate:
     def probe(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> list[Sample]:
         params = params._replace(temperature=params.temperature**self.heat)
         return [asyncio.run(self.engine.sample(p, params)) for p in prompts]
+
+
+class Liar(LocalSampler):
+    """Reports what it did not draw from."""
+
+    suspends = True
+
+    def probe(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> list[Sample]:
+        del params
+        return [Sample([STOP], [-9.0], True) for _ in prompts]
 
 
 def engine(seed: int = 0) -> LocalEngine:
@@ -52,6 +64,16 @@ def test_the_same_model_agrees() -> None:
 def test_another_model_is_noticed() -> None:
     with pytest.raises(Drift, match=r"differ from the trainer's by .* expected at most 0.001. Check that every weight"):
         agreement.check(measured(Separate(engine(1)), engine()), agreement.TOLERANCE["float32"])
+
+
+def test_a_model_that_was_found_to_differ_is_never_sampled_from() -> None:
+    """However often it is asked."""
+    model = build_model(VOCABULARY, 32, 2)
+    decoder = Decoder(model.config, CONFIG.rows, CONFIG.length, torch.device("cpu"), torch.float32)
+    made = LocalEngine(model, [STOP], CONFIG, Liar(decoder, [STOP], 0))
+    for _ in range(2):
+        with pytest.raises(Drift):
+            asyncio.run(made.sample([3, 4], SamplingParams(2)))
 
 
 def test_logprobs_of_another_temperature_are_noticed() -> None:

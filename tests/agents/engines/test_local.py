@@ -50,6 +50,17 @@ def test_the_average_is_sampled_from_while_it_is_asked_for(tmp_path: Path) -> No
         assert all(torch.equal(a, b) for a, b in zip(made.trained, other.trained, strict=True))
 
 
+def test_an_adapter_starts_where_its_seed_says() -> None:
+    """Whatever was drawn before, and without a trace in what is drawn next."""
+    config = replace(CONFIG, lora_rank=2)
+    torch.rand(1)
+    state = torch.get_rng_state()
+    first, again, other = (engine(replace(config, seed=seed)).trained for seed in (3, 3, 4))
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+    assert not all(torch.equal(a, b) for a, b in zip(first, other, strict=True))
+    assert torch.equal(torch.get_rng_state(), state)
+
+
 def test_without_an_average_nothing_changes() -> None:
     made = engine()
     last = [p.detach().clone() for p in made.trained]
@@ -116,6 +127,49 @@ def test_save_and_load_are_exact(tmp_path: Path) -> None:
     for (name, left), right in zip(made.model.state_dict().items(), other.model.state_dict().values(), strict=True):
         assert torch.equal(left, right), name
     assert [d.tokens for d in conversations(made, 0)] == [d.tokens for d in conversations(other, 0)]
+
+
+REFERRING = [replace(CONFIG, reference=True), replace(CONFIG, reference=True, lora_rank=2)]
+LEASHED = LossParams(kl="k2", kl_weight=0.1)
+
+
+@pytest.mark.parametrize("config", REFERRING)
+def test_the_reference_is_what_was_taken(config: LocalConfig) -> None:
+    """Not what the model was made of, which may be far away when reinforcement learning starts."""
+    made = engine(config)
+    for _ in range(5):
+        made.train(conversations(made, 0), LossParams("cross_entropy"), 1e-2)
+    data = conversations(made, 0)
+    assert made.train(data, LEASHED, 0.0)["kl_reference"] > 1e-2
+    made.take_reference()
+    last = [p.detach().clone() for p in made.trained]
+    assert made.train(data, LEASHED, 0.0)["kl_reference"] < 1e-8
+    assert all(torch.equal(p, kept) for p, kept in zip(made.trained, last, strict=True))
+    made.train(data, LEASHED, 1e-2)
+    assert made.train(data, LEASHED, 0.0)["kl_reference"] > 1e-4
+
+
+@pytest.mark.parametrize("config", REFERRING)
+def test_the_reference_that_was_taken_is_saved(config: LocalConfig, tmp_path: Path) -> None:
+    made = engine(config)
+    data = conversations(made)
+    made.train(data, LossParams("cross_entropy"), 1e-2)
+    made.take_reference()
+    made.train(data, LEASHED, 1e-2)
+    made.save(tmp_path)
+    other = engine(config)
+    other.load(tmp_path)
+    metrics = [one.train(data, LEASHED, 1e-2)["kl_reference"] for one in (made, other)]
+    assert metrics[0] == metrics[1]
+    assert all(torch.equal(a, b) for a, b in zip(made.trained, other.trained, strict=True))
+
+
+@pytest.mark.parametrize("config", [*REFERRING, CONFIG])
+def test_a_reference_that_construction_gives_is_not_saved(config: LocalConfig, tmp_path: Path) -> None:
+    made = engine(config)
+    made.take_reference()
+    made.save(tmp_path)
+    assert "reference" not in torch.load(tmp_path / "engine.pt", weights_only=True)
 
 
 def test_another_shape_is_refused(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,8 @@ MODEL = build_model(64, 32, 2)
 MODELS = {"object": "list", "data": [{"id": "tiny", "object": "model", "created": 0, "owned_by": "x"}]}
 
 
-def turn(tokens: list[int], logprobs: list[float]) -> Reply:
-    choice = {"index": 0, "text": "", "finish_reason": "stop", "token_ids": tokens}
+def turn(tokens: list[int], logprobs: Sequence[float | None], finish: str = "stop") -> Reply:
+    choice: dict[str, Any] = {"index": 0, "text": "", "finish_reason": finish, "token_ids": tokens}
     choice["logprobs"] = {"token_logprobs": logprobs, "tokens": [], "top_logprobs": [], "text_offset": []}
     usage = {
         "prompt_tokens": 3,
@@ -75,6 +75,37 @@ def test_what_passes_is_tried_again_and_what_does_not_is_an_outage() -> None:
         sample(made)
 
 
+def test_a_turn_that_the_server_broke_off_is_an_outage() -> None:
+    with served(lambda _: turn([4, 5], [-0.5, -0.25], "abort")) as (made, server):
+        with pytest.raises(Outage, match="ended a turn by 'abort' after 2 tokens"):
+            sample(made)
+        assert len(server.seen) == 2
+    with served(lambda _: turn([4, 5], [-0.5, None])) as (made, _), pytest.raises(Outage, match="for 1 of its tokens"):
+        sample(made)
+    with served(lambda _: turn([4, 5], [-0.5, -0.25], "length")) as (made, _):
+        assert sample(made) == Sample([4, 5], [-0.5, -0.25], False)
+
+
+@pytest.mark.parametrize("body", ["<html>busy</html>", "", "null", "[]", {"error": "x"}, {"choices": []}])
+def test_an_answer_that_is_no_completion_may_pass(body: Any) -> None:
+    with (
+        served(lambda _: Reply(body=body), retries=0) as (made, _),
+        pytest.raises(Outage, match="did not sample a turn: no readable answer"),
+    ):
+        sample(made)
+    with served(lambda asked: Reply(body=body) if asked.number == 1 else turn([4], [-1.0]), retries=1) as (made, _):
+        assert sample(made).tokens == [4]
+
+
+@pytest.mark.parametrize("body", ["<html>busy</html>", {"error": "x"}])
+def test_a_server_without_models_is_said(body: Any) -> None:
+    with (
+        Loopback(lambda _: Reply(body=body)) as server,
+        pytest.raises(ConfigError, match="start one: vllm serve MODEL"),
+    ):
+        ServedSampler(MODEL.config.to_dict(), [1], ServedConfig(server.base_url))
+
+
 def test_a_refusal_and_a_server_of_another_kind_are_set_up_wrongly() -> None:
     with served(lambda _: Reply(status=400, content="no")) as (made, _), pytest.raises(ConfigError, match="refused a"):
         sample(made)
@@ -104,6 +135,26 @@ def test_new_weights_go_through_the_folder_and_salt_the_cache(tmp_path: Path) ->
         assert made.version == 4
         assert salts[0] != salts[1]
         assert list((tmp_path / "weights").glob("*.safetensors"))
+
+
+def test_a_reload_is_tried_again_where_that_may_help(tmp_path: Path) -> None:
+    fine = Reply(body={"results": [None]})
+    with served(lambda asked: Reply(status=503) if asked.number == 1 else fine, handover=str(tmp_path)) as (made, _):
+        made.sync(named_weights(MODEL), 7)
+        assert made.version == 7
+    with served(lambda _: Reply(status=503), handover=str(tmp_path), retries=0) as (made, _):
+        with pytest.raises(Outage, match="did not load new weights: 503"):
+            made.sync(named_weights(MODEL), 7)
+        assert made.version == NONE
+    with served(lambda _: Reply(status=500), handover=str(tmp_path)) as (made, server):
+        with pytest.raises(ConfigError, match="does it see that folder"):
+            made.sync(named_weights(MODEL), 7)
+        assert len(server.seen) == 2
+    with (
+        served(lambda _: Reply(fault="silence"), handover=str(tmp_path), reload_seconds=0.2) as (made, _),
+        pytest.raises(Outage, match=r"did not load new weights: no answer within 0\.2 s"),
+    ):
+        made.sync(named_weights(MODEL), 7)
 
 
 def test_a_server_that_takes_no_weights_is_said(tmp_path: Path) -> None:
