@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import shutil
 import signal
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -90,6 +91,24 @@ def test_an_answer_that_nobody_waited_for_is_not_taken_for_the_next(
     with pytest.raises(ConfigError, match="no-such-sheet"):
         rollouts.collect([wrong, *jobs(1)])
     assert [t.seed for t in rollouts.collect(jobs(4))] == list(range(4))
+
+
+def test_an_answer_that_nobody_waited_for_is_taken_before_the_next_share(
+    shared: tuple[LocalEngine, SharedRollouts],
+) -> None:
+    """Share and answer are each more than a pipe holds: who is still sending one does not read the other."""
+    _, rollouts = shared
+    (child,) = [c for c in multiprocessing.active_children() if c.name == "rollouts-1"]
+    wrong = replace(jobs(1)[0], options={"prices": "no-such-sheet"})
+    large = replace(jobs(1)[0], env_id="x" * 2_000_000)
+    waited = threading.Timer(60, child.kill)  # a wait without an end becomes an error
+    waited.start()
+    try:
+        with pytest.raises(ConfigError, match="no-such-sheet"):
+            rollouts.collect([wrong, large])
+        assert len(rollouts.collect([*jobs(1), large])) == 2
+    finally:
+        waited.cancel()
 
 
 def test_a_source_that_only_this_process_holds_is_refused(shared: tuple[LocalEngine, SharedRollouts]) -> None:
