@@ -95,7 +95,7 @@ class Workers:
     def _answer(self, number: int) -> tuple[int, list[Trajectory] | str]:
         try:
             answered, made = self._ends[number].recv()
-        except EOFError:
+        except (EOFError, OSError):
             raise self._gone(number) from None
         self._owing.discard(number)
         return answered, made

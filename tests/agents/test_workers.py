@@ -145,6 +145,17 @@ def test_a_process_that_is_gone_is_said_and_the_rest_ends() -> None:
     assert not child.is_alive()
 
 
+def test_a_process_that_ends_before_it_read_its_share_is_gone_too() -> None:
+    workers = Workers(TWO, 1)
+    (process,) = workers.processes
+    os.kill(process.pid or 0, signal.SIGSTOP)
+    workers.begin([jobs(1)], rollout_params(TWO), b"")
+    process.kill()
+    with pytest.raises(RuntimeError, match=r"rollout process 1 is gone \(exit code -9.*--resume auto"):
+        workers.receive(0)
+    workers.close()
+
+
 def test_a_gpu_holds_one_process() -> None:
     with pytest.raises(ConfigError, match="1 on a cuda; got 2"):
         replace(COLD, model=ModelConfig(device="cuda", processes=2))
