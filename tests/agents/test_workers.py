@@ -156,6 +156,14 @@ def test_a_process_that_ends_before_it_read_its_share_is_gone_too() -> None:
     workers.close()
 
 
+def test_a_run_that_cannot_open_leaves_no_process(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").mkdir()
+    before = set(multiprocessing.active_children())
+    with pytest.raises(IsADirectoryError):
+        run(tmp_path, TWO)
+    assert set(multiprocessing.active_children()) <= before
+
+
 def test_a_gpu_holds_one_process() -> None:
     with pytest.raises(ConfigError, match="1 on a cuda; got 2"):
         replace(COLD, model=ModelConfig(device="cuda", processes=2))
