@@ -15,9 +15,9 @@ from typing import Any
 
 from toolorchestra.agents.baselines import NAMES, baseline
 from toolorchestra.agents.config import EnvMix
-from toolorchestra.agents.evaluate import play
+from toolorchestra.agents.evaluate import played
 from toolorchestra.agents.rewards import GroupReward, Measure
-from toolorchestra.agents.rollout import Job, Rollouts, factory_of
+from toolorchestra.agents.rollout import Job, Rollouts, factory_of, measured
 from toolorchestra.agents.trajectory import Trajectory
 
 POLICY = "policy"
@@ -85,11 +85,7 @@ class HeldOut:
         return self._panel[label]
 
     def _play(self, label: str, seed: int) -> dict[str, Measure]:
-        measures = {}
-        for name in NAMES:
-            record = play(self._factories[label], baseline(name, seed), seed)
-            measures[name] = Measure(record.right, record.usd, record.seconds, record.calls, record.failed)
-        return measures
+        return {name: measured(played(self._factories[label], baseline(name, seed), seed)) for name in NAMES}
 
     def evaluate(self, rollouts: Rollouts) -> Evaluation:
         """Play and score."""

@@ -19,7 +19,9 @@ class Log:
         self.path = folder / "metrics.jsonl"
         # An evaluation comes before the checkpoint of its step, but after the one of the warm start.
         kept = [r for r in read(self.path) if r["step"] < step or (r["step"] == step > 0 and r["kind"] == "eval")]
-        self.path.write_text("".join(json.dumps(row) + "\n" for row in kept))
+        draft = folder / ".metrics.jsonl"
+        draft.write_text("".join(json.dumps(row) + "\n" for row in kept))
+        draft.replace(self.path)
         self._board = _tensorboard(folder)
         self._wandb = _wandb(folder) if wandb else None
 

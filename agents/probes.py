@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from toolorchestra.agents.config import EnvMix
 from toolorchestra.agents.rollout import Job, Rollouts, factory_of
 from toolorchestra.agents.trajectory import Trajectory
+from toolorchestra.envs.factory import EpisodeFactory
 from toolorchestra.envs.prices import load_sheet
 
 FIRST_SEED = 3_000_000_019
@@ -27,15 +28,21 @@ class Probe:
     left_rate: float
     right_rate: float
     tasks: int
+    """Played on either side; where the sides differ, on the smaller."""
 
     @property
     def shift(self) -> float:
         return self.right_rate - self.left_rate
 
 
-def _made(mix: EnvMix, **changed: Any) -> Any:
-    arguments = {k: v for k, v in mix.arguments.items() if k != "vary"}
-    return factory_of(mix.env_id, **{**arguments, "split": "test", **changed})
+def _made(mix: EnvMix) -> EpisodeFactory:
+    arguments = {k: v for k, v in mix.arguments.items() if k not in ("vary", "diversify")}
+    return factory_of(mix.env_id, **{**arguments, "split": "test"})
+
+
+def _offered(mix: EnvMix) -> tuple[str, ...]:
+    """The countable keys: of every task, as nothing varies."""
+    return _made(mix).start(FIRST_SEED).episode.world.toolbox.keys
 
 
 def _play(
@@ -97,27 +104,45 @@ def subject_contrast(
     rollouts: Rollouts, mix: EnvMix, subjects: tuple[str, str], keys: tuple[str, ...], tasks: int
 ) -> Probe:
     """How often an episode calls any of the keys, for one subject and for another."""
-    sides = []
+    sides, counts = [], []
     for subject in subjects:
         played = _play(rollouts, mix, tasks, {"preference": "balanced"}, lambda s, wanted=subject: s == wanted)  # type: ignore[misc]
         sides.append(sum(t.measure.calls.get(k, 0) for t in played for k in keys) / max(1, len(played)))
-    return Probe(f"calls of {', '.join(keys)} a task", *subjects, sides[0], sides[1], tasks)
+        counts.append(len(played))
+    return Probe(f"calls of {', '.join(keys)} a task", *subjects, sides[0], sides[1], min(counts))
 
 
 def standard_probes(rollouts: Rollouts, mixes: Sequence[EnvMix], tasks: int = 60) -> list[Probe]:
-    """The probes of the embedded worlds."""
+    """The probes of the embedded worlds, less those of keys that the mix's tools lack."""
     by_name = {m.env_id.rpartition("/")[2]: m for m in mixes}
     probes: list[Probe] = []
     if frames := by_name.get("FRAMES-v0"):
-        probes.append(price_swap(rollouts, frames, ("answer-3", "answer-4"), ("llama-3.3-70b", "qwen3-32b"), tasks))
-        probes.append(favoured_tool(rollouts, frames, "search-1", tasks))
+        probes += _frames_probes(rollouts, frames, tasks)
     if hle := by_name.get("HLE-v0"):
-        probes.append(price_swap(rollouts, hle, ("answer-1", "answer-2"), ("gpt-5", "gpt-5-mini"), 2 * tasks))
-        probes.append(preference_flip(rollouts, hle, tasks))
-        probes.append(favoured_tool(rollouts, hle, "answer-1", tasks))
-        searches = ("search-1", "search-2", "search-3")
-        probes.append(subject_contrast(rollouts, hle, ("number theory", "chemistry"), searches, tasks))
-        probes.append(subject_contrast(rollouts, hle, ("number theory", "logic"), ("answer-1", "answer-2"), tasks))
-        mathematicians = ("answer-math-1", "answer-math-2")
-        probes.append(subject_contrast(rollouts, hle, ("logic", "number theory"), mathematicians, tasks))
+        probes += _hle_probes(rollouts, hle, tasks)
     return probes
+
+
+def _frames_probes(rollouts: Rollouts, mix: EnvMix, tasks: int) -> Iterator[Probe]:
+    has = frozenset(_offered(mix)).issuperset
+    if has(pair := ("answer-3", "answer-4")):
+        yield price_swap(rollouts, mix, pair, ("llama-3.3-70b", "qwen3-32b"), tasks)
+    if has(["search-1"]):
+        yield favoured_tool(rollouts, mix, "search-1", tasks)
+
+
+def _hle_probes(rollouts: Rollouts, mix: EnvMix, tasks: int) -> Iterator[Probe]:
+    has = frozenset(_offered(mix)).issuperset
+    pair = ("answer-1", "answer-2")
+    if has(pair):
+        yield price_swap(rollouts, mix, pair, ("gpt-5", "gpt-5-mini"), 2 * tasks)
+    yield preference_flip(rollouts, mix, tasks)
+    if has(["answer-1"]):
+        yield favoured_tool(rollouts, mix, "answer-1", tasks)
+    for subjects, keys in (
+        (("number theory", "chemistry"), ("search-1", "search-2", "search-3")),
+        (("number theory", "logic"), pair),
+        (("logic", "number theory"), ("answer-math-1", "answer-math-2")),
+    ):
+        if has(keys):
+            yield subject_contrast(rollouts, mix, subjects, keys, tasks)

@@ -226,14 +226,15 @@ def _open(config: TrainConfig, folder: Path, engine: Engine, chat: Chat, *, resu
         engine.load(found)
         say(f"resuming from {found.name}")
     step, best = int(state.get("step", 0)), state.get("best")
+    held_out, log = HeldOut(config.environments, config.evaluation_tasks), Log(folder, step)
     return Run(
         config,
         folder,
         engine,
         chat,
-        _rollouts(config, engine, chat),
-        HeldOut(config.environments, config.evaluation_tasks),
-        Log(folder, step),
+        _rollouts(config, engine, chat),  # behind all that may fail: it starts processes
+        held_out,
+        log,
         say,
         step=step,
         warm=bool(state.get("warm", False)),

@@ -53,6 +53,7 @@ class Workers:
         self._ends: list[Connection] = []
         self.processes = []
         self._shared = 0
+        self._owing: set[int] = set()
         for number in range(count):
             mine, theirs = context.Pipe()
             process = context.Process(target=_work, args=(theirs, config), name=f"rollouts-{number + 1}", daemon=True)
@@ -65,14 +66,18 @@ class Workers:
         return len(self._ends)
 
     def begin(self, parts: Sequence[list[Job]], params: RolloutParams, snapshot: bytes) -> None:
-        """Let each begin with its part."""
+        """Let each begin with its part. What one still owes of a part before is taken first: it reads nothing until
+        then."""
         self._shared += 1
         for number, part in enumerate(parts):
+            if number in self._owing:
+                self._answer(number)
             self._send(number, _Share(self._shared, part, params, snapshot, _seed(number + 1, part)))
 
     def _send(self, number: int, share: _Share) -> None:
         try:
             self._ends[number].send(share)
+            self._owing.add(number)
         except OSError:
             raise self._gone(number) from None
         except TypeError as err:
@@ -80,15 +85,20 @@ class Workers:
 
     def receive(self, number: int) -> list[Trajectory]:
         """What one made, waiting for it."""
-        answered, made = 0, None
-        try:
-            while answered != self._shared:
-                answered, made = self._ends[number].recv()
-        except EOFError:
-            raise self._gone(number) from None
+        answered, made = self._answer(number)
+        while answered != self._shared:
+            answered, made = self._answer(number)
         if isinstance(made, str):
             raise RuntimeError(f"rollout process {number + 1} broke:\n{made}")
-        return list(made or ())
+        return made
+
+    def _answer(self, number: int) -> tuple[int, list[Trajectory] | str]:
+        try:
+            answered, made = self._ends[number].recv()
+        except (EOFError, OSError):
+            raise self._gone(number) from None
+        self._owing.discard(number)
+        return answered, made
 
     def _gone(self, number: int) -> RuntimeError:
         process = self.processes[number]

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import shutil
 import signal
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -92,6 +93,24 @@ def test_an_answer_that_nobody_waited_for_is_not_taken_for_the_next(
     assert [t.seed for t in rollouts.collect(jobs(4))] == list(range(4))
 
 
+def test_an_answer_that_nobody_waited_for_is_taken_before_the_next_share(
+    shared: tuple[LocalEngine, SharedRollouts],
+) -> None:
+    """Share and answer are each more than a pipe holds: who is still sending one does not read the other."""
+    _, rollouts = shared
+    (child,) = [c for c in multiprocessing.active_children() if c.name == "rollouts-1"]
+    wrong = replace(jobs(1)[0], options={"prices": "no-such-sheet"})
+    large = replace(jobs(1)[0], env_id="x" * 2_000_000)
+    waited = threading.Timer(60, child.kill)  # a wait without an end becomes an error
+    waited.start()
+    try:
+        with pytest.raises(ConfigError, match="no-such-sheet"):
+            rollouts.collect([wrong, large])
+        assert len(rollouts.collect([*jobs(1), large])) == 2
+    finally:
+        waited.cancel()
+
+
 def test_a_source_that_only_this_process_holds_is_refused(shared: tuple[LocalEngine, SharedRollouts]) -> None:
     from toolorchestra.envs.factory import factory
 
@@ -124,6 +143,25 @@ def test_a_process_that_is_gone_is_said_and_the_rest_ends() -> None:
         rollouts.collect(jobs(2))
     rollouts.close()
     assert not child.is_alive()
+
+
+def test_a_process_that_ends_before_it_read_its_share_is_gone_too() -> None:
+    workers = Workers(TWO, 1)
+    (process,) = workers.processes
+    os.kill(process.pid or 0, signal.SIGSTOP)
+    workers.begin([jobs(1)], rollout_params(TWO), b"")
+    process.kill()
+    with pytest.raises(RuntimeError, match=r"rollout process 1 is gone \(exit code -9.*--resume auto"):
+        workers.receive(0)
+    workers.close()
+
+
+def test_a_run_that_cannot_open_leaves_no_process(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").mkdir()
+    before = set(multiprocessing.active_children())
+    with pytest.raises(IsADirectoryError):
+        run(tmp_path, TWO)
+    assert set(multiprocessing.active_children()) <= before
 
 
 def test_a_gpu_holds_one_process() -> None:

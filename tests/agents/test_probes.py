@@ -1,0 +1,47 @@
+"""The probes: those that a toolbox can answer, and on how many tasks each was played."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tests.agents.test_heldout import CHAT, Silent
+from toolorchestra.agents.config import EnvMix
+from toolorchestra.agents.probes import standard_probes
+from toolorchestra.agents.rollout import Job, RolloutParams, Rollouts
+from toolorchestra.agents.trajectory import Trajectory
+
+IDS = ("ToolOrchestra/HLE-v0", "ToolOrchestra/FRAMES-v0")
+SHORT = {"style": "brief", "shown_characters": 0, "max_turns": 1}
+
+
+class Counted(Rollouts):
+    """Remembers how many it made at a time."""
+
+    def __init__(self) -> None:
+        super().__init__(Silent(), CHAT, RolloutParams(max_tokens=8, max_context=2048))  # type: ignore[arg-type]
+        self.made: list[int] = []
+
+    def collect(self, jobs: Sequence[Job], watch: Callable[[Trajectory], None] | None = None) -> list[Trajectory]:
+        self.made.append(len(jobs))
+        return super().collect(jobs, watch)
+
+
+def test_a_probe_says_how_many_tasks_it_played() -> None:
+    """Of a subject there may be fewer than were asked for."""
+    rollouts = Counted()
+    probes = standard_probes(rollouts, [EnvMix(env_id, 1.0, SHORT) for env_id in IDS], 12)
+    assert len(probes) == 8
+    pairs = list(zip(rollouts.made[::2], rollouts.made[1::2], strict=True))
+    assert [probe.tasks for probe in probes] == [min(pair) for pair in pairs]
+    assert {12, 24} < {probe.tasks for probe in probes}
+
+
+def test_probes_of_keys_that_the_toolbox_lacks_are_left_out() -> None:
+    mixes = [EnvMix(env_id, 1.0, {**SHORT, "tools": "plain"}) for env_id in IDS]
+    assert [probe.name for probe in standard_probes(Counted(), mixes, 2)] == ["cents a task"]
+
+
+def test_probes_are_played_with_the_tools_as_they_stand() -> None:
+    """Varied tools would change what is compared, and lack some of the keys."""
+    varied = [EnvMix(IDS[0], 1.0, {**SHORT, "diversify": "train", "vary": ("tools", "prices")})]
+    assert standard_probes(Counted(), varied, 4) == standard_probes(Counted(), [EnvMix(IDS[0], 1.0, SHORT)], 4)
