@@ -179,6 +179,17 @@ def test_another_shape_is_refused(tmp_path: Path) -> None:
         bigger.load(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("attention_bias", True), ("mlp_bias", True), ("use_sliding_window", True), ("hidden_act", "gelu")],
+)
+def test_what_the_decoder_would_leave_out_is_refused(name: str, value: Any) -> None:
+    model = build_model(VOCABULARY, 32, 2)
+    setattr(model.config, name, value)
+    with pytest.raises(ConfigError, match=rf"the model has {name}={value!r}; set model\.sampler=vllm"):
+        LocalEngine(model, [STOP], CONFIG)
+
+
 def test_what_does_not_fit_is_said() -> None:
     made = engine()
     with pytest.raises(ValueError, match=r"too long for the sampler: 150 tokens of prompt and 20 to sample, of 160"):
