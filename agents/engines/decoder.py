@@ -13,6 +13,34 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from toolorchestra.envs.errors import ConfigError
+
+_KNOWN = ("qwen3", "qwen2", "llama")
+_PLAIN: Mapping[str, object] = {
+    "attention_bias": False,
+    "mlp_bias": False,
+    "use_sliding_window": False,
+    "hidden_act": "silu",
+}
+"""All that the decoder knows of these; another value has weights, masks or functions that it would leave out."""
+
+
+def check_shape(config: Any) -> None:
+    """Refuse a model that the decoder would run as another one."""
+    if config.model_type not in _KNOWN:
+        raise ConfigError(
+            f"the local sampler runs models of type {', '.join(_KNOWN)}, not {config.model_type!r}; use vLLM for others"
+        )
+    rope = getattr(config, "rope_parameters", None) or {}
+    if rope.get("rope_type", "default") != "default":
+        raise ConfigError(f"the local sampler knows plain rotary positions only, not {rope['rope_type']!r}; use vLLM")
+    for name, plain in _PLAIN.items():
+        if (came := getattr(config, name, plain)) not in (plain, None):
+            raise ConfigError(
+                f"the local sampler knows {name}={plain!r} only, and the model has {name}={came!r}; set "
+                "model.sampler=vllm"
+            )
+
 
 class _Layer:
     __slots__ = ("down", "gate_up", "k_norm", "norm_in", "norm_mlp", "out", "q_norm", "qkv", "qkv_bias")

@@ -18,7 +18,7 @@ from torch.utils.checkpoint import checkpoint
 
 from toolorchestra.agents.engines import agreement
 from toolorchestra.agents.engines.base import NONE, Datum, LossParams, Probed, Sample, Sampler, SamplingParams
-from toolorchestra.agents.engines.decoder import Decoder
+from toolorchestra.agents.engines.decoder import Decoder, check_shape
 from toolorchestra.agents.engines.losses import kl_to, token_losses
 from toolorchestra.agents.engines.memory import LOGIT_BYTES
 from toolorchestra.agents.engines.sampler import LocalSampler
@@ -74,6 +74,11 @@ class LocalEngine:
         self.config = config
         self.device = torch.device(config.device)
         self.dtype: torch.dtype = getattr(torch, config.dtype)
+        if self.dtype.itemsize < 4 and not config.lora_rank:
+            raise ConfigError(
+                f"model.dtype={config.dtype} rounds most steps of full weights away, and those of their average; set "
+                "model.dtype=float32, or model.lora_rank above 0: an adapter is kept in float32"
+            )
         model = model.to(self.device, self.dtype)
         self._reference = _frozen_copy(model) if config.reference and not config.lora_rank else None
         if config.gradient_checkpointing:
@@ -99,7 +104,7 @@ class LocalEngine:
         self._syncing: asyncio.Task[None] | None = None
 
     def _local_sampler(self, shape: Any, stop: Sequence[int]) -> LocalSampler:
-        _check_shape(shape)
+        check_shape(shape)
         decoder = Decoder(shape, self.config.rows, self.config.length, self.device, self.dtype)
         return LocalSampler(decoder, stop, self.config.seed)
 
@@ -350,17 +355,6 @@ def _head(head: Any, hidden: Tensor, drawn: Tensor, temperature: float) -> tuple
     logprobs = torch.log_softmax(head(hidden).float() / temperature, -1)
     entropy = -(logprobs.exp() * logprobs).sum(-1)
     return logprobs.gather(1, drawn[:, None])[:, 0], entropy
-
-
-def _check_shape(config: Any) -> None:
-    known = ("qwen3", "qwen2", "llama")
-    if config.model_type not in known:
-        raise ConfigError(
-            f"the local sampler runs models of type {', '.join(known)}, not {config.model_type!r}; use vLLM for others"
-        )
-    rope = getattr(config, "rope_parameters", None) or {}
-    if rope.get("rope_type", "default") != "default":
-        raise ConfigError(f"the local sampler knows plain rotary positions only, not {rope['rope_type']!r}; use vLLM")
 
 
 def _frozen_copy(model: Any) -> Any:
