@@ -12,7 +12,7 @@ import random
 import statistics
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,6 +22,7 @@ from toolorchestra.agents.evaluate import played
 from toolorchestra.agents.rewards import GroupReward
 from toolorchestra.agents.rollout import Job, Rollouts, factory_of, measured
 from toolorchestra.agents.tokens import Chat, Sequences
+from toolorchestra.agents.workers import deaf_children
 from toolorchestra.envs.actions import render_call
 from toolorchestra.envs.episode import Episode
 from toolorchestra.envs.errors import ConfigError
@@ -132,12 +133,7 @@ def _best(factory: EpisodeFactory, seed: int, routes: int, rng: random.Random) -
 def demonstrations(chat: Chat, config: TrainConfig) -> list[Datum]:
     """The routes found, as training data."""
     tasks, shares = config.warm_start.demonstrations, config.model.processes
-    if shares == 1:
-        found = find_routes(config, range(tasks))
-    else:
-        with ProcessPoolExecutor(shares, get_context("spawn")) as pool:
-            parts = pool.map(find_routes, [config] * shares, [range(k, tasks, shares) for k in range(shares)])
-            found = sorted((f for part in parts for f in part), key=lambda f: f.seed)
+    found = _found_together(config) if shares > 1 else find_routes(config, range(tasks))
     mixes = config.environments
     factories = [factory_of(m.env_id, **{"diversify": "train", **m.arguments, "split": "train"}) for m in mixes]
     data = []
@@ -145,6 +141,21 @@ def demonstrations(chat: Chat, config: TrainConfig) -> list[Datum]:
         told = iter(actions)
         data.append(demonstrate(chat, factories[env], lambda _, told=told: next(told), seed)[0])  # type: ignore[misc]
     return data
+
+
+def _found_together(config: TrainConfig) -> list[Found]:
+    """find_routes() shared out over processes, which an interrupt of this one ends at once."""
+    tasks, shares = config.warm_start.demonstrations, config.model.processes
+    others = set(active_children())
+    with ProcessPoolExecutor(shares, get_context("spawn")) as pool:
+        try:
+            with deaf_children():
+                parts = [pool.submit(find_routes, config, range(k, tasks, shares)) for k in range(shares)]
+            return sorted((f for part in parts for f in part.result()), key=lambda f: f.seed)
+        except KeyboardInterrupt:
+            for child in set(active_children()) - others:
+                child.terminate()
+            raise
 
 
 def recorded(chat: Chat, path: Path) -> list[Datum]:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import signal
-from collections.abc import Callable, Sequence
-from multiprocessing import get_context
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import Connection
 from typing import NamedTuple, Protocol
 
@@ -57,7 +58,8 @@ class Workers:
         for number in range(count):
             mine, theirs = context.Pipe()
             process = context.Process(target=_work, args=(theirs, config), name=f"rollouts-{number + 1}", daemon=True)
-            process.start()
+            with deaf_children():  # this process ends them
+                process.start()
             theirs.close()
             self._ends.append(mine)
             self.processes.append(process)
@@ -150,6 +152,18 @@ class SharedRollouts(Rollouts):
         return made
 
 
+@contextmanager
+def deaf_children() -> Iterator[None]:
+    """Processes started meanwhile never see Ctrl-C, which a terminal sends to the whole group; this one sees it
+    afterwards."""
+    resource_tracker.ensure_running()  # where multiprocessing starts it later, it unblocks the signal behind itself
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _seed(number: int, jobs: Sequence[Job]) -> int:
     named = repr((number, [(job.env_id, job.seed) for job in jobs]))
     return int.from_bytes(hashlib.blake2b(named.encode(), digest_size=7).digest(), "big")
@@ -159,7 +173,6 @@ def _work(connection: Connection, config: TrainConfig) -> None:
     """The life of one process: take a share, make it, send it, until the other end closes."""
     from toolorchestra.agents.build import build
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that shares out hears Ctrl-C, and ends this one
     engine, chat = build(config)
     while True:
         try:

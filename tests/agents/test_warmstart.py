@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
@@ -55,6 +63,44 @@ def test_shared_out_over_processes_the_data_are_the_same() -> None:
         assert chat.tokenizer.decode(datum.tokens).count("<tool_call>") == sum(
             a and t == chat.stop for t, a in zip(datum.tokens, datum.advantages, strict=True)
         )
+
+
+@contextmanager
+def interrupted(whom: Callable[[BaseProcess], int]) -> Iterator[None]:
+    """Ctrl-C, as soon as both processes that look for routes are there."""
+    others = set(multiprocessing.active_children())
+
+    def interrupt() -> None:
+        while len(started := set(multiprocessing.active_children()) - others) < 2:
+            time.sleep(0.01)
+        for number in {whom(process) for process in started}:
+            os.kill(number, signal.SIGINT)
+
+    hand = threading.Thread(target=interrupt, daemon=True)
+    hand.start()
+    try:
+        yield
+    finally:
+        hand.join(60)
+
+
+def test_an_interrupt_is_left_to_the_process_that_shares_out() -> None:
+    """A terminal sends it to them all; the first one lets the warm start end."""
+    chat = Chat(load_tokenizer())
+    with interrupted(lambda process: process.pid or 0):
+        shared = demonstrations(chat, replace(SOME, model=replace(SOME.model, processes=2)))
+    assert [d.tokens for d in shared] == [d.tokens for d in demonstrations(chat, SOME)]
+
+
+def test_an_interrupt_ends_the_search_at_once() -> None:
+    ages = replace(SOME, model=replace(SOME.model, processes=2), warm_start=WarmStart(demonstrations=10**7))
+    chat = Chat(load_tokenizer())
+    waited = threading.Timer(60, lambda: [child.kill() for child in multiprocessing.active_children()])
+    waited.start()
+    with pytest.raises(KeyboardInterrupt), interrupted(lambda _: os.getpid()):
+        demonstrations(chat, ages)
+    assert waited.is_alive()
+    waited.cancel()
 
 
 def test_a_missing_file_of_trajectories_is_named(tmp_path: Path) -> None:
