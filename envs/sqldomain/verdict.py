@@ -13,10 +13,10 @@ from toolorchestra.envs.sqldomain.state import digest
 
 _CURRENCY = "(?:AUD|CAD|CHF|CNY|CZK|DKK|EUR|GBP|HUF|INR|JPY|NOK|NZD|PLN|SEK|USD)"
 _NUMBER = re.compile(
-    # No part of a word, a range, a version or a time of day; a currency may touch it.
-    rf"(?:(?<=\b{_CURRENCY})|(?<![\w.-])(?<!\d:))"
+    # No part of a word, a range or a version; a currency may touch it.
+    rf"(?:(?<=\b{_CURRENCY})|(?<![\w.-]))"
     r"-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?"
-    rf"(?={_CURRENCY}\b|(?!\w|[.:]\d))"
+    rf"(?={_CURRENCY}\b|(?!\w|\.\d))"
 )
 _ID = "_id"
 

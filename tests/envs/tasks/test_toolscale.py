@@ -90,8 +90,6 @@ def test_what_was_not_touched_is_missing() -> None:
         ("rooms 1,2", "12", False),
         ("rooms 1,2", "2", True),
         ("$1,234,567", "1234567", True),
-        ("It leaves at 10:30.", "10", False),
-        ("It leaves at 10:30.", "30", False),
         ("It leaves at 10:30.", "10:30", True),
         ("Total:12", "12", True),
         ("Refund −12 €", "12", False),
