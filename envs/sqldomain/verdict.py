@@ -11,7 +11,13 @@ from toolorchestra.envs.sqldomain.database import Session
 from toolorchestra.envs.sqldomain.domain import Action, Task
 from toolorchestra.envs.sqldomain.state import digest
 
-_NUMBER = re.compile(r"(?<![\w.-])-?\d[\d,]*(?:\.\d+)?(?![\w]|\.\d)")
+_CURRENCY = "(?:AUD|CAD|CHF|CNY|CZK|DKK|EUR|GBP|HUF|INR|JPY|NOK|NZD|PLN|SEK|USD)"
+_NUMBER = re.compile(
+    # No part of a word, a range or a version; a currency may touch it.
+    rf"(?:(?<=\b{_CURRENCY})|(?<![\w.-]))"
+    r"-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?"
+    rf"(?={_CURRENCY}\b|(?!\w|\.\d))"
+)
 _ID = "_id"
 
 
@@ -49,11 +55,17 @@ def mentions(text: str, info: str) -> bool:
     wanted = _as_number(info)
     if wanted is None:
         return " ".join(info.lower().split()) in " ".join(text.lower().split())
-    return any(_as_number(found) == wanted for found in _NUMBER.findall(text))
+    return any(_as_number(found) == wanted for found in _NUMBER.findall(_with_hyphens(text)))
 
 
 def _as_number(text: str) -> float | None:
-    return float(text.replace(",", "")) if _NUMBER.fullmatch(text) else None
+    plain = _with_hyphens(text)
+    return float(plain.replace(",", "")) if _NUMBER.fullmatch(plain) else None
+
+
+def _with_hyphens(text: str) -> str:
+    """With the minus sign as it stands in float()'s numbers."""
+    return text.replace("\u2212", "-")
 
 
 def entities(path: Iterable[Action]) -> set[str]:
