@@ -14,8 +14,7 @@ from toolorchestra.agents.engines.guard import Guard
 from toolorchestra.envs.errors import ConfigError
 
 INSTALL = (
-    'vLLM rollouts need vllm: pip install ".[vllm]" on a machine with a GPU; for a CPU see "On a CPU" in '
-    "docs/vllm.md"
+    'vLLM rollouts need vllm: pip install ".[vllm]" on a machine with a GPU; for a CPU see "On a CPU" in docs/vllm.md'
 )
 EXIT_SECONDS = 3.0
 """How long an engine may take to end by itself. It holds nothing that is worth waiting for."""
