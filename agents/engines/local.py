@@ -74,6 +74,11 @@ class LocalEngine:
         self.config = config
         self.device = torch.device(config.device)
         self.dtype: torch.dtype = getattr(torch, config.dtype)
+        if self.dtype.itemsize < 4 and not config.lora_rank:
+            raise ConfigError(
+                f"model.dtype={config.dtype} rounds most steps of full weights away, and those of their average; set "
+                "model.dtype=float32, or model.lora_rank above 0: an adapter is kept in float32"
+            )
         model = model.to(self.device, self.dtype)
         self._reference = _frozen_copy(model) if config.reference and not config.lora_rank else None
         if config.gradient_checkpointing:

@@ -12,6 +12,7 @@ import torch
 
 from tests.agents.engines.conformance import CONFIG as SHARED
 from tests.agents.engines.conformance import STOP, VOCABULARY, SamplerConformance, conversations
+from toolorchestra.agents.config import PRESETS
 from toolorchestra.agents.engines.base import Datum, LossParams, SamplingParams
 from toolorchestra.agents.engines.local import LocalConfig, LocalEngine, batches
 from toolorchestra.agents.engines.losses import kl_to, token_losses
@@ -188,6 +189,19 @@ def test_what_the_decoder_would_leave_out_is_refused(name: str, value: Any) -> N
     setattr(model.config, name, value)
     with pytest.raises(ConfigError, match=rf"the model has {name}={value!r}; set model\.sampler=vllm"):
         LocalEngine(model, [STOP], CONFIG)
+
+
+def test_weights_of_16_bits_are_trained_by_an_adapter_alone() -> None:
+    """A step of 1e-6 is less than their last digit."""
+    for dtype in ("bfloat16", "float16"):
+        with pytest.raises(ConfigError, match=rf"model\.dtype={dtype} rounds .* model\.dtype=float32, or model\.lor"):
+            engine(replace(CONFIG, dtype=dtype))
+        made = engine(replace(CONFIG, dtype=dtype, lora_rank=2))
+        assert {p.dtype for p in made.trained} == {torch.float32}
+
+
+def test_presets_train_in_32_bits() -> None:
+    assert all(p.model.dtype == "float32" or p.model.lora_rank for p in PRESETS.values())
 
 
 def test_what_does_not_fit_is_said() -> None:
