@@ -194,9 +194,7 @@ def test_what_the_decoder_would_leave_out_is_refused(name: str, value: Any) -> N
 def test_weights_of_16_bits_are_trained_by_an_adapter_alone() -> None:
     """A step of 1e-6 is less than their last digit."""
     for dtype in ("bfloat16", "float16"):
-        with pytest.raises(
-            ConfigError, match=rf"model\.dtype={dtype} rounds .* set model\.dtype=float32, or model\.lor"
-        ):
+        with pytest.raises(ConfigError, match=rf"model\.dtype={dtype} rounds .* model\.dtype=float32, or model\.lor"):
             engine(replace(CONFIG, dtype=dtype))
         made = engine(replace(CONFIG, dtype=dtype, lora_rank=2))
         assert {p.dtype for p in made.trained} == {torch.float32}
