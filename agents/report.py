@@ -29,13 +29,13 @@ def write_report(run: Run) -> Path:
     with that checkpoint's weights."""
     folder = run.folder / "report"
     folder.mkdir(parents=True, exist_ok=True)
-    _take_best(run)
+    step = _take_best(run)
     greedy = run.rollouts.with_params(rollout_params(run.config, run.config.evaluation_temperature))
     with run.engine.averaged():
         final = HeldOut(run.config.environments, run.config.evaluation_tasks, split="test").evaluate(greedy)
         probes = standard_probes(greedy, run.config.environments)
     before = run.evaluations.get(0)
-    summary = as_summary(run, final, probes)
+    summary = as_summary(run, step, final, probes)
     (folder / "summary.json").write_text(json.dumps(summary, indent=1))
     pictures = _draw(run, final, before, folder)
     page = folder / "index.html"
@@ -43,22 +43,27 @@ def write_report(run: Run) -> Path:
     return page
 
 
-def _take_best(run: Run) -> None:
-    """The weights that did best on the validation split, where their checkpoint is still there."""
+def _take_best(run: Run) -> int:
+    """The weights that did best on the validation split, where their checkpoint is still there. Gives their step."""
     best = run.folder / "checkpoints" / f"step-{run.best_step:06d}"
-    if run.best_step not in (-1, run.step) and best.exists():
-        run.engine.load(best)
-        run.say(f"reporting on step {run.best_step}, which did best on the validation split")
+    if run.best_step in (-1, run.step):
+        return run.step
+    if not best.exists():
+        run.say(f"reporting on the last step: {best.name}, which did best on the validation split, is gone")
+        return run.step
+    run.engine.load(best)
+    run.say(f"reporting on step {run.best_step}, which did best on the validation split")
+    return run.best_step
 
 
-def as_summary(run: Run, final: Evaluation, probes: Sequence[Probe]) -> dict[str, Any]:
-    """What the report says, as numbers."""
+def as_summary(run: Run, best_step: int, final: Evaluation, probes: Sequence[Probe]) -> dict[str, Any]:
+    """What the report says, as numbers; `best_step` is the step whose weights it is of."""
     return {
         "simulated": True,
         "preset": run.config.preset,
         "seed": run.config.seed,
         "steps": run.step,
-        "best_step": run.best_step,
+        "best_step": best_step,
         "of_oracle": final.of_oracle,
         "valid": final.valid,
         "standings": {name: _row(s) for name, s in final.standings.items()},

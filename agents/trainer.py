@@ -79,7 +79,7 @@ def train(config: TrainConfig, folder: Path, engine: Engine, chat: Chat, *, resu
             last = run.step == config.steps
             if run.step % config.evaluate_every == 0 or last:
                 _evaluate(run)
-            if run.step % config.save_every == 0 or last or run.stopping:
+            if run.step % config.save_every == 0 or last or run.stopping or run.best_step == run.step:
                 _save(run)
             progress.show(run.step, line, always=last)
         unfinished.pop_all()  # the report goes on with them

@@ -1,0 +1,84 @@
+"""Which step a report is of: the one that did best on the validation split, where its checkpoint is there."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tests.agents.test_heldout import CHAT, HLE, SAME
+from tests.agents.test_trainer import COLD
+from toolorchestra.agents.config import EnvMix, ModelConfig
+from toolorchestra.agents.engines.base import Datum, LossParams, Sample, SamplingParams
+from toolorchestra.agents.report import write_report
+from toolorchestra.agents.trainer import Run, train
+from toolorchestra.envs.actions import render_call
+
+UNEVEN = replace(
+    COLD,
+    environments=(EnvMix(HLE, 1.0, {**SAME, "max_turns": 1, "vary": ()}),),
+    model=ModelConfig(),
+    steps=4,
+    evaluate_every=1,
+    evaluation_tasks=8,
+    save_every=4,
+    keep_last=1,
+)
+
+
+class Moody:
+    """Answers in its third evaluation, after step 2, and says nothing in any other."""
+
+    evaluated = -1
+
+    def __init__(self) -> None:
+        self.loaded: list[str] = []
+
+    async def sample(self, prompt: Sequence[int], params: SamplingParams, session: str = "") -> Sample:
+        said = CHAT.encode(render_call("answer", {"model": "answer-1"})) if self.evaluated == 2 else []
+        return Sample([*said, CHAT.stop], [0.0] * (len(said) + 1), True)
+
+    def release(self, session: str) -> None:
+        """Nothing."""
+
+    def train(self, data: Sequence[Datum], loss: LossParams, learning_rate: float) -> Mapping[str, float]:
+        return {}
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        self.evaluated += 1
+        yield
+
+    def save(self, folder: Path) -> None:
+        """Nothing."""
+
+    def load(self, folder: Path) -> None:
+        self.loaded.append(folder.name)
+
+
+def trained(folder: Path) -> tuple[Run, Moody]:
+    engine = Moody()
+    return train(UNEVEN, folder, engine, CHAT, resume=False, say=lambda _: None), engine  # type: ignore[arg-type]
+
+
+def summary(run: Run) -> dict[str, Any]:
+    write_report(run)
+    return dict(json.loads((run.folder / "report" / "summary.json").read_text()))
+
+
+def test_the_best_evaluation_has_a_checkpoint_whenever_it_comes(tmp_path: Path) -> None:
+    run, engine = trained(tmp_path)
+    assert [path.name for path in sorted((tmp_path / "checkpoints").iterdir())] == ["step-000002", "step-000004"]
+    assert summary(run)["best_step"] == 2
+    assert engine.loaded == ["step-000002"]
+
+
+def test_a_report_on_the_last_step_names_the_last_step(tmp_path: Path) -> None:
+    run, engine = trained(tmp_path)
+    shutil.rmtree(tmp_path / "checkpoints" / f"step-{run.best_step:06d}", ignore_errors=True)
+    assert summary(run)["best_step"] == 4
+    assert engine.loaded == []
