@@ -53,6 +53,9 @@ class Moody:
         self.evaluated += 1
         yield
 
+    def take_reference(self) -> None:
+        """None is kept."""
+
     def save(self, folder: Path) -> None:
         """Nothing."""
 
