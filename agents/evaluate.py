@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from toolorchestra.agents.baselines import Baseline
 from toolorchestra.envs.env import run_calls
 from toolorchestra.envs.episode import Episode, Pending, Step
-from toolorchestra.envs.errors import SpendCapReached
 from toolorchestra.envs.factory import EpisodeFactory
 from toolorchestra.envs.ledger import SpendCap
 from toolorchestra.envs.prices import NANO, REWARDED_ROLES
@@ -72,12 +71,7 @@ def play(factory: EpisodeFactory, policy: Baseline, seed: int) -> Record:
 
 def used_up(cap: SpendCap | None) -> bool:
     """Whether nothing more may be spent."""
-    try:
-        if cap is not None:
-            cap.check()
-    except SpendCapReached:
-        return True
-    return False
+    return cap is not None and cap.used_up
 
 
 def record(episode: Episode, last: Step | None) -> Record:

@@ -8,6 +8,7 @@ import signal
 import threading
 from collections.abc import Coroutine
 from concurrent.futures import Future
+from contextlib import ExitStack
 from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import Any, TypeVar
@@ -57,24 +58,21 @@ class BackgroundLoop:
 
     def _take(self) -> bool:
         """Take the loop over from its thread. False: a tool that blocks keeps it."""
-        taken = False
         try:
-            with self._mutex:
-                if self._lent:
-                    return False
-                self._lent = taken = True
-                served = self._served
-            if not served:
-                return True
-            handed: SimpleQueue[None] = SimpleQueue()
-            self.loop.call_soon_threadsafe(self._hand_over, handed)
-            handed.get(timeout=PATIENCE_SECONDS)
-        except BaseException as err:
-            if taken:
-                self._give_back()
-            if isinstance(err, Empty):
-                return False
-            raise
+            with ExitStack() as undo:
+                with self._mutex:
+                    if self._lent:
+                        return False
+                    self._lent = True
+                    undo.callback(self._give_back)
+                    served = self._served
+                if served:
+                    handed: SimpleQueue[None] = SimpleQueue()
+                    self.loop.call_soon_threadsafe(self._hand_over, handed)
+                    handed.get(timeout=PATIENCE_SECONDS)
+                undo.pop_all()
+        except Empty:
+            return False
         return True
 
     def _give_back(self) -> None:
@@ -122,14 +120,13 @@ class Loan:
 
     def __enter__(self) -> Loan:
         if threading.current_thread() is threading.main_thread() and asyncio._get_running_loop() is None:
-            if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-                signal.signal(signal.SIGINT, self._note)
-                self._holding_back = True
-            try:
+            with ExitStack() as undo:
+                undo.push(self)
+                if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+                    signal.signal(signal.SIGINT, self._note)
+                    self._holding_back = True
                 self.held = self._background._take()
-            except BaseException:
-                self.__exit__()
-                raise
+                undo.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:

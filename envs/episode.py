@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from toolorchestra.envs.actions import only_call, parse
-from toolorchestra.envs.errors import ActionError, ResetNeeded, SpendCapReached, ToolError
+from toolorchestra.envs.errors import ActionError, ResetNeeded, ToolError
 from toolorchestra.envs.invoke import CallResult, Failure, Guard, Ready, failure, unreadable
 from toolorchestra.envs.ledger import Ledger, by_class, total_tokens
 from toolorchestra.envs.preference import Preference
@@ -376,12 +376,8 @@ class Episode:
         return self._cap_reached() if before_calls else turns
 
     def _cap_reached(self) -> str:
-        try:
-            if self.rules.spend_cap is not None:
-                self.rules.spend_cap.check()
-        except SpendCapReached:
-            return "spend_cap"
-        return ""
+        cap = self.rules.spend_cap
+        return "spend_cap" if cap is not None and cap.used_up else ""
 
     def _tell(self, name: str, content: str, role: str = "tool") -> None:
         self._new.append(

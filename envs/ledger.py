@@ -112,9 +112,14 @@ class SpendCap:
     def spent_usd(self) -> float:
         return self._nano_spent / NANO
 
+    @property
+    def used_up(self) -> bool:
+        """Whether nothing more may be spent."""
+        return self._nano_spent >= self._nano_cap
+
     def check(self) -> None:
         """Raise when the cap is used up."""
-        if self._nano_spent >= self._nano_cap:
+        if self.used_up:
             raise SpendCapReached(f"the run has spent {self.spent_usd:.6f} $ of its cap of {self.usd:.6f} $")
 
     def add(self, nano_usd: int) -> None:

@@ -134,20 +134,20 @@ class Price:
 
     def nano_usd(self, usage: Usage) -> int:
         """The bill for one usage, rounded once, half up."""
-        if min(usage.tokens) < 0 or not (usage.units >= 0 and 0 <= usage.seconds < math.inf):
+        used, units, seconds = usage[2:5]
+        if (used is not NO_TOKENS and min(used) < 0) or units < 0 or not 0 <= seconds < math.inf:
             raise PriceError(f"{usage.item!r}: a usage counts from 0 up, got {usage}")
         if self.free:
             return 0
         pico = 0
-        used = usage.tokens
         if used != NO_TOKENS:
             rate = self.pico_usd_per_token or self._rate(None, usage, "token")
             pico = used[0] * rate[0] + used[1] * rate[1] + used[2] * rate[2] + used[3] * rate[3]
-        if usage.units:
-            pico += 1000 * usage.units * self._rate(self.nano_usd_per_unit, usage, "unit")
+        if units:
+            pico += 1000 * units * self._rate(self.nano_usd_per_unit, usage, "unit")
         if self.nano_usd_per_second is None:
             return (pico + 500) // 1000
-        atto = pico * 1_000_000 + round(usage.seconds * NANO) * self.nano_usd_per_second
+        atto = pico * 1_000_000 + round(seconds * NANO) * self.nano_usd_per_second
         return (atto + NANO // 2) // NANO
 
     @staticmethod
