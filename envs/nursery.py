@@ -1,9 +1,10 @@
 """How many young objects Python's garbage collector lets come together before it looks at them.
 
 Python looks after 700 more objects were made than freed. A batch of 512 episodes holds thirty times as many alive while
-their calls are in the air, all of which are freed when they land, and so is looked at dozens of times for
-nothing. While vector environments are open the collector waits until there are more than they may hold,
-and then looks as ever. The user's own setting comes back when the last is closed; a higher one, or 0, is left alone.
+their first calls are in the air and fifty times after a few turns, all of which are freed when they land or end, and so
+is looked at dozens of times for nothing. While vector environments are open the collector waits until there are more
+than they may hold, and then looks as ever. The user's own setting comes back when the last is closed; a higher one, or
+0, is left alone.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from __future__ import annotations
 import gc
 import threading
 
-OBJECTS_PER_ENV = 40
-"""Containers that a step holds alive at most: its call in flight, and what the last one returned."""
+OBJECTS_PER_ENV = 100
+"""Containers alive in the middle of an episode: 38 with its first call in flight, and five more for each turn that it
+has played, in its transcript and its ledger."""
 
 
 class Nursery:

@@ -40,6 +40,8 @@ from toolorchestra.envs.types import Observation
 _WAVE = 64
 """Flights that are launched together, so that the first are in the air before the last is acted."""
 
+_NONE: tuple[tuple[Any, ...], ...] = ((),) * 5
+
 
 class Received(NamedTuple):
     """What `recv` gives: one entry per environment that is ready, in the order in which they became so."""
@@ -175,14 +177,14 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
                 got = f"{len(self._ready)} of {min_envs} environments were ready in {timeout} s"
                 raise TimeoutError(f"{got}; still waiting for {slow[:8]}")
         ready, self._ready = self._ready, {}
-        steps = list(ready.values())
+        observations, rewards, terminations, truncations, infos = zip(*ready.values(), strict=True) if ready else _NONE
         return Received(
             np.fromiter(ready, np.int64, len(ready)),
-            tuple(s.observation for s in steps),
-            np.array([s.reward for s in steps], np.float64),
-            np.array([s.terminated for s in steps], np.bool_),
-            np.array([s.truncated for s in steps], np.bool_),
-            tuple(s.info for s in steps),
+            observations,
+            np.array(rewards, np.float64),
+            np.array(terminations, np.bool_),
+            np.array(truncations, np.bool_),
+            infos,
         )
 
     # -- the rest ----------------------------------------------------------------------------------------------------
@@ -254,7 +256,7 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         """Everything that a send can be refused for, before anything is sent: a refused send changes nothing."""
         if len(actions) != len(env_ids):
             raise ValueError(f"one action for each of {len(env_ids)} environments is needed, got {len(actions)}")
-        if len(set(env_ids)) != len(env_ids) or not set(env_ids) <= set(range(self.num_envs)):
+        if len(set(env_ids)) != len(env_ids) or (env_ids and not 0 <= min(env_ids) <= max(env_ids) < self.num_envs):
             raise ValueError(f"env_ids are some of 0 to {self.num_envs - 1}, each once; got {list(env_ids)!r:.80}")
         for i, text in zip(env_ids, actions, strict=True):
             slot = self._slots[i]
