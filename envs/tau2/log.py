@@ -24,6 +24,8 @@ class Done(NamedTuple):
     call: ToolCall
     content: str
     error: bool
+    joins: bool = False
+    """Whether it was made in one message with the call before it."""
 
 
 class Aside(NamedTuple):

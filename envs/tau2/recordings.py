@@ -99,6 +99,7 @@ def write_recordings(path: str, runs: Iterable[Recording]) -> None:
 def recorded_messages(log: Iterable[Entry], *, stops: bool) -> list[dict[str, Any]]:
     """An episode's log in the shape of a recorded run's messages. `stops`: the agent said that it was done."""
     messages: list[dict[str, Any]] = []
+    calls: list[dict[str, Any]] = []
     aside: str | None = None
     for number, entry in enumerate(log):
         if isinstance(entry, Aside):
@@ -108,7 +109,11 @@ def recorded_messages(log: Iterable[Entry], *, stops: bool) -> list[dict[str, An
         else:
             shown = {"id": str(number), "requestor": entry.side}
             call = {**shown, "name": entry.call.name, "arguments": entry.call.arguments}
-            messages.append({"role": entry.side, "content": aside, "tool_calls": [call]})
+            if entry.joins and messages and messages[-1].get("requestor") == entry.side:  # nobody spoke between
+                calls.append(call)
+            else:
+                calls = [call]
+                messages.append({"role": entry.side, "content": aside, "tool_calls": calls})
             messages.append({"role": "tool", "content": entry.content, "error": entry.error, **shown})
             aside = None
     if stops:

@@ -112,9 +112,9 @@ class Tau2World(BaseWorld):
             self.steps += 1
             if not reply.calls:
                 break
-            for call in reply.calls:
+            for place, call in enumerate(reply.calls):
                 answer = self.state.call("user", call.name, call.arguments)
-                self.log.append(Done("user", call, *answer))
+                self.log.append(Done("user", call, *answer, joins=place > 0))
                 self.errors += answer.error
             self.steps += 1
             if self._cut_off():
@@ -131,13 +131,14 @@ class Tau2World(BaseWorld):
     def act(self, context: ToolContext, call: ToolCall) -> ToolResult:
         if self.ended:
             return ToolResult("", final=True)
-        if context.turn != self._turn:
+        joins = context.turn == self._turn
+        if not joins:
             self._turn = context.turn
             self.steps += 2  # the message that calls, and its execution
             if context.aside:
                 self.log.append(Aside(context.aside))
         answer = self.state.call("assistant", call.name, call.arguments)
-        self.log.append(Done("assistant", call, *answer))
+        self.log.append(Done("assistant", call, *answer, joins=joins))
         self.errors += answer.error
         return ToolResult(answer.content, (), 0.0, self._cut_off())
 
@@ -247,9 +248,8 @@ def _past(plan: Plan) -> Log:
     log: Log = []
     for past in plan.history:
         if past.calls:
-            log += [
-                Done(past.side, call, content, False) for call, content in zip(past.calls, past.outputs, strict=True)
-            ]
+            pairs = zip(past.calls, past.outputs, strict=True)
+            log += [Done(past.side, *pair, False, joins=place > 0) for place, pair in enumerate(pairs)]
         else:
             log.append(Said(past.side, past.text))
     return log

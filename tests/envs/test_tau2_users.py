@@ -20,11 +20,12 @@ from toolorchestra.envs.ledger import SpendCap
 from toolorchestra.envs.models import ChatRequest, Completion
 from toolorchestra.envs.models.scripted import ScriptedModel
 from toolorchestra.envs.prices import Tokens, Usage
-from toolorchestra.envs.tau2.log import Done
-from toolorchestra.envs.tau2.recordings import read_recordings, write_recordings
+from toolorchestra.envs.tau2.log import Done, Said
+from toolorchestra.envs.tau2.recordings import read_recordings, recorded_messages, write_recordings
 from toolorchestra.envs.testing.tau2 import FAREWELL
 from toolorchestra.envs.testing.tau2_proof import replay_all
 from toolorchestra.envs.tools import Tool
+from toolorchestra.envs.types import ToolCall
 from toolorchestra.envs.vector import OrchestraVectorEnv
 from toolorchestra.envs.worlds.tau2 import MOST_USER_CALLS
 
@@ -243,6 +244,39 @@ def test_an_episode_with_a_model_can_be_recorded_and_replayed_without_it(tmp_pat
         agreement = replay_all(file, strict=strict)
         assert agreement.complete
         assert str(agreement) == "1/1 rewards, 3/3 tool outputs"
+
+
+def test_a_recorded_run_takes_as_many_steps_as_it_took(tmp_path: Path) -> None:
+    """The calls of one message, the user's or the agent's, are one message again."""
+    looks = [render_call("get_customer_by_phone", {"phone_number": f"555-123-200{n}"}) for n in (1, 2)]
+    checks = "check_status_bar() check_network_status() check_sim_status() check_apn_settings()"
+    texts = ["".join(looks), f"Please run {checks}.", FAREWELL]
+    file = str(tmp_path / "runs.jsonl")
+    live = env_of("telecom", "scripted", AIRPLANE, max_steps=10)
+    last = [live.step(text) for text in texts][-1]
+    write_recordings(file, [world_of(live).recording("mine", 0.0)])
+    again = OrchestraEnv(
+        SOURCE, domain="telecom", user="replay", split="recorded", recordings=file, preference="none", max_steps=10
+    )
+    again.reset(seed=0)
+    replayed = [again.step(text) for text in texts][-1]
+    for name, value in {"termination": "user_stop", "steps": 9}.items():
+        assert [step[-1]["outcome"]["evidence"][name] for step in (last, replayed)] == [value, value]
+
+
+def test_calls_of_one_turn_with_words_between_are_messages_of_their_own() -> None:
+    """An expert that speaks among the calls of its turn: nothing joins what the user did meanwhile."""
+    call = ToolCall("look", {})
+    log = [
+        Done("assistant", call, "1", False),
+        Said("assistant", "Please look."),
+        Done("user", call, "2", False),
+        Done("user", call, "3", False, joins=True),
+        Said("user", "Done."),
+        Done("assistant", call, "4", False, joins=True),
+    ]
+    calls = [(m["role"], len(m["tool_calls"])) for m in recorded_messages(log, stops=False) if "tool_calls" in m]
+    assert calls == [("assistant", 1), ("user", 2), ("assistant", 1)]
 
 
 def test_a_line_separator_in_what_was_said_ends_no_line_of_a_recording(tmp_path: Path) -> None:
