@@ -110,7 +110,7 @@ def plan(config: TrainConfig, shape: Mapping[str, Any], device_bytes: int) -> An
         tokens_per_batch=wanted.tokens_per_batch,
         checkpointing=wanted.gradient_checkpointing,
         average=bool(config.average),
-        reference=bool(config.loss.kl),
+        reference=bool(config.loss.kl and (config.warm_start.steps or not wanted.lora_rank)),  # else it costs nothing
         memory_share=wanted.memory_share if wanted.sampler == "vllm" else 0.0,
         local_cache_tokens=wanted.rows * config.max_context if wanted.sampler == "local" else 0,
     )

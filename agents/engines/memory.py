@@ -186,8 +186,9 @@ def budget(plan: Plan) -> Budget:
     ]
     if plan.average:
         parts.append(Part("trainer: average", trained * trained_width, True, True, "average=0"))
-    if plan.reference and not plan.lora_rank:
-        parts.append(Part("trainer: reference", weights, True, True, 'loss.kl="", or LoRA'))
+    if plan.reference:  # with LoRA the adapter as the warm start left it, since the weights below do not change
+        kept, knob = (adapter, 'loss.kl=""') if plan.lora_rank else (weights, 'loss.kl="", or LoRA')
+        parts.append(Part("trainer: reference", kept, True, True, knob))
     return Budget(plan, (*[p for p in parts if p.bytes], *_sampler(plan, weights)))
 
 

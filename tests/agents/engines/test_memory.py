@@ -82,3 +82,16 @@ def test_full_training_counts_its_parts() -> None:
         parts["trainer: gradients"] == parts["trainer: average"] == parts["trainer: reference"] == 2 * SHAPE.parameters
     )
     assert made.total(training=True) > 6 * 16 * GB
+
+
+def test_with_lora_the_reference_is_one_more_adapter() -> None:
+    kept, none = (budget(Plan(SHAPE, H100_BYTES, lora_rank=64, reference=kept)) for kept in (True, False))
+    adapter = 4 * SHAPE.adapter_parameters(64)
+    assert [p.bytes for p in kept.parts if p.name == "trainer: reference"] == [adapter]
+    assert all(kept.total(training=t) - none.total(training=t) == adapter for t in (True, False))
+
+
+def test_the_8b_preset_keeps_a_reference_only_when_it_is_warmed_first() -> None:
+    cold = preset("8b-h100")
+    warm = replace(cold, warm_start=replace(cold.warm_start, steps=100))
+    assert [plan(config, QWEN3_8B, H100_BYTES).reference for config in (cold, warm)] == [False, True]
