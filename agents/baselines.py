@@ -27,6 +27,8 @@ from toolorchestra.envs.models.simulated import (
     skills,
 )
 from toolorchestra.envs.prices import EXPERT, NANO, Tokens, Usage
+from toolorchestra.envs.tasks import TaskSource
+from toolorchestra.envs.tasks.questions import QaSource
 from toolorchestra.envs.tools import Offer, Tool
 from toolorchestra.envs.tools.desk import gathered
 from toolorchestra.envs.tools.search import NOTHING_MISSING, NOTHING_NEW
@@ -238,6 +240,13 @@ def guess(episode: Episode) -> str:
 
 
 NAMES = ("random", "cheapest", "strongest", "oracle")
+
+
+def players(source: TaskSource) -> tuple[str, ...]:
+    """The baselines that can play a source's tasks: all of them where experts and questions are the embedded ones,
+    whose skills and facts are known, else none."""
+    embedded = isinstance(source, QaSource) and source.backing is None and source.rows is None
+    return NAMES if embedded else ()
 
 
 def baseline(name: str, seed: int = 0) -> Baseline:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, get_type_hints
 
+from toolorchestra.agents.arguments import pairs, value
 from toolorchestra.agents.engines.base import LossParams
 from toolorchestra.agents.rewards import AdvantageParams
 from toolorchestra.envs.errors import AT_LEAST_ONE, NOT_NEGATIVE, POSITIVE, SHARE, ConfigError, no_such, require
+from toolorchestra.envs.registration import full_id
 
 SAMPLERS = ("local", "vllm", "served")
 
@@ -22,6 +24,12 @@ class EnvMix:
     weight: float = 1.0
     arguments: Mapping[str, Any] = field(default_factory=dict)
     """What gym.make is given, in training and evaluation alike."""
+    train: str = "train"
+    """Split of the rollouts that are learnt from."""
+    validation: str = "validation"
+    """Split of the evaluations during the run, which pick the best checkpoint."""
+    test: str = "test"
+    """Split of the report."""
 
     def __post_init__(self) -> None:
         require(self, POSITIVE, "weight", where=f"{self.env_id}: ")
@@ -124,8 +132,8 @@ class TrainConfig:
     rollouts: int = 8
     """Per group."""
     anchors: tuple[str, ...] = ()
-    """Baselines that play each group's task too and widen the scale of its reward. The paper has none; without them a
-    group of like rollouts is spread over the whole scale, and a cheap gamble looks better than it is."""
+    """Baselines that play each group's task too, where they can, and widen the scale of its reward. The paper has none;
+    without them a group of like rollouts is spread over the whole scale, and a cheap gamble looks better than it is."""
     updates: int = 1
     """Optimiser steps that one step's rollouts are split over; the clip bounds what the later ones may do."""
     epochs: int = 1
@@ -267,6 +275,24 @@ def _read(text: str, kind: Any, path: str) -> Any:
         return readers[kind](text)
     except (ValueError, KeyError):
         raise ConfigError(f"setting {path!r} takes a {kind.__name__}, got {text!r}") from None
+
+
+def with_environments(config: TrainConfig, given: Sequence[Sequence[str]]) -> TrainConfig:
+    """The configuration with other environments, each given as its id and NAME=VALUE of EnvMix's fields and of
+    gym.make's arguments. What the configuration gives the same id stays where nothing else is said."""
+    known = {mix.env_id: mix for mix in config.environments}
+    own = {f.name: get_type_hints(EnvMix)[f.name] for f in fields(EnvMix) if f.name not in ("env_id", "arguments")}
+    mixes = []
+    for name, *settings in given:
+        env_id = name if ":" in name else full_id(name)  # "module:id" has to import its module wherever it is used
+        mix, arguments = known.get(env_id, EnvMix(env_id)), {}
+        for key, text in pairs("--env", settings).items():
+            if key in own:
+                mix = replace(mix, **{key: _read(text, own[key], f"{env_id}: {key}")})
+            else:
+                arguments[key] = value(text)
+        mixes.append(replace(mix, arguments={**mix.arguments, **arguments}))
+    return replace(config, environments=tuple(mixes))
 
 
 def as_json(config: TrainConfig) -> dict[str, Any]:

@@ -2,22 +2,24 @@
 
 The reward of a panel: the policy and every baseline play the same task under the same preference and prices, and are
 scored together as one group, so that each is measured from the cheapest to the dearest of them. Divided by the sum of
-the preference's weights it lies in [0, 1].
+the preference's weights it lies in [0, 1]. Where no baseline can play there is nobody to measure a bill against: the
+reward is the outcome alone, and the cents stand beside it.
 """
 
 from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
-from toolorchestra.agents.baselines import NAMES, baseline
+from toolorchestra.agents.baselines import NAMES, baseline, players
 from toolorchestra.agents.config import EnvMix
 from toolorchestra.agents.evaluate import played
+from toolorchestra.agents.mixes import held_out
 from toolorchestra.agents.rewards import GroupReward, Measure
-from toolorchestra.agents.rollout import Job, Rollouts, factory_of, measured
+from toolorchestra.agents.rollout import Job, Rollouts, measured
 from toolorchestra.agents.trajectory import Trajectory
 
 POLICY = "policy"
@@ -42,31 +44,26 @@ class Standing:
 
 @dataclass
 class Evaluation:
-    """Everybody's standing on the same tasks, over all environments and by environment."""
+    """Everybody's standing on the same tasks by environment, and over all environments that he can play."""
 
     standings: dict[str, Standing]
     by_environment: dict[str, dict[str, Standing]]
     valid: float
+    of_oracle: float | None
+    """The policy's reward as a share of the oracle's, over the environments that the oracle plays; None: over none."""
     trajectories: list[Trajectory] = field(default_factory=list)
-
-    @property
-    def of_oracle(self) -> float:
-        """The policy's reward as a share of the oracle's."""
-        best = self.standings["oracle"].reward
-        return self.standings[POLICY].reward / best if best else 0.0
 
 
 class HeldOut:
     """The fixed evaluation tasks of a run. The baselines play them once."""
 
-    def __init__(self, mixes: Sequence[EnvMix], tasks: int, split: str = "validation") -> None:
+    def __init__(
+        self, mixes: Sequence[EnvMix], tasks: int, split: Literal["validation", "test"] = "validation"
+    ) -> None:
         self._tasks = tasks
         self._env_ids = _labels([mix.env_id for mix in mixes])
         self._factories = {
-            label: factory_of(
-                mix.env_id, **{**mix.arguments, "split": split, "diversify": "heldout", "wording": "heldout"}
-            )
-            for label, mix in zip(self._env_ids, mixes, strict=True)
+            label: held_out(mix, getattr(mix, split)) for label, mix in zip(self._env_ids, mixes, strict=True)
         }
         self._panel: dict[str, list[dict[str, Measure]]] = {}
 
@@ -85,25 +82,42 @@ class HeldOut:
         return self._panel[label]
 
     def _play(self, label: str, seed: int) -> dict[str, Measure]:
-        return {name: measured(played(self._factories[label], baseline(name, seed), seed)) for name in NAMES}
+        made = self._factories[label]
+        return {name: measured(played(made, baseline(name, seed), seed)) for name in players(made.source)}
 
     def evaluate(self, rollouts: Rollouts) -> Evaluation:
         """Play and score."""
         trajectories = rollouts.collect(self.jobs())
-        by_environment: dict[str, dict[str, Standing]] = {}
-        everybody: dict[str, list[tuple[Measure, float]]] = {name: [] for name in (POLICY, *NAMES)}
-        for number, label in enumerate(self._factories):
-            rows: dict[str, list[tuple[Measure, float]]] = {name: [] for name in everybody}
-            played = trajectories[number * self._tasks : (number + 1) * self._tasks]
-            for trajectory, panel in zip(played, self.baselines(label), strict=True):
+        found: dict[str, dict[str, list[_Row]]] = {}
+        for number, (label, made) in enumerate(self._factories.items()):
+            rows: dict[str, list[_Row]] = {name: [] for name in (POLICY, *players(made.source))}
+            mine = trajectories[number * self._tasks : (number + 1) * self._tasks]
+            for trajectory, panel in zip(mine, self.baselines(label), strict=True):
                 for name, row in _scored(trajectory, panel).items():
                     rows[name].append(row)
-            by_environment[label] = {name: _standing(r) for name, r in rows.items()}
-            for name, r in rows.items():
-                everybody[name] += r
-        valid = statistics.fmean(t.measure.valid_format for t in trajectories)
-        standings = {name: _standing(rows) for name, rows in everybody.items()}
-        return Evaluation(standings, by_environment, valid, trajectories)
+            found[label] = rows
+        names = [name for name in (POLICY, *NAMES) if any(name in rows for rows in found.values())]
+        return Evaluation(
+            {name: _standing(_together(found.values(), name)) for name in names},
+            {label: {name: _standing(r) for name, r in rows.items()} for label, rows in found.items()},
+            statistics.fmean(t.measure.valid_format for t in trajectories),
+            _of_oracle([rows for rows in found.values() if "oracle" in rows]),
+            trajectories,
+        )
+
+
+_Row = tuple[Measure, float]
+
+
+def _together(found: Iterable[Mapping[str, list[_Row]]], name: str) -> list[_Row]:
+    return [row for rows in found for row in rows.get(name, ())]
+
+
+def _of_oracle(found: Sequence[Mapping[str, list[_Row]]]) -> float | None:
+    if not found:
+        return None
+    mine, best = (_standing(_together(found, name)).reward for name in (POLICY, "oracle"))
+    return mine / best if best else 0.0
 
 
 def _labels(env_ids: Sequence[str]) -> dict[str, str]:
@@ -115,18 +129,21 @@ def _labels(env_ids: Sequence[str]) -> dict[str, str]:
     return made
 
 
-def _scored(trajectory: Trajectory, panel: Mapping[str, Measure]) -> dict[str, tuple[Measure, float]]:
-    players = {POLICY: trajectory.measure, **panel}
+def _scored(trajectory: Trajectory, panel: Mapping[str, Measure]) -> dict[str, _Row]:
+    mine = trajectory.measure
+    if not panel:
+        return {} if mine.failed else {POLICY: (mine, mine.outcome)}
+    everybody = {POLICY: mine, **panel}
     weight = sum(trajectory.preference.weights().values()) or 1.0
-    scores = GroupReward(trajectory.preference, trajectory.keys).score(list(players.values()))
+    scores = GroupReward(trajectory.preference, trajectory.keys).score(list(everybody.values()))
     return {
         name: (measure, score.total / weight)
-        for (name, measure), score in zip(players.items(), scores, strict=True)
+        for (name, measure), score in zip(everybody.items(), scores, strict=True)
         if score is not None
     }
 
 
-def _standing(rows: Sequence[tuple[Measure, float]]) -> Standing:
+def _standing(rows: Sequence[_Row]) -> Standing:
     if not rows:
         return Standing()
     calls: Counter[str] = Counter()
@@ -144,7 +161,8 @@ def _standing(rows: Sequence[tuple[Measure, float]]) -> Standing:
 
 def as_metrics(evaluation: Evaluation) -> dict[str, Any]:
     """Flat numbers for the log."""
-    made: dict[str, Any] = {"of_oracle": evaluation.of_oracle, "valid": evaluation.valid}
+    shared = {} if evaluation.of_oracle is None else {"of_oracle": evaluation.of_oracle}
+    made: dict[str, Any] = {**shared, "valid": evaluation.valid}
     for name, s in evaluation.standings.items():
         made |= {f"{name}/reward": s.reward, f"{name}/accuracy": s.accuracy, f"{name}/cents": s.cents}
     return made

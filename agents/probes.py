@@ -37,7 +37,7 @@ class Probe:
 
 def _made(mix: EnvMix) -> EpisodeFactory:
     arguments = {k: v for k, v in mix.arguments.items() if k not in ("vary", "diversify")}
-    return factory_of(mix.env_id, **{**arguments, "split": "test"})
+    return factory_of(mix.env_id, **{**arguments, "split": mix.test})
 
 
 def _offered(mix: EnvMix) -> tuple[str, ...]:

@@ -10,10 +10,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from toolorchestra.agents.config import TrainConfig, as_json
 from toolorchestra.agents.heldout import POLICY, Evaluation, HeldOut, Standing
 from toolorchestra.agents.metrics import read
 from toolorchestra.agents.probes import Probe, standard_probes
 from toolorchestra.agents.trainer import Run, rollout_params, trajectories_of
+from toolorchestra.envs.registration import ids, spec_of
 
 _STYLE = (
     "body{font:15px/1.5 system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 1em}"
@@ -59,7 +61,7 @@ def _take_best(run: Run) -> int:
 def as_summary(run: Run, best_step: int, final: Evaluation, probes: Sequence[Probe]) -> dict[str, Any]:
     """What the report says, as numbers; `best_step` is the step whose weights it is of."""
     return {
-        "simulated": True,
+        "simulated": _simulated(run.config),
         "preset": run.config.preset,
         "seed": run.config.seed,
         "steps": run.step,
@@ -70,6 +72,14 @@ def as_summary(run: Run, best_step: int, final: Evaluation, probes: Sequence[Pro
         "by_environment": {e: {n: _row(s) for n, s in p.items()} for e, p in final.by_environment.items()},
         "probes": [{**p.__dict__, "shift": p.shift} for p in probes],
     }
+
+
+_REAL = frozenset(("backends", "dataset", "experts", "expert_models", "user_model"))
+
+
+def _simulated(config: TrainConfig) -> bool:
+    """Whether every environment is one of the suite's whose models are the embedded ones, as far as can be told."""
+    return all(spec_of(mix.env_id).id in ids() and _REAL.isdisjoint(mix.arguments) for mix in config.environments)
 
 
 def _row(s: Standing) -> dict[str, Any]:
@@ -110,8 +120,10 @@ def _curves(pyplot: Any, rows: Sequence[dict[str, Any]], path: Path) -> Path:
     held_out = [r for r in rows if r["kind"] == "eval"]
     figure, axes = pyplot.subplots(1, 3, figsize=(13, 3.6))
     for name, style in ((POLICY, "-o"), ("oracle", "--"), ("strongest", ":"), ("cheapest", "-."), ("random", ":")):
+        if not all(f"{name}/reward" in r for r in held_out):
+            continue
         axes[0].plot([r["step"] for r in held_out], [r[f"{name}/reward"] for r in held_out], style, label=name)
-    axes[0].set(title="held-out reward (simulated)", xlabel="step")
+    axes[0].set(title="held-out reward", xlabel="step")
     axes[0].legend(fontsize=8)
     for axis, name in ((axes[1], "accuracy"), (axes[2], "cents")):
         axis.plot([r["step"] for r in train], [r[name] for r in train], lw=0.6)
@@ -128,7 +140,7 @@ def _plane(pyplot: Any, final: Evaluation, path: Path) -> Path:
             max(s.cents, 1e-3), s.accuracy, s=90 if name == POLICY else 45, marker="*" if name == POLICY else "o"
         )
         axis.annotate(name, (max(s.cents, 1e-3), s.accuracy), textcoords="offset points", xytext=(6, 4))
-    axis.set(xscale="log", xlabel="cents a task", ylabel="accuracy", title="test split, held-out prices (simulated)")
+    axis.set(xscale="log", xlabel="cents a task", ylabel="accuracy", title="held-out tasks of the test split")
     figure.tight_layout()
     figure.savefig(path, dpi=110)
     return path
@@ -163,17 +175,29 @@ def _page(run: Run, final: Evaluation, probes: Sequence[Probe], pictures: Sequen
     return (
         f"<!doctype html><meta charset=utf-8><title>{html.escape(run.config.preset)}</title><style>{_STYLE}</style>"
         f"<h1>{html.escape(run.config.preset)}, seed {run.config.seed}</h1>"
-        "<p><b>Simulated.</b> Experts and latencies are the embedded worlds'; nothing here measures a real model.</p>"
-        f"<p>{run.step} steps. On tasks, prices, tools and wordings never trained on the policy earns "
-        f"<b>{final.of_oracle:.1%}</b> of the oracle's reward.</p>{_table(final.standings)}{tables}{images}"
+        f"{_SIMULATED if _simulated(run.config) else ''}<p>{run.step} steps. {_reached(final)}</p>"
+        f"{_table(final.standings)}{tables}{images}"
         f"<h2>Counterfactual probes</h2>{_probes(probes)}<h2>Trajectories</h2>{shown}"
         f"<h2>Configuration</h2><pre>{html.escape(json.dumps(_config(run), indent=1))}</pre>"
     )
 
 
-def _config(run: Run) -> dict[str, Any]:
-    from toolorchestra.agents.config import as_json
+_SIMULATED = (
+    "<p><b>Simulated.</b> Experts and latencies are the embedded worlds'; nothing here measures a real model.</p>"
+)
 
+
+def _reached(final: Evaluation) -> str:
+    where = "On tasks, prices, tools and wordings never trained on, as far as the environments vary them, the policy"
+    mine = final.standings[POLICY]
+    if final.of_oracle is None:
+        return f"{where} solves <b>{mine.accuracy:.1%}</b> at {mine.cents:.2f} ¢ a task. No baseline can play them."
+    only = {name for name, panel in final.by_environment.items() if "oracle" not in panel}
+    note = f" Baselines do not play {html.escape(', '.join(sorted(only)))}." if only else ""
+    return f"{where} earns <b>{final.of_oracle:.1%}</b> of the oracle's reward.{note}"
+
+
+def _config(run: Run) -> dict[str, Any]:
     return as_json(run.config)
 
 

@@ -18,17 +18,14 @@ from toolorchestra.envs.errors import ActionError, ConfigError, Outage
 from toolorchestra.envs.factory import EpisodeFactory, factory
 from toolorchestra.envs.invoke import Failure, Gates, failure
 from toolorchestra.envs.prices import NANO, ORCHESTRATOR, REWARDED_ROLES, Tokens, Usage
+from toolorchestra.envs.registration import spec_of
 
 ENTRY = "toolorchestra.envs.env:OrchestraEnv"
 
 
 def factory_of(env_id: str, **arguments: Any) -> EpisodeFactory:
     """The episode factory behind a registered id: this project's, or anybody's that is made of a task source."""
-    import gymnasium as gym
-
-    from toolorchestra.envs.registration import full_id
-
-    spec = gym.spec(full_id(env_id))
+    spec = spec_of(env_id)
     if spec.entry_point != ENTRY:
         raise ConfigError(
             f"{spec.id} is not an environment over a task source, so its episodes cannot run side by side; "

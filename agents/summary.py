@@ -26,12 +26,16 @@ def read_summaries(folders: Sequence[Path]) -> list[Summary]:
 
 
 def as_markdown(runs: Sequence[Summary]) -> str:
-    """The share of the oracle's reward, then each player's row, then the probes; mean and spread over the runs."""
+    """The share of the oracle's reward, then the rows of each player of all runs, then the probes; mean and spread over
+    the runs."""
     header = ["", *(f"seed {run['seed']}" for run in runs), "mean", "spread"]
     rows = [header, ["---"] * len(header)]
-    rows.append(_row("share of the oracle's reward", [run["of_oracle"] for run in runs], "{:.1%}"))
+    if all(run["of_oracle"] is not None for run in runs):
+        rows.append(_row("share of the oracle's reward", [run["of_oracle"] for run in runs], "{:.1%}"))
     for name in _PLAYERS:
-        standings = [run["standings"][name] for run in runs]
+        standings = [run["standings"][name] for run in runs if name in run["standings"]]
+        if len(standings) < len(runs):
+            continue
         rows.append(_row(f"{name}: reward", [s["reward"] for s in standings], "{:.3f}"))
         rows.append(_row(f"{name}: accuracy", [s["accuracy"] for s in standings], "{:.1%}"))
         rows.append(_row(f"{name}: ¢ a solved task", [s["cents_per_solved"] for s in standings], "{:.2f}"))

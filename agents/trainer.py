@@ -20,19 +20,19 @@ from typing import Any
 
 import toolorchestra
 from toolorchestra.agents import checkpoint, grpo, instruments, warmstart
-from toolorchestra.agents.baselines import baseline
+from toolorchestra.agents.baselines import baseline, players
 from toolorchestra.agents.config import TrainConfig, as_json
 from toolorchestra.agents.engines.base import Datum, Engine
 from toolorchestra.agents.evaluate import played
 from toolorchestra.agents.heldout import POLICY, Evaluation, HeldOut, as_metrics
 from toolorchestra.agents.metrics import Log, Progress
+from toolorchestra.agents.mixes import training
 from toolorchestra.agents.rewards import Measure
-from toolorchestra.agents.rollout import Job, RolloutParams, Rollouts, factory_of, measured
+from toolorchestra.agents.rollout import Job, RolloutParams, Rollouts, measured
 from toolorchestra.agents.tokens import Chat
 from toolorchestra.agents.trajectory import Group, Trajectory
 from toolorchestra.agents.workers import SharedRollouts, Workers
 from toolorchestra.envs.errors import ConfigError
-from toolorchestra.envs.tasks.questions import QaSource
 
 Say = Callable[[str], None]
 
@@ -157,23 +157,23 @@ def collect_groups(run: Run) -> list[Group]:
     tasks = []
     for _ in range(config.groups):
         mix = rng.choices(mixes, [m.weight for m in mixes])[0]
-        made = factory_of(mix.env_id, **{"diversify": "train", **mix.arguments, "split": "train"})
-        tasks.append(Job(mix.env_id, made, rng.randrange(10**9)))
+        tasks.append(Job(mix.env_id, training(mix), rng.randrange(10**9)))
     size = config.rollouts
     rollouts = run.rollouts.collect([task for task in tasks for _ in range(size)])
     return [
-        Group(rollouts[i * size : (i + 1) * size], [_fixed(task, name) for name in config.anchors], _oracle(task))
+        Group(rollouts[i * size : (i + 1) * size], _fixed(task, config.anchors), _oracle(task))
         for i, task in enumerate(tasks)
     ]
 
 
-def _fixed(job: Job, name: str) -> Measure:
-    """A fixed policy on the task of a job."""
-    return measured(played(job.factory, baseline(name, job.seed), job.seed))
+def _fixed(job: Job, names: Sequence[str]) -> list[Measure]:
+    """Fixed policies on the task of a job, those of them that can play it."""
+    able = players(job.factory.source)
+    return [measured(played(job.factory, baseline(name, job.seed), job.seed)) for name in names if name in able]
 
 
 def _oracle(job: Job) -> Measure | None:
-    return _fixed(job, "oracle") if isinstance(job.factory.source, QaSource) else None
+    return next(iter(_fixed(job, ["oracle"])), None)
 
 
 def _seed(*parts: object) -> int:
@@ -189,10 +189,12 @@ def _evaluate(run: Run) -> None:
         evaluation = run.held_out.evaluate(greedy)
     run.evaluations[run.step] = evaluation
     run.log.write("eval", run.step, as_metrics(evaluation))
-    mine, oracle = evaluation.standings[POLICY], evaluation.standings["oracle"]
+    mine, oracle = evaluation.standings[POLICY], evaluation.standings.get("oracle")
+    share = "" if evaluation.of_oracle is None else f" ({evaluation.of_oracle:.0%} of the oracle's)"
+    right = f" (oracle {oracle.accuracy:.0%})" if oracle else ""
     run.say(
-        f"held out, step {run.step}: reward {mine.reward:.3f} ({evaluation.of_oracle:.0%} of the oracle's), "
-        f"accuracy {mine.accuracy:.0%} (oracle {oracle.accuracy:.0%}), {mine.cents:.2f} ¢ a task"
+        f"held out, step {run.step}: reward {mine.reward:.3f}{share}, accuracy {mine.accuracy:.0%}{right}, "
+        f"{mine.cents:.2f} ¢ a task"
     )
     if mine.reward > run.best:
         run.best, run.best_step = mine.reward, run.step

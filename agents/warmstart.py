@@ -19,8 +19,9 @@ from typing import NamedTuple
 from toolorchestra.agents.config import TrainConfig
 from toolorchestra.agents.engines.base import Datum, Engine, LossParams, Sample
 from toolorchestra.agents.evaluate import played
+from toolorchestra.agents.mixes import training
 from toolorchestra.agents.rewards import GroupReward
-from toolorchestra.agents.rollout import Job, Rollouts, factory_of, measured
+from toolorchestra.agents.rollout import Job, Rollouts, measured
 from toolorchestra.agents.tokens import Chat, Sequences
 from toolorchestra.agents.workers import deaf_children
 from toolorchestra.envs.actions import render_call
@@ -70,6 +71,22 @@ class RandomRoute:
         return render_call(name, {"model": self._picked[name]})
 
 
+def _has_routes(factory: EpisodeFactory) -> bool:
+    """Whether its tasks are ended by the paper's `answer`."""
+    toolbox = factory.start(FIRST_SEED).episode.world.toolbox
+    return "answer" in toolbox and toolbox["answer"].keyed_by == "model"
+
+
+def _check_routes(config: TrainConfig) -> None:
+    for mix in config.environments:
+        if not _has_routes(training(mix)):
+            raise ConfigError(
+                f"the warm start tries random routes through the paper's tools, which {mix.env_id} does not have: name "
+                "recorded runs with warm_start.trajectories=FILE, or start cold with warm_start.steps=0, which takes a "
+                "model that speaks the grammar"
+            )
+
+
 def answer_at_once(rng: random.Random) -> Callable[[Episode], str]:
     """The do-nothing policy that a start has to beat."""
     return lambda episode: render_call("answer", {"model": rng.choice(episode.world.toolbox["answer"].keys)})
@@ -109,7 +126,7 @@ class Found(NamedTuple):
 def find_routes(config: TrainConfig, numbers: Sequence[int]) -> list[Found]:
     """For each task the best of some random routes, by the group reward that training uses; none where all fail."""
     mixes = config.environments
-    factories = [factory_of(m.env_id, **{"diversify": "train", **m.arguments, "split": "train"}) for m in mixes]
+    factories = [training(mix) for mix in mixes]
     found = []
     for number in numbers:
         rng = random.Random(f"{config.seed}/{number}")
@@ -134,8 +151,7 @@ def demonstrations(chat: Chat, config: TrainConfig) -> list[Datum]:
     """The routes found, as training data."""
     tasks, shares = config.warm_start.demonstrations, config.model.processes
     found = _found_together(config) if shares > 1 else find_routes(config, range(tasks))
-    mixes = config.environments
-    factories = [factory_of(m.env_id, **{"diversify": "train", **m.arguments, "split": "train"}) for m in mixes]
+    factories = [training(mix) for mix in config.environments]
     data = []
     for env, seed, actions in found:
         told = iter(actions)
@@ -193,6 +209,8 @@ def warm_start(engine: Engine, chat: Chat, rollouts: Rollouts, config: TrainConf
     if not start.steps:
         return
     if not start.trajectories:
+        _check_routes(config)
+    if not start.trajectories:
         say(f"warm start: trying {start.routes} random routes on each of {start.demonstrations:,} tasks")
     data = recorded(chat, Path(start.trajectories)) if start.trajectories else demonstrations(chat, config)
     say(f"warm start: {len(data)} demonstrations")
@@ -227,13 +245,14 @@ def gate(rollouts: Rollouts, config: TrainConfig) -> tuple[bool, str]:
     jobs = []
     for number in range(CHECKED):
         mix = config.environments[number % len(config.environments)]
-        made = factory_of(mix.env_id, **{"diversify": "train", **mix.arguments, "split": "train"})
-        jobs.append(Job(mix.env_id, made, FIRST_SEED - CHECKED + number))
-        outcomes.append(float(demonstrate(rollouts.chat, made, answer_at_once(rng), jobs[-1].seed)[1]))
+        made, seed = training(mix), FIRST_SEED - CHECKED + number
+        jobs.append(Job(mix.env_id, made, seed))
+        if _has_routes(made):
+            outcomes.append(float(demonstrate(rollouts.chat, made, answer_at_once(rng), seed)[1]))
     trajectories = rollouts.collect(jobs)
     valid = statistics.fmean(t.measure.valid_format for t in trajectories)
     outcome = statistics.fmean(t.measure.outcome for t in trajectories)
-    floor = statistics.fmean(outcomes)
+    floor = statistics.fmean(outcomes) if outcomes else 0.0
     wanted = config.warm_start
     said = (
         f"readable {valid:.1%} (needs {wanted.least_valid:.0%}), accuracy {outcome:.1%}, answering at once {floor:.1%}"

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gymnasium.envs.registration import EnvSpec
 
 NAMESPACE = "ToolOrchestra"
 SOURCES: Mapping[str, str] = {
@@ -31,6 +36,23 @@ def full_id(name: str) -> str:
     if env_id in gym.registry:
         return env_id
     raise ConfigError(no_such("environment", name, ids()))
+
+
+def spec_of(name: str) -> EnvSpec:
+    """What is registered under an id; of "module:id" the module is imported first."""
+    import gymnasium as gym
+
+    from toolorchestra.envs.errors import ConfigError
+
+    module, _, env_id = name.rpartition(":")
+    if module:
+        try:
+            import_module(module)
+        except ImportError as err:
+            raise ConfigError(
+                f"{name!r} names a module that cannot be imported: {err}; install it, or put its folder in PYTHONPATH"
+            ) from err
+    return gym.spec(full_id(env_id))
 
 
 def register(env_id: str, source: str) -> None:

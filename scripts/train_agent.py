@@ -9,7 +9,7 @@ from dataclasses import replace
 from toolorchestra.agents.arguments import count, folder, pairs
 from toolorchestra.agents.build import build, default_folder
 from toolorchestra.agents.checkpoint import CheckpointError
-from toolorchestra.agents.config import PRESETS, TrainConfig, preset, with_settings
+from toolorchestra.agents.config import PRESETS, TrainConfig, preset, with_environments, with_settings
 from toolorchestra.agents.report import write_report
 from toolorchestra.agents.trainer import train
 from toolorchestra.envs.errors import ConfigError
@@ -24,6 +24,14 @@ def main() -> int:
     parser.add_argument("--resume", choices=["no", "auto"], default="no", help="auto: go on from the last checkpoint")
     parser.add_argument("--threads", type=count, help="torch threads; their number changes the last digits")
     parser.add_argument("--no-report", action="store_true")
+    parser.add_argument(
+        "--env",
+        nargs="+",
+        action="append",
+        metavar=("ID", "NAME=VALUE"),
+        help="train on this instead of the preset's environments, with these arguments for gym.make; give it again for "
+        "more: --env ToolScale-v0 domain=finance --env HLE-v0 prices=mine.json weight=2",
+    )
     parser.add_argument("--set", nargs="*", default=[], metavar="FIELD=VALUE", help="e.g. steps=50 model.hidden=96")
     args = parser.parse_args()
     try:
@@ -48,6 +56,7 @@ def main() -> int:
 def configured(args: argparse.Namespace) -> TrainConfig:
     """The preset with what was given; an option of its own goes before the same thing in --set."""
     config = with_settings(replace(preset(args.preset), seed=args.seed), pairs("--set", args.set))
+    config = with_environments(config, args.env) if args.env else config
     given = {"threads": args.threads, "path": args.model}
     return replace(config, model=replace(config.model, **{name: value for name, value in given.items() if value}))
 

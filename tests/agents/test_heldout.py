@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
+from toolorchestra.agents.baselines import NAMES, players
 from toolorchestra.agents.config import EnvMix
 from toolorchestra.agents.engines.base import Sample, SamplingParams
 from toolorchestra.agents.engines.tiny import load_tokenizer
-from toolorchestra.agents.heldout import HeldOut
-from toolorchestra.agents.rollout import RolloutParams, Rollouts
+from toolorchestra.agents.heldout import HeldOut, as_metrics
+from toolorchestra.agents.rollout import Job, RolloutParams, Rollouts, factory_of
 from toolorchestra.agents.tokens import Chat
+from toolorchestra.agents.trajectory import Trajectory
 from toolorchestra.envs.errors import Outage
 from toolorchestra.envs.models import ChatRequest, Completion
 from toolorchestra.envs.prices import JUDGE, Tokens, Usage
+from toolorchestra.envs.tools.backing import Backing, read
 from toolorchestra.envs.worlds.judge import Judge
 
 CHAT = Chat(load_tokenizer())
@@ -70,6 +75,47 @@ def test_baselines_measure_the_same_whether_a_verdict_is_asked_for_or_known() ->
     asked = first.baselines(HLE)
     assert model.asked
     assert second.baselines(HLE) == asked
+
+
+def test_what_no_baseline_can_play_counts_by_its_outcome_beside_what_they_can() -> None:
+    toolscale = EnvMix("ToolScale-v0", 1.0, {"domain": "finance", "max_turns": 1})
+    hle = EnvMix(HLE, 1.0, {**SAME, "max_turns": 2})
+    both, alone = (HeldOut(mixes, 2).evaluate(rollouts(Silent())) for mixes in ([hle, toolscale], [hle]))
+    assert list(both.by_environment["ToolScale-v0"]) == ["policy"]
+    assert both.by_environment[HLE] == alone.by_environment[HLE]
+    assert list(both.standings) == ["policy", *NAMES]
+    assert both.standings["oracle"] == alone.standings["oracle"]
+    assert both.of_oracle == alone.of_oracle
+    assert len(both.trajectories) == 4
+
+
+def test_the_outcome_is_the_reward_where_the_policy_plays_alone() -> None:
+    held = HeldOut([EnvMix("ToolScale-v0", 1.0, {"domain": "finance", "max_turns": 1})], 4)
+    played = rollouts(Silent()).collect(held.jobs())
+    for trajectory, outcome in zip(played, (1.0, 0.0, 0.5, 1.0), strict=True):
+        trajectory.measure = replace(trajectory.measure, outcome=outcome, failed=False)
+    played[3].measure = replace(played[3].measure, failed=True)
+    found = held.evaluate(Made(played))  # type: ignore[arg-type]
+    assert found.standings["policy"].reward == found.standings["policy"].accuracy == 0.5
+    assert found.of_oracle is None
+    assert "of_oracle" not in as_metrics(found)
+
+
+class Made:
+    """Rollouts that were made before."""
+
+    def __init__(self, trajectories: Sequence[Trajectory]) -> None:
+        self.trajectories = trajectories
+
+    def collect(self, _jobs: Sequence[Job]) -> Sequence[Trajectory]:
+        return self.trajectories
+
+
+def test_baselines_do_not_play_over_real_backends() -> None:
+    """They know the embedded experts' skills, and would be paid for."""
+    assert players(factory_of(HLE).source) == NAMES
+    assert players(factory_of(HLE, backends=Backing(read(index="embedded"))).source) == ()
+    assert players(factory_of("ToolScale-v0").source) == ()
 
 
 def test_where_every_rollout_failed_the_policy_stands_at_nothing() -> None:

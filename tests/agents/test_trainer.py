@@ -15,16 +15,26 @@ import torch
 
 from toolorchestra.agents import grpo
 from toolorchestra.agents.build import build
-from toolorchestra.agents.config import EnvMix, ModelConfig, TrainConfig, WarmStart, preset, with_settings
+from toolorchestra.agents.config import (
+    EnvMix,
+    ModelConfig,
+    TrainConfig,
+    WarmStart,
+    preset,
+    with_environments,
+    with_settings,
+)
 from toolorchestra.agents.engines.base import Datum, LossParams
 from toolorchestra.agents.instruments import choices, warnings
 from toolorchestra.agents.metrics import read
+from toolorchestra.agents.mixes import training
 from toolorchestra.agents.report import write_report
 from toolorchestra.agents.rewards import AdvantageParams, Measure
-from toolorchestra.agents.rollout import Job, factory_of
+from toolorchestra.agents.rollout import factory_of
 from toolorchestra.agents.trainer import Run, collect_groups, train
 from toolorchestra.agents.trajectory import Group
 from toolorchestra.envs.errors import ConfigError
+from toolorchestra.envs.registration import register
 
 ROOT = Path(__file__).parents[2]
 SMALL = replace(
@@ -117,6 +127,12 @@ def test_a_killed_process_resumes_to_the_same_weights() -> None:
     assert "1 of 1 identical" in done.stdout
 
 
+def test_a_warm_start_without_routes_is_refused(tmp_path: Path) -> None:
+    mixes = (*SMALL.environments, EnvMix("ToolScale-v0", 1.0, {"domain": "finance"}))
+    with pytest.raises(ConfigError, match=r"the paper's tools, which ToolScale-v0 does not have: name recorded runs"):
+        run(tmp_path, replace(SMALL, environments=mixes))
+
+
 def test_a_folder_that_holds_another_run_is_refused(tmp_path: Path) -> None:
     run(tmp_path, COLD)
     with pytest.raises(ConfigError, match="holds a run already"):
@@ -152,15 +168,25 @@ def test_groups_share_task_prices_and_preference(whole: Run) -> None:
 
 
 def test_a_third_partys_source_trains_too(tmp_path: Path) -> None:
-    """Rollouts know a registered id alone; here the toy, which nobody answers rightly."""
-    from toolorchestra.envs.registration import register
-
+    """Here the toy, whose world is no question's: no baseline can play it, and nobody answers it rightly."""
     register("Tests/ToyTrain-v0", "toolorchestra.envs.tasks.toy:AdderSource")
-    made = run(tmp_path, COLD)
-    jobs = [Job("Tests/ToyTrain-v0", factory_of("Tests/ToyTrain-v0", max_turns=3), seed) for seed in range(4)]
-    got = made.rollouts.collect(jobs)
-    assert [t.task_id.partition("/")[0] for t in got] == ["toy-adder"] * 4
-    assert not any(t.measure.failed for t in got)
+    toy = EnvMix("Tests/ToyTrain-v0", 1.0, {"max_turns": 3}, validation="train", test="train")
+    said: list[str] = []
+    made = run(tmp_path, replace(COLD, environments=(toy,), anchors=("cheapest",)), said=said)
+    assert "held out, step 1: reward 0.000, accuracy 0%, 0.00 ¢ a task" in said
+    assert {t.task_id.partition("/")[0] for t in made.evaluations[1].trajectories} == {"toy-adder"}
+    page = write_report(made).read_text(encoding="utf-8")
+    assert "No baseline can play them." in page
+    assert "Simulated" not in page
+    summary = json.loads((tmp_path / "report" / "summary.json").read_text())
+    assert (set(summary["standings"]), summary["of_oracle"], summary["simulated"]) == ({"policy"}, None, False)
+
+
+def test_service_tasks_train_too(tmp_path: Path) -> None:
+    config = replace(COLD, environments=(EnvMix("ToolScale-v0", 1.0, {"domain": "finance", "max_turns": 2}),))
+    made = run(tmp_path, replace(config, max_context=2048, rollouts=2, groups=1, evaluation_tasks=1))
+    assert [t.turns for t in made.evaluations[1].trajectories] == [2]
+    assert '"simulated": true' in (write_report(made).parent / "summary.json").read_text()
 
 
 def test_an_environment_that_is_no_task_source_is_refused() -> None:
@@ -182,6 +208,34 @@ def test_settings_from_a_command_line() -> None:
         TrainConfig()
     with pytest.raises(ConfigError, match="rollouts must be at least 2"):
         replace(SMALL, rollouts=1)
+
+
+def test_environments_from_a_command_line() -> None:
+    tiny = preset("tiny")
+    given = [["HLE-v0", "max_turns=5", "weight=2"], ["ToolScale-v0", "domain=finance", "test=heldout"]]
+    hle, toolscale = with_environments(tiny, given).environments
+    assert hle == replace(
+        tiny.environments[0], weight=2.0, arguments={**tiny.environments[0].arguments, "max_turns": 5}
+    )
+    assert toolscale == EnvMix("ToolOrchestra/ToolScale-v0", 1.0, {"domain": "finance"}, test="heldout")
+    for wrong, says in (
+        (["HEL-v0"], "no environment 'HEL-v0'; valid: "),
+        (["HLE-v0", "max_turns"], "--env takes NAME=VALUE, got 'max_turns'"),
+        (["HLE-v0", "weight=much"], "'ToolOrchestra/HLE-v0: weight' takes a float, got 'much'"),
+        (["HLE-v0", "weight=0"], "weight must be a number above 0"),
+    ):
+        with pytest.raises(ConfigError, match=says):
+            with_environments(tiny, [wrong])
+
+
+def test_a_module_that_registers_an_id_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    named = 'from toolorchestra.envs.registration import register\nregister("Tests/{}-v0", "{}:AdderSource")\n'
+    (tmp_path / "tests_own_tasks.py").write_text(named.format("Own", "toolorchestra.envs.tasks.toy"))
+    monkeypatch.syspath_prepend(tmp_path)
+    (mix,) = with_environments(preset("tiny"), [["tests_own_tasks:Tests/Own-v0", "tool_seconds=0"]]).environments
+    assert training(mix).source.name == "toy-adder"
+    with pytest.raises(ConfigError, match="'tests_no_tasks:X-v0' names a module that cannot be imported: No module"):
+        training(EnvMix("tests_no_tasks:X-v0"))
 
 
 def test_wrong_models_are_refused(tmp_path: Path) -> None:
