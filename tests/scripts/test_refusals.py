@@ -47,7 +47,7 @@ def test_what_cannot_be_is_refused(command: str, says: str, tmp_path: Path) -> N
 def test_an_option_that_was_not_given_overrides_no_setting() -> None:
     configured = runpy.run_path(str(ROOT / "scripts" / "train_agent.py"))["configured"]
     given = argparse.Namespace(
-        preset="tiny", seed=3, threads=None, model="", set=["model.threads=4", "model.path=mine"]
+        preset="tiny", seed=3, threads=None, model="", env=None, set=["model.threads=4", "model.path=mine"]
     )
     config = configured(given)
     assert (config.seed, config.model.threads, config.model.path) == (3, 4, "mine")
