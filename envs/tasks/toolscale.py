@@ -178,11 +178,7 @@ class ToolScaleSource:
             tools.append(self._call_expert(self._experts, sheet))
         toolbox = Toolbox(tools)
         sheet.require(toolbox.bills, f"domain {found.domain.name!r}")
-        if names is None:
-            return toolbox
-        if unknown := [name for name in names if name not in toolbox]:
-            raise ConfigError(f"{found.domain.name}: {no_such('tool', unknown[0], (t.name for t in toolbox))}")
-        return Toolbox(tool for tool in toolbox if tool.name in names)
+        return toolbox.only(names)
 
 
 def _heads(domain: str | None) -> Mapping[str, Mapping[str, Any]]:

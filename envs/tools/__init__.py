@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import inspect
 import itertools
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints, overload
 
 from toolorchestra.envs.clock import Clock
 from toolorchestra.envs.errors import ConfigError, ToolError, no_such
 from toolorchestra.envs.ledger import SpendCap
-from toolorchestra.envs.prices import Usage
+from toolorchestra.envs.prices import PriceSheet, Usage
 from toolorchestra.envs.schema import Checker, check_schema
 from toolorchestra.envs.types import Outcome, Rows, ToolCall, freeze
 
@@ -97,6 +97,11 @@ class Tool:
 
     def __post_init__(self) -> None:
         check_schema(self.parameters, f"tool {self.name!r}")
+        if self.keyed_by and "enum" not in self.parameters.get("properties", {}).get(self.keyed_by, {}):
+            raise ConfigError(
+                f"tool {self.name!r} is keyed_by {self.keyed_by!r}, which is no argument with choices; annotate it "
+                "with Literal"
+            )
         object.__setattr__(self, "checker", Checker(self.parameters))
         if self.suspends is None:
             object.__setattr__(self, "suspends", inspect.iscoroutinefunction(self.run))
@@ -161,12 +166,43 @@ class Toolbox:
         """Every price sheet item that could be billed."""
         return {item for t in self.tools for item in t.bills}
 
+    def only(self, names: Sequence[str] | None) -> Toolbox:
+        """The named tools, in this one's order; None keeps all."""
+        if names is None:
+            return self
+        if unknown := [name for name in names if name not in self]:
+            raise ConfigError(no_such("tool", unknown[0], self._by_name))
+        return Toolbox(t for t in self.tools if t.name in names)
 
-def tool(function: Callable[..., Any]) -> Tool:
+    def priced(self, sheet: PriceSheet) -> Toolbox:
+        """The same tools, whose descriptions say what the sheet bills. An item that it lacks is refused."""
+        sheet.require(self.bills, "the toolbox")
+        return Toolbox(replace(t, description=_with_price(t, sheet)) if t.bills else t for t in self.tools)
+
+
+def _with_price(tool: Tool, sheet: PriceSheet) -> str:
+    prices = [sheet.price(item).spoken() for item in tool.bills]
+    if len(prices) > 1:
+        prices = [f"{item}: {price}" for item, price in zip(tool.bills, prices, strict=True)]
+    return f"{tool.description} Price: {'; '.join(prices)}."
+
+
+@overload
+def tool(function: Callable[..., Any], /) -> Tool: ...
+
+
+@overload
+def tool(*, bills: Sequence[str] = (), keyed_by: str = "") -> Callable[[Callable[..., Any]], Tool]: ...
+
+
+def tool(function: Callable[..., Any] | None = None, /, *, bills: Sequence[str] = (), keyed_by: str = "") -> Any:
     """A Tool from a function's name, docstring and annotations (str, int, float, bool, list, Literal).
 
-    A first parameter named `context` is given the ToolContext; everything else is an argument of the agent's.
+    A first parameter named `context` is given the ToolContext; everything else is an argument of the agent's. `bills`
+    and `keyed_by` are those of Tool: `@tool(bills=("tracking-service",))`.
     """
+    if function is None:
+        return lambda found: replace(tool(found), bills=tuple(bills), keyed_by=keyed_by)
     hints = get_type_hints(function)
     properties: dict[str, Any] = {}
     required: list[str] = []

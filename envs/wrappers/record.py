@@ -83,6 +83,7 @@ class RecordTrajectories(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs)
             "task_id": episode.task_id,
             "seed": episode.context.seed,
             **self._opening,
+            "tools": episode.world.toolbox.schemas,
             "messages": episode.messages,
             "charges": [_charge(c, turn) for c, turn in zip(episode.ledger, self._turns, strict=True)],
             "rewards": self._rewards,

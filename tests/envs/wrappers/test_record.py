@@ -45,6 +45,7 @@ def test_a_line_tells_the_episode(tmp_path: Path) -> None:
     assert row["preference"] == opening["preference"]
     assert row["price_sheet"] == "paper-2025-11"
     assert row["messages"] == [dict(m) for m in episode.messages]
+    assert row["tools"] == episode.observation["tools"]
     assert row["rewards"] == gained
     assert row["outcome"] == {"value": episode.outcome.value, "evidence": dict(episode.outcome.evidence)}
     assert row["calls"] == {"search-2": 3, "answer-1": 1}
