@@ -308,17 +308,21 @@ class LocalEngine:
 
     def save(self, path: Path) -> None:
         """Weights, optimiser and random state into a folder that exists."""
-        torch.save(
-            {
-                "weights": {k: v for k, v in self.model.state_dict().items() if self._kept(k)},
-                "optimizer": self.optimizer.state_dict(),
-                "average": self._average,
-                "sampler_rng": self.sampler.random_state(),
-                "torch_rng": torch.get_rng_state(),
-                **({"reference": self._taken} if self._taken else {}),
-            },
-            path / "engine.pt",
-        )
+        state = {
+            "weights": {k: v for k, v in self.model.state_dict().items() if self._kept(k)},
+            "optimizer": self.optimizer.state_dict(),
+            "average": self._average,
+            "sampler_rng": self.sampler.random_state(),
+            "torch_rng": torch.get_rng_state(),
+            **({"reference": self._taken} if self._taken else {}),
+        }
+        with (path / "engine.pt").open("wb") as file:
+            try:
+                torch.save(state, file)
+            except RuntimeError as err:
+                if isinstance(err.__context__, OSError):  # a full disk's, which torch covers with one of its own
+                    raise err.__context__ from None
+                raise
         (path / "model.json").write_text(json.dumps(self.model.config.to_dict(), indent=1, default=str))
 
     def load(self, path: Path) -> None:

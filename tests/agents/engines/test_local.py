@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import torch
 
 from tests.agents.engines.conformance import CONFIG as SHARED
 from tests.agents.engines.conformance import STOP, VOCABULARY, SamplerConformance, conversations
+from toolorchestra.agents import checkpoint
 from toolorchestra.agents.config import PRESETS
 from toolorchestra.agents.engines.base import Datum, LossParams, SamplingParams
 from toolorchestra.agents.engines.local import LocalConfig, LocalEngine, batches
@@ -171,6 +173,21 @@ def test_a_reference_that_construction_gives_is_not_saved(config: LocalConfig, t
     made.take_reference()
     made.save(tmp_path)
     assert "reference" not in torch.load(tmp_path / "engine.pt", weights_only=True)
+
+
+@pytest.mark.parametrize("limit", [5_000, 50_000])
+def test_a_disk_that_is_full_half_way_leaves_the_last_checkpoint(tmp_path: Path, limit: int) -> None:
+    made = engine()
+    checkpoint.save(tmp_path, 1, {}, made.save)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))  # a longer write fails, as a full disk's does
+    try:
+        with pytest.raises(checkpoint.CheckpointError, match="the last good one is step-000001; free space and --resu"):
+            checkpoint.save(tmp_path, 2, {}, made.save)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert [path.name for path in tmp_path.iterdir()] == ["step-000001"]
+    assert checkpoint.check(tmp_path / "step-000001") == ""
 
 
 def test_another_shape_is_refused(tmp_path: Path) -> None:
