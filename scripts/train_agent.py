@@ -5,13 +5,15 @@ from __future__ import annotations
 import argparse
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 from toolorchestra.agents.arguments import count, folder, pairs
 from toolorchestra.agents.build import build, default_folder
 from toolorchestra.agents.checkpoint import CheckpointError
+from toolorchestra.agents.claim import claimed
 from toolorchestra.agents.config import PRESETS, TrainConfig, preset, with_environments, with_settings
 from toolorchestra.agents.report import write_report
-from toolorchestra.agents.trainer import train
+from toolorchestra.agents.trainer import Run, train
 from toolorchestra.envs.errors import ConfigError
 
 
@@ -36,21 +38,26 @@ def main() -> int:
     args = parser.parse_args()
     try:
         config = configured(args)
-        place = args.out or default_folder(config)
-        engine, chat = build(config, _say)
-        try:
-            run = train(config, place, engine, chat, resume=args.resume == "auto", say=_say)
-            if not args.no_report and not run.stopping:
-                print(f"report: {write_report(run)}")
-            run.rollouts.close()
-        finally:
-            engine.close()
+        with claimed(place := args.out or default_folder(config)):
+            run = _trained(args, config, place)
     except (ConfigError, CheckpointError) as err:
         print(f"error: {err}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130
     return 130 if run.stopping else 0
+
+
+def _trained(args: argparse.Namespace, config: TrainConfig, place: Path) -> Run:
+    engine, chat = build(config, _say)
+    try:
+        run = train(config, place, engine, chat, resume=args.resume == "auto", say=_say)
+        if not args.no_report and not run.stopping:
+            print(f"report: {write_report(run)}")
+        run.rollouts.close()
+    finally:
+        engine.close()
+    return run
 
 
 def configured(args: argparse.Namespace) -> TrainConfig:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from toolorchestra.agents.claim import claimed
 from toolorchestra.envs.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]
@@ -42,6 +43,26 @@ def test_what_cannot_be_is_refused(command: str, says: str, tmp_path: Path) -> N
     assert done.returncode == 2
     assert says.format(file=file) in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_run_needs_a_folder_that_it_can_write_and_has_alone(tmp_path: Path) -> None:
+    """Noticed before a model is loaded. A lock that a killed process left is none."""
+    (tmp_path / "checkpoints").touch()
+    done = run("scripts/train_agent.py", "--out", tmp_path)
+    assert done.returncode == 2
+    assert "error: the run's folder cannot be written: [Errno 17] File exists: " in done.stderr
+    (tmp_path / "checkpoints").unlink()
+    holding = "import sys, pathlib, time; from toolorchestra.agents.claim import claimed\n"
+    holding += "with claimed(pathlib.Path(sys.argv[1])): print(flush=True); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", holding, str(tmp_path)], stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        done = run("scripts/train_agent.py", "--out", tmp_path, "--resume", "auto")
+        other.kill()
+    assert done.returncode == 2
+    assert f"error: another process is training in {tmp_path}; wait until it has ended" in done.stderr
+    with claimed(tmp_path):
+        assert not list((tmp_path / "checkpoints").iterdir())
 
 
 def test_an_option_that_was_not_given_overrides_no_setting() -> None:
