@@ -40,7 +40,7 @@ def main() -> int:
     made_backing = None
     cap = SpendCap(args.spend_cap) if args.spend_cap is not None else None
     try:
-        env_ids = [_question_env(name) for name in args.env]
+        env_ids = [_question_env(name) for name in args.env or ["HLE-v0", "FRAMES-v0"]]
         if real:
             made_backing = _backing(args)
         for env in env_ids:
@@ -64,9 +64,11 @@ def main() -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--env", nargs="+", default=["HLE-v0", "FRAMES-v0"], help="question environments")
-    parser.add_argument("--split", nargs="+", help="default: all three; of a data set: all")
-    parser.add_argument("--policy", nargs="+", help=f"simulated: {', '.join(NAMES)}; real: {', '.join(live.NAMES)}")
+    parser.add_argument("--env", nargs="+", action="extend", help="default: HLE-v0 and FRAMES-v0")
+    parser.add_argument("--split", nargs="+", action="extend", help="default: all three; of a data set: all")
+    parser.add_argument(
+        "--policy", nargs="+", action="extend", help=f"simulated: {', '.join(NAMES)}; real: {', '.join(live.NAMES)}"
+    )
     parser.add_argument("--tasks", type=count, default=300)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--tools", default="paper", help="tool configuration: paper, plain or a JSON file")
@@ -77,12 +79,16 @@ def _parser() -> argparse.ArgumentParser:
     group.add_argument("--web", action="store_true", help="web search by Tavily, key in $TAVILY_API_KEY")
     group.add_argument("--sandbox", default="", choices=[k for k in KINDS if k != UNSAFE])
     group.add_argument("--unsafe-exec", action="store_true", help="run programs of models with your own rights")
-    group.add_argument("--judge", nargs="+", default=[], metavar="MODEL", help="models that grade; all must say right")
+    group.add_argument(
+        "--judge", nargs="+", action="extend", default=[], metavar="MODEL", help="models that grade; all must say right"
+    )
     group.add_argument("--record", default="", metavar="FILE")
     group.add_argument("--replay", default="", metavar="FILE")
     group.add_argument("--cache", default="", metavar="FILE")
     group.add_argument("--dataset", default="", metavar="FILE or NAME@REVISION", help="real questions")
-    group.add_argument("--field", nargs="+", default=[], metavar="FIELD=COLUMN", help="what a data set calls a field")
+    group.add_argument(
+        "--field", nargs="+", action="extend", default=[], metavar="FIELD=COLUMN", help="what a data set calls a field"
+    )
     group.add_argument("--orchestrator", default="qwen3-8b", help="price sheet item of the policy's own model")
     group.add_argument("--history", default="full", choices=["full", "state"])
     group.add_argument("--turns", type=count, default=50)

@@ -54,7 +54,9 @@ def main() -> int:
     parser.add_argument("--preset", default="8b-h100")
     parser.add_argument("--shape", default="qwen3-8b", help=f"a config.json, or one of: {', '.join(SHAPES)}")
     parser.add_argument("--gigabytes", type=float, default=80.0, help="of the device, 10^9 bytes each")
-    parser.add_argument("--set", nargs="*", default=[], metavar="FIELD=VALUE", help="e.g. model.memory_share=0.5")
+    parser.add_argument(
+        "--set", nargs="*", action="extend", default=[], metavar="FIELD=VALUE", help="e.g. model.memory_share=0.5"
+    )
     args = parser.parse_args()
     try:
         config = with_settings(preset(args.preset), pairs("--set", args.set))

@@ -41,6 +41,7 @@ def main() -> int:
     parser.add_argument(
         "--set",
         nargs="*",
+        action="extend",
         default=[],
         metavar="NAME=VALUE",
         help="arguments for gym.make, JSON or else text: max_turns=5 domain=retail",

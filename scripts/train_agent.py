@@ -34,7 +34,9 @@ def main() -> int:
         help="train on this instead of the preset's environments, with these arguments for gym.make; give it again for "
         "more: --env ToolScale-v0 domain=finance --env HLE-v0 prices=mine.json weight=2",
     )
-    parser.add_argument("--set", nargs="*", default=[], metavar="FIELD=VALUE", help="e.g. steps=50 model.hidden=96")
+    parser.add_argument(
+        "--set", nargs="*", action="extend", default=[], metavar="FIELD=VALUE", help="e.g. steps=50 model.hidden=96"
+    )
     args = parser.parse_args()
     try:
         config = configured(args)
