@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from toolorchestra.agents import checkpoint
 from toolorchestra.agents.config import TrainConfig, as_json
 from toolorchestra.agents.heldout import POLICY, Evaluation, HeldOut, Standing
 from toolorchestra.agents.metrics import read
@@ -46,12 +47,13 @@ def write_report(run: Run) -> Path:
 
 
 def _take_best(run: Run) -> int:
-    """The weights that did best on the validation split, where their checkpoint is still there. Gives their step."""
+    """The weights that did best on the validation split, where their checkpoint is still whole. Gives their step."""
     best = run.folder / "checkpoints" / f"step-{run.best_step:06d}"
     if run.best_step in (-1, run.step):
         return run.step
-    if not best.exists():
-        run.say(f"reporting on the last step: {best.name}, which did best on the validation split, is gone")
+    if wrong := checkpoint.check(best):
+        lost = f"is damaged ({wrong})" if best.exists() else "is gone"
+        run.say(f"reporting on the last step: {best.name}, which did best on the validation split, {lost}")
         return run.step
     run.engine.load(best)
     run.say(f"reporting on step {run.best_step}, which did best on the validation split")

@@ -10,6 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.agents.test_heldout import CHAT, HLE, SAME
 from tests.agents.test_trainer import COLD
 from toolorchestra.agents.config import EnvMix, ModelConfig
@@ -80,8 +82,12 @@ def test_the_best_evaluation_has_a_checkpoint_whenever_it_comes(tmp_path: Path) 
     assert engine.loaded == ["step-000002"]
 
 
-def test_a_report_on_the_last_step_names_the_last_step(tmp_path: Path) -> None:
+@pytest.mark.parametrize("damage", ["is gone", "is damaged (state.json is not what was written)"])
+def test_a_report_on_the_last_step_names_the_last_step(tmp_path: Path, damage: str) -> None:
     run, engine = trained(tmp_path)
-    shutil.rmtree(tmp_path / "checkpoints" / f"step-{run.best_step:06d}", ignore_errors=True)
-    assert summary(run)["best_step"] == 4
+    best = tmp_path / "checkpoints" / f"step-{run.best_step:06d}"
+    shutil.rmtree(best) if damage == "is gone" else (best / "state.json").write_text("torn")
+    said: list[str] = []
+    assert summary(replace(run, say=said.append))["best_step"] == 4
+    assert said[0].endswith(f"step-000002, which did best on the validation split, {damage}")
     assert engine.loaded == []
