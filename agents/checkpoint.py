@@ -86,7 +86,7 @@ def latest(folder: Path, complain: Callable[[str], None] | None = None) -> Path 
         if not wrong:
             return path
         if complain:
-            complain(f"checkpoint {path.name} is damaged ({wrong}); going back to the one before it")
+            complain(f"checkpoint {path.name} is damaged ({wrong}) and passed over")
     return None
 
 

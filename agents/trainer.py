@@ -217,7 +217,10 @@ def _save(run: Run) -> None:
 
 
 def _open(config: TrainConfig, folder: Path, engine: Engine, chat: Chat, *, resume: bool, say: Say) -> Run:
+    written = checkpoint.all_of(folder / "checkpoints")
     found = checkpoint.latest(folder / "checkpoints", say)
+    if written and not found:
+        raise ConfigError(f"no checkpoint of the run in {folder} is whole; move it away, or begin in another --out")
     if found and not resume:
         raise ConfigError(f"{folder} holds a run already ({found.name}); use --resume auto, or another --out")
     state = checkpoint.read_state(found) if found else {}

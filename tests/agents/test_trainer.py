@@ -139,6 +139,13 @@ def test_a_folder_that_holds_another_run_is_refused(tmp_path: Path) -> None:
         run(tmp_path, COLD)
     with pytest.raises(ConfigError, match=r"other settings \(groups, steps\)"):
         run(tmp_path, replace(COLD, groups=5, steps=2), resume=True)
+    numbers = (tmp_path / "metrics.jsonl").read_text()
+    for path in (tmp_path / "checkpoints").glob("step-*/engine.pt"):
+        path.write_text("torn")
+    for resume in (False, True):
+        with pytest.raises(ConfigError, match=r"no checkpoint of the run in .* is whole; move it away"):
+            run(tmp_path, COLD, resume=resume)
+    assert (tmp_path / "metrics.jsonl").read_text() == numbers
 
 
 def test_a_start_that_is_not_good_enough_is_refused(tmp_path: Path) -> None:
