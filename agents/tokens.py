@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -9,6 +10,7 @@ from typing import Any, Protocol
 from toolorchestra.agents.engines.base import Sample
 from toolorchestra.envs.actions import CLOSE
 from toolorchestra.envs.errors import ConfigError
+from toolorchestra.envs.models.wire import clean
 from toolorchestra.envs.types import Observation
 
 
@@ -17,6 +19,7 @@ class Tokenizer(Protocol):
 
     chat_template: Any
     eos_token_id: Any
+    added_tokens_decoder: Any
 
     def apply_chat_template(self, conversation: Any, **kwargs: Any) -> Any: ...
     def encode(self, text: str, **kwargs: Any) -> list[int]: ...
@@ -62,6 +65,8 @@ class Chat:
         self._arguments = dict(template_arguments or {})
         self.stop = int(tokenizer.eos_token_id)
         self._stop_text = str(tokenizer.decode([self.stop], skip_special_tokens=False))
+        special = [str(token) for token in tokenizer.added_tokens_decoder.values() if token.special]
+        self._marks = re.compile("|".join(map(re.escape, [self._stop_text, *special])))
 
     @property
     def call_ends(self) -> tuple[int, ...]:
@@ -75,11 +80,21 @@ class Chat:
         added = self.tokenizer.get_added_vocab()
         return tuple(sorted({*ids, *(number for text, number in added.items() if text.endswith(CLOSE))}))
 
+    def plain(self, text: str) -> str:
+        """A text that was given, with a space in what the tokenizer would read as a mark of the template's: a tool's
+        result that says so ends no turn. Half surrogates, which no tokenizer takes, become question marks."""
+        return self._marks.sub(lambda found: f"{found[0][:1]} {found[0][1:]}", clean(text))
+
+    def _told(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        """A message for the template. What the model said stays as it was sampled."""
+        mine = message["role"] == "assistant"
+        return dict(message) if mine else {**message, "content": self.plain(message["content"])}
+
     def render(self, observation: Observation, *, prompting: bool = True) -> str:
         """The transcript as the template writes it."""
         return str(
             self.tokenizer.apply_chat_template(
-                [dict(m) for m in observation["messages"]],
+                [self._told(m) for m in observation["messages"]],
                 tools=[dict(t) for t in observation["tools"]] or None,
                 add_generation_prompt=prompting,
                 tokenize=False,

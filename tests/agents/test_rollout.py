@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -106,6 +106,7 @@ def test_a_turn_that_ended_at_its_call_grows_into_the_same_transcript() -> None:
 def test_a_tokenizer_without_such_a_token_is_refused() -> None:
     class Letters:
         chat_template, eos_token_id = "x", 0
+        added_tokens_decoder: Mapping[int, Any] = {}
 
         def encode(self, text: str, **_: Any) -> list[int]:
             return [ord(c) for c in text]
