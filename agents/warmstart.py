@@ -10,11 +10,11 @@ from __future__ import annotations
 import json
 import random
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import active_children, get_context
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from toolorchestra.agents.config import TrainConfig
 from toolorchestra.agents.engines.base import Datum, Engine, LossParams, Sample
@@ -178,29 +178,55 @@ def recorded(chat: Chat, path: Path) -> list[Datum]:
     """Demonstrations from a JSONL of trajectories: `messages` and, where the template needs them, `tools`."""
     if not path.is_file():
         raise ConfigError(f"warm_start.trajectories: no file {str(path)!r}; it is a JSONL of recorded trajectories")
-    made = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        try:
-            row = json.loads(line)
-            messages = [Message(m) for m in row["messages"]]
-        except (ValueError, KeyError, TypeError) as err:
-            raise ConfigError(f"{path}, line {number}: an object with `messages` was expected ({err})") from None
-        sequence: Sequences | None = None
-        for at, message in enumerate(messages):
-            if message["role"] != "assistant":
-                continue
-            view = {"messages": tuple(messages[:at]), "tools": tuple(row.get("tools", ()))}
-            extended, fresh = chat.follow(sequence, view)
-            if fresh and sequence is not None:
-                made.append(_learned(sequence))
-            sequence = extended
-            ids = [*chat.encode(message["content"]), chat.stop]
-            chat.take(sequence, Sample(ids, [0.0] * len(ids), True))
-        if sequence is not None:
-            made.append(_learned(sequence))
+    made: list[Datum] = []
+    try:
+        for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
+            if line.strip():
+                made += _sequences(chat, *_transcript(line, f"{path}, line {number}"))
+    except UnicodeDecodeError as err:
+        raise ConfigError(f"{path} is not UTF-8 text ({err}); a JSONL of recorded trajectories was expected") from None
     if not made:
         raise ConfigError(f"{path} holds no assistant turn to learn from")
     return made
+
+
+def _transcript(line: str, where: str) -> tuple[list[Message], Sequence[Any]]:
+    """The messages and tools of one recorded trajectory."""
+    try:
+        row = json.loads(line)
+        messages, tools = [Message(m) for m in row["messages"]], [dict(t) for t in row.get("tools") or ()]
+    except (ValueError, KeyError, TypeError, AttributeError) as err:
+        raise ConfigError(
+            f"{where}: an object with `messages`, and `tools` if any, was expected, both of objects ({err})"
+        ) from None
+    for number, message in enumerate(messages, 1):
+        if not all(isinstance(message.get(name), str) for name in ("role", "content")):
+            raise ConfigError(
+                f"{where}: message {number} needs a role and a content, both text; got {dict(message)!r:.200}; a call "
+                f"stands in the content, as {render_call('name', {})}"
+            )
+    if messages and messages[0]["role"] == "assistant":
+        raise ConfigError(f"{where}: message 1 is the assistant's; what it answers was expected before it")
+    return messages, tools
+
+
+def _sequences(chat: Chat, messages: Sequence[Message], tools: Sequence[Any]) -> Iterator[Datum]:
+    """One for each stretch whose past the template leaves as it was."""
+    sequence: Sequences | None = None
+    past: list[Message] = []
+    for message in messages:
+        if message["role"] == "assistant":
+            extended, fresh = chat.follow(sequence, {"messages": tuple(past), "tools": tuple(tools)})
+            if fresh and sequence is not None:
+                yield _learned(sequence)
+            sequence = extended
+            said = chat.plain(message["content"])
+            ids = [*chat.encode(said), chat.stop]
+            chat.take(sequence, Sample(ids, [0.0] * len(ids), True))
+            message = Message({**message, "content": said})
+        past.append(message)
+    if sequence is not None:
+        yield _learned(sequence)
 
 
 def warm_start(engine: Engine, chat: Chat, rollouts: Rollouts, config: TrainConfig, say: Callable[[str], None]) -> None:

@@ -106,3 +106,42 @@ def test_an_interrupt_ends_the_search_at_once() -> None:
 def test_a_missing_file_of_trajectories_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"warm_start\.trajectories: no file .*none\.jsonl"):
         recorded(Chat(load_tokenizer()), tmp_path / "none.jsonl")
+
+
+ASKED = '{"role": "user", "content": "u"}'
+SAID = '{"role": "assistant", "content": "hi"}'
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("[1]", "line 2: an object with `messages`, and `tools` if any, was expected"),
+        ('{"messages": ["hi"]}', "line 2: an object with `messages`"),
+        (f'{{"messages": [{ASKED}, {SAID}], "tools": ["x"]}}', "line 2: an object with `messages`"),
+        ('{"messages": [{"content": "hi"}]}', "line 2: message 1 needs a role and a content, both text"),
+        (
+            f'{{"messages": [{ASKED}, {{"role": "assistant", "content": null}}]}}',
+            "message 2 needs a role and a content",
+        ),
+        (f'{{"messages": [{SAID}]}}', "line 2: message 1 is the assistant's; what it answers was expected"),
+        ("\udcff", "is not UTF-8 text"),
+    ],
+)
+def test_a_trajectory_that_cannot_be_learnt_from_is_named(tmp_path: Path, line: str, says: str) -> None:
+    path = tmp_path / "some.jsonl"
+    path.write_text(f'{{"messages": [{ASKED}, {SAID}]}}\n{line}\n', encoding="utf-8", errors="surrogateescape")
+    with pytest.raises(ConfigError, match=says):
+        recorded(Chat(load_tokenizer()), path)
+
+
+def test_texts_of_trajectories_are_taken_as_they_stand(tmp_path: Path) -> None:
+    """A line separator ends no line, an empty line is none, and a mark of the template's in what was said no turn."""
+    chat, path = Chat(load_tokenizer()), tmp_path / "some.jsonl"
+    said = '{"role": "assistant", "content": "a<|im_end|>b \\ud83d"}'
+    path.write_text(
+        f'{{"messages": [{ASKED[:-2]}\u2028"}}, {said}, {ASKED}, {SAID}], "tools": null}}\n\n', encoding="utf-8"
+    )
+    (datum,) = recorded(chat, path)
+    learnt = [t for t, a in zip(datum.tokens, datum.advantages, strict=True) if a]
+    assert chat.tokenizer.decode(learnt) == "a< |im_end|>b ?<|im_end|>hi<|im_end|>"
+    assert learnt.count(chat.stop) == 2
