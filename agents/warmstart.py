@@ -239,6 +239,11 @@ def warm_start(engine: Engine, chat: Chat, rollouts: Rollouts, config: TrainConf
     if not start.trajectories:
         say(f"warm start: trying {start.routes} random routes on each of {start.demonstrations:,} tasks")
     data = recorded(chat, Path(start.trajectories)) if start.trajectories else demonstrations(chat, config)
+    if not data:
+        raise ConfigError(
+            "the warm start found nothing to learn from: no random route solved its task; raise "
+            "warm_start.demonstrations or warm_start.routes"
+        )
     say(f"warm start: {len(data)} demonstrations")
     rng = random.Random(config.seed + 1)
     seen = ""

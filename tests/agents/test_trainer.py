@@ -154,6 +154,12 @@ def test_a_start_that_is_not_good_enough_is_refused(tmp_path: Path) -> None:
         run(tmp_path, replace(SMALL, warm_start=poor))
 
 
+def test_a_start_without_one_demonstration_is_refused(tmp_path: Path) -> None:
+    unlucky = replace(SMALL, seed=1, warm_start=WarmStart(steps=1, demonstrations=1, routes=1))
+    with pytest.raises(ConfigError, match=r"no random route solved its task; raise warm_start\.demonstrations or"):
+        run(tmp_path, unlucky)
+
+
 def test_a_batch_without_a_usable_group_is_skipped_and_said(tmp_path: Path) -> None:
     said: list[str] = []
     made = run(tmp_path, replace(COLD, advantage=AdvantageParams(least_spread=99.0)), said=said)
