@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, get_type_hints
 
 from toolorchestra.agents.arguments import pairs, value
-from toolorchestra.agents.engines.base import LossParams
+from toolorchestra.agents.engines.base import Divergence, Kind, LossParams
 from toolorchestra.agents.rewards import AdvantageParams
 from toolorchestra.envs.errors import AT_LEAST_ONE, NOT_NEGATIVE, POSITIVE, SHARE, ConfigError, no_such, require
 from toolorchestra.envs.registration import full_id
@@ -268,13 +268,22 @@ def _with_settings(config: Any, settings: Mapping[tuple[str, ...], str], above: 
 
 
 def _read(text: str, kind: Any, path: str) -> Any:
-    readers: Mapping[Any, Any] = {int: int, float: float, str: str, bool: {"true": True, "false": False}.__getitem__}
+    words = {"true": True, "false": False}
+    readers: Mapping[Any, Any] = {
+        int: int,
+        float: float,
+        str: str,
+        Kind: str,
+        Divergence: str,
+        bool: words.__getitem__,
+        bool | None: {**words, "none": None}.__getitem__,
+    }
     if kind not in readers:
         raise ConfigError(f"setting {path!r} cannot be given on the command line; make a TrainConfig in Python")
     try:
         return readers[kind](text)
     except (ValueError, KeyError):
-        raise ConfigError(f"setting {path!r} takes a {kind.__name__}, got {text!r}") from None
+        raise ConfigError(f"setting {path!r} takes a {getattr(kind, '__name__', kind)}, got {text!r}") from None
 
 
 def with_environments(config: TrainConfig, given: Sequence[Sequence[str]]) -> TrainConfig:

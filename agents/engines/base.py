@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, get_args, runtime_checkable
 
-from toolorchestra.envs.errors import NOT_NEGATIVE, POSITIVE, require
+from toolorchestra.envs.errors import NOT_NEGATIVE, POSITIVE, ConfigError, no_such, require
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -43,16 +43,20 @@ class Datum:
     advantages: Sequence[float]
 
 
+Kind = Literal["ppo", "cross_entropy"]
+Divergence = Literal["", "k2", "k3"]
+
+
 @dataclass(frozen=True, slots=True)
 class LossParams:
     """The loss of one optimiser step, a mean over all tokens that are not masked."""
 
-    kind: Literal["ppo", "cross_entropy"] = "ppo"
+    kind: Kind = "ppo"
     clip_low: float = 0.2
     clip_high: float = 0.28
     dual_clip: float = 10.0
     """Bound on the loss of tokens with a negative advantage whose probability has grown."""
-    kl: Literal["", "k2", "k3"] = ""
+    kl: Divergence = ""
     """Estimator of the KL to the reference model; "" leaves it out."""
     kl_weight: float = 0.0
     entropy_weight: float = 0.0
@@ -63,6 +67,9 @@ class LossParams:
     this at most. For samplers that are not the trainer's arithmetic. 0 clips the ratio as PPO does."""
 
     def __post_init__(self) -> None:
+        for name, valid in (("kind", get_args(Kind)), ("kl", get_args(Divergence))):
+            if (value := getattr(self, name)) not in valid:
+                raise ConfigError(no_such(f"loss.{name}", value, map(repr, valid)))
         require(self, NOT_NEGATIVE, "clip_low", "clip_high", "kl_weight", "entropy_weight", "cap", where="loss.")
         require(self, POSITIVE, "dual_clip", "temperature", where="loss.")
 

@@ -211,6 +211,11 @@ def test_an_environment_that_is_no_task_source_is_refused() -> None:
 def test_settings_from_a_command_line() -> None:
     changed = with_settings(preset("tiny"), {"steps": "7", "model.hidden": "96", "loss.entropy_weight": "0.5"})
     assert (changed.steps, changed.model.hidden, changed.loss.entropy_weight) == (7, 96, 0.5)
+    changed = with_settings(changed, {"loss.kind": "cross_entropy", "loss.kl": "k3", "model.thinking": "false"})
+    assert (changed.loss.kind, changed.loss.kl, changed.model.thinking) == ("cross_entropy", "k3", False)
+    assert with_settings(changed, {"loss.kl": "", "model.thinking": "none"}).model.thinking is None
+    with pytest.raises(ConfigError, match=r"'model\.thinking' takes a bool \| None, got 'no'"):
+        with_settings(changed, {"model.thinking": "no"})
     with pytest.raises(ConfigError, match=r"no field 'step'; valid: .* Did you mean 'steps'"):
         with_settings(preset("tiny"), {"step": "7"})
     with pytest.raises(ConfigError, match="'steps' takes a int, got 'many'"):
@@ -291,6 +296,8 @@ def test_a_saved_model_of_transformers_loads(tmp_path: Path) -> None:
         ("model.rows=0", r"model\.rows must be at least 1"),
         ("advantage.clip=0", r"advantage\.clip must be a number above 0"),
         ("loss.entropy_weight=nan", r"loss\.entropy_weight must be"),
+        ("loss.kind=pppo", r"no loss\.kind 'pppo'; valid: 'cross_entropy', 'ppo'\. Did you mean"),
+        ("loss.kl=k1", r"no loss\.kl 'k1'; valid: '', 'k2', 'k3'"),
     ],
 )
 def test_numbers_that_make_no_sense_are_refused(setting: str, says: str) -> None:
