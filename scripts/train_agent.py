@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -44,6 +45,11 @@ def main() -> int:
             run = _trained(args, config, place)
     except (ConfigError, CheckpointError) as err:
         print(f"error: {err}", file=sys.stderr)
+        return 2
+    except OSError as err:
+        if err.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        print(f"error: {err}; free space, then go on with --resume auto", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130

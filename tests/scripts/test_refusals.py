@@ -70,6 +70,15 @@ def test_a_run_needs_a_folder_that_it_can_write_and_has_alone(tmp_path: Path) ->
         assert not list((tmp_path / "checkpoints").iterdir())
 
 
+def test_a_disk_that_is_full_is_said(tmp_path: Path) -> None:
+    """Here from the first row of metrics on: /dev/full takes none."""
+    (tmp_path / ".metrics.jsonl").symlink_to("/dev/full")
+    small = ["model.processes=1", "model.hidden=8", "warm_start.steps=0", "evaluation_tasks=1"]
+    done = run("scripts/train_agent.py", "--out", tmp_path, "--set", *small)
+    assert done.returncode == 2
+    assert done.stderr == "error: [Errno 28] No space left on device; free space, then go on with --resume auto\n"
+
+
 def test_an_option_that_was_not_given_overrides_no_setting() -> None:
     configured = runpy.run_path(str(ROOT / "scripts" / "train_agent.py"))["configured"]
     given = argparse.Namespace(
