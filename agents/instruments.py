@@ -95,3 +95,12 @@ def warnings(seen: Choices, valid: float, alarms: Alarms | None = None) -> list[
     if valid < alarms.least_valid:
         said.append(f"only {valid:.0%} of the rollouts are readable in every turn")
     return said
+
+
+def failures(trajectories: Sequence[Trajectory]) -> list[str]:
+    """How many failed, and of what the first one, in words."""
+    broken = [t for t in trajectories if t.measure.failed]
+    if not broken:
+        return []
+    first = broken[0].failure["error"] if broken[0].failure else f"it ran into its {broken[0].truncated_by}"
+    return [f"{len(broken)} of {len(trajectories)} rollouts failed and count for nothing; the first: {first}"]

@@ -103,16 +103,16 @@ def _step(run: Run) -> str:
     ended = time.monotonic()
 
     rollouts = [t for g in groups for t in g.trajectories]
-    kept = [t for t in rollouts if not t.measure.failed] or rollouts
+    kept = [t for t in rollouts if not t.measure.failed]
     totals = [r.total for rewards in batch.rewards for r in rewards if r is not None]
     seen = instruments.choices(kept)
-    valid = statistics.fmean(t.measure.valid_format for t in kept)
+    valid = _mean([t.measure.valid_format for t in kept])
     values: dict[str, Any] = {
-        "reward": statistics.fmean(totals) if totals else float("nan"),
-        "accuracy": statistics.fmean(t.measure.outcome for t in kept),
-        "cents": 100 * statistics.fmean(t.measure.usd for t in kept),
-        "seconds": statistics.fmean(t.measure.seconds for t in kept),
-        "turns": statistics.fmean(t.turns for t in kept),
+        "reward": _mean(totals),
+        "accuracy": _mean([t.measure.outcome for t in kept]),
+        "cents": 100 * _mean([t.measure.usd for t in kept]),
+        "seconds": _mean([t.measure.seconds for t in kept]),
+        "turns": _mean([t.turns for t in kept]),
         "valid": valid,
         "used": batch.used,
         "flat_groups": batch.flat_groups,
@@ -128,12 +128,16 @@ def _step(run: Run) -> str:
         **{f"loss/{k}": v for k, v in learned.items()},
     }
     run.log.write("train", run.step, values)
-    for warning in instruments.warnings(seen, valid):
+    for warning in [*instruments.failures(rollouts), *(instruments.warnings(seen, valid) if kept else ())]:
         run.say(f"warning, step {run.step}: {warning}")
     return (
         f"reward {values['reward']:.3f}, accuracy {values['accuracy']:.0%}, {values['cents']:.2f} ¢, "
         f"{values['turns']:.1f} turns, {values['sampled_tokens_per_second']:,.0f} tokens/s"
     )
+
+
+def _mean(values: Sequence[float]) -> float:
+    return statistics.fmean(values) if values else float("nan")
 
 
 def _learn(run: Run, data: Sequence[Datum], rate: float) -> Mapping[str, float]:
@@ -196,6 +200,8 @@ def _evaluate(run: Run) -> None:
         f"held out, step {run.step}: reward {mine.reward:.3f}{share}, accuracy {mine.accuracy:.0%}{right}, "
         f"{mine.cents:.2f} ¢ a task"
     )
+    for warning in instruments.failures(evaluation.trajectories):
+        run.say(f"warning, held out, step {run.step}: {warning}")
     if mine.reward > run.best:
         run.best, run.best_step = mine.reward, run.step
 

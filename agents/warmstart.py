@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from toolorchestra.agents.config import TrainConfig
 from toolorchestra.agents.engines.base import Datum, Engine, LossParams, Sample
 from toolorchestra.agents.evaluate import played
+from toolorchestra.agents.instruments import failures
 from toolorchestra.agents.mixes import training
 from toolorchestra.agents.rewards import GroupReward
 from toolorchestra.agents.rollout import Job, Rollouts, measured
@@ -281,11 +282,14 @@ def gate(rollouts: Rollouts, config: TrainConfig) -> tuple[bool, str]:
         if _has_routes(made):
             outcomes.append(float(demonstrate(rollouts.chat, made, answer_at_once(rng), seed)[1]))
     trajectories = rollouts.collect(jobs)
-    valid = statistics.fmean(t.measure.valid_format for t in trajectories)
-    outcome = statistics.fmean(t.measure.outcome for t in trajectories)
+    sound = [t.measure for t in trajectories if not t.measure.failed]
+    valid, outcome = (
+        statistics.fmean(values) if values else 0.0
+        for values in ([m.valid_format for m in sound], [m.outcome for m in sound])
+    )
     floor = statistics.fmean(outcomes) if outcomes else 0.0
     wanted = config.warm_start
     said = (
         f"readable {valid:.1%} (needs {wanted.least_valid:.0%}), accuracy {outcome:.1%}, answering at once {floor:.1%}"
     )
-    return valid >= wanted.least_valid and outcome >= floor + wanted.margin, said
+    return valid >= wanted.least_valid and outcome >= floor + wanted.margin, "; ".join([said, *failures(trajectories)])

@@ -167,6 +167,20 @@ def test_a_batch_without_a_usable_group_is_skipped_and_said(tmp_path: Path) -> N
     assert any("none of 4 groups has rewards that differ; no step taken" in line for line in said)
 
 
+def test_failed_rollouts_are_said_and_have_no_numbers(tmp_path: Path) -> None:
+    said: list[str] = []
+    run(tmp_path, replace(COLD, deadline_seconds=1e-6), said=said)
+    for where, count in (("step 0", 16), ("held out, step 1", 8)):
+        failed = f"{count} of {count} rollouts failed and count for nothing; the first: it ran into its deadline"
+        assert f"warning, {where}: {failed}" in said
+    assert not any("collapsed" in line for line in said)
+    start = WarmStart(steps=1, demonstrations=50, rounds=1)
+    with pytest.raises(ConfigError, match="128 of 128 rollouts failed"):
+        run(tmp_path / "warm", replace(COLD, deadline_seconds=1e-6, warm_start=start))
+    (row,) = [r for r in read(tmp_path / "metrics.jsonl") if r["kind"] == "train"]
+    assert (row["accuracy"], row["cents"], row["valid"], row["failed"]) == (None, None, None, 16)
+
+
 def test_groups_share_task_prices_and_preference(whole: Run) -> None:
     groups = collect_groups(whole)
     assert len(groups) == 4
