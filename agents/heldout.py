@@ -23,6 +23,8 @@ from toolorchestra.agents.rollout import Job, Rollouts, measured
 from toolorchestra.agents.trajectory import Trajectory
 
 POLICY = "policy"
+CALLS = f"{POLICY}/calls/"
+"""What the policy's calls a task begin with among the metrics."""
 FIRST_SEED = 1_000_000_007
 """Of evaluation episodes; training draws its seeds elsewhere."""
 
@@ -162,7 +164,8 @@ def _standing(rows: Sequence[_Row]) -> Standing:
 def as_metrics(evaluation: Evaluation) -> dict[str, Any]:
     """Flat numbers for the log."""
     shared = {} if evaluation.of_oracle is None else {"of_oracle": evaluation.of_oracle}
-    made: dict[str, Any] = {**shared, "valid": evaluation.valid}
+    mine = {f"{CALLS}{key}": count for key, count in evaluation.standings[POLICY].calls.items()}
+    made: dict[str, Any] = {**shared, "valid": evaluation.valid, **mine}
     for name, s in evaluation.standings.items():
         made |= {f"{name}/reward": s.reward, f"{name}/accuracy": s.accuracy, f"{name}/cents": s.cents}
     return made

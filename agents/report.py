@@ -12,7 +12,7 @@ from typing import Any
 
 from toolorchestra.agents import checkpoint
 from toolorchestra.agents.config import TrainConfig, as_json
-from toolorchestra.agents.heldout import POLICY, Evaluation, HeldOut, Standing
+from toolorchestra.agents.heldout import CALLS, POLICY, Evaluation, HeldOut, Standing
 from toolorchestra.agents.metrics import read
 from toolorchestra.agents.probes import Probe, standard_probes
 from toolorchestra.agents.trainer import Run, rollout_params, trajectories_of
@@ -37,10 +37,9 @@ def write_report(run: Run) -> Path:
     with run.engine.averaged():
         final = HeldOut(run.config.environments, run.config.evaluation_tasks, split="test").evaluate(greedy)
         probes = standard_probes(greedy, run.config.environments)
-    before = run.evaluations.get(0)
     summary = as_summary(run, step, final, probes)
     (folder / "summary.json").write_text(json.dumps(summary, indent=1))
-    pictures = _draw(run, final, before, folder)
+    pictures = _draw(run, final, folder)
     page = folder / "index.html"
     page.write_text(_page(run, final, probes, pictures), encoding="utf-8")
     return page
@@ -98,7 +97,7 @@ def _row(s: Standing) -> dict[str, Any]:
 # -- pictures ----------------------------------------------------------------------------------------------------------
 
 
-def _draw(run: Run, final: Evaluation, before: Evaluation | None, folder: Path) -> list[Path]:
+def _draw(run: Run, final: Evaluation, folder: Path) -> list[Path]:
     try:
         import matplotlib
 
@@ -111,7 +110,7 @@ def _draw(run: Run, final: Evaluation, before: Evaluation | None, folder: Path) 
     drawn = [
         _curves(pyplot, rows, folder / "curves.png"),
         _plane(pyplot, final, folder / "pareto.png"),
-        _calls(pyplot, final, before, folder / "calls.png"),
+        _calls(pyplot, final, rows, folder / "calls.png"),
     ]
     pyplot.close("all")
     return drawn
@@ -148,9 +147,10 @@ def _plane(pyplot: Any, final: Evaluation, path: Path) -> Path:
     return path
 
 
-def _calls(pyplot: Any, final: Evaluation, before: Evaluation | None, path: Path) -> Path:
+def _calls(pyplot: Any, final: Evaluation, rows: Sequence[dict[str, Any]], path: Path) -> Path:
     after = final.standings[POLICY].calls
-    earlier = before.standings[POLICY].calls if before else {}
+    first = next((r for r in rows if (r["kind"], r["step"]) == ("eval", 0)), {})
+    earlier = {name.removeprefix(CALLS): count for name, count in first.items() if name.startswith(CALLS)}
     keys = sorted(set(after) | set(earlier))
     figure, axis = pyplot.subplots(figsize=(9, 3.6))
     places = range(len(keys))

@@ -33,15 +33,16 @@ UNEVEN = replace(
 
 
 class Moody:
-    """Answers in its third evaluation, after step 2, and says nothing in any other."""
+    """Answers in one of its evaluations, the third by default, after step 2, and says nothing in any other."""
 
     evaluated = -1
 
-    def __init__(self) -> None:
+    def __init__(self, answers: int = 2) -> None:
+        self.answers = answers
         self.loaded: list[str] = []
 
     async def sample(self, prompt: Sequence[int], params: SamplingParams, session: str = "") -> Sample:
-        said = CHAT.encode(render_call("answer", {"model": "answer-1"})) if self.evaluated == 2 else []
+        said = CHAT.encode(render_call("answer", {"model": "answer-1"})) if self.evaluated == self.answers else []
         return Sample([*said, CHAT.stop], [0.0] * (len(said) + 1), True)
 
     def release(self, session: str) -> None:
@@ -91,3 +92,13 @@ def test_a_report_on_the_last_step_names_the_last_step(tmp_path: Path, damage: s
     assert summary(replace(run, say=said.append))["best_step"] == 4
     assert said[0].endswith(f"step-000002, which did best on the validation split, {damage}")
     assert engine.loaded == []
+
+
+def test_the_calls_before_are_those_of_the_first_evaluation_also_of_a_run_that_was_resumed(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="without it the report has no pictures")
+    pictures = []
+    for engine in (Moody(0), Moody(-2)):  # the second is not asked until the report
+        run = train(UNEVEN, tmp_path, engine, CHAT, resume=bool(pictures), say=lambda _: None)  # type: ignore[arg-type]
+        write_report(replace(run, best_step=-1))
+        pictures.append((tmp_path / "report" / "calls.png").read_bytes())
+    assert pictures[0] == pictures[1]
