@@ -72,14 +72,15 @@ def train(config: TrainConfig, folder: Path, engine: Engine, chat: Chat, *, resu
             _save(run)
         if run.step == 0:
             _evaluate(run)
-        progress = Progress(config.steps, run.step)
-        while run.step < config.steps and not run.stopping:
+        progress, stopping = Progress(config.steps, run.step), run.stopping
+        while run.step < config.steps and not stopping:
             line = _step(run)
             run.step += 1
             last = run.step == config.steps
             if run.step % config.evaluate_every == 0 or last:
                 _evaluate(run)
-            if run.step % config.save_every == 0 or last or run.stopping or run.best_step == run.step:
+            stopping = run.stopping  # looked at once: a step that is the last one is saved
+            if run.step % config.save_every == 0 or last or stopping or run.best_step == run.step:
                 _save(run)
             progress.show(run.step, line, always=last)
         unfinished.pop_all()  # the report goes on with them

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import shutil
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -13,7 +16,7 @@ import gymnasium as gym
 import pytest
 import torch
 
-from toolorchestra.agents import grpo
+from toolorchestra.agents import checkpoint, grpo
 from toolorchestra.agents.build import build
 from toolorchestra.agents.config import (
     EnvMix,
@@ -165,6 +168,26 @@ def test_a_batch_without_a_usable_group_is_skipped_and_said(tmp_path: Path) -> N
     made = run(tmp_path, replace(COLD, advantage=AdvantageParams(least_spread=99.0)), said=said)
     assert made.skipped == 1
     assert any("none of 4 groups has rewards that differ; no step taken" in line for line in said)
+
+
+class Interrupting(io.StringIO):
+    """A terminal at which Ctrl-C is pressed when the first line of progress is shown: behind the step's save."""
+
+    def write(self, text: str) -> int:
+        if not self.getvalue():
+            signal.raise_signal(signal.SIGINT)
+        return super().write(text)
+
+
+def test_an_interrupt_behind_a_steps_save_is_saved_too(tmp_path: Path) -> None:
+    config = replace(COLD, steps=3, save_every=100, evaluate_every=100, groups=1)
+    with contextlib.redirect_stderr(Interrupting()):
+        made = run(tmp_path, config)
+    assert made.stopping
+    assert made.step == 2
+    newest = checkpoint.latest(tmp_path / "checkpoints")
+    assert newest is not None
+    assert newest.name == "step-000002"
 
 
 def test_failed_rollouts_are_said_and_have_no_numbers(tmp_path: Path) -> None:
