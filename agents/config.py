@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, get_type_hints
 
 from toolorchestra.agents.arguments import pairs, value
+from toolorchestra.agents.baselines import NAMES
 from toolorchestra.agents.engines.base import Divergence, Kind, LossParams
 from toolorchestra.agents.rewards import AdvantageParams
 from toolorchestra.envs.errors import AT_LEAST_ONE, NOT_NEGATIVE, POSITIVE, SHARE, ConfigError, no_such, require
@@ -171,6 +172,9 @@ class TrainConfig:
             raise ConfigError(
                 f"model.processes is at least 1, and 1 on a {self.model.device}; got {self.model.processes}"
             )
+        for name in self.anchors:
+            if name not in NAMES:
+                raise ConfigError(no_such("anchor", name, NAMES))
         if self.rollouts < 2:
             raise ConfigError("rollouts must be at least 2: a group's reward compares siblings")
         if not self.environments:

@@ -261,6 +261,8 @@ def test_settings_from_a_command_line() -> None:
         preset("huge")
     with pytest.raises(ConfigError, match="environments is empty"):
         TrainConfig()
+    with pytest.raises(ConfigError, match=r"no anchor 'cheap'; valid: .* Did you mean 'cheapest'"):
+        replace(SMALL, anchors=("cheap",))
     with pytest.raises(ConfigError, match="rollouts must be at least 2"):
         replace(SMALL, rollouts=1)
 
