@@ -16,6 +16,7 @@ from toolorchestra.agents.heldout import CALLS, POLICY, Evaluation, HeldOut, Sta
 from toolorchestra.agents.metrics import read
 from toolorchestra.agents.probes import Probe, standard_probes
 from toolorchestra.agents.trainer import Run, rollout_params, trajectories_of
+from toolorchestra.envs.models.wire import clean
 from toolorchestra.envs.registration import ids, spec_of
 
 _STYLE = (
@@ -41,7 +42,7 @@ def write_report(run: Run) -> Path:
     (folder / "summary.json").write_text(json.dumps(summary, indent=1))
     pictures = _draw(run, final, folder)
     page = folder / "index.html"
-    page.write_text(_page(run, final, probes, pictures), encoding="utf-8")
+    page.write_text(clean(_page(run, final, probes, pictures)), encoding="utf-8")
     return page
 
 

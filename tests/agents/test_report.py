@@ -102,3 +102,9 @@ def test_the_calls_before_are_those_of_the_first_evaluation_also_of_a_run_that_w
         write_report(replace(run, best_step=-1))
         pictures.append((tmp_path / "report" / "calls.png").read_bytes())
     assert pictures[0] == pictures[1]
+
+
+def test_half_a_surrogate_pair_in_a_transcript_does_not_stop_the_report(tmp_path: Path) -> None:
+    run, _ = trained(tmp_path)
+    page = write_report(replace(run, config=replace(run.config, preset="odd \ud83d")))
+    assert "<h1>odd ?, seed 0</h1>" in page.read_text(encoding="utf-8")
