@@ -7,6 +7,7 @@ import math
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -46,14 +47,12 @@ class Log:
 
 
 def read(path: Path) -> Iterator[dict[str, Any]]:
-    """The whole rows of a metrics file; a last line torn by a crash is left out."""
+    """The whole rows of a metrics file; lines that a crash tore are left out, wherever they stand."""
     if not path.exists():
         return
-    for line in path.read_text().splitlines():
-        try:
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        with suppress(ValueError):
             yield json.loads(line)
-        except ValueError:
-            return
 
 
 def _tensorboard(folder: Path) -> Any:

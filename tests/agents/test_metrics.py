@@ -28,6 +28,15 @@ def test_rows_from_beyond_the_checkpoint_are_dropped(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.glob("metrics*")] == ["metrics.jsonl"]
 
 
+def test_a_torn_line_costs_no_other(tmp_path: Path) -> None:
+    written(tmp_path)
+    path = tmp_path / "metrics.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines[:40], lines[40][:20], b"\n", *lines[41:], b"\0\xff"]))
+    Log(tmp_path, 100).close()
+    assert rows(tmp_path) == [*range(40), *range(41, 100)]
+
+
 def test_resumed_on_a_full_disk_no_row_is_lost(tmp_path: Path) -> None:
     written(tmp_path)
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
