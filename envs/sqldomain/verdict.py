@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from toolorchestra.envs.sqldomain.calls import Called
@@ -18,6 +19,7 @@ _NUMBER = re.compile(
     r"-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?"
     rf"(?={_CURRENCY}\b|(?!\w|\.\d))"
 )
+_DIGIT, _LETTER, _NOTHING = r"\d", r"[^\W\d_]", r"(?!)"
 _ID = "_id"
 
 
@@ -51,11 +53,22 @@ def judge(task: Task, session: Session, calls: Sequence[Called], told: Sequence[
 
 
 def mentions(text: str, info: str) -> bool:
-    """Whether a text says it: a number as a number (12.5 in "$12.50"), anything else as a part, in any case."""
+    """Whether a text says it: a number as a number (12.5 in "$12.50"), anything else in whole words, in any case."""
     wanted = _as_number(info)
     if wanted is None:
-        return " ".join(info.lower().split()) in " ".join(text.lower().split())
+        return _in_words(" ".join(info.lower().split())).search(" ".join(text.lower().split())) is not None
     return any(_as_number(found) == wanted for found in _NUMBER.findall(_with_hyphens(text)))
+
+
+@lru_cache(maxsize=4096)
+def _in_words(info: str) -> re.Pattern[str]:
+    """The text where it is no part of a longer word ("fish" in "shellfish") or number ("Hill Street 9" in 91)."""
+    return re.compile(f"(?<!{_more(info[:1])}){re.escape(info)}(?!{_more(info[-1:])})")
+
+
+def _more(edge: str) -> str:
+    """What would go on with the word or number that a character stands in; nothing does with other characters."""
+    return _DIGIT if edge.isdecimal() else _LETTER if edge.isalpha() else _NOTHING
 
 
 def _as_number(text: str) -> float | None:

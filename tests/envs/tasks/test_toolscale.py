@@ -107,6 +107,22 @@ def test_numbers_are_told_as_numbers(text: str, info: str, said: bool) -> None:
     assert mentions(text, info) is said
 
 
+@pytest.mark.parametrize(
+    ("text", "info", "said"),
+    [
+        ("It holds shellfish.", "fish", False),
+        ("It holds fish, and milk.", "fish", True),
+        ("Our branch in Hill Street 91", "Hill Street 9", False),
+        ("Our branch: **Hill Street 9**.", "Hill Street 9", True),
+        ("Your new place is AP-01110.", "AP-0111", False),
+        ("It begins at 09:00am.", "09:00", True),
+        ("due 2026-04-20T10:00", "2026-04-20", True),
+    ],
+)
+def test_texts_are_told_in_whole_words(text: str, info: str, said: bool) -> None:
+    assert mentions(text, info) is said
+
+
 def test_the_user_answers_confirms_objects_and_stops() -> None:
     task = task_with(lambda t: any(r.pushback for r in t.requests[:1]))
     user = ScriptedUser(task, 5)
