@@ -101,23 +101,29 @@ class ToolScaleSource:
         return [name for name, head in self._heads.items() if alone or not head.get("held_out", False)]
 
     def ids(self, domain: str, split: str) -> list[str]:
-        """The tasks of a domain in a split, of the asked difficulty."""
+        """The tasks of a domain in a split, of the asked difficulty; there may be none."""
         found = ready(self._key(domain))
         splits = found.ids if split == "heldout" else (split,)
         tasks = [task_id for part in splits for task_id in found.ids.get(part, [])]
         if self.difficulty is None:
             return tasks
-        kept = [task_id for task_id in tasks if found.domain.tasks[task_id].difficulty == self.difficulty]
-        if not kept:
-            raise ConfigError(f"{domain} has no task of difficulty {self.difficulty} in split {split!r}")
-        return kept
+        return [task_id for task_id in tasks if found.domain.tasks[task_id].difficulty == self.difficulty]
 
     def _key(self, domain: str) -> str:
         return domain if self._folder is None else self._folder
 
     def draw(self, split: str, rng: random.Random) -> str:
-        domain = rng.choice(self._domains(split))
-        return f"{self.name}/{domain}/{rng.choice(self.ids(domain, split))}"
+        domains = self._domains(split)
+        while domains:
+            domain = rng.choice(domains)
+            if tasks := self.ids(domain, split):
+                return f"{self.name}/{domain}/{rng.choice(tasks)}"
+            domains.remove(domain)  # the others have some
+        wanted = "" if self.difficulty is None else f" of difficulty {self.difficulty}"
+        raise ConfigError(
+            f"no task{wanted} in split {split!r} of {', '.join(self._domains(split))}; ask for another split"
+            + " or difficulty" * bool(wanted)
+        )
 
     def find(self, task_id: str) -> tuple[Ready, Task]:
         """The domain and task of an id such as `toolscale/finance/0042`."""

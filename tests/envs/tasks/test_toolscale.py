@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import pytest
 
 import toolorchestra  # noqa: F401 - registers the ids
-from tests.domains import library
+from tests.domains import changed, library
 from toolorchestra.envs.actions import parse, render_call
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.envs.errors import ConfigError, Outage
@@ -270,6 +271,24 @@ def test_splits_are_disjoint_and_difficulties_are_kept() -> None:
     hard = ToolScaleSource("finance", difficulty=5)
     drawn = {hard.draw("train", random.Random(seed)) for seed in range(30)}
     assert all(hard.find(task_id)[1].difficulty == 5 for task_id in drawn)
+
+
+def test_a_draw_passes_over_domains_without_such_a_task() -> None:
+    easy = ToolScaleSource(difficulty=1)
+    assert easy.ids("restaurant", "validation") == []
+    drawn = {easy.draw("validation", random.Random(seed)).split("/")[1] for seed in range(60)}
+    assert len(drawn) > 2
+    with pytest.raises(ConfigError, match="no task of difficulty 1 in split 'validation' of restaurant; ask for"):
+        ToolScaleSource("restaurant", difficulty=1).draw("validation", random.Random(0))
+
+
+def test_a_domain_of_few_tasks_says_which_split_is_empty(tmp_path: Path) -> None:
+    few = changed(tmp_path, "tasks.jsonl.gz", lambda text: "".join(text.splitlines(keepends=True)[:1]))
+    (split,) = ready(str(few)).ids
+    assert ToolScaleSource(str(few)).draw(split, random.Random(0)) == "toolscale/library/0001"
+    empty = "test" if split == "train" else "train"
+    with pytest.raises(ConfigError, match=f"no task in split '{empty}' of library; ask for another split"):
+        ToolScaleSource(str(few)).draw(empty, random.Random(0))
 
 
 def test_domains_mix() -> None:
