@@ -128,5 +128,5 @@ def _arguments(request: str, parameters: Sequence[str]) -> dict[str, Any] | None
             return None
         by_place = {name: ast.literal_eval(arg) for name, arg in zip(parameters, call.args, strict=False)}
         return {**by_place, **{k.arg: ast.literal_eval(k.value) for k in call.keywords if k.arg}}
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError):  # all that literal_eval may raise
         return None

@@ -211,6 +211,17 @@ def test_the_scripted_user_follows_its_rules() -> None:
     assert terminated
 
 
+@pytest.mark.parametrize(
+    "said",
+    ["toggle_data(" + "-" * 100_000 + "1)", "toggle_data(a" + ".a" * 50_000 + ")", "toggle_data({[1]: 2})"],
+    ids=["deep", "long", "unhashable"],
+)
+def test_what_only_looks_like_a_request_is_left_alone(said: str) -> None:
+    env = env_of("telecom", "scripted", AIRPLANE)
+    observation, _, terminated, truncated, _ = env.step(f"Please do this: {said}")
+    assert (observation["messages"][-1]["content"], terminated, truncated) == ("Please go on.", False, False)
+
+
 @needs_recordings
 def test_a_recorded_user_has_no_words_beyond_its_recording() -> None:
     env = OrchestraEnv(SOURCE, domain="telecom", user="replay", split="recorded", recordings=str(RECORDINGS))
