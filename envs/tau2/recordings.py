@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -56,18 +57,26 @@ def read_recordings(path: str) -> Mapping[str, Recording]:
     file = Path(path)
     if not file.is_file():
         raise ConfigError(f"recordings={path!r}: no such file; name one with a recorded run as JSON on each line")
-    return {run.sim_id: run for run in _read(file)}
+    runs: dict[str, Recording] = {}
+    for run in _read(file):
+        if run.sim_id in runs:
+            raise ConfigError(f"{file}: two runs have one sim_id, {run.sim_id!r}, by which they are found; change one")
+        runs[run.sim_id] = run
+    return runs
 
 
 def _read(file: Path) -> Iterator[Recording]:
     raw = file.read_bytes()
-    text = (gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw).decode("utf-8")
+    try:
+        text = (gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw).decode("utf-8")
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as err:
+        raise ConfigError(f"{file}: recorded runs as JSON lines expected, gzipped or not, got: {err}") from None
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
         try:
             yield _recording(json.loads(line))
-        except (KeyError, TypeError, ValueError) as err:
+        except (AttributeError, KeyError, TypeError, ValueError) as err:
             raise ConfigError(f"{file}: line {number} is no recorded run: {type(err).__name__} {err}") from None
 
 

@@ -290,6 +290,20 @@ def test_calls_of_one_turn_with_words_between_are_messages_of_their_own() -> Non
     assert calls == [("assistant", 1), ("user", 2), ("assistant", 1)]
 
 
+def test_recorded_runs_that_cannot_be_told_apart_or_read_are_refused(tmp_path: Path) -> None:
+    run = world_of(env_of("airline", "scripted", "0")).recording("mine", 0.0)
+    file = tmp_path / "runs.jsonl"
+    write_recordings(str(file), [run, run])
+    with pytest.raises(ConfigError, match="two runs have one sim_id, 'mine'"):
+        read_recordings(str(file))
+    packed = gzip.compress(file.read_bytes())
+    for number, data in enumerate((packed[:-9], packed[:10] + b"\xff" * 40, b"\xff")):
+        damaged = tmp_path / f"damaged-{number}"
+        damaged.write_bytes(data)
+        with pytest.raises(ConfigError, match="recorded runs as JSON lines expected"):
+            read_recordings(str(damaged))
+
+
 def test_a_line_separator_in_what_was_said_ends_no_line_of_a_recording(tmp_path: Path) -> None:
     env = env_of("airline", "scripted", "0")
     env.step("One\u2028two\x85three.")
