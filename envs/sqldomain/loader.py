@@ -15,7 +15,7 @@ from toolorchestra.envs.sqldomain import costs, shapes
 from toolorchestra.envs.sqldomain.database import GAP, authorize, build
 from toolorchestra.envs.sqldomain.domain import Action, Domain, Fact, Request, SqlTool, Step, Table, Task
 from toolorchestra.envs.sqldomain.formats import FORMATS
-from toolorchestra.envs.sqldomain.reading import FILES, content, content_hash, elements, fits, lines, parsed
+from toolorchestra.envs.sqldomain.reading import FILES, content, content_hash, decoded, elements, fits, lines, parsed
 
 SHIPPED = Path(__file__).parents[1] / "data" / "domains"
 _CLOCK = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
@@ -35,7 +35,7 @@ def manifest(folder: Path) -> Mapping[str, Any]:
     path = folder / "domain.json"
     if not path.is_file():
         raise ConfigError(f"{path}: no such file; a domain folder holds domain.json, {', '.join(FILES)}")
-    found = fits(shapes.MANIFEST, parsed(path.read_text(encoding="utf-8"), str(path)), str(path))
+    found = fits(shapes.MANIFEST, parsed(decoded(path.read_bytes(), str(path)), str(path)), str(path))
     if not _CLOCK.fullmatch(found["clock"]):
         raise ConfigError(f"{path}: clock is written YYYY-MM-DD HH:MM:SS, got {found['clock']!r}")
     return found
@@ -73,7 +73,7 @@ def read(folder: Path, *, verify: bool = False) -> Domain:
             f"{folder / 'domain.json'}: content_hash is {head['content_hash']}, the files' is {content_hash(parts)};"
             " they were edited since they were generated: change the spec and generate them again"
         )
-    schema = parts["schema.sql"].decode()
+    schema = decoded(parts["schema.sql"], str(folder / "schema.sql"))
     tables = read_tables(parts["rows.jsonl.gz"], str(folder / "rows.jsonl.gz"))
     tools = read_tools(parts["tools.json"], str(folder / "tools.json"))
     check_sql(schema, tables, tools, str(folder / "tools.json"))
@@ -83,7 +83,7 @@ def read(folder: Path, *, verify: bool = False) -> Domain:
         subject=head["subject"],
         clock=head["clock"],
         held_out=head.get("held_out", False),
-        policy=parts["policy.md"].decode(),
+        policy=decoded(parts["policy.md"], str(folder / "policy.md")),
         schema=schema,
         tables=tables,
         tools=tools,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -26,8 +27,16 @@ def content(folder: Path, name: str) -> bytes:
         return data
     try:
         return gzip.decompress(data)
-    except (OSError, EOFError) as err:
+    except (OSError, EOFError, zlib.error) as err:
         raise ConfigError(f"{path}: not a gzip file: {err}; write it with synth.generate") from None
+
+
+def decoded(data: bytes, where: str) -> str:
+    """A file's text."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError as err:
+        raise ConfigError(f"{where}: not UTF-8 text: {err}; save it as UTF-8") from None
 
 
 def content_hash(parts: Mapping[str, bytes]) -> str:
@@ -42,14 +51,14 @@ def content_hash(parts: Mapping[str, bytes]) -> str:
 def lines(data: bytes, where: str) -> Iterator[tuple[str, Any]]:
     """The values of a JSONL file, each with "file:line". A line ends at a newline alone: U+2028 and its like stand in
     JSON text as they are."""
-    for number, line in enumerate(data.decode().split("\n"), 1):
+    for number, line in enumerate(decoded(data, where).split("\n"), 1):
         if line.strip():
             yield f"{where}:{number}", parsed(line, f"{where}:{number}")
 
 
 def elements(data: bytes, where: str) -> Iterator[tuple[str, Any]]:
     """The elements of a JSON file that is one list, each with the line it starts on."""
-    text = data.decode()
+    text = decoded(data, where)
     decoder = json.JSONDecoder()
     at = _skip(text, 0)
     if text[at : at + 1] != "[":

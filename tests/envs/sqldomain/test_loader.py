@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,23 @@ def test_errors_name_the_place(tmp_path: Path, name: str, old: str, new: str, se
 def test_only_a_newline_ends_a_line(tmp_path: Path, mark: str) -> None:
     folder = changed(tmp_path, "rows.jsonl.gz", lambda text: text.replace('["BO-001", "', f'["BO-001", "{mark}', 1))
     assert loader.read(folder).tables["books"].rows[0][1].startswith(mark)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "seen"),
+    [
+        ("tasks.jsonl.gz", gzip.compress(bytes(range(200)))[:60], "tasks.jsonl.gz: not a gzip file"),
+        ("tasks.jsonl.gz", gzip.compress(b"")[:10] + b"\xff" * 40, "tasks.jsonl.gz: not a gzip file"),
+        ("rows.jsonl.gz", gzip.compress(b"\xff"), "rows.jsonl.gz: not UTF-8 text"),
+        ("policy.md", b"\xff", "policy.md: not UTF-8 text"),
+        ("domain.json", b"\xff", "domain.json: not UTF-8 text"),
+    ],
+)
+def test_a_damaged_file_is_named(tmp_path: Path, name: str, data: bytes, seen: str) -> None:
+    folder = changed(tmp_path, "policy.md", str)
+    (folder / name).write_bytes(data)
+    with pytest.raises(ConfigError, match=seen):
+        loader.read(folder)
 
 
 def test_edited_files_do_not_pass_for_generated_ones(tmp_path: Path) -> None:
