@@ -131,6 +131,7 @@ def build(schema: str, tables: Mapping[str, Table], where: str) -> bytes:
         broken = connection.execute("PRAGMA foreign_key_check").fetchone()
         if broken:
             raise ConfigError(f"{where}: row {broken[1]} of {broken[0]} refers to a missing row of {broken[2]}")
+        _check_tables(connection, tables, where)
         _check_places(connection, tables, where)
         connection.execute(
             f"CREATE TABLE {LOG} (tab TEXT, rid INTEGER, made INTEGER, PRIMARY KEY (tab, rid)) WITHOUT ROWID"
@@ -152,6 +153,16 @@ def build(schema: str, tables: Mapping[str, Table], where: str) -> bytes:
         raise ConfigError(f"{where}: {err}; the rows must fit schema.sql") from err
     finally:
         connection.close()
+
+
+def _check_tables(connection: sqlite3.Connection, tables: Mapping[str, Table], where: str) -> None:
+    """The log follows the tables that are listed: what is written to another would be no part of a state."""
+    listed = {name.lower() for name in tables}
+    for (name,) in connection.execute(
+        "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite%'"
+    ):
+        if name.lower() not in listed:
+            raise ConfigError(f"{where}: schema.sql has a table {name!r} that the rows do not list; list it or drop it")
 
 
 def _check_places(connection: sqlite3.Connection, tables: Mapping[str, Table], where: str) -> None:

@@ -157,6 +157,16 @@ def test_a_schema_that_replaces_rows_is_refused(tmp_path: Path) -> None:
         loader.read(folder)
 
 
+def test_a_table_that_the_rows_do_not_list_is_refused(tmp_path: Path) -> None:
+    """The change log does not follow it, so what a tool wrote to it would be no part of the end state."""
+    folder = changed(tmp_path, "schema.sql", lambda text: text + "CREATE TABLE notes (note TEXT PRIMARY KEY);\n")
+    with pytest.raises(ConfigError, match=r"schema\.sql has a table 'notes' that the rows do not list"):
+        loader.read(folder)
+    rows = folder / "rows.jsonl.gz"
+    rows.write_bytes(rows.read_bytes() + gzip.compress(b'{"table": "notes", "key": "note", "columns": ["note"]}\n'))
+    assert loader.read(folder).tables["notes"].rows == []
+
+
 def test_a_statement_that_another_tool_has_too_is_still_a_write(tmp_path: Path) -> None:
     """Word for word the same SQL, in a tool that says it reads."""
     tools = json.loads((library() / "tools.json").read_text(encoding="utf-8"))
