@@ -33,6 +33,8 @@ def test_the_library_loads_and_its_hash_holds() -> None:
         ("tools.json", "date(:today, '+21 days')", "date('now')", "the wall clock would break replays"),
         ("tasks.jsonl.gz", '"difficulty": 2', '"difficulty": 9', "difficulty must be at most 5"),
         ("tasks.jsonl.gz", '"name": "renew_loan"', '"name": "renew"', "no tool 'renew'"),
+        ("tasks.jsonl.gz", '"actions": [1]', '"actions": [7]', "actions, numbered from 0; there is no 7"),
+        ("tasks.jsonl.gz", '"identify": 1', '"identify": 9', "actions, numbered from 0; there is no 8"),
         ("rows.jsonl.gz", '["BO-001"', '["BO-001", 1', "rows.jsonl.gz:43: a list of 4 values expected"),
         ("schema.sql", "CHECK (copies >= 0)", "CHECK (copies < 0)", "CHECK constraint failed"),
         ("domain.json", '"clock": "2026', '"clock": "26', "clock is written YYYY-MM-DD HH:MM:SS"),
@@ -44,6 +46,18 @@ def test_errors_name_the_place(tmp_path: Path, name: str, old: str, new: str, se
     with pytest.raises(ConfigError) as caught:
         Database(loader.read(folder))
     assert seen in str(caught.value)
+
+
+@pytest.mark.parametrize("change", [{"say": []}, None])
+def test_a_task_whose_user_has_nothing_to_say_is_refused(tmp_path: Path, change: dict[str, Any] | None) -> None:
+    def silent(text: str) -> str:
+        row = json.loads(text.split("\n", 1)[0])
+        first = row["toolscale"]["requests"][0]
+        row["toolscale"]["requests"] = [] if change is None else [{**first, **change}]
+        return json.dumps(row) + "\n"
+
+    with pytest.raises(ConfigError, match=r"tasks\.jsonl\.gz:1: toolscale\.requests: one request at least"):
+        loader.read(changed(tmp_path, "tasks.jsonl.gz", silent))
 
 
 @pytest.mark.parametrize("mark", ["\u2028", "\u2029", "\x85"])
