@@ -203,9 +203,10 @@ def check_sql(schema: str, tables: Mapping[str, Table], tools: Mapping[str, SqlT
 
 def _check_tool(connection: sqlite3.Connection, made: SqlTool, at: str) -> None:
     values: dict[str, Any] = {name: None for name in (*made.parameters["properties"], "now", "today")}
-    parts = [(f"steps[{i}].{s.verb}", s.verb, s.sql) for i, s in enumerate(made.steps)]
-    for field, verb, sql in [*parts, ("returns", "returns", made.result)]:
+    parts = [(f"steps[{i}].{s.verb}", *s) for i, s in enumerate(made.steps)]
+    for field, verb, sql, error in [*parts, ("returns", "returns", made.result, "")]:
         spot = f"{at}: {field}"
+        _check_error(error, values, spot)
         if _WALL_CLOCK.search(sql):
             raise ConfigError(f"{spot}: the wall clock would break replays; use :now or :today")
         if verb == "check":
@@ -223,6 +224,18 @@ def _check_tool(connection: sqlite3.Connection, made: SqlTool, at: str) -> None:
                 values.update({column[0]: None for column in probe.description})
         except (sqlite3.Error, sqlite3.Warning) as err:
             raise ConfigError(f"{spot}: {err}; parameters here: {', '.join(values)}; the statement: {sql}") from None
+
+
+def _check_error(text: str, values: Mapping[str, Any], spot: str) -> None:
+    """What is filled in when a call is refused must be there then."""
+    try:
+        text.format_map(dict.fromkeys(values, ""))
+    except (LookupError, ValueError, AttributeError, TypeError) as err:
+        seen = f"no value {err}" if isinstance(err, KeyError) else err
+        raise ConfigError(
+            f"{spot}: error {text!r:.80}: {seen}; {{NAME}} is filled in as text, {{{{ is a brace; parameters here: "
+            + ", ".join(values)
+        ) from None
 
 
 def _read_tasks(data: bytes, where: str, tools: Mapping[str, SqlTool]) -> dict[str, Task]:
