@@ -57,7 +57,7 @@ def _tool(tool: SqlTool, clock: str) -> Tool:
     return Tool(tool.name, tool.description, tool.parameters, partial(_run, runner), suspends=False)
 
 
-def _run(runner: Runner, context: ToolContext, **arguments: Any) -> ToolResult:
+def _run(runner: Runner, context: ToolContext, /, **arguments: Any) -> ToolResult:
     called: Called = runner.call(context.world.session, arguments)
     return ToolResult(called.text, note=called)
 

@@ -11,7 +11,7 @@ import gymnasium as gym
 import pytest
 
 import toolorchestra  # noqa: F401 - registers the ids
-from tests.domains import changed, library
+from tests.domains import changed, library, with_tool
 from toolorchestra.envs.actions import parse, render_call
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.envs.errors import ConfigError, Outage
@@ -280,6 +280,16 @@ def test_a_draw_passes_over_domains_without_such_a_task() -> None:
     assert len(drawn) > 2
     with pytest.raises(ConfigError, match="no task of difficulty 1 in split 'validation' of restaurant; ask for"):
         ToolScaleSource("restaurant", difficulty=1).draw("validation", random.Random(0))
+
+
+def test_a_parameter_may_have_any_name(tmp_path: Path) -> None:
+    parameters = {name: {"type": "integer"} for name in ("context", "runner", "self")}
+    returns = {"row": "SELECT :context + :runner + :self AS total"}
+    domain = with_tool(tmp_path, name="add", kind="read", parameters=parameters, returns=returns)
+    made = env(domain=str(domain.folder))
+    made.reset(seed=1)
+    observation = made.step(render_call("add", {"context": 1, "runner": 2, "self": 3}))[0]
+    assert observation["messages"][-1]["content"] == '{"total": 6}'
 
 
 def test_a_domain_of_few_tasks_says_which_split_is_empty(tmp_path: Path) -> None:
