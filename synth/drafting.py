@@ -53,7 +53,8 @@ class Drafter:
 
     def _walk(self, person: Person, size: int) -> list[Mapping[str, Any]]:
         """Intents in a row: rarely used ones first, none twice, a transfer only at the end."""
-        pool = [*self.templates.fitting(person), *(i for i in self.spec.intents if i.get("public"))]
+        fitting = [*self.templates.fitting(person), *(i for i in self.spec.intents if i.get("public"))]
+        pool = [i for i in fitting if i.get("weight", 1.0) > 0]
         chosen: list[Mapping[str, Any]] = []
         for _ in range(min(size, len(pool))):
             last = len(chosen) == size - 1

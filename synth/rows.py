@@ -42,7 +42,7 @@ class Maker:
         if "each" in table:
             if table["each"] not in self.made:
                 raise ConfigError(f"{at}: each: {no_such('earlier table', table['each'], self.made)}")
-            low, high = table.get("per", (1, 1))
+            low, high = _bounds(table.get("per", (1, 1)), at)
             parents = [row for row in self.made[table["each"]] for _ in range(rng.randint(low, high))]
         elif "count" in table:
             parents = [None] * table["count"]
@@ -62,6 +62,8 @@ class Maker:
             return recipe
         options = dict(recipe)
         unique, share = options.pop("unique", False), options.pop("share", None)
+        if not isinstance(share, int | float | None):
+            raise ConfigError(f"{place.at}: share is a number from 0 to 1, got {share!r:.60}")
         if share is not None and place.rng.random() >= share:
             return None
         kinds = [kind for kind in options if kind in _RECIPES]
@@ -172,7 +174,7 @@ class Maker:
                 at = f"rows.yaml: finish[{number}]"
                 connection.run(statement, {"now": clock, "today": clock[:10]})
             return {t["table"]: self._table(connection, t, where) for t in self.spec.tables}
-        except sqlite3.Error as err:
+        except (sqlite3.Error, OverflowError) as err:
             raise ConfigError(f"{where}/{at}: {err}") from None
         finally:
             connection.close()
@@ -202,6 +204,12 @@ class _Place:
 def _scope(row: Row, place: _Place) -> Row:
     """What a recipe may refer to: the row's earlier columns, and the parent's as parent_COLUMN."""
     return {**{f"parent_{name}": value for name, value in (place.parent or {}).items()}, **row}
+
+
+def _bounds(per: Sequence[int], at: str) -> tuple[int, int]:
+    if len(per) != 2 or not 0 <= per[0] <= per[1]:
+        raise ConfigError(f"{at}: per is [least, most] with 0 <= least <= most, got {list(per)}")
+    return per[0], per[1]
 
 
 def _filled(value: Any, row: Row) -> Any:

@@ -19,11 +19,14 @@ from typing import Any
 
 from toolorchestra.envs.errors import ConfigError, ToolError
 from toolorchestra.envs.schema import check_arguments
+from toolorchestra.envs.sqldomain.loader import check_clock
 from toolorchestra.envs.sqldomain.shapes import FREE, TEXT, TEXTS
 
 PARTS = ("domain.yaml", "schema.sql", "rows.yaml", "tools.yaml", "policy.md", "intents.yaml")
 SHIPPED = Path(__file__).parent / "specs"
 _PART_OF = {part.partition(".")[0]: part for part in PARTS}
+_NAME = re.compile(r"\w[\w-]*")
+"""It is a part of task ids and the name of a folder."""
 _SECTION = re.compile(rf"({'|'.join(_PART_OF)}):\s*\|?\s*$")
 
 
@@ -148,6 +151,7 @@ def read(given: Mapping[str, str], folder: Path) -> Spec:
     parts = {part: parsed(given[part], folder / part) for part in PARTS if part.endswith(".yaml")}
     head = fits(_HEAD, parts["domain.yaml"], folder / "domain.yaml")
     rows = fits(_ROWS, parts["rows.yaml"], folder / "rows.yaml")
+    _check_head(head, folder / "domain.yaml")
     hashed = hashlib.blake2b("\x00".join(given[part] for part in PARTS).encode(), digest_size=16)
     return Spec(
         name=head["name"],
@@ -162,6 +166,19 @@ def read(given: Mapping[str, str], folder: Path) -> Spec:
         digest=hashed.hexdigest(),
         folder=folder,
     )
+
+
+def _check_head(head: Mapping[str, Any], path: Path) -> None:
+    if not _NAME.fullmatch(head["name"]):
+        raise ConfigError(f"{path}: name is a word of letters, digits, '_' and '-', got {head['name']!r:.60}")
+    check_clock(head["clock"], str(path))
+    _some(head["personas"], f"{path}: personas")
+    _some(head["user"]["ways"], f"{path}: user.ways")
+
+
+def _some(listed: Sequence[Any], where: str) -> None:
+    if not listed:
+        raise ConfigError(f"{where} lists nothing; one at least is needed, since tasks draw from it")
 
 
 def _text(path: Path) -> str:

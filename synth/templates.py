@@ -39,7 +39,9 @@ class Templates:
                 self._connection.run(f"INSERT INTO {name} VALUES ({marks})", row)
         user = spec.head["user"]
         people = self._drawn(user["draw"], "domain.yaml: user.draw")
-        if people and user["key"] not in people[0]:
+        if not people:
+            raise ConfigError(f"{spec.folder}/domain.yaml: user.draw: no row; change the draw or the rows it looks for")
+        if user["key"] not in people[0]:
             raise ConfigError(f"{spec.folder}/domain.yaml: user.draw gives no column {user['key']!r}")
         self.people = [Person(row[user["key"]], row) for row in people]
         self.public: dict[str, list[Values]] = {}
@@ -49,7 +51,12 @@ class Templates:
 
     def _fill(self, intent: Mapping[str, Any]) -> None:
         name = intent["intent"]
-        at = f"intents.yaml:{intent.line}: {name}.draw" if isinstance(intent, Marked) else f"{name}.draw"
+        place = f"intents.yaml:{intent.line}: {name}" if isinstance(intent, Marked) else name
+        if name in self.public or name in self.private:
+            raise ConfigError(f"{self.spec.folder}/{place}: a second intent of this name; give each its own")
+        if not intent["say"]:
+            raise ConfigError(f"{self.spec.folder}/{place}: say lists nothing; one wording at least is needed")
+        at = f"{place}.draw"
         rows = self._drawn(intent["draw"], at)
         if not rows:
             raise ConfigError(f"{self.spec.folder}/{at}: no row; change the draw or the rows it looks for")
@@ -85,10 +92,11 @@ class Templates:
 def action(row: Mapping[str, Any], values: Values, called: Sequence[Called], where: str) -> Action:
     """`{tool: {argument: "{value}"}}` filled in. A lone {value} keeps its type, {tool.field} is taken from an earlier
     result, and what is NULL is left out."""
-    if len(row) != 1:
+    arguments = next(iter(row.values()), None) or {}
+    if len(row) != 1 or not isinstance(arguments, Mapping):
         raise ConfigError(f"{where}: an action is written `tool: {{argument: value}}`, got {dict(row)}")
-    ((name, arguments),) = row.items()
-    filled = {key: _value(value, values, called, where) for key, value in (arguments or {}).items()}
+    (name,) = row
+    filled = {key: _value(value, values, called, where) for key, value in arguments.items()}
     return Action(name, {key: value for key, value in filled.items() if value is not None})
 
 
@@ -110,7 +118,7 @@ def text(template: str, values: Values, where: str) -> str:
     shown = {key: plain(value) if isinstance(value, int | float) else value for key, value in values.items()}
     try:
         return template.format_map(shown)
-    except (KeyError, ValueError, IndexError) as err:
+    except (KeyError, ValueError, IndexError, AttributeError, TypeError) as err:
         raise ConfigError(f"{where}: {template!r}: no value {err}; there are: {', '.join(values)}") from None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import re
 import sqlite3
 from collections.abc import Mapping
@@ -36,9 +37,19 @@ def manifest(folder: Path) -> Mapping[str, Any]:
     if not path.is_file():
         raise ConfigError(f"{path}: no such file; a domain folder holds domain.json, {', '.join(FILES)}")
     found = fits(shapes.MANIFEST, parsed(decoded(path.read_bytes(), str(path)), str(path)), str(path))
-    if not _CLOCK.fullmatch(found["clock"]):
-        raise ConfigError(f"{path}: clock is written YYYY-MM-DD HH:MM:SS, got {found['clock']!r}")
+    check_clock(found["clock"], str(path))
     return found
+
+
+def check_clock(clock: str, where: str) -> None:
+    """Refuse a time that is written in another way or that there is not."""
+    try:
+        if _CLOCK.fullmatch(clock):
+            datetime.datetime.fromisoformat(clock)
+            return
+    except ValueError:
+        pass
+    raise ConfigError(f"{where}: clock is written YYYY-MM-DD HH:MM:SS, got {clock!r}")
 
 
 def resolve(name: str | Path) -> Path:

@@ -202,6 +202,32 @@ def test_duplicates_are_found_though_names_and_numbers_differ() -> None:
         ("tools.yaml", "kind: write", "kind: wright", "tools.yaml:25: kind must be one of: read, write"),
         ("domain.yaml", "personas: [", "personas: [[", "domain.yaml: not valid YAML"),
         ("domain.yaml", "key: member_id", "key: member", "user.draw gives no column 'member'"),
+        (
+            "domain.yaml",
+            "personas: [You are brief., You are friendly and love books.]",
+            "personas: []",
+            "personas lists",
+        ),
+        ("domain.yaml", "birth_year FROM members", "birth_year FROM members LIMIT 0", "user.draw: no row; change"),
+        ("domain.yaml", "2026-04-01", "2026-04-31", "domain.yaml: clock is written YYYY-MM-DD HH:MM:SS"),
+        ("domain.yaml", "name: library", "name: my/library", "name is a word of letters, digits"),
+        (
+            "intents.yaml",
+            'say: ["Renew {title} for me.", "Please',
+            'say: [] #"Please',
+            "say lists nothing",
+        ),
+        ("intents.yaml", "{title}?", "{title.x}?", "no value 'str' object has no attribute 'x'"),
+        ("intents.yaml", 'list_loans: {member_id: "{member_id}"}', "list_loans: all", "an action is written `tool:"),
+        ("intents.yaml", "intent: renew_too_often", "intent: renew", "renew: a second intent of this name"),
+        ("rows.yaml", "per: [1, 2]", "per: [2, 1]", "per is [least, most] with 0 <= least <= most, got [2, 1]"),
+        ("rows.yaml", "{int: [0, 4]}", "99999999999999999999", "rows.yaml: table 'books': Python int too large"),
+        (
+            "rows.yaml",
+            '{pattern: "@-##"}',
+            '{pattern: "@-##", share: half}',
+            "share is a number from 0",
+        ),
     ],
 )
 def test_errors_in_a_spec_name_the_place(tmp_path: Path, part: str, old: str, new: str, seen: str) -> None:
