@@ -17,6 +17,8 @@ _NUMBER = re.compile(
 _RAISED = re.compile("[⁰¹²³⁴-⁹⁺⁻]+")
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _LEAD = re.compile(r"^(?:the\s+)?(?:final\s+)?answer\s*(?:is\b\s*[:=]?|[:=])\s*", re.IGNORECASE)
+_BOLD = re.compile(r"(?<![\w)*])\*\*(?!\s)([^*\n]+)(?<!\s)\*\*(?![\w(*])")
+"""Markdown's; 2**3**4 is none."""
 
 
 def final_answer(text: str) -> str:
@@ -30,7 +32,7 @@ def final_answer(text: str) -> str:
     start = text.rfind("<answer>")
     if start >= 0:
         return text[start + len("<answer>") :].partition("</answer>")[0].strip()
-    return _LEAD.sub("", text).strip()
+    return _LEAD.sub("", _BOLD.sub(r"\1", text)).strip()
 
 
 def _balanced(text: str, at: int) -> str | None:
