@@ -36,6 +36,11 @@ def check_schema(schema: Mapping[str, Any], where: str) -> None:
         raise ConfigError(f"{where}: types {unknown} are not JSON types; use {sorted(_TYPES)}")
     if not isinstance(more := schema.get("additionalProperties", False), bool):
         raise ConfigError(f"{where}: additionalProperties is true or false, got {more!r:.60}")
+    if not isinstance(listed := schema.get("enum", ()), list | tuple):
+        raise ConfigError(f"{where}: enum lists the values that are allowed, got {listed!r:.60}")
+    for key in ("minimum", "maximum", "maxLength", "maxItems"):
+        if isinstance(bound := schema.get(key, 0), bool) or not isinstance(bound, int | float):
+            raise ConfigError(f"{where}: {key} is a number, got {bound!r:.60}")
     for name, part in schema.get("properties", {}).items():
         check_schema(part, f"{where}.{name}")
     if missing := sorted(set(schema.get("required", ())) - set(schema.get("properties", {}))):

@@ -151,6 +151,9 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"items": {"pattern": "a"}}, "t.x[]: JSON schema keys ['pattern']"),
     ({"properties": {"y": {"pattern": "a"}}}, "t.x.y: JSON schema keys ['pattern']"),
     ({"properties": {"y": {}}, "required": ["z"]}, "t.x: required names ['z'] are not among the properties"),
+    ({"type": "integer", "minimum": "1"}, "t.x: minimum is a number, got '1'"),
+    ({"type": "string", "maxLength": True}, "t.x: maxLength is a number, got True"),
+    ({"type": "integer", "enum": 5}, "t.x: enum lists the values that are allowed, got 5"),
     ({"required": ["z"]}, "t.x: required names ['z'] are not among the properties"),
     (
         {"additionalProperties": {"type": "string"}},
