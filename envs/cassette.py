@@ -12,6 +12,7 @@ import json
 import os
 import threading
 from collections.abc import Mapping
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Literal
 
@@ -43,6 +44,7 @@ class Cassette:
         self._lock = threading.Lock()
         self._rows: dict[str, list[Mapping[str, Any]]] = {}
         self._taken: dict[str, int] = {}
+        self._asked: dict[str, Future[None]] = {}
         if mode == "replay" and not self.path.is_file():
             raise ConfigError(f"no cassette {str(path)!r} to replay; record one first: --record {path}")
         if mode == "record" and self.path.is_file() and self.path.stat().st_size:
@@ -70,6 +72,24 @@ class Cassette:
         """The first recording of a request."""
         rows = self._rows.get(key)
         return rows[0] if rows else None
+
+    def claim(self, key: str) -> Mapping[str, Any] | Future[None] | None:
+        """The first recording of a request; or what to wait for, since somebody asks just that at this moment; or
+        None: whoever gets it is to ask, and then to release() the request."""
+        with self._lock:
+            if rows := self._rows.get(key):
+                return rows[0]
+            if (other := self._asked.get(key)) is not None:
+                return other
+            mine = self._asked[key] = Future()
+            mine.set_running_or_notify_cancel()  # else a waiter's cancellation would cancel it for all
+            return None
+
+    def release(self, key: str) -> None:
+        """Wake those who wait for a request that was claimed."""
+        with self._lock:
+            mine = self._asked.pop(key)
+        mine.set_result(None)
 
     def next(self, key: str) -> Mapping[str, Any] | None:
         """The recording of a request that may come again and be answered differently: in order, then from the start."""

@@ -8,7 +8,6 @@ may differ. From a cache nothing is billed: the run that asked first has paid.
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass, field
@@ -32,8 +31,6 @@ class _Tape:
 
     def __init__(self, kind: str, cassette: Cassette, suspends: bool = False) -> None:
         self.kind, self.cassette, self.suspends = kind, cassette, suspends
-        self._lock = threading.Lock()
-        self._flying: dict[str, Future[None]] = {}
 
     async def play(self, request: Mapping[str, Any], live: Live, *, varies: bool) -> tuple[Mapping[str, Any], bool]:
         """The reply, and whether it comes from a cache. `varies`: the same request may be answered differently."""
@@ -45,27 +42,18 @@ class _Tape:
             return _unless_error(row["reply"]), False
         if varies and self.cassette.mode == "record":
             return await self._fresh(key, request, live), False
-        while True:
-            if (row := self.cassette.known(key)) is not None:
+        while (known := self.cassette.claim(key)) is not None:
+            if not isinstance(known, Future):
                 cached = self.cassette.mode == "cache"
-                return _unless_error(row["reply"], cached), cached
-            with self._lock:
-                other = self._flying.get(key)
-                if other is None:
-                    mine = self._flying[key] = Future()
-                    mine.set_running_or_notify_cancel()  # else a waiter's cancellation would cancel it for all
-            if other is None:
-                break
-            if self.suspends:  # somebody asks just that at this moment
-                await asyncio.wrap_future(other)
+                return _unless_error(known["reply"], cached), cached
+            if self.suspends:
+                await asyncio.wrap_future(known)
             else:
-                other.result()
+                known.result()
         try:
             return await self._fresh(key, request, live), False
         finally:
-            with self._lock:
-                del self._flying[key]
-            mine.set_result(None)
+            self.cassette.release(key)
 
     async def _fresh(self, key: str, request: Mapping[str, Any], live: Live) -> Mapping[str, Any]:
         try:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -123,6 +126,45 @@ def test_a_program_or_search_that_comes_again_gives_what_it_gave(tmp_path: Path)
     tape = Cassette(tmp_path / "c", "replay")
     assert asyncio.run(all_at_once(RecordedRetriever(None, tape), RecordedInterpreter(None, tape))) == first
     assert RecordedInterpreter(None, tape).describe == "a counter"
+
+
+def test_two_environments_on_one_tape_ask_what_they_want_at_once_only_once(tmp_path: Path) -> None:
+    live, tape = Counting(), Cassette(tmp_path / "c", "record")
+
+    async def together() -> list[Sequence[Hit]]:
+        return list(await asyncio.gather(*(RecordedRetriever(live, tape).search("q", 3) for _ in range(2))))
+
+    assert asyncio.run(together()) == [[Hit(Passage("d1", "title", "q"), 1.1)]] * 2
+    assert live.calls == 1
+
+
+def test_threads_that_want_the_same_ask_once(tmp_path: Path) -> None:
+    class InPlace(Counting):
+        suspends = False
+
+        async def _next(self) -> int:
+            self.calls += 1
+            return self.calls
+
+    live, rounds, threads = InPlace(), 300, 4
+    retriever = RecordedRetriever(live, Cassette(tmp_path / "c", "record"))
+    together = threading.Barrier(threads)
+
+    def ask() -> None:
+        for number in range(rounds):
+            together.wait(10)
+            with pytest.raises(StopIteration):
+                retriever.search(f"q{number}", 3).send(None)
+
+    with ThreadPoolExecutor(threads) as pool:
+        usual = sys.getswitchinterval()
+        sys.setswitchinterval(1e-6)
+        try:
+            for asked in [pool.submit(ask) for _ in range(threads)]:
+                asked.result(60)
+        finally:
+            sys.setswitchinterval(usual)
+    assert live.calls == rounds
 
 
 @pytest.mark.parametrize("gone", [0, 1])
