@@ -239,12 +239,19 @@ def _write(stdin: Any, orders: SimpleQueue[bytes | None]) -> None:
 
 def _listen(stdout: Any, waiting: _Waiting) -> None:
     with stdout:
-        while len(head := stdout.read(4)) == 4:
-            said = json.loads(stdout.read(struct.unpack("<I", head)[0]))
+        while (said := _heard(stdout)) is not None:
             future = waiting.pop(said["id"])
             if future is not None and future.set_running_or_notify_cancel():
                 future.set_result(said)
     waiting.end()
+
+
+def _heard(stdout: Any) -> dict[str, Any] | None:
+    """The next answer; None where the server ended, be it in the middle of one."""
+    head = stdout.read(4)
+    size = struct.unpack("<I", head)[0] if len(head) == 4 else 0
+    said = stdout.read(size)
+    return json.loads(said) if size and len(said) == size else None
 
 
 def _end(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import os
 import signal
+import struct
 import subprocess
 import sys
 import threading
@@ -19,7 +21,7 @@ import pytest
 from toolorchestra.envs.errors import ConfigError, Outage
 from toolorchestra.envs.sandbox import Bounds, Execution, harmless
 from toolorchestra.envs.sandbox.confine import landlock_abi
-from toolorchestra.envs.sandbox.landlock import LandlockSandbox
+from toolorchestra.envs.sandbox.landlock import LandlockSandbox, _listen, _Waiting
 from toolorchestra.envs.sandbox.others import Unsafe, interpreter
 from toolorchestra.envs.sandbox.syscalls import AARCH64, ARCHITECTURES, FREE, X86_64, arguments, build
 from toolorchestra.envs.testing.hostile import examine, programs, works
@@ -219,6 +221,14 @@ def test_who_asks_a_server_that_ended_is_told() -> None:
     with pytest.raises(Outage, match="ended"):
         server.ask("print(1)", "")[1].result(5)
     made.close()
+
+
+def test_a_server_that_ended_in_the_middle_of_an_answer_leaves_nobody_waiting() -> None:
+    waiting = _Waiting()
+    future = waiting.add(1)
+    _listen(io.BytesIO(struct.pack("<I", 1000) + b'{"id": 1, "stdout": "x'), waiting)
+    with pytest.raises(Outage, match="ended while a program ran"):
+        future.result(0)
 
 
 @needs_landlock
