@@ -48,7 +48,14 @@ class _Passing(Exception):
 class _Tried:
     """What one call has been through."""
 
+    guessed: float
+    """Tokens of its input, as they are counted before the reply counts them."""
     spent: float = 0.0
+    """Seconds of its requests and pauses."""
+    queued: float = 0.0
+    """Seconds of waiting for a place."""
+    sent_at: float = 0.0
+    """When the latest request had its place."""
     failed: dict[str, int] = field(default_factory=dict)
     """Failures by endpoint."""
     not_before: dict[str, float] = field(default_factory=dict)
@@ -90,7 +97,7 @@ class OpenAiModels:
         served = self.endpoints.served(request.model)
         made = body(request, served)
         sent = str(made.get("messages") or made.get("prompt"))
-        tried = _Tried()
+        tried = _Tried(len(sent) / CHARACTERS_PER_TOKEN)
         try:
             return await self._tries(request, served, made, sent, tried)
         except (Outage, ToolError) as err:
@@ -105,9 +112,8 @@ class OpenAiModels:
         for attempt in range(served.retries + 1):
             traffic = await self._free(served, tried)
             try:
-                started = time.monotonic()
-                raw, waited = await self._send(traffic, request, served, made, len(sent) / CHARACTERS_PER_TOKEN)
-                seconds = tried.spent + time.monotonic() - started - waited
+                raw = await self._send(traffic, request, served, made, tried)
+                seconds = tried.spent + time.monotonic() - tried.sent_at
                 said, tokens, estimated = self._read(raw, request, sent, tried, traffic)
                 return Completion(said, Usage(request.model, request.role, tokens, 0, round(seconds, 3), estimated))
             except (_Passing, Unreadable) as err:
@@ -118,7 +124,7 @@ class OpenAiModels:
                 if isinstance(err, _Passing) and err.after_seconds is not None:
                     tried.not_before[name] = time.monotonic() + err.after_seconds + self._jitter.uniform(0, 0.1)
                 pause = self._pause(served, tried)
-                tried.spent += time.monotonic() - started
+                tried.spent += time.monotonic() - tried.sent_at
                 if attempt == served.retries or tried.spent + pause > served.patience_seconds:
                     break
                 tried.spent += pause
@@ -151,22 +157,24 @@ class OpenAiModels:
         return most * self._jitter.uniform(0.5, 1.0)
 
     async def _send(
-        self, traffic: Traffic, request: ChatRequest, served: Served, made: dict[str, Any], tokens: float
-    ) -> tuple[str, float]:
-        """One request: the raw reply, and the seconds that it waited for its place."""
+        self, traffic: Traffic, request: ChatRequest, served: Served, made: dict[str, Any], tried: _Tried
+    ) -> str:
+        """One request, when there is a place for it: the raw reply."""
         queued = time.monotonic()
-        place = traffic.place(tokens, served.queue_seconds)
+        place = traffic.place(tried.guessed, served.queue_seconds - tried.queued)
         try:
             await place.__aenter__()
         except TimeoutError:
-            waited = time.monotonic() - queued
-            raise Outage(f"endpoint {traffic.endpoint.name!r} had no place free for {waited:.0f} s") from None
-        waited = time.monotonic() - queued
+            waited = tried.queued + time.monotonic() - queued
+            name = traffic.endpoint.name
+            raise Outage(f"endpoint {name!r} had no place free for {waited:.0f} s{tried.told}") from None
+        tried.sent_at = time.monotonic()
+        tried.queued += tried.sent_at - queued
         try:
             if request.spend_cap is not None:
                 request.spend_cap.check()
             async with asyncio.timeout(served.deadline_seconds):
-                return await self._post(traffic.endpoint, served, made), waited
+                return await self._post(traffic.endpoint, served, made)
         except SpendCapReached as err:
             raise ToolError(f"{err}; nothing was sent") from None
         except TimeoutError:
@@ -209,17 +217,16 @@ class OpenAiModels:
     ) -> tuple[str, Tokens, bool]:
         """What was said, the tokens that it and the unusable replies before it used, whether they are estimated."""
         reply = read(raw)
-        guessed = len(sent) / CHARACTERS_PER_TOKEN
         try:
             said = self._scrub(text_of(reply, request))
         except Unreadable:
             if (counted := counted_of(reply)) is not None:
-                traffic.used(guessed, sum(counted))
+                traffic.used(tried.guessed, sum(counted))
                 tried.used = _sum(tried.used, counted)
             raise
         tokens, estimated = usage_of(reply, sent, said)
         traffic.went_well()
-        traffic.used(guessed, sum(tokens))
+        traffic.used(tried.guessed, sum(tokens))
         return said, _sum(tried.used, tokens), estimated
 
     def _client(self, endpoint: Endpoint) -> AsyncOpenAI:

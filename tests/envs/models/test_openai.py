@@ -388,6 +388,36 @@ def test_a_place_that_never_comes_free_is_given_up_unsent() -> None:
     assert len(server.seen) == 1
 
 
+def test_the_wait_for_a_place_neither_uses_up_the_patience_nor_is_billed_when_a_request_fails() -> None:
+    replies = [Reply("42", seconds=1.2), Reply("", 503), Reply("42")]
+    with Loopback(scripted(replies)) as server:
+        models = backend(server, endpoint={"in_flight": 1}, patience_seconds=1.2)
+        done = run(models, asks(), asks())
+    assert [c.text for c in done] == ["42", "42"]
+    assert done[1].usage.seconds < 1.0
+
+
+def test_the_queue_s_patience_is_that_of_the_call_and_not_of_each_request() -> None:
+    replies = [Reply("42", seconds=0.8), Reply("", 503), Reply("42", seconds=1.4), Reply("42")]
+    with Loopback(scripted(replies)) as server:
+        models = backend(server, endpoint={"in_flight": 1}, queue_seconds=1.2)
+
+        async def together() -> list[Any]:
+            first, second = (asyncio.create_task(models.complete(asks())) for _ in range(2))
+            await first
+            while len(server.seen) < 2:
+                await asyncio.sleep(0.01)
+            third = asyncio.create_task(models.complete(asks()))
+            both = await asyncio.gather(second, third, return_exceptions=True)
+            await models.aclose()
+            return both
+
+        second, third = asyncio.run(together())
+    assert third.text == "42"
+    assert isinstance(second, Outage)
+    assert "no place free for 1 s; tried 1 times: end0: 503" in str(second)
+
+
 def test_a_cancelled_call_gives_its_place_back() -> None:
     with Loopback(lambda asked: Reply("42", fault="silence" if asked.number == 0 else "")) as server:
         models = backend(server, endpoint={"in_flight": 1}, deadline_seconds=30.0)
