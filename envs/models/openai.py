@@ -284,5 +284,5 @@ def _retry_after(headers: Mapping[str, str]) -> float | None:
         if value.replace(".", "", 1).isdigit():
             return float(value)
         return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
-    except ValueError:
+    except (ValueError, OverflowError):
         return None

@@ -92,6 +92,7 @@ def test_too_many_requests_are_made_again_after_the_time_asked_for() -> None:
     [
         Reply("oops", 500),
         Reply("busy", 503, headers={"retry-after": "soon"}),
+        Reply("busy", 503, headers={"retry-after": f"Mon, 01 Jan 2024 00:00:00 +{10**20}"}),
         Reply("42" * 5000, fault="reset"),
         Reply("42", fault="cut"),
         Reply(fault="not http"),
@@ -99,7 +100,7 @@ def test_too_many_requests_are_made_again_after_the_time_asked_for() -> None:
         Reply(body={"choices": []}),
         Reply(body={"choices": [{"message": {"content": 7}}]}),
     ],
-    ids=["500", "503", "reset in mid-body", "truncated JSON", "not HTTP", "a list", "no choices", "a number"],
+    ids=["500", "503", "date", "reset in mid-body", "truncated JSON", "not HTTP", "a list", "no choices", "a number"],
 )
 def test_a_passing_fault_is_tried_again_and_billed_once(fault: Reply) -> None:
     with Loopback(scripted([fault, Reply("42", usage={"prompt_tokens": 9, "completion_tokens": 1})])) as server:
