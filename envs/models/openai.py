@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import email.utils
-import os
 import random
 import time
 import weakref
@@ -22,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from toolorchestra.envs.errors import ConfigError, Outage, SpendCapReached, ToolError
+from toolorchestra.envs.keys import key_in
 from toolorchestra.envs.models import ChatRequest, Completion, ContextLimits
 from toolorchestra.envs.models.endpoints import Endpoint, Endpoints, Served
 from toolorchestra.envs.models.traffic import Traffic
@@ -266,7 +266,7 @@ def _sdk() -> Any:
 def _key(endpoint: Endpoint) -> str:
     if not endpoint.key_env:
         return ""
-    key = os.environ.get(endpoint.key_env, "")
+    key = key_in(endpoint.key_env)
     if not key:
         wanted = endpoint.key_env
         raise ConfigError(f"endpoint {endpoint.name!r} needs a key: export {wanted}=... (or take key_env out)")

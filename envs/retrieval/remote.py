@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
-import os
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
@@ -19,6 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from toolorchestra.envs.errors import ConfigError, Outage
+from toolorchestra.envs.keys import key_in
 from toolorchestra.envs.retrieval import Hit, Retriever
 from toolorchestra.envs.types import Passage
 
@@ -36,7 +36,7 @@ class IndexServer(ThreadingHTTPServer):
 
     def __init__(self, retriever: Retriever, host: str = "127.0.0.1", port: int = 0) -> None:
         self.retriever = retriever
-        self.token = os.environ.get(TOKEN_ENV, "")
+        self.token = key_in(TOKEN_ENV)
         if host not in LOOPBACK and not self.token:
             raise ConfigError(f"an index served beyond this machine needs a token: export {TOKEN_ENV}=...")
         super().__init__((host, port), _Handler)
@@ -103,7 +103,7 @@ class Remote:
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
-        self._token = os.environ.get(TOKEN_ENV, "")
+        self._token = key_in(TOKEN_ENV)
         try:
             with urllib.request.urlopen(f"{self.url}/health", timeout=DEADLINE_SECONDS) as reply:
                 reply.read()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import random
 import urllib.error
 import urllib.request
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from toolorchestra.envs.errors import ConfigError, Outage, ToolError
+from toolorchestra.envs.keys import key_in
 from toolorchestra.envs.prices import TOOL, Usage
 from toolorchestra.envs.retrieval import Hit
 from toolorchestra.envs.types import Passage
@@ -41,7 +41,7 @@ class Tavily:
 
     def __init__(self, service: Service = Service()) -> None:
         self.service = service
-        self._key = os.environ.get(service.key_env, "")
+        self._key = key_in(service.key_env)
         if not self._key:
             raise ConfigError(f"web search needs a key: export {service.key_env}=...")
         self._jitter = random.Random()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import subprocess
 import sys
 import tempfile
@@ -12,6 +11,7 @@ import time
 from typing import Any
 
 from toolorchestra.envs.errors import ConfigError, Outage, no_such
+from toolorchestra.envs.keys import key_in
 from toolorchestra.envs.sandbox import Bounds, Execution, Interpreter, harmless
 from toolorchestra.envs.sandbox.arithmetic import ArithmeticInterpreter
 
@@ -118,7 +118,7 @@ class E2b:
 
     def __init__(self, bounds: Bounds) -> None:
         self.bounds = bounds
-        self._key = os.environ.get("E2B_API_KEY", "")
+        self._key = key_in("E2B_API_KEY")
         if not self._key:
             raise ConfigError("sandbox 'e2b' needs a key: export E2B_API_KEY=...")
         try:

@@ -362,6 +362,21 @@ def test_a_missing_key_names_its_variable(monkeypatch: pytest.MonkeyPatch) -> No
         backend(server, endpoint={"key_env": "TEST_KEY"})
 
 
+def test_the_line_end_of_a_key_s_file_is_no_part_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEST_KEY", f"{CANARY}\n")
+    with Loopback(lambda _: Reply("42")) as server:
+        run(backend(server, endpoint={"key_env": "TEST_KEY"}), asks())
+    assert server.seen[0].headers["authorization"] == f"Bearer {CANARY}"
+
+
+@pytest.mark.parametrize("end", ["\n#", "\u2026"])
+def test_a_key_that_no_header_takes_is_refused_unquoted(monkeypatch: pytest.MonkeyPatch, end: str) -> None:
+    monkeypatch.setenv("TEST_KEY", CANARY + end)
+    with Loopback(lambda _: Reply()) as server, pytest.raises(ConfigError, match=r"\$TEST_KEY has char") as caught:
+        backend(server, endpoint={"key_env": "TEST_KEY"})
+    assert CANARY not in str(caught.value)
+
+
 def test_five_hundred_and_twelve_calls_keep_to_sixty_four_in_flight() -> None:
     with Loopback(lambda asked: Reply(asked.text.split()[-1], seconds=0.05)) as server:
         models = backend(server, endpoint={"in_flight": 64}, deadline_seconds=30.0)

@@ -94,6 +94,13 @@ def test_an_episode_pays_by_the_search_and_by_the_page() -> None:
                 assert by_item["tavily/extract"] == pytest.approx(3 * 0.002)
 
 
+def test_a_key_with_the_line_end_of_its_file_is_taken_and_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TAVILY_API_KEY", f"{CANARY}\n")
+    urls, server = search(web)
+    assert len(urls) == 3
+    assert server.seen[0].headers["authorization"] == f"Bearer {CANARY}"
+
+
 def test_a_missing_key_names_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TAVILY_API_KEY")
     with pytest.raises(ConfigError, match="export TAVILY_API_KEY="):
