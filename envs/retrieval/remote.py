@@ -132,9 +132,8 @@ class Remote:
 
     def _ask(self, query: str, top_k: int) -> Any:
         data = json.dumps({"query": query, "top_k": top_k}).encode()
-        headers = {"Content-Type": "application/json"}
+        request = urllib.request.Request(f"{self.url}/search", data, {"Content-Type": "application/json"})
         if self._token:
-            headers["Authorization"] = f"Bearer {self._token}"
-        request = urllib.request.Request(f"{self.url}/search", data, headers)
+            request.add_unredirected_header("Authorization", f"Bearer {self._token}")
         with urllib.request.urlopen(request, timeout=DEADLINE_SECONDS) as reply:
             return json.loads(reply.read())

@@ -102,9 +102,9 @@ class Tavily:
         raise Outage(f"Tavily {path} did not answer: {problem}")
 
     def _request(self, path: str, body: Mapping[str, Any]) -> tuple[int, float | None, str]:
-        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {self._key}"}
         data = json.dumps(body).encode()
-        request = urllib.request.Request(f"{self.service.base_url}/{path}", data, headers)
+        request = urllib.request.Request(f"{self.service.base_url}/{path}", data, {"Content-Type": "application/json"})
+        request.add_unredirected_header("Authorization", f"Bearer {self._key}")
         try:
             with urllib.request.urlopen(request, timeout=self.service.deadline_seconds) as reply:
                 return reply.status, None, reply.read(16 << 20).decode("utf-8", "replace")

@@ -13,6 +13,7 @@ from toolorchestra.envs.errors import ConfigError, Outage
 from toolorchestra.envs.retrieval import Hit
 from toolorchestra.envs.retrieval.bm25 import Bm25
 from toolorchestra.envs.retrieval.remote import TOKEN_ENV, IndexServer, Remote
+from toolorchestra.envs.testing.loopback import Loopback, Reply
 from toolorchestra.envs.types import Passage
 
 PASSAGES = tuple(Passage(str(i), f"Title {i}", f"river number{i} größe \u2603") for i in range(100))
@@ -49,6 +50,17 @@ def test_beyond_the_loopback_it_wants_a_token(monkeypatch: pytest.MonkeyPatch) -
         assert len(asyncio.run(friend.search("river", 3))) == 3
         with pytest.raises(ConfigError, match="wants its token"):
             asyncio.run(stranger.search("river", 3))
+
+
+def test_the_token_does_not_follow_a_redirection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(TOKEN_ENV, "secret")
+    moved = Reply(body={"hits": []})
+    with Loopback(lambda _: moved) as other:
+        away = Reply("", 302, headers={"Location": f"{other.base_url}/moved"})
+        with Loopback(lambda asked: Reply() if asked.path.endswith("health") else away) as server:
+            assert asyncio.run(Remote(server.base_url).search("river", 3)) == []
+    assert [asked.headers.get("authorization") for asked in server.seen] == [None, "Bearer secret"]
+    assert [asked.headers.get("authorization") for asked in other.seen] == [None]
 
 
 def test_a_server_that_is_not_there_or_goes_away() -> None:

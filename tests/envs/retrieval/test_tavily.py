@@ -74,6 +74,12 @@ def test_what_will_not_pass_is_said_at_once(status: int, error: type[Exception])
     assert CANARY not in str(caught.value)
 
 
+def test_the_key_does_not_follow_a_redirection() -> None:
+    with Loopback(web) as other:
+        search(lambda _: Reply("", 302, headers={"Location": f"{other.base_url}/moved"}))
+    assert [asked.headers.get("authorization") for asked in other.seen] == [None, None]
+
+
 def test_a_search_whose_pages_cannot_be_read_is_paid() -> None:
     with pytest.raises(Outage) as caught:
         search(lambda a: web(a) if a.path.endswith("search") else Reply("", 503), retries=0)
