@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import http.client
 import json
-import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -20,6 +20,7 @@ from typing import Any
 from toolorchestra.envs.errors import ConfigError, Outage
 from toolorchestra.envs.keys import key_in
 from toolorchestra.envs.retrieval import Hit, Retriever
+from toolorchestra.envs.retrieval.posting import Poster
 from toolorchestra.envs.types import Passage
 
 TOKEN_ENV = "TOOLORCHESTRA_INDEX_TOKEN"
@@ -103,11 +104,11 @@ class Remote:
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
-        self._token = key_in(TOKEN_ENV)
+        self._poster = Poster(self.url, key_in(TOKEN_ENV), DEADLINE_SECONDS)
         try:
             with urllib.request.urlopen(f"{self.url}/health", timeout=DEADLINE_SECONDS) as reply:
                 reply.read()
-        except OSError as err:
+        except (OSError, http.client.HTTPException) as err:
             line = "python scripts/serve_index.py FOLDER --port PORT"
             raise ConfigError(f"no index server at {self.url} ({err}); start one: {line}") from None
 
@@ -115,25 +116,15 @@ class Remote:
         """The passages found there."""
         problem = ""
         for attempt in range(RETRIES + 1):
-            try:
-                async with asyncio.timeout(DEADLINE_SECONDS):
-                    reply = await asyncio.to_thread(self._ask, query, top_k)
-                return [Hit(Passage(**passage), score) for passage, score in reply["hits"]]
-            except urllib.error.HTTPError as err:
-                with err:
-                    problem = f"{err.code}: {err.read(200).decode('utf-8', 'replace')}"
-                if err.code == 401:
-                    raise ConfigError(f"{self.url} wants its token: export {TOKEN_ENV}=...") from None
-            except (OSError, ValueError, KeyError, TypeError) as err:
-                problem = f"{type(err).__name__}: {err}"
+            status, text, _ = await self._poster.post("search", {"query": query, "top_k": top_k})
+            if status == 401:
+                raise ConfigError(f"{self.url} wants its token: export {TOKEN_ENV}=...")
+            problem = f"{status or 'no answer'}: {text[:200]}"
+            if status == 200:
+                try:
+                    return [Hit(Passage(**passage), score) for passage, score in json.loads(text)["hits"]]
+                except (ValueError, KeyError, TypeError) as err:
+                    problem = f"{type(err).__name__}: {err}"
             if attempt < RETRIES:
                 await asyncio.sleep(0.2 * 2**attempt)
         raise Outage(f"the index server at {self.url} did not answer: {problem}")
-
-    def _ask(self, query: str, top_k: int) -> Any:
-        data = json.dumps({"query": query, "top_k": top_k}).encode()
-        request = urllib.request.Request(f"{self.url}/search", data, {"Content-Type": "application/json"})
-        if self._token:
-            request.add_unredirected_header("Authorization", f"Bearer {self._token}")
-        with urllib.request.urlopen(request, timeout=DEADLINE_SECONDS) as reply:
-            return json.loads(reply.read())

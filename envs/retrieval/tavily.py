@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-import urllib.error
-import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +13,7 @@ from toolorchestra.envs.errors import ConfigError, Outage, ToolError
 from toolorchestra.envs.keys import key_in
 from toolorchestra.envs.prices import TOOL, Usage
 from toolorchestra.envs.retrieval import Hit
+from toolorchestra.envs.retrieval.posting import Poster
 from toolorchestra.envs.types import Passage
 
 SEARCHED = Usage("tavily/search", TOOL, units=1)
@@ -41,9 +40,10 @@ class Tavily:
 
     def __init__(self, service: Service = Service()) -> None:
         self.service = service
-        self._key = key_in(service.key_env)
-        if not self._key:
+        key = key_in(service.key_env)
+        if not key:
             raise ConfigError(f"web search needs a key: export {service.key_env}=...")
+        self._poster = Poster(service.base_url, key, service.deadline_seconds)
         self._jitter = random.Random()
 
     @property
@@ -74,12 +74,7 @@ class Tavily:
     async def _post(self, path: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
         problem = ""
         for attempt in range(self.service.retries + 1):
-            try:
-                async with asyncio.timeout(self.service.deadline_seconds):
-                    status, after, text = await asyncio.to_thread(self._request, path, body)
-            except TimeoutError:
-                status, after, text = 0, None, f"no reply within {self.service.deadline_seconds:g} s"
-            text = text.replace(self._key, "[key]")
+            status, text, after = await self._poster.post(path, body)
             if status == 200:
                 try:
                     reply = json.loads(text)
@@ -100,20 +95,6 @@ class Tavily:
                 break
             await asyncio.sleep(pause)
         raise Outage(f"Tavily {path} did not answer: {problem}")
-
-    def _request(self, path: str, body: Mapping[str, Any]) -> tuple[int, float | None, str]:
-        data = json.dumps(body).encode()
-        request = urllib.request.Request(f"{self.service.base_url}/{path}", data, {"Content-Type": "application/json"})
-        request.add_unredirected_header("Authorization", f"Bearer {self._key}")
-        try:
-            with urllib.request.urlopen(request, timeout=self.service.deadline_seconds) as reply:
-                return reply.status, None, reply.read(16 << 20).decode("utf-8", "replace")
-        except urllib.error.HTTPError as err:
-            with err:
-                after = err.headers.get("Retry-After", "")
-                return err.code, float(after) if after.isdigit() else None, err.read(4096).decode("utf-8", "replace")
-        except OSError as err:
-            return 0, None, f"{type(err).__name__}: {err}"
 
 
 def _rows(reply: Mapping[str, Any]) -> list[Mapping[str, Any]]:

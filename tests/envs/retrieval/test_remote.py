@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 
 import pytest
 
@@ -61,6 +62,22 @@ def test_the_token_does_not_follow_a_redirection(monkeypatch: pytest.MonkeyPatch
             assert asyncio.run(Remote(server.base_url).search("river", 3)) == []
     assert [asked.headers.get("authorization") for asked in server.seen] == [None, "Bearer secret"]
     assert [asked.headers.get("authorization") for asked in other.seen] == [None]
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Reply(fault="not http"),
+        Reply(body="ff\r\n" + "x" * 200, headers={"Transfer-Encoding": "chunked"}, fault="reset"),
+        Reply("x" * 9999, 500, fault="reset"),
+        Reply(body={"hits": [1]}),
+    ],
+)
+def test_what_passes_is_asked_again(fault: Reply) -> None:
+    good = Reply(body={"hits": [[asdict(PASSAGES[0]), 0.5]]})
+    with Loopback(lambda asked: fault if asked.number == 1 else good) as server:
+        assert asyncio.run(Remote(server.base_url).search("river", 3)) == [Hit(PASSAGES[0], 0.5)]
+    assert len(server.seen) == 3
 
 
 def test_a_server_that_is_not_there_or_goes_away() -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import gymnasium as gym
@@ -12,6 +13,8 @@ import pytest
 import toolorchestra  # noqa: F401 - registers the ids
 from toolorchestra.envs.actions import render_call
 from toolorchestra.envs.errors import ConfigError, Outage, ToolError
+from toolorchestra.envs.retrieval import Hit
+from toolorchestra.envs.retrieval.posting import MOST_AT_ONCE
 from toolorchestra.envs.retrieval.tavily import SEARCHED, Service, Tavily
 from toolorchestra.envs.testing.loopback import Asked, Loopback, Reply
 from toolorchestra.envs.tools.backing import Backing, read
@@ -55,11 +58,25 @@ def test_pages_come_in_the_order_of_their_scores_and_stubs_are_left_out() -> Non
         Reply("oops", 500),
         Reply(body="{"),
         Reply("x" * 99, fault="reset"),
+        Reply("x" * 9999, 500, fault="reset"),
+        Reply(fault="not http"),
+        Reply(body="ff\r\n" + "x" * 200, headers={"Transfer-Encoding": "chunked"}, fault="reset"),
     ],
 )
 def test_what_passes_is_tried_again(fault: Reply) -> None:
     urls, server = search(lambda asked: fault if asked.number == 0 else web(asked))
     assert (len(urls), len(server.seen)) == (3, 3)
+
+
+def test_a_search_s_deadline_begins_when_its_turn_has_come() -> None:
+    with Loopback(lambda asked: replace(web(asked), seconds=0.5)) as server:
+        made = Tavily(Service(base_url=server.base_url, deadline_seconds=2.0, retries=0))
+
+        async def together() -> list[Sequence[Hit]]:
+            return list(await asyncio.gather(*(made.search("who?", 4) for _ in range(5 * MOST_AT_ONCE))))
+
+        assert {len(hits) for hits in asyncio.run(together())} == {3}
+    assert server.most_in_flight <= MOST_AT_ONCE
 
 
 def test_silence_ends_at_the_deadline() -> None:
