@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -55,7 +56,7 @@ class Tavily:
         """Search, and read the pages."""
         asked = {"query": query, "search_depth": self.service.depth, "max_results": min(top_k, _PAGES_AT_ONCE)}
         found = await self._post("search", asked)
-        scores = {str(r["url"]): float(r.get("score") or 0.0) for r in _rows(found) if r.get("url")}
+        scores = {str(r["url"]): _number(r.get("score")) for r in _rows(found) if r.get("url")}
         titles = {str(r["url"]): str(r.get("title") or r["url"]) for r in _rows(found) if r.get("url")}
         if not scores:
             return []
@@ -95,6 +96,11 @@ class Tavily:
                 break
             await asyncio.sleep(pause)
         raise Outage(f"Tavily {path} did not answer: {problem}")
+
+
+def _number(score: object) -> float:
+    """A score; what is none comes last, and its page is found all the same."""
+    return float(score) if isinstance(score, int | float) and math.isfinite(score) else 0.0
 
 
 def _rows(reply: Mapping[str, Any]) -> list[Mapping[str, Any]]:

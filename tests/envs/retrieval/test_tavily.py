@@ -51,6 +51,13 @@ def test_pages_come_in_the_order_of_their_scores_and_stubs_are_left_out() -> Non
     assert first.headers["authorization"] == f"Bearer {CANARY}"
 
 
+@pytest.mark.parametrize("score", ["high", [1], None, float("nan")])
+def test_a_page_whose_score_is_no_number_comes_last(score: Any) -> None:
+    rows = [{**FOUND["results"][0], "score": score}, *FOUND["results"][1:]]
+    urls, _ = search(lambda a: Reply(body={"results": rows}) if a.path.endswith("/search") else web(a))
+    assert urls == ["http://site/1", "http://site/3", "http://site/0"]
+
+
 @pytest.mark.parametrize(
     "fault",
     [
