@@ -71,10 +71,14 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             asked = json.loads(self.rfile.read(int(length)))
             query, top_k = str(asked["query"]), min(int(asked["top_k"]), MOST_HITS)
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             self._say(400, {"error": 'a JSON object {"query", "top_k"} expected'})
             return
-        hits = asyncio.run(_search(self.server.retriever, query, top_k))
+        try:
+            hits = asyncio.run(_search(self.server.retriever, query, top_k))
+        except Exception as err:  # noqa: BLE001 - whoever asked is told, and the server goes on
+            self._say(500, {"error": f"{type(err).__name__}: {err}"})
+            return
         self._say(200, {"hits": [[asdict(h.passage), h.score] for h in hits]})
 
     def _say(self, status: int, said: dict[str, Any], close: bool = False) -> None:

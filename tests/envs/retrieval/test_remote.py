@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
+import urllib.error
+import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -11,18 +14,19 @@ from dataclasses import asdict
 import pytest
 
 from toolorchestra.envs.errors import ConfigError, Outage
-from toolorchestra.envs.retrieval import Hit
+from toolorchestra.envs.retrieval import Hit, Retriever
 from toolorchestra.envs.retrieval.bm25 import Bm25
 from toolorchestra.envs.retrieval.remote import TOKEN_ENV, IndexServer, Remote
 from toolorchestra.envs.testing.loopback import Loopback, Reply
 from toolorchestra.envs.types import Passage
 
 PASSAGES = tuple(Passage(str(i), f"Title {i}", f"river number{i} größe \u2603") for i in range(100))
+INDEX = Bm25(PASSAGES)
 
 
 @contextmanager
-def served(**more: str) -> Iterator[IndexServer]:
-    with IndexServer(Bm25(PASSAGES), **more) as server:
+def served(retriever: Retriever = INDEX) -> Iterator[IndexServer]:
+    with IndexServer(retriever) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield server
         server.shutdown()
@@ -51,6 +55,27 @@ def test_beyond_the_loopback_it_wants_a_token(monkeypatch: pytest.MonkeyPatch) -
         assert len(asyncio.run(friend.search("river", 3))) == 3
         with pytest.raises(ConfigError, match="wants its token"):
             asyncio.run(stranger.search("river", 3))
+
+
+def test_an_index_that_cannot_be_searched_says_why_to_whoever_asks() -> None:
+    class Broken:
+        suspends = False
+
+        async def search(self, query: str, top_k: int) -> Sequence[Hit]:
+            raise ConfigError(f"no vectors for {query}")
+
+    with served(Broken()) as server, pytest.raises(Outage, match=r"500: .*ConfigError: no vectors for river"):
+        asyncio.run(Remote(server.url).search("river", 3))
+
+
+@pytest.mark.parametrize("body", ['{"query": "x", "top_k": Infinity}', "[" * 50_000, "{", '{"query": "x"}', "7"])
+def test_a_request_that_cannot_be_read_is_answered(body: str) -> None:
+    with served() as server:
+        request = urllib.request.Request(f"{server.url}/search", body.encode())
+        with pytest.raises(urllib.error.HTTPError, match="400") as caught:
+            urllib.request.urlopen(request, timeout=10)
+        with caught.value as refused:
+            assert "expected" in json.loads(refused.read())["error"]
 
 
 def test_the_token_does_not_follow_a_redirection(monkeypatch: pytest.MonkeyPatch) -> None:
