@@ -36,6 +36,7 @@ from typing import Any
 from toolorchestra.envs.errors import ConfigError, Outage
 from toolorchestra.envs.sandbox import Bounds, Execution, harmless
 from toolorchestra.envs.sandbox.confine import landlock_abi
+from toolorchestra.envs.sandbox.zygote import remove
 
 _BOOT = (
     "import sys, json; sys.path[:] = json.loads(sys.argv.pop())\n"
@@ -277,7 +278,7 @@ def _end(
     for thread in threads:
         if thread is not threading.current_thread():  # the garbage collector may run in any
             thread.join(5)
-    shutil.rmtree(scratch, ignore_errors=True)
+    remove(scratch)
 
 
 def readable_folders() -> list[str]:

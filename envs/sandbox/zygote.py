@@ -18,7 +18,7 @@ import struct
 import sys
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 from toolorchestra.envs.sandbox import Bounds
@@ -267,7 +267,7 @@ class Zygote:
         if self.sessions.get(child.session) is child:
             del self.sessions[child.session]
             self.ended.add(child.session)
-        shutil.rmtree(child.scratch, ignore_errors=True)
+        remove(child.scratch)
         return status
 
 
@@ -280,10 +280,26 @@ def _close_all_but(kept: Sequence[int]) -> None:
     os.closerange(low, 1 << 20)
 
 
+def _walk(folder: str) -> Iterator[tuple[str, list[str], list[str]]]:
+    """os.walk, which looks into folders too that a program made so that they cannot be listed."""
+    for path, folders, files in os.walk(folder):
+        for name in folders:
+            with contextlib.suppress(OSError):
+                os.chmod(os.path.join(path, name), 0o700)
+        yield path, folders, files
+
+
+def remove(folder: str) -> None:
+    """Remove a folder that programs wrote in."""
+    for _ in _walk(folder):
+        pass
+    shutil.rmtree(folder, ignore_errors=True)
+
+
 def _disk(folder: str) -> int:
     """Bytes of all files below; 4 KB for each entry, so that a million empty files count too."""
     total = 0
-    for path, folders, files in os.walk(folder):
+    for path, folders, files in _walk(folder):
         total += 4096 * (len(folders) + len(files))
         for name in files:
             with contextlib.suppress(OSError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import os
+import shutil
 import signal
 import struct
 import subprocess
@@ -301,6 +302,33 @@ def test_the_server_and_its_files_go_with_the_process_that_started_it() -> None:
         time.sleep(0.05)
     assert not Path(f"/proc/{pid}").exists()
     assert not Path(scratch).exists()
+
+
+@needs_landlock
+@pytest.mark.skipif(os.geteuid() == 0 and not shutil.which("setpriv"), reason="root reads every folder")
+def test_a_folder_that_cannot_be_listed_counts_and_is_removed() -> None:
+    program = (
+        "import os\n"
+        "os.mkdir('d', 0o300)\n"
+        "for i in range(40):\n"
+        "    with open(f'd/{i}', 'wb') as file: file.write(b'x' * (1 << 20))\n"
+        "import time; time.sleep(2)"
+    )
+    code = (
+        "import asyncio, os; from pathlib import Path\n"
+        "from toolorchestra.envs.sandbox import Bounds\n"
+        "from toolorchestra.envs.sandbox.landlock import LandlockSandbox\n"
+        "s = LandlockSandbox(Bounds(seconds=10))\n"
+        f"done = asyncio.run(s.run({program!r}))\n"
+        "scratch = Path(s._server._finalizer.peek()[2][1])\n"
+        "print(done.stderr, list(scratch.iterdir()))\n"
+        "s.close()\n"
+        "print(scratch.exists())"
+    )
+    rights = "-dac_override,-dac_read_search"
+    as_an_owner = ["setpriv", f"--bounding-set={rights}", f"--inh-caps={rights}"] if os.geteuid() == 0 else []
+    done = subprocess.run([*as_an_owner, sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == f"ended: more than {Bounds().disk_bytes} bytes of files []\nFalse\n"
 
 
 @needs_landlock
