@@ -36,7 +36,7 @@ from typing import Any
 from toolorchestra.envs.errors import ConfigError, Outage
 from toolorchestra.envs.sandbox import Bounds, Execution, harmless
 from toolorchestra.envs.sandbox.confine import landlock_abi
-from toolorchestra.envs.sandbox.zygote import remove
+from toolorchestra.envs.sandbox.scratch import remove
 
 _BOOT = (
     "import sys, json; sys.path[:] = json.loads(sys.argv.pop())\n"

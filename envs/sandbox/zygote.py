@@ -12,18 +12,18 @@ import importlib
 import json
 import os
 import selectors
-import shutil
 import signal
 import struct
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from toolorchestra.envs.sandbox import Bounds
 from toolorchestra.envs.sandbox.confine import LOWEST_HELD, hold, lock
 from toolorchestra.envs.sandbox.program import serve
+from toolorchestra.envs.sandbox.scratch import disk_bytes, remove
 
 PRELOADED = tuple(
     "math cmath random itertools functools collections fractions decimal statistics datetime json re heapq bisect"
@@ -91,7 +91,7 @@ class Zygote:
         """End every child and remove every file: the process that started this one may be gone already."""
         for child in list(self.children.values()):
             self._bury(child)
-        shutil.rmtree(self.root, ignore_errors=True)
+        remove(self.root)
 
     # -- orders ----------------------------------------------------------------------------------------------------
 
@@ -227,7 +227,7 @@ class Zygote:
                     self._bury(child)
             elif now - child.started > self.bounds.seconds:
                 self._answer(child, -signal.SIGKILL, f"ended: not done after {self.bounds.seconds:g} s")
-            elif _disk(child.scratch) > self.bounds.disk_bytes:
+            elif disk_bytes(child.scratch) > self.bounds.disk_bytes:
                 self._answer(child, -signal.SIGKILL, f"ended: more than {self.bounds.disk_bytes} bytes of files")
 
     def _answer(self, child: _Child, status: int | None, note: str) -> None:
@@ -278,33 +278,6 @@ def _close_all_but(kept: Sequence[int]) -> None:
             os.closerange(low, fd)
         low = fd + 1
     os.closerange(low, 1 << 20)
-
-
-def _walk(folder: str) -> Iterator[tuple[str, list[str], list[str]]]:
-    """os.walk, which looks into folders too that a program made so that they cannot be listed."""
-    for path, folders, files in os.walk(folder):
-        for name in folders:
-            with contextlib.suppress(OSError):
-                os.chmod(os.path.join(path, name), 0o700)
-        yield path, folders, files
-
-
-def remove(folder: str) -> None:
-    """Remove a folder that programs wrote in."""
-    for _ in _walk(folder):
-        pass
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-def _disk(folder: str) -> int:
-    """Bytes of all files below; 4 KB for each entry, so that a million empty files count too."""
-    total = 0
-    for path, folders, files in _walk(folder):
-        total += 4096 * (len(folders) + len(files))
-        for name in files:
-            with contextlib.suppress(OSError):
-                total += os.lstat(os.path.join(path, name)).st_blocks * 512
-    return total
 
 
 def _send(said: Mapping[str, Any]) -> None:

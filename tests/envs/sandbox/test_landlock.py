@@ -332,9 +332,29 @@ def test_a_folder_that_cannot_be_listed_counts_and_is_removed() -> None:
 
 
 @needs_landlock
+@pytest.mark.parametrize("name", ["d", "d" * 250])
+def test_folders_nested_beyond_any_path_end_their_program_alone(name: str) -> None:
+    nested = f"import os, time\nfor _ in range(3000): os.mkdir({name!r}); os.chdir({name!r})\ntime.sleep(9)"
+    made = LandlockSandbox(Bounds(seconds=10.0))
+    scratch = Path(made.server()._finalizer.peek()[2][1])  # type: ignore[index]
+
+    async def together() -> list[Execution]:
+        return list(await asyncio.gather(made.run("import time; time.sleep(1); print(1)"), made.run(nested)))
+
+    try:
+        other, deep = asyncio.run(together())
+        assert other.stdout == "1\n"
+        assert deep.stderr == f"ended: more than {Bounds().disk_bytes} bytes of files"
+        assert list(scratch.iterdir()) == []
+    finally:
+        made.close()
+
+
+@needs_landlock
 def test_a_dead_server_is_replaced(sandbox: LandlockSandbox) -> None:
-    sandbox.server()._process.kill()
-    sandbox.server()._process.wait()
+    process = sandbox.server()._process
+    process.kill()
+    process.wait()
     assert run(sandbox, "print(1)").stdout == "1\n"
 
 
