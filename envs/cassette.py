@@ -106,9 +106,9 @@ class Cassette:
         row = {"kind": kind, "key": key, "request": request, "reply": reply}
         line = json.dumps(row, ensure_ascii=True, default=str) + "\n"
         with self._lock:
-            self._rows.setdefault(key, []).append(json.loads(line))
             self.path.parent.mkdir(parents=True, exist_ok=True)
             append_line(self.path, line.encode())
+            self._rows.setdefault(key, []).append(json.loads(line))
 
     def miss(self, kind: str, request: Mapping[str, Any]) -> CassetteMiss:
         """The error that names the recorded request which is most like this one, and where they part."""

@@ -271,6 +271,16 @@ def test_what_is_added_after_a_torn_line_is_found_in_the_next_run(tmp_path: Path
     assert [found.known(key) is not None for key in ("a", "b")] == [True, True]
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a disk that is always full")
+def test_what_could_not_be_written_is_not_taken_for_recorded() -> None:
+    live = Counting()
+    retriever = RecordedRetriever(live, Cassette("/dev/full", "record"))
+    for _ in range(2):
+        with pytest.raises(OSError, match="No space left"):
+            asyncio.run(retriever.search("q", 3))
+    assert live.calls == 2
+
+
 @pytest.mark.parametrize("web", [False, True])
 def test_a_search_that_comes_from_a_cache_costs_nothing(tmp_path: Path, web: bool) -> None:
     live, sheet = Counting(), load_sheet("paper-2025-11")
