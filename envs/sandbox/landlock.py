@@ -86,6 +86,8 @@ class LandlockSandbox:
         self._bubblewrap = _bubblewrap() if bubblewrap else ""
         self._lock = threading.Lock()
         self._server: _Server | None = None
+        self._lost: set[str] = set()
+        """Sessions of a server that died: whoever comes back is told."""
 
     @property
     def describe(self) -> str:
@@ -104,7 +106,9 @@ class LandlockSandbox:
     async def run(self, code: str, session: str = "") -> Execution:
         """Run a program. A crash, a refusal by the sandbox, or an end at a limit is a result as well."""
         server = self.server()
-        number, future = server.ask(code, session if self.sessions else "")
+        session = session if self.sessions else ""
+        number, future = server.ask(code, session, session in self._lost)
+        self._lost.discard(session)
         try:
             async with asyncio.timeout(self.patience_seconds):
                 said = await asyncio.wrap_future(future)
@@ -120,6 +124,7 @@ class LandlockSandbox:
         """The running server; a new one where there is none, or after it died or this process was forked."""
         with self._lock:
             if self._server is None or not self._server.alive:
+                self._lost |= self._server.sessions if self._server is not None else set()
                 self._server = _Server(self._settings, self._bubblewrap)
                 self._probe(self._server)
             return self._server
@@ -183,6 +188,7 @@ class _Server:
         self._waiting = _Waiting()
         self._orders: SimpleQueue[bytes | None] = SimpleQueue()
         self._numbers = itertools.count(1)
+        self.sessions: set[str] = set()
         scratch = tempfile.mkdtemp(prefix="toolorchestra-sandbox-")
         command = [sys.executable, "-s", "-P", "-B", "-c", _BOOT, json.dumps({**settings, "scratch": scratch})]
         inside = _inside(bubblewrap, scratch) if bubblewrap else []
@@ -210,11 +216,13 @@ class _Server:
     def alive(self) -> bool:
         return self._pid == os.getpid() and not self._waiting.ended and self._process.poll() is None
 
-    def ask(self, code: str, session: str) -> tuple[int, Future[dict[str, Any]]]:
-        """Order a run."""
+    def ask(self, code: str, session: str, lost: bool = False) -> tuple[int, Future[dict[str, Any]]]:
+        """Order a run. `lost`: the session had programs on a server before this one."""
         number = next(self._numbers)
         future = self._waiting.add(number)
-        self._order({"id": number, "code": code, "session": session})
+        if session:
+            self.sessions.add(session)
+        self._order({"id": number, "code": code, "session": session, "lost": lost})
         return number, future
 
     def drop(self, number: int) -> None:

@@ -132,7 +132,7 @@ class Zygote:
                 break
             if child is None:
                 child = self._fork(order["session"])
-                child.restarted = order["session"] in self.ended
+                child.restarted = order["lost"] or order["session"] in self.ended
                 self.ended.discard(order["session"])
             self._begin(child, order)
         self.waiting.extendleft(reversed(held))

@@ -358,6 +358,23 @@ def test_a_dead_server_is_replaced(sandbox: LandlockSandbox) -> None:
     assert run(sandbox, "print(1)").stdout == "1\n"
 
 
+@needs_landlock
+def test_a_session_whose_server_died_is_told() -> None:
+    made = LandlockSandbox(Bounds(seconds=5.0), sessions=True)
+    try:
+        run(made, "x = 1", "mine")
+        process = made.server()._process
+        process.kill()
+        process.wait()
+        assert run(made, "print(1)", "another").stderr == ""
+        told = run(made, "x = 2; print(x)", "mine")
+        assert told.stdout == "2\n"
+        assert "the session was ended" in told.stderr
+        assert run(made, "print(x)", "mine").stderr == ""
+    finally:
+        made.close()
+
+
 def test_the_filter_is_built_for_both_machines() -> None:
     for name, constant in ARCHITECTURES.items():
         program = build(name, 7)
