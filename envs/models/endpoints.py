@@ -166,7 +166,13 @@ def _table(data: Mapping[str, Any], name: str, where: str) -> Mapping[str, Mappi
 
 def _served(name: str, row: Mapping[str, Any], ends: tuple[str, ...], where: str) -> Served:
     row = {"endpoints": ends, **row}
-    row["endpoints"] = tuple(row["endpoints"])
+    named = row["endpoints"]
+    if not isinstance(named, list | tuple) or not named or not all(isinstance(one, str) for one in named):
+        raise ConfigError(f'{where}: endpoints is a list of names, endpoints = ["{ends[0]}"], got {named!r:.60}')
+    row["endpoints"] = tuple(named)
+    for key in ("shown", "extra"):
+        if not isinstance(row.get(key, {}), Mapping):
+            raise ConfigError(f"{where}: {key} is a table, [models.NAME.{key}], got {row[key]!r:.60}")
     if isinstance(row.get("price"), Mapping):
         row["price"] = Price.read(row["price"], where)
     if "shown" in row:

@@ -505,6 +505,10 @@ def test_a_used_up_cap_lets_no_request_out() -> None:
         ({"endpoints": {"a": {"base_url": "http://a"}}, "models": {"m": {"endpoints": ["b"]}}}, "no endpoint 'b'"),
         ({"endpoints": {"a": {"base_url": "http://a"}}, "models": {"m": {"context_tokens": 10}}}, "leave nothing"),
         ({"endpoints": {"a": {"base_url": "http://a"}}, "models": {"m": {"price": {}}}}, "costs nothing"),
+        ({"endpoints": {"a": {"base_url": "http://a"}}, "models": {"m": {"endpoints": []}}}, "is a list of names"),
+        ({"endpoints": {"a": {"base_url": "http://a"}}, "models": {"m": {"endpoints": "a"}}}, "is a list of names"),
+        ({"endpoints": {"a": {"base_url": "http://a"}}, "models": {"m": {"extra": "a"}}}, "extra is a table"),
+        ({"endpoints": {"a": {"base_url": "http://a"}}, "models": {"m": {"shown": 5}}}, "shown is a table"),
     ],
 )
 def test_a_wrong_endpoint_file_is_named(data: dict[str, Any], says: str) -> None:
