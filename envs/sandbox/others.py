@@ -8,6 +8,7 @@ import sys
 import tempfile
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 from toolorchestra.envs.errors import ConfigError, Outage, no_such
@@ -177,8 +178,10 @@ class Unsafe:
 
     def _run(self, code: str) -> Execution:
         started = time.monotonic()
-        command = [sys.executable, "-I", "-c", code]
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory() as home, tempfile.TemporaryDirectory() as folder:
+            program = Path(home) / "program.py"  # a command line takes neither any length nor any character
+            program.write_bytes(code.encode("utf-8", "replace"))
+            command = [sys.executable, "-I", str(program)]
             try:
                 done = subprocess.run(
                     command, capture_output=True, env={}, cwd=folder, timeout=self.bounds.seconds, check=False,

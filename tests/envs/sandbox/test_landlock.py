@@ -375,6 +375,16 @@ def test_a_session_whose_server_died_is_told() -> None:
         made.close()
 
 
+@pytest.mark.parametrize(
+    ("code", "said", "status"),
+    [("print(1)\0", "", 1), ("#" * 200_000 + "\nprint(2)", "2\n", 0), ("print('\ud800')", "?\n", 0)],
+    ids=["a zero byte", "200 KB", "half a surrogate pair"],
+)
+def test_a_program_that_no_command_line_takes_runs_without_walls_too(code: str, said: str, status: int) -> None:
+    done = asyncio.run(Unsafe(Bounds(seconds=20.0)).run(code))
+    assert (done.stdout, done.exit_status) == (said, status)
+
+
 def test_the_filter_is_built_for_both_machines() -> None:
     for name, constant in ARCHITECTURES.items():
         program = build(name, 7)
