@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import numbers
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -51,6 +52,16 @@ class Usage(NamedTuple):
     seconds: float = 0.0
     estimated: bool = False
     """True when tokens were estimated from characters, since nobody counted them."""
+
+
+def _in_plain_numbers(usage: Usage) -> Usage:
+    """With Python's own numbers: a count from an array (numpy's int32) overflows where it is multiplied by a price."""
+    *tokens, units = (*usage.tokens, usage.units)
+    if not all(isinstance(n, numbers.Integral) and not isinstance(n, bool) for n in (*tokens, units)):
+        raise PriceError(f"{usage.item!r}: tokens and units are counted in whole numbers, got {usage}")
+    if not isinstance(usage.seconds, numbers.Real) or isinstance(usage.seconds, bool):
+        raise PriceError(f"{usage.item!r}: seconds are a number from 0 up, got {usage}")
+    return usage._replace(tokens=Tokens(*map(int, tokens)), units=int(units), seconds=float(usage.seconds))
 
 
 class Charge(NamedTuple):
@@ -219,6 +230,11 @@ class PriceSheet:
     def charge(self, usage: Usage, tool: str = "") -> Charge:
         """Bill one usage."""
         price = self.prices.get(usage.item) or self.price(usage.item)
+        (into, cached, out, thought), units, seconds = usage[2:5]
+        # One look at what is nearly always so: each step pays for it.
+        whole = type(into) is type(cached) is type(out) is type(thought) is type(units) is int
+        if not (whole and type(seconds) is float):
+            usage = _in_plain_numbers(usage)
         return build(Charge, (usage, tool, price.nano_usd(usage), self.sheet_id))
 
     def with_factors(self, factors: Mapping[str, Decimal], sheet_id: str) -> PriceSheet:

@@ -12,6 +12,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -158,6 +159,31 @@ def test_what_is_not_sold_that_way_is_refused() -> None:
 )
 def test_nothing_is_used_less_than_not_at_all(usage: Usage) -> None:
     assert "a usage counts from 0 up, got Usage(" in refusal(lambda: PAPER.charge(usage))
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.int16, np.uint8, np.int32, np.int64, np.uint64])
+def test_counts_from_arrays_are_billed_like_pythons_own(kind: Any) -> None:
+    most = min(int(np.iinfo(kind).max), 10**13)
+    charge = PAPER.charge(Usage("gpt-5", "expert", Tokens(kind(most), kind(0), kind(most), kind(0))))
+    assert charge == PAPER.charge(Usage("gpt-5", "expert", Tokens(most, 0, most, 0)))
+    assert json.loads(json.dumps(charge.usage)) == ["gpt-5", "expert", [most, 0, most, 0], 0, 0.0, False]
+    assert bill(PAPER, "tavily/search", units=kind(100)) == 100 * NANO // 100
+    assert type(PAPER.charge(Usage("code-interpreter", "tool", seconds=np.float32(0.5))).seconds) is float
+
+
+@pytest.mark.parametrize(
+    ("used", "said"),
+    [
+        ({"tokens": Tokens(1.5)}, "counted in whole numbers, got Usage(item='gpt-5'"),  # type: ignore[arg-type]
+        ({"tokens": Tokens(output=True)}, "counted in whole numbers"),
+        ({"tokens": Tokens("12")}, "counted in whole numbers"),  # type: ignore[arg-type]
+        ({"tokens": Tokens(math.nan)}, "counted in whole numbers"),  # type: ignore[arg-type]
+        ({"units": None}, "counted in whole numbers"),
+        ({"seconds": "0.1"}, "seconds are a number from 0 up, got Usage("),
+    ],
+)
+def test_what_is_no_count_is_refused(used: dict[str, Any], said: str) -> None:
+    assert said in refusal(lambda: bill(PAPER, "gpt-5", **used))
 
 
 def test_an_unknown_item_is_an_error_that_names_the_known_ones() -> None:
