@@ -118,6 +118,12 @@ class Price:
     free: str = ""
     """Why it costs nothing, in words. A price of 0 without words is refused: it would hide a forgotten price."""
 
+    def __post_init__(self) -> None:
+        amounts = (*(self.pico_usd_per_token or ()), self.nano_usd_per_unit or 0, self.nano_usd_per_second or 0)
+        for amount in amounts:
+            if type(amount) is not int or amount < 0:
+                raise PriceError(f"a price is whole pico- or nano-dollars from 0 up, got {self}; use Price.read")
+
     @classmethod
     def read(cls, row: Mapping[str, Any], where: str) -> Price:
         """From a sheet's row: usd_per_mtok {input, output, cached?, reasoning?}, usd_per_unit, usd_per_second, free."""
@@ -135,7 +141,10 @@ class Price:
             tokens = tuple(_scaled(full[c], 1_000_000, f"{where}.usd_per_mtok.{c}") for c in CLASSES)
         unit = _scaled(row["usd_per_unit"], NANO, f"{where}.usd_per_unit") if "usd_per_unit" in row else None
         second = _scaled(row["usd_per_second"], NANO, f"{where}.usd_per_second") if "usd_per_second" in row else None
-        price = cls(tokens, unit, second, str(row.get("free", "")))  # type: ignore[arg-type]
+        free = row.get("free", "")
+        if not isinstance(free, str):
+            raise PriceError(f"{where}.free: a text expected that says why it costs nothing, got {free!r:.40}")
+        price = cls(tokens, unit, second, free.strip())  # type: ignore[arg-type]
         costs = any((*(tokens or ()), unit, second))
         if not price.free and not costs:
             raise PriceError(f'{where} costs nothing; if that is meant, say why: {{"free": "runs on our own machine"}}')
@@ -204,6 +213,11 @@ class PriceSheet:
     source: str
     prices: Mapping[str, Price] = field(repr=False)
 
+    def __post_init__(self) -> None:
+        for item, price in self.prices.items():
+            if not isinstance(price, Price):
+                raise PriceError(f"sheet {self.sheet_id}: {item} needs a Price, got {price!r:.60}; use Price.read")
+
     @classmethod
     def read(cls, data: Mapping[str, Any], where: str) -> PriceSheet:
         """From parsed JSON: {"id", "date", "source", "prices": {item: row}}."""
@@ -211,6 +225,9 @@ class PriceSheet:
         if missing := sorted({"id", "date", "source", "prices"} - set(data)):
             raise PriceError(f"{where}: a price sheet needs id, date, source and prices; {missing} missing")
         _mapping(data["prices"], f"{where}: prices", ("every model and service",))
+        for name in ("id", "date", "source"):
+            if not (isinstance(data[name], str) and data[name]):
+                raise PriceError(f"{where}: {name} is a text, got {data[name]!r:.40}")
         rows = {item: Price.read(row, f"{where}: {item}") for item, row in data["prices"].items()}
         return cls(data["id"], data["date"], data["source"], rows)
 
@@ -267,7 +284,7 @@ def load_sheet(name: str | Path | PriceSheet) -> PriceSheet:
             raise ConfigError(
                 f"no file {str(name)!r}; name a price sheet's file, or one of: {', '.join(sheet_names())}"
             )
-        return _parse(path.read_text(encoding="utf-8"), str(path))
+        return _parse(path.read_bytes(), str(path))
     if str(name) not in sheet_names():
         raise ConfigError(no_such("price sheet", name, sheet_names()))
     text = (resources.files("toolorchestra.envs") / "data" / "prices" / f"{name}.json").read_text(encoding="utf-8")
@@ -277,9 +294,18 @@ def load_sheet(name: str | Path | PriceSheet) -> PriceSheet:
 _loaded: dict[str, PriceSheet] = {}  # packaged sheets only: a user's file may change between two reads
 
 
-def _parse(text: str, where: str) -> PriceSheet:
+def _parse(text: str | bytes, where: str) -> PriceSheet:
     try:
-        data = json.loads(text, parse_float=Decimal)
+        data = json.loads(text, parse_float=Decimal, object_pairs_hook=_each_once)
     except ValueError as err:
         raise PriceError(f"price sheet {where} is not valid JSON: {err}") from None
     return PriceSheet.read(data, where)
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object's keys. JSON keeps the last of two alike, and the other price would be gone unseen."""
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{next(n for n in names if names.count(n) > 1)!r} stands there twice; take one of them out")
+    return made

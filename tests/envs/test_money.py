@@ -231,6 +231,9 @@ BAD_ROWS: list[tuple[Any, list[str]]] = [
     ({"usd_per_unit": 0}, ["costs nothing", "say why"]),
     ({"usd_per_mtok": {"input": 0, "output": 0}}, ["costs nothing", "say why"]),
     ({"usd_per_mtok": None}, ["costs nothing", "say why"]),
+    ({"free": None}, [".free: a text expected that says why it costs nothing, got None"]),
+    ({"free": False, "usd_per_unit": 1}, [".free: a text expected", "got False"]),
+    ({"free": "  "}, ["costs nothing", "say why"]),
     ({"free": "on us", "usd_per_unit": 1}, ["is free (on us) and has a price"]),
     (1.25, ["usd_per_mtok, usd_per_unit, usd_per_second, free expected, got 1.25"]),
     (None, ["expected, got None"]),
@@ -296,6 +299,41 @@ def test_a_file_may_not_price_what_is_no_number(tmp_path: Path) -> None:
     assert refusal(lambda: load_sheet(path)).startswith(f"price sheet {path} is not valid JSON: ")
     path.write_text("[1, 2]")
     assert "id, date, source, prices expected, got [1, 2]" in refusal(lambda: load_sheet(path))
+
+
+def test_a_file_may_not_price_one_item_twice(tmp_path: Path) -> None:
+    path = tmp_path / "mine.json"
+    rows = '"m": {"usd_per_unit": 1}, "m": {"usd_per_unit": 2}'
+    path.write_text(f'{{"id": "s", "date": "d", "source": "t", "prices": {{{rows}}}}}')
+    assert "'m' stands there twice; take one of them out" in refusal(lambda: load_sheet(path))
+
+
+def test_a_file_from_another_editor_is_read_or_refused(tmp_path: Path) -> None:
+    path = written(tmp_path / "mine.json", {"m": {"usd_per_unit": 1}})
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())  # a byte order mark
+    assert bill(load_sheet(path), "m", units=1) == NANO
+    path.write_bytes(b'{"id": "\xff"}')
+    assert "is not valid JSON: 'utf-8' codec can't decode" in refusal(lambda: load_sheet(path))
+
+
+@pytest.mark.parametrize("key", ["id", "date", "source"])
+def test_a_sheets_name_date_and_source_are_texts(key: str) -> None:
+    data = {"id": "s", "date": "2026-01-01", "source": "test", "prices": {"m": {"free": "x"}}, key: 5}
+    assert refusal(lambda: PriceSheet.read(data, "mine.json")) == f"mine.json: {key} is a text, got 5"
+
+
+def test_prices_made_in_python_are_checked_where_they_are_made() -> None:
+    for make in (
+        lambda: Price((-1, 0, 0, 0)),
+        lambda: Price(nano_usd_per_unit=0.01),  # type: ignore[arg-type]
+        lambda: Price(nano_usd_per_second=True),
+        lambda: Price(("1", "1", "1", "1")),  # type: ignore[arg-type]
+    ):
+        assert "a price is whole pico- or nano-dollars from 0 up, got Price(" in refusal(make)
+    row: Any = {"m": {"usd_per_unit": 1}}
+    assert "sheet s: m needs a Price, got {'usd_per_unit': 1}; use Price.read" in refusal(
+        lambda: PriceSheet("s", "2026-01-01", "test", row)
+    )
 
 
 def test_missing_sheets_name_the_packaged_ones(tmp_path: Path) -> None:
