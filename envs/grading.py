@@ -15,6 +15,13 @@ _NUMBER = re.compile(
     re.IGNORECASE,
 )
 _RAISED = re.compile("[⁰¹²³⁴-⁹⁺⁻]+")
+_MEANT = re.compile(
+    r"[+/^=<>±×÷#]"
+    r"|(?<=\w)\*(?=\w)"  # not Markdown's
+    r"|(?<![\w)\]}])-(?=[\w.({\[\\])"  # a sign, no hyphen or dash
+    r"|(?<![^\W\d])\.(?=\d)"  # a decimal point, not that of "No.5"
+)
+"""What is more than punctuation in a text: x+1 is not x-1, nor -5 m 5 m."""
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _LEAD = re.compile(r"^(?:the\s+)?(?:final\s+)?answer\s*(?:is\b\s*[:=]?|[:=])\s*", re.IGNORECASE)
 _BOLD = re.compile(r"(?<![\w)*])\*\*(?!\s)([^*\n]+)(?<!\s)\*\*(?![\w(*])")
@@ -69,7 +76,7 @@ def _same_number(reference: str, given: str, answer: Answer) -> bool:
 
 def _read_number(text: str) -> tuple[Fraction, str] | None:
     """Value and what follows it; None when the text does not start with a number."""
-    text = _folded(text).replace("−", "-").strip().strip("$").strip()
+    text = _folded(text).strip().strip("$").strip()
     found = _NUMBER.match(text)
     if not found:
         return None
@@ -90,15 +97,17 @@ def _unit(text: str) -> str:
 
 def _folded(text: str) -> str:
     # Exponents first: NFKC would make 105 of 10⁵ and m2 of m².
-    return unicodedata.normalize("NFKC", _RAISED.sub(lambda found: f"^{found[0]}", text))
+    return unicodedata.normalize("NFKC", _RAISED.sub(lambda found: f"^{found[0]}", text)).replace("−", "-")
 
 
 def _plain(text: str) -> str:
-    folded = unicodedata.normalize("NFKC", text).casefold()
-    words = "".join(c if c.isalnum() else " " for c in folded if not unicodedata.combining(c))
-    # An answer that is nothing but an article or a sign ("A", "+") is kept: all of those would be equal.
+    folded = "".join(c for c in _folded(text).casefold() if not unicodedata.combining(c))
+    meant = {found.start() for found in _MEANT.finditer(folded)}
+    spaced = (f" {c} " if at in meant else c if c.isalnum() else " " for at, c in enumerate(folded))
+    words = "".join(spaced)
+    # An answer that is nothing but an article or a mark ("A", "+") is kept: all of those would be equal.
     return " ".join(_ARTICLES.sub(" ", words).split()) or words.strip() or folded.strip()
 
 
 def _compact(text: str) -> str:
-    return "".join(unicodedata.normalize("NFKC", text).casefold().rstrip(".").split())
+    return "".join(_folded(text).casefold().rstrip(".").split())
