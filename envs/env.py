@@ -14,7 +14,7 @@ from toolorchestra.envs.errors import ConfigError, ResetNeeded, no_such
 from toolorchestra.envs.factory import factory
 from toolorchestra.envs.invoke import CallResult, Ready, any_waits, perform_here
 from toolorchestra.envs.prices import Usage
-from toolorchestra.envs.spaces import ACTIONS, OBSERVATIONS
+from toolorchestra.envs.spaces import Prose, Transcripts
 from toolorchestra.envs.tasks import TaskSource
 from toolorchestra.envs.types import Observation
 
@@ -31,8 +31,7 @@ class OrchestraEnv(gym.Env[Observation, str]):
     def __init__(self, source: str | TaskSource, *, render_mode: str | None = None, **settings: Any) -> None:
         if render_mode not in (None, "ansi", "human"):
             raise ConfigError(no_such("render mode", render_mode, self.metadata["render_modes"]))
-        self.action_space = ACTIONS
-        self.observation_space = OBSERVATIONS
+        self.action_space, self.observation_space = Prose(), Transcripts()
         self.render_mode = render_mode
         self.factory = factory(source, **settings)
         self.episode: Episode | None = None

@@ -116,7 +116,3 @@ class Batch(gym.Space[tuple[Any, ...]]):
 
     def __repr__(self) -> str:
         return f"Batch({self.single}, {self.n})"
-
-
-ACTIONS = Prose()
-OBSERVATIONS = Transcripts()

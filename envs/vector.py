@@ -33,7 +33,7 @@ from toolorchestra.envs.flights import Flight, Flights
 from toolorchestra.envs.invoke import any_waits, perform_here
 from toolorchestra.envs.nursery import NURSERY
 from toolorchestra.envs.prices import Usage
-from toolorchestra.envs.spaces import ACTIONS, OBSERVATIONS, Batch
+from toolorchestra.envs.spaces import Batch, Prose, Transcripts
 from toolorchestra.envs.tasks import TaskSource
 from toolorchestra.envs.types import Observation
 
@@ -85,8 +85,9 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         self.num_envs, self.render_mode = num_envs, render_mode
         self.autoreset_mode = AutoresetMode(autoreset_mode)
         self.metadata = {"render_modes": ["ansi"], "autoreset_mode": self.autoreset_mode}
-        self.single_action_space, self.single_observation_space = ACTIONS, OBSERVATIONS
-        self.action_space, self.observation_space = Batch(ACTIONS, num_envs), Batch(OBSERVATIONS, num_envs)
+        self.single_action_space, self.single_observation_space = Prose(), Transcripts()
+        self.action_space = Batch(Prose(), num_envs)
+        self.observation_space = Batch(Transcripts(), num_envs)
         self.factory = factory(source, **settings)
         self._flights = Flights()
         self._launching: list[Flight] = []

@@ -22,6 +22,7 @@ from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.envs.errors import ConfigError, PriceError, ResetNeeded
 from toolorchestra.envs.prices import ORCHESTRATOR, Tokens, Usage
 from toolorchestra.envs.types import Message, ToolCall
+from toolorchestra.envs.vector import OrchestraVectorEnv
 
 
 def naps(*milliseconds: int) -> str:
@@ -316,3 +317,15 @@ def test_spaces_sample_what_they_contain() -> None:
     assert "" in env.action_space
     assert "ß表\x00" in env.action_space
     assert 5 not in env.action_space
+
+
+def test_seeding_one_environments_space_leaves_the_others_alone() -> None:
+    env, other = OrchestraEnv("tests.sources:AdderSource"), OrchestraEnv("tests.sources:AdderSource")
+    vector = OrchestraVectorEnv(2, "tests.sources:AdderSource")
+    env.action_space.seed(3)
+    drawn = [env.action_space.sample() for _ in range(20)]
+    env.action_space.seed(3)
+    for space in (other.action_space, vector.single_action_space, vector.action_space):
+        space.seed(4)
+        space.sample()
+    assert [env.action_space.sample() for _ in range(20)] == drawn
