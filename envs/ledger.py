@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Collection, Iterator, Sequence
-from typing import Any
+from typing import Any, NoReturn, Self
 
 from toolorchestra.envs.errors import ConfigError, SpendCapReached
-from toolorchestra.envs.prices import NANO, Charge, PriceSheet, Tokens
+from toolorchestra.envs.prices import NANO, Charge, PriceSheet, Tokens, plain
 
 
 class Ledger:
@@ -101,7 +101,7 @@ class SpendCap:
     that moment is the most it can be overshot by."""
 
     def __init__(self, usd: float) -> None:
-        if not 0 < usd < math.inf:
+        if isinstance(usd, bool) or not isinstance(usd, int | float) or not 0 < usd < math.inf:
             raise ConfigError(f"a spend cap is a positive, finite number of dollars, got {usd!r}; None sets no cap")
         self.usd = usd
         self._nano_cap = round(usd * NANO)
@@ -120,9 +120,20 @@ class SpendCap:
     def check(self) -> None:
         """Raise when the cap is used up."""
         if self.used_up:
-            raise SpendCapReached(f"the run has spent {self.spent_usd:.6f} $ of its cap of {self.usd:.6f} $")
+            spent, cap = plain(self._nano_spent, 9), plain(self._nano_cap, 9)
+            raise SpendCapReached(f"the run has spent {spent} $ of its cap of {cap} $")
 
     def add(self, nano_usd: int) -> None:
         """Count what was billed."""
         with self._lock:
             self._nano_spent += nano_usd
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, _memo: object) -> Self:
+        # The copy of a run's settings, such as env.spec, still speaks of the one cap of the run.
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a spend cap counts within one process and cannot be sent to another; make one there")

@@ -20,6 +20,7 @@ from tests.sources import BREAK, AdderSource, adder_script, nap
 from toolorchestra.envs.actions import render, render_call
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.envs.errors import ConfigError, PriceError, ResetNeeded
+from toolorchestra.envs.ledger import SpendCap
 from toolorchestra.envs.prices import ORCHESTRATOR, Tokens, Usage
 from toolorchestra.envs.types import Message, ToolCall
 from toolorchestra.envs.vector import OrchestraVectorEnv
@@ -39,6 +40,13 @@ def test_gymnasium_makes_it_bare(name: str) -> None:
     assert env.spec is not None
     assert env.factory.settings.max_turns == 3
     env.close()
+
+
+def test_an_environment_is_made_again_from_its_spec_under_the_same_cap() -> None:
+    cap = SpendCap(1.0)
+    env: Any = gym.make("ToolOrchestra/HLE-v0", spend_cap=cap)
+    again: Any = gym.make(env.spec)
+    assert again.factory.rules.spend_cap is env.factory.rules.spend_cap is cap
 
 
 def test_a_source_may_be_an_instance_or_a_path() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
+import pickle
 import re
 import threading
 from collections.abc import Callable, Mapping
@@ -587,13 +589,27 @@ def test_the_cap_stops_what_comes_after_it_is_reached() -> None:
     cap.add(499_999_999)
     cap.check()
     cap.add(1)
-    with pytest.raises(SpendCapReached, match=r"spent 0\.500000 \$ of its cap of 0\.500000 \$"):
+    with pytest.raises(SpendCapReached, match=r"spent 0\.5 \$ of its cap of 0\.5 \$"):
         cap.check()
     assert cap.spent_usd == 0.5
 
 
-@pytest.mark.parametrize("usd", [0, -1, math.nan, math.inf])
-def test_a_cap_is_a_positive_number(usd: float) -> None:
+def test_a_used_up_cap_is_told_to_the_last_digit() -> None:
+    cap = SpendCap(1.2345678)
+    cap.add(1_234_567_901)
+    with pytest.raises(SpendCapReached, match=r"spent 1\.234567901 \$ of its cap of 1\.2345678 \$"):
+        cap.check()
+
+
+def test_a_copy_of_the_settings_has_the_runs_own_cap() -> None:
+    cap = SpendCap(1.0)
+    assert copy.deepcopy({"spend_cap": cap})["spend_cap"] is copy.copy(cap) is cap
+    with pytest.raises(TypeError, match="a spend cap counts within one process and cannot be sent to another"):
+        pickle.dumps(cap)
+
+
+@pytest.mark.parametrize("usd", [0, -1, math.nan, math.inf, True, "5", None])
+def test_a_cap_is_a_positive_number(usd: Any) -> None:
     with pytest.raises(ValueError, match="a positive, finite number of dollars, got"):
         SpendCap(usd)
 
