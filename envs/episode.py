@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, NoReturn
 from toolorchestra.envs.actions import only_call, parse
 from toolorchestra.envs.errors import ActionError, ResetNeeded, ToolError
 from toolorchestra.envs.invoke import CallResult, Failure, Guard, Ready, failure, unreadable
-from toolorchestra.envs.ledger import Ledger, by_class, total_tokens
+from toolorchestra.envs.ledger import Ledger, by_class, rewarded_usd, total_tokens
 from toolorchestra.envs.preference import Preference
 from toolorchestra.envs.prices import NANO, Charge, PriceSheet, Usage
 from toolorchestra.envs.rules import Rules
@@ -320,7 +320,7 @@ class Episode:
         self._mark += len(charges)
         self._started_nano_usd, self._started_ns = ledger.nano_usd, ledger.elapsed_ns
         if rules.reward == "scalar":
-            value -= rules.usd_weight * usd + rules.seconds_weight * seconds
+            value -= rules.usd_weight * rewarded_usd(charges) + rules.seconds_weight * seconds
         info = {
             "task_id": self.task_id,
             "turn": self.turn,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, NoReturn, Self
 
 from toolorchestra.envs.errors import ConfigError, SpendCapReached
-from toolorchestra.envs.prices import NANO, Charge, PriceSheet, Tokens, plain
+from toolorchestra.envs.prices import NANO, REWARDED_ROLES, Charge, PriceSheet, Tokens, plain
 
 
 class Ledger:
@@ -89,6 +89,11 @@ def total_tokens(charges: Sequence[Charge]) -> Tokens:
         return charges[0].usage.tokens
     used = [c.usage.tokens for c in charges]
     return Tokens(*map(sum, zip(*used, strict=True))) if used else Tokens()
+
+
+def rewarded_usd(charges: Iterable[Charge]) -> float:
+    """Dollars of some charges that a reward counts: not the judges' and simulated users'."""
+    return sum(c.nano_usd for c in charges if c.usage.role in REWARDED_ROLES) / NANO
 
 
 def by_class(tokens: Tokens) -> dict[str, int]:

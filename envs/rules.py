@@ -41,7 +41,8 @@ class Rules:
     count_tokens: Callable[[str], int] | None = None
     """Counts the policy's tokens; None: estimated from characters, and the charge says so."""
     reward: Literal["outcome", "scalar"] = "outcome"
-    """"scalar" subtracts usd_weight * dollars + seconds_weight * seconds at each step."""
+    """"scalar" subtracts usd_weight * dollars + seconds_weight * seconds at each step; what judges and simulated users
+    cost is no part of it."""
     usd_weight: float = 1.0
     seconds_weight: float = 0.0
     spend_cap: SpendCap | None = None

@@ -9,13 +9,15 @@ import numpy as np
 from gymnasium.utils import RecordConstructorArgs
 from numpy.typing import NDArray
 
+from toolorchestra.envs.ledger import rewarded_usd
+
 
 class VectorReward(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     """step() returns (outcome, -usd, -seconds) of the step in place of the scalar, as float64.
 
     Multi-objective libraries read `env.unwrapped.reward_space`, past every wrapper. The base environment is therefore
     given the attribute too; its own step() goes on returning a scalar. In a failed episode the last outcome is nan, as
-    the scalar is: leave such episodes out.
+    the scalar is: leave such episodes out. Dollars of judges and simulated users are not counted, as in the scalar.
     """
 
     reward_names = ("outcome", "usd", "seconds")
@@ -31,8 +33,7 @@ class VectorReward(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     def step(self, action: Any) -> tuple[Any, NDArray[np.float64], bool, bool, dict[str, Any]]:
         """One turn, its reward not yet scalar."""
         observation, _, terminated, truncated, info = self.env.step(action)
-        cost = info["cost"]
-        reward = np.array([_outcome(info), -cost["usd"], -cost["seconds"]])
+        reward = np.array([_outcome(info), -rewarded_usd(info["charges"]), -info["cost"]["seconds"]])
         return observation, reward, terminated, truncated, info
 
 

@@ -12,11 +12,12 @@ from tests.sources import BREAK, AnswerWorld, NumberedSource, adder_script
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.envs.errors import ConfigError
 from toolorchestra.envs.ledger import SpendCap
-from toolorchestra.envs.prices import EXPERT, ORCHESTRATOR, TOOL, PriceSheet, Tokens, Usage, load_sheet
+from toolorchestra.envs.prices import EXPERT, JUDGE, ORCHESTRATOR, TOOL, USER, PriceSheet, Tokens, Usage, load_sheet
 from toolorchestra.envs.rules import Limits
 from toolorchestra.envs.tools import Tool, Toolbox, ToolContext, ToolResult
 from toolorchestra.envs.types import ToolCall
 from toolorchestra.envs.worlds import World
+from toolorchestra.envs.wrappers import VectorReward
 
 
 def _spend(context: ToolContext, cents: int, seconds: int, final: bool = False) -> ToolResult:
@@ -131,6 +132,20 @@ def test_the_scalar_reward_subtracts_each_steps_cost() -> None:
         assert done.reward == pytest.approx(-2.0 * done.info["cost"]["usd"] - 0.5 * done.info["cost"]["seconds"])
     total = steps[-1].info["ledger"]
     assert sum(s.reward for s in steps) == pytest.approx(1.0 - 2.0 * total["usd"] - 0.5 * total["seconds"])
+
+
+@pytest.mark.parametrize(("source", "role"), [("Talker", USER), ("Judged", JUDGE)])
+def test_rewards_leave_out_what_users_and_judges_cost(source: str, role: str) -> None:
+    env = env_of(source, reward="scalar", **FREE)
+    steps = []
+    while env.episode is not None and not env.episode.over:
+        steps.append(step(env, "done"))
+    usd, outcome = steps[-1].info["ledger"]["usd_by_role"], steps[-1].info["outcome"]["value"]
+    assert usd[role] > 0
+    assert sum(s.reward for s in steps) == pytest.approx(outcome - usd[ORCHESTRATOR], abs=1e-12)
+    vector = VectorReward(env_of(source, **FREE))
+    own = sum(vector.step("done")[1] for _ in steps)
+    assert own.tolist() == pytest.approx([outcome, -usd[ORCHESTRATOR], -steps[-1].info["ledger"]["seconds"]], abs=1e-12)
 
 
 @pytest.mark.parametrize("name", ["turns", "context_tokens", "usd", "seconds"])
