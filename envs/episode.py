@@ -16,7 +16,7 @@ from toolorchestra.envs.errors import ActionError, ResetNeeded, ToolError
 from toolorchestra.envs.invoke import CallResult, Failure, Guard, Ready, failure, unreadable
 from toolorchestra.envs.ledger import Ledger, by_class, rewarded_usd, total_tokens
 from toolorchestra.envs.preference import Preference
-from toolorchestra.envs.prices import NANO, Charge, PriceSheet, Usage
+from toolorchestra.envs.prices import NANO, Charge, PriceSheet, Usage, in_digits
 from toolorchestra.envs.rules import Rules
 from toolorchestra.envs.tools import Tool, ToolContext
 from toolorchestra.envs.types import Message, Observation, Outcome, Rows, ToolCall, Transcript, build
@@ -102,7 +102,7 @@ class Episode:
         if self.preference.sentence:
             system = f"{system}\nThe user's wish: {self.preference.sentence}"
         if self.rules.limits.usd is not None:
-            system = f"{system}\nBudget: ${self.rules.limits.usd:g}."
+            system = f"{system}\nBudget: ${in_digits(self.rules.limits.usd)}."
         self.messages = (Message(role="system", content=system),)
         if self.rules.history == "state":
             self.world.retell()  # a world that cannot says so now, not in the middle of a batch

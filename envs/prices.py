@@ -108,6 +108,11 @@ def plain(value: int, places: int) -> str:
     return f"{Decimal(value).scaleb(-places).normalize():f}"
 
 
+def in_digits(usd: float) -> str:
+    """Dollars as they were set, with all their digits and no exponent."""
+    return f"{Decimal(str(usd)).normalize():f}"
+
+
 @dataclass(frozen=True, slots=True)
 class Price:
     """One item's price. None means that the item is not sold that way, and billing it that way is an error."""
