@@ -6,7 +6,7 @@ import importlib
 import inspect
 import os
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from os import PathLike
@@ -108,13 +108,10 @@ class EpisodeFactory:
 
     def start(self, seed: int, options: Mapping[str, Any] | None = None) -> Started:
         """One episode. The same seed and options give the same task, preference and simulated results."""
-        chosen = dict(options or {})
-        for name in chosen:
-            if name not in OPTIONS:
-                raise ConfigError(no_such("reset option", name, OPTIONS))
+        chosen = reset_options(options)
         rng = random.Random(seed)
         drawn = self.source.draw(self.settings.split, rng)  # also when a task is named, so that the wish is the same
-        task_id = chosen.get("task_id") or drawn
+        task_id = drawn if chosen.get("task_id") is None else chosen["task_id"]
         sheet = load_sheet(chosen["prices"]) if chosen.get("prices") is not None else self.sheet
         scene = self.source.open(task_id, seed, sheet, chosen.get("tools"))
         keys = scene.world.toolbox.keys
@@ -122,7 +119,6 @@ class EpisodeFactory:
         preference = preferences.read(wish, rng, keys, self.settings.wording)
         rules = self.rules
         if chosen.get("budget") is not None:
-            check(Settings, {"budget": chosen["budget"]})
             rules = replace(rules, limits=replace(rules.limits, usd=chosen["budget"]))
         clock = VirtualClock() if self.settings.clock == "virtual" else WallClock()
         context = ToolContext(scene.world, seed, clock, rules.spend_cap)
@@ -135,6 +131,25 @@ class EpisodeFactory:
             "price_sheet": scene.sheet.sheet_id,
         }
         return Started(episode, episode.open(), info)
+
+
+def reset_options(options: Mapping[str, Any] | None, more: Sequence[str] = ()) -> dict[str, Any]:
+    """A copy of what reset() was given, each option of its kind; None stands for one that is left out."""
+    if options is not None and not isinstance(options, Mapping):
+        raise ConfigError(f"reset options are a mapping, such as {{'task_id': ...}}, got {options!r:.60}")
+    chosen = dict(options or {})
+    for name in chosen:
+        if name not in (*OPTIONS, *more):
+            raise ConfigError(no_such("reset option", name, (*OPTIONS, *more)))
+    check(_kinds, {name: chosen[name] for name in ("task_id", "budget") if name in chosen})
+    tools = chosen.get("tools")
+    if tools is not None and (isinstance(tools, str) or not isinstance(tools, Collection) or not tools):
+        raise ConfigError(f"tools is a list of the names to keep, one at least, got {tools!r:.60}; None keeps all")
+    return chosen
+
+
+def _kinds(task_id: str | None, budget: float | None) -> None:
+    """What `check` reads the kinds of reset's options from."""
 
 
 def _load(path: str, arguments: Mapping[str, Any]) -> TaskSource:

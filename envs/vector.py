@@ -28,7 +28,7 @@ from toolorchestra.envs import render
 from toolorchestra.envs.env import run_calls
 from toolorchestra.envs.episode import Episode, Pending, Step
 from toolorchestra.envs.errors import ConfigError, ResetNeeded, no_such
-from toolorchestra.envs.factory import factory
+from toolorchestra.envs.factory import factory, reset_options
 from toolorchestra.envs.flights import Flight, Flights
 from toolorchestra.envs.invoke import any_waits, perform_here
 from toolorchestra.envs.nursery import NURSERY
@@ -105,7 +105,7 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         """Start every episode, or those of `options["reset_mask"]`. What is in flight there is cancelled."""
         if self.closed:
             raise gym.error.ClosedEnvironmentError("reset() of a closed environment; make another one")
-        chosen = dict(options or {})
+        chosen = reset_options(options, ("reset_mask",))
         mask = chosen.pop("reset_mask", None)
         env_ids = range(self.num_envs) if mask is None else self._masked(mask)
         seeds = self._seeds(seed)

@@ -139,9 +139,18 @@ def test_an_orchestrator_without_a_price_is_refused() -> None:
         ({"preference": "no such wish"}, "no preference 'no such wish'"),
         ({"prices": "none"}, "no price sheet 'none'"),
         ({"budget": 0}, "limit usd must be positive"),
+        ({"task_id": 5}, r"task_id must be a text or None, got 5 \(int\)"),
+        ({"task_id": ""}, "no task ''; ids are adder/SPLIT/N"),
+        ({"tools": "add"}, "tools is a list of the names to keep, one at least, got 'add'; None keeps all"),
+        ({"tools": 5}, "tools is a list of the names to keep"),
+        ({"tools": []}, "tools is a list of the names to keep"),
+        ("adder/train/1", r"reset options are a mapping, such as {'task_id': ...}, got 'adder/train/1'"),
+        ([("task_id", "adder/train/1")], "reset options are a mapping"),
     ],
 )
-def test_wrong_options_are_refused_and_change_nothing(options: dict[str, Any], message: str) -> None:
+def test_wrong_options_are_refused_and_change_nothing(options: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        OrchestraVectorEnv(2, "tests.sources:AdderSource").reset(options=options)
     env = env_of("Adder", **FREE)
     episode = env.episode
     with pytest.raises(ConfigError, match=message):
@@ -177,6 +186,13 @@ def test_options_choose_task_tools_preference_and_budget() -> None:
     _, again = env.reset(seed=1)
     assert again["task_id"] != "hle-sim/test/7"  # options hold for one episode
     assert again["budget"] is None
+
+
+def test_the_budget_is_told_with_all_its_digits() -> None:
+    env = OrchestraEnv(HLE)
+    for usd, told in ((0.12345678, "0.12345678"), (1234567.5, "1234567.5"), (1e-7, "0.0000001"), (5, "5")):
+        observation, _ = env.reset(options={"budget": usd})
+        assert f"Budget: ${told}." in observation["messages"][0]["content"]
 
 
 def test_the_same_seed_and_options_give_the_same_episode() -> None:
