@@ -28,7 +28,7 @@ from toolorchestra.envs import render
 from toolorchestra.envs.env import run_calls
 from toolorchestra.envs.episode import Episode, Pending, Step
 from toolorchestra.envs.errors import ConfigError, ResetNeeded, no_such
-from toolorchestra.envs.factory import factory, reset_options
+from toolorchestra.envs.factory import Started, factory, reset_options
 from toolorchestra.envs.flights import Flight, Flights
 from toolorchestra.envs.invoke import any_waits, perform_here
 from toolorchestra.envs.nursery import NURSERY
@@ -103,20 +103,20 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         self, *, seed: int | Sequence[int | None] | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[tuple[Observation, ...], dict[str, Any]]:
         """Start every episode, or those of `options["reset_mask"]`. What is in flight there is cancelled."""
-        if self.closed:
-            raise gym.error.ClosedEnvironmentError("reset() of a closed environment; make another one")
+        self._refuse_closed("reset()")
         chosen = reset_options(options, ("reset_mask",))
         mask = chosen.pop("reset_mask", None)
         env_ids = range(self.num_envs) if mask is None else self._masked(mask)
         seeds = self._seeds(seed)
-        infos: dict[int, dict[str, Any]] = {}
         if not self._at_work:
             self._at_work = True
             NURSERY.open(self.num_envs)
+        fresh = {i: self._fresh(i, seeds[i], chosen) for i in env_ids}  # what is refused here changes no episode
         self._cancel(env_ids)
-        for i in env_ids:
-            infos[i] = self._start(i, seeds[i], chosen)
+        for i, started in fresh.items():
+            self._seat(i, started)
         self._begin(env_ids)
+        infos = {i: started.info for i, started in fresh.items()}
         return tuple(map(self._observation, range(self.num_envs))), self._gathered(infos)
 
     def step(self, actions: Sequence[str]) -> tuple[Any, ...]:
@@ -166,6 +166,7 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
 
     def recv(self, min_envs: int = 1, timeout: float | None = None) -> Received:
         """The environments that are ready, at least `min_envs` of them. TimeoutError leaves everything as it was."""
+        self._refuse_closed("recv()")
         sent = len(self._ready) + self._flying
         if min_envs > sent:
             raise ResetNeeded(f"recv({min_envs}): only {sent} environments have been sent an action")
@@ -230,13 +231,23 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             raise ValueError(f"one seed for each of {self.num_envs} environments is needed, got {len(seed)}")
         return seed
 
-    def _start(self, i: int, seed: int | None = None, options: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def _refuse_closed(self, what: str) -> None:
+        if self.closed:
+            raise gym.error.ClosedEnvironmentError(f"{what} of a closed environment; make another one")
+
+    def _fresh(self, i: int, seed: int | None = None, options: Mapping[str, Any] | None = None) -> Started:
         slot = self._slots[i]
         if seed is not None or slot.rng is None:
             slot.rng = seeding.np_random(seed)[0]
         # The same draw as OrchestraEnv's, so that environment i equals a single one with its seed.
-        started = self.factory.start(int(slot.rng.integers(2**62)), options)
-        slot.episode, slot.usage = started.episode, None
+        return self.factory.start(int(slot.rng.integers(2**62)), options)
+
+    def _seat(self, i: int, started: Started) -> None:
+        self._slots[i].episode, self._slots[i].usage = started.episode, None
+
+    def _start(self, i: int) -> dict[str, Any]:
+        started = self._fresh(i)
+        self._seat(i, started)
         return started.info
 
     def _begin(self, env_ids: Sequence[int]) -> None:
@@ -255,6 +266,7 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
 
     def _check_send(self, actions: Sequence[str], env_ids: Sequence[int]) -> None:
         """Everything that a send can be refused for, before anything is sent: a refused send changes nothing."""
+        self._refuse_closed("step() or send()")
         if len(actions) != len(env_ids):
             raise ValueError(f"one action for each of {len(env_ids)} environments is needed, got {len(actions)}")
         if len(set(env_ids)) != len(env_ids) or (env_ids and not 0 <= min(env_ids) <= max(env_ids) < self.num_envs):

@@ -13,7 +13,7 @@ import pytest
 import toolorchestra  # noqa: F401 - registers the ids
 from tests.playing import ADD, FREE, env_of, vector_of
 from tests.sources import BREAK, nap
-from toolorchestra.envs.errors import PriceError, ResetNeeded
+from toolorchestra.envs.errors import ConfigError, PriceError, ResetNeeded
 from toolorchestra.envs.ledger import SpendCap
 from toolorchestra.envs.prices import ORCHESTRATOR, Tokens, Usage
 from toolorchestra.envs.testing.leaks import Held
@@ -221,6 +221,15 @@ def test_reset_in_mid_flight_cancels_and_the_new_episodes_are_clean() -> None:
     single = env_of("Sleeper", **FREE)
     single.reset(seed=19)
     assert single.step(nap(1))[0] == observations[0]
+
+
+def test_a_refused_reset_leaves_what_is_in_flight() -> None:
+    env = vector_of("Sleeper", num_envs=2)
+    env.send([nap(50), nap(50)], [0, 1])
+    with pytest.raises(ConfigError, match="no task 'sleeper/nope/1'"):
+        env.reset(options={"task_id": "sleeper/nope/1"})
+    assert sorted(env.recv(2, timeout=10).env_ids) == [0, 1]
+    assert len(env.step([nap(1), nap(1)])[0]) == 2
 
 
 def test_a_masked_reset_cancels_only_its_own() -> None:
