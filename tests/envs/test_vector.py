@@ -7,6 +7,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.error import ClosedEnvironmentError
 from gymnasium.vector import AutoresetMode
 
 import toolorchestra  # noqa: F401 - registers the ids
@@ -43,6 +44,14 @@ def test_make_vec_in_both_modes_plays_the_same(mode: str) -> None:
     assert rewards.tolist() == [0.0] * 4
     assert list(observations) == [single.reset()[0] for single in singles]
     env.close()
+
+
+def test_a_closed_one_takes_no_action() -> None:
+    env = vector_of("Adder", num_envs=2)
+    env.close()
+    for use in (lambda: env.step([ADD, ADD]), lambda: env.send([ADD], [0]), env.recv, env.reset):
+        with pytest.raises(ClosedEnvironmentError, match="of a closed environment; make another one"):
+            use()
 
 
 def test_the_default_mode_of_make_vec_is_ours() -> None:
