@@ -7,6 +7,7 @@ is sent as it is.
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 import time
@@ -63,7 +64,7 @@ def main() -> int:
 
 
 def play(args: argparse.Namespace) -> None:
-    if args.delay < 0:
+    if not 0 <= args.delay < math.inf:
         raise ConfigError(f"--delay must be 0 or more seconds, got {args.delay:g}")
     player = watched(args.policy, args.seed, args.delay) if args.policy else at_prompt
     colour = sys.stdout.isatty() and not args.no_color and not os.environ.get("NO_COLOR")

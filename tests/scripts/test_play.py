@@ -91,6 +91,8 @@ def test_task_preference_and_prices() -> None:
         (["--policy", "guess"], "plain"),
         (["--task-id", "7"], "SPLIT/N"),
         (["--delay", "-1"], "0 or more"),
+        (["--delay", "nan"], "0 or more seconds, got nan"),
+        (["--delay", "inf"], "0 or more seconds, got inf"),
     ],
 )
 def test_bad_names_get_one_line_and_status_2(arguments: list[str], expected: str) -> None:
