@@ -50,7 +50,7 @@ class QaSource:
     """A source of questions: generated ones, or with `dataset` real ones. A subclass says how one is generated and what
     can be searched."""
 
-    tools: str | config.ToolConfig = "paper"
+    tools: str | Path | config.ToolConfig = "paper"
     diversify: Literal["train", "heldout"] | None = None
     vary: Sequence[str] = config.VARIED
     style: Literal["full", "brief"] = "full"

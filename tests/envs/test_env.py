@@ -57,6 +57,13 @@ def test_a_source_may_be_an_instance_or_a_path() -> None:
     assert env_of("Adder", last=3).factory is env_of("Adder", last=3).factory  # equal settings share one
 
 
+def test_a_tool_configuration_may_be_a_path(tmp_path: Path) -> None:
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps({"tools": [{"kind": "submit", "name": "hand_in"}]}))
+    for tools in (path, str(path)):
+        assert env_of(HLE, tools=tools, **FREE).episode.world.toolbox.keys == ("hand_in",)  # type: ignore[union-attr]
+
+
 def test_a_file_that_is_written_again_is_read_again(tmp_path: Path) -> None:
     path = tmp_path / "mine.json"
 
