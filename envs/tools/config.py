@@ -58,23 +58,20 @@ class ToolConfig:
         """From parsed JSON; errors name the tool."""
         entries = []
         _known(data, ("name", "tools"), where)
-        for row in data.get("tools", ()):
+        for row in _rows(data, "tools", where):
             at = f"{where}: tool {row.get('name', '?') if isinstance(row, Mapping) else row!r}"
             _known(row, ("kind", "name", "description", "offers", "seconds"), at)
             if not (isinstance(row.get("name"), str) and row["name"]):
                 raise ConfigError(f"{at}: a tool needs a name")
-            if row.get("kind") not in KINDS:
+            if row.get("kind") not in tuple(KINDS):  # what came may be unhashable
                 raise ConfigError(f"{at}: {no_such('kind', row.get('kind'), KINDS)}")
-            offers = tuple(_offer(o, at) for o in row.get("offers", ()))
+            offers = tuple(_offer(o, at) for o in _rows(row, "offers", at))
             if KINDS[row["kind"]] != bool(offers):
                 raise ConfigError(f"{at}: kind {row['kind']!r} {'needs' if KINDS[row['kind']] else 'takes no'} offers")
             if len({o.alias for o in offers}) != len(offers):
                 raise ConfigError(f"{at}: two offers have one alias")
-            entries.append(
-                ToolEntry(
-                    row["kind"], row["name"], row.get("description", ""), offers, _seconds(row.get("seconds", 0.0), at)
-                )
-            )
+            seconds = _seconds(row.get("seconds", 0.0), at)
+            entries.append(ToolEntry(row["kind"], row["name"], _text(row, "description", at), offers, seconds))
         if not any(e.kind in ENDING for e in entries):
             raise ConfigError(f"{where}: no tool ends the task; add one of kind {' or '.join(ENDING)}")
         return cls(str(data.get("name", where)), tuple(entries))
@@ -111,6 +108,20 @@ def _known(row: object, keys: Sequence[str], where: str) -> None:
             raise ConfigError(f"{where}: {no_such('key', key, keys)}")
 
 
+def _rows(row: Mapping[str, Any], key: str, where: str) -> Sequence[Any]:
+    rows = row.get(key, ())
+    if not isinstance(rows, list | tuple):
+        raise ConfigError(f"{where}: {key} is a list, got {rows!r:.40}")
+    return rows
+
+
+def _text(row: Mapping[str, Any], key: str, where: str, *, empty: bool = True) -> str:
+    text = row.get(key, "")
+    if not isinstance(text, str) or not (text or empty):
+        raise ConfigError(f"{where}: {key} is a text, got {text!r:.40}")
+    return text
+
+
 def _seconds(value: object, where: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
         raise ConfigError(f"{where}: seconds are a number from 0 up, got {value!r:.40}")
@@ -118,10 +129,12 @@ def _seconds(value: object, where: str) -> float:
 
 
 def _offer(row: Mapping[str, Any], where: str) -> Offer:
-    _known(row, ("alias", "model", "seconds", "note"), f"{where}: offer")
+    at = f"{where}: offer"
+    _known(row, ("alias", "model", "seconds", "note"), at)
     if missing := sorted({"alias", "model", "seconds"} - set(row)):
         raise ConfigError(f"{where}: an offer needs alias, model and seconds; {missing} missing")
-    return Offer(row["alias"], row["model"], _seconds(row["seconds"], where), row.get("note", ""))
+    alias, model = (_text(row, key, at, empty=False) for key in ("alias", "model"))
+    return Offer(alias, model, _seconds(row["seconds"], where), _text(row, "note", at))
 
 
 def names() -> list[str]:
@@ -140,17 +153,16 @@ def load(name: str | Path | ToolConfig) -> ToolConfig:
             raise ConfigError(
                 f"no file {str(name)!r}; name a tool configuration's file, or one of: {', '.join(names())}"
             )
-        text = path.read_text(encoding="utf-8")
+        text = path.read_bytes()
     elif str(name) in names():
-        text = (resources.files("toolorchestra.envs") / "data" / "toolsets" / f"{name}.json").read_text(
-            encoding="utf-8"
-        )
+        text = (resources.files("toolorchestra.envs") / "data" / "toolsets" / f"{name}.json").read_bytes()
     else:
         raise ConfigError(no_such("tool configuration", name, names()))
     try:
-        return ToolConfig.read(json.loads(text), str(name))
+        data = json.loads(text)
     except ValueError as err:
         raise ConfigError(f"tool configuration {name}: {err}") from None
+    return ToolConfig.read(data, str(name))
 
 
 VARIED = ("tools", "aliases", "prices")

@@ -393,7 +393,16 @@ BAD: list[tuple[Any, list[str]]] = [
     ({"tools": [{"kind": "submit", "name": ""}]}, ["a tool needs a name"]),
     ({"tools": [{"kind": "submit", "name": 5}]}, ["a tool needs a name"]),
     ({"tools": ["submit"]}, ["mine: tool 'submit'", "kind, name, description, offers, seconds expected, got 'submit'"]),
-    ({"tools": {"submit": {}}}, ["mine: tool 'submit'", "expected, got 'submit'"]),
+    ({"tools": {"submit": {}}}, ["mine: tools is a list, got {'submit': {}}"]),
+    ({"tools": None}, ["mine: tools is a list, got None"]),
+    ({"tools": "submit"}, ["mine: tools is a list, got 'submit'"]),
+    ({"tools": [{**SUBMIT, "kind": ["submit"]}]}, ["tool 'submit': no kind ['submit']; valid: answer"]),
+    ({"tools": [{**SUBMIT, "description": None}]}, ["tool 'submit': description is a text, got None"]),
+    (answer(offers=5), ["tool 'answer': offers is a list, got 5"]),
+    (answer(offers=[{**OFFER, "alias": 5}]), ["tool 'answer': offer: alias is a text, got 5"]),
+    (answer(offers=[{**OFFER, "alias": ""}]), ["tool 'answer': offer: alias is a text, got ''"]),
+    (answer(offers=[{**OFFER, "model": ["gpt-5"]}]), ["tool 'answer': offer: model is a text, got ['gpt-5']"]),
+    (answer(offers=[{**OFFER, "note": None}]), ["tool 'answer': offer: note is a text, got None"]),
     ({"tools": [SUBMIT], "style": "brief"}, ["mine: no key 'style'; valid: name, tools."]),
     ([SUBMIT], ["mine: an object with keys of name, tools expected, got [{"]),
     ({"tools": [{**SUBMIT, "offers": [OFFER]}]}, ["tool 'submit': kind 'submit' takes no offers"]),
@@ -436,7 +445,9 @@ def test_a_configuration_by_its_path(tmp_path: Path) -> None:
     path.write_text("{nope")
     assert refusal(lambda: load(path)).startswith(f"tool configuration {path}: Expecting property name")
     path.write_text("{}")
-    assert "no tool ends the task" in refusal(lambda: load(path))
+    assert refusal(lambda: load(path)).startswith(f"{path}: no tool ends the task")
+    path.write_bytes(b'{"name": "\xff"}')
+    assert refusal(lambda: load(path)).startswith(f"tool configuration {path}: 'utf-8' codec can't decode")
 
 
 def test_missing_configurations_name_the_packaged_ones(tmp_path: Path) -> None:
