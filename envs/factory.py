@@ -201,6 +201,9 @@ def _shared(
 
 def _make(source: str | TaskSource, arguments: dict[str, Any]) -> EpisodeFactory:
     own = {f.name for f in fields(Settings)}
-    check(Settings, {k: v for k, v in arguments.items() if k in own})
-    settings = Settings(**{k: v for k, v in arguments.items() if k in own})
+    given = {k: v for k, v in arguments.items() if k in own}
+    check(Settings, given)
+    if isinstance(wish := given.get("preference"), Mapping):
+        given["preference"] = dict(wish)  # its maker may change it for the next environment
+    settings = Settings(**given)
     return EpisodeFactory(source, settings, {k: v for k, v in arguments.items() if k not in own})

@@ -202,6 +202,13 @@ def test_the_budget_is_told_with_all_its_digits() -> None:
         assert f"Budget: ${told}." in observation["messages"][0]["content"]
 
 
+def test_a_mapping_of_weights_that_is_changed_later_changes_nothing() -> None:
+    wish = {"outcome": 1.0, "usd": 0.5}
+    env = OrchestraEnv(HLE, preference=wish)
+    wish["usd"] = 0.0
+    assert env.reset(seed=0)[1]["preference"]["weights"]["usd"] == 0.5
+
+
 def test_the_same_seed_and_options_give_the_same_episode() -> None:
     one, two = OrchestraEnv(HLE), OrchestraEnv(HLE)
     for seed in range(5):
