@@ -211,6 +211,8 @@ def tool(function: Callable[..., Any] | None = None, /, *, bills: Sequence[str] 
         if index == 0 and name == "context":
             wants_context = True
             continue
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            raise ConfigError(f"{function.__name__}: arguments are given by name; `{parameter}` cannot be")
         properties[name] = _schema_of(hints.get(name, str), f"{function.__name__}.{name}")
         if parameter.default is parameter.empty:
             required.append(name)
@@ -234,8 +236,12 @@ _JSON_TYPES: Mapping[object, str] = {str: "string", int: "integer", float: "numb
 
 def _schema_of(hint: Any, where: str) -> dict[str, Any]:
     if get_origin(hint) is Literal:
-        return {"type": "string", "enum": list(get_args(hint))}
+        kinds = dict.fromkeys(_schema_of(type(value), where)["type"] for value in get_args(hint))
+        return {"type": next(iter(kinds)) if len(kinds) == 1 else list(kinds), "enum": list(get_args(hint))}
     kind = _JSON_TYPES.get(get_origin(hint) or hint)
     if kind is None:
         raise ConfigError(f"{where}: annotate with str, int, float, bool, list or Literal, got {hint!r}")
+    element = next(iter(get_args(hint)), None)
+    if kind == "array" and (get_origin(element) or element) in (*_JSON_TYPES, Literal):
+        return {"type": kind, "items": _schema_of(element, f"{where}[]")}
     return {"type": kind}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given, settings
@@ -184,6 +184,29 @@ def test_a_function_becomes_a_schema_that_is_enforced() -> None:
     assert (
         refusal(check_arguments, made.parameters, {"query": "q", "limit": "4"}) == "limit must be integer, got str '4'"
     )
+
+
+def test_an_annotation_says_which_values_and_which_elements_a_tool_takes() -> None:
+    def grade(marks: list[int], scale: Literal[5, 10] = 5, note: Literal["short", 0] = 0) -> str:
+        return f"{marks}{scale}{note}"
+
+    made = tool(grade).parameters
+    check_arguments(made, {"marks": [1, 2], "scale": 10, "note": "short"}, "grade")
+    assert refusal(check_arguments, made, {"marks": ["good"]}) == "marks[0] must be integer, got str 'good'"
+    assert refusal(check_arguments, made, {"marks": [], "scale": 7}) == "scale must be one of: 5, 10; got 7"
+    assert refusal(check_arguments, made, {"marks": [], "note": 1}) == "note must be one of: short, 0; got 1"
+
+
+def test_a_function_that_cannot_be_called_by_name_is_no_tool() -> None:
+    def first(query: str, /) -> str:
+        return query
+
+    def many(*queries: str) -> str:
+        return " ".join(queries)
+
+    for function, said in ((first, "`query: "), (many, r"`\*queries: ")):
+        with pytest.raises(ConfigError, match=f"{function.__name__}: arguments are given by name; {said}"):
+            tool(function)
 
 
 _VALUES = st.recursive(
