@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 import traceback
 from asyncio import CancelledError, current_task
@@ -88,9 +89,9 @@ def perform_here(ready: Ready) -> CallResult:
         out = tool.run(context, **arguments)
         if type(out) is CoroutineType:
             out = _drive(out)
+        return _finished(out, started, context)
     except (Exception, SystemExit) as err:  # noqa: BLE001 - a failed call is recorded, see _explain
         return _explain(err, ready, started)
-    return _finished(out, started, context)
 
 
 def _explain(err: BaseException, ready: Ready, started: float) -> CallResult:
@@ -111,6 +112,8 @@ def _finished(out: object, started: float, context: ToolContext) -> CallResult:
         out = build(ToolResult, (str(out), (), seconds, False, None, None, "tool"))
     elif out.seconds is None:
         out = out._replace(seconds=sum([u.seconds for u in out.usages]) if out.usages else _spent(started, context))
+    if not 0 <= out.seconds < math.inf:  # type: ignore[operator]
+        raise ValueError(f"a result's seconds are a number from 0 up, got {out.seconds!r}")
     return build(CallResult, (out, False, None))
 
 
@@ -175,6 +178,7 @@ class Gates:
                 out = await tool.run(context, **arguments)
             finally:
                 missed = self.deadlines.leave(task, patience, before)
+            return _finished(out, started, context)
         except CancelledError as err:
             if missed:
                 return _missed(ready, started)
@@ -184,7 +188,6 @@ class Gates:
             return CallResult(ToolResult(""), failure=failure(tool.name, err))
         except (Exception, SystemExit) as err:  # noqa: BLE001 - a failed call is recorded, see _explain
             return _explain(err, ready, started)
-        return _finished(out, started, context)
 
     async def _run_within(self, ready: Ready) -> CallResult:
         """_run() of a task whose deadline is watched already: in a task of its own, so that it has its own."""

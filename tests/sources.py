@@ -142,6 +142,14 @@ def _unreadable(context: ToolContext) -> ToolResult:
     return ToolResult(5)  # type: ignore[arg-type]
 
 
+def _eternal(context: ToolContext) -> ToolResult:
+    return ToolResult("done", seconds=float("inf"))
+
+
+def _unlisted(context: ToolContext) -> ToolResult:
+    return ToolResult("done", Usage("gpt-5", TOOL))  # type: ignore[arg-type]  # not a tuple of them
+
+
 def _exits(context: ToolContext) -> ToolResult:
     sys.exit("a command-line tool in disguise")
 
@@ -182,6 +190,8 @@ WAYS = {
     "refuses": _refuses,
     "unpriced": _unpriced,
     "unreadable": _unreadable,
+    "eternal": _eternal,
+    "unlisted": _unlisted,
     "exits": _exits,
     "cancels": _cancels_itself,
     "panics": _panics,

@@ -153,6 +153,8 @@ def check_failed(last: Step) -> None:
         ("raises_later", "breaks", "RuntimeError: the connection is on fire"),
         ("unpriced", "breaks", "no price for 'no-such-item'"),
         ("unreadable", "breaks", "TypeError: a result's content is text, got int"),
+        ("eternal", "breaks", "ValueError: a result's seconds are a number from 0 up, got inf"),
+        ("unlisted", "breaks", "AttributeError: 'str' object has no attribute 'seconds'"),
         ("exits", "breaks", "SystemExit: a command-line tool in disguise"),
         ("cancels", "breaks", "CancelledError"),
         ("absorb", "breaks", "a world's bug"),

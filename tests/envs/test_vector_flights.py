@@ -118,7 +118,7 @@ def test_counted_usage_goes_with_the_action() -> None:
 
 
 @pytest.mark.parametrize(
-    "way", ["raises", "raises_later", "absorb", "unpriced", "unreadable", "exits", "cancels", "panics"]
+    "way", ["raises", "raises_later", "absorb", "unpriced", "unreadable", "eternal", "exits", "cancels", "panics"]
 )
 def test_a_failed_episode_leaves_the_others_alone(way: str) -> None:
     env = vector_of("Broken", num_envs=3, way=way)
