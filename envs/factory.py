@@ -98,7 +98,7 @@ class EpisodeFactory:
             raise ConfigError(f"{self.source.name}: {no_such('split', settings.split, self.source.splits)}")
         self.rules = settings.rules()
         self.sheet = load_sheet(settings.prices)
-        self.sheet.require([settings.orchestrator], "the orchestrator's own tokens")
+        self.sheet.require_tokens([settings.orchestrator], "the orchestrator's own tokens")
         preferences.known(settings.preference)
 
     def __reduce__(self) -> tuple[Callable[..., EpisodeFactory], tuple[str, dict[str, Any]]]:
@@ -113,6 +113,8 @@ class EpisodeFactory:
         drawn = self.source.draw(self.settings.split, rng)  # also when a task is named, so that the wish is the same
         task_id = drawn if chosen.get("task_id") is None else chosen["task_id"]
         sheet = load_sheet(chosen["prices"]) if chosen.get("prices") is not None else self.sheet
+        if sheet is not self.sheet:
+            sheet.require_tokens([self.settings.orchestrator], "the orchestrator's own tokens")
         scene = self.source.open(task_id, seed, sheet, chosen.get("tools"))
         keys = scene.world.toolbox.keys
         wish = chosen.get("preference", self.settings.preference)

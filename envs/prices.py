@@ -249,6 +249,17 @@ class PriceSheet:
             hint = no_such("price for", missing[0], self.prices)
             raise PriceError(f"{who}: price sheet {self.sheet_id} cannot bill {missing}: {hint}")
 
+    def require_tokens(self, items: Iterable[str], who: str) -> None:
+        """Refuse models that are not sold by the token either, as they are used."""
+        models = list(items)
+        self.require(models, who)
+        for item in models:
+            price = self.prices[item]
+            if not price.free and price.pico_usd_per_token is None:
+                raise PriceError(
+                    f"{who}: price sheet {self.sheet_id} sells {item} for {price.spoken()}; give it usd_per_mtok"
+                )
+
     def charge(self, usage: Usage, tool: str = "") -> Charge:
         """Bill one usage."""
         price = self.prices.get(usage.item) or self.price(usage.item)

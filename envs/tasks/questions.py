@@ -173,7 +173,7 @@ class QaSource:
             return sheet
         if id(sheet) not in self._sheets:
             made = self.behind.priced(sheet, self.config)
-            made.require(self.behind.judges, "the judge")
+            made.require_tokens(self.behind.judges, "the judge")
             self._sheets[id(sheet)] = (sheet, made)
         return self._sheets[id(sheet)][1]
 

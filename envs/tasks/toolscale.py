@@ -140,7 +140,7 @@ class ToolScaleSource:
     def open(self, task_id: str, seed: int, sheet: PriceSheet, tools: Sequence[str] | None) -> Scene:
         found, task = self.find(task_id)
         if self.user:
-            sheet.require([self.user.model], "the simulated user")
+            sheet.require_tokens([self.user.model], "the simulated user")
         names = tuple(tools) if tools else None
         if self.diversify:
             rng = random.Random(seed ^ 0xD1FF)

@@ -163,7 +163,8 @@ def _tool(entry: ToolEntry, config: ToolConfig, sheet: PriceSheet, backends: Bac
         properties = {"model": {"type": "string", "enum": [o.alias for o in entry.offers]}, **properties}
     required = [name for name in properties if name not in _OPTIONAL.get(entry.kind, ())]
     models = tuple(dict.fromkeys(o.model for o in entry.offers))
-    sheet.require([*models, *items], f"tool {entry.name!r}")
+    sheet.require_tokens(models, f"tool {entry.name!r}")
+    sheet.require(items, f"tool {entry.name!r}")
     return Tool(
         entry.name,
         _describe(entry, config, sheet, backends, items),

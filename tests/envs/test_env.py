@@ -21,7 +21,7 @@ from toolorchestra.envs.actions import render, render_call
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.envs.errors import ConfigError, PriceError, ResetNeeded
 from toolorchestra.envs.ledger import SpendCap
-from toolorchestra.envs.prices import ORCHESTRATOR, Tokens, Usage
+from toolorchestra.envs.prices import ORCHESTRATOR, PriceSheet, Tokens, Usage
 from toolorchestra.envs.types import Message, ToolCall
 from toolorchestra.envs.vector import OrchestraVectorEnv
 
@@ -164,6 +164,18 @@ def test_wrong_options_are_refused_and_change_nothing(options: Any, message: str
         env.reset(options=options)
     assert env.episode is episode
     assert not step(env, ADD).truncated
+
+
+def test_prices_that_cannot_bill_the_policy_are_refused_at_reset() -> None:
+    rows = {"qwen3-8b": {"usd_per_unit": 1}}
+    sheet = PriceSheet.read({"id": "s", "date": "2026-01-01", "source": "test", "prices": rows}, "s")
+    other = PriceSheet.read({"id": "t", "date": "2026-01-01", "source": "test", "prices": {"m": {"free": "x"}}}, "t")
+    env = env_of("Adder", **FREE)
+    for prices, said in ((sheet, r"sheet s sells qwen3-8b for \$1 each"), (other, "sheet t cannot bill")):
+        with pytest.raises(PriceError, match=f"the orchestrator's own tokens: price {said}"):
+            env.reset(options={"prices": prices})
+        with pytest.raises(PriceError, match=f"the orchestrator's own tokens: price {said}"):
+            env_of("Adder", prices=prices)
 
 
 def test_question_sources_name_valid_tools_and_tasks() -> None:

@@ -200,6 +200,15 @@ def test_an_unknown_item_is_an_error_that_names_the_known_ones() -> None:
     PAPER.require(PAPER.prices, "all")
 
 
+def test_models_have_to_be_sold_by_the_token() -> None:
+    rows = {"m": {"usd_per_unit": 1}, "ours": {"free": "runs at home"}}
+    sheet = PriceSheet.read({"id": "s", "date": "d", "source": "t", "prices": rows}, "s")
+    assert refusal(lambda: sheet.require_tokens(["ours", "m"], "tool 'x'")) == (
+        "tool 'x': price sheet s sells m for $1 each; give it usd_per_mtok"
+    )
+    assert "cannot bill ['n']" in refusal(lambda: sheet.require_tokens(["n"], "tool 'x'"))
+
+
 # Reading
 
 
