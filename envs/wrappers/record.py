@@ -37,6 +37,8 @@ class RecordTrajectories(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs)
             raise ConfigError(f"expected a ToolOrchestra environment, got {type(base).__name__}; wrap one of those")
         self._base = base
         self.path = Path(path)
+        if self.path.is_dir():
+            raise ConfigError(f"trajectories go into a file, but {self.path} is a folder; name a file in it")
         self.path.parent.mkdir(parents=True, exist_ok=True)
         end_torn_line(self.path)
         self._episode: Episode | None = None

@@ -57,6 +57,11 @@ def test_a_line_tells_the_episode(tmp_path: Path) -> None:
     assert row["totals"]["seconds"] == episode.ledger.seconds
 
 
+def test_a_folder_is_refused_before_there_is_an_episode_to_lose(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"trajectories go into a file, but .* is a folder; name a file in it"):
+        RecordTrajectories(gym.make("ToolOrchestra/HLE-v0"), tmp_path)
+
+
 def test_charges_can_be_billed_again(tmp_path: Path) -> None:
     env = recorded(tmp_path / "runs.jsonl")
     env.reset(seed=3)
