@@ -93,6 +93,10 @@ class EpisodeFactory:
             valid = (*(f.name for f in fields(Settings)), "render_mode")
             made = f"the source is made already; give {type(source).__name__} its own arguments"
             raise ConfigError(f"{no_such('argument', next(iter(source_arguments)), valid)} ({made})")
+        lacks = [name for name in ("name", "splits", "draw", "open") if not hasattr(source, name)]
+        if not isinstance(source, str) and (lacks or isinstance(source, type)):
+            wrong = f"lacks {', '.join(lacks)}" if lacks else "is a class; make one of it"
+            raise ConfigError(f'a source is "package.module:Class" or a made one, got {source!r:.60}, which {wrong}')
         self.source: TaskSource = _load(source, source_arguments) if isinstance(source, str) else source
         if settings.split not in self.source.splits:
             raise ConfigError(f"{self.source.name}: {no_such('split', settings.split, self.source.splits)}")

@@ -56,10 +56,15 @@ def spec_of(name: str) -> EnvSpec:
 
 
 def register(env_id: str, source: str) -> None:
-    """Register a task source of your own ("module:Class") under an id of your own, once."""
+    """Register a task source of your own ("module:Class") under an id of your own. The same again changes nothing."""
     import gymnasium as gym
 
+    from toolorchestra.envs.errors import ConfigError
+
     if env_id in gym.registry:
+        taken = gym.registry[env_id].kwargs.get("source")
+        if taken != source:
+            raise ConfigError(f"{env_id!r} is registered for {taken!r} already; take another id for {source!r}")
         return
     gym.register(
         id=env_id,

@@ -22,6 +22,7 @@ from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.envs.errors import ConfigError, PriceError, ResetNeeded
 from toolorchestra.envs.ledger import SpendCap
 from toolorchestra.envs.prices import ORCHESTRATOR, PriceSheet, Tokens, Usage
+from toolorchestra.envs.registration import register
 from toolorchestra.envs.types import Message, ToolCall
 from toolorchestra.envs.vector import OrchestraVectorEnv
 
@@ -88,9 +89,18 @@ def test_what_the_policy_used_is_billed_once_the_step_is_taken() -> None:
     assert env.step(ADD)[4]["charges"][0].usage.estimated
 
 
+def test_an_id_stands_for_one_source() -> None:
+    for _ in range(2):
+        register("Tests/Mine-v0", "tests.sources:AdderSource")
+    with pytest.raises(ConfigError, match=r"'Tests/Mine-v0' is registered for 'tests\.sources:AdderSource' already"):
+        register("Tests/Mine-v0", "tests.sources:TalkerSource")
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
+        (lambda: OrchestraEnv(AdderSource), "AdderSource'>, which is a class; make one of it"),
+        (lambda: OrchestraEnv(None), "got None, which lacks name, splits, draw, open"),  # type: ignore[arg-type]
         (lambda: env_of("Adder", max_turn=5), r"no argument 'max_turn'; valid: .*Did you mean 'max_turns'\?"),
         (lambda: OrchestraEnv(AdderSource(), max_turn=5), r"no argument 'max_turn'.*AdderSource its own arguments"),
         (lambda: OrchestraEnv(AdderSource(), last=5), r"no argument 'last'.*AdderSource its own arguments"),
