@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple
 
-from toolorchestra.envs.errors import ConfigError, no_such
+from toolorchestra.envs.errors import AT_LEAST_ONE, NOT_NEGATIVE, ConfigError, no_such, require
 from toolorchestra.envs.models.simulated import SimulatedModels
 from toolorchestra.envs.prices import PriceSheet
 from toolorchestra.envs.retrieval import Retriever
@@ -69,6 +69,10 @@ class QaSource:
     def __post_init__(self) -> None:
         if self.diversify not in (None, "train", "heldout"):
             raise ConfigError(no_such("diversify", self.diversify, ("train", "heldout", "None")))
+        require(self, AT_LEAST_ONE, "top_k")
+        require(self, NOT_NEGATIVE, "shown_characters")
+        if isinstance(self.vary, str) or not isinstance(self.vary, Collection):
+            raise ConfigError(f"vary is a list of {', '.join(config.VARIED)}, got {self.vary!r:.60}")
         for name in self.vary:
             if name not in config.VARIED:
                 raise ConfigError(no_such("variation", name, config.VARIED))
