@@ -42,7 +42,8 @@ class _Shared(NamedTuple):
     question: Question
     priced: PriceSheet
     toolbox: Toolbox
-    message_answers: bool
+    ending: str
+    """The tool of kind `answer`; "" without one: then a message answers."""
 
 
 @dataclass(eq=False)
@@ -153,7 +154,8 @@ class QaSource:
             if len(self._shared) >= _MOST_SHARED:
                 self._shared.clear()
             shared = self._shared[key] = self._share(task_id, seed, sheet, tools)
-        world = QaWorld(shared.question, shared.toolbox, message_answers=shared.message_answers, judge=self.judge)
+        ending = shared.ending
+        world = QaWorld(shared.question, shared.toolbox, message_answers=not ending, ending=ending, judge=self.judge)
         public = {"task_id": task_id, "split": task_id.split("/")[1], "subject": shared.question.subject}
         return Scene(world, shared.priced, public)
 
@@ -168,8 +170,8 @@ class QaSource:
             toolbox = assemble(variant.only(tools) if tools else variant, sheet, self.behind)
         else:
             toolbox = self._toolbox(sheet, tuple(tools) if tools else None)
-        ends_by_tool = any(e.kind == "answer" and e.name in toolbox for e in self.config.tools)
-        return _Shared(asked, question, sheet, toolbox, not ends_by_tool)
+        ending = next((e.name for e in self.config.tools if e.kind == "answer" and e.name in toolbox), "")
+        return _Shared(asked, question, sheet, toolbox, ending)
 
     def _priced(self, sheet: PriceSheet) -> PriceSheet:
         """The sheet with the endpoint file's prices; the same object each time, for the toolboxes are kept by it."""

@@ -22,7 +22,8 @@ def _remind(context: ToolContext, text: str) -> ToolResult:
     """A message does not end the episode where an `answer` tool does: as in the reference, the turn just counts."""
     del text
     toolbox: Toolbox = context.world.toolbox
-    return ToolResult(f"Call a tool: {', '.join(t.name for t in toolbox)}. The task ends with `answer`.", role="user")
+    names = ", ".join(t.name for t in toolbox)
+    return ToolResult(f"Call a tool: {names}. The task ends with `{context.world.ending}`.", role="user")
 
 
 _REMINDS = Tool("message", "Nobody listens.", MESSAGE, _remind)
@@ -34,14 +35,22 @@ JUDGE_SECONDS = 4 * 3600.0
 class QaWorld(BaseWorld):
     """One question's desk."""
 
-    __slots__ = ("answer", "documents", "judge", "listener", "question", "results", "toolbox")
+    __slots__ = ("answer", "documents", "ending", "judge", "listener", "question", "results", "toolbox")
     system = SYSTEM
 
     def __init__(
-        self, question: Question, toolbox: Toolbox, *, message_answers: bool, judge: Judge | None = None
+        self,
+        question: Question,
+        toolbox: Toolbox,
+        *,
+        message_answers: bool,
+        ending: str = "answer",
+        judge: Judge | None = None,
     ) -> None:
         self.question = question
         self.toolbox = toolbox
+        self.ending = ending
+        """The tool that ends the task, of which a message reminds where it does not end it."""
         self.judge = judge
         self.documents: tuple[Passage, ...] = ()
         self.results: tuple[str, ...] = ()

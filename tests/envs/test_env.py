@@ -65,6 +65,14 @@ def test_a_tool_configuration_may_be_a_path(tmp_path: Path) -> None:
         assert env_of(HLE, tools=tools, **FREE).episode.world.toolbox.keys == ("hand_in",)  # type: ignore[union-attr]
 
 
+def test_a_message_is_reminded_of_the_tool_that_ends_the_task_by_its_own_name(tmp_path: Path) -> None:
+    path = tmp_path / "mine.json"
+    offers = [{"alias": "a-1", "model": "gpt-5", "seconds": 5}]
+    path.write_text(json.dumps({"tools": [{"kind": "answer", "name": "decide", "offers": offers}]}))
+    done = step(env_of(HLE, tools=path, **FREE), "I wonder.")
+    assert done.info["new_messages"][-1]["content"] == "Call a tool: decide. The task ends with `decide`."
+
+
 def test_a_file_that_is_written_again_is_read_again(tmp_path: Path) -> None:
     path = tmp_path / "mine.json"
 
