@@ -24,7 +24,6 @@ from toolorchestra.envs.models.simulated import (
     computed_in,
     facts_in,
     query_chance,
-    skills,
 )
 from toolorchestra.envs.prices import EXPERT, NANO, Tokens, Usage
 from toolorchestra.envs.tasks import TaskSource
@@ -57,9 +56,8 @@ def _uses(episode: Episode, tool: Tool) -> int:
     return sum(episode.calls.get(key, 0) for key in tool.keys)
 
 
-def _tool(episode: Episode, *names: str) -> Tool | None:
-    toolbox = episode.world.toolbox
-    return next((toolbox[name] for name in names if name in toolbox), None)
+def _tool(episode: Episode, *kinds: str) -> Tool | None:
+    return episode.world.toolbox.of_kind(*kinds)
 
 
 class RandomPolicy:
@@ -104,7 +102,7 @@ class Pipeline:
         ask = _tool(episode, "ask")
         submit = _tool(episode, "submit")
         if submit is not None and (ask is None or _uses(episode, ask)):
-            return render_call("submit", {"answer": last})
+            return render_call(submit.name, {"answer": last})
         ending = _tool(episode, "answer") or ask
         if ending is None:
             raise ConfigError(f"nothing among {[t.name for t in episode.world.toolbox]} ends the task")
@@ -120,18 +118,18 @@ class Pipeline:
     def _call(self, episode: Episode, tool: Tool) -> str:
         if not tool.offers:
             return render_call(tool.name, {"query": _body(_world(episode).question.text)[:300]})
-        purpose = _PURPOSES[tool.name]
+        purpose = _PURPOSES[tool.kind]
         offer = max(tool.offers, key=lambda o: self._best(episode, o, purpose))
         return render_call(tool.name, {"model": offer.alias})
 
 
 def _cheapness(episode: Episode, offer: Offer, purpose: Purpose) -> float:
-    skill = skills()[offer.model]
+    skill = _world(episode).skills[offer.model]
     return -_usd(episode, offer, skill, purpose, 400)
 
 
-def _strength(_episode: Episode, offer: Offer, purpose: Purpose) -> float:
-    skill = skills()[offer.model]
+def _strength(episode: Episode, offer: Offer, purpose: Purpose) -> float:
+    skill = _world(episode).skills[offer.model]
     if purpose == "query":
         return skill.querying
     table = skill.coding if purpose == "code" else skill.answering
@@ -162,9 +160,9 @@ class Oracle:
     def __call__(self, episode: Episode) -> str:
         world = _world(episode)
         shown = gathered(world)
-        ask = _tool(episode, "ask")
-        if ask is not None and _uses(episode, ask):
-            return render_call("submit", {"answer": _last_result(episode)})
+        ask, submit = _tool(episode, "ask"), _tool(episode, "submit")
+        if ask is not None and _uses(episode, ask) and submit is not None:
+            return render_call(submit.name, {"answer": _last_result(episode)})
         if facts_in(world.question, shown) < 1.0 and (search := self._search(episode, world, shown)):
             return search
         routes = self.routes(episode)
@@ -180,21 +178,25 @@ class Oracle:
 
     @staticmethod
     def _search(episode: Episode, world: QaWorld, shown: str) -> str:
-        """The next search, or "" when there is nothing to search with."""
-        missing = next(f for f in world.question.facts if f.sentence not in shown)
+        """The next search, or "" when there is nothing to search with. Of the writers who may find what is missing
+        before the searches are over it takes the one who costs least a success."""
+        missing, *others = (f for f in world.question.facts if f.sentence not in shown)
         plain = _tool(episode, "local_search", "web_search")
         if plain is not None:
             return render_call(plain.name, {"query": missing.query}) if episode.turn < MOST_PLANNED_SEARCHES else ""
         search = _tool(episode, "search")
-        if search is None or _uses(episode, search) >= MOST_PLANNED_SEARCHES:
+        left = MOST_PLANNED_SEARCHES - _uses(episode, search) if search is not None else 0
+        if search is None or left <= 0:
             return ""
         size = (len(shown) + len(world.question.text)) // CHARACTERS_PER_TOKEN
 
-        def usd_per_success(offer: Offer) -> float:
-            skill = skills()[offer.model]
-            return _usd(episode, offer, skill, "query", size) / query_chance(skill, world.question)
+        def liked(offer: Offer) -> tuple[float, float]:
+            skill = world.skills[offer.model]
+            chance = query_chance(skill, world.question)
+            too_many = max(0.0, (1 + len(others)) / chance - left)
+            return too_many, _usd(episode, offer, skill, "query", size) / chance
 
-        return render_call(search.name, {"model": min(search.offers, key=usd_per_success).alias})
+        return render_call(search.name, {"model": min(search.offers, key=liked).alias})
 
     def routes(self, episode: Episode) -> list[Route]:
         """Every way to end from here."""
@@ -216,12 +218,12 @@ class Oracle:
 
     @staticmethod
     def _direct(episode: Episode, offer: Offer, size: int, facts: float, computed: str) -> Route:
-        skill = skills()[offer.model]
+        skill = _world(episode).skills[offer.model]
         chance = answer_chance(skill, _world(episode).question, facts, computed)
         return Route((offer.alias,), chance, _usd(episode, offer, skill, "answer", size), skill.seconds["answer"])
 
     def _helped(self, episode: Episode, writer: Offer, offer: Offer, size: int, facts: float) -> Route:
-        skill = skills()[writer.model]
+        skill = _world(episode).skills[writer.model]
         works = code_chance(skill, _world(episode).question, facts)
         ends = [self._direct(episode, offer, size, facts, state) for state in ("right", "wrong", "")]
         # Of programs that do not work half print something wrong and half print nothing.
@@ -236,7 +238,7 @@ def guess(episode: Episode) -> str:
     submit = _tool(episode, "submit")
     if submit is None:
         raise ConfigError('the guesser needs the plain tools: gym.make(..., tools="plain")')
-    return render_call("submit", {"answer": _body(_world(episode).question.text).split()[-1]})
+    return render_call(submit.name, {"answer": _body(_world(episode).question.text).split()[-1]})
 
 
 NAMES = ("random", "cheapest", "strongest", "oracle")

@@ -53,6 +53,8 @@ class Run:
     """Optimiser steps of reinforcement learning taken."""
     warm: bool = False
     best: float = float("-inf")
+    """Reward on the validation split; of equal ones, the cheaper evaluation is the better."""
+    best_cents: float = float("inf")
     best_step: int = -1
     skipped: int = 0
     """Steps without one usable group."""
@@ -203,8 +205,8 @@ def _evaluate(run: Run) -> None:
     )
     for warning in instruments.failures(evaluation.trajectories):
         run.say(f"warning, held out, step {run.step}: {warning}")
-    if mine.reward > run.best:
-        run.best, run.best_step = mine.reward, run.step
+    if (mine.reward, -mine.cents) > (run.best, -run.best_cents):
+        run.best, run.best_cents, run.best_step = mine.reward, mine.cents, run.step
 
 
 def _save(run: Run) -> None:
@@ -212,6 +214,7 @@ def _save(run: Run) -> None:
         "step": run.step,
         "warm": run.warm,
         "best": run.best if run.best > float("-inf") else None,
+        "best_cents": run.best_cents if run.best_cents < float("inf") else None,
         "best_step": run.best_step,
         "skipped": run.skipped,
         "config": as_json(run.config),
@@ -237,7 +240,7 @@ def _open(config: TrainConfig, folder: Path, engine: Engine, chat: Chat, *, resu
     if found:
         engine.load(found)
         say(f"resuming from {found.name}")
-    step, best = int(state.get("step", 0)), state.get("best")
+    step, best, cents = int(state.get("step", 0)), state.get("best"), state.get("best_cents")
     held_out, log = HeldOut(config.environments, config.evaluation_tasks), Log(folder, step)
     return Run(
         config,
@@ -251,6 +254,7 @@ def _open(config: TrainConfig, folder: Path, engine: Engine, chat: Chat, *, resu
         step=step,
         warm=bool(state.get("warm", False)),
         best=float("-inf") if best is None else float(best),
+        best_cents=float("inf") if cents is None else float(cents),
         best_step=int(state.get("best_step", -1)),
         skipped=int(state.get("skipped", 0)),
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import random
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import active_children, get_context
 from pathlib import Path
@@ -29,6 +29,7 @@ from toolorchestra.envs.actions import render_call
 from toolorchestra.envs.episode import Episode
 from toolorchestra.envs.errors import ConfigError
 from toolorchestra.envs.factory import EpisodeFactory
+from toolorchestra.envs.tools import Tool
 from toolorchestra.envs.tools.search import NOTHING_MISSING, NOTHING_NEW
 from toolorchestra.envs.types import Message
 
@@ -61,21 +62,27 @@ class RandomRoute:
             self._picked = {tool.name: rng.choice(tool.keys) for tool in tools}
         if self._patient and str(episode.messages[-1]["content"]).startswith((NOTHING_NEW, NOTHING_MISSING)):
             self._searches = 0
-        if "search" in tools and self._searches:
+        used: Tool | None
+        if self._searches and (used := tools.of_kind("search")):
             self._searches -= 1
-            name = "search"
-        elif "enhance_reasoning" in tools and self._computes:
+        elif self._computes and (used := tools.of_kind("enhance_reasoning")):
             self._computes = False
-            name = "enhance_reasoning"
         else:
-            name = "answer"
-        return render_call(name, {"model": self._picked[name]})
+            used = answering(episode)
+        return render_call(used.name, {"model": self._picked[used.name]})
+
+
+def answering(episode: Episode) -> Tool:
+    """The paper's `answer`, by whatever name."""
+    found = episode.world.toolbox.of_kind("answer")
+    if found is None:
+        raise ConfigError(f"nothing among {[t.name for t in episode.world.toolbox]} asks an expert for the answer")
+    return found
 
 
 def _has_routes(factory: EpisodeFactory) -> bool:
     """Whether its tasks are ended by the paper's `answer`."""
-    toolbox = factory.start(FIRST_SEED).episode.world.toolbox
-    return "answer" in toolbox and toolbox["answer"].keyed_by == "model"
+    return factory.start(FIRST_SEED).episode.world.toolbox.of_kind("answer") is not None
 
 
 def _check_routes(config: TrainConfig) -> None:
@@ -90,7 +97,12 @@ def _check_routes(config: TrainConfig) -> None:
 
 def answer_at_once(rng: random.Random) -> Callable[[Episode], str]:
     """The do-nothing policy that a start has to beat."""
-    return lambda episode: render_call("answer", {"model": rng.choice(episode.world.toolbox["answer"].keys)})
+
+    def at_once(episode: Episode) -> str:
+        tool = answering(episode)
+        return render_call(tool.name, {"model": rng.choice(tool.keys)})
+
+    return at_once
 
 
 def demonstrate(chat: Chat, factory: EpisodeFactory, policy: Callable[[Episode], str], seed: int) -> tuple[Datum, bool]:
@@ -175,24 +187,40 @@ def _found_together(config: TrainConfig) -> list[Found]:
             raise
 
 
-def recorded(chat: Chat, path: Path) -> list[Datum]:
-    """Demonstrations from a JSONL of trajectories: `messages` and, where the template needs them, `tools`."""
+def recorded(chat: Chat, path: Path, say: Callable[[str], None] = lambda _: None) -> list[Datum]:
+    """Demonstrations from a JSONL of trajectories: `messages` and, where the template needs them, `tools`. Of runs that
+    say their outcome, as RecordTrajectories' do, those that solved their task."""
     if not path.is_file():
         raise ConfigError(f"warm_start.trajectories: no file {str(path)!r}; it is a JSONL of recorded trajectories")
     made: list[Datum] = []
+    unsolved = 0
     try:
         for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
             if line.strip():
-                made += _sequences(chat, *_transcript(line, f"{path}, line {number}"))
+                row, messages, tools = _transcript(line, f"{path}, line {number}")
+                if _solved(row):
+                    made += _sequences(chat, messages, tools)
+                else:
+                    unsolved += 1
     except UnicodeDecodeError as err:
         raise ConfigError(f"{path} is not UTF-8 text ({err}); a JSONL of recorded trajectories was expected") from None
+    left_out = f"{unsolved} runs that did not solve their task are left out"
     if not made:
-        raise ConfigError(f"{path} holds no assistant turn to learn from")
+        raise ConfigError(f"{path} holds no assistant turn to learn from" + (f"; {left_out}" if unsolved else ""))
+    if unsolved:
+        say(f"warm start: {left_out}")
     return made
 
 
-def _transcript(line: str, where: str) -> tuple[list[Message], Sequence[Any]]:
-    """The messages and tools of one recorded trajectory."""
+def _solved(row: Mapping[str, Any]) -> bool:
+    if "outcome" not in row:
+        return True
+    outcome = row["outcome"]
+    return isinstance(outcome, Mapping) and float(outcome.get("value") or 0.0) >= 1.0
+
+
+def _transcript(line: str, where: str) -> tuple[Mapping[str, Any], list[Message], Sequence[Any]]:
+    """One recorded trajectory, its messages and its tools."""
     try:
         row = json.loads(line)
         messages, tools = [Message(m) for m in row["messages"]], [dict(t) for t in row.get("tools") or ()]
@@ -208,7 +236,7 @@ def _transcript(line: str, where: str) -> tuple[list[Message], Sequence[Any]]:
             )
     if messages and messages[0]["role"] == "assistant":
         raise ConfigError(f"{where}: message 1 is the assistant's; what it answers was expected before it")
-    return messages, tools
+    return row, messages, tools
 
 
 def _sequences(chat: Chat, messages: Sequence[Message], tools: Sequence[Any]) -> Iterator[Datum]:
@@ -239,7 +267,7 @@ def warm_start(engine: Engine, chat: Chat, rollouts: Rollouts, config: TrainConf
         _check_routes(config)
     if not start.trajectories:
         say(f"warm start: trying {start.routes} random routes on each of {start.demonstrations:,} tasks")
-    data = recorded(chat, Path(start.trajectories)) if start.trajectories else demonstrations(chat, config)
+    data = recorded(chat, Path(start.trajectories), say) if start.trajectories else demonstrations(chat, config)
     if not data:
         raise ConfigError(
             "the warm start found nothing to learn from: no random route solved its task; raise "

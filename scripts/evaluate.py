@@ -73,6 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--tools", default="paper", help="tool configuration: paper, plain or a JSON file")
     parser.add_argument("--prices", default="paper-2025-11", help="price sheet: a name or a JSON file")
+    parser.add_argument("--simulated", default="", metavar="FILE", help="simulated models of your own, beside ours")
     group = parser.add_argument_group("real backends")
     group.add_argument("--endpoints", default="", metavar="FILE", help="backends file (TOML or JSON)")
     group.add_argument("--index", default="", metavar="FOLDER", help='index folder, or "embedded"')
@@ -143,6 +144,7 @@ def _factory(
         split=split,
         tools=args.tools,
         prices=args.prices,
+        simulated=args.simulated,
         preference="none",
         orchestrator=args.orchestrator,
         history=args.history,

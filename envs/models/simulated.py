@@ -12,12 +12,12 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 from toolorchestra.envs.errors import ConfigError, no_such
 from toolorchestra.envs.grading import is_right
@@ -52,10 +52,43 @@ class Skill:
 
 
 @cache
-def skills(path: str = "") -> Mapping[str, Skill]:
-    """The packaged table, or one from a JSON file."""
-    source = Path(path) if path else resources.files("toolorchestra.envs") / "data" / "models" / "simulated.json"
+def skills() -> Mapping[str, Skill]:
+    """The packaged table."""
+    source = resources.files("toolorchestra.envs") / "data" / "models" / "simulated.json"
     return {name: Skill(**row) for name, row in json.loads(source.read_text(encoding="utf-8"))["models"].items()}
+
+
+def read_skills(path: str | Path) -> Mapping[str, Skill]:
+    """The packaged table and the models of a JSON file of its form; those of the file go before."""
+    try:
+        rows = json.loads(Path(path).read_bytes())["models"].items()
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as err:
+        form = '{"models": {name: {"answering": ...}}}'
+        raise ConfigError(f"simulated models: a JSON file {form} expected at {path} ({err!r})") from None
+    return {**skills(), **{name: _skill(row, f"simulated model {name!r} of {path}") for name, row in rows}}
+
+
+def _skill(row: object, where: str) -> Skill:
+    keys = [f.name for f in fields(Skill)]
+    if not isinstance(row, Mapping) or set(row) != set(keys):
+        got = sorted(row) if isinstance(row, Mapping) else repr(row)
+        raise ConfigError(f"{where} is an object with {', '.join(keys)}; got {got!s:.80}")
+    for name, parts in _PARTS.items():
+        if not (isinstance(row[name], Mapping) and set(row[name]) == set(parts) and _amounts(row[name].values())):
+            raise ConfigError(f"{where}: {name} has a number for each of {', '.join(parts)}; got {row[name]!r:.80}")
+    if not (_amounts([row["querying"]]) and isinstance(row["reasons"], bool)):
+        raise ConfigError(f"{where}: querying is a number and reasons true or false; got {row!r:.80}")
+    return Skill(**row)
+
+
+_FAMILIES = get_args(get_type_hints(Question)["family"])
+_WRITTEN = ("query", "code", "answer")
+_PARTS = {"answering": _FAMILIES, "coding": _FAMILIES, "output_tokens": _WRITTEN, "seconds": _WRITTEN}
+
+
+def _amounts(values: Iterable[object]) -> bool:
+    """Whether these are numbers from 0 up."""
+    return all(isinstance(v, int | float) and not isinstance(v, bool) and 0 <= v < math.inf for v in values)
 
 
 def chance(skill: float, difficulty: float) -> float:
@@ -112,12 +145,12 @@ class _Draws:
 
 
 class SimulatedModels:
-    """Every model of the table, as one backend."""
+    """Every model of a table, as one backend."""
 
     suspends = False
 
-    def __init__(self, path: str = "") -> None:
-        self.skills = skills(path)
+    def __init__(self, table: Mapping[str, Skill] | None = None) -> None:
+        self.skills = skills() if table is None else table
 
     def skill(self, model: str) -> Skill:
         """The table's row of a model."""

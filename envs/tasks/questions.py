@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple
 
 from toolorchestra.envs.errors import AT_LEAST_ONE, NOT_NEGATIVE, ConfigError, no_such, require
-from toolorchestra.envs.models.simulated import SimulatedModels
+from toolorchestra.envs.models.simulated import SimulatedModels, read_skills, skills
 from toolorchestra.envs.prices import PriceSheet
 from toolorchestra.envs.retrieval import Retriever
 from toolorchestra.envs.sandbox.arithmetic import ArithmeticInterpreter
@@ -61,6 +61,8 @@ class QaSource:
     """A file of real backends, or what `backing.read` and `Backing` made of one; None: simulated ones."""
     dataset: str | datasets.Dataset | None = None
     """A real question set instead of the generated questions."""
+    simulated: str | Path = ""
+    """A JSON file of simulated models of your own, beside the packaged ones."""
 
     name: str = field(default="qa", init=False)
     splits: Sequence[str] = field(default=SPLITS, init=False)
@@ -88,7 +90,10 @@ class QaSource:
         self.name = self.real_name if self.rows else self.embedded_name
         self.splits = (*SPLITS, datasets.ALL) if self.rows else SPLITS
         search = SearchSettings(self.top_k, self.shown_characters)
-        embedded = Backends(SimulatedModels(), self.retriever(), ArithmeticInterpreter(), search)
+        self.skills = read_skills(self.simulated) if self.simulated else skills()
+        if self.backing is None:
+            self._refuse_unknown_models()
+        embedded = Backends(SimulatedModels(self.skills), self.retriever(), ArithmeticInterpreter(), search)
         self.behind = self.backing.over(embedded) if self.backing else embedded
         # A replay must ask the judge exactly when its recording did, so neither takes verdicts from other runs.
         taped = self.backing is not None and self.backing.wanted.mode in ("record", "replay")
@@ -97,6 +102,15 @@ class QaSource:
         self.judge = Judge(self.behind.models, self.behind.judges, known) if self.behind.judges else None
         self._boxes: dict[tuple[int, tuple[str, ...] | None], tuple[PriceSheet, Toolbox]] = {}
         self._shared: dict[tuple[str, int, int, tuple[str, ...] | None], _Shared] = {}
+
+    def _refuse_unknown_models(self) -> None:
+        """Nothing can answer for a model that neither is simulated nor has an endpoint."""
+        for model in self.config.models:
+            if model not in self.skills:
+                raise ConfigError(
+                    f"tool configuration {self.config.name!r}: {no_such('simulated model', model, self.skills)} Give "
+                    "it a row in a file of your own, simulated=FILE, or an endpoint, backends=FILE"
+                )
 
     def _refuse_embedded_search(self) -> None:
         """Real questions cannot be looked up in an invented encyclopaedia, so an index has to be named."""
@@ -155,7 +169,14 @@ class QaSource:
                 self._shared.clear()
             shared = self._shared[key] = self._share(task_id, seed, sheet, tools)
         ending = shared.ending
-        world = QaWorld(shared.question, shared.toolbox, message_answers=not ending, ending=ending, judge=self.judge)
+        world = QaWorld(
+            shared.question,
+            shared.toolbox,
+            message_answers=not ending,
+            ending=ending,
+            judge=self.judge,
+            skills=self.skills,
+        )
         public = {"task_id": task_id, "split": task_id.split("/")[1], "subject": shared.question.subject}
         return Scene(world, shared.priced, public)
 

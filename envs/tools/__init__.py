@@ -94,6 +94,8 @@ class Tool:
     backend: str = ""
     """Calls to one backend share its limit of calls in flight."""
     max_in_flight: int = 64
+    kind: str = ""
+    """Of a tool configuration's entry, whatever its name is: "search", "answer"; policies find it by this."""
 
     def __post_init__(self) -> None:
         check_schema(self.parameters, f"tool {self.name!r}")
@@ -165,6 +167,10 @@ class Toolbox:
     def bills(self) -> set[str]:
         """Every price sheet item that could be billed."""
         return {item for t in self.tools for item in t.bills}
+
+    def of_kind(self, *kinds: str) -> Tool | None:
+        """The tool of the first of these kinds that there is."""
+        return next((t for kind in kinds for t in self.tools if t.kind == kind), None)
 
     def only(self, names: Sequence[str] | None) -> Toolbox:
         """The named tools, in this one's order; None keeps all."""

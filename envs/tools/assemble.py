@@ -175,6 +175,7 @@ def _tool(entry: ToolEntry, config: ToolConfig, sheet: PriceSheet, backends: Bac
         offers=entry.offers,
         suspends=suspends,
         deadline_seconds=backends.deadline_seconds,
+        kind=entry.kind,
     )
 
 

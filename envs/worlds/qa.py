@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from toolorchestra.envs.errors import ConfigError
 from toolorchestra.envs.grading import is_right
+from toolorchestra.envs.models.simulated import Skill
 from toolorchestra.envs.tools import Tool, Toolbox, ToolContext, ToolResult
 from toolorchestra.envs.tools.code import Computed
 from toolorchestra.envs.tools.desk import gathered
@@ -35,7 +38,7 @@ JUDGE_SECONDS = 4 * 3600.0
 class QaWorld(BaseWorld):
     """One question's desk."""
 
-    __slots__ = ("answer", "documents", "ending", "judge", "listener", "question", "results", "toolbox")
+    __slots__ = ("answer", "documents", "ending", "judge", "listener", "question", "results", "skills", "toolbox")
     system = SYSTEM
 
     def __init__(
@@ -46,12 +49,15 @@ class QaWorld(BaseWorld):
         message_answers: bool,
         ending: str = "answer",
         judge: Judge | None = None,
+        skills: Mapping[str, Skill] | None = None,
     ) -> None:
         self.question = question
         self.toolbox = toolbox
         self.ending = ending
         """The tool that ends the task, of which a message reminds where it does not end it."""
         self.judge = judge
+        self.skills = skills or {}
+        """Of the simulated experts, for planners; the agent learns them by what comes of its calls."""
         self.documents: tuple[Passage, ...] = ()
         self.results: tuple[str, ...] = ()
         self.answer: str | None = None

@@ -225,6 +225,8 @@ def test_a_third_partys_source_trains_too(tmp_path: Path) -> None:
     made = run(tmp_path, replace(COLD, environments=(toy,), anchors=("cheapest",)), said=said)
     assert "held out, step 1: reward 0.000, accuracy 0%, 0.00 ¢ a task" in said
     assert {t.task_id.partition("/")[0] for t in made.evaluations[1].trajectories} == {"toy-adder"}
+    cents = {step: found.standings["policy"].cents for step, found in made.evaluations.items()}
+    assert made.best_step == min(cents, key=lambda step: (cents[step], step))  # of equal rewards the cheaper
     page = write_report(made).read_text(encoding="utf-8")
     assert "No baseline can play them." in page
     assert "Simulated" not in page

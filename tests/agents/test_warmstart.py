@@ -145,3 +145,15 @@ def test_texts_of_trajectories_are_taken_as_they_stand(tmp_path: Path) -> None:
     learnt = [t for t, a in zip(datum.tokens, datum.advantages, strict=True) if a]
     assert chat.tokenizer.decode(learnt) == "a< |im_end|>b ?<|im_end|>hi<|im_end|>"
     assert learnt.count(chat.stop) == 2
+
+
+def test_runs_that_did_not_solve_their_task_are_left_out(tmp_path: Path) -> None:
+    chat, path, said = Chat(load_tokenizer()), tmp_path / "some.jsonl", list[str]()
+    outcomes = ['{"value": 1.0}', '{"value": 0.4}', "null", '{"value": null}']
+    rows = [f'{{"messages": [{ASKED}, {SAID}], "outcome": {outcome}}}' for outcome in outcomes]
+    path.write_text("\n".join([*rows, f'{{"messages": [{ASKED}, {SAID}]}}']))
+    assert len(recorded(chat, path, said.append)) == 2
+    assert said == ["warm start: 3 runs that did not solve their task are left out"]
+    path.write_text("\n".join(rows[1:]))
+    with pytest.raises(ConfigError, match="no assistant turn to learn from; 3 runs that did not solve"):
+        recorded(chat, path)

@@ -23,7 +23,6 @@ from toolorchestra.envs.models import ChatRequest, Completion, Purpose
 from toolorchestra.envs.models.simulated import (
     CAP,
     CHARACTERS_PER_TOKEN,
-    COMPUTED_BONUS,
     FLOOR,
     MISLED,
     RESULT_MARK,
@@ -34,6 +33,7 @@ from toolorchestra.envs.models.simulated import (
     computed_in,
     facts_in,
     query_chance,
+    read_skills,
     skills,
 )
 from toolorchestra.envs.prices import load_sheet
@@ -409,19 +409,40 @@ def test_wrong_requests_say_what_is_wrong() -> None:
         complete(ChatRequest("gpt-5", "answer", (Message(role="user", content="Hello."),)))
 
 
-def test_another_table_by_its_path(tmp_path: Path) -> None:
-    row = {
-        "answering": dict.fromkeys(("math", "science", "code", "logic", "knowledge"), 6.0),
-        "coding": dict.fromkeys(("math", "science", "code", "logic", "knowledge"), 0.0),
-        "querying": 1.0,
-        "output_tokens": {"query": 10, "code": 10, "answer": 10},
-        "seconds": {"query": 1, "code": 1, "answer": 1},
-        "reasons": False,
-    }
+MINE: dict[str, Any] = {
+    "answering": dict.fromkeys(("math", "science", "code", "logic", "knowledge"), 6.0),
+    "coding": dict.fromkeys(("math", "science", "code", "logic", "knowledge"), 0.0),
+    "querying": 1.0,
+    "output_tokens": {"query": 10, "code": 10, "answer": 10},
+    "seconds": {"query": 1, "code": 1, "answer": 1},
+    "reasons": False,
+}
+
+
+def test_models_of_a_file_stand_beside_the_packaged_ones(tmp_path: Path) -> None:
     path = tmp_path / "models.json"
-    path.write_text(json.dumps({"models": {"mine": row}}))
-    assert list(skills(str(path))) == ["mine"]
-    made = SimulatedModels(str(path))
-    done = asyncio.run(made.complete(request(self_contained(), "mine", "answer")))
+    path.write_text(json.dumps({"models": {"mine": MINE, "gpt-5": {**MINE, "querying": 2.0}}}))
+    table = read_skills(path)
+    assert set(table) == {"mine", *skills()}
+    assert (table["mine"].querying, table["gpt-5"].querying) == (1.0, 2.0)
+    done = asyncio.run(SimulatedModels(table).complete(request(self_contained(), "mine", "answer")))
     assert done.usage.item == "mine"
-    assert COMPUTED_BONUS > 0
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("{", "a JSON file"),
+        ('{"mine": {}}', "KeyError"),
+        ('{"models": {"mine": 3}}', "'mine' of .* is an object with answering, coding"),
+        (json.dumps({"models": {"mine": {**MINE, "latency": 3}}}), "got .*latency"),
+        (json.dumps({"models": {"mine": {**MINE, "coding": {"math": 1}}}}), "coding has a number for each of math, sc"),
+        (json.dumps({"models": {"mine": {**MINE, "seconds": dict.fromkeys(("query", "code", "answer"), -1)}}}), "sec"),
+        (json.dumps({"models": {"mine": {**MINE, "querying": "good"}}}), "querying is a number and reasons true or"),
+    ],
+)
+def test_a_file_of_models_that_is_none_says_what_is_wrong(tmp_path: Path, text: str, says: str) -> None:
+    path = tmp_path / "models.json"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=says):
+        read_skills(path)
