@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from itertools import islice
 from typing import Any
 
 from toolorchestra.agents.config import EnvMix
 from toolorchestra.agents.rollout import Job, Rollouts, factory_of
 from toolorchestra.agents.trajectory import Trajectory
 from toolorchestra.envs.factory import EpisodeFactory
-from toolorchestra.envs.prices import load_sheet
 
 FIRST_SEED = 3_000_000_019
 CHEAP, DEAR = Decimal("0.3"), Decimal("3.3")
@@ -49,10 +49,9 @@ def _play(
     rollouts: Rollouts, mix: EnvMix, tasks: int, options: Mapping[str, Any], keep: Callable[[str], bool]
 ) -> list[Trajectory]:
     made = _made(mix)
-    seeds = [FIRST_SEED + k for k in range(tasks * 4)]
-    named = [(s, made.start(s).info) for s in seeds]
-    chosen = [s for s, info in named if keep(str(info["task"]["subject"]))][:tasks]
-    return rollouts.collect([Job(mix.env_id, made, s, options) for s in chosen])
+    seeds = range(FIRST_SEED, FIRST_SEED + tasks * 4)
+    fitting = (s for s in seeds if keep(str(made.start(s).info["task"]["subject"])))
+    return rollouts.collect([Job(mix.env_id, made, s, options) for s in islice(fitting, tasks)])
 
 
 def _rate(trajectories: Sequence[Trajectory], keys: Sequence[str]) -> float:
@@ -61,12 +60,14 @@ def _rate(trajectories: Sequence[Trajectory], keys: Sequence[str]) -> float:
     return used / len(trajectories) if trajectories else 0.0
 
 
-def price_swap(rollouts: Rollouts, mix: EnvMix, pair: tuple[str, str], models: tuple[str, str], tasks: int) -> Probe:
+def price_swap(rollouts: Rollouts, mix: EnvMix, pair: tuple[str, str], tasks: int) -> Probe:
     """Two experts that can both do it: one cheap and one dear, then the other way round."""
-    base = load_sheet("paper-2025-11")
+    made = _made(mix)
+    behind = {o.alias: o.model for t in made.start(FIRST_SEED).episode.world.toolbox for o in t.offers}
     sides = []
     for factors in ((CHEAP, DEAR), (DEAR, CHEAP)):
-        sheet = base.with_factors(dict(zip(models, factors, strict=True)), f"probe-{factors[0]}")
+        changed = {behind[alias]: factor for alias, factor in zip(pair, factors, strict=True)}
+        sheet = made.sheet.with_factors(changed, f"probe-{factors[0]}")
         played = _play(rollouts, mix, tasks, {"prices": sheet, "preference": "frugal"}, lambda _: True)
         first, second = _rate(played, pair[:1]), _rate(played, pair[1:])
         sides.append(first / (first + second) if first + second else 0.0)
@@ -126,7 +127,7 @@ def standard_probes(rollouts: Rollouts, mixes: Sequence[EnvMix], tasks: int = 60
 def _frames_probes(rollouts: Rollouts, mix: EnvMix, tasks: int) -> Iterator[Probe]:
     has = frozenset(_offered(mix)).issuperset
     if has(pair := ("answer-3", "answer-4")):
-        yield price_swap(rollouts, mix, pair, ("llama-3.3-70b", "qwen3-32b"), tasks)
+        yield price_swap(rollouts, mix, pair, tasks)
     if has(["search-1"]):
         yield favoured_tool(rollouts, mix, "search-1", tasks)
 
@@ -135,7 +136,7 @@ def _hle_probes(rollouts: Rollouts, mix: EnvMix, tasks: int) -> Iterator[Probe]:
     has = frozenset(_offered(mix)).issuperset
     pair = ("answer-1", "answer-2")
     if has(pair):
-        yield price_swap(rollouts, mix, pair, ("gpt-5", "gpt-5-mini"), 2 * tasks)
+        yield price_swap(rollouts, mix, pair, 2 * tasks)
     yield preference_flip(rollouts, mix, tasks)
     if has(["answer-1"]):
         yield favoured_tool(rollouts, mix, "answer-1", tasks)

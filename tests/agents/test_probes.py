@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from tests.agents.test_heldout import CHAT, Silent
 from toolorchestra.agents.config import EnvMix
@@ -45,3 +47,14 @@ def test_probes_are_played_with_the_tools_as_they_stand() -> None:
     """Varied tools would change what is compared, and lack some of the keys."""
     varied = [EnvMix(IDS[0], 1.0, {**SHORT, "diversify": "train", "vary": ("tools", "prices")})]
     assert standard_probes(Counted(), varied, 4) == standard_probes(Counted(), [EnvMix(IDS[0], 1.0, SHORT)], 4)
+
+
+def test_prices_are_swapped_on_the_sheet_and_models_that_the_mix_has(tmp_path: Path) -> None:
+    """The paper's aliases may hide other models, whom the paper's sheet does not price."""
+    house = Path(__file__).parents[2] / "docs" / "examples" / "house"
+    offers = [{"alias": f"answer-{n}", "model": m, "seconds": 1} for n, m in ((1, "house-70b"), (2, "house-7b"))]
+    tools = {"tools": [{"kind": "answer", "name": "answer", "offers": offers}]}
+    (tmp_path / "tools.json").write_text(json.dumps(tools))
+    own = {"prices": str(house / "prices.json"), "simulated": str(house / "models.json")}
+    probes = standard_probes(Counted(), [EnvMix(IDS[0], 1.0, {"tools": str(tmp_path / "tools.json"), **own})], 2)
+    assert "share of answer-1 among answer-1 and answer-2" in {probe.name for probe in probes}
