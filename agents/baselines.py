@@ -178,25 +178,21 @@ class Oracle:
 
     @staticmethod
     def _search(episode: Episode, world: QaWorld, shown: str) -> str:
-        """The next search, or "" when there is nothing to search with. Of the writers who may find what is missing
-        before the searches are over it takes the one who costs least a success."""
-        missing, *others = (f for f in world.question.facts if f.sentence not in shown)
+        """The next search, or "" when there is nothing to search with."""
+        missing = next(f for f in world.question.facts if f.sentence not in shown)
         plain = _tool(episode, "local_search", "web_search")
         if plain is not None:
             return render_call(plain.name, {"query": missing.query}) if episode.turn < MOST_PLANNED_SEARCHES else ""
         search = _tool(episode, "search")
-        left = MOST_PLANNED_SEARCHES - _uses(episode, search) if search is not None else 0
-        if search is None or left <= 0:
+        if search is None or _uses(episode, search) >= MOST_PLANNED_SEARCHES:
             return ""
         size = (len(shown) + len(world.question.text)) // CHARACTERS_PER_TOKEN
 
-        def liked(offer: Offer) -> tuple[float, float]:
+        def usd_per_success(offer: Offer) -> float:
             skill = world.skills[offer.model]
-            chance = query_chance(skill, world.question)
-            too_many = max(0.0, (1 + len(others)) / chance - left)
-            return too_many, _usd(episode, offer, skill, "query", size) / chance
+            return _usd(episode, offer, skill, "query", size) / query_chance(skill, world.question)
 
-        return render_call(search.name, {"model": min(search.offers, key=liked).alias})
+        return render_call(search.name, {"model": min(search.offers, key=usd_per_success).alias})
 
     def routes(self, episode: Episode) -> list[Route]:
         """Every way to end from here."""

@@ -45,7 +45,7 @@ def test_models_of_ones_own_have_something_to_learn(env_id: str) -> None:
     seen = {
         name: summarise(name, list(plays(factory, baseline(name), 80, 0))) for name in ("random", "strongest", "oracle")
     }
-    assert seen["oracle"].accuracy >= seen["strongest"].accuracy - 0.02
+    assert seen["oracle"].accuracy >= seen["strongest"].accuracy - 0.05  # noise of 80 tasks
     assert seen["oracle"].cents < seen["strongest"].cents
     assert seen["random"].accuracy < seen["oracle"].accuracy - 0.3
 
