@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import gymnasium as gym
@@ -31,11 +32,20 @@ class OrchestraEnv(gym.Env[Observation, str]):
     def __init__(self, source: str | TaskSource, *, render_mode: str | None = None, **settings: Any) -> None:
         if render_mode not in (None, "ansi", "human"):
             raise ConfigError(no_such("render mode", render_mode, self.metadata["render_modes"]))
-        self.action_space, self.observation_space = Prose(), Transcripts()
         self.render_mode = render_mode
         self.factory = factory(source, **settings)
         self.episode: Episode | None = None
         self._usage: Usage | None = None
+
+    @cached_property
+    def action_space(self) -> Prose:  # type: ignore[override]
+        """Of this environment alone, since seeding a space changes it; made when somebody asks, as few do."""
+        return Prose()
+
+    @cached_property
+    def observation_space(self) -> Transcripts:  # type: ignore[override]
+        """As action_space."""
+        return Transcripts()
 
     def reset(
         self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
