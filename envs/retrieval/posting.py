@@ -29,10 +29,10 @@ class Posted(NamedTuple):
 class Poster:
     """Posts to one server, with a key or "" for none. The key goes nowhere else, and is in no text that comes back."""
 
-    def __init__(self, base_url: str, key: str, deadline_seconds: float) -> None:
+    def __init__(self, base_url: str, key: str, deadline_seconds: float, at_once: int = MOST_AT_ONCE) -> None:
         self.base_url, self.deadline_seconds = base_url, deadline_seconds
         self._key = key
-        self._threads = ThreadPoolExecutor(MOST_AT_ONCE, "search")
+        self._threads = ThreadPoolExecutor(at_once, "search")
 
     async def post(self, path: str, body: Mapping[str, Any]) -> Posted:
         """One request. Its deadline begins when its turn has come."""

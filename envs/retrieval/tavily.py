@@ -14,7 +14,7 @@ from toolorchestra.envs.errors import ConfigError, Outage, ToolError
 from toolorchestra.envs.keys import key_in
 from toolorchestra.envs.prices import TOOL, Usage
 from toolorchestra.envs.retrieval import Hit
-from toolorchestra.envs.retrieval.posting import Poster
+from toolorchestra.envs.retrieval.posting import MOST_AT_ONCE, Poster
 from toolorchestra.envs.types import Passage
 
 SEARCHED = Usage("tavily/search", TOOL, units=1)
@@ -32,6 +32,8 @@ class Service:
     depth: str = "advanced"
     deadline_seconds: float = 30.0
     retries: int = 3
+    at_once: int = MOST_AT_ONCE
+    """Requests in flight; the others wait for their turn, which is no part of their deadline."""
 
 
 class Tavily:
@@ -44,7 +46,7 @@ class Tavily:
         key = key_in(service.key_env)
         if not key:
             raise ConfigError(f"web search needs a key: export {service.key_env}=...")
-        self._poster = Poster(service.base_url, key, service.deadline_seconds)
+        self._poster = Poster(service.base_url, key, service.deadline_seconds, service.at_once)
         self._jitter = random.Random()
 
     @property

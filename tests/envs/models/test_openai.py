@@ -44,7 +44,7 @@ def scripted(replies: Iterable[Reply]) -> Callable[[Asked], Reply]:
 
 def backend(*servers: Loopback, endpoint: dict[str, Any] | None = None, **served: Any) -> OpenAiModels:
     ends = {f"end{i}": {"base_url": s.base_url, **(endpoint or {})} for i, s in enumerate(servers)}
-    row = {"deadline_seconds": 2.0, "patience_seconds": 20.0, "retries": 3, **served}
+    row = {"deadline_seconds": 10.0, "patience_seconds": 20.0, "retries": 3, **served}
     return OpenAiModels(Endpoints.read({"endpoints": ends, "models": {"*": row}}, "test"), seed=0)
 
 
@@ -405,18 +405,18 @@ def test_a_place_that_never_comes_free_is_given_up_unsent() -> None:
 
 
 def test_the_wait_for_a_place_neither_uses_up_the_patience_nor_is_billed_when_a_request_fails() -> None:
-    replies = [Reply("42", seconds=1.2), Reply("", 503), Reply("42")]
+    replies = [Reply("42", seconds=3.0), Reply("", 503), Reply("42")]
     with Loopback(scripted(replies)) as server:
-        models = backend(server, endpoint={"in_flight": 1}, patience_seconds=1.2)
+        models = backend(server, endpoint={"in_flight": 1}, patience_seconds=3.0)
         done = run(models, asks(), asks())
     assert [c.text for c in done] == ["42", "42"]
-    assert done[1].usage.seconds < 1.0
+    assert done[1].usage.seconds < 2.9
 
 
 def test_the_queue_s_patience_is_that_of_the_call_and_not_of_each_request() -> None:
-    replies = [Reply("42", seconds=0.8), Reply("", 503), Reply("42", seconds=1.4), Reply("42")]
+    replies = [Reply("42", seconds=2.0), Reply("", 503), Reply("42", seconds=4.0), Reply("42")]
     with Loopback(scripted(replies)) as server:
-        models = backend(server, endpoint={"in_flight": 1}, queue_seconds=1.2)
+        models = backend(server, endpoint={"in_flight": 1}, queue_seconds=3.5)
 
         async def together() -> list[Any]:
             first, second = (asyncio.create_task(models.complete(asks())) for _ in range(2))
@@ -431,7 +431,7 @@ def test_the_queue_s_patience_is_that_of_the_call_and_not_of_each_request() -> N
         second, third = asyncio.run(together())
     assert third.text == "42"
     assert isinstance(second, Outage)
-    assert "no place free for 1 s; tried 1 times: end0: 503" in str(second)
+    assert "no place free for 4 s; tried 1 times: end0: 503" in str(second)
 
 
 def test_a_cancelled_call_gives_its_place_back() -> None:

@@ -14,7 +14,6 @@ import toolorchestra  # noqa: F401 - registers the ids
 from toolorchestra.envs.actions import render_call
 from toolorchestra.envs.errors import ConfigError, Outage, ToolError
 from toolorchestra.envs.retrieval import Hit
-from toolorchestra.envs.retrieval.posting import MOST_AT_ONCE
 from toolorchestra.envs.retrieval.tavily import SEARCHED, Service, Tavily
 from toolorchestra.envs.testing.loopback import Asked, Loopback, Reply
 from toolorchestra.envs.tools.backing import Backing, read
@@ -76,14 +75,14 @@ def test_what_passes_is_tried_again(fault: Reply) -> None:
 
 
 def test_a_search_s_deadline_begins_when_its_turn_has_come() -> None:
-    with Loopback(lambda asked: replace(web(asked), seconds=0.5)) as server:
-        made = Tavily(Service(base_url=server.base_url, deadline_seconds=2.0, retries=0))
+    with Loopback(lambda asked: replace(web(asked), seconds=0.3)) as server:
+        made = Tavily(Service(base_url=server.base_url, deadline_seconds=4.0, retries=0, at_once=2))
 
         async def together() -> list[Sequence[Hit]]:
-            return list(await asyncio.gather(*(made.search("who?", 4) for _ in range(5 * MOST_AT_ONCE))))
+            return list(await asyncio.gather(*(made.search("who?", 4) for _ in range(16))))
 
         assert {len(hits) for hits in asyncio.run(together())} == {3}
-    assert server.most_in_flight <= MOST_AT_ONCE
+    assert server.most_in_flight <= 2
 
 
 def test_silence_ends_at_the_deadline() -> None:
