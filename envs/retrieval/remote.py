@@ -17,7 +17,7 @@ from dataclasses import asdict
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from toolorchestra.envs.errors import ConfigError, Outage
+from toolorchestra.envs.errors import ConfigError, Outage, ToolError
 from toolorchestra.envs.keys import key_in
 from toolorchestra.envs.retrieval import Hit, Retriever
 from toolorchestra.envs.retrieval.posting import Poster
@@ -76,7 +76,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         try:
             hits = asyncio.run(_search(self.server.retriever, query, top_k))
-        except Exception as err:  # noqa: BLE001 - whoever asked is told, and the server goes on
+        except (ToolError, LookupError, OSError, RuntimeError, ValueError) as err:  # an index's, or what it stands on
             self._say(500, {"error": f"{type(err).__name__}: {err}"})
             return
         self._say(200, {"hits": [[asdict(h.passage), h.score] for h in hits]})

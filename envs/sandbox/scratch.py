@@ -17,13 +17,14 @@ ENTRY_BYTES = 4096
 
 
 def disk_bytes(folder: str) -> int:
-    """Bytes of all files below. Nested too deep to be counted is more than anybody may have."""
+    """Bytes of all files below. What cannot be counted, nested too deep or not to be listed, is more than anybody may
+    have. Nothing is changed: the program still runs, and could put a link to elsewhere where a folder was."""
     total, waiting = 0, [folder]
     while waiting:
         try:
-            entries = _entries(waiting.pop())
+            entries = list(os.scandir(waiting.pop()))
         except OSError as err:
-            if err.errno == errno.ENAMETOOLONG:
+            if err.errno in (errno.ENAMETOOLONG, errno.EACCES):
                 return sys.maxsize
             continue
         for entry in entries:
@@ -37,12 +38,13 @@ def disk_bytes(folder: str) -> int:
 
 
 def remove(folder: str) -> None:
-    """Remove a folder with all that is below."""
+    """Remove a folder with all that is below, once nobody works in it any more."""
     waiting, mark, numbers = [folder], secrets.token_hex(8), itertools.count()
     while waiting:
         path = waiting.pop()
         with contextlib.suppress(OSError):
-            for entry in _entries(path):
+            os.chmod(path, 0o700)
+            for entry in list(os.scandir(path)):
                 if entry.is_dir(follow_symlinks=False):
                     up = os.path.join(folder, f"{mark}{next(numbers)}")
                     os.chmod(entry.path, 0o700)  # who moves a folder has to be allowed to write in it
@@ -54,9 +56,3 @@ def remove(folder: str) -> None:
                 os.rmdir(path)
     with contextlib.suppress(OSError):
         os.rmdir(folder)
-
-
-def _entries(path: str) -> list[os.DirEntry[str]]:
-    os.chmod(path, 0o700)
-    with os.scandir(path) as found:
-        return list(found)

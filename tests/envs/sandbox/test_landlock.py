@@ -7,6 +7,7 @@ import io
 import os
 import shutil
 import signal
+import stat
 import struct
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from toolorchestra.envs.sandbox import Bounds, Execution, harmless
 from toolorchestra.envs.sandbox.confine import landlock_abi
 from toolorchestra.envs.sandbox.landlock import LandlockSandbox, _listen, _Waiting
 from toolorchestra.envs.sandbox.others import Unsafe, interpreter
+from toolorchestra.envs.sandbox.scratch import disk_bytes
 from toolorchestra.envs.sandbox.syscalls import AARCH64, ARCHITECTURES, FREE, X86_64, arguments, build
 from toolorchestra.envs.testing.hostile import examine, programs, works
 from toolorchestra.envs.testing.leaks import Held
@@ -302,6 +304,13 @@ def test_the_server_and_its_files_go_with_the_process_that_started_it() -> None:
         time.sleep(0.05)
     assert not Path(f"/proc/{pid}").exists()
     assert not Path(scratch).exists()
+
+
+def test_counting_changes_no_folder_of_a_program_that_runs(tmp_path: Path) -> None:
+    """It may have put a link to a folder of somebody else's there."""
+    (tmp_path / "d").mkdir(mode=0o300)
+    disk_bytes(str(tmp_path))
+    assert stat.S_IMODE((tmp_path / "d").stat().st_mode) == 0o300
 
 
 @needs_landlock
