@@ -26,12 +26,12 @@ lint: $(VENV)/.train
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	PYTHONPATH=.typing $(BIN)/lint-imports
+	$(BIN)/lint-imports
 
 # RLlib pins gymnasium 1.2.2, so the lower end of the range is tested too: all that meets gymnasium.
 test-oldest: $(OLDEST)/.done
 	$(OLDEST)/bin/python -m pytest tests/test_contract.py tests/envs/test_env.py tests/envs/test_vector.py \
-		tests/envs/test_vector_flights.py tests/envs/test_opening.py tests/envs/wrappers
+		tests/envs/runtime/test_running_steps.py tests/envs/test_opening.py tests/envs/wrappers
 
 vllm-environment:
 	@PYTHON="$(PYTHON)" .ci/vllm-environment $(VLLM) "$(VLLM_PINS)"
@@ -66,7 +66,7 @@ evaluate: $(VENV)/.core
 $(VENV)/.core: setup.cfg pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python $(INSTALL) -e ".[dev,models,sandbox]"
-	$(BIN)/python -m toolorchestra.envs.tau2.install
+	$(BIN)/python -m toolorchestra.envs.domains.tau2.install
 	touch $@
 
 # trl without what it needs: a test reads the copy of Qwen3's chat template that it carries. `make bench` times its
@@ -83,7 +83,7 @@ oldest: $(OLDEST)/.done
 $(OLDEST)/.done: setup.cfg pyproject.toml
 	test -x $(OLDEST)/bin/python || $(PYTHON) -m venv $(OLDEST)
 	$(OLDEST)/bin/python $(INSTALL) "gymnasium==1.2.2" -e ".[dev,models,sandbox]"
-	$(OLDEST)/bin/python -m toolorchestra.envs.tau2.install
+	$(OLDEST)/bin/python -m toolorchestra.envs.domains.tau2.install
 	touch $@
 
 clean:

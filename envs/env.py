@@ -8,16 +8,17 @@ from typing import Any
 
 import gymnasium as gym
 
-from toolorchestra.envs import render
-from toolorchestra.envs.background import BackgroundLoop
-from toolorchestra.envs.episode import Episode, Pending, Step
-from toolorchestra.envs.errors import ConfigError, ResetNeeded, no_such
+from toolorchestra.envs.base.errors import ConfigError, ResetNeeded, no_such
+from toolorchestra.envs.base.spaces import Prose, Transcripts
+from toolorchestra.envs.base.types import Observation
+from toolorchestra.envs.domains.source import TaskSource
+from toolorchestra.envs.episode import render
+from toolorchestra.envs.episode.calls import CallResult, Ready
+from toolorchestra.envs.episode.episode import Episode, Pending, Step
 from toolorchestra.envs.factory import factory
-from toolorchestra.envs.invoke import CallResult, Ready, any_waits, perform_here
-from toolorchestra.envs.prices import Usage
-from toolorchestra.envs.spaces import Prose, Transcripts
-from toolorchestra.envs.tasks import TaskSource
-from toolorchestra.envs.types import Observation
+from toolorchestra.envs.money.prices import Usage
+from toolorchestra.envs.runtime.background import BackgroundLoop
+from toolorchestra.envs.runtime.invoke import any_waits, perform_here
 
 
 class OrchestraEnv(gym.Env[Observation, str]):

@@ -13,17 +13,17 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from toolorchestra.envs import preference as preferences
-from toolorchestra.envs.arguments import check
-from toolorchestra.envs.clock import VirtualClock, WallClock
-from toolorchestra.envs.episode import Episode
-from toolorchestra.envs.errors import NOT_NEGATIVE, ConfigError, no_such, require
-from toolorchestra.envs.ledger import SpendCap
-from toolorchestra.envs.prices import PriceSheet, load_sheet
-from toolorchestra.envs.rules import Limits, Rules
-from toolorchestra.envs.tasks import TaskSource
+from toolorchestra.envs.base import preference as preferences
+from toolorchestra.envs.base.argument_check import check
+from toolorchestra.envs.base.clock import VirtualClock, WallClock
+from toolorchestra.envs.base.errors import NOT_NEGATIVE, ConfigError, no_such, require
+from toolorchestra.envs.base.types import Observation
+from toolorchestra.envs.domains.source import TaskSource
+from toolorchestra.envs.episode.episode import Episode
+from toolorchestra.envs.episode.rules import Limits, Rules
+from toolorchestra.envs.money.ledger import SpendCap
+from toolorchestra.envs.money.prices import PriceSheet, load_sheet
 from toolorchestra.envs.tools import ToolContext
-from toolorchestra.envs.types import Observation
 
 OPTIONS = ("task_id", "preference", "prices", "tools", "budget")
 

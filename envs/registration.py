@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 NAMESPACE = "ToolOrchestra"
 SOURCES: Mapping[str, str] = {
-    "HLE-v0": "toolorchestra.envs.tasks.hle:HleSource",
-    "FRAMES-v0": "toolorchestra.envs.tasks.frames:FramesSource",
-    "ToolScale-v0": "toolorchestra.envs.tasks.toolscale:ToolScaleSource",
-    "Tau2-v0": "toolorchestra.envs.tasks.tau2:Tau2Source",
+    "HLE-v0": "toolorchestra.envs.domains.hle.source:HleSource",
+    "FRAMES-v0": "toolorchestra.envs.domains.frames.source:FramesSource",
+    "ToolScale-v0": "toolorchestra.envs.domains.sql.source:ToolScaleSource",
+    "Tau2-v0": "toolorchestra.envs.domains.tau2.source:Tau2Source",
 }
 """Name in the namespace -> "module:Class" of its task source. A new source is a file under tasks/ and a line here."""
 
@@ -28,7 +28,7 @@ def full_id(name: str) -> str:
     """`HLE-v0` as `ToolOrchestra/HLE-v0`; an id with a namespace stays as it is. Unknown ones are refused."""
     import gymnasium as gym
 
-    from toolorchestra.envs.errors import ConfigError, no_such
+    from toolorchestra.envs.base.errors import ConfigError, no_such
 
     if ":" in name:  # "module:id", which gymnasium imports
         return name
@@ -42,7 +42,7 @@ def spec_of(name: str) -> EnvSpec:
     """What is registered under an id; of "module:id" the module is imported first."""
     import gymnasium as gym
 
-    from toolorchestra.envs.errors import ConfigError
+    from toolorchestra.envs.base.errors import ConfigError
 
     module, _, env_id = name.rpartition(":")
     if module:
@@ -59,7 +59,7 @@ def register(env_id: str, source: str) -> None:
     """Register a task source of your own ("module:Class") under an id of your own. The same again changes nothing."""
     import gymnasium as gym
 
-    from toolorchestra.envs.errors import ConfigError
+    from toolorchestra.envs.base.errors import ConfigError
 
     if env_id in gym.registry:
         taken = gym.registry[env_id].kwargs.get("source")

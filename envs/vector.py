@@ -24,18 +24,18 @@ from gymnasium.utils import seeding
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from toolorchestra.envs import render
+from toolorchestra.envs.base.errors import ConfigError, ResetNeeded, no_such
+from toolorchestra.envs.base.spaces import Batch, Prose, Transcripts
+from toolorchestra.envs.base.types import Observation
+from toolorchestra.envs.domains.source import TaskSource
 from toolorchestra.envs.env import run_calls
-from toolorchestra.envs.episode import Episode, Pending, Step
-from toolorchestra.envs.errors import ConfigError, ResetNeeded, no_such
+from toolorchestra.envs.episode import render
+from toolorchestra.envs.episode.episode import Episode, Pending, Step
 from toolorchestra.envs.factory import Started, factory, reset_options
-from toolorchestra.envs.flights import Flight, Flights
-from toolorchestra.envs.invoke import any_waits, perform_here
-from toolorchestra.envs.nursery import NURSERY
-from toolorchestra.envs.prices import Usage
-from toolorchestra.envs.spaces import Batch, Prose, Transcripts
-from toolorchestra.envs.tasks import TaskSource
-from toolorchestra.envs.types import Observation
+from toolorchestra.envs.money.prices import Usage
+from toolorchestra.envs.runtime.collector import NURSERY
+from toolorchestra.envs.runtime.invoke import any_waits, perform_here
+from toolorchestra.envs.runtime.running_steps import Flight, Flights
 
 _WAVE = 64
 """Flights that are launched together, so that the first are in the air before the last is acted."""

@@ -21,16 +21,16 @@ import bench_tools
 import gymnasium as gym
 
 import toolorchestra  # noqa: F401 - registers the ids
-from toolorchestra.envs.driver import advance
-from toolorchestra.envs.episode import Episode
+from toolorchestra.envs.domains.toy import TURNS, script
+from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.factory import factory
-from toolorchestra.envs.invoke import Gates
 from toolorchestra.envs.registration import register
-from toolorchestra.envs.tasks.toy import TURNS, script
+from toolorchestra.envs.runtime.driver import advance
+from toolorchestra.envs.runtime.invoke import Gates
 from toolorchestra.envs.vector import OrchestraVectorEnv
 
 ADDER = "ToolOrchestra/ToyAdder-v0"
-SOURCE = "toolorchestra.envs.tasks.toy:AdderSource"
+SOURCE = "toolorchestra.envs.domains.toy:AdderSource"
 SCRIPT, SLOW_SCRIPT = script(), script("slow_add")
 PYTHONS_OWN = gc.get_threshold()[0]
 

@@ -14,13 +14,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from toolorchestra.envs.prices import load_sheet
-from toolorchestra.envs.sqldomain import loader
-from toolorchestra.envs.sqldomain.costs import FILE, Known, known
-from toolorchestra.envs.sqldomain.oracle import moves
-from toolorchestra.envs.tasks.toolscale import ready
-from toolorchestra.synth import costs
-from toolorchestra.synth.solvers import Arena
+from toolorchestra.envs.domains.sql import loader
+from toolorchestra.envs.domains.sql.known_costs import FILE, Known, known
+from toolorchestra.envs.domains.sql.oracle import moves
+from toolorchestra.envs.domains.sql.source import ready
+from toolorchestra.envs.money.prices import load_sheet
+from toolorchestra.synth.proof import cheapest_solutions
+from toolorchestra.synth.proof.solvers import Arena
 
 OTHER = "unseen-2026-01"
 ROUNDS = 5
@@ -58,7 +58,9 @@ def repriced(name: str, found: Mapping[str, Known]) -> tuple[int, int]:
         task = arena.domain.tasks[one.task_id]
         options = {"task_id": f"toolscale/{name}/{one.task_id}", "prices": OTHER}
         arena.env.reset(seed=one.setting.seed, options=options)
-        for text in costs.together(moves(arena.domain, costs.along(task, one.path, one.kept))):
+        for text in cheapest_solutions.together(
+            moves(arena.domain, cheapest_solutions.along(task, one.path, one.kept))
+        ):
             arena.env.step(text)
         episode = arena.env.episode
         assert episode is not None
@@ -71,7 +73,7 @@ def measure_seconds(name: str) -> float:
         folder = Path(scratch) / name
         shutil.copytree(loader.SHIPPED / name, folder)
         started = time.process_time()
-        asyncio.run(costs.measure(folder))
+        asyncio.run(cheapest_solutions.measure(folder))
         return time.process_time() - started
 
 

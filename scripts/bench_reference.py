@@ -14,12 +14,12 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from toolorchestra.envs.actions import render_call
+from toolorchestra.envs.base.actions import render_call
+from toolorchestra.envs.domains.tau2.reference.domain import ReferenceDomain, Toolkit, load_toolkit
+from toolorchestra.envs.domains.tau2.reference.folders import places
+from toolorchestra.envs.domains.tau2.release import Release
+from toolorchestra.envs.domains.tau2.task import read_plan
 from toolorchestra.envs.env import OrchestraEnv
-from toolorchestra.envs.reference.domain import ReferenceDomain, Toolkit, load_toolkit
-from toolorchestra.envs.reference.folders import places
-from toolorchestra.envs.tau2.plan import read_plan
-from toolorchestra.envs.tau2.release import Release
 
 DEPOT = Path(__file__).parents[1] / "tests" / "envs" / "reference" / "folders" / "depot"
 RECORDS = 1000
@@ -73,7 +73,7 @@ def made_up(seconds: float) -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as folder:
         shutil.copytree(DEPOT, Path(folder) / "depot", ignore=shutil.ignore_patterns("__pycache__"))
         _grow(Path(folder) / "depot" / "db.json")
-        source = "toolorchestra.envs.tasks.tau2:Tau2Source"
+        source = "toolorchestra.envs.domains.tau2.source:Tau2Source"
         settings = {"reference": folder, "domain": "depot", "trust_code": True, "user": "scripted", "split": "base"}
 
         def made() -> OrchestraEnv:

@@ -11,17 +11,20 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from toolorchestra.envs.sqldomain import loader
-from toolorchestra.synth import backends, diversity, pipeline, prove, separate
-from toolorchestra.synth import spec as specs
-from toolorchestra.synth.authors.grammar import GrammarAuthor
-from toolorchestra.synth.authors.llm import LlmAuthor
-from toolorchestra.synth.filters import Band
-from toolorchestra.synth.report import cheapest, levels, passes
-from toolorchestra.synth.solvers import GRADED
-from toolorchestra.synth.spending import Journal, Purse
-from toolorchestra.synth.state import Settings
-from toolorchestra.synth.work import Work
+from toolorchestra.envs.domains.sql import loader
+from toolorchestra.synth import compare_solvers, prove
+from toolorchestra.synth.authors import author_models
+from toolorchestra.synth.authors.given_spec import GrammarAuthor
+from toolorchestra.synth.authors.model_author import LlmAuthor
+from toolorchestra.synth.formats import spec as specs
+from toolorchestra.synth.proof import diversity
+from toolorchestra.synth.proof.solvers import GRADED
+from toolorchestra.synth.runs.paid_calls import Journal, Purse
+from toolorchestra.synth.runs.stage_store import Work
+from toolorchestra.synth.stages import pipeline
+from toolorchestra.synth.stages.run_report import cheapest, levels, passes
+from toolorchestra.synth.stages.stage_values import Settings
+from toolorchestra.synth.stages.task_filters import Band
 
 TASKS = 300
 
@@ -78,7 +81,7 @@ def measured() -> Iterator[tuple[str, str, str]]:
 def written() -> Iterator[tuple[str, str, str]]:
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        models, model, sheet = backends.load("standin:public_library", "paper-2025-11")
+        models, model, sheet = author_models.load("standin:public_library", "paper-2025-11")
         started = time.perf_counter()
         for again in (False, True):
             purse = Purse(models, model, sheet, Journal(folder / "calls.jsonl"))
@@ -98,6 +101,6 @@ def rows(_seconds: float = 1.0) -> Iterator[tuple[str, str, str]]:
     yield from measured()
     yield from written()
     for name in loader.names():
-        found = separate.measure(name, 90, 4)
+        found = compare_solvers.measure(name, 90, 4)
         shares = ", ".join(f"{solver.name} {found.shares[solver.name]:.1%}" for solver in GRADED)
         yield f"{name}, tries passed (SIMULATED)", f"{found.tries} tries", shares

@@ -17,8 +17,8 @@ from typing import Any
 import gymnasium as gym
 
 import toolorchestra  # noqa: F401 - registers the ids
-from toolorchestra.envs.tasks.tau2 import Tau2Source
-from toolorchestra.envs.testing.tau2 import gold, plans
+from toolorchestra.envs.domains.tau2.source import Tau2Source
+from toolorchestra.envs.testing.tau2_players import gold, plans
 
 TAU2 = "ToolOrchestra/Tau2-v0"
 GOALS = {"airline": 3000, "retail": 4000, "telecom": 6000}

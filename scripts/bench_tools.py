@@ -20,16 +20,16 @@ from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
-from toolorchestra.envs.errors import ConfigError
+from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.base.types import Passage
+from toolorchestra.envs.domains.frames.encyclopaedia import build as encyclopaedia
+from toolorchestra.envs.domains.frames.source import ENCYCLOPAEDIA_SEED, FramesSource
 from toolorchestra.envs.retrieval import Retriever, dense
 from toolorchestra.envs.retrieval.corpus import Manifest
 from toolorchestra.envs.retrieval.index import BM25_FOLDER, Build, build, load
 from toolorchestra.envs.sandbox import Bounds
-from toolorchestra.envs.sandbox.others import interpreter
-from toolorchestra.envs.tasks.frames import ENCYCLOPAEDIA_SEED, FramesSource
-from toolorchestra.envs.tasks.frames.encyclopaedia import build as encyclopaedia
-from toolorchestra.envs.testing.hostile import examine, programs, table, works
-from toolorchestra.envs.types import Passage
+from toolorchestra.envs.sandbox.kinds import interpreter
+from toolorchestra.envs.testing.hostile_programs import examine, programs, table, works
 
 DOCUMENTED = ("numpy", "sympy")
 """Packages whose docstrings are the real corpus."""

@@ -15,11 +15,11 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 
+from toolorchestra.envs.domains.sql import loader
+from toolorchestra.envs.domains.sql.oracle import moves
+from toolorchestra.envs.domains.sql.source import ToolScaleSource, ready
 from toolorchestra.envs.env import OrchestraEnv
-from toolorchestra.envs.sqldomain import loader
-from toolorchestra.envs.sqldomain.oracle import moves
-from toolorchestra.envs.tasks.toolscale import ToolScaleSource, ready
-from toolorchestra.synth.bench import Bench
+from toolorchestra.synth.proof.task_checks import Bench
 
 CONCURRENT = 512
 TASKS = 100

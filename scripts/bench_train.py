@@ -16,17 +16,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from toolorchestra.agents import grpo
-from toolorchestra.agents.build import build
-from toolorchestra.agents.config import TrainConfig, WarmStart, preset
+from toolorchestra.agents.configuration.config import TrainConfig, WarmStart, preset
 from toolorchestra.agents.engines.base import Datum, LossParams, SamplingParams
-from toolorchestra.agents.heldout import HeldOut
-from toolorchestra.agents.metrics import Log
-from toolorchestra.agents.rollout import Rollouts
-from toolorchestra.agents.tokens import Sequences
-from toolorchestra.agents.trainer import Run, collect_groups, rollout_params
-from toolorchestra.agents.trajectory import Trajectory
-from toolorchestra.agents.warmstart import warm_start
+from toolorchestra.agents.evaluation.heldout import HeldOut
+from toolorchestra.agents.rollouts.rollout import Rollouts
+from toolorchestra.agents.rollouts.tokens import Sequences
+from toolorchestra.agents.rollouts.trajectory import Trajectory
+from toolorchestra.agents.training import training_batch
+from toolorchestra.agents.training.build import build
+from toolorchestra.agents.training.metrics import Log
+from toolorchestra.agents.training.trainer import Run, collect_groups, rollout_params
+from toolorchestra.agents.training.warmstart import warm_start
 
 Turn = tuple[list[int], int]
 """Tokens given before it, and how many are sampled."""
@@ -105,7 +105,7 @@ def shares(run: Run, repeats: int) -> dict[str, float]:
         started = time.perf_counter()
         groups = collect_groups(run)
         collected = time.perf_counter()
-        engine.train(grpo.build(groups, run.config.advantage).data, run.config.loss, 1e-4)
+        engine.train(training_batch.build(groups, run.config.advantage).data, run.config.loss, 1e-4)
         collecting += collected - started
         training += time.perf_counter() - collected
     del engine.sampler._admit, engine.sampler._step

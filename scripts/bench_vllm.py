@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from toolorchestra.agents.engines.base import Sample, SamplingParams
-from toolorchestra.agents.rollout import Job, RolloutParams, Rollouts
-from toolorchestra.agents.tokens import Chat
+from toolorchestra.agents.rollouts.rollout import Job, RolloutParams, Rollouts
+from toolorchestra.agents.rollouts.tokens import Chat
+from toolorchestra.envs.domains.toy import TURNS, script
 from toolorchestra.envs.factory import factory
-from toolorchestra.envs.tasks.toy import TURNS, script
 
-SOURCE = "toolorchestra.envs.tasks.toy:AdderSource"
+SOURCE = "toolorchestra.envs.domains.toy:AdderSource"
 TOOL_SECONDS = 0.01
 CONTEXT = 1536
 Request = tuple[list[int], int]
@@ -86,8 +86,8 @@ def raw(sampler: Any, asked: Sequence[Sequence[Request]], salt: str) -> float:
 def measure(episodes: int, repeats: int, hidden: int, layers: int) -> Mapping[str, float]:
     """Both sides in turn, the best of each."""
     from toolorchestra.agents.engines.tiny import build_model, load_tokenizer
-    from toolorchestra.agents.engines.vllm import VllmSampler
     from toolorchestra.agents.engines.vllm_process import VllmConfig
+    from toolorchestra.agents.engines.vllm_sampler import VllmSampler
     from toolorchestra.agents.engines.weights import named_weights
 
     chat = Chat(load_tokenizer())

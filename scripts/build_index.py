@@ -12,20 +12,20 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from toolorchestra.envs.errors import ConfigError, no_such
+from toolorchestra.envs.base.errors import ConfigError, no_such
+from toolorchestra.envs.base.types import Passage
 from toolorchestra.envs.retrieval.corpus import read_corpus
 from toolorchestra.envs.retrieval.dense import KINDS
 from toolorchestra.envs.retrieval.index import ENGINES, Build, build
-from toolorchestra.envs.types import Passage
 
 
 def corpus(name: str, fields: dict[str, str]) -> Iterable[Passage]:
     """Passages of a file, or of an embedded corpus."""
     if not name.startswith("embedded:"):
         return read_corpus(Path(name), fields)
-    from toolorchestra.envs.tasks.frames import ENCYCLOPAEDIA_SEED
-    from toolorchestra.envs.tasks.frames.encyclopaedia import build as encyclopaedia
-    from toolorchestra.envs.tasks.hle.handbook import handbook
+    from toolorchestra.envs.domains.frames.encyclopaedia import build as encyclopaedia
+    from toolorchestra.envs.domains.frames.source import ENCYCLOPAEDIA_SEED
+    from toolorchestra.envs.domains.hle.handbook import handbook
 
     embedded = {"frames": lambda: encyclopaedia(ENCYCLOPAEDIA_SEED).passages, "hle": handbook}
     which = name.partition(":")[2]

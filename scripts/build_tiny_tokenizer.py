@@ -10,11 +10,11 @@ from pathlib import Path
 import jinja2
 
 from toolorchestra.agents.engines.tiny import TEMPLATE, build_tokenizer
-from toolorchestra.agents.rollout import factory_of
-from toolorchestra.agents.warmstart import RandomRoute
+from toolorchestra.agents.rollouts.rollout import factory_of
+from toolorchestra.agents.training.warmstart import RandomRoute
 from toolorchestra.envs.env import run_calls
-from toolorchestra.envs.episode import Pending, Step
-from toolorchestra.envs.tools import config
+from toolorchestra.envs.episode.episode import Pending, Step
+from toolorchestra.envs.tools import tool_config
 
 TARGET = Path(__file__).parents[1] / "agents" / "data" / "tiny" / "tokenizer.json"
 
@@ -41,7 +41,7 @@ def main() -> int:
     parser.add_argument("--episodes", type=int, default=1500, help="per environment")
     parser.add_argument("--out", type=Path, default=TARGET)
     args = parser.parse_args()
-    paper = config.load("paper")
+    paper = tool_config.load("paper")
     tools = sorted(e.name for e in paper.tools)
     offers = [o for e in paper.tools for o in e.offers]
     words = sorted({*tools, *(o.alias for o in offers), *(f" {o.seconds:g}" for o in offers)})

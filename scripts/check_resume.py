@@ -36,7 +36,7 @@ def finish(folder: Path) -> None:
 def weights(folder: Path) -> dict[str, object]:
     import torch
 
-    from toolorchestra.agents import checkpoint
+    from toolorchestra.agents.training import checkpoint
 
     last = checkpoint.latest(folder / "checkpoints")
     if last is None:

@@ -25,11 +25,11 @@ from tau2.data_model.simulation import SimulationRun  # noqa: E402
 from tau2.evaluator.evaluator import EvaluationType, evaluate_simulation  # noqa: E402
 from tau2.registry import registry  # noqa: E402
 
-from toolorchestra.envs.actions import render_call  # noqa: E402
+from toolorchestra.envs.base.actions import render_call  # noqa: E402
+from toolorchestra.envs.domains.tau2.conversation_log import Aside, Log, Said  # noqa: E402
+from toolorchestra.envs.domains.tau2.task import Plan  # noqa: E402
 from toolorchestra.envs.env import OrchestraEnv  # noqa: E402
-from toolorchestra.envs.tau2.log import Aside, Log, Said  # noqa: E402
-from toolorchestra.envs.tau2.plan import Plan  # noqa: E402
-from toolorchestra.envs.testing.tau2 import DONE, FAREWELL, gold, play  # noqa: E402
+from toolorchestra.envs.testing.tau2_players import DONE, FAREWELL, gold, play  # noqa: E402
 from toolorchestra.envs.testing.tau2_proof import made  # noqa: E402
 
 SETS = (("airline", "base", "scripted"), ("retail", "base", "scripted"), ("telecom", "full", "scripted"))

@@ -17,17 +17,17 @@ from pkgutil import resolve_name
 import gymnasium as gym
 
 import toolorchestra  # noqa: F401 - registers the ids
-from toolorchestra.agents import live
-from toolorchestra.agents.arguments import count, dollars, pairs
-from toolorchestra.agents.baselines import NAMES, baseline
-from toolorchestra.agents.evaluate import Record, plays, summarise, table
-from toolorchestra.envs.errors import ConfigError, no_such
+from toolorchestra.agents.configuration.option_types import count, dollars, pairs
+from toolorchestra.agents.evaluation import endpoint_evaluation
+from toolorchestra.agents.evaluation.evaluate import Record, plays, summarise, table
+from toolorchestra.agents.policies.baselines import NAMES, baseline
+from toolorchestra.envs.base.errors import ConfigError, no_such
+from toolorchestra.envs.domains.questions.datasets import Dataset
 from toolorchestra.envs.factory import EpisodeFactory, factory
-from toolorchestra.envs.ledger import SpendCap
+from toolorchestra.envs.money.ledger import SpendCap
 from toolorchestra.envs.registration import full_id, ids
-from toolorchestra.envs.sandbox.others import KINDS, UNSAFE
-from toolorchestra.envs.tasks.datasets import Dataset
-from toolorchestra.envs.tools.backing import Backing, read
+from toolorchestra.envs.sandbox.kinds import KINDS, UNSAFE
+from toolorchestra.envs.tools.backends import Backing, read
 
 REAL = ("endpoints", "index", "web", "sandbox", "judge", "record", "replay", "cache", "dataset")
 
@@ -67,7 +67,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--env", nargs="+", action="extend", help="default: HLE-v0 and FRAMES-v0")
     parser.add_argument("--split", nargs="+", action="extend", help="default: all three; of a data set: all")
     parser.add_argument(
-        "--policy", nargs="+", action="extend", help=f"simulated: {', '.join(NAMES)}; real: {', '.join(live.NAMES)}"
+        "--policy",
+        nargs="+",
+        action="extend",
+        help=f"simulated: {', '.join(NAMES)}; real: {', '.join(endpoint_evaluation.NAMES)}",
     )
     parser.add_argument("--tasks", type=count, default=300)
     parser.add_argument("--seed", type=int, default=0)
@@ -173,17 +176,17 @@ def _simulated(args: argparse.Namespace, made: EpisodeFactory, title: str) -> No
 
 async def _live(args: argparse.Namespace, made: EpisodeFactory, title: str) -> None:
     tasks = made.source.ids(made.settings.split)[: args.tasks] if args.dataset else args.tasks
-    policies = {name: live.policy(name, made, args.seed) for name in args.policy or ["cheap"]}
+    policies = {name: endpoint_evaluation.policy(name, made, args.seed) for name in args.policy or ["cheap"]}
     records: dict[str, list[Record]] = {}
     notes: list[str] = []
     stopped = False
     for name, policy in policies.items():
         started, done = time.perf_counter(), {}
         try:
-            await live.evaluate(made, policy, args.seed, tasks, args.at_once, done)
+            await endpoint_evaluation.evaluate(made, policy, args.seed, tasks, args.at_once, done)
         except asyncio.CancelledError:
             stopped = True
-        played = live.in_order(done)
+        played = endpoint_evaluation.in_order(done)
         records[name] = [p.record for p in played]
         notes += _notes(name, played, time.perf_counter() - started)
         if stopped:
@@ -195,12 +198,12 @@ async def _live(args: argparse.Namespace, made: EpisodeFactory, title: str) -> N
         raise asyncio.CancelledError
 
 
-def _notes(name: str, played: Sequence[live.Played], seconds: float) -> list[str]:
+def _notes(name: str, played: Sequence[endpoint_evaluation.Played], seconds: float) -> list[str]:
     """What a live policy spent, and what failed."""
     usd = sum(p.nano_usd for p in played) / 1e9
     failed = [p for p in played if p.failure and not p.record.cut]
     return [
-        f"{name}: {usd:.9f} $ in all, {seconds:.1f} s, digest {live.whole_digest(played)}",
+        f"{name}: {usd:.9f} $ in all, {seconds:.1f} s, digest {endpoint_evaluation.whole_digest(played)}",
         *(f"  failed {p.record.task_id}: {p.failure[:200]}" for p in failed[:5]),
     ]
 

@@ -11,11 +11,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from toolorchestra.agents.arguments import pairs
-from toolorchestra.agents.build import plan
-from toolorchestra.agents.config import preset, with_settings
+from toolorchestra.agents.configuration.config import preset, with_settings
+from toolorchestra.agents.configuration.option_types import pairs
 from toolorchestra.agents.engines.memory import budget
-from toolorchestra.envs.errors import ConfigError
+from toolorchestra.agents.training.build import plan
+from toolorchestra.envs.base.errors import ConfigError
 
 QWEN3 = {"model_type": "qwen3", "head_dim": 128, "num_key_value_heads": 8, "vocab_size": 151936}
 SHAPES: dict[str, dict[str, Any]] = {

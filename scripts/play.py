@@ -16,13 +16,13 @@ from collections.abc import Callable, Mapping
 import gymnasium as gym
 
 import toolorchestra  # noqa: F401 - registers the ids
-from toolorchestra.agents.arguments import count, pairs, value
-from toolorchestra.agents.baselines import NAMES, baseline
-from toolorchestra.envs import render
-from toolorchestra.envs.actions import render_call
+from toolorchestra.agents.configuration.option_types import count, pairs, value
+from toolorchestra.agents.policies.baselines import NAMES, baseline
+from toolorchestra.envs.base.actions import render_call
+from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.env import OrchestraEnv
-from toolorchestra.envs.episode import Episode, Step
-from toolorchestra.envs.errors import ConfigError
+from toolorchestra.envs.episode import render
+from toolorchestra.envs.episode.episode import Episode, Step
 from toolorchestra.envs.registration import full_id, ids
 
 Player = Callable[[Episode], str | None]

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import toolorchestra  # noqa: F401 - registers the ids
-from toolorchestra.envs.errors import ConfigError
+from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.testing.tau2_proof import EXPECTED, count, replay_all
 
 RECORDINGS = Path(__file__).parents[2] / "shared" / "data" / "tau2_recordings_sample.jsonl.gz"

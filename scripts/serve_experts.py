@@ -15,8 +15,8 @@ import threading
 import tomllib
 from pathlib import Path
 
-from toolorchestra.agents.serving import endpoint_file, read_servers, serving
-from toolorchestra.envs.errors import ConfigError, Outage
+from toolorchestra.agents.serving.expert_servers import endpoint_file, read_servers, serving
+from toolorchestra.envs.base.errors import ConfigError, Outage
 
 
 def main() -> int:

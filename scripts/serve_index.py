@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from toolorchestra.envs.errors import ConfigError
+from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.retrieval import Retriever
 from toolorchestra.envs.retrieval.index import load
 from toolorchestra.envs.retrieval.remote import IndexServer

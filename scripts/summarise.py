@@ -6,8 +6,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from toolorchestra.agents.summary import as_markdown, read_summaries
-from toolorchestra.envs.errors import ConfigError
+from toolorchestra.agents.reports.seeds_table import as_markdown, read_summaries
+from toolorchestra.envs.base.errors import ConfigError
 
 
 def main() -> int:

@@ -8,14 +8,14 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from toolorchestra.agents.arguments import count, folder, pairs
-from toolorchestra.agents.build import build, default_folder
-from toolorchestra.agents.checkpoint import CheckpointError
-from toolorchestra.agents.claim import claimed
-from toolorchestra.agents.config import PRESETS, TrainConfig, preset, with_environments, with_settings
-from toolorchestra.agents.report import write_report
-from toolorchestra.agents.trainer import Run, train
-from toolorchestra.envs.errors import ConfigError
+from toolorchestra.agents.configuration.config import PRESETS, TrainConfig, preset, with_environments, with_settings
+from toolorchestra.agents.configuration.option_types import count, folder, pairs
+from toolorchestra.agents.reports.training_report import write_report
+from toolorchestra.agents.training.build import build, default_folder
+from toolorchestra.agents.training.checkpoint import CheckpointError
+from toolorchestra.agents.training.run_folder import claimed
+from toolorchestra.agents.training.trainer import Run, train
+from toolorchestra.envs.base.errors import ConfigError
 
 
 def main() -> int:

@@ -4,7 +4,7 @@
     python synth/generate.py --domain "public library" --model openai:gpt-5 --tasks 300 --out DIR
 
 Each stage's result is kept in a work folder (by default OUT.work), so that a run that was stopped goes on with
---resume; answers of models are kept as they come and are never paid twice. The report is report.md in that folder.
+--resume; answers of models are kept as they come and are never paid twice. The report is run_report.md in that folder.
 """
 
 from __future__ import annotations
@@ -21,20 +21,22 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from toolorchestra.agents.arguments import count, count_or_none, dollars, folder
-from toolorchestra.envs.errors import ConfigError, SpendCapReached
-from toolorchestra.envs.ledger import SpendCap
-from toolorchestra.envs.sqldomain import loader
-from toolorchestra.synth import backends, estimate, export, pipeline, report
-from toolorchestra.synth import spec as specs
-from toolorchestra.synth.authors.grammar import GrammarAuthor
-from toolorchestra.synth.authors.llm import LlmAuthor
-from toolorchestra.synth.filters import Band
-from toolorchestra.synth.progress import Bars
-from toolorchestra.synth.solvers import GRADED, SCRIPTED, ModelSolver, named
-from toolorchestra.synth.spending import Journal, Purse
-from toolorchestra.synth.state import Settings
-from toolorchestra.synth.work import Work, key
+from toolorchestra.agents.configuration.option_types import count, count_or_none, dollars, folder
+from toolorchestra.envs.base.errors import ConfigError, SpendCapReached
+from toolorchestra.envs.domains.sql import loader
+from toolorchestra.envs.money.ledger import SpendCap
+from toolorchestra.synth.authors import author_models
+from toolorchestra.synth.authors.given_spec import GrammarAuthor
+from toolorchestra.synth.authors.model_author import LlmAuthor
+from toolorchestra.synth.console.progress import Bars
+from toolorchestra.synth.formats import export
+from toolorchestra.synth.formats import spec as specs
+from toolorchestra.synth.proof.solvers import GRADED, SCRIPTED, ModelSolver, named
+from toolorchestra.synth.runs.paid_calls import Journal, Purse
+from toolorchestra.synth.runs.stage_store import Work, key
+from toolorchestra.synth.stages import cost_estimate, pipeline, run_report
+from toolorchestra.synth.stages.stage_values import Settings
+from toolorchestra.synth.stages.task_filters import Band
 
 BATCHES = 3
 """Calls over which a model's intents are spread."""
@@ -144,9 +146,9 @@ def _one(given: argparse.Namespace, name: str | None) -> None:
         work = Work(kept, resume=given.resume)
         purse = _purse(given, kept)
         made = asyncio.run(_made(_run(given, spec, work, out, purse), purse))
-        told = report.rows(made, purse)
-        report.store(kept, told)
-        print(report.text(told))
+        told = run_report.rows(made, purse)
+        run_report.store(kept, told)
+        print(run_report.text(told))
         for form in given.export:
             print(f"  {form}: {export.write(form, made.domain, out.with_name(f'{out.name}.{form}'))}")
         print(f"  written to {made.domain.folder}, {time.perf_counter() - started:.1f} s", flush=True)
@@ -178,9 +180,9 @@ def _purse(given: argparse.Namespace, folder: Path) -> Purse | None:
     return Purse(backend.models, backend.model, sheet, journal, cap, given.concurrency)
 
 
-def _backend(given: argparse.Namespace, named: str) -> backends.Backend:
+def _backend(given: argparse.Namespace, named: str) -> author_models.Backend:
     silent = given.replay is not None or given.dry_run
-    return backends.load(named, given.prices, given.price_as, given.endpoints, silent=silent)
+    return author_models.load(named, given.prices, given.price_as, given.endpoints, silent=silent)
 
 
 def _run(
@@ -217,10 +219,10 @@ def _expected(given: argparse.Namespace, purse: Purse | None) -> None:
         print(f"no model is asked: 0 calls, 0 $; graded solvers that may be named: {', '.join(s.name for s in GRADED)}")
         return
     if given.model:
-        print("author: " + estimate.author(given.domain, purse.model, purse.sheet, settings, BATCHES).text())
+        print("author: " + cost_estimate.author(given.domain, purse.model, purse.sheet, settings, BATCHES).text())
     if given.solver_model:
         backend = _backend(given, given.solver_model)
-        print("solver: " + estimate.solver(backend.model, backend.sheet, settings).text())
+        print("solver: " + cost_estimate.solver(backend.model, backend.sheet, settings).text())
 
 
 if __name__ == "__main__":

@@ -19,20 +19,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from toolorchestra.agents.arguments import count
+from toolorchestra.agents.configuration.option_types import count
+from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.domains.sql import loader
+from toolorchestra.envs.domains.sql.domain import Domain
+from toolorchestra.envs.domains.sql.known_costs import known as known_costs
+from toolorchestra.envs.domains.sql.oracle import moves
+from toolorchestra.envs.domains.sql.source import ToolScaleSource, ready
 from toolorchestra.envs.env import OrchestraEnv
-from toolorchestra.envs.errors import ConfigError
-from toolorchestra.envs.sqldomain import loader
-from toolorchestra.envs.sqldomain.costs import known as known_costs
-from toolorchestra.envs.sqldomain.domain import Domain
-from toolorchestra.envs.sqldomain.oracle import moves
-from toolorchestra.envs.tasks.toolscale import ToolScaleSource, ready
-from toolorchestra.synth import costs, hostile, likeness
-from toolorchestra.synth import spec as specs
-from toolorchestra.synth.bench import Bench, fault
-from toolorchestra.synth.jobs import workers
-from toolorchestra.synth.making import rebuilt
-from toolorchestra.synth.solvers import Arena
+from toolorchestra.synth.console.worker_processes import workers
+from toolorchestra.synth.formats import spec as specs
+from toolorchestra.synth.proof import cheapest_solutions, hostile_arguments, similarity
+from toolorchestra.synth.proof.solvers import Arena
+from toolorchestra.synth.proof.task_checks import Bench, fault
+from toolorchestra.synth.stages.domain_folder import rebuilt
 
 LEAST = {"tools": 20, "rows": 750, "tasks": 450}
 POLICY_CHARACTERS = (6_000, 10_000)
@@ -62,7 +62,7 @@ def check_tasks(name: str, ids: Sequence[str]) -> Proof:
         check, seen = fault(arena.bench, found.tasks[task_id])
         if check:
             faults.append(f"{task_id}: {check}: {seen}")
-        if known and (seen := costs.fault(arena, known[task_id])):
+        if known and (seen := cheapest_solutions.fault(arena, known[task_id])):
             faults.append(f"{task_id}: costs: {seen}")
     played, digest = play(name, ids)
     return Proof(found.name, "tasks", len(ids), (*faults, *played), digest)
@@ -107,16 +107,16 @@ def check_domain(name: str) -> Proof:
     idle = sum(task.idle for task in found.tasks.values())
     if idle > MOST_IDLE_SHARE * len(found.tasks):
         faults.append(f"{idle} tasks where nothing is to be done, at most {MOST_IDLE_SHARE:.0%} expected")
-    alike = likeness.compare(task.shape for task in found.tasks.values())
+    alike = similarity.compare(task.shape for task in found.tasks.values())
     if alike.exact > MOST_EXACT:
         faults.append(f"{alike.exact} tasks say what another says: {alike.example}")
-    faults += list(hostile.breaches(Bench(found)))[:10]
+    faults += list(hostile_arguments.breaches(Bench(found)))[:10]
     strings = sum(p.get("type") == "string" for t in found.tools.values() for p in t.parameters["properties"].values())
     what = (
         f"{counts['tools']} tools, {counts['rows']} rows, policy of {len(found.policy)} characters,"
         f" {idle} tasks to refuse ({idle / max(1, len(found.tasks)):.1%}), duplicates: {alike.exact} exact,"
         f" {alike.near} near;"
-        f" {strings * len(hostile.ARGUMENTS)} hostile calls contained"
+        f" {strings * len(hostile_arguments.ARGUMENTS)} hostile calls contained"
     )
     return Proof(found.name, what, 0, tuple(faults), "")
 

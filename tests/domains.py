@@ -11,12 +11,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from toolorchestra.envs.sqldomain import loader
-from toolorchestra.envs.sqldomain.domain import Domain
-from toolorchestra.synth import spec as specs
-from toolorchestra.synth.making import make
+from tests.paths import REPOSITORY
+from toolorchestra.envs.domains.sql import loader
+from toolorchestra.envs.domains.sql.domain import Domain
+from toolorchestra.synth.formats import spec as specs
+from toolorchestra.synth.stages.domain_folder import make
 
-LIBRARY = Path(__file__).parents[1] / "docs" / "examples" / "library"
+LIBRARY = REPOSITORY / "docs" / "examples" / "library"
 _SCRATCH = tempfile.TemporaryDirectory()
 
 

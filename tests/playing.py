@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from toolorchestra.envs.actions import render, render_call
+from toolorchestra.envs.base.actions import render, render_call
+from toolorchestra.envs.base.types import ToolCall
 from toolorchestra.envs.env import OrchestraEnv
-from toolorchestra.envs.episode import Step
-from toolorchestra.envs.types import ToolCall
+from toolorchestra.envs.episode.episode import Step
 from toolorchestra.envs.vector import OrchestraVectorEnv
 
 ADD = render_call("add", {"a": 1, "b": 2})
 FREE = {"preference": "none"}
 """No wish in the system message, so that what a turn costs depends on the test alone."""
-HLE = "toolorchestra.envs.tasks.hle:HleSource"
+HLE = "toolorchestra.envs.domains.hle.source:HleSource"
 
 
 def env_of(source: Any, **settings: Any) -> OrchestraEnv:

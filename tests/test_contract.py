@@ -15,15 +15,15 @@ import pytest
 import toolorchestra  # noqa: F401 - registers the ids
 from tests.sources import AdderSource, AnswerWorld, adder_script
 from tests.tau2_playing import needs_package
+from toolorchestra.envs.base.types import Answer, Outcome, Question, Rows, Transcript
+from toolorchestra.envs.domains.source import Scene
+from toolorchestra.envs.domains.world import World
 from toolorchestra.envs.env import OrchestraEnv
-from toolorchestra.envs.episode import Episode
-from toolorchestra.envs.prices import PriceSheet
+from toolorchestra.envs.episode.episode import Episode
+from toolorchestra.envs.money.prices import PriceSheet
 from toolorchestra.envs.registration import ids, register
-from toolorchestra.envs.tasks import Scene
 from toolorchestra.envs.testing import ConformanceError, check_environment
 from toolorchestra.envs.tools import Toolbox, tool
-from toolorchestra.envs.types import Answer, Outcome, Question, Rows, Transcript
-from toolorchestra.envs.worlds import World
 
 OWN = ("Adder", "Sleeper", "Broken", "Judged", "Talker")
 

@@ -12,17 +12,18 @@ from typing import Any
 import gymnasium as gym
 import pytest
 
-from toolorchestra.agents.baselines import baseline
-from toolorchestra.agents.config import EnvMix, WarmStart, preset
-from toolorchestra.agents.evaluate import plays, summarise
-from toolorchestra.agents.rollout import factory_of
-from toolorchestra.agents.warmstart import find_routes
-from toolorchestra.envs.actions import render_call
-from toolorchestra.envs.errors import ConfigError
+from tests.paths import REPOSITORY
+from toolorchestra.agents.configuration.config import EnvMix, WarmStart, preset
+from toolorchestra.agents.evaluation.evaluate import plays, summarise
+from toolorchestra.agents.policies.baselines import baseline
+from toolorchestra.agents.rollouts.rollout import factory_of
+from toolorchestra.agents.training.warmstart import find_routes
+from toolorchestra.envs.base.actions import render_call
+from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.testing import check_environment
 from toolorchestra.envs.wrappers import read_trajectories
 
-EXAMPLES = Path(__file__).parents[1] / "docs" / "examples"
+EXAMPLES = REPOSITORY / "docs" / "examples"
 HOUSE = {
     "tools": str(EXAMPLES / "house" / "tools.json"),
     "prices": str(EXAMPLES / "house" / "prices.json"),

@@ -2,36 +2,28 @@
 
 from __future__ import annotations
 
-import configparser
 import re
 import subprocess
 import sys
-from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
-FOLDERS = {
-    "package": "toolorchestra",
-    "envs": "toolorchestra.envs",
-    "agents": "toolorchestra.agents",
-    "synth": "toolorchestra.synth",
-}
+from setuptools import find_packages
+
+from tests.paths import REPOSITORY
+
 HEAVY = tuple(
     "torch transformers bm25s faiss sentence_transformers numpy.testing asyncio.sslproto openai datasets pandas"
     " peft tau2 pydantic".split()
 )
 
 
-def test_every_package_folder_is_in_setup_cfg() -> None:
-    """A folder that is missing there works when installed editable and is absent from the wheel."""
-    config = configparser.ConfigParser()
-    config.read(ROOT / "setup.cfg")
-    listed = set(config["options"]["packages"].split())
-    found = set()
-    for folder, name in FOLDERS.items():
-        for init in (ROOT / folder).rglob("__init__.py"):
-            inner = init.parent.relative_to(ROOT / folder).parts
-            found.add(".".join((name, *inner)))
-    assert listed == found
+def test_every_package_folder_is_found() -> None:
+    """Packages are found through the links of src/toolorchestra; a folder that is missed is absent from the wheel."""
+    found = set(find_packages(str(REPOSITORY / "src")))
+    wanted = {"toolorchestra"}
+    for name in ("envs", "agents", "synth"):
+        for init in (REPOSITORY / name).rglob("__init__.py"):
+            wanted.add(".".join(("toolorchestra", *init.parent.relative_to(REPOSITORY).parts)))
+    assert found == wanted
 
 
 def test_importing_registers_the_ids_and_nothing_heavy() -> None:
@@ -51,7 +43,7 @@ def test_the_prefixed_id_works_alone() -> None:
 
 
 def test_the_readme_example_prints_what_the_readme_says() -> None:
-    blocks = re.findall(r"```(\w*)\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    blocks = re.findall(r"```(\w*)\n(.*?)```", (REPOSITORY / "README.md").read_text(encoding="utf-8"), re.DOTALL)
     at = next(i for i, (kind, _) in enumerate(blocks) if kind == "python")
     done = subprocess.run([sys.executable, "-c", blocks[at][1]], capture_output=True, text=True, check=True)
     assert done.stdout == blocks[at + 1][1]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from toolorchestra.agents.engines.base import Datum, Probed, SamplingParams
-from toolorchestra.envs.errors import ConfigError
+from toolorchestra.envs.base.errors import ConfigError
 
 TOLERANCE: Mapping[str, float] = {"float32": 1e-3, "bfloat16": 5e-2, "float16": 2e-2}
 """Most mean gap, in nats. In 16 bits two kernels that are both right differ by a few hundredths."""

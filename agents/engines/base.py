@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, get_args, runtime_checkable
 
-from toolorchestra.envs.errors import NOT_NEGATIVE, POSITIVE, ConfigError, no_such, require
+from toolorchestra.envs.base.errors import NOT_NEGATIVE, POSITIVE, ConfigError, no_such, require
 
 if TYPE_CHECKING:
     from torch import Tensor

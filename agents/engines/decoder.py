@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from toolorchestra.envs.errors import ConfigError
+from toolorchestra.envs.base.errors import ConfigError
 
 _KNOWN = ("qwen3", "qwen2", "llama")
 _PLAIN: Mapping[str, object] = {

@@ -23,7 +23,7 @@ from toolorchestra.agents.engines.losses import kl_to, token_losses
 from toolorchestra.agents.engines.memory import LOGIT_BYTES
 from toolorchestra.agents.engines.sampler import LocalSampler
 from toolorchestra.agents.engines.weights import merged_weights, named_weights
-from toolorchestra.envs.errors import ConfigError
+from toolorchestra.envs.base.errors import ConfigError
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from toolorchestra.envs.errors import ConfigError
+from toolorchestra.envs.base.errors import ConfigError
 
 GB = 1e9
 LOGIT_BYTES = 1 << 30

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from toolorchestra.agents.engines.guard import Guard
-from toolorchestra.envs.errors import ConfigError
+from toolorchestra.agents.engines.process_guard import Guard
+from toolorchestra.envs.base.errors import ConfigError
 
 INSTALL = (
     'vLLM rollouts need vllm: pip install ".[vllm]" on a machine with a GPU; for a CPU see "On a CPU" in docs/vllm.md'

@@ -20,10 +20,10 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from toolorchestra.agents.engines.background import LoopThread
 from toolorchestra.agents.engines.base import NONE, Sample, SamplingParams
+from toolorchestra.agents.engines.loop_thread import LoopThread
 from toolorchestra.agents.engines.weights import Handover
-from toolorchestra.envs.errors import ConfigError, Outage
+from toolorchestra.envs.base.errors import ConfigError, Outage
 
 FIRST_BACKOFF_SECONDS, MOST_BACKOFF_SECONDS = 0.5, 30.0
 _COULD_NOT = 500

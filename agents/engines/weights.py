@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from toolorchestra.envs.errors import ConfigError
+from toolorchestra.envs.base.errors import ConfigError
 
 HEAD = "lm_head.weight"
 SHARD_BYTES = 2 << 30

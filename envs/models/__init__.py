@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol, cast
 
-from toolorchestra.envs.ledger import SpendCap
-from toolorchestra.envs.prices import EXPERT, Usage
-from toolorchestra.envs.types import Question, Transcript
+from toolorchestra.envs.base.types import Question, Transcript
+from toolorchestra.envs.money.ledger import SpendCap
+from toolorchestra.envs.money.prices import EXPERT, Usage
 
 Purpose = Literal["query", "code", "answer", "move", "user", "judge"]
 """A search query, a program, an answer, a turn of the agent's on its behalf, a simulated user's turn, a verdict."""

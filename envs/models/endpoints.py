@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, TypeVar
 
-from toolorchestra.envs.errors import ConfigError, PriceError, no_such
+from toolorchestra.envs.base.errors import ConfigError, PriceError, no_such
 from toolorchestra.envs.models import ContextLimits
-from toolorchestra.envs.prices import Price, PriceSheet
+from toolorchestra.envs.money.prices import Price, PriceSheet
 
 T = TypeVar("T")
 ANY = "*"

@@ -20,13 +20,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from toolorchestra.envs.errors import ConfigError, Outage, SpendCapReached, ToolError
-from toolorchestra.envs.keys import key_in
+from toolorchestra.envs.base.errors import ConfigError, Outage, SpendCapReached, ToolError
+from toolorchestra.envs.base.keys import key_in
 from toolorchestra.envs.models import ChatRequest, Completion, ContextLimits
 from toolorchestra.envs.models.endpoints import Endpoint, Endpoints, Served
-from toolorchestra.envs.models.traffic import Traffic
+from toolorchestra.envs.models.rate_limits import Traffic
 from toolorchestra.envs.models.wire import CHARACTERS_PER_TOKEN, Unreadable, body, counted_of, read, text_of, usage_of
-from toolorchestra.envs.prices import NO_TOKENS, Tokens, Usage
+from toolorchestra.envs.money.prices import NO_TOKENS, Tokens, Usage
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI

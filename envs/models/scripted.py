@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from toolorchestra.envs.models import ChatRequest, Completion
-from toolorchestra.envs.prices import Tokens, Usage
+from toolorchestra.envs.money.prices import Tokens, Usage
 
 
 class ScriptedModel:

@@ -19,11 +19,11 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
-from toolorchestra.envs.errors import ConfigError, no_such
-from toolorchestra.envs.grading import is_right
+from toolorchestra.envs.base.errors import ConfigError, no_such
+from toolorchestra.envs.base.grading import is_right
+from toolorchestra.envs.base.types import Question
 from toolorchestra.envs.models import ChatRequest, Completion, Purpose
-from toolorchestra.envs.prices import Tokens, Usage
-from toolorchestra.envs.types import Question
+from toolorchestra.envs.money.prices import Tokens, Usage
 
 CAP, FLOOR = 0.985, 0.02
 COMPUTED_BONUS = 3.0

@@ -6,12 +6,12 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from toolorchestra.envs.actions import CLOSE, OPEN, THINK, UNTHINK, parse, render_call
-from toolorchestra.envs.errors import ActionError
+from toolorchestra.envs.base.actions import CLOSE, OPEN, THINK, UNTHINK, parse, render_call
+from toolorchestra.envs.base.errors import ActionError
+from toolorchestra.envs.base.types import Message
 from toolorchestra.envs.models import ChatRequest
 from toolorchestra.envs.models.endpoints import Served
-from toolorchestra.envs.prices import Tokens
-from toolorchestra.envs.types import Message
+from toolorchestra.envs.money.prices import Tokens
 
 CHARACTERS_PER_TOKEN = 4
 REPLY_CHARACTERS = 200_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from toolorchestra.envs.types import Passage
+from toolorchestra.envs.base.types import Passage
 
 
 class Hit(NamedTuple):

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
+from toolorchestra.envs.base.types import Passage
 from toolorchestra.envs.retrieval import Hit
 from toolorchestra.envs.retrieval.corpus import Passages
-from toolorchestra.envs.types import Passage
 
 _WORD = re.compile(r"\w\w+")
 _STOP = frozenset(

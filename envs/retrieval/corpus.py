@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from toolorchestra.envs.errors import ConfigError
-from toolorchestra.envs.types import Passage
+from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.base.types import Passage
 
 FORMAT = 1
 PASSAGES, MANIFEST = "passages.jsonl", "manifest.json"

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from toolorchestra.envs.errors import ConfigError
+from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.retrieval import Hit
 from toolorchestra.envs.retrieval.corpus import Manifest, Passages
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from toolorchestra.envs.errors import ConfigError, no_such
+from toolorchestra.envs.base.errors import ConfigError, no_such
+from toolorchestra.envs.base.types import Passage
 from toolorchestra.envs.retrieval import Hit, Retriever, dense
 from toolorchestra.envs.retrieval.bm25 import Bm25, words
 from toolorchestra.envs.retrieval.corpus import MANIFEST, Manifest, Passages, write_passages
-from toolorchestra.envs.types import Passage
 
 ENGINES = ("bm25", "dense", "hybrid", "lucene")
 BM25_FOLDER, SHARDS, BUILDING = "bm25", "vectors", "building.json"

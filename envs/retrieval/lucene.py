@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from toolorchestra.envs.errors import ConfigError
+from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.retrieval import Hit
 from toolorchestra.envs.retrieval.corpus import Passages
 

@@ -17,11 +17,11 @@ from dataclasses import asdict
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from toolorchestra.envs.errors import ConfigError, Outage, ToolError
-from toolorchestra.envs.keys import key_in
+from toolorchestra.envs.base.errors import ConfigError, Outage, ToolError
+from toolorchestra.envs.base.keys import key_in
+from toolorchestra.envs.base.types import Passage
 from toolorchestra.envs.retrieval import Hit, Retriever
-from toolorchestra.envs.retrieval.posting import Poster
-from toolorchestra.envs.types import Passage
+from toolorchestra.envs.retrieval.http_posts import Poster
 
 TOKEN_ENV = "TOOLORCHESTRA_INDEX_TOKEN"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")

@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from toolorchestra.envs.errors import ConfigError, Outage, ToolError
-from toolorchestra.envs.keys import key_in
-from toolorchestra.envs.prices import TOOL, Usage
+from toolorchestra.envs.base.errors import ConfigError, Outage, ToolError
+from toolorchestra.envs.base.keys import key_in
+from toolorchestra.envs.base.types import Passage
+from toolorchestra.envs.money.prices import TOOL, Usage
 from toolorchestra.envs.retrieval import Hit
-from toolorchestra.envs.retrieval.posting import MOST_AT_ONCE, Poster
-from toolorchestra.envs.types import Passage
+from toolorchestra.envs.retrieval.http_posts import MOST_AT_ONCE, Poster
 
 SEARCHED = Usage("tavily/search", TOOL, units=1)
 SHORTEST_PAGE = 100

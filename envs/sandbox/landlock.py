@@ -33,14 +33,14 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from toolorchestra.envs.errors import ConfigError, Outage
+from toolorchestra.envs.base.errors import ConfigError, Outage
 from toolorchestra.envs.sandbox import Bounds, Execution, harmless
 from toolorchestra.envs.sandbox.confine import landlock_abi
 from toolorchestra.envs.sandbox.scratch import remove
 
 _BOOT = (
     "import sys, json; sys.path[:] = json.loads(sys.argv.pop())\n"
-    "from toolorchestra.envs.sandbox.zygote import main; main()"
+    "from toolorchestra.envs.sandbox.fork_server import main; main()"
 )
 _ENVIRONMENT = {
     "OPENBLAS_NUM_THREADS": "1",

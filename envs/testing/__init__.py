@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from toolorchestra.envs.testing.conformance_rules import RULES, Broken
 from toolorchestra.envs.testing.rehearsal import Policy, RandomCaller, Rehearsal
-from toolorchestra.envs.testing.rules import RULES, Broken
 
 __all__ = ["ConformanceError", "RandomCaller", "Report", "check_environment"]
 

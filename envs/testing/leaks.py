@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from toolorchestra.envs.background import BackgroundLoop
-from toolorchestra.envs.episode import Episode
+from toolorchestra.envs.episode.episode import Episode
+from toolorchestra.envs.runtime.background import BackgroundLoop
 
 PATIENCE_SECONDS = 2.0
 

@@ -11,15 +11,15 @@ from typing import Any, NamedTuple, NoReturn, cast
 
 import gymnasium as gym
 
-from toolorchestra.envs.actions import render, render_call
+from toolorchestra.envs.base.actions import render, render_call
+from toolorchestra.envs.base.types import ToolCall
+from toolorchestra.envs.domains.source import Scene, TaskSource
+from toolorchestra.envs.domains.world import World
 from toolorchestra.envs.env import OrchestraEnv
-from toolorchestra.envs.episode import Episode, Step
-from toolorchestra.envs.prices import PriceSheet
-from toolorchestra.envs.tasks import Scene, TaskSource
+from toolorchestra.envs.episode.episode import Episode, Step
+from toolorchestra.envs.money.prices import PriceSheet
 from toolorchestra.envs.tools import Toolbox, ToolContext
-from toolorchestra.envs.types import ToolCall
 from toolorchestra.envs.vector import OrchestraVectorEnv
-from toolorchestra.envs.worlds import World
 
 Policy = Callable[[Episode], str]
 MALFORMED = ("", " \n", "<tool_call>", '<tool_call>{"name": 5}</tool_call>', "<tool_call>[1]</tool_call>")

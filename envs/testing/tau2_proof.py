@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.domains.tau2.source import RECORDED, Tau2Source
 from toolorchestra.envs.env import OrchestraEnv
-from toolorchestra.envs.errors import ConfigError
-from toolorchestra.envs.tasks.tau2 import RECORDED, Tau2Source
-from toolorchestra.envs.testing.tau2 import PLAYERS, Replayed, plans, play, replay
+from toolorchestra.envs.testing.tau2_players import PLAYERS, Replayed, plans, play, replay
 
-SOURCE = "toolorchestra.envs.tasks.tau2:Tau2Source"
+SOURCE = "toolorchestra.envs.domains.tau2.source:Tau2Source"
 MOST_TURNS = 1000
 
 

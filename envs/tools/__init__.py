@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints, overload
 
-from toolorchestra.envs.clock import Clock
-from toolorchestra.envs.errors import ConfigError, ToolError, no_such
-from toolorchestra.envs.ledger import SpendCap
-from toolorchestra.envs.prices import PriceSheet, Usage
-from toolorchestra.envs.schema import Checker, check_schema
-from toolorchestra.envs.types import Outcome, Rows, ToolCall, freeze
+from toolorchestra.envs.base.clock import Clock
+from toolorchestra.envs.base.errors import ConfigError, ToolError, no_such
+from toolorchestra.envs.base.schema import Checker, check_schema
+from toolorchestra.envs.base.types import Outcome, Rows, ToolCall, freeze
+from toolorchestra.envs.money.ledger import SpendCap
+from toolorchestra.envs.money.prices import PriceSheet, Usage
 
 _sessions = itertools.count(1)
 

@@ -8,13 +8,13 @@ from typing import Any
 
 from toolorchestra.envs.models import ChatModel
 from toolorchestra.envs.models.endpoints import ANY, Endpoints
-from toolorchestra.envs.prices import PriceSheet
+from toolorchestra.envs.money.prices import PriceSheet
 from toolorchestra.envs.retrieval import Retriever
 from toolorchestra.envs.sandbox import Interpreter
-from toolorchestra.envs.tools import Offer, Tool, Toolbox, ToolContext, experts
+from toolorchestra.envs.tools import Offer, Tool, Toolbox, ToolContext, answer
 from toolorchestra.envs.tools.code import Code
-from toolorchestra.envs.tools.config import ToolConfig, ToolEntry
 from toolorchestra.envs.tools.search import Search, SearchSettings, WebSearch
+from toolorchestra.envs.tools.tool_config import ToolConfig, ToolEntry
 
 LOCAL_INDEX = "local-index"
 LOCAL_TOOL = "local-tool"
@@ -90,7 +90,7 @@ def _answer(bench: _Bench) -> Any:
     models = bench.backends.models
 
     async def run(context: ToolContext, model: str) -> Any:
-        return await experts.answer(context, models, bench.model_of[model])
+        return await answer.answer(context, models, bench.model_of[model])
 
     return run, {}, (), models.suspends
 
@@ -99,7 +99,7 @@ def _ask(bench: _Bench) -> Any:
     models = bench.backends.models
 
     async def run(context: ToolContext, model: str, question: str = "") -> Any:
-        return await experts.ask(context, models, bench.model_of[model], question)
+        return await answer.ask(context, models, bench.model_of[model], question)
 
     return run, {"question": _TEXT}, (), models.suspends
 
@@ -133,7 +133,7 @@ def _python(bench: _Bench) -> Any:
 
 
 def _submit(_bench: _Bench) -> Any:
-    return experts.submit, {"answer": _TEXT}, (), False
+    return answer.submit, {"answer": _TEXT}, (), False
 
 
 _BUILDERS: Mapping[str, Builder] = {

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from toolorchestra.envs.errors import paid
+from toolorchestra.envs.base.errors import paid
 from toolorchestra.envs.models import ChatModel, ChatRequest, limits_of
-from toolorchestra.envs.prices import TOOL, Usage
+from toolorchestra.envs.money.prices import TOOL, Usage
 from toolorchestra.envs.sandbox import Interpreter
 from toolorchestra.envs.tools import ToolContext, ToolResult
-from toolorchestra.envs.tools.desk import Desk, brief
+from toolorchestra.envs.tools.question_material import Desk, brief
 
 SHOWN_CHARACTERS = 2000
 _FENCE = re.compile(r"```(?:python|py)?\n(.*?)(?:```|\Z)", re.DOTALL)

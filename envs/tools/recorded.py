@@ -13,14 +13,14 @@ from concurrent.futures import Future
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from toolorchestra.envs.cassette import Cassette, digest
-from toolorchestra.envs.errors import ConfigError, Outage, ToolError
+from toolorchestra.envs.base.cassette import Cassette, digest
+from toolorchestra.envs.base.errors import ConfigError, Outage, ToolError
+from toolorchestra.envs.base.types import Passage
 from toolorchestra.envs.models import DEFAULT_LIMITS, ChatModel, ChatRequest, Completion, ContextLimits, limits_of
 from toolorchestra.envs.models.endpoints import Endpoints
-from toolorchestra.envs.prices import Tokens, Usage
+from toolorchestra.envs.money.prices import Tokens, Usage
 from toolorchestra.envs.retrieval import Hit, Known, Retriever
 from toolorchestra.envs.sandbox import Execution, Interpreter
-from toolorchestra.envs.types import Passage
 
 _ABOUT = "about"
 Live = Callable[[], Awaitable[Mapping[str, Any]]]

@@ -6,13 +6,13 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from toolorchestra.envs.errors import paid
+from toolorchestra.envs.base.errors import paid
+from toolorchestra.envs.base.types import Passage
 from toolorchestra.envs.models import ChatModel, ChatRequest, limits_of
-from toolorchestra.envs.prices import TOOL, Usage
+from toolorchestra.envs.money.prices import TOOL, Usage
 from toolorchestra.envs.retrieval import Known, Retriever
 from toolorchestra.envs.tools import ToolContext, ToolResult
-from toolorchestra.envs.tools.desk import Desk, brief
-from toolorchestra.envs.types import Passage
+from toolorchestra.envs.tools.question_material import Desk, brief
 
 QUERY_CHARACTERS = 390
 _QUERY = re.compile(r"<query>(.*?)</query>", re.DOTALL)

@@ -12,12 +12,12 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.utils import RecordConstructorArgs
 
-from toolorchestra.envs.cassette import append_line, end_torn_line
+from toolorchestra.envs.base.cassette import append_line, end_torn_line
+from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.env import OrchestraEnv
-from toolorchestra.envs.episode import Episode
-from toolorchestra.envs.errors import ConfigError
-from toolorchestra.envs.ledger import Ledger
-from toolorchestra.envs.prices import Charge
+from toolorchestra.envs.episode.episode import Episode
+from toolorchestra.envs.money.ledger import Ledger
+from toolorchestra.envs.money.prices import Charge
 
 NEEDED = ("task_id", "seed", "messages", "charges", "rewards", "outcome", "totals")
 

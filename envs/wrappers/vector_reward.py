@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium.utils import RecordConstructorArgs
 from numpy.typing import NDArray
 
-from toolorchestra.envs.ledger import rewarded_usd
+from toolorchestra.envs.money.ledger import rewarded_usd
 
 
 class VectorReward(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from toolorchestra.synth.acceptance import Fault
+from toolorchestra.synth.formats.part_checks import Fault
 
 PART_OF = {
     "subjects": "domain.yaml",

@@ -17,13 +17,13 @@ import pytest
 import toolorchestra  # noqa: F401 - registers the ids
 from tests.playing import ADD, FREE, HLE, env_of, step
 from tests.sources import BREAK, AdderSource, adder_script, nap
-from toolorchestra.envs.actions import render, render_call
+from toolorchestra.envs.base.actions import render, render_call
+from toolorchestra.envs.base.errors import ConfigError, PriceError, ResetNeeded
+from toolorchestra.envs.base.types import Message, ToolCall
 from toolorchestra.envs.env import OrchestraEnv
-from toolorchestra.envs.errors import ConfigError, PriceError, ResetNeeded
-from toolorchestra.envs.ledger import SpendCap
-from toolorchestra.envs.prices import ORCHESTRATOR, PriceSheet, Tokens, Usage
+from toolorchestra.envs.money.ledger import SpendCap
+from toolorchestra.envs.money.prices import ORCHESTRATOR, PriceSheet, Tokens, Usage
 from toolorchestra.envs.registration import register
-from toolorchestra.envs.types import Message, ToolCall
 from toolorchestra.envs.vector import OrchestraVectorEnv
 
 

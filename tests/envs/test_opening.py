@@ -11,18 +11,18 @@ import numpy as np
 import pytest
 
 from tests.sources import MESSAGE, NOTHING, NumberedSource, add
-from toolorchestra.envs.actions import render_call
-from toolorchestra.envs.driver import begin
+from toolorchestra.envs.base.actions import render_call
+from toolorchestra.envs.base.errors import ResetNeeded, ToolError
+from toolorchestra.envs.base.types import Message, Outcome, Transcript
+from toolorchestra.envs.domains.world import BaseWorld, World
 from toolorchestra.envs.env import OrchestraEnv
-from toolorchestra.envs.errors import ResetNeeded, ToolError
 from toolorchestra.envs.factory import factory
-from toolorchestra.envs.invoke import Gates
-from toolorchestra.envs.ledger import SpendCap
-from toolorchestra.envs.prices import USER, Tokens, Usage
+from toolorchestra.envs.money.ledger import SpendCap
+from toolorchestra.envs.money.prices import USER, Tokens, Usage
+from toolorchestra.envs.runtime.driver import begin
+from toolorchestra.envs.runtime.invoke import Gates
 from toolorchestra.envs.tools import Tool, Toolbox, ToolContext, ToolResult
-from toolorchestra.envs.types import Message, Outcome, Transcript
 from toolorchestra.envs.vector import OrchestraVectorEnv
-from toolorchestra.envs.worlds import BaseWorld, World
 
 BILL = Usage("gpt-5-mini", USER, Tokens(input=100, output=10), seconds=3.0)
 

@@ -13,8 +13,8 @@ from gymnasium.vector import AutoresetMode
 import toolorchestra  # noqa: F401 - registers the ids
 from tests.playing import ADD, HLE, vector_of
 from tests.sources import adder_script
+from toolorchestra.envs.base.errors import ConfigError, ResetNeeded
 from toolorchestra.envs.env import OrchestraEnv
-from toolorchestra.envs.errors import ConfigError, ResetNeeded
 from toolorchestra.envs.vector import OrchestraVectorEnv
 
 # -- gymnasium's verbs ---------------------------------------------------------------------------------------------

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
-SCRIPTS = Path(__file__).parents[2] / "scripts"
+from tests.paths import REPOSITORY
+
+SCRIPTS = REPOSITORY / "scripts"
 
 
 def run(script: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:

@@ -8,14 +8,14 @@ import re
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
+from tests.paths import REPOSITORY
 from tests.tau2_playing import needs_package
-from toolorchestra.agents.arguments import value
+from toolorchestra.agents.configuration.option_types import value
 
-PLAY = str(Path(__file__).parents[2] / "scripts" / "play.py")
+PLAY = str(REPOSITORY / "scripts" / "play.py")
 CLEAN = {k: v for k, v in os.environ.items() if k != "NO_COLOR"}
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
+from tests.paths import REPOSITORY
 from tests.tau2_playing import needs_package
 
-PROVE = str(Path(__file__).parents[2] / "scripts" / "prove_tau2.py")
+PROVE = str(REPOSITORY / "scripts" / "prove_tau2.py")
 
 
 @needs_package
@@ -28,4 +28,4 @@ def test_without_the_package_it_says_how_to_get_it() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 2
     assert done.stderr.startswith("error: ")
-    assert "toolorchestra.envs.tau2.install" in done.stderr
+    assert "toolorchestra.envs.domains.tau2.install" in done.stderr

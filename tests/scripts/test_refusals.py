@@ -11,14 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from toolorchestra.agents.claim import claimed
-from toolorchestra.envs.errors import ConfigError
-
-ROOT = Path(__file__).parents[2]
+from tests.paths import REPOSITORY
+from toolorchestra.agents.training.run_folder import claimed
+from toolorchestra.envs.base.errors import ConfigError
 
 
 def run(script: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(ROOT / script), *map(str, arguments)]
+    command = [sys.executable, str(REPOSITORY / script), *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
 
@@ -57,7 +56,7 @@ def test_a_run_needs_a_folder_that_it_can_write_and_has_alone(tmp_path: Path) ->
     assert done.returncode == 2
     assert "error: the run's folder cannot be written: [Errno 17] File exists: " in done.stderr
     (tmp_path / "checkpoints").unlink()
-    holding = "import sys, pathlib, time; from toolorchestra.agents.claim import claimed\n"
+    holding = "import sys, pathlib, time; from toolorchestra.agents.training.run_folder import claimed\n"
     holding += "with claimed(pathlib.Path(sys.argv[1])): print(flush=True); time.sleep(60)"
     with subprocess.Popen([sys.executable, "-c", holding, str(tmp_path)], stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
@@ -80,7 +79,7 @@ def test_a_disk_that_is_full_is_said(tmp_path: Path) -> None:
 
 
 def test_an_option_that_was_not_given_overrides_no_setting() -> None:
-    configured = runpy.run_path(str(ROOT / "scripts" / "train_agent.py"))["configured"]
+    configured = runpy.run_path(str(REPOSITORY / "scripts" / "train_agent.py"))["configured"]
     given = argparse.Namespace(
         preset="tiny", seed=3, threads=None, model="", env=None, set=["model.threads=4", "model.path=mine"]
     )
@@ -90,7 +89,7 @@ def test_an_option_that_was_not_given_overrides_no_setting() -> None:
 
 
 def test_a_port_that_is_taken_or_is_none_is_said() -> None:
-    serving = runpy.run_path(str(ROOT / "scripts" / "serve_index.py"))["serving"]
+    serving = runpy.run_path(str(REPOSITORY / "scripts" / "serve_index.py"))["serving"]
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(ConfigError, match=rf"cannot serve at 127.0.0.1:{port}: .*; name another with --host or"):

@@ -7,17 +7,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from toolorchestra.envs.ledger import SpendCap
 from toolorchestra.envs.models import ChatRequest
 from toolorchestra.envs.models.scripted import ScriptedModel
-from toolorchestra.envs.prices import PriceSheet, load_sheet
-from toolorchestra.synth import pipeline
-from toolorchestra.synth import spec as specs
-from toolorchestra.synth.authors.llm import LlmAuthor
-from toolorchestra.synth.authors.standin import Slip, StandIn
-from toolorchestra.synth.spending import Journal, Purse
-from toolorchestra.synth.state import Settings
-from toolorchestra.synth.work import Work
+from toolorchestra.envs.money.ledger import SpendCap
+from toolorchestra.envs.money.prices import PriceSheet, load_sheet
+from toolorchestra.synth.authors.model_author import LlmAuthor
+from toolorchestra.synth.authors.scripted_author import Slip, StandIn
+from toolorchestra.synth.formats import spec as specs
+from toolorchestra.synth.runs.paid_calls import Journal, Purse
+from toolorchestra.synth.runs.stage_store import Work
+from toolorchestra.synth.stages import pipeline
+from toolorchestra.synth.stages.stage_values import Settings
 
 SPEC = "public_library"
 SMALL = Settings(tasks=12, evolve=1, sift=True, rounds=2)

@@ -8,12 +8,12 @@ import random
 from collections.abc import Sequence
 from pathlib import Path
 
-from toolorchestra.envs.actions import render_call
-from toolorchestra.envs.prices import PriceSheet
-from toolorchestra.envs.tasks import Scene
+from toolorchestra.envs.base.actions import render_call
+from toolorchestra.envs.base.types import Message, Outcome, ToolCall, Transcript
+from toolorchestra.envs.domains.source import Scene
+from toolorchestra.envs.domains.world import BaseWorld
+from toolorchestra.envs.money.prices import PriceSheet
 from toolorchestra.envs.tools import Tool, Toolbox, ToolContext, ToolResult
-from toolorchestra.envs.types import Message, Outcome, ToolCall, Transcript
-from toolorchestra.envs.worlds import BaseWorld
 
 ID = "Tests/Doors-v0"
 SIDES = ("left", "right")

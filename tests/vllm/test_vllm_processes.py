@@ -14,9 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.paths import REPOSITORY
 from tests.vllm.processes import MARK, gone, marked
-
-ROOT = Path(__file__).parents[2]
 
 
 def until(process: subprocess.Popen[str], wanted: str) -> None:
@@ -36,7 +35,7 @@ def holder() -> Iterator[tuple[subprocess.Popen[str], str]]:
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.vllm.holding"],
         env={**os.environ, MARK: mark},
-        cwd=ROOT,
+        cwd=REPOSITORY,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -16,21 +16,21 @@ from pathlib import Path
 import pytest
 
 from tests.agents.engines.conformance import CONFIG, STOP, VOCABULARY, SamplerConformance
+from tests.paths import REPOSITORY
 from tests.vllm.conftest import HIDDEN, SHAPE
 from tests.vllm.processes import MARK, gone, marked
 from toolorchestra.agents.engines.base import SamplingParams
 from toolorchestra.agents.engines.local import LocalConfig, LocalEngine
 from toolorchestra.agents.engines.tiny import build_model, load_tokenizer
 from toolorchestra.agents.engines.vllm_served import ServedConfig, ServedSampler
-from toolorchestra.envs.actions import parse, render_call
-from toolorchestra.envs.errors import ConfigError
+from toolorchestra.envs.base.actions import parse, render_call
+from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.base.types import Message
 from toolorchestra.envs.models import ChatRequest
 from toolorchestra.envs.models.endpoints import Endpoints
 from toolorchestra.envs.models.openai import OpenAiModels
-from toolorchestra.envs.types import Message
 
-ROOT = Path(__file__).parents[2]
-SMOLLM = Path(os.environ.get("SMOLLM2_FOLDER", ROOT / ".venv-vllm" / "smollm2"))
+SMOLLM = Path(os.environ.get("SMOLLM2_FOLDER", REPOSITORY / ".venv-vllm" / "smollm2"))
 COMMON = ["--enforce-eager", "--dtype", "float32", "--kv-cache-memory-bytes", str(1 << 28)]
 EAGER = {"TORCHDYNAMO_DISABLE": "1", "VLLM_LOGGING_LEVEL": "WARNING"}
 
@@ -66,7 +66,7 @@ def endpoints(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoints]:
     """What the script wrote. At the end Ctrl-C stops the servers, and none of their processes is left."""
     folder, mark = tmp_path_factory.mktemp("serving"), uuid.uuid4().hex
     written = folder / "endpoints.toml"
-    script = [sys.executable, str(ROOT / "scripts" / "serve_experts.py"), str(servers_file(folder))]
+    script = [sys.executable, str(REPOSITORY / "scripts" / "serve_experts.py"), str(servers_file(folder))]
     process = subprocess.Popen(
         [*script, "--endpoints", str(written), "--logs", str(folder / "logs"), "--start-seconds", "240"],
         env={**os.environ, MARK: mark},

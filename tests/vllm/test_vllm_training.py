@@ -13,16 +13,16 @@ import pytest
 
 from tests.vllm.doors import ID, demonstrations
 from tests.vllm.processes import children
-from toolorchestra.agents import grpo, warmstart
-from toolorchestra.agents.build import build
-from toolorchestra.agents.config import EnvMix, ModelConfig, TrainConfig, WarmStart, preset
+from toolorchestra.agents.configuration.config import EnvMix, ModelConfig, TrainConfig, WarmStart, preset
 from toolorchestra.agents.engines.base import LossParams
-from toolorchestra.agents.metrics import read
-from toolorchestra.agents.rewards import AdvantageParams
-from toolorchestra.agents.rollout import Job, RolloutParams, Rollouts, factory_of
-from toolorchestra.agents.tokens import Chat
-from toolorchestra.agents.trainer import train
-from toolorchestra.agents.trajectory import Group, Trajectory
+from toolorchestra.agents.rollouts.rewards import AdvantageParams
+from toolorchestra.agents.rollouts.rollout import Job, RolloutParams, Rollouts, factory_of
+from toolorchestra.agents.rollouts.tokens import Chat
+from toolorchestra.agents.rollouts.trajectory import Group, Trajectory
+from toolorchestra.agents.training import training_batch, warmstart
+from toolorchestra.agents.training.build import build
+from toolorchestra.agents.training.metrics import read
+from toolorchestra.agents.training.trainer import train
 from toolorchestra.envs.registration import register
 
 register(ID, "tests.vllm.doors:DoorSource")
@@ -64,7 +64,7 @@ def curve(engine: Any, chat: Chat) -> list[float]:
         got = rollouts.collect(jobs(step))
         seen.append(accuracy(got))
         groups = [Group(got[i : i + ROLLOUTS]) for i in range(0, len(got), ROLLOUTS)]
-        found = engine.train(grpo.build(groups, AdvantageParams()).data, LossParams(), 1e-3)
+        found = engine.train(training_batch.build(groups, AdvantageParams()).data, LossParams(), 1e-3)
         assert found.get("mismatch", 0.0) < 1e-4
     return seen
 
@@ -137,7 +137,7 @@ def test_a_crash_fails_the_episodes_in_flight_and_the_run_goes_on(made: tuple[An
     assert accuracy([t for t in got if not t.measure.failed]) > 0
     assert sampler.restarts == 1
     groups = [Group(got[i : i + ROLLOUTS]) for i in range(0, len(got), ROLLOUTS)]
-    batch = grpo.build(groups, AdvantageParams())
+    batch = training_batch.build(groups, AdvantageParams())
     assert batch.failed == len(failed)
     assert engine.train(batch.data, LossParams(), 1e-4)["mismatch"] < 1e-4
     assert not [c for c in children().values() if c.startswith("Z")]

@@ -10,13 +10,13 @@ import random
 from collections.abc import Sequence
 from typing import Literal
 
-from toolorchestra.envs.errors import ConfigError
-from toolorchestra.envs.prices import PriceSheet, Usage
+from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.base.types import Message, Outcome, ToolCall, Transcript
+from toolorchestra.envs.domains.source import Scene
+from toolorchestra.envs.domains.world import BaseWorld
+from toolorchestra.envs.money.prices import PriceSheet, Usage
 from toolorchestra.envs.registration import register
-from toolorchestra.envs.tasks import Scene
 from toolorchestra.envs.tools import Toolbox, ToolContext, ToolResult, tool
-from toolorchestra.envs.types import Message, Outcome, ToolCall, Transcript
-from toolorchestra.envs.worlds import BaseWorld
 
 DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday")
 CARRIERS = ("Aquila", "Borealis", "Corvus", "Delphin", "Equus")

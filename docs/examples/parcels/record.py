@@ -9,7 +9,7 @@ from pathlib import Path
 import gymnasium as gym
 import parcels
 
-from toolorchestra.envs.actions import render_call
+from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.wrappers import RecordTrajectories
 
 PRICES = Path(__file__).parent / "prices.json"

@@ -20,7 +20,7 @@ from toolorchestra.agents.engines.local import LocalConfig, LocalEngine
 from toolorchestra.agents.engines.sampler import LocalSampler
 from toolorchestra.agents.engines.tiny import build_model
 from toolorchestra.agents.engines.weights import Handover, named_weights
-from toolorchestra.envs.errors import ConfigError
+from toolorchestra.envs.base.errors import ConfigError
 
 CONFIG = LocalConfig(rows=8, length=192)
 

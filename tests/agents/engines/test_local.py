@@ -13,13 +13,13 @@ import torch
 
 from tests.agents.engines.conformance import CONFIG as SHARED
 from tests.agents.engines.conformance import STOP, VOCABULARY, SamplerConformance, conversations
-from toolorchestra.agents import checkpoint
-from toolorchestra.agents.config import PRESETS
+from toolorchestra.agents.configuration.config import PRESETS
 from toolorchestra.agents.engines.base import Datum, LossParams, SamplingParams
 from toolorchestra.agents.engines.local import LocalConfig, LocalEngine, batches
 from toolorchestra.agents.engines.losses import kl_to, token_losses
 from toolorchestra.agents.engines.tiny import build_model
-from toolorchestra.envs.errors import ConfigError
+from toolorchestra.agents.training import checkpoint
+from toolorchestra.envs.base.errors import ConfigError
 
 CONFIG = LocalConfig(rows=12, length=160)
 

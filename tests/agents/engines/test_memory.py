@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from toolorchestra.agents.build import plan
-from toolorchestra.agents.config import preset
+from toolorchestra.agents.configuration.config import preset
 from toolorchestra.agents.engines.memory import GB, Plan, Shape, budget
 from toolorchestra.agents.engines.tiny import build_model
-from toolorchestra.envs.errors import ConfigError
+from toolorchestra.agents.training.build import plan
+from toolorchestra.envs.base.errors import ConfigError
 
 QWEN3_8B = {
     "model_type": "qwen3",

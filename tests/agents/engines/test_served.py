@@ -14,8 +14,8 @@ from toolorchestra.agents.engines.base import NONE, Sample, SamplingParams
 from toolorchestra.agents.engines.tiny import build_model
 from toolorchestra.agents.engines.vllm_served import ServedConfig, ServedSampler
 from toolorchestra.agents.engines.weights import named_weights
-from toolorchestra.agents.serving import Server, read_servers
-from toolorchestra.envs.errors import ConfigError, Outage
+from toolorchestra.agents.serving.expert_servers import Server, read_servers
+from toolorchestra.envs.base.errors import ConfigError, Outage
 from toolorchestra.envs.testing.loopback import Asked, Loopback, Reply
 
 MODEL = build_model(64, 32, 2)

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from toolorchestra.envs.actions import parse
-from toolorchestra.envs.errors import ConfigError, Outage, PriceError, ToolError
-from toolorchestra.envs.ledger import SpendCap
+from toolorchestra.envs.base.actions import parse
+from toolorchestra.envs.base.errors import ConfigError, Outage, PriceError, ToolError
+from toolorchestra.envs.base.types import Message
 from toolorchestra.envs.models import ChatRequest, Completion
 from toolorchestra.envs.models.endpoints import Endpoint, Endpoints
-from toolorchestra.envs.models.traffic import Traffic
-from toolorchestra.envs.prices import JUDGE, Tokens, load_sheet
+from toolorchestra.envs.models.rate_limits import Traffic
+from toolorchestra.envs.money.ledger import SpendCap
+from toolorchestra.envs.money.prices import JUDGE, Tokens, load_sheet
 from toolorchestra.envs.testing.loopback import Asked, Loopback, Reply
-from toolorchestra.envs.types import Message
 
 pytest.importorskip("openai", reason='needs pip install ".[models]"')
 from toolorchestra.envs.models.openai import OpenAiModels

@@ -11,14 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from toolorchestra.envs.errors import ConfigError
+from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.base.types import Passage
+from toolorchestra.envs.domains.frames.encyclopaedia import build as encyclopaedia
+from toolorchestra.envs.domains.frames.source import ENCYCLOPAEDIA_SEED
 from toolorchestra.envs.retrieval import Hit, Retriever, dense
 from toolorchestra.envs.retrieval.bm25 import Bm25
 from toolorchestra.envs.retrieval.corpus import MANIFEST, PASSAGES, read_corpus
 from toolorchestra.envs.retrieval.index import Build, Hybrid, build, load
-from toolorchestra.envs.tasks.frames import ENCYCLOPAEDIA_SEED
-from toolorchestra.envs.tasks.frames.encyclopaedia import build as encyclopaedia
-from toolorchestra.envs.types import Passage
 
 CORPUS = tuple(encyclopaedia(ENCYCLOPAEDIA_SEED).passages[:160])
 QUERIES = [f"{p.title} {' '.join(p.text.split()[:6])}" for p in CORPUS[::3]]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from toolorchestra.envs.errors import ConfigError
+from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.retrieval import lucene
 
 

@@ -13,12 +13,12 @@ from dataclasses import asdict
 
 import pytest
 
-from toolorchestra.envs.errors import ConfigError, Outage
+from toolorchestra.envs.base.errors import ConfigError, Outage
+from toolorchestra.envs.base.types import Passage
 from toolorchestra.envs.retrieval import Hit, Retriever
 from toolorchestra.envs.retrieval.bm25 import Bm25
 from toolorchestra.envs.retrieval.remote import TOKEN_ENV, IndexServer, Remote
 from toolorchestra.envs.testing.loopback import Loopback, Reply
-from toolorchestra.envs.types import Passage
 
 PASSAGES = tuple(Passage(str(i), f"Title {i}", f"river number{i} größe \u2603") for i in range(100))
 INDEX = Bm25(PASSAGES)

@@ -11,12 +11,12 @@ import gymnasium as gym
 import pytest
 
 import toolorchestra  # noqa: F401 - registers the ids
-from toolorchestra.envs.actions import render_call
-from toolorchestra.envs.errors import ConfigError, Outage, ToolError
+from toolorchestra.envs.base.actions import render_call
+from toolorchestra.envs.base.errors import ConfigError, Outage, ToolError
 from toolorchestra.envs.retrieval import Hit
 from toolorchestra.envs.retrieval.tavily import SEARCHED, Service, Tavily
 from toolorchestra.envs.testing.loopback import Asked, Loopback, Reply
-from toolorchestra.envs.tools.backing import Backing, read
+from toolorchestra.envs.tools.backends import Backing, read
 
 CANARY = "tvly-canary-3d"
 FOUND = {"results": [{"url": f"http://site/{i}", "title": f"Page {i}", "score": 0.9 - i / 10} for i in range(4)]}

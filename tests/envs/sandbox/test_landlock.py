@@ -20,14 +20,14 @@ from typing import TypeVar
 
 import pytest
 
-from toolorchestra.envs.errors import ConfigError, Outage
+from toolorchestra.envs.base.errors import ConfigError, Outage
 from toolorchestra.envs.sandbox import Bounds, Execution, harmless
 from toolorchestra.envs.sandbox.confine import landlock_abi
+from toolorchestra.envs.sandbox.kinds import Unsafe, interpreter
 from toolorchestra.envs.sandbox.landlock import LandlockSandbox, _listen, _Waiting
-from toolorchestra.envs.sandbox.others import Unsafe, interpreter
 from toolorchestra.envs.sandbox.scratch import disk_bytes
 from toolorchestra.envs.sandbox.syscalls import AARCH64, ARCHITECTURES, FREE, X86_64, arguments, build
-from toolorchestra.envs.testing.hostile import examine, programs, works
+from toolorchestra.envs.testing.hostile_programs import examine, programs, works
 from toolorchestra.envs.testing.leaks import Held
 
 T = TypeVar("T")

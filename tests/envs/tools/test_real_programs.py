@@ -8,9 +8,9 @@ import gymnasium as gym
 import pytest
 
 import toolorchestra  # noqa: F401 - registers the ids
-from toolorchestra.envs.actions import render_call
+from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.sandbox.confine import landlock_abi
-from toolorchestra.envs.tools.backing import Backing, read
+from toolorchestra.envs.tools.backends import Backing, read
 
 pytestmark = pytest.mark.skipif(not landlock_abi(), reason="this kernel has no Landlock")
 

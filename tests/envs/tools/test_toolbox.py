@@ -6,8 +6,8 @@ from typing import Literal
 
 import pytest
 
-from toolorchestra.envs.errors import ConfigError, PriceError
-from toolorchestra.envs.prices import Price, PriceSheet
+from toolorchestra.envs.base.errors import ConfigError, PriceError
+from toolorchestra.envs.money.prices import Price, PriceSheet
 from toolorchestra.envs.tools import Toolbox, tool
 
 SHEET = PriceSheet.read(

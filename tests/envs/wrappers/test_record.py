@@ -11,10 +11,10 @@ import gymnasium as gym
 import pytest
 
 import toolorchestra  # noqa: F401 - registers the ids
-from toolorchestra.envs.actions import render_call
+from toolorchestra.envs.base.actions import render_call
+from toolorchestra.envs.base.errors import ConfigError, ResetNeeded
 from toolorchestra.envs.env import OrchestraEnv
-from toolorchestra.envs.errors import ConfigError, ResetNeeded
-from toolorchestra.envs.prices import Tokens, Usage, load_sheet
+from toolorchestra.envs.money.prices import Tokens, Usage, load_sheet
 from toolorchestra.envs.wrappers import DiscreteRouting, RecordTrajectories, VectorReward, read_trajectories
 
 SEARCH = render_call("search", {"model": "search-2"})

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import toolorchestra  # noqa: F401 - registers the ids
-from toolorchestra.envs.actions import render_call
+from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.envs.wrappers import DiscreteRouting, VectorReward
 

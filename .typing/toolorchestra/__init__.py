@@ -1,1 +1,0 @@
-../../package/__init__.py

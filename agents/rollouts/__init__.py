@@ -1,0 +1,1 @@
+"""Playing with a model, token by token: transcripts as tokens, trajectories, rollouts, and their rewards."""

@@ -1,0 +1,176 @@
+"""The paper's reward, with its signs: what a trajectory is worth among its siblings, under the user's preference.
+
+Per group of rollouts of one task, each trajectory is measured as [tool counts..., outcome, -dollars, -seconds]; each
+measure is scaled by min and max over the whole group (0 where all are equal) and weighed by the preference; what did
+not solve the task gets 0. Pure functions, no torch.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from toolorchestra.envs.base.errors import NOT_NEGATIVE, POSITIVE, ConfigError, no_such, require
+from toolorchestra.envs.base.preference import Preference
+
+GENERAL = ("outcome", "usd", "seconds")
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """What a trajectory came to, as far as rewards look at it."""
+
+    outcome: float
+    usd: float
+    seconds: float
+    calls: Mapping[str, int]
+    failed: bool = False
+    """Its episode broke: it is no evidence of anything, and never counted as 0."""
+    valid_format: bool = True
+    """Every turn could be read as an action."""
+    valid_output: bool = True
+    """It came to an answer of its own, not to a limit."""
+
+    @property
+    def solved(self) -> bool:
+        return self.outcome >= 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class RewardBreakdown:
+    """A trajectory's reward, and what each wish contributed to it."""
+
+    total: float
+    parts: Mapping[str, float]
+    """Weight times scaled measure, by name; empty when the task was not solved."""
+    solved: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GroupReward:
+    """The reward of one group: one task, one preference, one price sheet."""
+
+    preference: Preference
+    keys: Sequence[str]
+    """Countable keys of the toolbox."""
+    strict_format: bool = False
+    """A trajectory with an unreadable turn counts as one that did not solve its task."""
+
+    def __post_init__(self) -> None:
+        for name in self.preference.tools:
+            if name not in self.keys:
+                raise ConfigError(no_such("preference key", name, (*GENERAL, *self.keys)))
+
+    def score(self, group: Sequence[Measure], anchors: Sequence[Measure] = ()) -> list[RewardBreakdown | None]:
+        """One breakdown a trajectory; None for those whose episode failed. `anchors` are further measures of the same
+        task that widen the scale and are not scored themselves."""
+        if self.strict_format:
+            group = [m if m.valid_format else replace(m, outcome=0.0) for m in group]
+        kept = [m for m in group if not m.failed]
+        weights = {name: weight for name, weight in self.preference.weights().items() if weight}
+        scale = [*kept, *(m for m in anchors if not m.failed)]
+        ranges = {name: _range([_value(m, name) for m in scale], name) for name in weights}
+        return [None if m.failed else _breakdown(m, weights, ranges) for m in group]
+
+
+def _value(measure: Measure, name: str) -> float:
+    if name == "outcome":
+        return measure.outcome
+    if name == "usd":
+        return -measure.usd
+    if name == "seconds":
+        return -measure.seconds
+    return float(measure.calls.get(name, 0))
+
+
+def _range(values: Sequence[float], name: str) -> tuple[float, float]:
+    if any(not math.isfinite(v) for v in values):
+        raise ValueError(f"a trajectory's {name} is not a finite number: {[v for v in values if not math.isfinite(v)]}")
+    return (min(values), max(values)) if values else (0.0, 0.0)
+
+
+def _breakdown(
+    measure: Measure, weights: Mapping[str, float], ranges: Mapping[str, tuple[float, float]]
+) -> RewardBreakdown:
+    if not measure.solved:
+        return RewardBreakdown(0.0, {}, False)
+    parts = {name: weight * _scaled(_value(measure, name), *ranges[name]) for name, weight in weights.items()}
+    return RewardBreakdown(sum(parts.values()), parts, True)
+
+
+def _scaled(value: float, low: float, high: float) -> float:
+    return (value - low) / (high - low) if high > low else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class AdvantageParams:
+    """How rewards become advantages, and which groups teach nothing."""
+
+    least_spread: float = 0.1
+    """Groups whose rewards' standard deviation is not above this are left out."""
+    by_deviation: bool = True
+    """Divide by the group's standard deviation, as the paper does. Without it a group counts as much as its rewards
+    differ, and a few cents between right answers weigh less than right against wrong."""
+    floor: float = 0.0
+    """Divide by no less than this. Where fixed policies widen the scale, rollouts that are all right differ by little:
+    with a floor and without the filter they teach what is cheaper, and no more loudly than it is worth."""
+    clip: float = 3.0
+    boost: float = 0.0
+    """Added to advantages of 1 or more, as the released code does with 0.1."""
+    epsilon: float = 1e-6
+    strict_format: bool = False
+    """A trajectory with an unreadable turn is taught against, as if it had not solved its task."""
+    drop_invalid_format: bool = False
+    """Leave out trajectories with an unreadable turn instead of teaching against them."""
+    drop_invalid_output: bool = False
+    """Leave out trajectories that ran into a limit instead of teaching against them."""
+
+    def __post_init__(self) -> None:
+        require(self, NOT_NEGATIVE, "least_spread", "floor", "boost", "epsilon", where="advantage.")
+        require(self, POSITIVE, "clip", where="advantage.")
+
+
+def advantages(
+    rewards: Sequence[RewardBreakdown | None], group: Sequence[Measure], params: AdvantageParams
+) -> list[float | None]:
+    """(R - mean) / (std + epsilon), or R - mean, over the sound episodes, clipped. None: not to be trained on."""
+    kept = [r.total for r in rewards if r is not None]
+    if any(math.isnan(total) for total in kept):
+        raise ValueError("a reward is nan; an episode without an outcome must be marked failed, not scored")
+    if len(kept) < 2:
+        return [None] * len(rewards)
+    mean, spread = statistics.fmean(kept), statistics.stdev(kept)
+    if spread <= params.least_spread:
+        return [None] * len(rewards)
+    made: list[float | None] = []
+    for reward, measure in zip(rewards, group, strict=True):
+        if reward is None or _filtered(measure, params):
+            made.append(None)
+            continue
+        value = (reward.total - mean) / (max(spread, params.floor) + params.epsilon if params.by_deviation else 1.0)
+        value += params.boost if value >= 1.0 else 0.0
+        made.append(max(-params.clip, min(params.clip, value)))
+    return made
+
+
+def _filtered(measure: Measure, params: AdvantageParams) -> bool:
+    if params.drop_invalid_format and not measure.valid_format:
+        return True
+    return params.drop_invalid_output and not measure.valid_output
+
+
+def preference_score(measure: Measure, baseline: Measure, preference: Preference) -> float:
+    """The paper's preference-aware evaluation of one task (its appendix L), against a baseline's run of the same task.
+
+    Counts and outcome as a ratio to the baseline's, at least 1 below the line; cents and minutes the other way round.
+    """
+    if not measure.solved:
+        return 0.0
+    total = preference.outcome * measure.outcome / max(1.0, baseline.outcome)
+    total += preference.usd * (100 * baseline.usd) / max(1.0, 100 * measure.usd)
+    total += preference.seconds * (baseline.seconds / 60) / max(1.0, measure.seconds / 60)
+    for key, weight in preference.tools.items():
+        total += weight * measure.calls.get(key, 0) / max(1, baseline.calls.get(key, 0))
+    return total

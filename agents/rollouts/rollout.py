@@ -1,0 +1,193 @@
+"""Rollouts: many episodes on one asyncio loop, each going on when its own turn is sampled and its calls are done."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from toolorchestra.agents.engines.base import Engine, SamplingParams
+from toolorchestra.agents.rollouts.rewards import Measure
+from toolorchestra.agents.rollouts.tokens import Chat, Sequences
+from toolorchestra.agents.rollouts.trajectory import Trajectory
+from toolorchestra.envs.base.actions import parse
+from toolorchestra.envs.base.errors import ActionError, ConfigError, Outage
+from toolorchestra.envs.episode.calls import Failure, failure
+from toolorchestra.envs.episode.episode import Episode
+from toolorchestra.envs.factory import EpisodeFactory, factory
+from toolorchestra.envs.money.prices import NANO, ORCHESTRATOR, REWARDED_ROLES, Tokens, Usage
+from toolorchestra.envs.registration import spec_of
+from toolorchestra.envs.runtime.driver import advance, begin
+from toolorchestra.envs.runtime.invoke import Gates
+
+ENTRY = "toolorchestra.envs.env:OrchestraEnv"
+
+
+def factory_of(env_id: str, **arguments: Any) -> EpisodeFactory:
+    """The episode factory behind a registered id: this project's, or anybody's that is made of a task source."""
+    spec = spec_of(env_id)
+    if spec.entry_point != ENTRY:
+        raise ConfigError(
+            f"{spec.id} is not an environment over a task source, so its episodes cannot run side by side; "
+            f'register it with toolorchestra.envs.registration.register("{spec.id}", "your.module:YourSource")'
+        )
+    return factory(**{**spec.kwargs, **arguments})
+
+
+@dataclass(frozen=True)
+class Job:
+    """One rollout to make."""
+
+    env_id: str
+    factory: EpisodeFactory
+    seed: int
+    options: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class RolloutParams:
+    """How rollouts are made."""
+
+    max_tokens: int = 24
+    """Of one turn."""
+    max_context: int = 512
+    temperature: float = 1.0
+    concurrency: int = 128
+    deadline_seconds: float = 600.0
+    """Of one episode; what is not done by then is marked failed."""
+    stop_at_call: bool = False
+    """End a turn behind its first tool call: sooner, but never several calls in one turn."""
+    policy_item: str = ""
+    """Price sheet item for the policy's own tokens; "" takes the environment's."""
+
+
+class Rollouts:
+    """Makes trajectories with an engine."""
+
+    def __init__(self, engine: Engine, chat: Chat, params: RolloutParams) -> None:
+        self.engine, self.chat, self.params = engine, chat, params
+        self._gates = Gates()
+
+    def with_params(self, params: RolloutParams) -> Rollouts:
+        """The same, made in another way."""
+        return Rollouts(self.engine, self.chat, params)
+
+    def close(self) -> None:
+        """End what makes them."""
+
+    def collect(self, jobs: Sequence[Job], watch: Callable[[Trajectory], None] | None = None) -> list[Trajectory]:
+        """All of them, in the order of the jobs. `watch` hears of each as it ends."""
+        return asyncio.run(self._collect(jobs, watch))
+
+    async def _collect(self, jobs: Sequence[Job], watch: Callable[[Trajectory], None] | None) -> list[Trajectory]:
+        self._gates = Gates()
+        places = asyncio.Semaphore(self.params.concurrency)
+
+        async def one(number: int, job: Job) -> Trajectory:
+            async with places:
+                made = await self._rollout(number, job)
+            if watch:
+                watch(made)
+            return made
+
+        return list(await asyncio.gather(*(one(n, job) for n, job in enumerate(jobs))))
+
+    async def _rollout(self, number: int, job: Job) -> Trajectory:
+        episode = job.factory.start(job.seed, job.options).episode
+        run = _Run(f"{number}", self.params)
+        try:
+            async with asyncio.timeout(self.params.deadline_seconds):
+                await self._play(episode, run)
+        except TimeoutError:
+            run.stopped = "deadline"
+        except Outage as err:  # the sampler's: what tools raise has become the episode's own failure
+            run.stopped, run.failure = "outage", failure("sampler", err)
+        finally:
+            self.engine.release(run.session)
+        return _trajectory(job, episode, run)
+
+    async def _play(self, episode: Episode, run: _Run) -> None:
+        stops = self.chat.call_ends if self.params.stop_at_call else ()
+        params = SamplingParams(self.params.max_tokens, self.params.temperature, stops)
+        await begin(episode, self._gates)
+        while not episode.over:
+            sequence, fresh = self.chat.follow(run.current, episode.observation)
+            if fresh:
+                self.engine.release(run.session)
+                run.begin(sequence)
+            if len(sequence.tokens) + params.max_tokens > self.params.max_context:
+                run.stopped = "context"
+                return
+            prompt = len(sequence.tokens)
+            sample = await self.engine.sample(sequence.tokens, params, run.session)
+            text = self.chat.take(sequence, sample)
+            run.valid = run.valid and sample.finished and _readable(text)
+            tokens = Tokens(prompt, 0, len(sample.tokens))
+            usage = Usage(self.params.policy_item or episode.rules.orchestrator, ORCHESTRATOR, tokens)
+            step = await advance(episode, text, self._gates, usage)
+            run.stopped = step.info.get("truncated_by", "")
+
+
+class _Run:
+    """What a rollout remembers beside its episode."""
+
+    def __init__(self, name: str, params: RolloutParams) -> None:
+        self.name = name
+        self.params = params
+        self.sequences: list[Sequences] = []
+        self.stopped = ""
+        self.failure: Failure | None = None
+        self.valid = True
+
+    @property
+    def session(self) -> str:
+        return f"{self.name}/{len(self.sequences)}"
+
+    @property
+    def current(self) -> Sequences | None:
+        return self.sequences[-1] if self.sequences else None
+
+    def begin(self, sequence: Sequences) -> None:
+        self.sequences.append(sequence)
+
+
+def _readable(text: str) -> bool:
+    try:
+        parse(text)
+    except ActionError:
+        return False
+    return True
+
+
+def measured(episode: Episode) -> Measure:
+    """What an episode came to."""
+    value = episode.outcome.value if episode.outcome else 0.0
+    usd = episode.ledger.nano_usd_of(REWARDED_ROLES) / NANO
+    return Measure(value, usd, episode.ledger.seconds, dict(episode.calls), episode.failure is not None)
+
+
+def _trajectory(job: Job, episode: Episode, run: _Run) -> Trajectory:
+    finished = episode.over and episode.outcome is not None and not run.stopped
+    measure = measured(episode)
+    broken = episode.failure or run.failure
+    return Trajectory(
+        env_id=job.env_id,
+        task_id=episode.task_id,
+        seed=job.seed,
+        sheet=episode.sheet.sheet_id,
+        preference=episode.preference,
+        keys=episode.world.toolbox.keys,
+        sequences=run.sequences,
+        measure=replace(
+            measure,
+            failed=broken is not None or run.stopped == "deadline",
+            valid_format=run.valid,
+            valid_output=finished,
+        ),
+        turns=episode.turn,
+        truncated_by=run.stopped,
+        failure=broken._asdict() if broken else None,
+        messages=episode.messages,
+        bill=episode.ledger.summary(),
+    )

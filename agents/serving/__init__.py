@@ -1,0 +1,1 @@
+"""Starts servers of models."""

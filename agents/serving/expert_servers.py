@@ -1,0 +1,187 @@
+"""Starts `vllm serve` processes from a small TOML, waits until they answer, and writes the endpoint file they make.
+
+[servers.small]
+model = "Qwen/Qwen3-8B"                 # a folder or hub id
+names = ["qwen3-8b"]                    # priced names that it stands for; "*" is every other one
+port = 8001                             # 0 takes a free one
+gpu_share = 0.4
+arguments = ["--max-model-len", "16384"]
+environment = {CUDA_VISIBLE_DEVICES = "0"}
+served = {context_tokens = 16384}       # further keys of the models' entries
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from toolorchestra.agents.engines.process_guard import Guard
+from toolorchestra.envs.base.errors import ConfigError, Outage
+from toolorchestra.envs.models.endpoints import Endpoints, read_row
+
+LOOK_SECONDS, STOP_SECONDS = 0.5, 20.0
+LAST_WORDS_CHARACTERS = 2_000
+
+
+@dataclass(frozen=True)
+class Server:
+    """One process to start."""
+
+    name: str
+    model: str
+    names: tuple[str, ...] = ()
+    port: int = 0
+    gpu_share: float = 0.0
+    """0 leaves it to vLLM, as on a machine without a GPU."""
+    arguments: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    served: Mapping[str, Any] = field(default_factory=dict)
+
+    def command(self, port: int) -> list[str]:
+        """What is run. The model's own generation defaults are left out, so a request means what it says."""
+        made = [*VLLM, "--model", self.model, "--host", "127.0.0.1", "--port", str(port), "--generation-config", "vllm"]
+        share = ["--gpu-memory-utilization", str(self.gpu_share)] if self.gpu_share else []
+        return [*made, *share, *self.arguments]
+
+
+VLLM = (sys.executable, "-m", "vllm.entrypoints.openai.api_server")
+"""What `vllm serve` runs; its command line asks for a package named vllm, which the CPU build is not."""
+
+
+def read_servers(data: Mapping[str, Any], where: str) -> list[Server]:
+    """From a parsed file with the table `servers`."""
+    table = data.get("servers", {})
+    if not isinstance(table, Mapping) or not table:
+        raise ConfigError(f'{where}: no server; add one: [servers.small] model = "Qwen/Qwen3-8B", names = ["qwen3-8b"]')
+    valid = {f.name for f in fields(Server)}
+    if extra := sorted(set(data) - {"servers"}):
+        raise ConfigError(f"{where}: unknown table {extra[0]!r}; a file of servers has [servers.NAME] with {valid}")
+    made = []
+    for name, row in table.items():
+        lists = {k: tuple(v) for k, v in row.items() if isinstance(v, list)}
+        made.append(read_row(Server, {**row, **lists}, f"{where}: server {name}", name=name))
+    total = sum(s.gpu_share for s in made if "CUDA_VISIBLE_DEVICES" not in s.environment)
+    if total > 1:
+        raise ConfigError(
+            f"{where}: the gpu_share of the servers on one GPU add up to {total:g}; lower them, or give each GPUs "
+            'of its own: environment = {CUDA_VISIBLE_DEVICES = "1"}'
+        )
+    return made
+
+
+class Running:
+    """A started server."""
+
+    def __init__(self, server: Server, logs: Path) -> None:
+        self.server = server
+        self.port = server.port or _free_port()
+        self.log = logs / f"{server.name}.log"
+        self._guard = Guard()
+        with self.log.open("wb") as out:
+            self.process = subprocess.Popen(
+                server.command(self.port),
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **server.environment, **self._guard.environment},
+                start_new_session=True,  # Ctrl-C reaches this process alone, which then stops them in order
+            )
+
+    @property
+    def base_url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/v1"
+
+    def answers(self) -> bool:
+        """Whether it is healthy. One that has ended is an error, with its last words."""
+        if (code := self.process.poll()) is not None:
+            words = self.log.read_text(encoding="utf-8", errors="replace")[-LAST_WORDS_CHARACTERS:]
+            raise Outage(f"server {self.server.name!r} ended with {code}; {self.log} ends with:\n{words}")
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/health", timeout=LOOK_SECONDS * 4) as reply:
+                return bool(reply.status == 200)
+        except (urllib.error.URLError, TimeoutError, ConnectionError):
+            return False
+
+    def stop(self) -> None:
+        """End it and all that it started."""
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            try:
+                os.killpg(self.process.pid, number)
+            except ProcessLookupError:
+                break
+            try:
+                self.process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                continue
+        self._guard.strike()
+        self.process.wait(STOP_SECONDS)
+
+
+@contextmanager
+def serving(
+    servers: Sequence[Server], logs: Path, start_seconds: float, say: Callable[[str], None] = print
+) -> Iterator[list[Running]]:
+    """All servers, answering; they end with the block, also when one of them never answers."""
+    logs.mkdir(parents=True, exist_ok=True)
+    running: list[Running] = []
+    try:
+        for server in servers:
+            running.append(Running(server, logs))
+        _wait(running, start_seconds, say)
+        yield running
+    finally:
+        for one in running:
+            one.stop()
+
+
+def _wait(running: Sequence[Running], start_seconds: float, say: Callable[[str], None]) -> None:
+    started = time.monotonic()
+    waiting = list(running)
+    while waiting:
+        for one in [one for one in waiting if one.answers()]:
+            waiting.remove(one)
+            say(f"{one.server.name}: {one.base_url} answers after {time.monotonic() - started:.0f} s")
+        if waiting and time.monotonic() - started > start_seconds:
+            names = ", ".join(f"{one.server.name} (see {one.log})" for one in waiting)
+            raise Outage(f"no answer within {start_seconds:g} s: {names}; raise --start-seconds, or look into the log")
+        if waiting:
+            time.sleep(LOOK_SECONDS)
+
+
+def endpoint_file(running: Sequence[Running]) -> str:
+    """The endpoint file of these servers, as TOML; read back before it is given out."""
+    lines: list[str] = []
+    data: dict[str, dict[str, Any]] = {"endpoints": {}, "models": {}}
+    for one in running:
+        data["endpoints"][one.server.name] = {"base_url": one.base_url}
+        for name in one.server.names:
+            entry = data["models"].setdefault(name, {"model": one.server.model, "endpoints": [], **one.server.served})
+            entry["endpoints"].append(one.server.name)
+    for table, rows in data.items():
+        for name, row in rows.items():
+            lines += [f"[{table}.{json.dumps(name)}]", *(f"{k} = {_toml(v)}" for k, v in row.items()), ""]
+    Endpoints.read(data, "the endpoint file of these servers")
+    return "\n".join(lines)
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{k} = {_toml(v)}" for k, v in value.items()) + "}"
+    return json.dumps(value)
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])

@@ -1,0 +1,121 @@
+"""Makes the engine and the chat that a configuration asks for. Imports torch and vLLM only when they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from toolorchestra.agents.configuration.config import ModelConfig, TrainConfig
+from toolorchestra.agents.rollouts.tokens import Chat
+from toolorchestra.envs.base.errors import ConfigError
+
+Say = Callable[[str], None]
+
+
+def build(config: TrainConfig, say: Say = print) -> tuple[Any, Chat]:
+    """The local engine over the tiny model or over one of transformers', with the sampler of the configuration."""
+    try:
+        from toolorchestra.agents.engines.local import LocalConfig, LocalEngine
+        from toolorchestra.agents.engines.pretrained import load, shape_of
+        from toolorchestra.agents.engines.tiny import build_model, load_tokenizer
+    except ModuleNotFoundError as err:
+        raise ConfigError(
+            f'training needs {err.name}, which is not installed: pip install torch==2.13.0, then pip install ".[train]"'
+        ) from None
+    wanted = config.model
+    if wanted.device.startswith("cuda"):
+        _check_memory(config, shape_of(wanted.path) if wanted.path else {}, say)
+    if wanted.path:
+        model, tokenizer = load(wanted.path, wanted.dtype)
+    else:
+        tokenizer = load_tokenizer()
+        model = build_model(len(tokenizer), wanted.hidden, wanted.layers, config.seed)
+    thinking = {} if wanted.thinking is None else {"enable_thinking": wanted.thinking}
+    chat = Chat(tokenizer, thinking)
+    longest = getattr(model.config, "max_position_embeddings", config.max_context)
+    if config.max_context > longest:
+        raise ConfigError(f"max_context is {config.max_context}, but {wanted.path or 'the tiny model'} reads {longest}")
+    held = LocalConfig(
+        rows=wanted.rows,
+        length=config.max_context,
+        tokens_per_batch=wanted.tokens_per_batch,
+        device=wanted.device,
+        dtype=wanted.dtype,
+        threads=wanted.threads,
+        training_threads=max(wanted.threads, wanted.processes),
+        lora_rank=wanted.lora_rank,
+        lora_alpha=wanted.lora_alpha,
+        gradient_checkpointing=wanted.gradient_checkpointing,
+        average=config.average,
+        seed=config.seed,
+        reference=bool(config.loss.kl),
+        tolerance=wanted.tolerance,
+    )
+    shape = {**model.config.to_dict(), "architectures": [type(model).__name__]}
+    return LocalEngine(model, [chat.stop], held, _sampler(config, shape, chat.stop, say)), chat
+
+
+def _sampler(config: TrainConfig, shape: Mapping[str, Any], stop: int, say: Say) -> Any:
+    """The sampler apart from the trainer that is asked for, or None."""
+    wanted = config.model
+    if wanted.sampler == "local":
+        return None
+    if wanted.sampler == "served":
+        from toolorchestra.agents.engines.vllm_served import ServedConfig, ServedSampler
+
+        served = ServedConfig(
+            wanted.server, wanted.served_name, config.max_context, config.deadline_seconds, handover=wanted.handover
+        )
+        return ServedSampler(shape, [stop], served)
+    from toolorchestra.agents.engines.vllm_process import VllmConfig
+    from toolorchestra.agents.engines.vllm_sampler import VllmSampler
+
+    held = VllmConfig(
+        length=config.max_context,
+        rows=wanted.rows,
+        device=wanted.device,
+        dtype=wanted.dtype,
+        memory_share=wanted.memory_share,
+        request_seconds=config.deadline_seconds,
+        folder=wanted.handover,
+        seed=config.seed,
+    )
+    return VllmSampler(shape, [stop], held, say)
+
+
+def _check_memory(config: TrainConfig, shape: Mapping[str, Any], say: Say) -> None:
+    """Say what a run on a GPU will take, and refuse what does not fit, before anything is loaded."""
+    from toolorchestra.agents.engines import memory
+    from toolorchestra.agents.engines.pretrained import device_memory
+
+    if not shape:
+        return
+    name, device_bytes = device_memory(config.model.device)
+    made = memory.budget(plan(config, shape, device_bytes))
+    say(f"memory of {name}:\n{made.table()}")
+    made.check()
+
+
+def plan(config: TrainConfig, shape: Mapping[str, Any], device_bytes: int) -> Any:
+    """What a configuration asks of a device's memory."""
+    from toolorchestra.agents.engines.memory import Plan, Shape
+
+    wanted: ModelConfig = config.model
+    return Plan(
+        shape=Shape.read(shape),
+        device_bytes=device_bytes,
+        width=4 if wanted.dtype == "float32" else 2,
+        lora_rank=wanted.lora_rank,
+        tokens_per_batch=wanted.tokens_per_batch,
+        checkpointing=wanted.gradient_checkpointing,
+        average=bool(config.average),
+        reference=bool(config.loss.kl and (config.warm_start.steps or not wanted.lora_rank)),  # else it costs nothing
+        memory_share=wanted.memory_share if wanted.sampler == "vllm" else 0.0,
+        local_cache_tokens=wanted.rows * config.max_context if wanted.sampler == "local" else 0,
+    )
+
+
+def default_folder(config: TrainConfig) -> Path:
+    """Where a run goes when nobody says."""
+    return Path("runs") / f"{config.preset}-seed{config.seed}"

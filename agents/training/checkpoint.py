@@ -1,0 +1,108 @@
+"""Checkpoints: written beside, synced, then renamed, so that a crash at any moment leaves the last good one whole."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from toolorchestra.envs.base.errors import ConfigError
+
+_PREFIX = "step-"
+MANIFEST = "manifest.json"
+
+
+class CheckpointError(RuntimeError):
+    """A checkpoint could not be written or is not whole."""
+
+
+def save(folder: Path, step: int, state: Mapping[str, Any], write: Callable[[Path], None]) -> Path:
+    """One checkpoint: `write` puts files into a fresh folder, `state` goes beside them, a manifest lists all hashes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    final = folder / f"{_PREFIX}{step:06d}"
+    draft = folder / f".{final.name}.{os.getpid()}"
+    shutil.rmtree(draft, ignore_errors=True)
+    try:
+        draft.mkdir()
+        write(draft)
+        (draft / "state.json").write_text(json.dumps(state, indent=1))
+        hashes = {p.name: _digest(p) for p in sorted(draft.iterdir())}
+        (draft / MANIFEST).write_text(json.dumps({"step": step, "files": hashes}, indent=1))
+        for path in draft.iterdir():
+            _sync(path)
+        _sync(draft)
+        if final.exists():
+            shutil.rmtree(final)
+        draft.rename(final)
+        _sync(folder)
+    except OSError as err:
+        shutil.rmtree(draft, ignore_errors=True)
+        last = latest(folder)
+        kept = f"the last good one is {last.name}" if last else "there is none yet"
+        raise CheckpointError(
+            f"checkpoint {final.name} could not be written: {err}; {kept}; free space and --resume auto"
+        ) from err
+    return final
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "blake2b").hexdigest()
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def check(path: Path) -> str:
+    """What is wrong with a checkpoint, or ""."""
+    try:
+        manifest = json.loads((path / MANIFEST).read_text())
+        for name, digest in manifest["files"].items():
+            if _digest(path / name) != digest:
+                return f"{name} is not what was written"
+    except (OSError, ValueError, KeyError) as err:
+        return str(err) or type(err).__name__
+    return ""
+
+
+def all_of(folder: Path) -> list[Path]:
+    """The checkpoints, oldest first, whole or not."""
+    return sorted(p for p in folder.glob(f"{_PREFIX}*") if p.is_dir()) if folder.is_dir() else []
+
+
+def latest(folder: Path, complain: Callable[[str], None] | None = None) -> Path | None:
+    """The newest whole checkpoint. `complain` hears of broken ones that were passed over."""
+    for path in reversed(all_of(folder)):
+        wrong = check(path)
+        if not wrong:
+            return path
+        if complain:
+            complain(f"checkpoint {path.name} is damaged ({wrong}) and passed over")
+    return None
+
+
+def read_state(path: Path) -> dict[str, Any]:
+    """The state beside the weights."""
+    if wrong := check(path):
+        raise ConfigError(f"{path} is not a whole checkpoint: {wrong}")
+    return dict(json.loads((path / "state.json").read_text()))
+
+
+def prune(folder: Path, keep_last: int, keep: Path | None, written: int) -> None:
+    """Remove checkpoints older than the last ones up to step `written`, but not `keep`; what a crash left behind; and
+    later ones: the run went back to an earlier one because they are damaged."""
+    paths = all_of(folder)
+    upto = [path for path in paths if path.name <= f"{_PREFIX}{written:06d}"]
+    for path in {*paths} - {*upto[-keep_last:], keep}:
+        shutil.rmtree(path)
+    for path in folder.glob(f".{_PREFIX}*"):
+        shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,191 @@
+"""Rollouts shared among processes, each with a copy of the model.
+
+A small model on a CPU is bound by overhead, of its own steps, of episodes and of tokenisation, and one process has one
+core for all of it. The jobs are cut into as many runs of neighbours as there are processes, this one among them; which
+process makes which rollout, and its random numbers, follow from the jobs alone, so that a resumed run repeats them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from multiprocessing import get_context, resource_tracker
+from multiprocessing.connection import Connection
+from typing import NamedTuple, Protocol
+
+from toolorchestra.agents.configuration.config import TrainConfig
+from toolorchestra.agents.engines.base import Engine
+from toolorchestra.agents.rollouts.rollout import Job, RolloutParams, Rollouts
+from toolorchestra.agents.rollouts.tokens import Chat
+from toolorchestra.agents.rollouts.trajectory import Trajectory
+from toolorchestra.envs.episode.calls import Guard
+
+_SECONDS_TO_END = 5.0
+
+
+class Replica(Protocol):
+    """What an engine must be able to do to be copied into other processes."""
+
+    def snapshot(self) -> bytes:
+        """The weights that are sampled from now."""
+
+    def adopt(self, snapshot: bytes, seed: int) -> None:
+        """Sample from these weights, with random numbers that start at this seed."""
+
+
+class _Share(NamedTuple):
+    """What a process is sent."""
+
+    number: int
+    """Comes back with the answer: one that was not waited for is not taken for the next."""
+    jobs: list[Job]
+    params: RolloutParams
+    snapshot: bytes
+    seed: int
+
+
+class Workers:
+    """The other processes. They end with this one, whatever ends it."""
+
+    def __init__(self, config: TrainConfig, count: int) -> None:
+        context = get_context("spawn")
+        self._ends: list[Connection] = []
+        self.processes = []
+        self._shared = 0
+        self._owing: set[int] = set()
+        for number in range(count):
+            mine, theirs = context.Pipe()
+            process = context.Process(target=_work, args=(theirs, config), name=f"rollouts-{number + 1}", daemon=True)
+            with deaf_children():  # this process ends them
+                process.start()
+            theirs.close()
+            self._ends.append(mine)
+            self.processes.append(process)
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    def begin(self, parts: Sequence[list[Job]], params: RolloutParams, snapshot: bytes) -> None:
+        """Let each begin with its part. What one still owes of a part before is taken first: it reads nothing until
+        then."""
+        self._shared += 1
+        for number, part in enumerate(parts):
+            if number in self._owing:
+                self._answer(number)
+            self._send(number, _Share(self._shared, part, params, snapshot, _seed(number + 1, part)))
+
+    def _send(self, number: int, share: _Share) -> None:
+        try:
+            self._ends[number].send(share)
+            self._owing.add(number)
+        except OSError:
+            raise self._gone(number) from None
+        except TypeError as err:
+            raise TypeError(f"{err}; or make all rollouts here: --set model.processes=1") from None
+
+    def receive(self, number: int) -> list[Trajectory]:
+        """What one made, waiting for it."""
+        answered, made = self._answer(number)
+        while answered != self._shared:
+            answered, made = self._answer(number)
+        if isinstance(made, str):
+            raise RuntimeError(f"rollout process {number + 1} broke:\n{made}")
+        return made
+
+    def _answer(self, number: int) -> tuple[int, list[Trajectory] | str]:
+        try:
+            answered, made = self._ends[number].recv()
+        except (EOFError, OSError):
+            raise self._gone(number) from None
+        self._owing.discard(number)
+        return answered, made
+
+    def _gone(self, number: int) -> RuntimeError:
+        process = self.processes[number]
+        process.join(_SECONDS_TO_END)
+        return RuntimeError(
+            f"rollout process {number + 1} is gone (exit code {process.exitcode}; -9 is often a lack of memory): "
+            "go on with --resume auto, or with --set model.processes=1"
+        )
+
+    def close(self) -> None:
+        """End them all; nothing is left of them afterwards."""
+        for end in self._ends:
+            end.close()
+        for process in self.processes:
+            process.join(_SECONDS_TO_END)
+            if process.is_alive():
+                process.kill()
+                process.join()
+        self._ends, self.processes = [], []
+
+
+class SharedRollouts(Rollouts):
+    """Rollouts that this process makes a part of."""
+
+    def __init__(self, engine: Engine, replica: Replica, chat: Chat, params: RolloutParams, workers: Workers) -> None:
+        super().__init__(engine, chat, params)
+        self._replica, self._workers = replica, workers
+
+    def with_params(self, params: RolloutParams) -> Rollouts:
+        """See Rollouts."""
+        return SharedRollouts(self.engine, self._replica, self.chat, params, self._workers)
+
+    def close(self) -> None:
+        """See Rollouts."""
+        self._workers.close()
+
+    def collect(self, jobs: Sequence[Job], watch: Callable[[Trajectory], None] | None = None) -> list[Trajectory]:
+        """See Rollouts."""
+        shares = len(self._workers) + 1
+        cuts = [len(jobs) * k // shares for k in range(shares + 1)]
+        parts = [list(jobs[cuts[k] : cuts[k + 1]]) for k in range(1, shares)]
+        self._workers.begin(parts, self.params, self._replica.snapshot())
+        made = super().collect(jobs[: cuts[1]], watch)
+        for number in range(len(parts)):
+            theirs = self._workers.receive(number)
+            made += theirs
+            for trajectory in theirs if watch else ():
+                watch(trajectory)  # type: ignore[misc]
+        return made
+
+
+@contextmanager
+def deaf_children() -> Iterator[None]:
+    """Processes started meanwhile never see Ctrl-C, which a terminal sends to the whole group; this one sees it
+    afterwards."""
+    resource_tracker.ensure_running()  # where multiprocessing starts it later, it unblocks the signal behind itself
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _seed(number: int, jobs: Sequence[Job]) -> int:
+    named = repr((number, [(job.env_id, job.seed) for job in jobs]))
+    return int.from_bytes(hashlib.blake2b(named.encode(), digest_size=7).digest(), "big")
+
+
+def _work(connection: Connection, config: TrainConfig) -> None:
+    """The life of one process: take a share, make it, send it, until the other end closes."""
+    from toolorchestra.agents.training.build import build
+
+    engine, chat = build(config)
+    while True:
+        try:
+            share: _Share = connection.recv()
+        except EOFError:
+            return
+        answer: list[Trajectory] | str = ""
+        with Guard("rollouts") as guard:  # whatever it is, the process that shares out raises it
+            engine.adopt(share.snapshot, share.seed)
+            answer = Rollouts(engine, chat, share.params).collect(share.jobs)
+        if guard.failure:
+            answer = guard.failure.traceback
+        try:
+            connection.send((share.number, answer))
+        except BrokenPipeError:
+            return

@@ -1,0 +1,1 @@
+"""The nouns that every layer shares, and what needs nothing but them: types, errors, the action grammar, spaces."""

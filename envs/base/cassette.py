@@ -1,0 +1,158 @@
+"""A JSONL file of requests and what came of them: written while live, read when replayed, or kept as a cache.
+
+Only what a request says is stored, with the reply, its usage and its time; keys and headers never get here. The charge
+follows from the usage by whichever price sheet bills it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import os
+import threading
+from collections.abc import Mapping
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any, Literal
+
+from toolorchestra.envs.base.errors import ConfigError, no_such
+
+Mode = Literal["record", "replay", "cache"]
+MODES = ("record", "replay", "cache")
+_LOOKED_AT = 200
+"""Recorded requests that a miss is compared with."""
+
+
+class CassetteMiss(ConfigError):
+    """A replay asked for what was never recorded."""
+
+
+def digest(kind: str, request: Mapping[str, Any]) -> str:
+    """What a request is found by."""
+    text = json.dumps([kind, request], sort_keys=True, ensure_ascii=True, default=str)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+class Cassette:
+    """One file. Any number of threads may read and write it."""
+
+    def __init__(self, path: str | Path, mode: Mode) -> None:
+        if mode not in MODES:
+            raise ConfigError(no_such("cassette mode", mode, MODES))
+        self.path, self.mode = Path(path), mode
+        self._lock = threading.Lock()
+        self._rows: dict[str, list[Mapping[str, Any]]] = {}
+        self._taken: dict[str, int] = {}
+        self._asked: dict[str, Future[None]] = {}
+        if mode == "replay" and not self.path.is_file():
+            raise ConfigError(f"no cassette {str(path)!r} to replay; record one first: --record {path}")
+        if mode == "record" and self.path.is_file() and self.path.stat().st_size:
+            raise ConfigError(f"cassette {str(path)!r} exists; replay it, remove it, or record another")
+        if self.path.is_file():
+            self._read()
+        if mode == "cache":
+            end_torn_line(self.path)
+
+    def _read(self) -> None:
+        for number, line in enumerate(self.path.read_text(encoding="utf-8").splitlines(), 1):
+            try:
+                row = json.loads(line)
+                self._rows.setdefault(row["key"], []).append(row)
+            except (ValueError, KeyError, TypeError):
+                if self.mode != "cache":
+                    raise ConfigError(
+                        f"cassette {self.path}: line {number} is not a recording; record it anew"
+                    ) from None
+
+    def __len__(self) -> int:
+        return sum(map(len, self._rows.values()))
+
+    def known(self, key: str) -> Mapping[str, Any] | None:
+        """The first recording of a request."""
+        rows = self._rows.get(key)
+        return rows[0] if rows else None
+
+    def claim(self, key: str) -> Mapping[str, Any] | Future[None] | None:
+        """The first recording of a request; or what to wait for, since somebody asks just that at this moment; or
+        None: whoever gets it is to ask, and then to release() the request."""
+        with self._lock:
+            if rows := self._rows.get(key):
+                return rows[0]
+            if (other := self._asked.get(key)) is not None:
+                return other
+            mine = self._asked[key] = Future()
+            mine.set_running_or_notify_cancel()  # else a waiter's cancellation would cancel it for all
+            return None
+
+    def release(self, key: str) -> None:
+        """Wake those who wait for a request that was claimed."""
+        with self._lock:
+            mine = self._asked.pop(key)
+        mine.set_result(None)
+
+    def next(self, key: str) -> Mapping[str, Any] | None:
+        """The recording of a request that may come again and be answered differently: in order, then from the start."""
+        with self._lock:
+            rows = self._rows.get(key)
+            if not rows:
+                return None
+            at = self._taken.get(key, 0)
+            self._taken[key] = at + 1
+            return rows[at % len(rows)]
+
+    def add(self, kind: str, key: str, request: Mapping[str, Any], reply: Mapping[str, Any]) -> None:
+        """Keep what came of a request."""
+        row = {"kind": kind, "key": key, "request": request, "reply": reply}
+        line = json.dumps(row, ensure_ascii=True, default=str) + "\n"
+        with self._lock:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            append_line(self.path, line.encode())
+            self._rows.setdefault(key, []).append(json.loads(line))
+
+    def miss(self, kind: str, request: Mapping[str, Any]) -> CassetteMiss:
+        """The error that names the recorded request which is most like this one, and where they part."""
+        wanted = _flat(request)
+        same_kind = [row["request"] for rows in self._rows.values() for row in rows if row["kind"] == kind]
+        start = f"{self.path}: no recording of this {kind} request"
+        if not same_kind:
+            return CassetteMiss(f"{start}, nor of any other; record it: --record FILE")
+        ratios = [(_alike(wanted, _flat(other)), number) for number, other in enumerate(same_kind[:_LOOKED_AT])]
+        share, number = max(ratios)
+        nearest = same_kind[number]
+        parts = [key for key in wanted if wanted[key] != _flat(nearest).get(key)]
+        part = parts[0] if parts else "nothing"
+        here, there = wanted.get(part, ""), _flat(nearest).get(part, "")
+        at = next((i for i, (a, b) in enumerate(zip(here, there, strict=False)) if a != b), min(len(here), len(there)))
+        lead = max(0, at - 20)
+        return CassetteMiss(
+            f"{start}; the nearest recorded one is {share:.0%} alike and differs in {', '.join(parts)}: "
+            f"{part} has {here[lead : at + 40]!r}, recorded was {there[lead : at + 40]!r}"
+        )
+
+
+def append_line(path: Path, line: bytes) -> None:
+    """Add a line in one write, so that several processes may share a file."""
+    with path.open("ab", buffering=0) as file:
+        written = file.write(line)
+    if written != len(line):
+        raise OSError(f"{path}: {written} of {len(line)} bytes of a line were written; is the disk full?")
+
+
+def end_torn_line(path: Path) -> None:
+    """A line that a crash cut short must not swallow the next one."""
+    if path.is_file() and path.stat().st_size:
+        with path.open("rb") as file:
+            file.seek(-1, os.SEEK_END)
+            whole = file.read() == b"\n"
+        if not whole:
+            append_line(path, b"\n")
+
+
+def _flat(request: Mapping[str, Any]) -> dict[str, str]:
+    return {key: value if isinstance(value, str) else json.dumps(value, default=str) for key, value in request.items()}
+
+
+def _alike(one: Mapping[str, str], other: Mapping[str, str]) -> float:
+    shares = [difflib.SequenceMatcher(None, one[k], other.get(k, ""), autojunk=False).quick_ratio() for k in one]
+    return sum(shares) / max(1, len(shares))

@@ -1,0 +1,113 @@
+"""Whether an answer is right, by rule: exact, numeric with tolerance and unit, or normalised text. No model asked."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from fractions import Fraction
+
+from toolorchestra.envs.base.types import Answer
+
+LONGEST = 2000
+"""Characters of an answer that are read; right answers are short."""
+_NUMBER = re.compile(
+    r"([-+]?(?:\d{1,3}(?:[,_]\d{3})+(?!\d)|\d+)(?:\.\d+)?|[-+]?\.\d+)(?:e([-+]?\d{1,3}))?(?:\s*/\s*(\d+))?",
+    re.IGNORECASE,
+)
+_RAISED = re.compile("[⁰¹²³⁴-⁹⁺⁻]+")
+_MEANT = re.compile(
+    r"[+/^=<>±×÷#]"
+    r"|(?<=\w)\*(?=\w)"  # not Markdown's
+    r"|(?<![\w)\]}])-(?=[\w.({\[\\])"  # a sign, no hyphen or dash
+    r"|(?<![^\W\d])\.(?=\d)"  # a decimal point, not that of "No.5"
+)
+"""What is more than punctuation in a text: x+1 is not x-1, nor -5 m 5 m."""
+_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
+_LEAD = re.compile(r"^(?:the\s+)?(?:final\s+)?answer\s*(?:is\b\s*[:=]?|[:=])\s*", re.IGNORECASE)
+_BOLD = re.compile(r"(?<![\w)*])\*\*(?!\s)([^*\n]+)(?<!\s)\*\*(?![\w(*])")
+"""Markdown's; 2**3**4 is none."""
+
+
+def final_answer(text: str) -> str:
+    """What a reply gives as its answer: the last \\boxed{}, the last <answer> tag, or the text itself."""
+    text = text.strip()
+    start = text.rfind("\\boxed{")
+    if start >= 0:
+        inner = _balanced(text, start + len("\\boxed{"))
+        if inner is not None:
+            return inner.strip()
+    start = text.rfind("<answer>")
+    if start >= 0:
+        return text[start + len("<answer>") :].partition("</answer>")[0].strip()
+    return _LEAD.sub("", _BOLD.sub(r"\1", text)).strip()
+
+
+def _balanced(text: str, at: int) -> str | None:
+    depth = 1
+    for index in range(at, len(text)):
+        depth += {"{": 1, "}": -1}.get(text[index], 0)
+        if depth == 0:
+            return text[at:index]
+    return None
+
+
+def is_right(answer: Answer, given: str) -> bool:
+    """Compare a reply with the reference."""
+    given = final_answer(given)[:LONGEST]
+    if not given:
+        return False
+    accepted = (answer.text, *answer.aliases)
+    if answer.kind == "number":
+        return any(_same_number(text, given, answer) for text in accepted)
+    shape = _plain if answer.kind == "text" else _compact
+    return shape(given) in {shape(text) for text in accepted}
+
+
+def _same_number(reference: str, given: str, answer: Answer) -> bool:
+    want, got = _read_number(reference), _read_number(given)
+    if want is None or got is None:
+        return False
+    if got[1] and answer.unit and _unit(got[1]) != _unit(answer.unit):
+        return False
+    if got[1] and not answer.unit:
+        return False
+    return abs(got[0] - want[0]) <= abs(want[0]) * Fraction(str(answer.tolerance))
+
+
+def _read_number(text: str) -> tuple[Fraction, str] | None:
+    """Value and what follows it; None when the text does not start with a number."""
+    text = _folded(text).strip().strip("$").strip()
+    found = _NUMBER.match(text)
+    if not found:
+        return None
+    mantissa, exponent, under = found.groups()
+    value = Fraction(mantissa.replace(",", "").replace("_", ""))
+    if exponent:
+        value *= Fraction(10) ** int(exponent)
+    if under:
+        if not int(under):
+            return None
+        value /= int(under)
+    return value, text[found.end() :].strip().rstrip(".").strip()
+
+
+def _unit(text: str) -> str:
+    return "".join(_folded(text).replace("·", "*").split())
+
+
+def _folded(text: str) -> str:
+    # Exponents first: NFKC would make 105 of 10⁵ and m2 of m².
+    return unicodedata.normalize("NFKC", _RAISED.sub(lambda found: f"^{found[0]}", text)).replace("−", "-")
+
+
+def _plain(text: str) -> str:
+    folded = "".join(c for c in _folded(text).casefold() if not unicodedata.combining(c))
+    meant = {found.start() for found in _MEANT.finditer(folded)}
+    spaced = (f" {c} " if at in meant else c if c.isalnum() else " " for at, c in enumerate(folded))
+    words = "".join(spaced)
+    # An answer that is nothing but an article or a mark ("A", "+") is kept: all of those would be equal.
+    return " ".join(_ARTICLES.sub(" ", words).split()) or words.strip() or folded.strip()
+
+
+def _compact(text: str) -> str:
+    return "".join(_folded(text).casefold().rstrip(".").split())

@@ -1,0 +1,154 @@
+"""What the user wants: weights over tools, outcome, dollars and seconds, and the sentence that says so."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib import resources
+from typing import Any, Literal
+
+from toolorchestra.envs.base.errors import ConfigError, no_such
+
+Wording = Literal["train", "heldout"]
+GENERAL = ("outcome", "usd", "seconds")
+
+
+@dataclass(frozen=True, slots=True)
+class Preference:
+    """Weights in [0, 1]. `tools` weighs the countable keys of the toolbox; a key that is absent weighs 0."""
+
+    outcome: float = 1.0
+    usd: float = 0.0
+    seconds: float = 0.0
+    tools: Mapping[str, float] = field(default_factory=dict)
+    sentence: str = ""
+    kind: str = "custom"
+
+    def __post_init__(self) -> None:
+        for name, weight in self.weights().items():
+            if isinstance(weight, bool) or not isinstance(weight, int | float):
+                raise ConfigError(f"preference weight {name!r} must be a number from 0 to 1, got {weight!r}")
+            if not (math.isfinite(weight) and 0 <= weight <= 1):
+                raise ConfigError(f"preference weight {name!r} must be from 0 to 1, got {weight!r}")
+        if clash := sorted(set(self.tools) & set(GENERAL)):
+            raise ConfigError(f"a tool's weight may not be named {clash}")
+
+    def weights(self) -> dict[str, float]:
+        """All weights by name, the general ones first."""
+        return {"outcome": self.outcome, "usd": self.usd, "seconds": self.seconds, **self.tools}
+
+    def check(self, keys: Sequence[str]) -> None:
+        """Refuse weights for what the toolbox does not have."""
+        for name in self.tools:
+            if name not in keys:
+                raise ConfigError(no_such("preference key", name, (*GENERAL, *keys)))
+
+
+ACCURATE = Preference(kind="none")
+"""No wish said: only the outcome counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """One wording of one kind of wish. `{tool}` and `{other}` stand for countable keys."""
+
+    template_id: str
+    kind: str
+    wording: Wording
+    text: str
+    weights: Mapping[str, float]
+
+    @property
+    def slots(self) -> int:
+        """How many tools it weighs."""
+        return sum(key not in GENERAL for key in self.weights)
+
+
+@cache
+def templates() -> tuple[Template, ...]:
+    """The bank: every kind in wordings to train on and wordings to hold out."""
+    text = (resources.files("toolorchestra.envs") / "data" / "preferences.json").read_text(encoding="utf-8")
+    wordings: tuple[Wording, Wording] = ("train", "heldout")
+    return tuple(
+        Template(f"{kind}/{wording}/{number}", kind, wording, sentence, row["weights"])
+        for kind, row in json.loads(text).items()
+        for wording in wordings
+        for number, sentence in enumerate(row[wording])
+    )
+
+
+@cache
+def kinds() -> tuple[str, ...]:
+    """The kinds of wish in the bank."""
+    return tuple(dict.fromkeys(t.kind for t in templates()))
+
+
+@cache
+def _of(wording: Wording, kind: str | None, most_slots: int) -> tuple[Template, ...]:
+    """The bank's templates of this kind and wording that weigh at most so many tools."""
+    kept = (t for t in templates() if t.wording == wording and kind in (None, t.kind))
+    return tuple(t for t in kept if t.slots <= most_slots)
+
+
+@cache
+def _without_tools(template_id: str) -> Preference:
+    template = next(t for t in templates() if t.template_id == template_id)
+    general = {key: template.weights.get(key, 0.0) for key in GENERAL}
+    return Preference(**general, tools={}, sentence=template.text, kind=template.kind)
+
+
+def sample(rng: random.Random, keys: Sequence[str], wording: Wording = "train", kind: str | None = None) -> Preference:
+    """A preference over these keys, drawn from the bank."""
+    known(kind)
+    if wording not in ("train", "heldout"):
+        raise ConfigError(no_such("wording", wording, ("train", "heldout")))
+    bank = _of(wording, kind, min(2, len(keys)))
+    if not bank:
+        raise ConfigError(f"preference {kind!r} weighs more tools than there are: {', '.join(keys) or 'none'}")
+    template = rng.choice(bank)
+    if "{" not in template.text:
+        return _without_tools(template.template_id)
+    names = dict(zip(("tool", "other"), rng.sample(list(keys), min(2, len(keys))), strict=False))
+    weights = {key.format(**names): weight for key, weight in template.weights.items()}
+    general = {key: weights.pop(key, 0.0) for key in GENERAL}
+    return Preference(**general, tools=weights, sentence=template.text.format(**names), kind=template.kind)
+
+
+def read(value: Any, rng: random.Random, keys: Sequence[str], wording: Wording = "train") -> Preference:
+    """What a caller may give: "sampled", "none", a kind's name, a mapping of weights, or a Preference."""
+    if isinstance(value, Preference):
+        preference = value
+    elif value is None or value == "none":
+        preference = ACCURATE
+    elif isinstance(value, str):
+        preference = sample(rng, keys, wording, None if value == "sampled" else value)
+    elif isinstance(value, Mapping):
+        rest = dict(value)
+        sentence = str(rest.pop("sentence", ""))
+        for name in rest:
+            if name not in GENERAL and name not in keys:
+                raise ConfigError(no_such("preference key", name, (*GENERAL, *keys, "sentence")))
+        general = {key: rest.pop(key, 0.0) for key in GENERAL}
+        preference = Preference(**general, tools=rest, sentence=sentence)
+        if not sentence:
+            preference = replace(preference, sentence=_say(preference.weights()))
+    else:
+        raise ConfigError(f"a preference is a kind's name, a mapping of weights or a Preference, got {value!r}")
+    preference.check(keys)
+    return preference
+
+
+def known(value: Any) -> None:
+    """Refuse a name that is no kind of wish, before there are tools to wish for."""
+    if isinstance(value, str) and value not in ("none", "sampled", *kinds()):
+        raise ConfigError(no_such("preference", value, ("none", "sampled", *kinds())))
+
+
+def _say(weights: Mapping[str, float]) -> str:
+    spoken = {"outcome": "a right answer", "usd": "a low bill", "seconds": "a short wait"}
+    wishes = [f"{spoken.get(k, f'use of {k}')} ({w:g})" for k, w in weights.items() if w]
+    return f"What I want, with weights from 0 to 1: {', '.join(wishes)}." if wishes else ""

@@ -1,0 +1,118 @@
+"""Spaces for text episodes: any Unicode action, and the transcript-with-tools observation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium as gym
+from numpy.typing import NDArray
+
+from toolorchestra.envs.base.types import Message, Observation, Rows
+
+_WORDS = ("what", "river", "sum", "größe", "π", "表", "7", "of", "the", "and")
+
+
+def _words(rng: Any, most: int) -> str:
+    return " ".join(_WORDS[i] for i in rng.integers(len(_WORDS), size=int(rng.integers(1, most + 1))))
+
+
+class Prose(gym.Space[str]):
+    """Every str. Unlike gymnasium's Text it takes any character and the empty string."""
+
+    def __init__(self, seed: int | None = None) -> None:
+        super().__init__(None, None, seed)
+
+    def sample(self, mask: Any = None, probability: Any = None) -> str:
+        """A few words, now and then wrapped as a tool call, so that random agents meet both branches."""
+        text = _words(self.np_random, 6)
+        return text if self.np_random.random() < 0.5 else f'<tool_call>{{"name": "{text.split()[0]}"}}</tool_call>'
+
+    def contains(self, x: Any) -> bool:
+        return isinstance(x, str)
+
+    @property
+    def is_np_flattenable(self) -> bool:
+        return False
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Prose)
+
+    def __hash__(self) -> int:
+        return hash(Prose)
+
+    def __repr__(self) -> str:
+        return "Prose()"
+
+
+class Transcripts(gym.Space[Observation]):
+    """{"messages": Rows of Message, "tools": Rows of schemas}."""
+
+    def __init__(self, seed: int | None = None) -> None:
+        super().__init__(None, None, seed)
+
+    def sample(self, mask: Any = None, probability: Any = None) -> Observation:
+        roles = ("system", "user", "assistant", "tool")
+        turns = int(self.np_random.integers(1, len(roles) + 1))
+        return {
+            "messages": Rows(Message(role=r, content=_words(self.np_random, 8)) for r in roles[:turns]),
+            "tools": Rows(),
+        }
+
+    def contains(self, x: Any) -> bool:
+        return (
+            isinstance(x, dict)
+            and x.keys() == {"messages", "tools"}
+            and all(isinstance(x[key], Rows) for key in x)
+            and all(isinstance(m, Message) and isinstance(m.get("role"), str) for m in x["messages"])
+            and all(isinstance(t, dict) for t in x["tools"])
+        )
+
+    @property
+    def is_np_flattenable(self) -> bool:
+        return False
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Transcripts)
+
+    def __hash__(self) -> int:
+        return hash(Transcripts)
+
+    def __repr__(self) -> str:
+        return "Transcripts()"
+
+
+class Batch(gym.Space[tuple[Any, ...]]):
+    """n elements of one space, as a tuple: what a vector environment takes and gives."""
+
+    def __init__(self, single: gym.Space[Any], n: int, seed: int | None = None) -> None:
+        self.single, self.n = single, n
+        super().__init__((n,), None, seed)
+
+    def sample(self, mask: Any = None, probability: Any = None) -> tuple[Any, ...]:
+        return tuple(self.single.sample() for _ in range(self.n))
+
+    def seed(self, seed: int | NDArray[Any] | None = None) -> Any:
+        self.single.seed(int(seed) if seed is not None else None)
+        return super().seed(seed)  # type: ignore[arg-type]
+
+    def contains(self, x: Any) -> bool:
+        return (
+            isinstance(x, Sequence)
+            and not isinstance(x, str)
+            and len(x) == self.n
+            and all(map(self.single.contains, x))
+        )
+
+    @property
+    def is_np_flattenable(self) -> bool:
+        return False
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Batch) and (self.n, self.single) == (other.n, other.single)
+
+    def __hash__(self) -> int:
+        return hash((Batch, self.n))
+
+    def __repr__(self) -> str:
+        return f"Batch({self.single}, {self.n})"

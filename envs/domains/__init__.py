@@ -1,0 +1,1 @@
+"""Task sources and their worlds. One folder holds one benchmark; `source.py` and `world.py` are the protocols."""

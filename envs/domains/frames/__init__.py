@@ -1,0 +1,1 @@
+"""FRAMES-like questions over a generated encyclopaedia."""

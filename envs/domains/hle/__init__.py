@@ -1,0 +1,1 @@
+"""HLE-like questions: generated, hard to guess, with exact answers."""

@@ -1,0 +1,259 @@
+"""Owns the questions on code tracing and graph algorithms."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+from itertools import combinations, permutations
+from typing import Final
+
+from toolorchestra.envs.base.types import Question
+from toolorchestra.envs.domains.hle.subjects_form import Draft, integer, pose
+
+Edges = dict[tuple[str, str], int]
+
+_MODULI: Final = (521, 607, 701, 809, 907, 997)
+_FAR: Final = 10**9
+
+
+def code_tracing(rng: random.Random, level: int) -> Question:
+    """What a short Python program prints."""
+    return pose(rng, "code tracing", "code", level, _CODE_TRACING)
+
+
+def graph_algorithms(rng: random.Random, level: int) -> Question:
+    """Shortest paths, spanning trees, flows and tours of weighted graphs."""
+    return pose(rng, "graph algorithms", "code", level, _GRAPH_ALGORITHMS)
+
+
+def _traced(rng: random.Random, lines: Iterable[str], run: Callable[[int], int], rounds: int) -> Draft:
+    """A tracing question; `run` mirrors the program with any number of rounds."""
+    ask = rng.choice(
+        (
+            "What does this Python program print? Answer with the integer.",
+            "Trace the following Python program and give the integer that it prints.",
+        )
+    )
+    body = "\n".join((ask, "```python", *lines, "```"))
+    return integer(body, run(rounds), (run(rounds - 1), run(rounds + 1), run(rounds) + 1))
+
+
+def _one_line(rng: random.Random) -> Draft:
+    x, a, b, p = rng.randint(100, 999), rng.randint(12, 99), rng.randint(100, 999), rng.choice(_MODULI)
+
+    def run(rounds: int) -> int:
+        return (x * a + b * rounds) % p
+
+    return _traced(rng, (f"x = {x}", f"x = (x * {a} + {b}) % {p}", "print(x)"), run, 1)
+
+
+def _plain_loop(rng: random.Random) -> Draft:
+    x, a, rounds, p = rng.randint(100, 999), rng.randint(12, 99), rng.randint(3, 4), rng.choice(_MODULI)
+
+    def run(rounds: int) -> int:
+        value = x
+        for i in range(1, rounds + 1):
+            value = (value * a + i) % p
+        return value
+
+    lines = (f"x = {x}", f"for i in range(1, {rounds + 1}):", f"    x = (x * {a} + i) % {p}", "print(x)")
+    return _traced(rng, lines, run, rounds)
+
+
+def _branching_loop(rng: random.Random) -> Draft:
+    x, y, a, b = rng.randint(100, 999), rng.randint(100, 999), rng.randint(12, 99), rng.randint(12, 99)
+    p, parts, rounds = rng.choice(_MODULI), rng.randint(2, 4), rng.randint(6, 8)
+
+    def run(rounds: int) -> int:
+        first, second = x, y
+        for i in range(rounds):
+            if first % parts == 0:
+                first, second = second + i, first
+            else:
+                first = (first * a + second) % p
+                second = (second ^ first) + b
+        return first + second
+
+    lines = (
+        f"x, y = {x}, {y}",
+        f"for i in range({rounds}):",
+        f"    if x % {parts} == 0:",
+        "        x, y = y + i, x",
+        "    else:",
+        f"        x = (x * {a} + y) % {p}",
+        f"        y = (y ^ x) + {b}",
+        "print(x + y)",
+    )
+    return _traced(rng, lines, run, rounds)
+
+
+def _queue_loop(rng: random.Random) -> Draft:
+    start = [rng.randint(10, 99) for _ in range(5)]
+    a, b, p, rounds = rng.randint(3, 19), rng.randint(12, 99), rng.choice(_MODULI), rng.randint(11, 15)
+
+    def run(rounds: int) -> int:
+        queue = list(start)
+        for i in range(rounds):
+            head = queue.pop(0)
+            if head > queue[i % 4]:
+                queue.append((head * a + queue[0]) % p)
+            else:
+                queue.insert(1, head + b)
+        return queue[0] + 2 * queue[2] + 3 * queue[4]
+
+    lines = (
+        f"q = {start}",
+        f"for i in range({rounds}):",
+        "    head = q.pop(0)",
+        "    if head > q[i % 4]:",
+        f"        q.append((head * {a} + q[0]) % {p})",
+        "    else:",
+        f"        q.insert(1, head + {b})",
+        "print(q[0] + 2 * q[2] + 3 * q[4])",
+    )
+    return _traced(rng, lines, run, rounds)
+
+
+def _permuting_loop(rng: random.Random) -> Draft:
+    start = [rng.randint(10, 99) for _ in range(6)]
+    a, b, p, rounds = rng.randint(3, 19), rng.randint(12, 99), rng.choice(_MODULI), rng.randint(22, 30)
+    shift = rng.randint(1, 5)
+
+    def run(rounds: int) -> int:
+        v = list(start)
+        for i in range(rounds):
+            k, j = i % 6, v[i % 6] % 6
+            if v[j] % 2 == 0:
+                v[k], v[j] = v[j] + 1, (v[k] * a + i) % p
+            else:
+                v[j] = (v[j] ^ v[(i + shift) % 6]) + b
+            if i % 7 == 6:
+                v = v[::-1]
+        return sum(n * value for n, value in enumerate(v, 1)) % 9973
+
+    lines = (
+        f"v = {start}",
+        f"for i in range({rounds}):",
+        "    k, j = i % 6, v[i % 6] % 6",
+        "    if v[j] % 2 == 0:",
+        f"        v[k], v[j] = v[j] + 1, (v[k] * {a} + i) % {p}",
+        "    else:",
+        f"        v[j] = (v[j] ^ v[(i + {shift}) % 6]) + {b}",
+        "    if i % 7 == 6:",
+        "        v = v[::-1]",
+        "print(sum(n * x for n, x in enumerate(v, 1)) % 9973)",
+    )
+    return _traced(rng, lines, run, rounds)
+
+
+def _graph(rng: random.Random, nodes: str, edges: int) -> Edges:
+    """A connected undirected graph, each edge once with its ends in alphabetic order."""
+    order = rng.sample(nodes, len(nodes))
+    pairs = {tuple(sorted((order[i], rng.choice(order[:i])))) for i in range(1, len(order))}
+    others = [pair for pair in combinations(nodes, 2) if pair not in pairs]
+    chosen = sorted([(a, b) for a, b in pairs] + rng.sample(others, edges - len(pairs)))
+    return {(a, b): rng.randint(101, 999) for a, b in chosen}
+
+
+def _listed(edges: Edges, join: str = "-") -> str:
+    return ", ".join(f"{a}{join}{b} {weight}" for (a, b), weight in edges.items())
+
+
+def _distances(edges: Edges, start: str) -> dict[str, int]:
+    """Bellman and Ford over undirected edges."""
+    reach = dict.fromkeys({node for pair in edges for node in pair}, _FAR)
+    reach[start] = 0
+    for _ in reach:
+        for (a, b), weight in edges.items():
+            reach[a] = min(reach[a], reach[b] + weight)
+            reach[b] = min(reach[b], reach[a] + weight)
+    return reach
+
+
+def _shortest_path(rng: random.Random) -> Draft:
+    # Without the direct road, whose length would be a good guess.
+    edges = {(a, b): rng.randint(101, 999) for a, b in combinations("ABCD", 2) if (a, b) != ("A", "D")}
+    body = rng.choice(
+        (
+            f"Two-way roads join four towns, with lengths in km: {_listed(edges)}. How many km long is the shortest "
+            "way from A to D? Answer with an integer.",
+            f"An undirected graph has the weighted edges {_listed(edges)}. What is the distance from A to D, the least "
+            "total weight of a path? Answer with an integer.",
+        )
+    )
+    value, weights = _distances(edges, "A")["D"], list(edges.values())
+    return integer(body, value, (value + min(weights), weights[0] + weights[-1], max(weights)))
+
+
+def _spanning_tree(rng: random.Random) -> Draft:
+    edges = _graph(rng, "ABCDEF", 9)
+    body = rng.choice(
+        (
+            f"Cables may be laid between six huts at these costs: {_listed(edges)}. What is the least total cost of a "
+            "net that links all huts? Answer with an integer.",
+            f"An undirected graph has the weighted edges {_listed(edges)}. What is the total weight of its minimum "
+            "spanning tree? Answer with an integer.",
+        )
+    )
+    group = {node: node for node in "ABCDEF"}
+    value = 0
+    for (a, b), weight in sorted(edges.items(), key=lambda item: item[1]):
+        if group[a] != group[b]:
+            value += weight
+            old, new = group[a], group[b]
+            group = {node: new if name == old else name for node, name in group.items()}
+    cheapest = sorted(edges.values())
+    return integer(body, value, (sum(cheapest[:5]), sum(cheapest[:6]), sum(_distances(edges, "A").values())))
+
+
+def _maximum_flow(rng: random.Random) -> Draft:
+    edges = _graph(rng, "ABCDEF", 11)
+    body = rng.choice(
+        (
+            f"One-way pipes, with capacities in litres a second: {_listed(edges, '>')}. "
+            "How many litres a second can at most flow from A to F? Answer with an integer.",
+            f"A directed network has the arcs and capacities {_listed(edges, '>')}. "
+            "What is the value of a maximum flow from A to F? Answer with an integer.",
+        )
+    )
+    inner = [set(kept) for size in range(5) for kept in combinations("BCDE", size)]
+    cuts = [sum(w for (a, b), w in edges.items() if a in {"A", *s} and b not in {"A", *s}) for s in inner]
+    source, sink = (sum(w for pair, w in edges.items() if node in pair) for node in "AF")
+    return integer(body, min(cuts), (source, sink, sorted(cuts)[1]))
+
+
+def _distance_sum(rng: random.Random) -> Draft:
+    edges = _graph(rng, "ABCDEFGH", 14)
+    body = rng.choice(
+        (
+            f"Two-way roads, with lengths in km: {_listed(edges)}. Add up the lengths of the shortest ways from A to "
+            "each of the seven other towns. How many km is that? Answer with an integer.",
+            f"In the undirected graph with weighted edges {_listed(edges)}, what is the sum of the distances (least "
+            "total weights) from A to all other nodes? Answer with an integer.",
+        )
+    )
+    reach = _distances(edges, "A")
+    direct = sum(weight for pair, weight in edges.items() if "A" in pair)
+    return integer(body, sum(reach.values()), (sum(_distances(edges, "B").values()), direct, max(reach.values())))
+
+
+def _visiting_route(rng: random.Random) -> Draft:
+    edges = _graph(rng, "ABCDEFGHI", 16)
+    stops = sorted(rng.sample("BCDEFGH", 3))
+    listed = f"{stops[0]}, {stops[1]} and {stops[2]}"
+    body = rng.choice(
+        (
+            f"Two-way roads, with lengths in km: {_listed(edges)}. A carrier goes from A to I and must call at "
+            f"{listed}, in any order; roads may be used again. How many km is the shortest trip? Answer with an "
+            "integer.",
+            f"In the undirected graph with weighted edges {_listed(edges)}, what is the least total weight of a walk "
+            f"from A to I which visits {listed} in any order (repeats allowed)? Answer with an integer.",
+        )
+    )
+    reach = {node: _distances(edges, node) for node in ("A", *stops)}
+    trips = [reach["A"][a] + reach[a][b] + reach[b][c] + reach[c]["I"] for a, b, c in permutations(stops)]
+    return integer(body, min(trips), (trips[0], reach["A"]["I"], max(trips)))
+
+
+_CODE_TRACING: Final = (_one_line, _plain_loop, _branching_loop, _queue_loop, _permuting_loop)
+_GRAPH_ALGORITHMS: Final = (_shortest_path, _spanning_tree, _maximum_flow, _distance_sum, _visiting_route)

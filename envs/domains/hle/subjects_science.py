@@ -1,0 +1,294 @@
+"""Owns the questions on physics and chemistry, whose constants only the handbook states."""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import Final, NamedTuple
+
+from toolorchestra.envs.base.types import Question
+from toolorchestra.envs.domains.hle.handbook import Element, Material, Planet, contents
+from toolorchestra.envs.domains.hle.subjects_form import Draft, decimal, either, pose
+
+_FOUR_DIGITS = "to four significant digits"
+_OXYGEN_G_PER_MOL = 16.0
+
+
+def physics(rng: random.Random, level: int) -> Question:
+    """Mechanics, fluids and heat on fictional planets with fictional materials."""
+    return pose(rng, "physics", "science", level, _PHYSICS)
+
+
+def chemistry(rng: random.Random, level: int) -> Question:
+    """Masses and yields of compounds of fictional elements."""
+    return pose(rng, "chemistry", "science", level, _CHEMISTRY)
+
+
+def _planet(rng: random.Random) -> tuple[Planet, float]:
+    planet = rng.choice(contents().planets)
+    return planet, planet.gravity_m_per_s2.value
+
+
+def _solid(rng: random.Random) -> tuple[Material, float]:
+    solid = rng.choice(contents().solids)
+    return solid, solid.density_kg_per_m3.value
+
+
+def _liquid(rng: random.Random) -> tuple[Material, float]:
+    liquid = rng.choice(contents().liquids)
+    return liquid, liquid.density_kg_per_m3.value
+
+
+def _sphere_m3(radius_cm: int) -> float:
+    return 4.0 / 3.0 * math.pi * (radius_cm / 100.0) ** 3
+
+
+def _weight(rng: random.Random) -> Draft:
+    (planet, gravity), mass_kg = _planet(rng), rng.randint(11, 900)
+    body = (
+        f"A crate with a mass of {mass_kg} kg stands on the surface of the planet {planet.name}. "
+        f"What is its weight there? Answer in N, {_FOUR_DIGITS}."
+    )
+    wrong = (mass_kg * 9.81, mass_kg / gravity, mass_kg * gravity / 1_000)
+    return decimal(body, mass_kg * gravity, "N", wrong, (planet.gravity_m_per_s2.fact,))
+
+
+def _block_mass(rng: random.Random) -> Draft:
+    (solid, density), litres = _solid(rng), rng.randint(11, 900)
+    body = (
+        f"What is the mass of a solid block of {solid.name} with a volume of {litres} litres? "
+        f"Answer in kg, {_FOUR_DIGITS}."
+    )
+    value = density * litres / 1_000
+    return decimal(body, value, "kg", (value * 10, litres * 1.0, value / 10), (solid.density_kg_per_m3.fact,))
+
+
+def _fall_speed(rng: random.Random) -> Draft:
+    (planet, gravity), height_m = _planet(rng), rng.randint(3, 900)
+    body = (
+        f"A stone is dropped from rest from a height of {height_m} m above the ground of the planet {planet.name}, "
+        f"which has no air. How fast is it when it lands? Answer in m/s, {_FOUR_DIGITS}."
+    )
+    wrong = (math.sqrt(gravity * height_m), math.sqrt(2 * 9.81 * height_m), 2 * gravity * height_m)
+    return decimal(body, math.sqrt(2 * gravity * height_m), "m/s", wrong, (planet.gravity_m_per_s2.fact,))
+
+
+def _swings(rng: random.Random) -> Draft:
+    (planet, gravity), length_cm, swings = _planet(rng), rng.randint(20, 900), rng.randint(3, 60)
+    body = (
+        f"A simple pendulum of length {length_cm} cm makes small swings on the planet {planet.name}. "
+        f"How long do {swings} full periods take? Answer in s, {_FOUR_DIGITS}."
+    )
+    period_s = 2 * math.pi * math.sqrt(length_cm / 100 / gravity)
+    wrong = (swings * period_s / 2, swings * period_s * 10, swings * period_s * math.sqrt(gravity / 9.81))
+    return decimal(body, swings * period_s, "s", wrong, (planet.gravity_m_per_s2.fact,))
+
+
+def _column_pressure(rng: random.Random) -> Draft:
+    (planet, gravity), (liquid, density) = _planet(rng), _liquid(rng)
+    depth_m, floor_m2 = rng.randint(2, 90), rng.randint(3, 60)
+    body = (
+        f"On the planet {planet.name} a tank is filled with {liquid.name} to a depth of {depth_m} m. Its flat floor "
+        f"has an area of {floor_m2} m². With what force does the liquid alone press on the floor? "
+        f"Answer in kN, {_FOUR_DIGITS}."
+    )
+    value = density * gravity * depth_m * floor_m2 / 1_000
+    facts = (planet.gravity_m_per_s2.fact, liquid.density_kg_per_m3.fact)
+    return decimal(body, value, "kN", (value / 2, value / gravity * 9.81, value * 1_000 / density), facts)
+
+
+def _sphere_weight(rng: random.Random) -> Draft:
+    (planet, gravity), (solid, density), radius_cm = _planet(rng), _solid(rng), rng.randint(4, 60)
+    body = (
+        f"A solid sphere of {solid.name} has a radius of {radius_cm} cm. What does it weigh on the surface of the "
+        f"planet {planet.name}? Answer in N, {_FOUR_DIGITS}."
+    )
+    value = _sphere_m3(radius_cm) * density * gravity
+    facts = (solid.density_kg_per_m3.fact, planet.gravity_m_per_s2.fact)
+    return decimal(body, value, "N", (value / gravity, value * 0.75, value * 8), facts)
+
+
+def _spring(rng: random.Random) -> Draft:
+    (planet, gravity), (solid, density) = _planet(rng), _solid(rng)
+    edge_cm, holes, stiffness = rng.randint(10, 40), rng.randint(2, 30), rng.randint(150, 900)
+    body = (
+        f"A cube of {solid.name} with edges of {edge_cm} cm, of whose volume {holes} % has been drilled away, hangs at "
+        f"rest from a spring of stiffness {stiffness} N/cm on the planet {planet.name}. "
+        f"By how much is the spring stretched? Answer in cm, {_FOUR_DIGITS}."
+    )
+    value = (edge_cm / 100) ** 3 * (1 - holes / 100) * density * gravity / stiffness
+    facts = (solid.density_kg_per_m3.fact, planet.gravity_m_per_s2.fact)
+    return decimal(body, value, "cm", (value / (1 - holes / 100), value / gravity, value * 100), facts)
+
+
+def _heating(rng: random.Random) -> Draft:
+    (planet, gravity), solid = _planet(rng), rng.choice(contents().solids)
+    drops, height_m, lost = rng.randint(20, 90), rng.randint(11, 90), rng.randint(5, 60)
+    body = (
+        f"On the planet {planet.name} a block of {solid.name} is lifted and dropped {drops} times from a height of "
+        f"{height_m} m. At each impact {lost} % of the energy leaves the block; all the rest warms it. By how much "
+        f"does its temperature rise in all, without other losses? Answer in K, {_FOUR_DIGITS}."
+    )
+    capacity = solid.specific_heat_j_per_kg_k
+    value = drops * gravity * height_m * (1 - lost / 100) / capacity.value
+    wrong = (value / (1 - lost / 100), value / drops, value * lost / (100 - lost))
+    return decimal(body, value, "K", wrong, (planet.gravity_m_per_s2.fact, capacity.fact))
+
+
+def _sinking(rng: random.Random) -> Draft:
+    (planet, gravity), (solid, density), (liquid, thin) = _planet(rng), _solid(rng), _liquid(rng)
+    depth_m, holes = rng.randint(3, 90), rng.randint(3, 15)
+    body = (
+        f"A ball of {solid.name}, of whose volume {holes} % is closed empty cavities, is released at rest in deep "
+        f"{liquid.name} on the planet {planet.name}. Without drag or added mass, how fast is it after sinking "
+        f"{depth_m} m? Answer in m/s, {_FOUR_DIGITS}."
+    )
+
+    def speed(mean: float, fluid: float) -> float:
+        return math.sqrt(2 * gravity * (1 - fluid / mean) * depth_m)
+
+    mean_density = density * (1 - holes / 100)
+    value = speed(mean_density, thin)
+    facts = (solid.density_kg_per_m3.fact, liquid.density_kg_per_m3.fact, planet.gravity_m_per_s2.fact)
+    return decimal(body, value, "m/s", (speed(mean_density, 0.0), value / math.sqrt(2), value**2), facts)
+
+
+def _spring_in_liquid(rng: random.Random) -> Draft:
+    (planet, gravity), (solid, density), (liquid, thin) = _planet(rng), _solid(rng), _liquid(rng)
+    radius_cm, under, stiffness = rng.randint(8, 30), rng.randint(20, 90), rng.randint(150, 900)
+    body = (
+        f"On the planet {planet.name} a solid sphere of {solid.name} with a radius of {radius_cm} cm hangs at rest "
+        f"from a spring of stiffness {stiffness} N/cm, with {under} % of its volume immersed in {liquid.name}. "
+        f"By how much is the spring stretched? Answer in cm, {_FOUR_DIGITS}."
+    )
+    scale = _sphere_m3(radius_cm) * gravity / stiffness
+    value = scale * (density - thin * under / 100)
+    facts = (solid.density_kg_per_m3.fact, liquid.density_kg_per_m3.fact, planet.gravity_m_per_s2.fact)
+    return decimal(body, value, "cm", (scale * density, scale * (density - thin), value * 100), facts)
+
+
+class _Compound(NamedTuple):
+    first: Element
+    second: Element
+    atoms: tuple[int, int]
+    first_g: float
+    second_g: float
+
+    def __str__(self) -> str:
+        n, m = self.atoms
+        return f"{n} atoms of {self.first.name} and {m} of {self.second.name}"
+
+    @property
+    def molecule_g_per_mol(self) -> float:
+        return self.first_g + self.second_g
+
+
+def _compound(rng: random.Random, elements: list[Element]) -> _Compound:
+    first, second = elements[:2]
+    n, m = rng.randint(2, 7), rng.randint(2, 7)
+    masses = n * first.atomic_mass_g_per_mol.value, m * second.atomic_mass_g_per_mol.value
+    return _Compound(first, second, (n, m), *masses)
+
+
+def _amount(rng: random.Random) -> Draft:
+    element, mmol = rng.choice(contents().elements), rng.randint(12, 990)
+    mass = element.atomic_mass_g_per_mol
+    task = rng.choice(
+        (
+            f"What is the mass of {mmol} mmol of the element {element.name}?",
+            f"A sample contains {mmol} mmol of atoms of the element {element.name} and nothing else. What is its mass?",
+        )
+    )
+    value = mass.value * mmol / 1_000
+    wrong = (value * 10, mmol / mass.value, value / 2)
+    return decimal(f"{task} Answer in g, {_FOUR_DIGITS}.", value, "g", wrong, (mass.fact,))
+
+
+def _oxide(rng: random.Random) -> Draft:
+    element, sample_g = rng.choice(contents().elements), rng.randint(12, 990)
+    mass = element.atomic_mass_g_per_mol
+    n, m = rng.randint(2, 6), rng.randint(3, 14)
+    task = rng.choice(
+        (
+            f"An oxide has {n} atoms of {element.name} and {m} of oxygen (16.00 g/mol) per molecule. "
+            f"How much oxygen is bound in {sample_g} g of it?",
+            f"Each molecule of an oxide holds {n} atoms of {element.name} and {m} atoms of oxygen (16.00 g/mol). "
+            f"What mass of oxygen do {sample_g} g of the oxide contain?",
+        )
+    )
+    oxygen_g, metal_g = m * _OXYGEN_G_PER_MOL, n * mass.value
+    value = sample_g * oxygen_g / (oxygen_g + metal_g)
+    wrong = (sample_g - value, sample_g * m / (n + m), sample_g * oxygen_g / (oxygen_g + mass.value))
+    return decimal(f"{task} Answer in g, {_FOUR_DIGITS}.", value, "g", wrong, (mass.fact,))
+
+
+def _share(rng: random.Random) -> Draft:
+    elements = rng.sample(contents().elements, 2)
+    compound, sample_g = _compound(rng, elements), rng.randint(12, 990)
+    task = rng.choice(
+        (
+            f"A compound has {compound} per molecule. How much {compound.first.name} is bound in {sample_g} g of it?",
+            f"Each molecule of a compound holds {compound}. "
+            f"What mass of {compound.first.name} is needed to make {sample_g} g of it?",
+        )
+    )
+    value = sample_g * compound.first_g / compound.molecule_g_per_mol
+    wrong = (sample_g - value, sample_g * compound.atoms[0] / sum(compound.atoms), sample_g / compound.atoms[0])
+    facts = tuple(element.atomic_mass_g_per_mol.fact for element in elements)
+    return decimal(f"{task} Answer in g, {_FOUR_DIGITS}.", value, "g", wrong, facts)
+
+
+def _limited(rng: random.Random) -> Draft:
+    elements = rng.sample(contents().elements, 2)
+    compound, loss = _compound(rng, elements), rng.randint(5, 40)
+    a_g, b_g = rng.randint(40, 990), rng.randint(40, 990)
+    names = elements[0].name, elements[1].name
+    task = rng.choice(
+        (
+            f"{a_g} g of {names[0]} reacts with {b_g} g of {names[1]} until one of them is used up; the only product "
+            f"has {compound} per molecule. {loss} % of the product is then lost. What mass of product is left?",
+            f"From {a_g} g of {names[0]} and {b_g} g of {names[1]} as much as possible is made of a compound with "
+            f"{compound} per molecule, but {loss} % of that compound is spilt. What mass of the compound remains?",
+        )
+    )
+    per_mol, kept = compound.molecule_g_per_mol, 1 - loss / 100
+    amounts_mol = a_g / compound.first_g, b_g / compound.second_g
+    wrong = (max(amounts_mol) * per_mol * kept, min(amounts_mol) * per_mol, (a_g + b_g) * kept)
+    facts = tuple(element.atomic_mass_g_per_mol.fact for element in elements)
+    return decimal(f"{task} Answer in g, {_FOUR_DIGITS}.", min(amounts_mol) * per_mol * kept, "g", wrong, facts)
+
+
+def _two_stages(rng: random.Random) -> Draft:
+    elements = rng.sample(contents().elements, 3)
+    compound, loss, third = _compound(rng, elements), rng.randint(5, 40), elements[2]
+    a_g, b_g, c_g, c_atoms = *(rng.randint(40, 990) for _ in range(3)), rng.randint(2, 7)
+    names = [element.name for element in elements]
+    task = rng.choice(
+        (
+            f"{a_g} g of {names[0]} reacts with {b_g} g of {names[1]} until one is used up, giving only compound P "
+            f"with {compound} per molecule. {loss} % of P is lost. The rest reacts with {c_g} g of {names[2]} until "
+            f"one is used up; each molecule of P takes up {c_atoms} atoms of {names[2]} to form Q. What mass of Q is "
+            "made?",
+            f"As much P as possible, with {compound} per molecule, is made from {a_g} g of {names[0]} and {b_g} g of "
+            f"{names[1]}; {loss} % of it is spilt. Then each molecule of P binds {c_atoms} atoms of {names[2]} to form "
+            f"Q, until P or the {c_g} g of {names[2]} at hand are used up. What mass of Q results?",
+        )
+    )
+    third_g = c_atoms * third.atomic_mass_g_per_mol.value
+    made_mol = min(a_g / compound.first_g, b_g / compound.second_g)
+    kept_mol, third_mol = made_mol * (1 - loss / 100), c_g / third_g
+    per_mol = compound.molecule_g_per_mol + third_g
+    value = min(kept_mol, third_mol) * per_mol
+    wrong = (max(kept_mol, third_mol) * per_mol, min(made_mol, third_mol) * per_mol, value - third_g * kept_mol)
+    facts = tuple(element.atomic_mass_g_per_mol.fact for element in elements)
+    return decimal(f"{task} Answer in g, {_FOUR_DIGITS}.", value, "g", wrong, facts)
+
+
+_PHYSICS: Final = (
+    lambda rng: either(rng, _weight, _block_mass),
+    lambda rng: either(rng, _fall_speed, _swings),
+    lambda rng: either(rng, _column_pressure, _sphere_weight),
+    lambda rng: either(rng, _spring, _heating),
+    lambda rng: either(rng, _sinking, _spring_in_liquid),
+)
+_CHEMISTRY: Final = (_amount, _oxide, _share, _limited, _two_stages)

@@ -1,0 +1,175 @@
+"""Real question sets: from the hub at a pinned revision, or from a local file; rows become questions by their fields.
+
+dataset="cais/hle"                a hub set at the revision in hub.py, with `pip install ".[data]"`
+dataset="NAME/OF-ANOTHER@COMMIT"  any other
+dataset="frames.jsonl"            a file: jsonl, json, csv, tsv or parquet
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from toolorchestra.envs.base import hub
+from toolorchestra.envs.base.errors import ConfigError, no_such
+from toolorchestra.envs.base.types import Answer, Question
+
+Row = hub.Row
+GUESSES: Mapping[str, tuple[str, ...]] = {
+    "id": ("id", "question_id", "task_id", "_id", "Unnamed: 0", ""),
+    "question": ("question", "Prompt", "prompt", "problem"),
+    "answer": ("answer", "Answer", "reference_answer", "final_answer"),
+    "subject": ("category", "raw_subject", "subject", "task", "reasoning_types"),
+    "image": ("image", "image_preview"),
+}
+"""What the fields are called in the sets that are known: HLE, FRAMES, GeneralThought."""
+NEEDED = ("question", "answer")
+DIFFICULTY = 3.0
+"""Nobody has measured a real question on the simulated models' scale; this is its middle."""
+ALL = "all"
+_FAMILIES: Mapping[str, Literal["math", "science", "code", "logic"]] = {
+    "math": "math", "physics": "science", "chemistry": "science", "biology": "science", "engineering": "science",
+    "computer": "code", "code": "code", "coding": "code", "logic": "logic",
+}  # fmt: skip
+_SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Which questions, from where."""
+
+    where: str
+    """A file, or a hub set as NAME@REVISION; those of hub.PINNED go without a revision."""
+    fields: Mapping[str, str] = field(default_factory=dict)
+    """id, question, answer, subject, image -> what the set calls them; what is missing is guessed."""
+    ids: tuple[str, ...] = ()
+    """Only these rows; empty: all."""
+    part: str = ""
+    """Split of a hub set; "" takes test where there is one, else the only one."""
+    images: Literal["skip", "refuse"] = "skip"
+    """What to do with a question that needs its image: leave it out and count it, or raise."""
+    blanks: Literal["skip", "refuse"] = "refuse"
+    """What to do with a row without question or answer, of which sets made for training have some."""
+
+    def __post_init__(self) -> None:
+        for name in self.fields:
+            if name not in GUESSES:
+                raise ConfigError(f"data set {self.where}: {no_such('field', name, GUESSES)}")
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """The questions by their ids, in the set's own order."""
+
+    questions: Mapping[str, Question]
+    skipped_images: int
+    where: str
+    blanks: int = 0
+    """Rows without a question or an answer, left out where that was wished."""
+    repeats: int = 0
+    """Rows that ask a question again under its id, as sets with several models' answers to it do: the first counts."""
+
+
+def load(wanted: str | Dataset) -> Loaded:
+    """Read a question set. Raises ConfigError with what to do."""
+    spec = Dataset(wanted) if isinstance(wanted, str) else wanted
+    names: dict[str, str] | None = None
+    questions: dict[str, Question] = {}
+    skipped = blanks = repeats = 0
+    for number, row in enumerate(_rows(spec)):
+        names = names or _names(spec, row)
+        key = str(row[names["id"]]) if "id" in names else str(number)
+        if spec.ids and key not in spec.ids:
+            continue
+        if "image" in names and row.get(names["image"]):
+            if spec.images == "refuse":
+                raise ConfigError(f"data set {spec.where}: {key!r} needs its image, which no tool here can see")
+            skipped += 1
+            continue
+        question = _question(spec, row, names, key)
+        if question is None:
+            blanks += 1
+        elif key not in questions:
+            questions[key] = question
+        elif questions[key].text == question.text:
+            repeats += 1
+        else:
+            raise ConfigError(f'data set {spec.where}: two rows have the id {key!r}; name another field="id"')
+    if names is None:
+        raise ConfigError(f"data set {spec.where} is empty")
+    if missing := [wanted_id for wanted_id in spec.ids if wanted_id not in questions]:
+        raise ConfigError(
+            f"data set {spec.where} has no usable row {missing[0]!r} ({len(missing)} of the ids are missing)"
+        )
+    return Loaded(questions, skipped, spec.where, blanks, repeats)
+
+
+def _question(spec: Dataset, row: Row, names: Mapping[str, str], key: str) -> Question | None:
+    text, answer = row.get(names["question"]), row.get(names["answer"])
+    for name, value in (("question", text), ("answer", answer)):
+        if value is None or not str(value).strip():
+            if spec.blanks == "skip":
+                return None
+            hint = 'leave such rows out with Dataset(..., blanks="skip")'
+            raise ConfigError(f"data set {spec.where}: row {key!r} has no {name} under {names[name]!r}; {hint}")
+    subject = str(row.get(names.get("subject", ""), "") or "general")
+    word = next((w for w in _FAMILIES if w in subject.lower()), "")
+    family = _FAMILIES[word] if word else "knowledge"
+    return Question(str(text).strip(), Answer(str(answer).strip()), subject, family, DIFFICULTY)
+
+
+def _names(spec: Dataset, row: Row) -> dict[str, str]:
+    """What each field is called in this set."""
+    names = {}
+    for name, guesses in GUESSES.items():
+        if name in spec.fields:
+            if spec.fields[name] not in row:
+                raise ConfigError(f"data set {spec.where}: {no_such('column', spec.fields[name], row)}")
+            names[name] = spec.fields[name]
+        elif found := next((g for g in guesses if g in row), None):
+            names[name] = found
+    for name in NEEDED:
+        if name not in names:
+            columns = ", ".join(row)
+            raise ConfigError(
+                f"data set {spec.where} has no {name} (its columns: {columns}); name it: "
+                f'Dataset({spec.where!r}, fields={{"{name}": "COLUMN"}}), or --field {name}=COLUMN'
+            )
+    return names
+
+
+def _rows(spec: Dataset) -> Iterable[Row]:
+    path = Path(spec.where)
+    if path.suffix.lower() in _SUFFIXES or path.exists():
+        if not path.is_file():
+            raise ConfigError(f"no data set file {spec.where!r}; give a {', '.join(_SUFFIXES)} file, or NAME@REVISION")
+        return _from_file(path)
+    return hub.rows(spec.where, spec.part)
+
+
+def _from_file(path: Path) -> Iterator[Row]:
+    kind = path.suffix.lower()
+    if kind == ".parquet":
+        try:
+            from pyarrow import parquet
+        except ImportError:
+            raise ConfigError(f'{path} needs pyarrow: pip install ".[data]"') from None
+        yield from parquet.read_table(path).to_pylist()
+        return
+    if kind not in _SUFFIXES:
+        raise ConfigError(f"data set file {str(path)!r}: {no_such('kind', kind, _SUFFIXES)}")
+    with path.open(encoding="utf-8", newline="") as file:
+        if kind in (".csv", ".tsv"):
+            rows: Iterable[Row] = csv.DictReader(file, delimiter="," if kind == ".csv" else "\t")
+        elif kind == ".json":
+            rows = json.load(file)
+        else:
+            rows = (json.loads(line) for line in file if line.strip())
+        try:
+            yield from rows
+        except (ValueError, csv.Error) as err:
+            raise ConfigError(f"data set {path} is not {kind[1:]}: {err}") from None

@@ -1,0 +1,244 @@
+"""What question sources share: splits that cannot overlap, tool configurations, variants, backends, real data sets."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import ClassVar, Literal, NamedTuple
+
+from toolorchestra.envs.base.errors import AT_LEAST_ONE, NOT_NEGATIVE, ConfigError, no_such, require
+from toolorchestra.envs.base.types import Question
+from toolorchestra.envs.domains.questions import datasets
+from toolorchestra.envs.domains.questions.judge import Judge, Verdicts
+from toolorchestra.envs.domains.questions.world import QaWorld
+from toolorchestra.envs.domains.source import Scene
+from toolorchestra.envs.models.simulated import SimulatedModels, read_skills, skills
+from toolorchestra.envs.money.prices import PriceSheet
+from toolorchestra.envs.retrieval import Retriever
+from toolorchestra.envs.sandbox.arithmetic import ArithmeticInterpreter
+from toolorchestra.envs.tools import Toolbox, tool_config
+from toolorchestra.envs.tools.assemble import Backends, assemble
+from toolorchestra.envs.tools.backends import Backing, backing
+from toolorchestra.envs.tools.search import SearchSettings
+
+SPLITS = ("train", "validation", "test")
+TASKS_PER_SPLIT = 1_000_000
+_SHARES = {"train": range(80), "validation": range(80, 90), "test": range(90, 100)}
+"""Which hashes of a question's text belong to which split, in per cent: no question can be in two."""
+_TRIES = 1000
+_MOST_BOXES = 32
+_MOST_SHARED = 64
+"""Tasks whose question and tools are kept for siblings: a few steps' groups."""
+_SEARCHING = ("search", "local_search", "web_search")
+
+
+class _Shared(NamedTuple):
+    """What every episode of one task and seed has alike, and may share since none of it changes."""
+
+    asked: PriceSheet
+    """Held so that its identity, which is part of the key, stays taken."""
+    question: Question
+    priced: PriceSheet
+    toolbox: Toolbox
+    ending: str
+    """The tool of kind `answer`; "" without one: then a message answers."""
+
+
+@dataclass(eq=False)
+class QaSource:
+    """A source of questions: generated ones, or with `dataset` real ones. A subclass says how one is generated and what
+    can be searched."""
+
+    tools: str | Path | tool_config.ToolConfig = "paper"
+    diversify: Literal["train", "heldout"] | None = None
+    vary: Sequence[str] = tool_config.VARIED
+    style: Literal["full", "brief"] = "full"
+    top_k: int = 5
+    shown_characters: int = 600
+    backends: str | Path | Backing | None = None
+    """A file of real backends, or what `backing.read` and `Backing` made of one; None: simulated ones."""
+    dataset: str | datasets.Dataset | None = None
+    """A real question set instead of the generated questions."""
+    simulated: str | Path = ""
+    """A JSON file of simulated models of your own, beside the packaged ones."""
+
+    name: str = field(default="qa", init=False)
+    splits: Sequence[str] = field(default=SPLITS, init=False)
+    embedded_name: ClassVar[str] = "qa-sim"
+    real_name: ClassVar[str] = "qa"
+
+    def __post_init__(self) -> None:
+        if self.diversify not in (None, "train", "heldout"):
+            raise ConfigError(no_such("diversify", self.diversify, ("train", "heldout", "None")))
+        require(self, AT_LEAST_ONE, "top_k")
+        require(self, NOT_NEGATIVE, "shown_characters")
+        if isinstance(self.vary, str) or not isinstance(self.vary, Collection):
+            raise ConfigError(f"vary is a list of {', '.join(tool_config.VARIED)}, got {self.vary!r:.60}")
+        for name in self.vary:
+            if name not in tool_config.VARIED:
+                raise ConfigError(no_such("variation", name, tool_config.VARIED))
+        if self.style not in ("full", "brief"):
+            raise ConfigError(no_such("style", self.style, ("full", "brief")))
+        self.vary = tuple(self.vary)
+        self.config = replace(tool_config.load(self.tools), style=self.style)
+        self.backing = backing(self.backends) if self.backends is not None else None
+        if self.dataset is not None:
+            self._refuse_embedded_search()
+        self.rows = _Rows(datasets.load(self.dataset)) if self.dataset is not None else None
+        self.name = self.real_name if self.rows else self.embedded_name
+        self.splits = (*SPLITS, datasets.ALL) if self.rows else SPLITS
+        search = SearchSettings(self.top_k, self.shown_characters)
+        self.skills = read_skills(self.simulated) if self.simulated else skills()
+        if self.backing is None:
+            self._refuse_unknown_models()
+        embedded = Backends(SimulatedModels(self.skills), self.retriever(), ArithmeticInterpreter(), search)
+        self.behind = self.backing.over(embedded) if self.backing else embedded
+        # A replay must ask the judge exactly when its recording did, so neither takes verdicts from other runs.
+        taped = self.backing is not None and self.backing.wanted.mode in ("record", "replay")
+        verdicts = self.backing.wanted.verdicts if self.backing and not taped else ""
+        known = Verdicts(Path(verdicts) if verdicts else None)
+        self.judge = Judge(self.behind.models, self.behind.judges, known) if self.behind.judges else None
+        self._boxes: dict[tuple[int, tuple[str, ...] | None], tuple[PriceSheet, Toolbox]] = {}
+        self._shared: dict[tuple[str, int, int, tuple[str, ...] | None], _Shared] = {}
+
+    def _refuse_unknown_models(self) -> None:
+        """Nothing can answer for a model that neither is simulated nor has an endpoint."""
+        for model in self.config.models:
+            if model not in self.skills:
+                raise ConfigError(
+                    f"tool configuration {self.config.name!r}: {no_such('simulated model', model, self.skills)} Give "
+                    "it a row in a file of your own, simulated=FILE, or an endpoint, backends=FILE"
+                )
+
+    def _refuse_embedded_search(self) -> None:
+        """Real questions cannot be looked up in an invented encyclopaedia, so an index has to be named."""
+        searches = [e.name for e in self.config.tools if e.kind in _SEARCHING]
+        named = self.backing is not None and (self.backing.wanted.names_search or self.backing.wanted.mode == "replay")
+        if searches and not named:
+            raise ConfigError(
+                f"real questions need something real to search in for the tools {searches}: name an index (--index "
+                "FOLDER, built by scripts/build_index.py) or the web (--web) in the backends, take tools without "
+                'search, or name the index "embedded" if the invented one is meant'
+            )
+
+    def generate(self, rng: random.Random) -> Question:
+        """One question."""
+        raise NotImplementedError
+
+    def retriever(self) -> Retriever:
+        """What its questions can be looked up in."""
+        raise NotImplementedError
+
+    def draw(self, split: str, rng: random.Random) -> str:
+        if self.rows is not None:
+            return f"{self.name}/{split}/{rng.choice(self.rows.of(split))}"
+        return f"{self.name}/{split}/{rng.randrange(TASKS_PER_SPLIT)}"
+
+    def ids(self, split: str) -> list[str]:
+        """The task ids of a real split, in the set's order."""
+        if self.rows is None:
+            raise ConfigError(f"{self.name} generates its questions without end; draw them, or name a dataset")
+        return [f"{self.name}/{split}/{key}" for key in self.rows.of(split)]
+
+    def question(self, task_id: str) -> Question:
+        """The question of an id such as `hle-sim/train/123`, or of a real one such as `frames/all/ID`."""
+        name, _, rest = task_id.partition("/")
+        split, _, number = rest.partition("/")
+        if self.rows is not None:
+            if name != self.name or split not in self.splits or number not in self.rows.of(split):
+                raise ConfigError(f"no task {task_id!r} in {self.rows.loaded.where}; ids are {self.name}/SPLIT/ROW-ID")
+            return self.rows.loaded.questions[number]
+        if name != self.name or split not in self.splits or not number.isdecimal() or int(number) >= TASKS_PER_SPLIT:
+            form = f"{self.name}/SPLIT/N with SPLIT of {', '.join(self.splits)} and N from 0 to {TASKS_PER_SPLIT - 1}"
+            raise ConfigError(f"no task {task_id!r}; ids are {form}")
+        rng = random.Random(f"{self.name}/{split}/{int(number)}")
+        for _ in range(_TRIES):
+            question = self.generate(rng)
+            if split_of(question) == split:
+                return question
+        raise RuntimeError(f"no question of split {split!r} in {_TRIES} tries: the generator repeats itself")
+
+    def open(self, task_id: str, seed: int, sheet: PriceSheet, tools: Sequence[str] | None) -> Scene:
+        """A fresh world over what the siblings of a group share: the question, its prices and its tools."""
+        key = (task_id, seed, id(sheet), tuple(tools) if tools else None)
+        shared = self._shared.get(key)
+        if shared is None:
+            if len(self._shared) >= _MOST_SHARED:
+                self._shared.clear()
+            shared = self._shared[key] = self._share(task_id, seed, sheet, tools)
+        ending = shared.ending
+        world = QaWorld(
+            shared.question,
+            shared.toolbox,
+            message_answers=not ending,
+            ending=ending,
+            judge=self.judge,
+            skills=self.skills,
+        )
+        public = {"task_id": task_id, "split": task_id.split("/")[1], "subject": shared.question.subject}
+        return Scene(world, shared.priced, public)
+
+    def _share(self, task_id: str, seed: int, asked: PriceSheet, tools: Sequence[str] | None) -> _Shared:
+        question = self.question(task_id)
+        sheet = self._priced(asked)
+        if self.diversify:
+            rng = random.Random(seed ^ 0xD1FF)
+            variant = tool_config.sample(self.config, rng, self.diversify, self.vary)
+            if "prices" in self.vary:
+                sheet = tool_config.sample_prices(sheet, variant.models, rng, self.diversify)
+            toolbox = assemble(variant.only(tools) if tools else variant, sheet, self.behind)
+        else:
+            toolbox = self._toolbox(sheet, tuple(tools) if tools else None)
+        ending = next((e.name for e in self.config.tools if e.kind == "answer" and e.name in toolbox), "")
+        return _Shared(asked, question, sheet, toolbox, ending)
+
+    def _priced(self, sheet: PriceSheet) -> PriceSheet:
+        """The sheet with the endpoint file's prices; the same object each time, for the toolboxes are kept by it."""
+        if self.behind.endpoints is None:
+            return sheet
+        if id(sheet) not in self._sheets:
+            made = self.behind.priced(sheet, self.config)
+            made.require_tokens(self.behind.judges, "the judge")
+            self._sheets[id(sheet)] = (sheet, made)
+        return self._sheets[id(sheet)][1]
+
+    _sheets: dict[int, tuple[PriceSheet, PriceSheet]] = field(default_factory=dict, init=False)
+
+    def _toolbox(self, sheet: PriceSheet, tools: tuple[str, ...] | None) -> Toolbox:
+        # By identity, and holding the sheet: two sheets may have one name and different prices.
+        key = (id(sheet), tools)
+        if key not in self._boxes:
+            if len(self._boxes) >= _MOST_BOXES:
+                self._boxes.clear()
+            chosen = self.config.only(tools) if tools else self.config
+            self._boxes[key] = (sheet, assemble(chosen, sheet, self.behind))
+        return self._boxes[key][1]
+
+
+class _Rows:
+    """A loaded set by split: `all`, and the hashed three."""
+
+    def __init__(self, loaded: datasets.Loaded) -> None:
+        self.loaded = loaded
+        self._by_split: dict[str, list[str]] = {name: [] for name in (*SPLITS, datasets.ALL)}
+        for key, question in loaded.questions.items():
+            self._by_split[split_of(question)].append(key)
+            self._by_split[datasets.ALL].append(key)
+
+    def of(self, split: str) -> list[str]:
+        """The rows of a split; never empty."""
+        rows = self._by_split[split]
+        if not rows:
+            raise ConfigError(
+                f'{self.loaded.where} has no row in split {split!r}; split="{datasets.ALL}" has every row'
+            )
+        return rows
+
+
+def split_of(question: Question) -> str:
+    """The split that a question's own text puts it in."""
+    share = int.from_bytes(hashlib.blake2b(question.text.encode(), digest_size=4).digest(), "big") % 100
+    return next(split for split, part in _SHARES.items() if share in part)

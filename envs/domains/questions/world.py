@@ -1,0 +1,92 @@
+"""The world of a question: documents and results pile up on a desk until an answer is given, graded by rule."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.base.grading import is_right
+from toolorchestra.envs.base.types import Message, Outcome, Passage, Question, ToolCall, Transcript
+from toolorchestra.envs.domains.questions.judge import Judge
+from toolorchestra.envs.domains.world import ENDS_THE_EPISODE, MESSAGE, BaseWorld
+from toolorchestra.envs.models.simulated import Skill
+from toolorchestra.envs.tools import Tool, Toolbox, ToolContext, ToolResult
+from toolorchestra.envs.tools.code import Computed
+from toolorchestra.envs.tools.question_material import gathered
+from toolorchestra.envs.tools.search import Found
+
+SYSTEM = (
+    "You orchestrate tools to answer the user's question. Every call costs money and time; your own tokens do too. "
+    "Call tools until the question can be answered, then give the answer."
+)
+
+
+def _remind(context: ToolContext, text: str) -> ToolResult:
+    """A message does not end the episode where an `answer` tool does: as in the reference, the turn just counts."""
+    del text
+    toolbox: Toolbox = context.world.toolbox
+    names = ", ".join(t.name for t in toolbox)
+    return ToolResult(f"Call a tool: {names}. The task ends with `{context.world.ending}`.", role="user")
+
+
+_REMINDS = Tool("message", "Nobody listens.", MESSAGE, _remind)
+
+JUDGE_SECONDS = 4 * 3600.0
+"""The judge's own backend has nearer deadlines; this is for one that has none."""
+
+
+class QaWorld(BaseWorld):
+    """One question's desk."""
+
+    __slots__ = ("answer", "documents", "ending", "judge", "listener", "question", "results", "skills", "toolbox")
+    system = SYSTEM
+
+    def __init__(
+        self,
+        question: Question,
+        toolbox: Toolbox,
+        *,
+        message_answers: bool,
+        ending: str = "answer",
+        judge: Judge | None = None,
+        skills: Mapping[str, Skill] | None = None,
+    ) -> None:
+        self.question = question
+        self.toolbox = toolbox
+        self.ending = ending
+        """The tool that ends the task, of which a message reminds where it does not end it."""
+        self.judge = judge
+        self.skills = skills or {}
+        """Of the simulated experts, for planners; the agent learns them by what comes of its calls."""
+        self.documents: tuple[Passage, ...] = ()
+        self.results: tuple[str, ...] = ()
+        self.answer: str | None = None
+        self.listener = ENDS_THE_EPISODE if message_answers else _REMINDS
+
+    def opening(self) -> Transcript:
+        return (Message(role="user", content=self.question.text),)
+
+    def retell(self) -> Transcript:
+        """As the released reference does: the question and what was gathered, nothing of the turns themselves."""
+        material = gathered(self)
+        asked = f"Problem: {self.question.text}\n\n{material}\n\nChoose a suitable tool."
+        return (Message(role="user", content=asked),)
+
+    def absorb(self, call: ToolCall, result: ToolResult) -> None:
+        note = result.note
+        if isinstance(note, Found):
+            have = {p.doc_id for p in self.documents}  # two searches of one turn may find the same
+            self.documents += tuple(p for p in note.passages if p.doc_id not in have)
+        elif isinstance(note, Computed):
+            self.results += (note.output,) if note.output else ()
+        elif isinstance(note, str) and self.answer is None:
+            self.answer = note
+        elif note is not None and self.answer is None:
+            raise ConfigError(f"tool {call.name!r} left a note this world does not know: {type(note).__name__}")
+
+    def grade(self, *, finished: bool) -> Outcome | Tool:
+        right = finished and self.answer is not None and is_right(self.question.answer, self.answer)
+        if self.judge is not None and finished and self.answer and not right:
+            return self.judge.tool(self.question, self.answer, JUDGE_SECONDS)
+        evidence = {"answer": self.answer, "expected": self.question.answer.text, "subject": self.question.subject}
+        return Outcome(float(right), evidence)

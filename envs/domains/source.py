@@ -1,0 +1,34 @@
+"""What a source of tasks is: splits, task ids drawn by a seed, and the world that a task opens into."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from toolorchestra.envs.domains.world import World
+from toolorchestra.envs.money.prices import PriceSheet
+
+
+class Scene(NamedTuple):
+    """A task, opened: its world, the prices that hold, and what may be said of it (nothing that helps to solve it)."""
+
+    world: World
+    sheet: PriceSheet
+    public: Mapping[str, Any]
+
+
+class TaskSource(Protocol):
+    """Where tasks come from. One instance serves many episodes, from several threads; it holds no episode's state."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def splits(self) -> Sequence[str]: ...
+
+    def draw(self, split: str, rng: random.Random) -> str:
+        """The id of a task of this split."""
+
+    def open(self, task_id: str, seed: int, sheet: PriceSheet, tools: Sequence[str] | None) -> Scene:
+        """A task with fresh state. `tools` keeps only these tools. Raises ConfigError for an unknown id or tool."""

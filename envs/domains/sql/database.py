@@ -1,0 +1,292 @@
+"""SQLite in memory, fenced in: one reader a domain, and a pool of private copies for episodes that write.
+
+An episode reads from the domain's shared, never changing copy until its first write; then it takes a private copy and
+opens one transaction that is never committed. Rolling it back is the whole reset. What was changed is logged by
+triggers, so that the end state is known by its difference from the seed rows.
+
+Not covered: SQLite's own bugs. Statements come from a domain's tools.json, arguments are always bound.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sqlite3
+import threading
+from collections import deque
+from collections.abc import Mapping
+
+from toolorchestra.envs.base.errors import ConfigError, Outage
+from toolorchestra.envs.domains.sql.domain import Domain, Table, Value
+
+LOG = "_changes"
+Change = tuple[str, tuple[Value, ...] | None, tuple[Value, ...] | None]
+"""A row that is not as it was: its table, the seed row and the row now (None: there is none)."""
+OPERATIONS_A_TICK = 20_000
+MOST_TICKS = 100
+"""A call may take two million steps of SQLite's machine: tens of milliseconds, the same number on every machine."""
+MOST_LENGTH = 1_000_000
+MOST_IDLE = 64
+_LIMITS = {
+    sqlite3.SQLITE_LIMIT_LENGTH: MOST_LENGTH,
+    sqlite3.SQLITE_LIMIT_SQL_LENGTH: 20_000,
+    sqlite3.SQLITE_LIMIT_ATTACHED: 0,
+    sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: 500,
+    sqlite3.SQLITE_LIMIT_COMPOUND_SELECT: 10,
+    sqlite3.SQLITE_LIMIT_EXPR_DEPTH: 100,
+    sqlite3.SQLITE_LIMIT_WORKER_THREADS: 0,
+}
+FUNCTIONS = frozenset(
+    "abs avg cast ceil ceiling changes coalesce count date datetime floor group_concat iif ifnull instr "
+    "json_array json_array_length json_each json_extract json_group_array json_group_object json_object julianday "
+    "last_insert_rowid length like lower ltrim max min nullif printf format replace round rtrim strftime substr "
+    "substring sum time total trim typeof unicode upper row_number rank".split()
+)
+"""What tools may compute with. Nothing random, nothing that reads files, and nothing that allocates by a number."""
+_READING = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION})
+_WRITING = frozenset({sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE})
+_OURS = frozenset({sqlite3.SQLITE_TRANSACTION, sqlite3.SQLITE_SAVEPOINT})
+
+
+def authorize(action: int, first: str | None, second: str | None, trigger: str | None) -> bool:
+    """Whether a tool's statement may do this."""
+    if trigger is not None and trigger.startswith("_log_"):
+        return True
+    if action == sqlite3.SQLITE_FUNCTION:
+        return (second or "").lower() in FUNCTIONS
+    if action in _WRITING or action == sqlite3.SQLITE_READ:
+        return first is not None and not first.startswith(("_", "sqlite_"))
+    return action in _READING
+
+
+def _fence(connection: sqlite3.Connection) -> list[int]:
+    """Set limits, authorizer and deadline. Gives the counter that a call sets back to 0 before it starts."""
+    for limit, most in _LIMITS.items():
+        connection.setlimit(limit, most)
+    connection.execute("PRAGMA foreign_keys = ON")
+    connection.execute("PRAGMA trusted_schema = OFF")
+
+    def guard(action: int, first: str | None, second: str | None, _base: str | None, trigger: str | None) -> int:
+        allowed = action in _OURS or first == LOG or authorize(action, first, second, trigger)
+        return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
+
+    ticks = [0]
+
+    def tick() -> int:
+        ticks[0] += 1
+        return ticks[0] > MOST_TICKS
+
+    connection.set_authorizer(guard)
+    connection.set_progress_handler(tick, OPERATIONS_A_TICK)
+    return ticks
+
+
+GAP = r"(?:\s|--[^\n]*\n|/\*.*?\*/)+"
+"""What may stand between two words of SQL."""
+_REPLACING = re.compile(rf"\bon{GAP}conflict{GAP}replace\b", re.IGNORECASE | re.DOTALL)
+_DEFINING = frozenset(
+    {sqlite3.SQLITE_CREATE_TABLE, sqlite3.SQLITE_CREATE_INDEX, sqlite3.SQLITE_REINDEX, sqlite3.SQLITE_RECURSIVE}
+)
+_MOST_BUILDING_TICKS = 3_000
+_BUILDING_OPERATIONS_A_TICK = 100_000
+
+
+def _fence_building(connection: sqlite3.Connection) -> None:
+    """For a folder's own schema and rows: they define tables and indexes and fill them; no file, no pragma, no end."""
+    ticks = 0
+
+    def guard(action: int, _first: str | None, second: str | None, _base: str | None, _trigger: str | None) -> int:
+        if action == sqlite3.SQLITE_FUNCTION:
+            allowed = (second or "").lower() in FUNCTIONS
+        else:
+            allowed = action in _DEFINING | _READING | _WRITING | _OURS
+        return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
+
+    def tick() -> bool:
+        nonlocal ticks
+        ticks += 1
+        return ticks > _MOST_BUILDING_TICKS
+
+    connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
+    connection.set_authorizer(guard)
+    connection.set_progress_handler(tick, _BUILDING_OPERATIONS_A_TICK)
+
+
+def build(schema: str, tables: Mapping[str, Table], where: str) -> bytes:
+    """The snapshot: schema, rows and change log, checked for broken references."""
+    if _REPLACING.search(schema):
+        raise ConfigError(f"{where}: schema.sql: ON CONFLICT REPLACE deletes rows unseen; leave the clause out")
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    try:
+        _fence_building(connection)
+        connection.executescript(schema)
+        connection.execute("BEGIN")
+        for name, table in tables.items():
+            marks = ", ".join("?" * len(table.columns))
+            columns = ", ".join(table.columns)
+            connection.executemany(f"INSERT INTO {name} ({columns}) VALUES ({marks})", table.rows)
+        connection.execute("COMMIT")
+        connection.set_authorizer(None)
+        connection.set_progress_handler(None, 0)
+        broken = connection.execute("PRAGMA foreign_key_check").fetchone()
+        if broken:
+            raise ConfigError(f"{where}: row {broken[1]} of {broken[0]} refers to a missing row of {broken[2]}")
+        _check_tables(connection, tables, where)
+        _check_places(connection, tables, where)
+        connection.execute(
+            f"CREATE TABLE {LOG} (tab TEXT, rid INTEGER, made INTEGER, PRIMARY KEY (tab, rid)) WITHOUT ROWID"
+        )
+        for name in tables:
+            # ON CONFLICT, for INSERT OR IGNORE would give way to the OR of a tool's own statement.
+            for event, row, made, seen in (
+                ("INSERT", "NEW", 1, "UPDATE SET made = 1"),
+                ("UPDATE", "OLD", 0, "NOTHING"),
+                ("UPDATE", "NEW", 0, "NOTHING"),
+                ("DELETE", "OLD", 0, "NOTHING"),
+            ):
+                connection.execute(
+                    f"CREATE TRIGGER _log_{name}_{event}_{row} AFTER {event} ON {name} BEGIN"
+                    f" INSERT INTO {LOG} VALUES ('{name}', {row}.rowid, {made}) ON CONFLICT (tab, rid) DO {seen}; END"
+                )
+        return connection.serialize()
+    except sqlite3.Error as err:
+        raise ConfigError(f"{where}: {err}; the rows must fit schema.sql") from err
+    finally:
+        connection.close()
+
+
+def _check_tables(connection: sqlite3.Connection, tables: Mapping[str, Table], where: str) -> None:
+    """The log follows the tables that are listed: what is written to another would be no part of a state."""
+    listed = {name.lower() for name in tables}
+    for (name,) in connection.execute(
+        "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite%'"
+    ):
+        if name.lower() not in listed:
+            raise ConfigError(f"{where}: schema.sql has a table {name!r} that the rows do not list; list it or drop it")
+
+
+def _check_places(connection: sqlite3.Connection, tables: Mapping[str, Table], where: str) -> None:
+    """A seed row is known again by its rowid, its place among the rows."""
+    for name, table in tables.items():
+        at = table.columns.index(table.key)
+        wanted = [(place, str(row[at])) for place, row in enumerate(table.rows, 1)]
+        found = connection.execute(f"SELECT rowid, {table.key} FROM {name} ORDER BY rowid")
+        if wanted != [(rowid, str(key)) for rowid, key in found]:
+            raise ConfigError(
+                f"{where}: the rowids of {name} must count its rows from 1; leave them to SQLite: schema.sql with no"
+                " INTEGER PRIMARY KEY, no column named rowid and no INSERT"
+            )
+
+
+def broken_off(name: str) -> Outage:
+    """SQLite ends the whole transaction, not the call alone, where it stops a statement that writes."""
+    return Outage(f"{name} broke off in a write, which undid all that the episode wrote; give it cheaper statements")
+
+
+class Copy:
+    """A connection to a copy of its own, with its deadline's counter."""
+
+    __slots__ = ("connection", "ticks")
+
+    def __init__(self, snapshot: bytes) -> None:
+        # Calls may run on another thread than the one that made the copy, never on two at once.
+        self.connection = sqlite3.connect(
+            ":memory:", isolation_level=None, check_same_thread=False, cached_statements=512
+        )
+        self.connection.deserialize(snapshot)
+        self.ticks = _fence(self.connection)
+
+
+class Database:
+    """A domain's copies. Serves any number of sessions, from several threads."""
+
+    def __init__(self, domain: Domain) -> None:
+        self.domain = domain
+        self.lock = threading.Lock()
+        self._snapshot = build(domain.schema, domain.tables, str(domain.folder))
+        self.reader = Copy(self._snapshot)
+        self._idle: deque[Copy] = deque()
+        self.keys = frozenset(
+            row[table.columns.index(table.key)] for table in domain.tables.values() for row in table.rows
+        )
+        """The ids of all seed rows."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the snapshot."""
+        return len(self._snapshot)
+
+    def take(self) -> Copy:
+        """A private copy inside its transaction."""
+        try:
+            copy = self._idle.pop()
+        except IndexError:
+            copy = Copy(self._snapshot)
+        copy.connection.execute("BEGIN")
+        return copy
+
+    def give_back(self, copy: Copy) -> None:
+        """Undo all that was done to a copy and keep it for the next episode, unless enough are kept. One that fell out
+        of its transaction may hold what no rollback undoes, and is thrown away."""
+        whole = copy.connection.in_transaction
+        with contextlib.suppress(sqlite3.Error):
+            copy.connection.execute("ROLLBACK")
+        if whole and len(self._idle) < MOST_IDLE and not copy.connection.in_transaction:
+            self._idle.append(copy)
+        else:
+            copy.connection.close()
+
+    def base_row(self, table: str, rowid: int) -> tuple[Value, ...] | None:
+        """A seed row; seed rows are numbered from 1 in their order."""
+        rows = self.domain.tables[table].rows
+        return rows[rowid - 1] if 1 <= rowid <= len(rows) else None
+
+
+class Session:
+    """One episode's view of the database. Not thread-safe. Gives its copy back when it is closed or forgotten."""
+
+    __slots__ = ("_copy", "database")
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self._copy: Copy | None = None
+
+    @property
+    def private(self) -> Copy | None:
+        """The private copy, once something was written. Raises Outage where it is out of its transaction."""
+        copy = self._copy
+        if copy is not None and not copy.connection.in_transaction:
+            raise broken_off("an earlier call")
+        return copy
+
+    def own(self) -> Copy:
+        """The private copy, taken now if need be."""
+        copy = self.private
+        if copy is None:
+            copy = self._copy = self.database.take()
+        return copy
+
+    def changes(self) -> list[Change]:
+        """Every row that is not as it was."""
+        if self._copy is None:
+            return []
+        execute = self._copy.connection.execute
+        found: list[Change] = []
+        for name, rowid, made in execute(f"SELECT * FROM {LOG}").fetchall():
+            columns = ", ".join(self.database.domain.tables[name].columns)
+            now = execute(f"SELECT {columns} FROM {name} WHERE rowid = ?", (rowid,)).fetchone()
+            before = self.database.base_row(name, rowid)
+            if now != before:
+                # A row that is made may get the place of a seed row that is gone.
+                both = made and before is not None and now is not None
+                found += [(name, before, None), (name, None, now)] if both else [(name, before, now)]
+        return found
+
+    def close(self) -> None:
+        """Undo everything."""
+        copy, self._copy = self._copy, None
+        if copy is not None:
+            self.database.give_back(copy)
+
+    def __del__(self) -> None:
+        self.close()

@@ -1,0 +1,186 @@
+"""`call_expert`: a stronger model writes this turn; its calls are made, its message goes to the user."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from toolorchestra.envs.base.actions import parse
+from toolorchestra.envs.base.errors import ActionError, ConfigError, Outage, ToolError
+from toolorchestra.envs.base.types import Answer, Message, Question, ToolCall, Transcript
+from toolorchestra.envs.domains.sql.domain import Domain, Task
+from toolorchestra.envs.domains.sql.oracle import moves
+from toolorchestra.envs.domains.sql.tool_runs import Called
+from toolorchestra.envs.models import ChatModel, ChatRequest, Completion
+from toolorchestra.envs.models.simulated import CHARACTERS_PER_TOKEN, SimulatedModels, chance
+from toolorchestra.envs.money.prices import PriceSheet, Tokens, Usage
+from toolorchestra.envs.tools import Offer, Tool, Toolbox, ToolContext, ToolResult
+
+NAME = "call_expert"
+OFFERS = (
+    Offer("expert-1", "gpt-5", 31, "the strongest"),
+    Offer("expert-2", "gpt-5-mini", 25, "strong"),
+    Offer("expert-3", "qwen3-32b", 9, "fair"),
+)
+DECOYS = (
+    "Could you tell me more about your request?",
+    "Let me look into this for you. Is there anything else I should know?",
+    "I am sorry, but I cannot do this.",
+)
+
+
+class Advice(NamedTuple):
+    """What an expert's turn left behind, for the world: the notes of its calls or of its message, in order."""
+
+    notes: tuple[Any, ...]
+
+
+class Desk(Protocol):
+    """What an expert's turn needs of the world."""
+
+    @property
+    def domain(self) -> Domain: ...
+    @property
+    def task(self) -> Task: ...
+    @property
+    def system(self) -> str: ...
+    @property
+    def conversation(self) -> Transcript: ...
+    @property
+    def calls(self) -> Sequence[Called]: ...
+    @property
+    def told(self) -> Sequence[str]: ...
+    @property
+    def toolbox(self) -> Toolbox: ...
+    @property
+    def listener(self) -> Tool: ...
+
+
+def call_expert(
+    models: ChatModel, offers: Sequence[Offer], sheet: PriceSheet, *, user_suspends: bool, deadline_seconds: float
+) -> Tool:
+    """The tool, its prices rendered from the sheet that bills it. The deadline is for the expert and then the user."""
+    model_of = {offer.alias: offer.model for offer in offers}
+
+    async def run(context: ToolContext, expert: str) -> ToolResult:
+        desk: Desk = context.world
+        own = [schema for schema in desk.toolbox.schemas if schema["function"]["name"] != NAME]
+        truth = question(desk) if isinstance(models, SimulatedExperts) else None
+        request = ChatRequest(
+            model_of[expert], "move", brief(desk), context.seed, context.turn, truth, tuple(own),
+            spend_cap=context.spend_cap,
+        )  # fmt: skip
+        completion = await models.complete(request)
+        return await _play(context, desk, expert, completion)
+
+    lines = [f"- {o.alias}: {o.note}; {sheet.price(o.model).spoken()}; about {o.seconds:g} s" for o in offers]
+    return Tool(
+        NAME,
+        "Let an expert write this turn: its tool calls are made, or its message is sent to the user.\n"
+        + "\n".join(lines),
+        {
+            "type": "object",
+            "properties": {"expert": {"type": "string", "enum": [offer.alias for offer in offers]}},
+            "required": ["expert"],
+        },
+        run,
+        bills=tuple(dict.fromkeys(model_of.values())),
+        keyed_by="expert",
+        offers=tuple(offers),
+        suspends=models.suspends or user_suspends,
+        deadline_seconds=deadline_seconds,
+    )
+
+
+async def _play(context: ToolContext, desk: Desk, expert: str, completion: Completion) -> ToolResult:
+    """Do what the expert wrote, as if the agent had."""
+    try:
+        action = parse(completion.text)
+    except ActionError as err:
+        raise ToolError(f"{expert} wrote a turn that cannot be read: {err}", (completion.usage,)) from None
+    calls = action.calls or (ToolCall(desk.listener.name, {"text": action.said}),)
+    lines, notes, usages = [], [], [completion.usage]
+    final = False
+    for call in calls:
+        try:
+            tool = desk.listener if not action.calls else _allowed(desk.toolbox, call)
+            made = tool.run(context, **call.arguments)
+            result: ToolResult = await made if inspect.isawaitable(made) else made
+        except ToolError as err:
+            usages += err.usages
+            lines.append(f"{expert} called {call.name}({call.arguments}): Error: {err}")
+            continue
+        except Outage as err:
+            err.usages = (*usages, *err.usages)
+            raise
+        said = (
+            f"told the user: {action.said}\nThe user" if not action.calls else f"called {call.name}({call.arguments})"
+        )
+        lines.append(f"{expert} {said}: {result.content}")
+        notes.append(result.note)
+        usages += result.usages
+        final = final or result.final
+    return ToolResult("\n".join(lines), tuple(usages), final=final, note=Advice(tuple(notes)))
+
+
+def _allowed(toolbox: Toolbox, call: ToolCall) -> Tool:
+    if call.name == NAME:
+        raise ToolError("an expert writes the turn itself; it cannot call another")
+    return toolbox.check(call)
+
+
+def brief(desk: Desk) -> Transcript:
+    """What an expert is shown: the policy, the conversation, and what was called so far."""
+    made = "\n".join(f"{c.name}({dict(c.arguments)}) -> {c.text[:2000]}" for c in desk.calls[-20:])
+    system = Message(role="system", content=f"{desk.system}\n\nWrite the agent's next turn: tool calls, or a message.")
+    flip = {"user": "assistant", "assistant": "user"}
+    talk = [Message(role=flip[m["role"]], content=m["content"]) for m in desk.conversation]
+    return (system, *talk, Message(role="user", content=f"Calls so far:\n{made or 'none'}"))
+
+
+def question(desk: Desk) -> Question:
+    """For simulated experts: the situation, and the turn that an oracle would write in it."""
+    done = [(call.name, dict(call.arguments)) for call in desk.calls]
+    told = len(desk.told)
+    best = ""
+    for move in moves(desk.domain, desk.task):
+        best = move
+        calls = parse(move).calls
+        if calls:
+            if (calls[0].name, calls[0].arguments) not in done:
+                break
+        elif told:
+            told -= 1
+        else:
+            break
+    text = f"{desk.task.task_id} after {len(desk.calls)} calls and {len(desk.told)} messages"
+    return Question(text, Answer(best), desk.domain.name, "knowledge", float(desk.task.difficulty), decoys=DECOYS)
+
+
+@dataclass(frozen=True)
+class SimulatedExperts:
+    """Writes the oracle's next turn as often as the model's skill allows, else a turn that leads nowhere. SIMULATED."""
+
+    table: SimulatedModels
+    suspends: bool = False
+
+    async def complete(self, request: ChatRequest) -> Completion:
+        """Write one turn."""
+        truth = request.truth
+        if truth is None or request.purpose != "move":
+            raise ConfigError(f"simulated experts write a turn of a shipped task, not {request.purpose!r}")
+        skill = self.table.skill(request.model)
+        shown = "\n".join(str(m["content"]) for m in request.messages)
+        seed = f"{request.seed}/{truth.text}/{request.model}/{request.attempt}"
+        rng = random.Random(hashlib.blake2b(seed.encode(), digest_size=8).digest())
+        able = rng.random() < chance(skill.answering[truth.family], truth.difficulty)
+        text = truth.answer.text if able else rng.choice(truth.decoys)
+        out = round(skill.output_tokens["answer"] * (0.7 + 0.6 * rng.random()))
+        reasoning = round(0.8 * out) if skill.reasons else 0
+        tokens = Tokens(len(shown) // CHARACTERS_PER_TOKEN, 0, out - reasoning, reasoning)
+        seconds = round(skill.seconds["answer"] * (0.8 + 0.4 * rng.random()), 3)
+        return Completion(text, Usage(request.model, request.role, tokens, seconds=seconds))

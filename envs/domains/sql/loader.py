@@ -1,0 +1,311 @@
+"""Loads a domain folder and checks all of it: shapes, the tools' SQL under the authorizer, the tasks' tools."""
+
+from __future__ import annotations
+
+import datetime
+import re
+import sqlite3
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from toolorchestra.envs.base.errors import ConfigError, no_such
+from toolorchestra.envs.base.schema import check_schema
+from toolorchestra.envs.domains.sql import known_costs, shapes
+from toolorchestra.envs.domains.sql.database import GAP, authorize, build
+from toolorchestra.envs.domains.sql.domain import Action, Domain, Fact, Request, SqlTool, Step, Table, Task
+from toolorchestra.envs.domains.sql.formats import FORMATS
+from toolorchestra.envs.domains.sql.reading import FILES, content, content_hash, decoded, elements, fits, lines, parsed
+
+SHIPPED = Path(__file__).parents[2] / "data" / "domains"
+_CLOCK = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
+_WALL_CLOCK = re.compile(r"'now'|current_(time|date|timestamp)|\b(date|time|datetime|julianday)\(\s*\)", re.IGNORECASE)
+_VERBS = {"let": ("select", "with"), "do": ("insert", "update", "delete"), "returns": ("select", "with")}
+_REPLACING = re.compile(rf"\s*(insert|update){GAP}or{GAP}replace\b", re.IGNORECASE | re.DOTALL)
+_MOST_TOOLS = 128
+
+
+def names() -> list[str]:
+    """The domains that come with the package."""
+    return sorted(p.name for p in SHIPPED.iterdir() if (p / "domain.json").is_file()) if SHIPPED.is_dir() else []
+
+
+def manifest(folder: Path) -> Mapping[str, Any]:
+    """domain.json alone, checked."""
+    path = folder / "domain.json"
+    if not path.is_file():
+        raise ConfigError(f"{path}: no such file; a domain folder holds domain.json, {', '.join(FILES)}")
+    found = fits(shapes.MANIFEST, parsed(decoded(path.read_bytes(), str(path)), str(path)), str(path))
+    check_clock(found["clock"], str(path))
+    return found
+
+
+def check_clock(clock: str, where: str) -> None:
+    """Refuse a time that is written in another way or that there is not."""
+    try:
+        if _CLOCK.fullmatch(clock):
+            datetime.datetime.fromisoformat(clock)
+            return
+    except ValueError:
+        pass
+    raise ConfigError(f"{where}: clock is written YYYY-MM-DD HH:MM:SS, got {clock!r}")
+
+
+def resolve(name: str | Path) -> Path:
+    """The folder of a shipped domain's name, or of a path."""
+    if str(name) in names():
+        return SHIPPED / str(name)
+    if (Path(name) / "domain.json").is_file():
+        return Path(name)
+    if (Path(name) / "tools.py").is_file():
+        play = f'gym.make("ToolOrchestra/Tau2-v0", reference={str(name)!r}, trust_code=True, user="scripted")'
+        raise ConfigError(f"{name} is a domain of the reference, with a Python toolkit: play it by {play}")
+    raise ConfigError(f"{no_such('domain', name, names())} A domain of your own is named by its folder.")
+
+
+@lru_cache(maxsize=32)
+def load(name: str | Path) -> Domain:
+    """A domain by its name or folder."""
+    return read(resolve(name))
+
+
+def read(folder: Path, *, verify: bool = False) -> Domain:
+    """A domain folder. `verify` also compares the content hash, and reads the costs if there are any."""
+    head = manifest(folder)
+    parts = {name: content(folder, name) for name in FILES}
+    if head.get("costs") and not (folder / known_costs.FILE).is_file():
+        raise ConfigError(
+            f"{folder / known_costs.FILE}: no such file, though domain.json lists it; put it back, or take its entry "
+            '"costs" out of domain.json to play without'
+        )
+    if verify and content_hash(parts) != head["content_hash"]:
+        raise ConfigError(
+            f"{folder / 'domain.json'}: content_hash is {head['content_hash']}, the files' is {content_hash(parts)};"
+            " they were edited since they were generated: change the spec and generate them again"
+        )
+    schema = decoded(parts["schema.sql"], str(folder / "schema.sql"))
+    tables = read_tables(parts["rows.jsonl.gz"], str(folder / "rows.jsonl.gz"))
+    tools = read_tools(parts["tools.json"], str(folder / "tools.json"))
+    check_sql(schema, tables, tools, str(folder / "tools.json"))
+    tasks = _read_tasks(parts["tasks.jsonl.gz"], str(folder / "tasks.jsonl.gz"), tools)
+    made = Domain(
+        name=head["name"],
+        subject=head["subject"],
+        clock=head["clock"],
+        held_out=head.get("held_out", False),
+        policy=decoded(parts["policy.md"], str(folder / "policy.md")),
+        schema=schema,
+        tables=tables,
+        tools=tools,
+        tasks=tasks,
+        manifest=head,
+        folder=folder,
+    )
+    if verify:
+        known_costs.known(made)
+    return made
+
+
+def read_tables(data: bytes, where: str) -> dict[str, Table]:
+    """rows.jsonl: a line {"table", "key", "columns"}, then a line of values for each row."""
+    tables: dict[str, Table] = {}
+    rows: list[Any] = []
+    width = 0
+    for at, value in lines(data, where):
+        if isinstance(value, dict):
+            head = fits(shapes.TABLE, value, at)
+            if head["key"] not in head["columns"]:
+                raise ConfigError(f"{at}: key {no_such('column', head['key'], head['columns'])}")
+            rows, width = [], len(head["columns"])
+            tables[head["table"]] = Table(tuple(head["columns"]), head["key"], rows)
+        elif isinstance(value, list) and width and len(value) == width:
+            rows.append(tuple(value))
+        else:
+            raise ConfigError(f"{at}: a list of {width} values expected, got {value!r:.60}")
+    return tables
+
+
+def read_tools(data: bytes, where: str) -> dict[str, SqlTool]:
+    """tools.json."""
+    tools: dict[str, SqlTool] = {}
+    for at, value in elements(data, where):
+        made = tool(fits(shapes.TOOL, value, at), at)
+        if made.name in tools:
+            raise ConfigError(f"{at}: a second tool {made.name!r}")
+        tools[made.name] = made
+    if not 0 < len(tools) <= _MOST_TOOLS:
+        raise ConfigError(f"{where}: 1 to {_MOST_TOOLS} tools expected, got {len(tools)}")
+    return tools
+
+
+def tool(row: Mapping[str, Any], at: str) -> SqlTool:
+    """One entry of tools.json."""
+    at = f"{at}: tool {row['name']!r}"
+    formats: dict[str, str] = {}
+    properties: dict[str, Any] = {}
+    for name, part in row["parameters"].items():
+        if not isinstance(part, dict):
+            raise ConfigError(f"{at}: parameters.{name} is a JSON schema, got {part!r:.60}")
+        properties[name] = {key: value for key, value in part.items() if key != "format"}
+        if part.get("type") == "string" and "enum" not in part:
+            if part.get("format") not in FORMATS:
+                raise ConfigError(f"{at}: parameters.{name}.format: {no_such('format', part.get('format'), FORMATS)}")
+            formats[name] = part["format"]
+        elif part.get("type") not in ("string", "integer", "number", "boolean"):
+            raise ConfigError(f"{at}: parameters.{name}.type is string, integer, number or boolean")
+    optional = row.get("optional", [])
+    if unknown := [name for name in optional if name not in properties]:
+        raise ConfigError(f"{at}: optional: {no_such('parameter', unknown[0], properties)}")
+    parameters = {
+        "type": "object",
+        "properties": properties,
+        "required": [name for name in properties if name not in optional],
+    }
+    check_schema(parameters, at)
+    if len(row["returns"]) != 1:
+        raise ConfigError(f"{at}: returns has either row or rows, got {sorted(row['returns'])}")
+    many = "rows" in row["returns"]
+    return SqlTool(
+        row["name"],
+        row["kind"],
+        row["description"],
+        parameters,
+        formats,
+        tuple(_step(step, f"{at}: steps[{place}]") for place, step in enumerate(row.get("steps", []))),
+        row["returns"]["rows" if many else "row"],
+        many,
+        row.get("transfers", False),
+    )
+
+
+def _step(row: Mapping[str, str], at: str) -> Step:
+    verbs = [verb for verb in ("let", "check", "do") if verb in row]
+    if len(verbs) != 1:
+        raise ConfigError(f"{at}: a step has one of let, check and do, got {sorted(row)}")
+    if (verbs[0] == "do") == ("error" in row):
+        raise ConfigError(f"{at}: let and check need an error that the agent can act on, do takes none")
+    return Step(verbs[0], row[verbs[0]], row.get("error", ""))  # type: ignore[arg-type]
+
+
+def check_sql(schema: str, tables: Mapping[str, Table], tools: Mapping[str, SqlTool], where: str) -> None:
+    """Prepare every statement under the authorizer: it must compile, bind, and do no more than its tool may."""
+    # No cache: a statement that another tool has too is not prepared again, so the guard would not hear of it.
+    connection = sqlite3.connect(":memory:", isolation_level=None, cached_statements=0)
+    connection.deserialize(build(schema, {n: t._replace(rows=()) for n, t in tables.items()}, where))
+    writes: set[str] = set()
+
+    def guard(action: int, first: str | None, second: str | None, _base: str | None, trigger: str | None) -> int:
+        if action in (sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE) and trigger is None:
+            writes.add(str(first))
+        return sqlite3.SQLITE_OK if authorize(action, first, second, trigger) else sqlite3.SQLITE_DENY
+
+    connection.set_authorizer(guard)
+    try:
+        for made in tools.values():
+            writes.clear()
+            _check_tool(connection, made, f"{where}: tool {made.name!r}")
+            if bool(writes) != (made.kind == "write"):
+                wrote = f"it writes to {', '.join(sorted(writes)) or 'nothing'}"
+                raise ConfigError(f"{where}: tool {made.name!r} is of kind {made.kind!r}, but {wrote}")
+    finally:
+        connection.close()
+
+
+def _check_tool(connection: sqlite3.Connection, made: SqlTool, at: str) -> None:
+    values: dict[str, Any] = {name: None for name in (*made.parameters["properties"], "now", "today")}
+    parts = [(f"steps[{i}].{s.verb}", *s) for i, s in enumerate(made.steps)]
+    for field, verb, sql, error in [*parts, ("returns", "returns", made.result, "")]:
+        spot = f"{at}: {field}"
+        _check_error(error, values, spot)
+        if _WALL_CLOCK.search(sql):
+            raise ConfigError(f"{spot}: the wall clock would break replays; use :now or :today")
+        if verb == "check":
+            sql = f"SELECT ({sql})"
+        elif not sql.lstrip().lower().startswith(_VERBS[verb]):
+            raise ConfigError(f"{spot}: starts with {' or '.join(_VERBS[verb])}, got {sql[:30]!r}")
+        elif _REPLACING.match(sql):
+            raise ConfigError(f"{spot}: OR REPLACE deletes rows unseen; say UPDATE, or ON CONFLICT (key) DO UPDATE")
+        try:
+            # Without rows a `let` gives no values, but its columns are known once it is prepared.
+            cursor = connection.execute(f"EXPLAIN {sql}", values)
+            cursor.close()
+            if verb == "let":
+                probe = connection.execute(f"SELECT * FROM ({sql}) LIMIT 0", values)
+                values.update({column[0]: None for column in probe.description})
+        except (sqlite3.Error, sqlite3.Warning) as err:
+            raise ConfigError(f"{spot}: {err}; parameters here: {', '.join(values)}; the statement: {sql}") from None
+
+
+def _check_error(text: str, values: Mapping[str, Any], spot: str) -> None:
+    """What is filled in when a call is refused must be there then."""
+    try:
+        text.format_map(dict.fromkeys(values, ""))
+    except (LookupError, ValueError, AttributeError, TypeError) as err:
+        seen = f"no value {err}" if isinstance(err, KeyError) else err
+        raise ConfigError(
+            f"{spot}: error {text!r:.80}: {seen}; {{NAME}} is filled in as text, {{{{ is a brace; parameters here: "
+            + ", ".join(values)
+        ) from None
+
+
+def _read_tasks(data: bytes, where: str, tools: Mapping[str, SqlTool]) -> dict[str, Task]:
+    tasks: dict[str, Task] = {}
+    for at, value in lines(data, where):
+        made = task(fits(shapes.TASK, value, at))
+        for action in (*made.actions, *(a for path in made.alternatives for a in path)):
+            if action.name not in tools:
+                raise ConfigError(f"{at}: evaluation_criteria.actions: {no_such('tool', action.name, tools)}")
+        if made.task_id in tasks:
+            raise ConfigError(f"{at}: a second task {made.task_id!r}")
+        _check_requests(made, at)
+        tasks[made.task_id] = made
+    return tasks
+
+
+def _check_requests(made: Task, at: str) -> None:
+    """A conversation needs something to say, and calls that there are."""
+    count = len(made.actions)
+    if not made.requests or not all(request.say for request in made.requests):
+        raise ConfigError(f"{at}: toolscale.requests: one request at least, and a wording of each, expected")
+    for number in (made.identify - 1, *(number for request in made.requests for number in request.actions)):
+        if number >= count:
+            raise ConfigError(f"{at}: toolscale: the task has {count} actions, numbered from 0; there is no {number}")
+
+
+def task(row: Mapping[str, Any]) -> Task:
+    """One line of tasks.jsonl, already checked."""
+    criteria, own = row["evaluation_criteria"], row["toolscale"]
+    return Task(
+        row["id"],
+        own["split"],
+        own["difficulty"],
+        _actions(criteria["actions"]),
+        tuple(_actions(path) for path in own.get("alternatives", [])),
+        tuple(own["end_states"]),
+        tuple(criteria["communicate_info"]),
+        _facts(own["facts"]),
+        tuple(_request(r) for r in own["requests"]),
+        own["identify"],
+        row,
+    )
+
+
+def _actions(rows: list[Mapping[str, Any]]) -> tuple[Action, ...]:
+    return tuple(Action(row["name"], row["arguments"]) for row in rows)
+
+
+def _facts(rows: list[Mapping[str, Any]]) -> tuple[Fact, ...]:
+    return tuple(Fact(row["label"], tuple(row["asked"]), row.get("value", "")) for row in rows)
+
+
+def _request(row: Mapping[str, Any]) -> Request:
+    return Request(
+        row["intent"],
+        row["ending"],
+        tuple(row["say"]),
+        _facts(row.get("facts", [])),
+        tuple(row["actions"]),
+        tuple(row.get("inform", [])),
+        row.get("pushback", ""),
+    )

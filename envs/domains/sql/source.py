@@ -1,0 +1,218 @@
+"""ToolScale: service tasks over synthetic domains on SQLite, every one of them proven. See docs/domains.md."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import threading
+from collections.abc import Mapping, Sequence
+from functools import lru_cache, partial
+from typing import Any, Literal
+
+from toolorchestra.envs.base.errors import ConfigError, no_such
+from toolorchestra.envs.domains.source import Scene
+from toolorchestra.envs.domains.sql import experts, loader
+from toolorchestra.envs.domains.sql.database import Database, Session
+from toolorchestra.envs.domains.sql.domain import Domain, SqlTool, Task
+from toolorchestra.envs.domains.sql.experts import NAME as CALL_EXPERT
+from toolorchestra.envs.domains.sql.tool_runs import Called, Runner
+from toolorchestra.envs.domains.sql.user import LlmUser, ScriptedUser
+from toolorchestra.envs.domains.sql.world import SqlWorld, llm_listener
+from toolorchestra.envs.models import ChatModel
+from toolorchestra.envs.models.simulated import SimulatedModels
+from toolorchestra.envs.money.prices import PriceSheet
+from toolorchestra.envs.tools import Tool, Toolbox, ToolContext, ToolResult
+from toolorchestra.envs.tools.tool_config import Half, sample_prices
+from toolorchestra.envs.tools.waiting import deadline
+
+SPLITS = ("train", "validation", "test", "heldout")
+"""`heldout`: all tasks of the domains that are kept for generalisation; the others never hold them when domains mix."""
+_MOST_BOXES = 64
+_HELDOUT_SHARE = 5
+_TRIES = 60
+_SPARE_SHARE = 0.5
+"""Of the tools that a task does not need, this share is kept on average when tools vary."""
+
+
+class Ready:
+    """A domain ready to be played: its database, and its tools as the engine runs them."""
+
+    def __init__(self, domain: Domain) -> None:
+        self.domain = domain
+        self.database = Database(domain)
+        self.tools = {name: _tool(tool, domain.clock) for name, tool in domain.tools.items()}
+        self.ids: dict[str, list[str]] = {}
+        for task in domain.tasks.values():
+            self.ids.setdefault(task.split, []).append(task.task_id)
+
+
+@lru_cache(maxsize=64)
+def ready(name: str) -> Ready:
+    """A shipped domain, or one in a folder; one for all environments of the process."""
+    return Ready(loader.load(name))
+
+
+def _tool(tool: SqlTool, clock: str) -> Tool:
+    runner = Runner(tool, clock)
+    return Tool(tool.name, tool.description, tool.parameters, partial(_run, runner), suspends=False)
+
+
+def _run(runner: Runner, context: ToolContext, /, **arguments: Any) -> ToolResult:
+    called: Called = runner.call(context.world.session, arguments)
+    return ToolResult(called.text, note=called)
+
+
+class ToolScaleSource:
+    """`domain=None` mixes all shipped domains but those held out; a name or a folder plays that one."""
+
+    def __init__(
+        self,
+        domain: str | None = None,
+        difficulty: int | None = None,
+        user: Literal["scripted"] | LlmUser = "scripted",
+        diversify: Half | None = None,
+        call_expert: bool = True,
+        expert_models: ChatModel | None = None,
+    ) -> None:
+        if diversify not in (None, "train", "heldout"):
+            raise ConfigError(no_such("diversify", diversify, ("train", "heldout", "None")))
+        if user != "scripted" and not isinstance(user, LlmUser):
+            raise ConfigError(f'user is "scripted" or an LlmUser(models, model), got {user!r:.60}')
+        if difficulty is not None and difficulty not in range(1, 6):
+            raise ConfigError(f"difficulty is 1 to 5 or None, got {difficulty!r}")
+        self.name = "toolscale"
+        self._lock = threading.Lock()
+        self._boxes: dict[Any, tuple[PriceSheet, Toolbox]] = {}
+        self._folder = domain
+        self._heads = _heads(domain)
+        self.difficulty = difficulty
+        self.diversify = diversify
+        self.user = user if isinstance(user, LlmUser) else None
+        self._listener = llm_listener(self.user) if self.user else None
+        self._experts: ChatModel | None = expert_models or experts.SimulatedExperts(SimulatedModels())
+        if not call_expert:
+            self._experts = None
+        self.splits: Sequence[str] = tuple(split for split in SPLITS if self._domains(split))
+
+    def _domains(self, split: str) -> list[str]:
+        alone = self._folder is not None
+        if split == "heldout":
+            return [] if alone else [name for name, head in self._heads.items() if head.get("held_out", False)]
+        return [name for name, head in self._heads.items() if alone or not head.get("held_out", False)]
+
+    def ids(self, domain: str, split: str) -> list[str]:
+        """The tasks of a domain in a split, of the asked difficulty; there may be none."""
+        found = ready(self._key(domain))
+        splits = found.ids if split == "heldout" else (split,)
+        tasks = [task_id for part in splits for task_id in found.ids.get(part, [])]
+        if self.difficulty is None:
+            return tasks
+        return [task_id for task_id in tasks if found.domain.tasks[task_id].difficulty == self.difficulty]
+
+    def _key(self, domain: str) -> str:
+        return domain if self._folder is None else self._folder
+
+    def draw(self, split: str, rng: random.Random) -> str:
+        domains = self._domains(split)
+        while domains:
+            domain = rng.choice(domains)
+            if tasks := self.ids(domain, split):
+                return f"{self.name}/{domain}/{rng.choice(tasks)}"
+            domains.remove(domain)  # the others have some
+        wanted = "" if self.difficulty is None else f" of difficulty {self.difficulty}"
+        raise ConfigError(
+            f"no task{wanted} in split {split!r} of {', '.join(self._domains(split))}; ask for another split"
+            + " or difficulty" * bool(wanted)
+        )
+
+    def find(self, task_id: str) -> tuple[Ready, Task]:
+        """The domain and task of an id such as `toolscale/finance/0042`."""
+        name, _, rest = task_id.partition("/")
+        domain, _, number = rest.partition("/")
+        if name != self.name or domain not in self._heads:
+            form = f"{self.name}/DOMAIN/NUMBER with DOMAIN of {', '.join(self._heads)}"
+            raise ConfigError(f"no task {task_id!r}; ids are {form}")
+        found = ready(self._key(domain))
+        if number not in found.domain.tasks:
+            raise ConfigError(f"no task {task_id!r}; {domain} has 0001 to {len(found.domain.tasks):04d}")
+        return found, found.domain.tasks[number]
+
+    def open(self, task_id: str, seed: int, sheet: PriceSheet, tools: Sequence[str] | None) -> Scene:
+        found, task = self.find(task_id)
+        if self.user:
+            sheet.require_tokens([self.user.model], "the simulated user")
+        names = tuple(tools) if tools else None
+        if self.diversify:
+            rng = random.Random(seed ^ 0xD1FF)
+            names = names or _varied(found.domain, task, rng, self.diversify, experts=self._experts is not None)
+            models = [offer.model for offer in experts.OFFERS] if self._experts else []
+            sheet = sample_prices(sheet, models, rng, self.diversify)
+            toolbox = self._assemble(found, sheet, names)
+        else:
+            toolbox = self._toolbox(found, sheet, names)
+        world = SqlWorld(found.domain, task, Session(found.database), toolbox, seed, self._listener)
+        world.sheet = sheet
+        world.user = ScriptedUser(task, seed, self.diversify)
+        public = {
+            "task_id": task_id,
+            "domain": found.domain.name,
+            "split": task.split,
+            "difficulty": task.difficulty,
+        }
+        return Scene(world, sheet, public)
+
+    def _toolbox(self, found: Ready, sheet: PriceSheet, names: tuple[str, ...] | None) -> Toolbox:
+        # By identity, and holding the sheet: two sheets may have one name and different prices.
+        key = (found.domain.name, id(sheet), names)
+        with self._lock:
+            if key not in self._boxes:
+                if len(self._boxes) >= _MOST_BOXES:
+                    self._boxes.clear()
+                self._boxes[key] = (sheet, self._assemble(found, sheet, names))
+            return self._boxes[key][1]
+
+    def _call_expert(self, models: ChatModel, sheet: PriceSheet) -> Tool:
+        heard = self._listener
+        return experts.call_expert(
+            models, experts.OFFERS, sheet, user_suspends=bool(heard and heard.suspends),
+            deadline_seconds=deadline(models) + (heard.deadline_seconds if heard else 0.0),
+        )  # fmt: skip
+
+    def _assemble(self, found: Ready, sheet: PriceSheet, names: Sequence[str] | None) -> Toolbox:
+        tools = list(found.tools.values())
+        if self._experts:
+            tools.append(self._call_expert(self._experts, sheet))
+        toolbox = Toolbox(tools)
+        sheet.require(toolbox.bills, f"domain {found.domain.name!r}")
+        return toolbox.only(names)
+
+
+def _heads(domain: str | None) -> Mapping[str, Mapping[str, Any]]:
+    if domain is None:
+        heads = {name: loader.manifest(loader.SHIPPED / name) for name in loader.names()}
+        if not heads:
+            raise ConfigError(f"no domains in {loader.SHIPPED}; name a domain's folder: domain=PATH")
+        return heads
+    head = loader.manifest(loader.resolve(domain))
+    return {head["name"]: head}
+
+
+def _varied(domain: Domain, task: Task, rng: random.Random, half: Half, *, experts: bool) -> tuple[str, ...]:
+    """The tools that the task needs and some of the others; transfers and experts always stay. One set in five is held
+    out; where a domain leaves hardly a choice, a task may have no set of this half."""
+    needed = {action.name for path in (task.actions, *task.alternatives) for action in path}
+    for _ in range(_TRIES):
+        kept = [
+            name
+            for name, tool in domain.tools.items()
+            if name in needed or tool.transfers or rng.random() < _SPARE_SHARE
+        ]
+        if held_out(kept) == (half == "heldout"):
+            break
+    return (*kept, CALL_EXPERT) if experts else tuple(kept)
+
+
+def held_out(tools: Sequence[str]) -> bool:
+    """Whether a set of a domain's tools belongs to the half that training never sees."""
+    mark = hashlib.blake2b(" ".join(sorted(tools)).encode(), digest_size=4).digest()
+    return mark[0] % _HELDOUT_SHARE == 0

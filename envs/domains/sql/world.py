@@ -1,0 +1,113 @@
+"""The world of a SQL domain: an agent works on the database for a user, who listens to its messages."""
+
+from __future__ import annotations
+
+from toolorchestra.envs.base.types import Message, Outcome, ToolCall, Transcript
+from toolorchestra.envs.domains.sql import known_costs
+from toolorchestra.envs.domains.sql.database import Session
+from toolorchestra.envs.domains.sql.domain import Domain, Task
+from toolorchestra.envs.domains.sql.experts import Advice
+from toolorchestra.envs.domains.sql.grading import judge
+from toolorchestra.envs.domains.sql.tool_runs import Called
+from toolorchestra.envs.domains.sql.user import GREETING, LlmUser, Mood, Reply, ScriptedUser, llm_reply
+from toolorchestra.envs.domains.world import MESSAGE, BaseWorld
+from toolorchestra.envs.money.prices import PriceSheet, Usage
+from toolorchestra.envs.tools import Tool, Toolbox, ToolContext, ToolResult
+from toolorchestra.envs.tools.waiting import deadline
+
+_HEAD = "You are a customer service agent. Follow the policy. Each turn either calls tools or writes to the user."
+
+
+def _hear(context: ToolContext, text: str) -> ToolResult:
+    world: SqlWorld = context.world
+    return world.heard(world.user.reply(world.mood, text, context.turn), text)
+
+
+_SCRIPTED = Tool("message", "Tells the user something.", MESSAGE, _hear)
+
+
+def llm_listener(user: LlmUser) -> Tool:
+    """A listener that asks a model for the user's answer."""
+
+    async def hear(context: ToolContext, text: str) -> ToolResult:
+        world: SqlWorld = context.world
+        told = (*world.conversation, Message(role="user", content=text))
+        answer, usage = await llm_reply(user, context, world.task, told)
+        return world.heard(Reply(answer, world.mood), text, (usage,))
+
+    return Tool(
+        "message", "Tells the user something.", MESSAGE, hear, bills=(user.model,), suspends=user.models.suspends,
+        deadline_seconds=deadline(user.models),
+    )  # fmt: skip
+
+
+class SqlWorld(BaseWorld):
+    """One task's episode."""
+
+    __slots__ = ("calls", "conversation", "domain", "listener", "mood", "session", "sheet", "system", "task", "told",
+                 "toolbox", "user")  # fmt: skip
+
+    def __init__(
+        self, domain: Domain, task: Task, session: Session, toolbox: Toolbox, seed: int, listener: Tool | None = None
+    ) -> None:
+        self.domain = domain
+        self.task = task
+        self.session = session
+        self.toolbox = toolbox
+        self.system = f"{_HEAD} The time is {domain.clock}.\n\n{domain.policy}"
+        self.listener = listener or _SCRIPTED
+        self.user = ScriptedUser(task, seed)
+        self.mood = Mood()
+        self.conversation: Transcript = (Message(role="user", content=GREETING),)
+        """The conversation as the user sees it: the agent is "user" there, the user "assistant"."""
+        self.calls: tuple[Called, ...] = ()
+        self.told: tuple[str, ...] = ()
+        """The agent's messages to the user."""
+        self.sheet: PriceSheet | None = None
+        """Prices the cheapest known solution in the outcome; the source sets it."""
+
+    @property
+    def known(self) -> known_costs.Known | None:
+        """The task's cheapest known solution; None where the domain's folder has no costs. Not for the agent."""
+        return known_costs.known(self.domain).get(self.task.task_id)
+
+    def opening(self) -> Transcript:
+        first = self.user.opening()
+        self.conversation += (Message(role="assistant", content=first),)
+        return (Message(role="assistant", content=GREETING), Message(role="user", content=first))
+
+    def heard(self, reply: Reply, text: str, usages: tuple[Usage, ...] = ()) -> ToolResult:
+        """The user's answer as a result; a stop token ends the episode."""
+        return ToolResult(reply.text, usages, final=reply.final, note=(text, reply))
+
+    def absorb(self, call: ToolCall, result: ToolResult) -> None:
+        self._remember(result.note)
+
+    def _remember(self, note: object) -> None:
+        if isinstance(note, Called):
+            self.calls += (note,)
+            if self.domain.tools[note.name].transfers:
+                self.mood = Mood(self.mood.request, self.mood.objected, self.mood.lost, handed_over=True)
+        elif isinstance(note, Advice):
+            for part in note.notes:
+                self._remember(part)
+        elif isinstance(note, tuple):
+            text, reply = note
+            self.told += (text,)
+            self.mood = reply.mood
+            self.conversation += (
+                Message(role="user", content=text),
+                Message(role="assistant", content=reply.text),
+            )
+
+    def grade(self, *, finished: bool) -> Outcome:
+        verdict = judge(self.task, self.session, self.calls, self.told)
+        self.session.close()
+        known = self.known
+        evidence = {
+            **verdict._asdict(),
+            "finished": finished,
+            "difficulty": self.task.difficulty,
+            "cheapest_known": known and known.evidence(self.sheet, self.toolbox.schema_characters),
+        }
+        return Outcome(verdict.value if finished else 0.0, evidence)

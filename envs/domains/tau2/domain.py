@@ -1,0 +1,274 @@
+"""A domain with its tools and policy, built once a process, and the state of one episode in it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from toolorchestra.envs.base.errors import ConfigError, no_such
+from toolorchestra.envs.domains.tau2 import package
+from toolorchestra.envs.domains.tau2.calculator import calculate
+from toolorchestra.envs.domains.tau2.copies import SHARED, Table, clone, leaves, written
+from toolorchestra.envs.domains.tau2.release import Release
+from toolorchestra.envs.domains.tau2.schemas import plain_schema
+from toolorchestra.envs.domains.tau2.task import Function, Plan, Side
+from toolorchestra.envs.domains.tau2.telecom import SteadyIds
+
+_PYDANTIC_VERSION = re.compile(r"(errors\.pydantic\.dev/)[\d.]+/")
+_MOST_SNAPSHOTS = 4096
+
+
+class _Parts(NamedTuple):
+    """Where the package keeps a domain."""
+
+    tools: str
+    database: str
+    file: str
+    policies: tuple[str, ...]
+    solo_policies: tuple[str, ...] = ()
+    """Empty where nobody can work alone."""
+    user_tools: str = ""
+    user_database: str = ""
+    unchanging: tuple[str, ...] = ()
+    """Kinds of records that its code never changes once they are made, so that episodes share them."""
+    tables: bool = False
+    """Whether its database is tables of records that its code finds by key, so that they can be copied on writing."""
+
+
+_TELECOM = _Parts(
+    "domains.telecom.tools:TelecomTools",
+    "domains.telecom.data_model:TelecomDB",
+    "db.toml",
+    ("main_policy.md", "tech_support_manual.md"),
+    ("main_policy_solo.md", "tech_support_manual.md"),
+    "domains.telecom.user_tools:TelecomUserTools",
+    "domains.telecom.user_data_model:TelecomUserDB",
+    ("Plan", "Device", "LineItem", "Address", "PaymentMethod"),
+)
+_WORKFLOW = ("tech_support_workflow.md", "tech_support_workflow_solo.md")
+PARTS: Mapping[str, _Parts] = {
+    "airline": _Parts(
+        "domains.airline.tools:AirlineTools",
+        "domains.airline.data_model:FlightDB",
+        "db.json",
+        ("policy.md",),
+        tables=True,
+    ),
+    "retail": _Parts(
+        "domains.retail.tools:RetailTools",
+        "domains.retail.data_model:RetailDB",
+        "db.json",
+        ("policy.md",),
+        tables=True,
+    ),
+    "telecom": _TELECOM,
+    "telecom-workflow": _TELECOM._replace(
+        policies=("main_policy.md", _WORKFLOW[0]), solo_policies=("main_policy_solo.md", _WORKFLOW[1])
+    ),
+    "mock": _Parts(
+        "domains.mock.tools:MockTools",
+        "domains.mock.data_model:MockDB",
+        "db.json",
+        ("policy.md",),
+        ("policy_solo.md",),
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class DomainTool:
+    """A tool of a domain as the package describes it."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+
+
+class Answer(NamedTuple):
+    """What a domain's tool gave."""
+
+    content: str
+    error: bool
+
+
+class State:
+    """One episode's databases, with the tools that work on them."""
+
+    __slots__ = ("_agent_names", "_sync", "_user_names", "kits", "solo")
+
+    def __init__(self, agent: Any, user: Any, sync: Callable[[], None] | None, domain: Domain) -> None:
+        self.kits = (agent, user)
+        self._sync = sync
+        self._agent_names = domain.agent_names
+        self._user_names = domain.user_names
+        self.solo = domain.solo
+
+    def call(self, side: Side, name: str, arguments: Mapping[str, Any]) -> Answer:
+        """Run one tool call. Whatever a tool raises is its answer, as the benchmark has it."""
+        try:
+            return Answer(rendered(self.value(side, name, arguments)), False)
+        except Exception as err:  # noqa: BLE001 - domains refuse by raising anything: ValueError, KeyError, TypeError
+            return Answer(f"Error: {steady(str(err))}", True)
+
+    def value(self, side: Side, name: str, arguments: Mapping[str, Any], *, sync: bool = True) -> Any:
+        """What a tool returns. Raises what it raises."""
+        agent, user = self.kits
+        by_user = side == "user" or (self.solo and name in self._user_names)
+        if name not in (self._user_names if by_user else self._agent_names):
+            raise ValueError(f"Tool '{name}' not found.")
+        made = calculate(**arguments) if name == "calculate" else getattr(user if by_user else agent, name)(**arguments)
+        if sync and self._sync is not None:
+            self._sync()
+        return made
+
+    def run(self, function: Function) -> Any:
+        """Run any method of a toolkit: initial actions and assertions are no tools."""
+        made = getattr(self.kits[function.side == "user"], function.name)(**clone(function.arguments))
+        if self._sync is not None:
+            self._sync()
+        return made
+
+    def touched(self) -> dict[tuple[str, str], str]:
+        """All that may differ from the pristine databases, as text, by table and key."""
+        agent, user = self.kits
+        rows: dict[tuple[str, str], str] = {}
+        for name, table in agent.db.__dict__.items():
+            if type(table) is not Table:
+                rows["agent", ""], rows["user", ""] = written(agent.db), written(user.db) if user else ""
+                return rows
+            for key, record in table.own.items():
+                rows[name, key] = written(record)
+        return rows
+
+    def pristine(self, row: tuple[str, str]) -> str | None:
+        """The text of a row that nobody has touched."""
+        table = getattr(self.kits[0].db, row[0], None)
+        record = table.pristine.get(row[1]) if type(table) is Table else None
+        return None if record is None else written(record)
+
+
+class Domain:
+    """A domain of a release, for agents that have a user or work alone. Its parts are shared by all episodes."""
+
+    def __init__(self, name: str, release: Release, *, solo: bool) -> None:
+        if name not in PARTS:
+            raise ConfigError(no_such("domain", name, PARTS))
+        self.name, self.release, self.solo = name, release, solo
+        self._parts = parts = PARTS[name]
+        if solo and not parts.solo_policies:
+            alone = [other for other, part in PARTS.items() if part.solo_policies]
+            raise ConfigError(f"{name} has no solo mode: name a user, or take one of {', '.join(alone)}")
+        self.folder = "telecom" if name == "telecom-workflow" else name
+        files = parts.solo_policies if solo else parts.policies
+        self.policy = _policy([release.file(self.folder, file).read_text(encoding="utf-8") for file in files])
+        self._kit = package.member(parts.tools)
+        if self.folder == "telecom":
+            self._kit = type("TelecomTools", (SteadyIds, self._kit), {})
+        self._agent_db = _load(parts.database, release, self.folder, parts.file)
+        self._user_kit = package.member(parts.user_tools) if parts.user_tools else None
+        self._user_db = (
+            _load(parts.user_database, release, self.folder, f"user_{parts.file}") if parts.user_tools else None
+        )
+        self.tools = described(self._kit(self._agent_db))
+        self.user_tools = described(self._user_kit(self._user_db)) if self._user_kit else ()
+        self.agent_names = frozenset(tool.name for tool in self.tools)
+        self.user_names = frozenset(tool.name for tool in self.user_tools)
+        kinds = package.module(parts.database.partition(":")[0])
+        self._shared = SHARED | {getattr(kinds, kind) for kind in parts.unchanging}
+        if not parts.tables:
+            self._shared |= leaves(self._agent_db) | leaves(self._user_db)
+        self._snapshots: dict[str, tuple[Any, Any]] = {}
+
+    def start(self, plan: Plan) -> State:
+        """A task's initial state, with its message history's calls made."""
+        if self._parts.tables:
+            return self._prepared(self._fresh(plan), plan)
+        stored = self._snapshots.get(plan.task_id)
+        if stored is None:
+            agent, user = self._prepared(self._fresh(plan), plan).kits
+            if len(self._snapshots) >= _MOST_SNAPSHOTS:
+                self._snapshots.clear()
+            stored = self._snapshots[plan.task_id] = agent.db, user and user.db
+        agent_db, user_db = stored
+        return self._state(clone(agent_db, self._shared), clone(user_db, self._shared))
+
+    def _fresh(self, plan: Plan) -> State:
+        if self._parts.tables:
+            base = updated(self._agent_db, plan.agent_data) if plan.agent_data else self._agent_db
+            tables = {name: Table(table) for name, table in base.__dict__.items()}
+            return self._state(type(base).model_construct(**tables), None)
+        agent_db, user_db = clone(self._agent_db, self._shared), clone(self._user_db, self._shared)
+        agent_db = updated(agent_db, plan.agent_data) if plan.agent_data else agent_db
+        return self._state(agent_db, updated(user_db, plan.user_data) if plan.user_data else user_db)
+
+    def _state(self, agent_db: Any, user_db: Any) -> State:
+        agent = self._kit(agent_db)
+        if self._user_kit is None:
+            return State(agent, None, None, self)
+        user = self._user_kit(user_db)
+        kind = package.member("domains.telecom.environment:TelecomEnvironment")
+        environment = kind.__new__(kind)  # its constructor would sync states that are in step already
+        environment.tools, environment.user_tools = agent, user
+        return State(agent, user, environment.sync_tools, self)
+
+    def _prepared(self, state: State, plan: Plan) -> State:
+        if state._sync is not None:
+            state._sync()
+        for action in plan.actions:
+            state.run(action)
+        for past in plan.history:
+            for call in past.calls:
+                state.call(past.side, call.name, clone(call.arguments))
+        return state
+
+
+@lru_cache(maxsize=32)
+def load_domain(name: str, release: Release, solo: bool) -> Domain:
+    """The process's one Domain of these."""
+    return Domain(name, release, solo=solo)
+
+
+def _load(path: str, release: Release, folder: str, file: str) -> Any:
+    return package.member(path).load(release.file(folder, file))
+
+
+def updated(database: Any, data: Mapping[str, Any]) -> Any:
+    """A database with some of its top-level fields replaced."""
+    return package.member("utils.pydantic_utils:update_pydantic_model_with_dict")(database, data)
+
+
+def _policy(texts: list[str]) -> str:
+    """As the package puts a policy together."""
+    if len(texts) == 1:
+        return texts[0]
+    main, support = texts
+    return f"<main_policy>\n{main}\n</main_policy>\n<tech_support_policy>\n{support}\n</tech_support_policy>"
+
+
+def described(kit: Any) -> tuple[DomainTool, ...]:
+    """The tools of a toolkit."""
+    tools = []
+    for name, tool in kit.get_tools().items():
+        body = tool.openai_schema["function"]
+        tools.append(DomainTool(name, body["description"], plain_schema(body["parameters"], name)))
+    return tuple(tools)
+
+
+def steady(text: str) -> str:
+    """A tool's error without pydantic's version, which changes what is observed and nothing else."""
+    return _PYDANTIC_VERSION.sub(r"\1", text)
+
+
+_to_text: list[Callable[[Any], str]] = []
+
+
+def rendered(made: Any) -> str:
+    """What a tool returned, as the benchmark shows it."""
+    if isinstance(made, str):
+        return made
+    if not _to_text:
+        _to_text.append(package.member("environment.environment:Environment").to_json_str)
+    return _to_text[0](made)

@@ -1,0 +1,157 @@
+"""The parts of a reward, each by its own rule. Nothing is replayed: the episode's own state is what is looked at.
+
+Where the package's evaluator is wrong, `strict` does as the package does; docs/differences.md lists the cases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
+
+from toolorchestra.envs.domains.tau2.conversation_log import Aside, Done, Entry, Said
+from toolorchestra.envs.domains.tau2.copies import clone
+from toolorchestra.envs.domains.tau2.domain import Domain, State
+from toolorchestra.envs.domains.tau2.task import Criteria, Function, GoldAction, Plan
+
+
+class Graded(NamedTuple):
+    """The parts named by a task's reward basis, and what they were made of."""
+
+    parts: dict[str, float]
+    details: dict[str, Any]
+
+    @property
+    def value(self) -> float:
+        """Their product; without any criteria an episode that ended is right."""
+        product = 1.0
+        for part in self.parts.values():
+            product *= part
+        return product
+
+
+def grade(domain: Domain, plan: Plan, state: State, log: Sequence[Entry], *, strict: bool) -> Graded:
+    """Everything but what a judge has to say."""
+    criteria = plan.criteria
+    graded = Graded({}, {})
+    if criteria is None:
+        return graded
+    if "DB" in criteria.basis:
+        graded.parts["DB"] = float(database_matches(domain, plan, criteria, state))
+    if "ACTION" in criteria.basis:
+        done = [entry for entry in log if isinstance(entry, Done)]
+        met = actions_met(criteria.actions or (), done, strict=strict, solo=domain.solo)
+        graded.parts["ACTION"] = float(all(met))
+        graded.details["actions"] = met
+    if "COMMUNICATE" in criteria.basis:
+        met = communicated(criteria.communicate, log, strict=strict)
+        graded.parts["COMMUNICATE"] = float(all(met))
+        graded.details["communicated"] = met
+    if "ENV_ASSERTION" in criteria.basis:  # last: an assertion may be any method, so also one that writes
+        met = [holds(state, assertion) for assertion in criteria.assertions or ()]
+        graded.parts["ENV_ASSERTION"] = float(all(met))
+        graded.details["assertions"] = met
+    return graded
+
+
+def database_matches(domain: Domain, plan: Plan, criteria: Criteria, state: State) -> bool:
+    """Whether both databases are what the reference path leaves. A task that names no path asks for nothing."""
+    if criteria.actions is None and criteria.assertions is None:
+        return True
+    gold = _gold_rows(domain, _Key(plan))
+    mine = state.touched()
+    for row in gold.keys() | mine.keys():
+        want = gold[row] if row in gold else state.pristine(row)
+        got = mine[row] if row in mine else state.pristine(row)
+        if want != got:
+            return False
+    return True
+
+
+class _Key:
+    """A plan as a cache's key: by identity, since plans hold dicts."""
+
+    __slots__ = ("plan",)
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+
+    def __hash__(self) -> int:
+        return id(self.plan)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Key) and other.plan is self.plan
+
+
+@lru_cache(maxsize=4096)
+def _gold_rows(domain: Domain, key: _Key) -> Mapping[tuple[str, str], str]:
+    """What the reference path touches. As in the benchmark: its errors are passed over, the sides are not synced."""
+    plan = key.plan
+    state = domain.start(plan)
+    state.solo = False
+    for action in (plan.criteria and plan.criteria.actions) or ():
+        attempt(partial(state.value, action.side, action.call.name, clone(action.call.arguments), sync=False))
+    return state.touched()
+
+
+def attempt(deed: Callable[[], Any]) -> Any:
+    """What a domain's function returns, or None when it raises: it may raise anything."""
+    try:
+        return deed()
+    except Exception:  # noqa: BLE001 - a reference path may fail as any call may; an assertion that raises does not hold
+        return None
+
+
+def holds(state: State, assertion: Function) -> bool:
+    """Whether an assertion gives the value it must. One that raises does not hold."""
+    return attempt(partial(state.run, assertion)) is assertion.expected
+
+
+def actions_met(gold: Sequence[GoldAction], done: Sequence[Done], *, strict: bool, solo: bool) -> list[bool]:
+    """Which actions of the reference path were made, each by a call of its own, by the same side, with its arguments.
+
+    strict: any number by one call, whoever made it; unnamed arguments are compared only where the call has them.
+    """
+    if strict:
+        return [any(_loosely(action, entry) for entry in done) for action in gold]
+    fits = [[k for k, entry in enumerate(done) if _exactly(action, entry, solo=solo)] for action in gold]
+    taken: dict[int, int] = {}
+    return [_place(number, fits, taken, set()) for number in range(len(gold))]
+
+
+def _place(number: int, fits: Sequence[Sequence[int]], taken: dict[int, int], tried: set[int]) -> bool:
+    """Find a call for an action, moving others on where they have another: bipartite matching by augmenting paths."""
+    for k in fits[number]:
+        if k not in tried:
+            tried.add(k)
+            if k not in taken or _place(taken[k], fits, taken, tried):
+                taken[k] = number
+                return True
+    return False
+
+
+def _exactly(action: GoldAction, entry: Done, *, solo: bool) -> bool:
+    if action.call.name != entry.call.name or not (solo or action.side == entry.side):
+        return False
+    want, got = action.call.arguments, entry.call.arguments
+    if action.compared is None:
+        return want == got
+    return all((name in want) == (name in got) and want.get(name) == got.get(name) for name in action.compared)
+
+
+def _loosely(action: GoldAction, entry: Done) -> bool:
+    if action.call.name != entry.call.name:
+        return False
+    want, got = action.call.arguments, entry.call.arguments
+    names = got.keys() if action.compared is None else action.compared
+    return {k: v for k, v in got.items() if k in names} == {k: v for k, v in want.items() if k in names}
+
+
+def communicated(wanted: Sequence[str], log: Sequence[Entry], *, strict: bool) -> list[bool]:
+    """Which texts the agent said to the user, whatever the case and without commas. strict: text beside calls too."""
+    spoken = [
+        entry.text.lower().replace(",", "")
+        for entry in log
+        if (isinstance(entry, Said) and entry.side == "assistant") or (strict and isinstance(entry, Aside))
+    ]
+    return [any(text.lower() in said for said in spoken) for text in wanted]

@@ -1,0 +1,60 @@
+"""Assertions in natural language: a judge model reads the conversation and says which of them hold."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from toolorchestra.envs.base.errors import Outage
+from toolorchestra.envs.base.types import Message
+from toolorchestra.envs.domains.tau2.conversation_log import Entry, conversation
+from toolorchestra.envs.models import ChatModel, ChatRequest
+from toolorchestra.envs.money.ledger import SpendCap
+from toolorchestra.envs.money.prices import JUDGE, Usage
+
+_INSTRUCTION = """\
+You check a customer service conversation. Below is the conversation, then a numbered list of expectations.
+For each expectation decide from the conversation alone whether it was met.
+Reply with one JSON object and nothing else: {"met": [...]}, with true or false for each expectation, in their order."""
+
+
+class Hired(NamedTuple):
+    """A model with the price sheet's item that it is billed under."""
+
+    model: ChatModel
+    item: str
+
+
+class Verdict(NamedTuple):
+    """Which expectations were met, and what it cost to know."""
+
+    met: list[bool]
+    usage: Usage
+
+
+async def ask_judge(
+    judge: Hired, wanted: Sequence[str], log: Sequence[Entry], seed: int, spend_cap: SpendCap | None = None
+) -> Verdict:
+    """Ask once. A verdict that cannot be read is an outage of the judge's, never a pass."""
+    listed = "\n".join(f"{number}. {text}" for number, text in enumerate(wanted, 1))
+    shown = f"<conversation>\n{conversation(log)}\n</conversation>\n<expectations>\n{listed}\n</expectations>"
+    messages = (Message(role="system", content=_INSTRUCTION), Message(role="user", content=shown))
+    request = ChatRequest(judge.item, "judge", messages, seed, role=JUDGE, spend_cap=spend_cap)
+    completion = await judge.model.complete(request)
+    met = _read(completion.text, len(wanted))
+    if met is None:
+        expected = f'the judge must reply {{"met": [{len(wanted)} booleans]}}, got {completion.text!r:.200}'
+        raise Outage(expected, (completion.usage,))
+    return Verdict(met, completion.usage)
+
+
+def _read(text: str, count: int) -> list[bool] | None:
+    start, end = text.find("{"), text.rfind("}")
+    try:
+        met = json.loads(text[start : end + 1])["met"] if start >= 0 else None
+    except (ValueError, KeyError, TypeError):
+        met = None
+    if not isinstance(met, list) or len(met) != count or not all(isinstance(one, bool) for one in met):
+        return None
+    return met

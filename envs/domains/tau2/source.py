@@ -1,0 +1,251 @@
+"""τ²-Bench as a source of tasks: airline, retail, telecom, mock; with a user, or alone where the benchmark has it.
+
+And domains in the same form that a user brings, such as those of ToolScale's reference: see `reference`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import lru_cache
+
+from toolorchestra.envs.base.errors import ConfigError, no_such
+from toolorchestra.envs.domains.source import Scene
+from toolorchestra.envs.domains.tau2.domain import PARTS, Domain, load_domain
+from toolorchestra.envs.domains.tau2.judge import Hired
+from toolorchestra.envs.domains.tau2.recordings import Recording, read_recordings
+from toolorchestra.envs.domains.tau2.reference.opening import Asked, open_domains
+from toolorchestra.envs.domains.tau2.release import Release, load_release
+from toolorchestra.envs.domains.tau2.scripted_user import ScriptedUser
+from toolorchestra.envs.domains.tau2.task import Plan, public_id, read_plan
+from toolorchestra.envs.domains.tau2.toolbox import DomainToolbox, build_toolbox
+from toolorchestra.envs.domains.tau2.users import LlmUser, ReplayUser, User
+from toolorchestra.envs.domains.tau2.world import House, Tau2World, listener_of
+from toolorchestra.envs.models import ChatModel
+from toolorchestra.envs.money.prices import PriceSheet
+from toolorchestra.envs.tools.waiting import deadline
+
+ALL = ("airline", "retail", "telecom")
+USERS = ("none", "scripted", "replay", "llm")
+RECORDED = "recorded"
+"""The split of recorded runs; their ids are DOMAIN/TASK@SIM_ID."""
+Role = tuple[ChatModel, str]
+"""A model, and the price sheet's item that it is billed under."""
+_MOST_BOXES = 32
+
+
+@dataclass(eq=False)
+class Tau2Source:
+    """`gym.make("ToolOrchestra/Tau2-v0", domain="retail", split="test", user="llm", user_model=(model, "gpt-5-mini"))`.
+
+    A model is anything that completes chat requests, paired with the item that it is billed under.
+    """
+
+    domain: str | None = None
+    """airline, retail, telecom (None), telecom-workflow, mock, or "all": the first three mixed, each task as likely.
+    With `reference`: a domain of that folder, "all" that have tasks, or None for the only one."""
+    user: str = "none"
+    """none (the agent works alone), scripted (plumbing and tests), replay (recorded runs), llm."""
+    _: KW_ONLY
+    solo: bool | None = None
+    """Another way to say user="none"."""
+    user_model: Role | None = None
+    judge: Role | None = None
+    """Says whether assertions in natural language hold; tasks that are graded by any are refused without it."""
+    experts: Mapping[str, Role] | None = None
+    """By alias: makes `call_expert` a tool."""
+    recordings: str | None = None
+    """File of recorded runs, one JSON a line."""
+    tasks_path: str | None = None
+    """A newer release's data folder, in upstream's layout. With `reference`: a file of tasks, or the hub's rows."""
+    tasks_version: str | None = None
+    """What results say of the tasks' version; None: found out."""
+    strict_compat: bool = False
+    """Grade and check as the package does, its defects included."""
+    max_steps: int | None = 200
+    """Messages and executions together, as the benchmark counts; turns are limited by max_turns besides."""
+    max_errors: int | None = 10
+    reference: str | None = None
+    """A folder with domains in the form of ToolScale's reference: a Python toolkit, db.json and policy.md each."""
+    trust_code: bool = False
+    """That the toolkits of `reference` may be run in this process."""
+    now: str | None = None
+    """When it is in those domains, YYYY-MM-DD HH:MM:SS; None: what the policy says."""
+    skip_unmatched: bool = False
+    """Leave out tasks that a toolkit of `reference` cannot play; else they are an error."""
+    release: Release = field(init=False)
+
+    def __post_init__(self) -> None:
+        if self.solo is not None:
+            if self.solo and self.user not in ("none", "scripted"):
+                raise ConfigError(f"solo=True has no user, got user={self.user!r}; leave one of them out")
+            self.user = "none" if self.solo else self.user
+            if not self.solo and self.user == "none":
+                raise ConfigError(f"solo=False needs a user: {', '.join(USERS[1:])}")
+        if self.user not in USERS:
+            raise ConfigError(no_such("user", self.user, USERS))
+        if self.user == "llm" and self.user_model is None:
+            raise ConfigError('user="llm" needs user_model=(model, "price sheet item")')
+        if self.user == "replay" and self.recordings is None:
+            raise ConfigError('user="replay" needs recordings="FILE" with recorded runs')
+        names = self._open_reference() if self.reference else self._open_package()
+        experts = {alias: _hired(f"experts[{alias!r}]", role) for alias, role in (self.experts or {}).items()}
+        judge = _hired("judge", self.judge) if self.judge else None
+        self._hired_user = _hired("user_model", self.user_model) if self.user_model else None
+        self._house = House(self.strict_compat, self.max_steps, self.max_errors, judge, experts)
+        self._runs = read_recordings(self.recordings) if self.recordings else {}
+        self._plans: dict[str, tuple[Domain, Plan]] = {}
+        self._boxes: dict[tuple[object, ...], tuple[PriceSheet, DomainToolbox]] = {}
+        self._ids = self._split_ids(names)
+        self.name = f"tau2-{self.domain}"
+
+    def _open_package(self) -> Sequence[str]:
+        self.domain = self.domain or "telecom"
+        if self.domain != "all" and self.domain not in PARTS:
+            raise ConfigError(no_such("domain", self.domain, (*PARTS, "all")))
+        if self.trust_code or self.now or self.skip_unmatched:
+            raise ConfigError("trust_code, now and skip_unmatched are about the domains of a folder: give reference=")
+        self.release = load_release(self.tasks_path, self.tasks_version)
+        names = ALL if self.domain == "all" else (self.domain,)
+        alone = self.user == "none"
+        self._domains: Mapping[str, Domain] = {}
+        if self.user != "replay":
+            self._domains = {name: load_domain(name, self.release, alone) for name in names}
+        return names
+
+    def _open_reference(self) -> Sequence[str]:
+        if self.user == "none":
+            raise ConfigError(f"reference domains cannot be worked alone: say user= one of {', '.join(USERS[1:])}")
+        asked = Asked(
+            str(self.reference), self.domain, self.tasks_path, self.tasks_version, self.now, self.trust_code,
+            self.skip_unmatched,
+        )  # fmt: skip
+        self.release, self._domains = open_domains(asked)
+        self.domain = self.domain or next(iter(self._domains))
+        return tuple(self._domains)
+
+    @property
+    def splits(self) -> Sequence[str]:
+        return tuple(self._ids)
+
+    def ids(self, split: str) -> Sequence[str]:
+        """Every task id of a split, in the benchmark's order."""
+        if split not in self._ids:
+            raise ConfigError(f"{self.name}: {no_such('split', split, self._ids)}")
+        return self._ids[split]
+
+    def draw(self, split: str, rng: random.Random) -> str:
+        return rng.choice(self.ids(split))
+
+    def open(self, task_id: str, seed: int, sheet: PriceSheet, tools: Sequence[str] | None) -> Scene:
+        del seed
+        run = self._run(task_id) if self.user == "replay" else None
+        domain, plan = self._task(task_id, run)
+        if plan.criteria and plan.criteria.needs_judge and self._house.judge is None:
+            needs = f"{task_id} is graded by {len(plan.criteria.judged)} assertions in natural language"
+            raise ConfigError(f'{needs}: give judge=(model, "price sheet item")')
+        user = self._user(domain, plan, run)
+        toolbox = self._toolbox(domain, sheet, tools, user)
+        judge = {self._house.judge.item} if self._house.judge else set()
+        sheet.require(toolbox.bills | judge | set(user.bills if user else ()), self.name)
+        world = Tau2World(domain, plan, toolbox, user, self._house)
+        version = self.release.version
+        public = {"task_id": task_id, "domain": domain.name, "user": self.user, "tasks_version": version}
+        return Scene(world, sheet, public)
+
+    def plan(self, task_id: str) -> Plan:
+        """All that is known of a task: for proofs and statistics, never for agents."""
+        return self._task(task_id, self._run(task_id) if self.user == "replay" else None)[1]
+
+    def recording(self, task_id: str) -> Recording:
+        """The recorded run of an id of the split `recorded`."""
+        return self._run(task_id)
+
+    # -- what there is -----------------------------------------------------------------------------------------------
+
+    def _split_ids(self, names: Sequence[str]) -> Mapping[str, Sequence[str]]:
+        if self.user == "replay":
+            runs = [r for r in self._runs.values() if self.domain == "all" or r.domain == self.domain]
+            return {RECORDED: [f"{r.domain}/{public_id(r.task_id)}@{r.sim_id}" for r in runs]}
+        made: dict[str, list[str]] = {}
+        for name in names:
+            splits = self.release.splits(self._domains[name].folder)
+            for split, ids in splits.items():
+                if self.domain != "all" or all(split in self.release.splits(other) for other in names):
+                    made.setdefault(split, []).extend(f"{name}/{public_id(i)}" for i in ids if self._playable(name, i))
+        return made
+
+    def _playable(self, name: str, task_id: str) -> bool:
+        """Alone, an agent needs a ticket and can tell nobody anything. In telecom all tasks have one."""
+        if self.user != "none" or self._domains[name].folder == "telecom":
+            return True
+        plan = read_plan(self.release.tasks(name)[task_id])
+        return bool(plan.ticket) and not (plan.criteria and plan.criteria.communicate)
+
+    def _run(self, task_id: str) -> Recording:
+        sim_id = task_id.partition("@")[2]
+        if sim_id not in self._runs:
+            raise ConfigError(no_such("recorded run", task_id, self._ids[RECORDED]))
+        return self._runs[sim_id]
+
+    def _task(self, task_id: str, run: Recording | None) -> tuple[Domain, Plan]:
+        known = self._plans.get(task_id)
+        if known is None:
+            name, _, given = task_id.partition("@")[0].partition("/")
+            packaged = run is not None and not self.reference
+            domain = load_domain(name, self.release, run.solo) if run and packaged else self._domains.get(name)
+            if domain is None:
+                raise ConfigError(no_such("domain", name, self._domains))
+            rows = self.release.tasks(domain.folder)
+            row = rows.get(given) or rows.get(_by_public_id(self.release, domain.folder).get(given, ""))
+            if row is None:
+                raise ConfigError(f"no task {task_id!r} in {self.release.version}; ids are {name}/ID")
+            plan = read_plan(row)
+            known = domain, replace(plan, criteria=run.criteria) if run and run.criteria else plan
+            self._plans[task_id] = known
+        return known
+
+    def _user(self, domain: Domain, plan: Plan, run: Recording | None) -> User | None:
+        if domain.solo:
+            return None
+        if run:
+            return ReplayUser(run.user_turns(), run.sim_id, run.ended)
+        if self.user == "llm" and self._hired_user:
+            return LlmUser(domain, plan, self._hired_user)
+        return ScriptedUser(domain, plan)
+
+    def _toolbox(
+        self, domain: Domain, sheet: PriceSheet, tools: Sequence[str] | None, user: User | None
+    ) -> DomainToolbox:
+        kept = None if tools is None else tuple(tools)
+        key = (domain.name, domain.solo, id(sheet), kept)  # by identity, holding the sheet: names need not differ
+        if key not in self._boxes:
+            if len(self._boxes) >= _MOST_BOXES:
+                self._boxes.clear()
+            listener, experts = listener_of(user, self._house), self._house.experts
+            models = [hired.model for hired in experts.values()]
+            box = build_toolbox(
+                domain, sheet, experts, lenient=self.strict_compat,
+                suspends=bool(listener.suspends) or any(model.suspends for model in models),
+                deadline_seconds=listener.deadline_seconds + max(map(deadline, models), default=0.0),
+            )  # fmt: skip
+            for name in kept or ():
+                if name not in box:
+                    raise ConfigError(no_such("tool", name, (t.name for t in box)))
+            if kept is not None:
+                box = DomainToolbox((t for t in box if t.name in kept), lenient=self.strict_compat)
+            self._boxes[key] = (sheet, box)
+        return self._boxes[key][1]
+
+
+def _hired(name: str, role: object) -> Hired:
+    if not isinstance(role, tuple) or len(role) != 2 or not isinstance(role[1], str):
+        raise ConfigError(f'{name} is (model, "price sheet item"), got {role!r:.60}')
+    return Hired(*role)
+
+
+@lru_cache(maxsize=16)
+def _by_public_id(release: Release, folder: str) -> Mapping[str, str]:
+    """The benchmark's ids by the ids that agents may see."""
+    return {public_id(task_id): task_id for task_id in release.tasks(folder)}

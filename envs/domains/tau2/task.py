@@ -1,0 +1,137 @@
+"""A task as it is graded and played: read from the benchmark's JSON, its defaults filled in."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from toolorchestra.envs.base.errors import ConfigError, no_such
+from toolorchestra.envs.base.types import ToolCall
+
+Side = Literal["assistant", "user"]
+BASES = ("DB", "ENV_ASSERTION", "ACTION", "COMMUNICATE", "NL_ASSERTION")
+_DEFAULT_BASIS = ("DB", "COMMUNICATE")
+_DIGEST_CHARACTERS = 10
+
+
+class GoldAction(NamedTuple):
+    """One call of the reference path."""
+
+    side: Side
+    call: ToolCall
+    compared: tuple[str, ...] | None
+    """Names of the arguments that must be equal; None: all of them."""
+
+
+class Function(NamedTuple):
+    """A method of one side's toolkit: an initial action, or an assertion with the value it must give."""
+
+    side: Side
+    name: str
+    arguments: Mapping[str, Any]
+    expected: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Criteria:
+    """What an episode is graded by. None where the task says nothing, which is not the same as an empty list."""
+
+    actions: tuple[GoldAction, ...] | None = None
+    assertions: tuple[Function, ...] | None = None
+    communicate: tuple[str, ...] = ()
+    judged: tuple[str, ...] = ()
+    """Assertions in natural language, for a judge."""
+    basis: tuple[str, ...] = _DEFAULT_BASIS
+
+    @property
+    def needs_judge(self) -> bool:
+        return "NL_ASSERTION" in self.basis and bool(self.judged)
+
+
+class Past(NamedTuple):
+    """A message of the conversation that a task starts in the middle of."""
+
+    side: Side
+    text: str
+    calls: tuple[ToolCall, ...]
+    outputs: tuple[str, ...]
+    """What the calls gave, as it is written in the task."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One task. Only `ticket` is ever shown to an agent, and only to one that works alone."""
+
+    task_id: str
+    """The benchmark's own id."""
+    scenario: Mapping[str, Any]
+    """Persona and instructions, for the user alone."""
+    ticket: str
+    agent_data: Mapping[str, Any] | None
+    user_data: Mapping[str, Any] | None
+    actions: tuple[Function, ...]
+    history: tuple[Past, ...]
+    criteria: Criteria | None
+
+
+def public_id(task_id: str) -> str:
+    """A task's id as agents may see it: the benchmark's, but a digest where that would name what is wrong."""
+    if task_id.isdecimal():
+        return task_id
+    return hashlib.sha256(task_id.encode()).hexdigest()[:_DIGEST_CHARACTERS]
+
+
+def read_plan(row: Mapping[str, Any]) -> Plan:
+    """A task of a tasks.json."""
+    initial = row.get("initial_state") or {}
+    data = initial.get("initialization_data") or {}
+    criteria = row.get("evaluation_criteria")
+    return Plan(
+        str(row["id"]),
+        row["user_scenario"],
+        row.get("ticket") or "",
+        data.get("agent_data"),
+        data.get("user_data"),
+        tuple(_function(action) for action in initial.get("initialization_actions") or ()),
+        _history(initial.get("message_history") or ()),
+        None if criteria is None else read_criteria(criteria, str(row["id"])),
+    )
+
+
+def read_criteria(row: Mapping[str, Any], where: str) -> Criteria:
+    """A task's evaluation_criteria."""
+    actions, assertions = row.get("actions"), row.get("env_assertions")
+    basis = tuple(row.get("reward_basis") or _DEFAULT_BASIS)
+    for name in basis:
+        if name not in BASES:
+            raise ConfigError(f"task {where}: {no_such('reward basis', name, BASES)}")
+    return Criteria(
+        None if actions is None else tuple(_gold(action) for action in actions),
+        None if assertions is None else tuple(_function(assertion) for assertion in assertions),
+        tuple(row.get("communicate_info") or ()),
+        tuple(row.get("nl_assertions") or ()),
+        basis,
+    )
+
+
+def _gold(row: Mapping[str, Any]) -> GoldAction:
+    compared = row.get("compare_args")
+    call = ToolCall(row["name"], row["arguments"])
+    return GoldAction(row.get("requestor") or "assistant", call, None if compared is None else tuple(compared))
+
+
+def _function(row: Mapping[str, Any]) -> Function:
+    return Function(row["env_type"], row["func_name"], row["arguments"], row.get("assert_value", True))
+
+
+def _history(rows: Sequence[Mapping[str, Any]]) -> tuple[Past, ...]:
+    outputs = {row["id"]: row.get("content") or "" for row in rows if row["role"] == "tool"}
+    past = []
+    for row in rows:
+        if row["role"] != "tool":
+            made = row.get("tool_calls") or ()
+            calls = tuple(ToolCall(call["name"], call["arguments"]) for call in made)
+            past.append(Past(row["role"], row.get("content") or "", calls, tuple(outputs[c["id"]] for c in made)))
+    return tuple(past)

@@ -1,0 +1,121 @@
+"""The tools that an agent is given in a domain, and how its calls are checked before the domain sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from toolorchestra.envs.base.errors import ToolError
+from toolorchestra.envs.base.schema import Checker
+from toolorchestra.envs.base.types import ToolCall
+from toolorchestra.envs.domains.tau2.domain import Domain, DomainTool
+from toolorchestra.envs.domains.tau2.judge import Hired
+from toolorchestra.envs.domains.tau2.schemas import outer
+from toolorchestra.envs.money.prices import PriceSheet
+from toolorchestra.envs.tools import Offer, Tool, Toolbox, ToolContext, ToolResult
+
+DONE = "done"
+EXPERT = "call_expert"
+_EXPERT_SECONDS = 30.0
+
+
+class Floor(Protocol):
+    """Where the calls of the agent's side are made: the world."""
+
+    def act(self, context: ToolContext, call: ToolCall) -> ToolResult:
+        """One call of a domain's tool."""
+
+    def finish(self, context: ToolContext) -> ToolResult:
+        """The agent works alone and says that it is done."""
+
+    async def consult(self, context: ToolContext, alias: str) -> ToolResult:
+        """An expert makes one move in the agent's place."""
+
+
+class DomainToolbox(Toolbox):
+    """Checks a call's argument names and kinds; the insides of records are the domain's to check, as in the benchmark.
+
+    lenient: nothing is checked here and unknown names reach the domain too, which refuses them in its own words.
+    """
+
+    __slots__ = ("_lenient", "_outer", "_whole")
+
+    def __init__(self, tools: Iterable[Tool], *, lenient: bool) -> None:
+        super().__init__(tools)
+        self._lenient = lenient
+        self._outer = {t.name: Checker(outer(t.parameters)) for t in self.tools}
+        self._whole: Mapping[str, Sequence[str]] = {
+            t.name: [name for name, part in t.parameters["properties"].items() if part.get("type") == "integer"]
+            for t in self.tools
+        }
+
+    def check(self, call: ToolCall) -> Tool:
+        if self._lenient and call.name not in (EXPERT, DONE):
+            return self[call.name] if call.name in self else _domain_tool(DomainTool(call.name, "", _NO_ARGUMENTS))
+        if call.name not in self:
+            return super().check(call)
+        self._outer[call.name].check(call.arguments, call.name)
+        for name in self._whole[call.name]:
+            value = call.arguments.get(name)
+            if type(value) is float and not value.is_integer():
+                raise ToolError(f"{name} must be integer, got float {value!r:.60}")
+        return self[call.name]
+
+
+_NO_ARGUMENTS: Mapping[str, Any] = {"type": "object", "properties": {}}
+
+
+def build_toolbox(
+    domain: Domain,
+    sheet: PriceSheet,
+    experts: Mapping[str, Hired],
+    *,
+    lenient: bool,
+    suspends: bool,
+    deadline_seconds: float,
+) -> DomainToolbox:
+    """The domain's tools; the user's and `done` too for one who works alone; `call_expert` where there are experts, who
+    may wait, together with the user, for so long."""
+    tools = [_domain_tool(tool) for tool in (*domain.tools, *(domain.user_tools if domain.solo else ()))]
+    if domain.solo:
+        tools.append(Tool(DONE, "Says that the ticket is solved, and ends the work.", _NO_ARGUMENTS, _finish))
+    if experts:
+        tools.append(_expert_tool(experts, sheet, suspends, deadline_seconds))
+    return DomainToolbox(tools, lenient=lenient)
+
+
+def _domain_tool(tool: DomainTool) -> Tool:
+    name = tool.name
+
+    def run(context: ToolContext, /, **arguments: Any) -> ToolResult:
+        floor: Floor = context.world
+        return floor.act(context, ToolCall(name, arguments))
+
+    return Tool(name, tool.description, tool.parameters, run)
+
+
+def _finish(context: ToolContext) -> ToolResult:
+    floor: Floor = context.world
+    return floor.finish(context)
+
+
+def _expert_tool(experts: Mapping[str, Hired], sheet: PriceSheet, suspends: bool, deadline_seconds: float) -> Tool:
+    lines = ["Hands this one move to an expert, who sees the conversation and the other tools and acts in your place."]
+    lines += [f"- {alias}: {hired.item}; {sheet.price(hired.item).spoken()}" for alias, hired in experts.items()]
+    alias = {"type": "string", "enum": list(experts), "description": "Which expert moves."}
+
+    async def run(context: ToolContext, expert: str) -> ToolResult:
+        floor: Floor = context.world
+        return await floor.consult(context, expert)
+
+    return Tool(
+        EXPERT,
+        "\n".join(lines),
+        {"type": "object", "properties": {"expert": alias}, "required": ["expert"]},
+        run,
+        bills=tuple(dict.fromkeys(hired.item for hired in experts.values())),
+        keyed_by="expert",
+        offers=tuple(Offer(name, hired.item, _EXPERT_SECONDS) for name, hired in experts.items()),
+        suspends=suspends,
+        deadline_seconds=deadline_seconds,
+    )

@@ -1,0 +1,308 @@
+"""The world of a τ²-Bench task: a domain's state, a user who is talked to, and the benchmark's own rules of the end.
+
+Tools change the domain's state when they run, in the order of a turn's calls: what one call wrote the next one reads,
+and its output has to say so. That is why this world, unlike a question's, does not wait for absorb().
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from toolorchestra.envs.base.actions import parse, render_call
+from toolorchestra.envs.base.errors import ActionError, Outage, ToolError
+from toolorchestra.envs.base.types import Message, Outcome, ToolCall, Transcript
+from toolorchestra.envs.domains.tau2.conversation_log import Aside, Done, Log, Said, seen_by
+from toolorchestra.envs.domains.tau2.domain import Domain, State
+from toolorchestra.envs.domains.tau2.grading import Graded, grade
+from toolorchestra.envs.domains.tau2.judge import Hired, ask_judge
+from toolorchestra.envs.domains.tau2.prompts import GREETING, agent_message, ticket_message
+from toolorchestra.envs.domains.tau2.recordings import Recording, recorded_messages
+from toolorchestra.envs.domains.tau2.task import Plan
+from toolorchestra.envs.domains.tau2.toolbox import EXPERT as CALL_EXPERT
+from toolorchestra.envs.domains.tau2.toolbox import DomainToolbox
+from toolorchestra.envs.domains.tau2.users import STOPPED, STOPS, RunEnds, User
+from toolorchestra.envs.domains.world import MESSAGE, BaseWorld
+from toolorchestra.envs.models import ChatRequest
+from toolorchestra.envs.money.ledger import SpendCap
+from toolorchestra.envs.money.prices import EXPERT, Usage
+from toolorchestra.envs.tools import Tool, ToolContext, ToolResult
+from toolorchestra.envs.tools.waiting import deadline
+
+MOST_USER_CALLS = 50
+"""Of a user between two of its messages; more is a broken simulator."""
+LIMITS = ("max_steps", "too_many_errors")
+AGENT_ERROR = "agent_error"
+"""Ends the episode with reward 0. It is the agent's own doing, so no truncation: there is nothing after it."""
+_NOTHING: Mapping[str, Any] = {"type": "object", "properties": {}}
+
+
+@dataclass(frozen=True)
+class House:
+    """What is the same for every episode of a source."""
+
+    strict: bool
+    max_steps: int | None
+    """Messages and executions together, as the benchmark counts them."""
+    max_errors: int | None
+    judge: Hired | None
+    experts: Mapping[str, Hired] = field(default_factory=dict)
+
+
+class Tau2World(BaseWorld):
+    """One episode's state, conversation and end."""
+
+    __slots__ = (
+        "_consulted", "_turn", "domain", "ended", "errors", "house", "listener", "log", "plan", "state", "steps",
+        "system", "toolbox", "user",
+    )  # fmt: skip
+
+    def __init__(self, domain: Domain, plan: Plan, toolbox: DomainToolbox, user: User | None, house: House) -> None:
+        self.domain, self.plan, self.toolbox, self.user, self.house = domain, plan, toolbox, user, house
+        self.system = agent_message(domain)
+        self.listener = listener_of(user, house)
+        self.state: State = domain.start(plan)
+        self.log: Log = _past(plan)
+        self.ended = ""
+        """Why, in the benchmark's words; "" while it goes on."""
+        self.steps = self.errors = 0
+        self._turn = self._consulted = 0
+
+    # -- talking ---------------------------------------------------------------------------------------------------
+
+    def opening(self) -> Transcript | Tool:
+        if self.user is None:
+            return (Message(role="user", content=ticket_message(self.plan)), *seen_by("assistant", self.log))
+        if not self.log:
+            self.log.append(GREETING)
+        if isinstance(self.log[-1], Said) and self.log[-1].side == "assistant":
+            if self.user.bills:
+                suspends, seconds = self.user.suspends, self.listener.deadline_seconds
+                return Tool(
+                    "opening", "", _NOTHING, _open, self.user.bills, suspends=suspends, deadline_seconds=seconds
+                )
+            _at_once(self.listen(0))
+        return tuple(seen_by("assistant", self.log))
+
+    async def hear(self, text: str, context: ToolContext) -> ToolResult:
+        """The agent's message goes to the user, who uses its tools and answers."""
+        if self.ended:
+            return ToolResult("", final=True)
+        self.log.append(Said("assistant", text))
+        self.steps += 1
+        return ToolResult("", final=True) if self._cut_off() else await self.listen(context.seed, context.spend_cap)
+
+    async def listen(self, seed: int, spend_cap: SpendCap | None = None) -> ToolResult:
+        """The user's turn, up to its next message. Its tool calls are its own: the agent does not see them."""
+        if self.user is None:
+            raise RuntimeError("nobody listens: the agent works alone")
+        usages: tuple[Usage, ...] = ()
+        for _ in range(MOST_USER_CALLS):
+            try:
+                reply = await self.user.reply(self.log, seed, spend_cap)
+            except RunEnds as end:
+                self.ended = str(end)
+                return ToolResult("", usages, final=True)
+            except Exception as err:
+                spent = usages + (err.usages if isinstance(err, Outage | ToolError) else ())
+                raise Outage(f"{type(err).__name__}: {err}", spent) from err
+            usages += reply.usages
+            self.steps += 1
+            if not reply.calls:
+                break
+            for place, call in enumerate(reply.calls):
+                answer = self.state.call("user", call.name, call.arguments)
+                self.log.append(Done("user", call, *answer, joins=place > 0))
+                self.errors += answer.error
+            self.steps += 1
+            if self._cut_off():
+                return ToolResult("", usages, final=True)
+        else:
+            raise Outage(f"the user made calls in {MOST_USER_CALLS} messages without saying a word", usages)
+        self.log.append(Said("user", reply.text))
+        if any(word in reply.text for word in STOPS):
+            self.ended = "user_stop"
+        return ToolResult(reply.text, usages, final=self._cut_off() or bool(self.ended))
+
+    # -- acting ----------------------------------------------------------------------------------------------------
+
+    def act(self, context: ToolContext, call: ToolCall) -> ToolResult:
+        if self.ended:
+            return ToolResult("", final=True)
+        joins = context.turn == self._turn
+        if not joins:
+            self._turn = context.turn
+            self.steps += 2  # the message that calls, and its execution
+            if context.aside:
+                self.log.append(Aside(context.aside))
+        answer = self.state.call("assistant", call.name, call.arguments)
+        self.log.append(Done("assistant", call, *answer, joins=joins))
+        self.errors += answer.error
+        return ToolResult(answer.content, (), 0.0, self._cut_off())
+
+    def finish(self, context: ToolContext) -> ToolResult:
+        del context
+        self.ended = self.ended or "agent_stop"
+        return ToolResult("", final=True)
+
+    async def consult(self, context: ToolContext, alias: str) -> ToolResult:
+        if context.turn == self._consulted:
+            raise ToolError("call_expert hands over one move: call it once a turn")
+        self._consulted = context.turn
+        hired = self.house.experts[alias]
+        messages = (Message(role="system", content=self.system), *seen_by("assistant", self.log))
+        schemas = [schema for schema in self.toolbox.schemas if schema["function"]["name"] != CALL_EXPERT]
+        request = ChatRequest(
+            hired.item, "move", messages, context.seed, context.turn, tools=schemas, role=EXPERT,
+            spend_cap=context.spend_cap,
+        )  # fmt: skip
+        completion = await hired.model.complete(request)
+        usages = (completion.usage,)
+        try:
+            move = parse(completion.text)
+            if not move.calls:
+                return await self._said_by(alias, move.said, context, usages)
+            if any(call.name == CALL_EXPERT for call in move.calls):
+                raise ToolError("it may not hand the move on")
+            tools = [self.toolbox.check(call) for call in move.calls]
+        except (ActionError, ToolError) as err:
+            raise ToolError(f"{alias} made a move that cannot be played: {err}", usages) from None
+        lines, final = [f"{alias} moved:"], False
+        for tool, call in zip(tools, move.calls, strict=True):
+            result: ToolResult = tool.run(context, **call.arguments)
+            lines += [render_call(*call), result.content]
+            final = final or result.final
+        return ToolResult("\n".join(lines), usages, final=final)
+
+    async def _said_by(self, alias: str, said: str, context: ToolContext, usages: tuple[Usage, ...]) -> ToolResult:
+        if self.user is None:
+            raise ToolError(f"{alias} wrote a message, but nobody listens: {said:.200}", usages)
+        try:
+            heard = await self.hear(said, context)
+        except Outage as err:
+            raise Outage(str(err), usages + err.usages) from err
+        return ToolResult(f"{alias} said: {said}\nThe user: {heard.content}", usages + heard.usages, final=heard.final)
+
+    def _cut_off(self) -> bool:
+        """Whether one of the benchmark's own limits is reached; as there, it outdoes a stop of the same moment."""
+        house = self.house
+        if house.max_steps is not None and self.steps >= house.max_steps:
+            self.ended = LIMITS[0]
+        if house.max_errors is not None and self.errors >= house.max_errors:
+            self.ended = LIMITS[1]
+        return self.ended in LIMITS
+
+    # -- the end ---------------------------------------------------------------------------------------------------
+
+    def grade(self, *, finished: bool) -> Outcome | Tool:
+        if not finished or self.ended not in STOPPED:
+            return self._outcome(Graded({}, {}), cut=True)
+        graded = grade(self.domain, self.plan, self.state, self.log, strict=self.house.strict)
+        criteria = self.plan.criteria
+        if criteria is None or "NL_ASSERTION" not in criteria.basis:
+            return self._outcome(graded)
+        if not criteria.judged or self.house.judge is None:  # a task that needs a judge is not opened without one
+            graded.parts["NL_ASSERTION"] = 1.0
+            return self._outcome(graded)
+        judge, wanted = self.house.judge, criteria.judged
+
+        async def run(context: ToolContext) -> ToolResult:
+            met, usage = await ask_judge(judge, wanted, self.log, context.seed, context.spend_cap)
+            graded.parts["NL_ASSERTION"] = float(all(met))
+            graded.details["judged"] = met
+            return ToolResult("judged", (usage,), outcome=self._outcome(graded))
+
+        suspends, seconds = judge.model.suspends, deadline(judge.model)
+        return Tool("judge", "", _NOTHING, run, (judge.item,), suspends=suspends, deadline_seconds=seconds)
+
+    def recording(self, sim_id: str, reward: float) -> Recording:
+        """The episode as a recorded run, whose user a `replay` user can then repeat."""
+        task_id, name = self.plan.task_id, self.domain.name
+        messages = recorded_messages(self.log, stops=self.ended == "agent_stop")
+        return Recording(
+            sim_id, name, task_id, self.domain.solo, self.ended or "max_steps", reward, None, None, messages
+        )
+
+    def _outcome(self, graded: Graded, *, cut: bool = False) -> Outcome:
+        evidence = {
+            "task": self.plan.task_id,
+            "domain": self.domain.name,
+            "tasks_version": self.domain.release.version,
+            "termination": self.ended or "cut_off",
+            "parts": graded.parts,
+            **graded.details,
+            "user": dict(self.user.described) if self.user else {"kind": "none"},
+            "steps": self.steps,
+            "errors": self.errors,
+            "asides": sum(isinstance(entry, Aside) for entry in self.log),
+            "strict_compat": self.house.strict,
+        }
+        own_doing = self.ended in (*STOPPED, AGENT_ERROR)
+        return Outcome(0.0 if cut else graded.value, evidence, "" if own_doing else self.ended)
+
+
+def _past(plan: Plan) -> Log:
+    """The log of the conversation that a task starts in the middle of. domain.start() has made its calls."""
+    log: Log = []
+    for past in plan.history:
+        if past.calls:
+            pairs = zip(past.calls, past.outputs, strict=True)
+            log += [Done(past.side, *pair, False, joins=place > 0) for place, pair in enumerate(pairs)]
+        else:
+            log.append(Said(past.side, past.text))
+    return log
+
+
+# -- the listener ----------------------------------------------------------------------------------------------------
+
+
+async def _open(context: ToolContext) -> ToolResult:
+    world: Tau2World = context.world
+    result = await world.listen(context.seed, context.spend_cap)
+    return result._replace(final=False)
+
+
+async def _hear(context: ToolContext, text: str) -> ToolResult:
+    world: Tau2World = context.world
+    if not text:
+        world.ended = AGENT_ERROR
+        return ToolResult("", final=True)
+    return await world.hear(text, context)
+
+
+def _alone(context: ToolContext, text: str) -> ToolResult:
+    """Nobody is there to read it: an error of the agent's that ends the work."""
+    world: Tau2World = context.world
+    stops = world.house.strict and STOPS[0] in text
+    world.log.append(Said("assistant", text))
+    world.ended = world.ended or ("agent_stop" if stops else AGENT_ERROR)
+    return ToolResult(text, final=True)
+
+
+def listener_of(user: User | None, house: House) -> Tool:
+    """Who takes a message without calls."""
+    if user is None:
+        return _listener(None, False, house.strict, deadline(None))
+    return _listener(user.bills, user.suspends, house.strict, deadline(user.model, MOST_USER_CALLS))
+
+
+@lru_cache(maxsize=32)
+def _listener(bills: tuple[str, ...] | None, suspends: bool, strict: bool, seconds: float) -> Tool:
+    if bills is None:
+        return Tool("message", "Nobody reads it.", MESSAGE, _alone, hears_silence=strict)
+    return Tool(
+        "message", "Goes to the user.", MESSAGE, _hear, bills, suspends=suspends, deadline_seconds=seconds,
+        hears_silence=strict,
+    )  # fmt: skip
+
+
+def _at_once(coroutine: Coroutine[Any, Any, Any]) -> None:
+    """Run what does not wait: a user that bills nothing has no model behind it."""
+    try:
+        coroutine.send(None)
+    except StopIteration:
+        return
+    coroutine.close()
+    raise RuntimeError("a user that bills nothing waited for I/O; name what it bills")

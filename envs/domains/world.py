@@ -1,0 +1,60 @@
+"""What a task lives in: its tools, what happens to a plain message, and how the end is graded. State is per episode."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.base.types import Outcome, ToolCall, Transcript
+from toolorchestra.envs.tools import Tool, Toolbox, ToolContext, ToolResult
+
+
+class World(Protocol):
+    """The domain side of one episode."""
+
+    @property
+    def system(self) -> str:
+        """The system message, before the preference is added."""
+
+    @property
+    def toolbox(self) -> Toolbox: ...
+
+    @property
+    def listener(self) -> Tool:
+        """Takes a message without calls as `text`: a user answers, or the episode ends with it."""
+
+    def opening(self) -> Transcript | Tool:
+        """The messages after the system message that start the episode; or a tool to run first, since whoever speaks
+        first is a model: opening() is asked once more when it has run."""
+
+    def retell(self) -> Transcript:
+        """For history="state": the messages after the system message, rebuilt from what was found."""
+
+    def absorb(self, call: ToolCall, result: ToolResult) -> None:
+        """Remember a call's result. Called in the order of the calls, whatever order they returned in."""
+
+    def grade(self, *, finished: bool) -> Outcome | Tool:
+        """The outcome, or a tool whose result has it (a judge). `finished`: not cut off by a limit."""
+
+
+def _end(context: ToolContext, text: str) -> ToolResult:
+    del context
+    return ToolResult(text, final=True, note=text)
+
+
+MESSAGE = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
+ENDS_THE_EPISODE = Tool("message", "Ends the episode.", MESSAGE, _end)
+
+
+class BaseWorld:
+    """Defaults for a world: a message ends the episode, and results leave no trace but the transcript."""
+
+    __slots__ = ()
+    system = "Solve the task with the tools."
+    listener = ENDS_THE_EPISODE
+
+    def retell(self) -> Transcript:
+        raise ConfigError(f'{type(self).__name__} has no buffers to retell; use history="full"')
+
+    def absorb(self, call: ToolCall, result: ToolResult) -> None:
+        del call, result

@@ -1,0 +1,64 @@
+"""A call that an episode asks for, what came of it, and how a failure is told."""
+
+from __future__ import annotations
+
+import traceback
+from typing import Any, NamedTuple
+
+from toolorchestra.envs.tools import Tool, ToolContext, ToolResult
+
+
+class Ready(NamedTuple):
+    """A checked call that a driver has to run."""
+
+    tool: Tool
+    arguments: dict[str, Any]
+    context: ToolContext
+
+
+class Failure(NamedTuple):
+    """A bug or an outage: neither the agent's doing nor a result. Its episode is marked, never scored."""
+
+    where: str
+    error: str
+    traceback: str
+
+
+def failure(where: str, err: BaseException) -> Failure:
+    """Record an exception."""
+    return Failure(where, f"{type(err).__name__}: {err}", "".join(traceback.format_exception(err)))
+
+
+def unreadable(where: str, content: object) -> Failure | None:
+    """A result that is no text, if it is none."""
+    if isinstance(content, str):
+        return None
+    return Failure(where, f"TypeError: a result's content is text, got {type(content).__name__}", "")
+
+
+class Guard:
+    """`with Guard("grade") as guard:` keeps an exception of the world's code as `guard.failure`, so that it ends one
+    episode and not the batch that it is in."""
+
+    __slots__ = ("failure", "where")
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+        self.failure: Failure | None = None
+
+    def __enter__(self) -> Guard:
+        return self
+
+    def __exit__(self, kind: object, err: BaseException | None, trace: object) -> bool:
+        if not isinstance(err, Exception):
+            return False
+        self.failure = failure(self.where, err)
+        return True
+
+
+class CallResult(NamedTuple):
+    """What came of a call: a result (of a refusal too), or a failure."""
+
+    result: ToolResult
+    refused: bool = False
+    failure: Failure | None = None

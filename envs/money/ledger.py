@@ -1,0 +1,144 @@
+"""The ledger: every charge of an episode, in order, with exact sums by role and by tool; and the run's spend cap."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any, NoReturn, Self
+
+from toolorchestra.envs.base.errors import ConfigError, SpendCapReached
+from toolorchestra.envs.money.prices import NANO, REWARDED_ROLES, Charge, PriceSheet, Tokens, plain
+
+
+class Ledger:
+    """Append-only. Sums are whole nano-dollars, so they are exact in any order; dollars are only how they are shown."""
+
+    __slots__ = ("_by_role", "_charges", "elapsed_ns", "nano_usd")
+
+    def __init__(self) -> None:
+        self._charges: list[Charge] = []
+        self._by_role: dict[str, int] = {}
+        self.nano_usd = 0
+        self.elapsed_ns = 0
+        """Time that passed. Calls made at the same time overlap, so it may be less than the charges' sum."""
+
+    def add(self, charge: Charge) -> None:
+        """Append one charge."""
+        nano, role, by_role = charge.nano_usd, charge.usage.role, self._by_role
+        self._charges.append(charge)
+        by_role[role] = by_role.get(role, 0) + nano
+        self.nano_usd += nano
+
+    def __len__(self) -> int:
+        return len(self._charges)
+
+    def __iter__(self) -> Iterator[Charge]:
+        return iter(self._charges)
+
+    def since(self, mark: int) -> list[Charge]:
+        """The charges from number `mark` on."""
+        return self._charges[mark:]
+
+    @property
+    def usd(self) -> float:
+        return self.nano_usd / NANO
+
+    @property
+    def seconds(self) -> float:
+        return self.elapsed_ns / NANO
+
+    def nano_usd_of(self, roles: Collection[str]) -> int:
+        """Exact spend of some roles."""
+        return sum(self._by_role.get(role, 0) for role in roles)
+
+    def usd_by_role(self) -> dict[str, float]:
+        """Dollars by role, of the roles that appear."""
+        return {role: nano / NANO for role, nano in self._by_role.items()}
+
+    def usd_by_tool(self) -> dict[str, float]:
+        """Dollars by the countable key of the tool; the orchestrator's own under ""."""
+        sums: dict[str, int] = {}
+        for charge in self._charges:
+            sums[charge.tool] = sums.get(charge.tool, 0) + charge.nano_usd
+        return {tool: nano / NANO for tool, nano in sums.items()}
+
+    def tokens(self) -> Tokens:
+        """All tokens, by class."""
+        return total_tokens(self._charges)
+
+    def summary(self) -> dict[str, Any]:
+        """The cumulative bill as `info["ledger"]` shows it."""
+        by_role = {}
+        for role, nano in self._by_role.items():  # half the time of a comprehension, and each step shows one
+            by_role[role] = nano / NANO
+        return {"usd": self.nano_usd / NANO, "seconds": self.elapsed_ns / NANO, "usd_by_role": by_role}
+
+    def reprice(self, sheet: PriceSheet) -> Ledger:
+        """The same usage billed by another sheet."""
+        other = Ledger()
+        other.elapsed_ns = self.elapsed_ns
+        for charge in self._charges:
+            other.add(sheet.charge(charge.usage, charge.tool))
+        return other
+
+
+def total_tokens(charges: Sequence[Charge]) -> Tokens:
+    """Tokens of some charges, by class."""
+    if len(charges) == 1:
+        return charges[0].usage.tokens
+    used = [c.usage.tokens for c in charges]
+    return Tokens(*map(sum, zip(*used, strict=True))) if used else Tokens()
+
+
+def rewarded_usd(charges: Iterable[Charge]) -> float:
+    """Dollars of some charges that a reward counts: not the judges' and simulated users'."""
+    return sum(c.nano_usd for c in charges if c.usage.role in REWARDED_ROLES) / NANO
+
+
+def by_class(tokens: Tokens) -> dict[str, int]:
+    """As `info["cost"]["tokens"]` shows them."""
+    return {"input": tokens[0], "cached": tokens[1], "output": tokens[2], "reasoning": tokens[3]}
+
+
+class SpendCap:
+    """A limit on what all episodes of a run may spend together. Checked before each paid call, so what is in flight at
+    that moment is the most it can be overshot by."""
+
+    def __init__(self, usd: float) -> None:
+        if isinstance(usd, bool) or not isinstance(usd, int | float) or not 0 < usd < math.inf:
+            raise ConfigError(f"a spend cap is a positive, finite number of dollars, got {usd!r}; None sets no cap")
+        self.usd = usd
+        self._nano_cap = round(usd * NANO)
+        self._nano_spent = 0
+        self._lock = threading.Lock()
+
+    @property
+    def spent_usd(self) -> float:
+        return self._nano_spent / NANO
+
+    @property
+    def used_up(self) -> bool:
+        """Whether nothing more may be spent."""
+        return self._nano_spent >= self._nano_cap
+
+    def check(self) -> None:
+        """Raise when the cap is used up."""
+        if self.used_up:
+            spent, cap = plain(self._nano_spent, 9), plain(self._nano_cap, 9)
+            raise SpendCapReached(f"the run has spent {spent} $ of its cap of {cap} $")
+
+    def add(self, nano_usd: int) -> None:
+        """Count what was billed."""
+        with self._lock:
+            self._nano_spent += nano_usd
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, _memo: object) -> Self:
+        # The copy of a run's settings, such as env.spec, still speaks of the one cap of the run.
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a spend cap counts within one process and cannot be sent to another; make one there")

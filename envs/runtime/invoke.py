@@ -1,0 +1,138 @@
+"""Runs one tool call, and is the one place where a failure is told from a refusal."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from asyncio import CancelledError, current_task
+from collections.abc import Coroutine, Sequence
+from types import CoroutineType
+from typing import Any
+
+from toolorchestra.envs.base.errors import ConfigError, Outage, ToolError
+from toolorchestra.envs.base.types import build
+from toolorchestra.envs.episode.calls import CallResult, Ready, failure
+from toolorchestra.envs.runtime.deadlines import Deadlines
+from toolorchestra.envs.tools import ToolContext, ToolResult
+
+
+def any_waits(calls: Sequence[Ready]) -> bool:
+    """Whether one of these calls needs a loop."""
+    for ready in calls:  # noqa: SIM110 - a generator costs three times as much, and this is asked at each step
+        if ready.tool.suspends:
+            return True
+    return False
+
+
+def perform_here(ready: Ready) -> CallResult:
+    """Run one call of a tool that does not wait, in place."""
+    tool, arguments, context = ready
+    started = 0.0 if context.clock.virtual else time.monotonic()
+    try:
+        out = tool.run(context, **arguments)
+        if type(out) is CoroutineType:
+            out = _drive(out)
+        return _finished(out, started, context)
+    except (Exception, SystemExit) as err:  # noqa: BLE001 - a failed call is recorded, see _explain
+        return _explain(err, ready, started)
+
+
+def _explain(err: BaseException, ready: Ready, started: float) -> CallResult:
+    """ToolError becomes a refusal, a missed deadline too; any other exception becomes a Failure."""
+    tool, _, context = ready
+    if isinstance(err, ToolError):
+        seconds = sum(u.seconds for u in err.usages) or _spent(started, context)
+        return CallResult(ToolResult(f"Error: {err}", err.usages, seconds), refused=True)
+    if isinstance(err, TimeoutError) and tool.suspends and time.monotonic() - started >= tool.deadline_seconds:
+        return _missed(ready, started)
+    spent = err.usages if isinstance(err, Outage) else ()
+    return CallResult(ToolResult("", spent), failure=failure(tool.name, err))
+
+
+def _finished(out: object, started: float, context: ToolContext) -> CallResult:
+    if not isinstance(out, ToolResult):
+        seconds = 0.0 if context.clock.virtual else time.monotonic() - started
+        out = build(ToolResult, (str(out), (), seconds, False, None, None, "tool"))
+    elif out.seconds is None:
+        out = out._replace(seconds=sum([u.seconds for u in out.usages]) if out.usages else _spent(started, context))
+    if not 0 <= out.seconds < math.inf:  # type: ignore[operator]
+        raise ValueError(f"a result's seconds are a number from 0 up, got {out.seconds!r}")
+    return build(CallResult, (out, False, None))
+
+
+def _missed(ready: Ready, started: float) -> CallResult:
+    tool, _, context = ready
+    text = f"Error: {tool.name} did not answer within {tool.deadline_seconds:g} s"
+    return CallResult(ToolResult(text, seconds=_spent(started, context)), refused=True)
+
+
+def _spent(started: float, context: ToolContext) -> float:
+    return 0.0 if context.clock.virtual else time.monotonic() - started
+
+
+def _drive(coroutine: CoroutineType[Any, Any, Any]) -> Any:
+    """Run a coroutine that never really waits, without a loop."""
+    try:
+        coroutine.send(None)
+    except StopIteration as stop:
+        return stop.value
+    coroutine.close()
+    raise ConfigError("a tool that says it does not suspend waited for I/O; make it an `async def` with suspends=True")
+
+
+class Gates:
+    """Runs calls on one event loop: how many to a backend may be in flight, and how long each may take."""
+
+    def __init__(self) -> None:
+        self._by_backend: dict[str, asyncio.Semaphore] = {}
+        self.deadlines = Deadlines()
+
+    def perform(self, ready: Ready) -> Coroutine[Any, Any, CallResult]:
+        """Run one call, waiting for a place first. The deadline starts when the call does."""
+        return self._in_turn(ready) if ready.tool.backend else self._run(ready)
+
+    async def perform_all(self, calls: Sequence[Ready]) -> list[CallResult]:
+        """Run calls at the same time; their results in their order."""
+        return await asyncio.gather(*[self.perform(ready) for ready in calls])
+
+    async def _in_turn(self, ready: Ready) -> CallResult:
+        tool = ready.tool
+        gate = self._by_backend.get(tool.backend)
+        if gate is None:
+            gate = self._by_backend[tool.backend] = asyncio.Semaphore(tool.max_in_flight)
+        async with gate:
+            return await self._run(ready)
+
+    async def _run(self, ready: Ready) -> CallResult:
+        tool, arguments, context = ready
+        if not tool.suspends:
+            return perform_here(ready)
+        task = current_task()
+        if task is None:
+            raise RuntimeError("a call that waits needs a task of its own; use asyncio.create_task()")
+        started = time.monotonic()
+        before = task.cancelling()
+        patience = self.deadlines.enter(task, tool.deadline_seconds)
+        if patience is None:  # a tool that itself runs tools, in the task that it was given
+            return await self._run_within(ready)
+        missed = False
+        try:
+            try:
+                out = await tool.run(context, **arguments)
+            finally:
+                missed = self.deadlines.leave(task, patience, before)
+            return _finished(out, started, context)
+        except CancelledError as err:
+            if missed:
+                return _missed(ready, started)
+            if task.cancelling():
+                raise
+            # The tool cancelled itself. Let through, it would end the flight before it lands, and recv() would wait on.
+            return CallResult(ToolResult(""), failure=failure(tool.name, err))
+        except (Exception, SystemExit) as err:  # noqa: BLE001 - a failed call is recorded, see _explain
+            return _explain(err, ready, started)
+
+    async def _run_within(self, ready: Ready) -> CallResult:
+        """_run() of a task whose deadline is watched already: in a task of its own, so that it has its own."""
+        return await asyncio.create_task(self._run(ready))

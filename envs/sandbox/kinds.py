@@ -1,0 +1,195 @@
+"""Interpreters for where Landlock is missing: monty's small language, E2B's machines, plain Python without walls."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from toolorchestra.envs.base.errors import ConfigError, Outage, no_such
+from toolorchestra.envs.base.keys import key_in
+from toolorchestra.envs.sandbox import Bounds, Execution, Interpreter, harmless
+from toolorchestra.envs.sandbox.arithmetic import ArithmeticInterpreter
+
+UNSAFE = "unsafe-exec"
+KINDS = ("arithmetic", "landlock", "monty", "e2b", UNSAFE)
+
+
+def interpreter(
+    kind: str, bounds: Bounds | None = None, sessions: bool = False, bubblewrap: bool = False
+) -> Interpreter:
+    """An interpreter by its name. The one without walls is never what another falls back to."""
+    bounds = bounds or Bounds()
+    if kind == "landlock":
+        if not sys.platform.startswith("linux"):
+            raise ConfigError(f"sandbox 'landlock' is for Linux, this is {sys.platform}; take --sandbox monty or e2b")
+        from toolorchestra.envs.sandbox.landlock import LandlockSandbox  # its modules are Linux's own
+
+        return LandlockSandbox(bounds, sessions, bubblewrap)
+    if sessions:
+        raise ConfigError(f"sandbox {kind!r} keeps no sessions; landlock does")
+    if kind == "monty":
+        return Monty(bounds)
+    if kind == "e2b":
+        return E2b(bounds)
+    if kind == UNSAFE:
+        return Unsafe(bounds)
+    if kind == "arithmetic":
+        return ArithmeticInterpreter()
+    raise ConfigError(no_such("sandbox", kind, KINDS))
+
+
+class Monty:
+    """pydantic-monty: an interpreter of its own for a part of Python, in worker processes. No numpy, no sympy, few
+    modules, no classes that inherit, no generators."""
+
+    suspends = True
+    item = "code-interpreter"
+    describe = (
+        "a part of Python: functions, loops, comprehensions, math and re; no numpy, no sympy, no class inheritance, no "
+        "generators, no `with`, few modules"
+    )
+
+    def __init__(self, bounds: Bounds) -> None:
+        try:
+            import pydantic_monty
+        except ImportError:
+            raise ConfigError("sandbox 'monty' needs its package: pip install 'pydantic-monty>=1.4,<2'") from None
+        self.bounds, self._monty = bounds, pydantic_monty
+        self._lock = threading.Lock()
+        self._pool: Any = None
+
+    @property
+    def patience_seconds(self) -> float:
+        """The longest that a run can take."""
+        return 10 * self.bounds.seconds
+
+    async def run(self, code: str, session: str = "") -> Execution:
+        """Each run is fresh."""
+        del session
+        return await asyncio.to_thread(self._run, code)
+
+    def close(self) -> None:
+        """End the workers."""
+        with self._lock:
+            if self._pool is not None:
+                self._pool.__exit__(None, None, None)
+                self._pool = None
+
+    def _workers(self) -> Any:
+        with self._lock:
+            if self._pool is None:
+                patience = self.bounds.seconds + 2
+                pool = self._monty.Monty(request_timeout=patience, checkout_timeout=10 * patience)
+                self._pool = pool.__enter__()
+            return self._pool
+
+    def _run(self, code: str) -> Execution:
+        seconds = self.bounds.seconds
+        limits = {
+            "max_feed_duration_secs": seconds,
+            "max_total_sleep_secs": seconds,
+            "max_memory": self.bounds.memory_bytes,
+        }
+        said = self._monty.CollectString(max_bytes=self.bounds.output_bytes)
+        started = time.monotonic()
+        wrong = ""
+        try:
+            with self._workers().checkout(limits=limits) as session:
+                session.feed_run(code.encode("utf-8", "replace").decode(), print_callback=said)
+        except self._monty.MontyError as err:
+            wrong = f"{type(err).__name__}: {err}"
+        except TimeoutError:
+            raise Outage("no worker of the monty sandbox came free") from None
+        out = harmless(said.output)[: self.bounds.output_bytes]
+        return Execution(out, harmless(wrong)[:4000], int(bool(wrong)), round(time.monotonic() - started, 4))
+
+
+class E2b:
+    """A machine of E2B's for each run, with a key."""
+
+    suspends = True
+    item = "e2b"
+    describe = "Python in a machine of its own, with the usual scientific packages and with network; each run is fresh"
+
+    def __init__(self, bounds: Bounds) -> None:
+        self.bounds = bounds
+        self._key = key_in("E2B_API_KEY")
+        if not self._key:
+            raise ConfigError("sandbox 'e2b' needs a key: export E2B_API_KEY=...")
+        try:
+            import e2b_code_interpreter
+        except ImportError:
+            raise ConfigError("sandbox 'e2b' needs its package: pip install e2b-code-interpreter") from None
+        self._sdk = e2b_code_interpreter
+
+    @property
+    def patience_seconds(self) -> float:
+        """The longest that a run can take."""
+        return self.bounds.seconds + 120
+
+    async def run(self, code: str, session: str = "") -> Execution:
+        """Make a machine, run, and end it."""
+        del session
+        started = time.monotonic()
+        try:
+            async with asyncio.timeout(self.patience_seconds):
+                machine = await self._sdk.AsyncSandbox.create(api_key=self._key, timeout=int(self.bounds.seconds) + 60)
+                try:
+                    done = await machine.run_code(code, timeout=self.bounds.seconds)
+                finally:
+                    await machine.kill()
+        except TimeoutError:
+            spent = time.monotonic() - started
+            return Execution("", f"ended: not done after {spent:.0f} s", -9, spent)
+        most = self.bounds.output_bytes
+        out, err = "".join(done.logs.stdout), "".join(done.logs.stderr)
+        if done.error is not None:
+            err += f"\n{done.error.traceback}"
+        seconds = round(time.monotonic() - started, 4)
+        return Execution(harmless(out)[:most], harmless(err)[:most], int(done.error is not None), seconds)
+
+
+class Unsafe:
+    """Plain Python with the user's own rights: files, network, everything. Only for programs that you wrote yourself,
+    and only where it is asked for as "unsafe-exec". It has a deadline and an empty environment, no walls."""
+
+    suspends = True
+    item = "code-interpreter"
+    describe = "Python without a sandbox"
+
+    def __init__(self, bounds: Bounds) -> None:
+        self.bounds = bounds
+
+    @property
+    def patience_seconds(self) -> float:
+        """The longest that a run can take."""
+        return self.bounds.seconds + 10
+
+    async def run(self, code: str, session: str = "") -> Execution:
+        """Each run is a new process in a new folder."""
+        del session
+        return await asyncio.to_thread(self._run, code)
+
+    def _run(self, code: str) -> Execution:
+        started = time.monotonic()
+        with tempfile.TemporaryDirectory() as home, tempfile.TemporaryDirectory() as folder:
+            program = Path(home) / "program.py"  # a command line takes neither any length nor any character
+            program.write_bytes(code.encode("utf-8", "replace"))
+            command = [sys.executable, "-I", str(program)]
+            try:
+                done = subprocess.run(
+                    command, capture_output=True, env={}, cwd=folder, timeout=self.bounds.seconds, check=False,
+                    stdin=subprocess.DEVNULL,
+                )  # fmt: skip
+            except subprocess.TimeoutExpired:
+                text = f"ended: not done after {self.bounds.seconds:g} s"
+                return Execution("", text, -9, round(time.monotonic() - started, 4))
+        most = self.bounds.output_bytes
+        out, err = (harmless(part[:most].decode("utf-8", "replace")) for part in (done.stdout, done.stderr))
+        return Execution(out, err, done.returncode, round(time.monotonic() - started, 4))

@@ -1,0 +1,228 @@
+"""Real backends by name: a file says which models, judge, index, web search and sandbox stand behind the tools.
+
+    [endpoints.local]                      # and [models.NAME]: see models/endpoints.py
+    base_url = "http://127.0.0.1:8000/v1"
+
+    [judge]
+    models = ["gpt-5-mini"]
+    verdicts = "runs/verdicts.jsonl"
+
+    [retrieval]
+    index = "indexes/wikipedia"            # or the address of a served one, or "embedded"
+    web = true                             # Tavily
+
+    [sandbox]
+    kind = "landlock"
+    seconds = 20.0
+
+    [cassette]
+    path = "runs/evening.jsonl"
+    mode = "record"
+
+What is not named stays as it is without a file: simulated models, the embedded corpus, the arithmetic interpreter.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from toolorchestra.envs.base.cassette import Cassette
+from toolorchestra.envs.base.errors import ConfigError, no_such
+from toolorchestra.envs.models import ChatModel
+from toolorchestra.envs.models.endpoints import Endpoints, read_row
+from toolorchestra.envs.retrieval import Retriever
+from toolorchestra.envs.sandbox import Bounds, Interpreter
+from toolorchestra.envs.sandbox.kinds import UNSAFE, interpreter
+from toolorchestra.envs.tools.assemble import Backends
+from toolorchestra.envs.tools.recorded import RecordedInterpreter, RecordedModels, RecordedRetriever
+
+TABLES = ("endpoints", "models", "judge", "retrieval", "sandbox", "cassette")
+EMBEDDED = "embedded"
+SLACK_SECONDS = 30.0
+UNBOUNDED_SECONDS = 120.0
+"""What a part that says nothing of its patience is given."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a file and the command line name, nothing of it made yet."""
+
+    where: str
+    endpoints: Endpoints | None = None
+    judges: tuple[str, ...] = ()
+    verdicts: str = ""
+    index: str = ""
+    web: bool = False
+    web_url: str = ""
+    sandbox: str = ""
+    bounds: Bounds = field(default_factory=Bounds)
+    sessions: bool = False
+    bubblewrap: bool = True
+    """Put the landlock server into namespaces as well, where bwrap is there and can make them."""
+    unsafe_exec: bool = False
+    """The sandbox "unsafe-exec" is refused without it: a file found somewhere may not ask for it alone."""
+    cassette: str = ""
+    mode: str = ""
+
+    @property
+    def names_search(self) -> bool:
+        return bool(self.index or self.web)
+
+
+def read(path: str | Path = "", **changes: Any) -> Wanted:
+    """What a TOML or JSON file names, with single things named otherwise by keyword."""
+    wanted = _parse(Path(path)) if path else Wanted("the arguments")
+    valid = [f.name for f in fields(Wanted)]
+    for name in changes:
+        if name not in valid:
+            raise ConfigError(no_such("backend setting", name, valid))
+    return replace(wanted, **{name: value for name, value in changes.items() if value not in ("", (), None)})
+
+
+def _parse(path: Path) -> Wanted:
+    if not path.is_file():
+        raise ConfigError(f"no file of backends {str(path)!r}; docs/real-tools.md shows one")
+    text = path.read_text(encoding="utf-8")
+    try:
+        data = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+    except ValueError as err:
+        raise ConfigError(f"{path} is not {'JSON' if path.suffix == '.json' else 'TOML'}: {err}") from None
+    for name in data:
+        if name not in TABLES:
+            raise ConfigError(f"{path}: {no_such('table', name, TABLES)}")
+    made: dict[str, Any] = {"where": str(path)}
+    if "endpoints" in data or "models" in data:
+        made["endpoints"] = Endpoints.read(data, str(path))
+    judge = _only(data, "judge", ("models", "verdicts"), path)
+    made |= {"judges": tuple(judge.get("models", ())), "verdicts": judge.get("verdicts", "")}
+    made |= _only(data, "retrieval", ("index", "web", "web_url"), path)
+    box = dict(_only(data, "sandbox", ("kind", "sessions", "bubblewrap", *(f.name for f in fields(Bounds))), path))
+    made |= {k: box.pop(k) for k in ("sessions", "bubblewrap") if k in box} | {"sandbox": box.pop("kind", "")}
+    made["bounds"] = read_row(Bounds, box, f"{path}: sandbox")
+    tape = _only(data, "cassette", ("path", "mode"), path)
+    made |= {"cassette": tape.get("path", ""), "mode": tape.get("mode", "")}
+    return Wanted(**made)
+
+
+def _only(data: Mapping[str, Any], table: str, valid: tuple[str, ...], path: Path) -> Mapping[str, Any]:
+    row = data.get(table, {})
+    if not isinstance(row, Mapping):
+        raise ConfigError(f"{path}: {table} is a table, [{table}], got {row!r:.60}")
+    for key in row:
+        if key not in valid:
+            raise ConfigError(f"{path}: {table}: {no_such('key', key, valid)}")
+    return row
+
+
+@runtime_checkable
+class Patient(Protocol):
+    """A backend that bounds its own time."""
+
+    @property
+    def patience_seconds(self) -> float: ...
+
+
+def _patience(part: object) -> float:
+    return part.patience_seconds if isinstance(part, Patient) else UNBOUNDED_SECONDS
+
+
+class Backing:
+    """The named backends, made once and shared by all that name them: their limits are the process's."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        self.wanted = wanted
+        self.cassette = Cassette(wanted.cassette, wanted.mode) if wanted.cassette else None  # type: ignore[arg-type]
+        if wanted.mode and not wanted.cassette:
+            raise ConfigError(f"{wanted.where}: a cassette of mode {wanted.mode!r} needs a path")
+        replayed = wanted.mode == "replay"
+        self._models = _models(wanted) if wanted.endpoints and not replayed else None
+        self._retriever = _index(wanted.index) if wanted.index not in ("", EMBEDDED) and not replayed else None
+        self._web = _web(wanted) if wanted.web and not replayed else None
+        self._interpreter = _sandbox(wanted) if wanted.sandbox and not replayed else None
+
+    def over(self, embedded: Backends) -> Backends:
+        """The embedded backends with what is named in their place, over the cassette where there is one."""
+        wanted = self.wanted
+        models: ChatModel = self._models or embedded.models
+        retriever: Retriever = self._retriever or embedded.retriever
+        web: Retriever | None = self._web
+        box: Interpreter = self._interpreter or embedded.interpreter
+        patience = sum(_patience(part) for part in (self._models, self._retriever or web, self._interpreter) if part)
+        if self.cassette is not None:
+            replayed = wanted.mode == "replay"
+            models = RecordedModels(None if replayed else models, self.cassette, wanted.endpoints)
+            if wanted.web:
+                web = RecordedRetriever(web, self.cassette, "web")
+            retriever = RecordedRetriever(None if replayed else retriever, self.cassette)
+            box = RecordedInterpreter(None if replayed else box, self.cassette)
+        if wanted.web and not wanted.index and web is not None:
+            retriever = web  # then every search is of the web
+        return replace(
+            embedded, models=models, retriever=retriever, interpreter=box, web=web, endpoints=wanted.endpoints,
+            judges=wanted.judges, deadline_seconds=max(embedded.deadline_seconds, patience + SLACK_SECONDS),
+        )  # fmt: skip
+
+    async def aclose(self) -> None:
+        """Close the connections to models that belong to the running loop, before it ends."""
+        close = getattr(self._models, "aclose", None)
+        if close is not None:
+            await close()
+
+    def close(self) -> None:
+        """End what runs: the sandbox's server."""
+        close = getattr(self._interpreter, "close", None)
+        if close is not None:
+            close()
+
+
+def _models(wanted: Wanted) -> ChatModel:
+    from toolorchestra.envs.models.openai import OpenAiModels
+
+    assert wanted.endpoints is not None
+    return OpenAiModels(wanted.endpoints)
+
+
+def _index(folder: str) -> Retriever:
+    if folder.startswith(("http://", "https://")):
+        from toolorchestra.envs.retrieval.remote import Remote
+
+        return Remote(folder)
+    from toolorchestra.envs.retrieval.index import load
+
+    return load(folder)
+
+
+def _web(wanted: Wanted) -> Retriever:
+    from toolorchestra.envs.retrieval.tavily import Service, Tavily
+
+    return Tavily(Service(base_url=wanted.web_url) if wanted.web_url else Service())
+
+
+def _sandbox(wanted: Wanted) -> Interpreter:
+    if wanted.sandbox == UNSAFE and not wanted.unsafe_exec:
+        raise ConfigError(
+            f"{wanted.where}: sandbox {UNSAFE!r} runs programs of models with your own rights; if that is meant, say "
+            "--unsafe-exec on the command line, or unsafe_exec=True"
+        )
+    return interpreter(wanted.sandbox, wanted.bounds, wanted.sessions, wanted.bubblewrap)
+
+
+_made: dict[tuple[str, int], Backing] = {}
+
+
+def backing(named: str | Path | Wanted | Backing) -> Backing:
+    """The backends that a file names. Naming a file again gives the same ones, as long as it is unchanged."""
+    if isinstance(named, Backing):
+        return named
+    if isinstance(named, Wanted):
+        return Backing(named)
+    wanted = read(named)
+    key = (str(Path(named).resolve()), Path(named).stat().st_mtime_ns)
+    if key not in _made:
+        _made[key] = Backing(wanted)
+    return _made[key]

@@ -1,0 +1,125 @@
+"""What a model author is told: the rules of each part, an example of it, what is there already, and what was wrong."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import cache
+
+from toolorchestra.envs.base.types import Message
+from toolorchestra.synth.authors import PART_OF, Asked
+from toolorchestra.synth.formats import spec as specs
+
+EXAMPLE = "public_library"
+MOST_BEFORE = 60_000
+"""Characters of the last try that are shown with its faults."""
+_KEYS = {"schema": "schema_sql", "policy": "policy", "tools": "tools", "intents": "intents"}
+
+_HEAD = (
+    "You design small service domains in which a customer service agent works through tools on a SQLite database. "
+    "A domain has six parts, written one after the other; each is run and checked before the next is asked for. "
+    "Answer with one JSON object and nothing else: no remarks, no code fence. Invent everything; name no real company "
+    "and no real person. Texts are plain words: no markup, no instructions to whoever reads them."
+)
+_RULES: Mapping[str, str] = {
+    "subjects": """Write the subject: {"name", "subject", "clock", "user": {"draw", "key", "ways"}, "personas"}.
+- name: lower-case identifier. clock: "YYYY-MM-DD HH:MM:SS", the time that stands still in this domain.
+- user.draw: a SELECT on the people table that you will create next; it gives one row for everybody who may call, with
+  the key column and the columns that they know of themselves. user.key names that column.
+- ways: one to three ways to be identified. facts: what the caller knows, each {"label", "asked": [lower-case words by
+  which an agent asks for it], "value": "{column}"}; unknown: facts without a value; actions: the tool calls that
+  identify, [{"tool": {"argument": "{column}"}}].
+- personas: three to six, in the second person.""",
+    "schema": """Write the tables: {"schema_sql": "..."}.
+- Plain SQLite, CREATE TABLE and CREATE INDEX only, three to eight tables. Every table has a first column such as
+  loan_id TEXT NOT NULL UNIQUE, and a rowid. Key columns end in _id; other tables REFERENCE them under the same name.
+- Rules that hold in every row are CHECK, REFERENCES, UNIQUE or NOT NULL. Money is REAL. Days are TEXT, YYYY-MM-DD.
+- The entities have life cycles: a status column with CHECK (status IN (...)).
+- One table for handing over to a person, such as handoffs.""",
+    "rows": """Write how the rows are made: {"lists", "tables", "finish"}.
+- tables: every table in the order of creation: {"table", "key", "count": N} or {"table", "key", "each": earlier table,
+  "per": [least, most]}, and "columns": a recipe for every column, in the order of the schema.
+- A recipe is a plain value, or one of {"id": "BO-{n:03d}"}, {"pattern": "##@@"}, {"choice": [..] or {value: weight} or
+  a list's name}, {"int": [low, high]}, {"money": [low, high]}, {"date": [from, to]}, {"datetime": [from, to]},
+  {"person": null}, {"email": "full_name"}, {"parent": column}, {"ref": "table.column"}, {"text": "{title} of
+  {parent_city}"}, {"expr": "SQL over :column, :parent_column, :now, :today"}; with "unique": true or "share": 0.3.
+- lists: word lists of your own. There are first_names, last_names, cities, streets.
+- finish: SQL statements that run at the end and make rows agree with each other. 300 to 1500 rows in all. Every id
+  prefix belongs to one table. Make rows differ, and make rare cases that the rules speak of.""",
+    "tools": """Write the tools: {"tools": [...]}, ten to twenty-five of them.
+- {"name", "kind": "read" or "write", "description", "parameters": {name: {"type", "format", "description", ...}},
+  "optional": [...], "steps": [...], "returns": {"row": SELECT} or {"rows": SELECT}, "transfers": true for the one that
+  hands over to a person, which writes a row}.
+- A string parameter has an enum or a format: id, date, time, datetime, email, phone, code, text.
+- Steps: {"let": "SELECT .. AS fresh_name ..", "error"}: its columns become parameters, no row is the error;
+  {"check": expression that must be true, "error"}; {"do": one INSERT, UPDATE or DELETE}. Errors say what to do.
+- Every write is guarded by let and check. New ids: let SELECT printf('LO-%03d', max(rowid) + 1) AS loan FROM loans.
+- No random, no wall clock (use :now and :today), no PRAGMA, no other tables. INSERT gives all columns in order.
+- The tools that the first part identifies users with are among them.""",
+    "policy": """Write the policy: {"policy": "..."}, Markdown, 1500 to 8000 characters: what the agent reads.
+- Identify first, one customer in a conversation, read before writing, say what will be done and wait for a yes.
+- A rule for every writing tool, when to hand over, what to refuse. Some rules that the tools do not enforce.
+- Name only tools, tables, columns and values that exist. No rule may contradict another.""",
+    "intents": """Write what users want: {"intents": [...]}, twelve to thirty of them.
+- {"intent": name, "draw": SELECT .. AS who, .. , "say": three or more wordings, "actions": [{"tool": {"argument":
+  "{column}"}}], "inform": ["tool.field" or "tool.0.field"]}; "public": true needs no who and no identification.
+- who is the caller's key. Each row of draw fills the intent in one way; keep exactly the rows for which the gold calls
+  are right. Columns of user.draw are there too. {tool.field} as an argument takes a value of an earlier result.
+- say: the user's words with {column} for what they know; no ids that people do not know.
+- inform: what must be told; never what the user says. ending: "serve", "refuse" (reads only; "pushback": what the user
+  says to a first refusal; "weight": 0.3) or "transfer".
+- Every intent changes something, or must tell something. Reads that are not needed for it are left out.""",
+}
+_HARDER = """Write harder intents made from these: {"intents": [...]}, at most six. Each has more steps, more rules that
+bear on it, or needs to be put together from several reads; its name is new. Same format, same tools, same tables. It
+counts only if its gold calls run and are more than those of the intents above."""
+_DOUBT = """Read the newest part below. Is it free of contradictions, within itself and with the parts before it, and
+plausible for the subject? Answer {"verdict": "yes" or "no", "reasons": [texts, at most five; [] for yes]}."""
+
+
+@cache
+def _example(stage: str) -> str:
+    """The part of a shipped spec as the answer that would give it."""
+    parts = specs.texts(specs.SHIPPED / "extra" / f"{EXAMPLE}.yaml")
+    text = parts[PART_OF[stage]]
+    value = specs.parsed(text, specs.SHIPPED) if PART_OF[stage].endswith(".yaml") else text
+    made = {_KEYS[stage]: value} if stage in _KEYS else value
+    return json.dumps(made, ensure_ascii=False)
+
+
+def author(domain: str, asked: Asked, batch: str = "") -> tuple[Message, ...]:
+    """The conversation that asks for a part, for one batch of it, or for its repair."""
+    there = "\n\n".join(f"== {name}\n{text}" for name, text in asked.parts.items())
+    rules = f"{_RULES[asked.stage]}\n\nAn example, for another subject:\n{_example(asked.stage)}"
+    wanted = f"Stage: {asked.stage}\nThe subject: {domain}\n\n{rules}\n\nThe parts so far:\n{there or '(none)'}"
+    if batch:
+        wanted += f"\n\nOthers write intents too; this is batch {batch}. Take wishes that only yours would have."
+    made = [Message(role="system", content=_HEAD), Message(role="user", content=wanted)]
+    return (*made, *_again(asked))
+
+
+def harder(domain: str, asked: Asked) -> tuple[Message, ...]:
+    """The conversation that asks for harder intents."""
+    there = "\n\n".join(f"== {name}\n{text}" for name, text in asked.parts.items())
+    wanted = (
+        f"Stage: evolve\nRound: {asked.number}\nThe subject: {domain}\n\n{_RULES['intents']}\n\n{there}\n\n{_HARDER}"
+    )
+    return (Message(role="system", content=_HEAD), Message(role="user", content=wanted))
+
+
+def doubt(domain: str, stage: str, parts: Mapping[str, str]) -> tuple[Message, ...]:
+    """The conversation that asks a second reader for a verdict."""
+    there = "\n\n".join(f"== {name}\n{text}" for name, text in parts.items())
+    wanted = f"Stage: doubt of {stage}\nThe subject: {domain}\n\n{_DOUBT}\n\n{there}"
+    return (Message(role="system", content=_HEAD), Message(role="user", content=wanted))
+
+
+def _again(asked: Asked) -> Sequence[Message]:
+    if not asked.faults:
+        return ()
+    wrong = "\n".join(f"- {fault.reason}: {fault.seen:.600}" for fault in asked.faults[:20])
+    text = f"That was checked and cannot be used:\n{wrong}\nWrite the whole part again, with this put right."
+    return (
+        Message(role="assistant", content=asked.before[:MOST_BEFORE] or "(nothing that could be read)"),
+        Message(role="user", content=text),
+    )

@@ -1,0 +1,96 @@
+"""The author that is a model, and the second reader who doubts what it wrote."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from toolorchestra.envs.base.types import Message
+from toolorchestra.synth.authors import PART_OF, Asked, Unusable, author_prompts, untrusted_answers
+from toolorchestra.synth.formats.part_checks import Fault
+from toolorchestra.synth.formats.spec import parsed
+from toolorchestra.synth.runs.paid_calls import AUTHOR, JUDGE, Answer, Purse, Question
+
+DOUBTED = ("policy.md", "intents.yaml")
+"""Parts that a second reader sees: what runs cannot tell whether it contradicts itself."""
+_A_TAKE = 1000
+"""A stage that is made anew on request asks under other numbers, so that its old answers do not come back."""
+
+
+class LlmAuthor:
+    """A model asked for each part; its answers are untrusted."""
+
+    trusted = False
+
+    def __init__(
+        self,
+        domain: str,
+        purse: Purse,
+        *,
+        batches: int = 3,
+        second_reader: bool = True,
+        takes: Mapping[str, int] | None = None,
+    ) -> None:
+        self.domain = domain
+        self.purse = purse
+        self.batches = batches
+        self.second_reader = second_reader
+        self.takes = takes or {}
+
+    async def write(self, asked: Asked) -> str:
+        """One call, or for intents some at a time, put together. Raises Unusable."""
+        if asked.stage != "intents" or asked.faults or self.batches < 2:
+            return untrusted_answers.part(
+                asked.stage, await self._ask(asked, author_prompts.author(self.domain, asked))
+            )
+        asks = [
+            self._ask(asked, author_prompts.author(self.domain, asked, f"{number} of {self.batches}"))
+            for number in range(1, self.batches + 1)
+        ]
+        return _joined(await asyncio.gather(*asks))
+
+    async def harder(self, asked: Asked) -> str:
+        """One call. Raises Unusable."""
+        answer = await self._ask(asked, author_prompts.harder(self.domain, asked), take_of="harder")
+        return untrusted_answers.part("intents", answer)
+
+    async def _ask(self, asked: Asked, messages: tuple[Message, ...], take_of: str = "") -> Answer:
+        """`take_of`: the pipeline's name of the stage, where calls have another."""
+        number = asked.number + _A_TAKE * self.takes.get(take_of or asked.stage, 0)
+        return await self.purse.ask(Question(asked.stage, AUTHOR, messages, number))
+
+    async def doubts(self, parts: Mapping[str, str]) -> list[Fault]:
+        """The second reader's reasons, where it says no. An answer that is no verdict counts as a doubt."""
+        newest = list(parts)[-1]
+        if not self.second_reader or newest not in DOUBTED:
+            return []
+        stage = next(stage for stage, part in PART_OF.items() if part == newest)
+        answer = await self.purse.ask(Question(stage, JUDGE, author_prompts.doubt(self.domain, stage, parts)))
+        try:
+            said = untrusted_answers.parsed(answer)
+        except Unusable as err:
+            return [Fault("no verdict", err.fault.seen)]
+        reasons = said.get("reasons")
+        if said.get("verdict") == "yes" and reasons == []:
+            return []
+        listed = reasons if isinstance(reasons, list) else [said]
+        return [Fault("doubted", f"{reason!s:.300}") for reason in listed[:5]] or [Fault("doubted", "no reason given")]
+
+
+def _joined(answers: Sequence[Answer]) -> str:
+    """The intents of all answers that can be used, none by a name that another has. Raises Unusable where none can."""
+    entries: dict[str, object] = {}
+    last: Unusable | None = None
+    for answer in answers:
+        try:
+            listed = parsed(untrusted_answers.part("intents", answer), Path("intents.yaml"))
+        except Unusable as err:
+            last = err
+            continue
+        for entry in listed:
+            name = str(entry.get("intent")) if isinstance(entry, dict) else ""
+            entries.setdefault(name, dict(entry) if isinstance(entry, dict) else entry)
+    if not entries:
+        raise last or Unusable(Fault("shape", "no intent in any answer"))
+    return untrusted_answers.dumped(list(entries.values()))

@@ -1,0 +1,147 @@
+"""Intent templates and the people they fit: each row of an intent's `draw` is one way to fill the template."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.domains.sql.domain import Action, Domain
+from toolorchestra.envs.domains.sql.tool_runs import Called
+from toolorchestra.synth.formats.spec import Marked, Spec
+from toolorchestra.synth.formats.sql_fence import Fenced
+
+Values = Mapping[str, Any]
+WHO = "who"
+
+
+class Person(NamedTuple):
+    """Somebody who may call, with what the spec's user.draw says of them."""
+
+    key: Any
+    values: Values
+
+
+class Templates:
+    """A spec's intents, filled from the seed rows."""
+
+    def __init__(self, spec: Spec, domain: Domain) -> None:
+        self.spec = spec
+        self.domain = domain
+        self._connection = Fenced()
+        self._connection.script(domain.schema)
+        for name, table in domain.tables.items():
+            marks = ", ".join("?" * len(table.columns))
+            for row in table.rows:
+                self._connection.run(f"INSERT INTO {name} VALUES ({marks})", row)
+        user = spec.head["user"]
+        people = self._drawn(user["draw"], "domain.yaml: user.draw")
+        if not people:
+            raise ConfigError(f"{spec.folder}/domain.yaml: user.draw: no row; change the draw or the rows it looks for")
+        if user["key"] not in people[0]:
+            raise ConfigError(f"{spec.folder}/domain.yaml: user.draw gives no column {user['key']!r}")
+        self.people = [Person(row[user["key"]], row) for row in people]
+        self.public: dict[str, list[Values]] = {}
+        self.private: dict[str, dict[Any, list[Values]]] = {}
+        for intent in spec.intents:
+            self._fill(intent)
+
+    def _fill(self, intent: Mapping[str, Any]) -> None:
+        name = intent["intent"]
+        place = f"intents.yaml:{intent.line}: {name}" if isinstance(intent, Marked) else name
+        if name in self.public or name in self.private:
+            raise ConfigError(f"{self.spec.folder}/{place}: a second intent of this name; give each its own")
+        if not intent["say"]:
+            raise ConfigError(f"{self.spec.folder}/{place}: say lists nothing; one wording at least is needed")
+        at = f"{place}.draw"
+        rows = self._drawn(intent["draw"], at)
+        if not rows:
+            raise ConfigError(f"{self.spec.folder}/{at}: no row; change the draw or the rows it looks for")
+        if intent.get("public"):
+            self.public[name] = rows
+            return
+        if WHO not in rows[0]:
+            raise ConfigError(f"{self.spec.folder}/{at}: a column named {WHO} must say whose request it is")
+        found: dict[Any, list[Values]] = defaultdict(list)
+        for row in rows:
+            found[row[WHO]].append(row)
+        self.private[name] = found
+
+    def _drawn(self, sql: str, at: str) -> list[Values]:
+        clock = self.spec.head["clock"]
+        try:
+            columns, rows = self._connection.found(sql, {"now": clock, "today": clock[:10]})
+        except sqlite3.Error as err:
+            raise ConfigError(f"{self.spec.folder}/{at}: {err}") from None
+        return [dict(zip(columns, row, strict=True)) for row in rows]
+
+    def fitting(self, person: Person) -> list[Mapping[str, Any]]:
+        """The intents that this person may have."""
+        return [i for i in self.spec.intents if not i.get("public") and person.key in self.private[i["intent"]]]
+
+    def instance(self, intent: Mapping[str, Any], person: Person | None, rng: random.Random) -> Values:
+        """One way to fill an intent."""
+        if person is None or intent.get("public"):
+            return rng.choice(self.public[intent["intent"]])
+        return {**person.values, **rng.choice(self.private[intent["intent"]][person.key])}
+
+
+def action(row: Mapping[str, Any], values: Values, called: Sequence[Called], where: str) -> Action:
+    """`{tool: {argument: "{value}"}}` filled in. A lone {value} keeps its type, {tool.field} is taken from an earlier
+    result, and what is NULL is left out."""
+    arguments = next(iter(row.values()), None) or {}
+    if len(row) != 1 or not isinstance(arguments, Mapping):
+        raise ConfigError(f"{where}: an action is written `tool: {{argument: value}}`, got {dict(row)}")
+    (name,) = row
+    filled = {key: _value(value, values, called, where) for key, value in arguments.items()}
+    return Action(name, {key: value for key, value in filled.items() if value is not None})
+
+
+def _value(value: Any, values: Values, called: Sequence[Called], where: str) -> Any:
+    if not isinstance(value, str) or "{" not in value:
+        return value
+    inner = value[1:-1]
+    if value[0] == "{" and value[-1] == "}" and "." in inner:
+        return _looked_up(inner, called, where)
+    if value[0] == "{" and value[-1] == "}" and inner.isidentifier():
+        if inner not in values:
+            raise ConfigError(f"{where}: no value {inner!r}; there are: {', '.join(values)}")
+        return values[inner]
+    return text(value, values, where)
+
+
+def text(template: str, values: Values, where: str) -> str:
+    """A template filled in, amounts without needless zeros."""
+    shown = {key: plain(value) if isinstance(value, int | float) else value for key, value in values.items()}
+    try:
+        return template.format_map(shown)
+    except (KeyError, ValueError, IndexError, AttributeError, TypeError) as err:
+        raise ConfigError(f"{where}: {template!r}: no value {err}; there are: {', '.join(values)}") from None
+
+
+def plain(value: Any) -> str:
+    """A value as a person says it: 12.5 as 12.50, 12.0 as 12."""
+    if isinstance(value, float):
+        return f"{value:.0f}" if value == int(value) else f"{value:.2f}"
+    return str(value)
+
+
+def informed(paths: Sequence[str], called: Sequence[Called], where: str) -> tuple[str, ...]:
+    """What must be told: `tool.field` or `tool.0.field` of the last result of a tool, as text."""
+    return tuple(dict.fromkeys(plain(_looked_up(path, called, where)) for path in paths))
+
+
+def _looked_up(path: str, called: Sequence[Called], where: str) -> Any:
+    tool, *steps = path.split(".")
+    result = next((c.value for c in reversed(called) if c.name == tool), None)
+    for step in steps:
+        try:
+            result = result[int(step) if step.isdigit() else step]  # type: ignore[index]
+        except (KeyError, IndexError, TypeError):
+            raise ConfigError(f"{where}: {path!r}: no {step!r} in {result!r:.200}") from None
+    if result is None:
+        raise ConfigError(f"{where}: {path!r}: there is no such result")
+    return result

@@ -1,0 +1,223 @@
+"""What the first parts of a spec must be before the next is written: who it is about, its schema, its rows."""
+
+from __future__ import annotations
+
+import datetime
+import math
+import re
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.domains.sql.database import build
+from toolorchestra.envs.domains.sql.domain import Table
+from toolorchestra.synth.formats import spec as specs
+from toolorchestra.synth.formats.seed_rows import Maker
+from toolorchestra.synth.formats.sql_fence import Fenced
+
+Parts = Mapping[str, str]
+"""The texts of a spec so far, by file name."""
+MOST_ROWS = 20_000
+LEAST_PEOPLE = 10
+MOST_ALIKE_SHARE = 0.3
+"""Of a table's rows, so many may be the same but for their ids."""
+MOST_TEXT = 500
+_NAME = re.compile(r"[a-z][a-z0-9_]{1,39}")
+_CLOCK = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
+_REFERENCE = re.compile(r"\bREFERENCES\s+\"?(\w+)", re.IGNORECASE)
+_DAY = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d(:\d\d)?)?|\d\d:\d\d")
+_MAIL = re.compile(r"[^@\s]+@[^@\s]+\.[a-z]+")
+_DATED = ("_at", "_on", "_until", "_date", "_day")
+_TELLING = 3
+"""Values that a row has besides its id, for it to be told from others: free places of one kind may be alike."""
+_NEVER_NEGATIVE = ("price", "fee", "cost", "fare")
+_STUBS = {
+    "schema.sql": "",
+    "rows.yaml": "tables: []\n",
+    "tools.yaml": "- {name: none}\n",
+    "policy.md": "",
+    "intents.yaml": "- {intent: none, draw: '', say: [], actions: []}\n",
+}
+
+
+class Fault(NamedTuple):
+    """What a check found, in words that its author can act on."""
+
+    reason: str
+    """A short name, for counting."""
+    seen: str
+    entry: str = ""
+    """The tool or intent that it is about, where it is about one."""
+
+
+Check = Callable[[Parts, int], list[Fault]]
+
+
+def partial(parts: Parts) -> specs.Spec:
+    """The spec as far as it goes, with nothing in the parts that are still to come. Raises ConfigError."""
+    return specs.read({**_STUBS, **parts}, Path("spec"))
+
+
+def subjects(parts: Parts, _seed: int) -> list[Fault]:
+    """domain.yaml: a usable name and clock, people who can be identified."""
+    try:
+        head = partial(parts).head
+    except ConfigError as err:
+        return [Fault("shape", str(err))]
+    faults = []
+    if not _NAME.fullmatch(head["name"]):
+        faults.append(Fault("name", f"name is lower-case letters, digits and _, at most 40; got {head['name']!r:.60}"))
+    if not _CLOCK.fullmatch(head["clock"]) or not _is_day(head["clock"]):
+        faults.append(Fault("clock", f"clock is written YYYY-MM-DD HH:MM:SS, got {head['clock']!r:.60}"))
+    if not head["user"]["ways"]:
+        faults.append(Fault("identification", "user.ways is empty; give at least one way to be identified"))
+    for number, way in enumerate(head["user"]["ways"]):
+        if not way["actions"] or not any("value" in fact for fact in way["facts"]):
+            faults.append(Fault("identification", f"user.ways[{number}] needs a fact with a value and an action"))
+    if not head["personas"]:
+        faults.append(Fault("personas", "personas is empty; write several, in the second person"))
+    return faults
+
+
+def _is_day(text: str) -> bool:
+    try:
+        datetime.datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
+
+
+def schema(parts: Parts, _seed: int) -> list[Fault]:
+    """schema.sql compiles behind the fence, its tables have keys and constraints, and users can be drawn from it."""
+    database = Fenced()
+    try:
+        database.script(parts["schema.sql"])
+        _, tables = database.found("SELECT name, sql FROM sqlite_master WHERE type = 'table'")
+        faults = _tables({name: sql or "" for name, sql in tables})
+        if not faults:
+            faults = _draw(database, partial(parts).head)
+    except (sqlite3.Error, sqlite3.Warning, ValueError) as err:
+        return [Fault("SQL", f"schema.sql: {err}; only CREATE TABLE and CREATE INDEX are allowed")]
+    finally:
+        database.close()
+    return faults
+
+
+def _tables(tables: Mapping[str, str]) -> list[Fault]:
+    faults = []
+    if len(tables) < 2:
+        faults.append(Fault("tables", f"two tables or more expected, got {len(tables)}"))
+    for name, sql in tables.items():
+        if not re.search(r"\bTEXT\b[^,]*\b(UNIQUE|PRIMARY KEY)", sql, re.IGNORECASE):
+            faults.append(Fault("key", f"table {name} needs a key column `..._id TEXT NOT NULL UNIQUE`"))
+        if re.search(r"WITHOUT\s+ROWID", sql, re.IGNORECASE):
+            faults.append(Fault("key", f"table {name} must have a rowid; take WITHOUT ROWID out"))
+        missing = [parent for parent in _REFERENCE.findall(sql) if parent not in tables]
+        faults += [Fault("reference", f"table {name} refers to {parent}, which is no table") for parent in missing]
+    together = " ".join(tables.values()).upper()
+    for word in ("REFERENCES", "CHECK", "NOT NULL"):
+        if word not in together and tables:
+            faults.append(Fault("constraints", f"no {word} in the whole schema; rules of every row belong there"))
+    return faults
+
+
+def _draw(database: Fenced, head: Mapping[str, Any]) -> list[Fault]:
+    user = head["user"]
+    try:
+        columns, _ = database.found(user["draw"], {"now": head["clock"], "today": head["clock"][:10]})
+    except sqlite3.Error as err:
+        return [Fault("user.draw", f"domain.yaml's user.draw does not run on these tables: {err}: {user['draw']}")]
+    if user["key"] not in columns:
+        return [Fault("user.draw", f"domain.yaml's user.draw gives no column {user['key']!r}; it gives {columns}")]
+    return []
+
+
+def rows(parts: Parts, seed: int) -> list[Fault]:
+    """rows.yaml makes rows that fit the schema, refer to each other, differ from each other, and are plausible."""
+    try:
+        spec = partial(parts)
+        most = _most_rows(spec.tables)
+        if most > MOST_ROWS:
+            return [Fault("size", f"up to {most} rows; at most {MOST_ROWS} are allowed in all tables together")]
+        tables = Maker(spec, seed).tables()
+        build(spec.schema, tables, "rows.yaml")
+    except (ConfigError, ValueError, OverflowError) as err:
+        return [Fault("rows", str(err))]
+    empty = [name for name, table in tables.items() if not table.rows]
+    faults = [Fault("empty", f"table {name} has no row; every table needs one") for name in empty]
+    for name, table in tables.items():
+        faults += _alike(name, table)
+        faults += _plausible(name, table, spec.head["clock"])
+    return [*faults, *_keys(tables), *_people(spec, tables)][:20]
+
+
+def _most_rows(tables: Sequence[Mapping[str, Any]]) -> int:
+    most: dict[str, int] = {}
+    for table in tables:
+        parents = most.get(table.get("each", ""), 0)
+        most[table["table"]] = parents * table.get("per", (1, 1))[-1] if "each" in table else table.get("count", 0)
+    return sum(most.values())
+
+
+def _alike(name: str, table: Table) -> list[Fault]:
+    at = table.columns.index(table.key)
+    others = [(*row[:at], *row[at + 1 :]) for row in table.rows]
+    told = [row for row in others if sum(value is not None for value in row) >= _TELLING]
+    same = len(told) - len(set(told))
+    if same <= MOST_ALIKE_SHARE * len(table.rows):
+        return []
+    return [Fault("duplicates", f"table {name}: {same} of {len(table.rows)} rows repeat another but for {table.key}")]
+
+
+def _plausible(name: str, table: Table, clock: str) -> Iterator[Fault]:
+    for at, column in enumerate(table.columns):
+        found = [row[at] for row in table.rows if row[at] is not None]
+        odd = next((value for value in found if not _believable(column, value, clock)), None)
+        if odd is not None:
+            yield Fault("plausibility", f"table {name}: {column} holds {odd!r:.80}, which is no such value")
+
+
+def _believable(column: str, value: Any, clock: str) -> bool:
+    if isinstance(value, str):
+        if len(value) > MOST_TEXT or "{" in value:
+            return False
+        if column == "email":
+            return _MAIL.fullmatch(value) is not None
+        return not column.endswith(_DATED) or _DAY.fullmatch(value) is not None
+    if isinstance(value, float) and not math.isfinite(value):
+        return False
+    if column == "birth_year":
+        return bool(1900 <= value <= int(clock[:4]))
+    return not (column.endswith(_NEVER_NEGATIVE) and float(value) < 0)
+
+
+def _keys(tables: Mapping[str, Table]) -> list[Fault]:
+    owner: dict[Any, str] = {}
+    for name, table in tables.items():
+        for row in table.rows:
+            key = row[table.columns.index(table.key)]
+            if owner.setdefault(key, name) != name:
+                both = f"{owner[key]} and in {name}"
+                return [Fault("ids", f"{key!r:.40} is an id in {both}; keep their prefixes distinct")]
+    return []
+
+
+def _people(spec: specs.Spec, tables: Mapping[str, Table]) -> list[Fault]:
+    database, user = Fenced(), spec.head["user"]
+    try:
+        database.script(spec.schema)
+        for name, table in tables.items():
+            marks = ", ".join("?" * len(table.columns))
+            for row in table.rows:
+                database.run(f"INSERT INTO {name} VALUES ({marks})", row)
+        columns, found = database.found(user["draw"], {"now": spec.head["clock"], "today": spec.head["clock"][:10]})
+    except sqlite3.Error as err:
+        return [Fault("user.draw", f"domain.yaml's user.draw: {err}")]
+    finally:
+        database.close()
+    keys = {row[columns.index(user["key"])] for row in found}
+    if len(keys) < LEAST_PEOPLE:
+        return [Fault("people", f"user.draw finds {len(keys)} people, at least {LEAST_PEOPLE} expected")]
+    return []

@@ -1,0 +1,246 @@
+"""A domain's specification: a folder of YAML, SQL and Markdown, or one file of six sections. See docs/domains.md.
+
+domain.yaml   name, subject, clock, how users are found and what they know, personas
+schema.sql    the tables
+rows.yaml     how each table's rows are made, in order, and SQL that makes them consistent
+tools.yaml    the tools, as tools.json has them
+policy.md     the policy
+intents.yaml  what users want, as templates with gold actions
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from toolorchestra.envs.base.errors import ConfigError, ToolError
+from toolorchestra.envs.base.schema import check_arguments
+from toolorchestra.envs.domains.sql.loader import check_clock
+from toolorchestra.envs.domains.sql.shapes import FREE, TEXT, TEXTS
+
+PARTS = ("domain.yaml", "schema.sql", "rows.yaml", "tools.yaml", "policy.md", "intents.yaml")
+SHIPPED = Path(__file__).parents[1] / "specs"
+_PART_OF = {part.partition(".")[0]: part for part in PARTS}
+_NAME = re.compile(r"\w[\w-]*")
+"""It is a part of task ids and the name of a folder."""
+_SECTION = re.compile(rf"({'|'.join(_PART_OF)}):\s*\|?\s*$")
+
+
+def _object(required: str, **properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": required.split()}
+
+
+def _list(items: Any) -> dict[str, Any]:
+    return {"type": "array", "items": items}
+
+
+_FACTS = _list(_object("label asked value", label=TEXT, asked=TEXTS, value=TEXT))
+_UNKNOWN = _list(_object("label asked", label=TEXT, asked=TEXTS))
+_ACTIONS = _list(FREE)
+_WAY = _object("facts actions", facts=_FACTS, unknown=_UNKNOWN, actions=_ACTIONS)
+_HEAD = _object(
+    "name subject clock user personas",
+    name=TEXT,
+    subject=TEXT,
+    clock=TEXT,
+    held_out={"type": "boolean"},
+    user=_object("draw key ways", draw=TEXT, key=TEXT, ways=_list(_WAY)),
+    personas=TEXTS,
+)
+_INTENT = _object(
+    "intent draw say actions",
+    intent=TEXT,
+    public={"type": "boolean"},
+    weight={"type": "number", "minimum": 0},
+    draw=TEXT,
+    say=TEXTS,
+    facts=_FACTS,
+    unknown=_UNKNOWN,
+    actions=_ACTIONS,
+    otherwise=_list(_ACTIONS),
+    inform=TEXTS,
+    ending={"type": "string", "enum": ["serve", "refuse", "transfer"]},
+    pushback=TEXT,
+    instructions=TEXT,
+)
+_TABLE = _object(
+    "table key columns",
+    table=TEXT,
+    key=TEXT,
+    count={"type": "integer", "minimum": 1},
+    each=TEXT,
+    per={"type": "array", "items": {"type": "integer"}},
+    columns=FREE,
+)
+_ROWS = _object("tables", lists=FREE, tables=_list(_TABLE), finish=TEXTS)
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """A specification as read, its shapes checked; what its SQL means is checked when it is run."""
+
+    name: str
+    head: Mapping[str, Any] = field(repr=False)
+    schema: str = field(repr=False)
+    lists: Mapping[str, Sequence[Any]] = field(repr=False)
+    tables: Sequence[Mapping[str, Any]] = field(repr=False)
+    finish: Sequence[str] = field(repr=False)
+    tools: Sequence[Mapping[str, Any]] = field(repr=False)
+    policy: str = field(repr=False)
+    intents: Sequence[Mapping[str, Any]] = field(repr=False)
+    digest: str
+    folder: Path
+
+
+def shipped() -> list[str]:
+    """The specs that come with the package: folders, and small ones of a single file under extra/."""
+    return sorted(_places())
+
+
+def _places() -> dict[str, Path]:
+    folders = {path.parent.name: path.parent for path in SHIPPED.glob("*/domain.yaml")}
+    return {**{path.stem: path for path in SHIPPED.glob("extra/*.yaml")}, **folders}
+
+
+def load(name: str | Path) -> Spec:
+    """A shipped spec by its name, or one in a folder or a single file."""
+    place = _places().get(str(name), Path(name))
+    found = read(texts(place), place)
+    _check_head(found.head, place / "domain.yaml")
+    return found
+
+
+def texts(place: Path) -> dict[str, str]:
+    """The six texts of a spec: files of a folder, or sections of one YAML file."""
+    if place.is_file() and place.suffix == ".yaml":
+        return sections(_text(place), place)
+    if not (place / "domain.yaml").is_file():
+        raise ConfigError(
+            f"no spec {str(place)!r}; name a folder that holds {', '.join(PARTS)}, a YAML file with a section for"
+            f" each, or one of: {', '.join(shipped())}"
+        )
+    return {part: _text(place / part) for part in PARTS}
+
+
+def sections(text: str, path: Path) -> dict[str, str]:
+    """The parts of a spec in one file. Each starts with its name at the margin, the rest is indented by two:
+    YAML for most, a literal block (`schema: |`) for SQL and Markdown. Errors count lines from the section's start."""
+    found: dict[str, list[str]] = {}
+    lines: list[str] = []
+    for number, line in enumerate(text.split("\n"), 1):
+        if match := _SECTION.match(line):
+            part = _PART_OF[match[1]]
+            if part in found:
+                raise ConfigError(f"{path}:{number}: a second section {match[1]!r}")
+            lines = found.setdefault(part, [])
+        elif line.strip() and not line.startswith("  "):
+            if line.startswith("#"):
+                continue
+            raise ConfigError(f"{path}:{number}: a section ({', '.join(_PART_OF)}) or an indented line expected")
+        else:
+            lines.append(line[2:])
+    if missing := [name for name, part in _PART_OF.items() if part not in found]:
+        raise ConfigError(f"{path}: no section {missing[0]!r}; a spec file has {', '.join(_PART_OF)}")
+    return {part: "\n".join(found[part]).strip("\n") + "\n" for part in PARTS}
+
+
+def read(given: Mapping[str, str], folder: Path) -> Spec:
+    """A spec from its six texts; `folder` is where errors say they are from."""
+    parts = {part: parsed(given[part], folder / part) for part in PARTS if part.endswith(".yaml")}
+    head = fits(_HEAD, parts["domain.yaml"], folder / "domain.yaml")
+    rows = fits(_ROWS, parts["rows.yaml"], folder / "rows.yaml")
+    hashed = hashlib.blake2b("\x00".join(given[part] for part in PARTS).encode(), digest_size=16)
+    return Spec(
+        name=head["name"],
+        head=head,
+        schema=given["schema.sql"],
+        lists=rows.get("lists", {}),
+        tables=rows["tables"],
+        finish=rows.get("finish", []),
+        tools=_entries(parts["tools.yaml"], FREE, folder / "tools.yaml"),
+        policy=given["policy.md"],
+        intents=_entries(parts["intents.yaml"], _INTENT, folder / "intents.yaml"),
+        digest=hashed.hexdigest(),
+        folder=folder,
+    )
+
+
+def _check_head(head: Mapping[str, Any], path: Path) -> None:
+    """What a model writes is checked by acceptance.py, which tells it more."""
+    if not _NAME.fullmatch(head["name"]):
+        raise ConfigError(f"{path}: name is a word of letters, digits, '_' and '-', got {head['name']!r:.60}")
+    check_clock(head["clock"], str(path))
+    _some(head["personas"], f"{path}: personas")
+    _some(head["user"]["ways"], f"{path}: user.ways")
+
+
+def _some(listed: Sequence[Any], where: str) -> None:
+    if not listed:
+        raise ConfigError(f"{where} lists nothing; one at least is needed, since tasks draw from it")
+
+
+def _text(path: Path) -> str:
+    if not path.is_file():
+        raise ConfigError(f"{path}: no such file; a spec folder holds {', '.join(PARTS)}")
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as err:
+        raise ConfigError(f"{path}: not UTF-8 text: {err}; save it as UTF-8") from None
+
+
+class Marked(dict[str, Any]):
+    """A YAML mapping that knows its line."""
+
+    line = 0
+
+
+def parsed(text: str, path: Path) -> Any:
+    """YAML, its mappings marked with their lines. Dates and times stay text."""
+    try:
+        import yaml
+    except ImportError:
+        raise ConfigError('reading a spec needs PyYAML: pip install ".[synth]"') from None
+
+    class Loader(yaml.SafeLoader):  # type: ignore[misc]
+        """Safe, with lines, and without YAML's own dates, whose types no schema here knows."""
+
+        yaml_implicit_resolvers = {  # noqa: RUF012 - PyYAML's own attribute
+            first: [(tag, pattern) for tag, pattern in found if tag != "tag:yaml.org,2002:timestamp"]
+            for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
+        }
+
+    def mapping(loader: Any, node: Any) -> Marked:
+        made = Marked(loader.construct_mapping(node, deep=True))
+        made.line = node.start_mark.line + 1
+        if len(made) != len(node.value):
+            raise ConfigError(f"{path}:{made.line}: a key stands twice in one mapping")
+        return made
+
+    Loader.add_constructor("tag:yaml.org,2002:map", mapping)
+    try:
+        return yaml.load(text, Loader)
+    except yaml.YAMLError as err:
+        raise ConfigError(f"{path}: not valid YAML: {err}") from None
+
+
+def fits(schema: Mapping[str, Any], value: object, path: Path) -> Mapping[str, Any]:
+    """The value, which must be a mapping that fits; errors name file, line and field."""
+    at = f"{path}:{value.line}" if isinstance(value, Marked) else str(path)
+    if not isinstance(value, dict):
+        raise ConfigError(f"{at}: a mapping expected, got {value!r:.60}")
+    name = next((str(value[key]) for key in ("intent", "table", "name") if key in value), "the mapping")
+    try:
+        check_arguments(schema, value, name)
+    except ToolError as err:
+        raise ConfigError(f"{at}: {name}: {err}") from None
+    return value
+
+
+def _entries(value: object, schema: Mapping[str, Any], path: Path) -> list[Mapping[str, Any]]:
+    if not isinstance(value, list) or not value:
+        raise ConfigError(f"{path}: a list expected, got {value!r:.60}")
+    return [fits(schema, entry, path) for entry in value]

@@ -1,0 +1,194 @@
+"""Policies that try tasks: scripted ones of graded strength, shortcuts that ought to fail, and a model that is served.
+
+A scripted solver is the oracle with slips: at each call or telling it errs with some chance. It shows whether tasks can
+tell a careful policy from a careless one; it says nothing about how a model would fare.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from toolorchestra.agents.evaluation.evaluate import regret_usd
+from toolorchestra.envs.base.actions import render_call
+from toolorchestra.envs.base.errors import ConfigError, no_such
+from toolorchestra.envs.base.types import Message
+from toolorchestra.envs.domains.sql.domain import Action, Domain, Task
+from toolorchestra.envs.domains.sql.oracle import CLOSING, moves
+from toolorchestra.envs.domains.sql.source import ToolScaleSource, ready
+from toolorchestra.envs.env import OrchestraEnv
+from toolorchestra.synth.proof.task_checks import Bench
+from toolorchestra.synth.runs.paid_calls import SOLVER, Purse, Question
+
+K = 8
+MOST_MOVES = 50
+_OPEN, _CLOSE = "<tool_call>", "</tool_call>"
+_TELLS = "For your information: "
+_GIVES_UP = "I am sorry, but I cannot do this."
+_SETTLED = f"That has been settled. {CLOSING}"
+
+
+class Playing(Protocol):
+    """One episode's player."""
+
+    async def move(self, observation: Any) -> str:
+        """The next turn; "" gives up."""
+        ...
+
+
+class Solver(Protocol):
+    """A policy that tries tasks."""
+
+    @property
+    def name(self) -> str: ...
+
+    def begin(self, bench: Bench, task: Task, seed: int) -> Playing:
+        """A player of one episode."""
+        ...
+
+
+class Try(NamedTuple):
+    """What came of one episode."""
+
+    solved: bool
+    turns: int
+    usd: float
+    seconds: float
+    regret_usd: float | None
+    """Beyond the cheapest known solution, where the domain has costs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scripted:
+    """The oracle with slips and shortcuts."""
+
+    name: str
+    slips: float = 0.0
+    """The chance to err at each call and at each telling."""
+    requests: int | None = None
+    """So many requests are settled, the others turned down; None: all."""
+    tells: bool = True
+    writes: bool = True
+
+    def begin(self, bench: Bench, task: Task, seed: int) -> Playing:
+        rng = random.Random(f"{self.name}/{task.task_id}/{seed}")
+        return _Scripted(self._moves(bench, task, rng))
+
+    def _moves(self, bench: Bench, task: Task, rng: random.Random) -> Iterator[str]:
+        if self.requests == 0:
+            yield from [_GIVES_UP] * MOST_MOVES
+        settled = 0
+        for text in moves(bench.domain, task):
+            if self.requests is not None and settled >= self.requests:
+                break
+            if text.startswith(_OPEN):
+                yield from self._call(bench, json.loads(text[len(_OPEN) : -len(_CLOSE)]), rng)
+                continue
+            slips = _TELLS in text and (not self.tells or rng.random() < self.slips)
+            yield _SETTLED if slips else text
+            settled += _ends(text)
+        yield from [_GIVES_UP] * (MOST_MOVES if self.requests is not None else 0)
+
+    def _call(self, bench: Bench, row: dict[str, Any], rng: random.Random) -> Iterator[str]:
+        if not self.writes and bench.domain.tools[row["name"]].kind == "write":
+            return
+        if rng.random() < self.slips:
+            swaps = [other for _, other in bench.swaps(Action(row["name"], row["arguments"]))]
+            if not swaps or rng.random() < 0.5:
+                return
+            row["arguments"] = dict(rng.choice(swaps).arguments)
+        yield render_call(row["name"], row["arguments"])
+
+
+def _ends(text: str) -> bool:
+    """Whether a message of the oracle's ends a request."""
+    return CLOSING in text or "There is no exception" in text or "transferred to" in text
+
+
+class _Scripted:
+    __slots__ = ("_moves",)
+
+    def __init__(self, made: Iterator[str]) -> None:
+        self._moves = made
+
+    async def move(self, observation: Any) -> str:
+        return next(self._moves, "")
+
+
+GRADED: tuple[Scripted, ...] = tuple(
+    Scripted(name, slips) for name, slips in (("oracle", 0.0), ("strong", 0.03), ("fair", 0.1), ("weak", 0.3))
+)
+"""From the strongest to the weakest. SIMULATED policies."""
+TRIVIAL: tuple[Scripted, ...] = (Scripted("idle", requests=0), Scripted("mute", tells=False, writes=False))
+"""Policies that should solve nothing but what is to be refused: they turn all down, or look and then say nothing."""
+SHORTCUTS: tuple[Scripted, ...] = (Scripted("first-request", requests=1),)
+"""Solves what has one request, or only one that is served."""
+SCRIPTED = {solver.name: solver for solver in (*GRADED, *TRIVIAL, *SHORTCUTS)}
+
+
+@dataclass(frozen=True)
+class ModelSolver:
+    """A model that is served, played through the environment's text interface; its calls are paid like an author's."""
+
+    purse: Purse
+    name: str
+
+    def begin(self, bench: Bench, task: Task, seed: int) -> Playing:
+        return _ModelPlaying(self.purse, f"filters/{task.task_id}", seed)
+
+
+class _ModelPlaying:
+    def __init__(self, purse: Purse, stage: str, seed: int) -> None:
+        self._purse, self._stage, self._seed = purse, stage, seed
+
+    async def move(self, observation: Any) -> str:
+        tools = json.dumps(list(observation["tools"]), ensure_ascii=False)
+        grammar = f'To call a tool write {_OPEN}{{"name": ..., "arguments": {{...}}}}{_CLOSE}. The tools: {tools}'
+        messages = (Message(role="system", content=grammar), *observation["messages"])
+        answer = await self._purse.ask(Question("filters", SOLVER, messages, self._seed))
+        return answer.text
+
+
+def named(names: Sequence[str]) -> list[Solver]:
+    """Scripted solvers by name."""
+    if unknown := [name for name in names if name not in SCRIPTED]:
+        raise ConfigError(no_such("scripted solver", unknown[0], SCRIPTED))
+    return [SCRIPTED[name] for name in names]
+
+
+class Arena:
+    """A domain folder on which solvers are tried."""
+
+    def __init__(self, domain: str) -> None:
+        self.domain: Domain = ready(domain).domain
+        self.bench = Bench(self.domain)
+        self.env = OrchestraEnv(ToolScaleSource(domain), preference="none")
+
+    async def play(self, solver: Solver, task_id: str, seed: int) -> Try:
+        """One episode."""
+        return await self.follow(solver.begin(self.bench, self.domain.tasks[task_id], seed), task_id, seed)
+
+    async def follow(self, player: Playing, task_id: str, seed: int) -> Try:
+        """One episode of a player that is at hand."""
+        options = {"task_id": f"toolscale/{self.domain.name}/{task_id}"}
+        observation, info = self.env.reset(seed=seed, options=options)
+        reward, turns = 0.0, 0
+        while turns < MOST_MOVES:
+            text = await player.move(observation)
+            if not text:
+                break
+            observation, reward, terminated, truncated, info = self.env.step(text)
+            turns += 1
+            if terminated or truncated:
+                break
+        ledger = info.get("ledger", {"usd": 0.0, "seconds": 0.0})
+        regret = regret_usd(self.env.episode) if self.env.episode else None
+        return Try(reward == 1.0, turns, ledger["usd"], ledger["seconds"], regret)
+
+    async def passes(self, solver: Solver, task_id: str, k: int = K) -> int:
+        """How many of k tries a solver passes."""
+        tries = [await self.play(solver, task_id, seed) for seed in range(k)]
+        return sum(found.solved for found in tries)

@@ -1,0 +1,255 @@
+"""Playing calls on a domain without an environment, and the checks that every task must pass before it is kept."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import combinations
+from typing import Any, NamedTuple
+
+from toolorchestra.envs.base.errors import Outage, ToolError
+from toolorchestra.envs.base.schema import Checker
+from toolorchestra.envs.domains.sql.database import Database, Session
+from toolorchestra.envs.domains.sql.domain import Action, Domain, Task
+from toolorchestra.envs.domains.sql.formats import check_formats
+from toolorchestra.envs.domains.sql.grading import Verdict, judge, mentions
+from toolorchestra.envs.domains.sql.state_digest import digest
+from toolorchestra.envs.domains.sql.tool_runs import Called, Runner
+
+
+class Played(NamedTuple):
+    """What came of some calls."""
+
+    called: tuple[Called, ...]
+    error: str
+    """The first refusal, or ""."""
+    state: str
+
+
+class Bench:
+    """A domain ready for calls."""
+
+    def __init__(self, domain: Domain) -> None:
+        self.domain = domain
+        self.database = Database(domain)
+        self.runners = {name: Runner(tool, domain.clock) for name, tool in domain.tools.items()}
+        self._checkers = {name: Checker(tool.parameters) for name, tool in domain.tools.items()}
+        self._values: dict[str, list[Any]] = {}
+
+    @contextmanager
+    def session(self) -> Iterator[Session]:
+        """A session that is given back."""
+        session = Session(self.database)
+        try:
+            yield session
+        finally:
+            session.close()
+
+    def call(self, session: Session, action: Action) -> Called:
+        """One call, checked as the engine does. Raises ToolError, of a tool that breaks off too: it is to blame."""
+        if action.name not in self.runners:
+            raise ToolError(f"no tool {action.name!r}")
+        self._checkers[action.name].check(action.arguments, action.name)
+        check_formats(self.domain.tools[action.name].formats, action.arguments)
+        try:
+            return self.runners[action.name].call(session, action.arguments)
+        except Outage as err:
+            raise ToolError(str(err)) from None
+
+    def play(self, actions: Sequence[Action]) -> Played:
+        """The calls in their order; one that is refused changes nothing and the others are made."""
+        with self.session() as session:
+            called, error = self.made(session, actions)
+            return Played(called, error, digest(session))
+
+    def made(self, session: Session, actions: Sequence[Action]) -> tuple[tuple[Called, ...], str]:
+        """The calls in a session, and the first refusal."""
+        called, error = [], ""
+        for action in actions:
+            try:
+                called.append(self.call(session, action))
+            except ToolError as err:
+                error = error or f"{action.name}({dict(action.arguments)}): {err}"
+        return tuple(called), error
+
+    def judged(self, task: Task, actions: Sequence[Action], *, silent: bool = False) -> Verdict:
+        """The verdict on an agent that makes these calls and then says what it learnt of what it had to say."""
+        with self.session() as session:
+            called, _ = self.made(session, actions)
+            learnt = [c.text for c in called]
+            told = [] if silent else [i for i in task.communicate if any(mentions(text, i) for text in learnt)]
+            return judge(task, session, called, told)
+
+    def values(self, name: str) -> list[Any]:
+        """Every value that the column of this name has, in all tables: the candidates for a swapped argument."""
+        if name not in self._values:
+            found: list[Any] = []
+            for table in self.domain.tables.values():
+                if name in table.columns:
+                    at = table.columns.index(name)
+                    found += [row[at] for row in table.rows]
+            self._values[name] = list(dict.fromkeys(found))
+        return self._values[name]
+
+    # -- mutations -------------------------------------------------------------------------------------------------
+
+    def swaps(self, action: Action) -> Iterator[tuple[str, Action]]:
+        """The action with one argument changed to another valid value, for each of its arguments."""
+        properties = self.domain.tools[action.name].parameters["properties"]
+        for name, value in action.arguments.items():
+            other = self._other(name, value, properties[name])
+            if other is not None:
+                yield name, Action(action.name, {**action.arguments, name: other})
+
+    def _other(self, name: str, value: Any, schema: Any) -> Any:
+        if "enum" in schema:
+            return next((option for option in schema["enum"] if option != value), None)
+        if isinstance(value, bool):
+            return not value
+        if isinstance(value, int | float):
+            low, high = schema.get("minimum"), schema.get("maximum")
+            up = high is None or value + 1 <= high
+            return value + 1 if up else (value - 1 if low is None or value - 1 >= low else None)
+        pool = self.values(name)
+        if value in pool and len(pool) > 1:
+            return pool[(pool.index(value) + 1) % len(pool)]
+        return _shifted(value)
+
+
+def _shifted(text: str) -> str:
+    try:
+        moment = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        return f"{text[:-1]}{'7' if text[-1:] != '7' else '8'}" if text else "x"
+    return (moment + datetime.timedelta(days=1)).isoformat(" ")[: len(text)]
+
+
+# -- the checks ----------------------------------------------------------------------------------------------------
+
+
+def gold(bench: Bench, task: Task) -> str:
+    """The gold path, and each alternative, runs without a refusal and gives 1."""
+    for path in (task.actions, *task.alternatives):
+        played = bench.play(path)
+        if played.error:
+            return f"a gold call is refused: {played.error}"
+        verdict = bench.judged(task, path)
+        if not verdict.value:
+            return f"the gold path gives 0: {verdict}"
+    return ""
+
+
+def nothing(bench: Bench, task: Task) -> str:
+    """Doing nothing gives 0, unless the right answer is to do nothing."""
+    return "doing nothing gives 1" if bench.judged(task, ()).value and not task.idle else ""
+
+
+def told(bench: Bench, task: Task) -> str:
+    """Saying nothing gives 0 where something must be told, and what must be told is not what the user says."""
+    if not task.communicate:
+        return ""
+    words = task.shape["user_scenario"]["instructions"]
+    said = f"{words['reason_for_call']} {words.get('known_info') or ''}"
+    for info in task.communicate:
+        if mentions(said, info):
+            return f"the user's own words hold what must be told: {info}"
+    return "saying nothing gives 1" if bench.judged(task, task.actions, silent=True).value else ""
+
+
+def dropped(bench: Bench, task: Task) -> str:
+    """Leaving out any one gold write gives 0."""
+    for number, action in enumerate(task.actions):
+        if bench.domain.tools[action.name].kind == "write":
+            without = (*task.actions[:number], *task.actions[number + 1 :])
+            if bench.judged(task, without).value:
+                return f"it gives 1 without {action.name}"
+    return ""
+
+
+def swapped(bench: Bench, task: Task) -> str:
+    """Another value for any argument of a write, or of a read that cannot be left out, gives 0."""
+    for number, action in enumerate(task.actions):
+        before, after = task.actions[:number], task.actions[number + 1 :]
+        if bench.domain.tools[action.name].kind == "read" and bench.judged(task, (*before, *after)).value:
+            continue
+        for name, other in bench.swaps(action):
+            if bench.judged(task, (*before, other, *after)).value:
+                return f"it gives 1 with {action.name}.{name} = {other.arguments[name]!r}"
+    return ""
+
+
+def permuted(bench: Bench, task: Task) -> str:
+    """Reads between two writes in reverse order still give 1."""
+    made: list[Action] = []
+    reads: list[Action] = []
+    for action in task.actions:
+        if bench.domain.tools[action.name].kind == "read":
+            reads.append(action)
+        else:
+            made += [*reversed(reads), action]
+            reads = []
+    made += reversed(reads)
+    return "" if bench.judged(task, made).value else "its reads in another order give 0"
+
+
+def contradictory(bench: Bench, task: Task) -> str:
+    """No request undoes another: neither is refused because of one before it, nor do two set the same to different
+    values, each standing if it comes last. Steps of one matter are no contradiction: they go through in one order only,
+    or add up."""
+    owned = {number for request in task.requests for number in request.actions}
+    first = [action for number, action in enumerate(task.actions) if number not in owned]
+    parts = [[task.actions[number] for number in request.actions] for request in task.requests]
+    alone = [_updates(bench, [*first, *path]) for path in parts]
+    for one, other in combinations(range(len(parts)), 2):
+        mine, theirs = alone[one], alone[other]
+        if mine is None or theirs is None:
+            continue  # it needs what an earlier request made
+        path, next_path = parts[one], parts[other]
+        names = [task.requests[number].intent for number in (one, other)]
+        both = _updates(bench, [*first, *path, *next_path])
+        if both is None:
+            return f"{names[1]} is refused because of {names[0]}, and goes through without it"
+        back = {}
+        if differing := [cell for cell in mine if cell in theirs and mine[cell] != theirs[cell]]:
+            back = _updates(bench, [*first, *next_path, *path]) or {}
+        for cell in differing:
+            if both.get(cell) == theirs[cell] and back.get(cell) == mine[cell]:
+                what = f"{names[0]} sets {'.'.join(map(str, cell))} to {mine[cell]!r}"
+                return f"{what}, {names[1]} sets it to {theirs[cell]!r}"
+    return ""
+
+
+def _updates(bench: Bench, path: Sequence[Action]) -> dict[tuple[str, Any, str], Any] | None:
+    """What calls change in rows that were there: by table, key and column. None where one is refused."""
+    with bench.session() as session:
+        if bench.made(session, path)[1]:
+            return None
+        cells: dict[tuple[str, Any, str], Any] = {}
+        for name, before, now in session.changes():
+            if before is not None and now is not None:
+                table = bench.domain.tables[name]
+                key = before[table.columns.index(table.key)]
+                pairs = zip(table.columns, before, now, strict=True)
+                cells.update({(name, key, column): new for column, old, new in pairs if new != old})
+        return cells
+
+
+CHECKS: dict[str, Callable[[Bench, Task], str]] = {
+    "contradictory": contradictory,
+    "gold": gold,
+    "nothing": nothing,
+    "told": told,
+    "dropped": dropped,
+    "swapped": swapped,
+    "permuted": permuted,
+}
+"""Name -> check, which gives what is wrong or ""."""
+
+
+def fault(bench: Bench, task: Task) -> tuple[str, str]:
+    """The first check that a task fails and what it saw; two empty texts for a good task."""
+    for name, check in CHECKS.items():
+        if seen := check(bench, task):
+            return name, seen
+    return "", ""

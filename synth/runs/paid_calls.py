@@ -1,0 +1,196 @@
+"""Model calls that a run pays for: each answer is on disk before it is used, and no answered call is paid again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Mapping
+from copy import copy
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+from weakref import WeakValueDictionary
+
+from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.money.ledger import Ledger, SpendCap
+from toolorchestra.envs.models import ChatModel, ChatRequest
+from toolorchestra.envs.money.prices import (NANO, PriceSheet, Tokens, Usage)
+from toolorchestra.envs.base.types import Message
+from toolorchestra.synth.runs.stage_store import key
+
+MOST_CHARACTERS = 400_000
+"""Of an answer: what is longer is refused unread, and only so much of it is kept."""
+Role = Literal["author", "judge", "solver"]
+AUTHOR: Role = "author"
+JUDGE: Role = "judge"
+SOLVER: Role = "solver"
+"""Roles of a run's ledger."""
+
+
+class Answer(NamedTuple):
+    """What a model said."""
+
+    text: str
+    characters: int
+    """How long the answer was; the text may hold less."""
+
+
+class Journal:
+    """A JSONL file of answered calls. `replay` makes a call that is not in it an error: it is a cassette then."""
+
+    def __init__(self, path: Path, *, replay: bool = False) -> None:
+        self.path = path
+        self.replay = replay
+        self.rows: dict[str, Mapping[str, Any]] = {}
+        if replay and not path.is_file():
+            raise ConfigError(f"no cassette {str(path)!r} to replay; record one with --record {path}")
+        if path.is_file():
+            self._read()
+
+    def _read(self) -> None:
+        data = self.path.read_bytes()
+        whole = data[: data.rfind(b"\n") + 1]
+        if whole != data and not self.replay:  # the last line was being written when the run was killed
+            with self.path.open("r+b") as file:
+                file.truncate(len(whole))
+        for number, line in enumerate(whole.decode().splitlines(), 1):
+            try:
+                row = json.loads(line)
+                self.rows[row["key"]] = row
+            except (ValueError, KeyError, TypeError):
+                raise ConfigError(f"{self.path}: line {number} is not a recorded call; record it anew") from None
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """Append a call; it is on the disk when this returns."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("ab") as file:
+            file.write(json.dumps(row, ensure_ascii=True).encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        self.rows[row["key"]] = row
+
+
+class Question(NamedTuple):
+    """A call to be made."""
+
+    stage: str
+    role: Role
+    messages: tuple[Message, ...]
+    number: int = 0
+    """Tells two calls of the same words apart."""
+
+
+@runtime_checkable
+class Closing(Protocol):
+    """A backend that holds connections."""
+
+    async def aclose(self) -> None: ...
+
+
+@dataclass
+class Purse:
+    """Makes calls to one model and bills them: by stage, and by the role author or judge."""
+
+    models: ChatModel
+    model: str
+    sheet: PriceSheet
+    journal: Journal
+    cap: SpendCap | None = None
+    concurrency: int = 4
+    ledger: Ledger = field(default_factory=Ledger)
+    _counted: set[str] = field(default_factory=set)
+    _made: set[str] = field(default_factory=set)
+    _asking: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
+    _gate: asyncio.Semaphore = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.sheet.require([self.model], "the author")
+        self._gate = asyncio.Semaphore(self.concurrency)
+        self._count_earlier()
+
+    def _count_earlier(self) -> None:
+        """Bill what the journal holds of earlier runs; a cassette is billed as it plays."""
+        if self.journal.replay:
+            return
+        for wanted, row in self.journal.rows.items():
+            charge = self.sheet.charge(_usage(row), row["stage"])
+            self._counted.add(wanted)
+            self.ledger.add(charge)
+            if self.cap is not None:
+                self.cap.add(charge.nano_usd)
+
+    @property
+    def paid(self) -> int:
+        """Calls made by this run, those of purses beside it too, without those that an earlier one made."""
+        return len(self._made)
+
+    async def ask(self, asked: Question) -> Answer:
+        """The answer, from the journal if the call was ever answered. Raises SpendCapReached."""
+        wanted = key(self.model, asked.stage, asked.role, [dict(m) for m in asked.messages], asked.number)
+        row = self.journal.rows.get(wanted)
+        if row is None:
+            if self.journal.replay:
+                raise ConfigError(
+                    f"{self.journal.path}: no recording of this call ({asked.stage}, {asked.role}, number"
+                    f" {asked.number}); the spec, the prompts or the model have changed: record it anew"
+                )
+            row = await self._paid_once(wanted, asked)
+        if wanted not in self._counted:
+            self._counted.add(wanted)
+            self.ledger.add(self.sheet.charge(_usage(row), asked.stage))
+        return Answer(row["text"], row["characters"])
+
+    async def _paid_once(self, wanted: str, asked: Question) -> Mapping[str, Any]:
+        """The answered call. Who asks the same while it is under way waits for it."""
+        lock = self._asking.setdefault(wanted, asyncio.Lock())
+        async with lock, self._gate:
+            return self.journal.rows.get(wanted) or await self._pay(wanted, asked)
+
+    async def _pay(self, wanted: str, asked: Question) -> Mapping[str, Any]:
+        if self.cap is not None:
+            self.cap.check()
+        purpose: Literal["answer", "judge"] = "judge" if asked.role == JUDGE else "answer"
+        request = ChatRequest(
+            self.model, purpose, asked.messages, seed=int(wanted[:8], 16), attempt=asked.number, role=asked.role
+        )
+        text, usage = await self.models.complete(request)
+        row = {
+            "key": wanted,
+            "stage": asked.stage,
+            "role": asked.role,
+            "model": usage.item,
+            "tokens": list(usage.tokens),
+            "seconds": usage.seconds,
+            "characters": len(text),
+            "text": text[: MOST_CHARACTERS + 1],
+        }
+        self.journal.add(row)
+        self._made.add(wanted)
+        if self.cap is not None:
+            self.cap.add(self.sheet.charge(usage).nano_usd)
+        return row
+
+    def beside(self, models: ChatModel, model: str) -> Purse:
+        """For another model of the same sheet, with the same journal, ledger, cap and count of calls."""
+        self.sheet.require([model], "the solver")
+        other = copy(self)
+        other.models, other.model = models, model
+        return other
+
+    async def close(self) -> None:
+        """Close the backend's connections, if it holds any."""
+        if isinstance(self.models, Closing):
+            await self.models.aclose()
+
+    def usd_by_stage(self) -> dict[str, float]:
+        """Dollars by stage and role, as `stage/role`."""
+        sums: dict[str, int] = {}
+        for charge in self.ledger:
+            name = f"{charge.tool}/{charge.role}"
+            sums[name] = sums.get(name, 0) + charge.nano_usd
+        return {name: nano / NANO for name, nano in sums.items()}
+
+
+def _usage(row: Mapping[str, Any]) -> Usage:
+    return Usage(row["model"], row["role"], Tokens(*row["tokens"]), seconds=row["seconds"])

@@ -1,0 +1,219 @@
+"""From a spec to a proven domain folder: every stage in order, and the yield report."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import random
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.domains.sql import loader, shapes
+from toolorchestra.envs.domains.sql.domain import Domain, Table
+from toolorchestra.envs.domains.sql.known_costs import FILE as COSTS
+from toolorchestra.envs.domains.sql.reading import FILES, content_hash, fits
+from toolorchestra.synth.formats import task_variants
+from toolorchestra.synth.formats.seed_rows import Maker
+from toolorchestra.synth.formats.spec import Spec
+from toolorchestra.synth.proof import cheapest_solutions, similarity
+from toolorchestra.synth.proof.task_checks import Bench, fault
+from toolorchestra.synth.runs.stage_store import replace
+from toolorchestra.synth.stages.task_drafts import Drafter, Rejected, Shape
+
+VERSION = "1"
+"""Of the generator. Raise it when the same spec and seed give other bytes."""
+MOST_DRAFTS = 60
+"""Drafts for each task that is asked for, before the generator gives up."""
+MOST_IDLE_SHARE = 0.06
+DERIVED = (COSTS, task_variants.FILE)
+"""Files of a domain folder that follow from its tasks."""
+Seen = Callable[[int, int], None]
+"""Told how many of how many tasks are there."""
+_SPLITS = (("train", 0.8), ("validation", 0.1), ("test", 0.1))
+
+
+@dataclass
+class Report:
+    """What came of the drafts."""
+
+    domain: str
+    kept: int = 0
+    dropped: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, str] = field(default_factory=dict)
+    difficulty: Counter[int] = field(default_factory=Counter)
+    intents: Counter[str] = field(default_factory=Counter)
+    idle: int = 0
+    unused: list[str] = field(default_factory=list)
+    """Intents that no kept task has; the examples may say why."""
+
+    def drop(self, reason: str, seen: str) -> None:
+        """Count a dropped draft; the first of each reason is kept as an example."""
+        self.dropped[reason] += 1
+        self.examples.setdefault(reason, seen)
+
+    def text(self) -> str:
+        """The report."""
+        lines = [f"{self.domain}: {self.kept} tasks kept, {sum(self.dropped.values())} drafts dropped"]
+        lines += [f"  {r}: {n} (first: {self.examples[r]:.300})" for r, n in self.dropped.most_common()]
+        lines.append("  by difficulty: " + ", ".join(f"{k}: {self.difficulty[k]}" for k in sorted(self.difficulty)))
+        lines.append(f"  right answer is to do nothing: {self.idle}")
+        rare = ", ".join(f"{name} {n}" for name, n in self.intents.most_common()[:-6:-1])
+        lines.append(f"  intents used: {len(self.intents)}; rarest: {rare}")
+        for name in self.unused:
+            why = next((seen for key, seen in self.examples.items() if key == f"intent {name}"), "never fitted")
+            lines.append(f"  intent {name} is never used: {why:.300}")
+        return "\n".join(lines)
+
+
+def skeleton(spec: Spec, seed: int) -> tuple[Domain, list[Mapping[str, Any]]]:
+    """The domain without tasks: schema, rows, tools and policy, all checked; and the tools as tools.json has them."""
+    tables = Maker(spec, seed).tables()
+    at = str(spec.folder / "tools.yaml")
+    rows: list[Mapping[str, Any]] = []
+    tools = {}
+    for entry in spec.tools:
+        where = f"{at}:{getattr(entry, 'line', '?')}"
+        rows.append(fits(shapes.TOOL, entry, where))
+        made = loader.tool(entry, where)
+        if made.name in tools:
+            raise ConfigError(f"{where}: a second tool {made.name!r}")
+        tools[made.name] = made
+    loader.check_sql(spec.schema, tables, tools, at)
+    domain = Domain(
+        name=spec.name, subject=spec.head["subject"], clock=spec.head["clock"],
+        held_out=spec.head.get("held_out", False), policy=spec.policy, schema=spec.schema, tables=tables,
+        tools=tools, tasks={}, manifest={}, folder=spec.folder,
+    )  # fmt: skip
+    return domain, rows
+
+
+def tasks(
+    spec: Spec, domain: Domain, count: int, seed: int, *, least: int | None = None, seen: Seen | None = None
+) -> tuple[list[Shape], Report]:
+    """Proven tasks: each passed every check of bench.CHECKS and says what no other does. `count` of them, or, where
+    `least` is given, as many as there are from that number up."""
+    bench = Bench(domain)
+    drafter = Drafter(spec, bench, random.Random(f"{seed}/{spec.name}/tasks"))
+    report = Report(spec.name)
+    forms: set[str] = set()
+    kept: list[Shape] = []
+    for _ in range(count * MOST_DRAFTS):
+        if len(kept) == count:
+            break
+        try:
+            shape = drafter.draft()
+            admit(bench, shape, forms, report, count)
+        except Rejected as err:
+            report.drop(err.reason, str(err))
+            report.examples.setdefault(f"intent {err.intent}", str(err))
+            continue
+        drafter.kept(shape)
+        forms.add(similarity.form(shape))
+        kept.append(shape)
+        if seen is not None:
+            seen(len(kept), count)
+    if len(kept) < (count if least is None else least):
+        raise ConfigError(
+            f"{spec.folder}: {len(kept)} of {count} tasks after {count * MOST_DRAFTS} drafts; add intents, wordings"
+            f" or rows\n{report.text()}"
+        )
+    report.kept = len(kept)
+    report.unused = [i["intent"] for i in spec.intents if i["intent"] not in report.intents]
+    return numbered(kept, spec, seed), report
+
+
+def admit(bench: Bench, shape: Shape, forms: set[str], report: Report, count: int) -> None:
+    """Count a draft among the kept tasks, unless a check is against it. Raises Rejected."""
+    if similarity.form(shape) in forms:
+        raise Rejected("says what another does")
+    task = loader.task(fits(shapes.TASK, shape, "draft"))
+    if task.idle and report.idle + 1 > MOST_IDLE_SHARE * count:
+        raise Rejected("enough tasks where nothing is to be done")
+    name, seen = fault(bench, task)
+    if name:
+        purpose = shape["description"]["purpose"]
+        raise Rejected(f"check {name}", f"{purpose}: {seen}", task.requests[0].intent)
+    report.idle += task.idle
+    report.difficulty[task.difficulty] += 1
+    report.intents.update(request.intent for request in task.requests)
+
+
+def numbered(shapes_: Sequence[Shape], spec: Spec, seed: int) -> list[Shape]:
+    """The tasks with their ids and splits."""
+    rng = random.Random(f"{seed}/{spec.name}/splits")
+    splits: list[str] = []
+    for name, share in _SPLITS[1:]:
+        splits += [name] * round(share * len(shapes_))
+    splits = [_SPLITS[0][0]] * (len(shapes_) - len(splits)) + splits
+    rng.shuffle(splits)
+    for number, (shape, split) in enumerate(zip(shapes_, splits, strict=True), 1):
+        shape["id"] = f"{number:04d}"
+        shape["toolscale"]["split"] = split
+    return list(shapes_)
+
+
+def make(spec: Spec, count: int, seed: int, out: Path, *, measured: bool = True) -> tuple[Domain, Report]:
+    """All stages, and the tasks' costs where `measured`. What is written is read back and compared by its hashes."""
+    domain, tool_rows = skeleton(spec, seed)
+    made, report = tasks(spec, domain, count, seed)
+    write(spec, domain, tool_rows, made, seed, out)
+    if measured:
+        cheapest_solutions.store(out, *asyncio.run(cheapest_solutions.measure(out)))
+    return loader.read(out, verify=True), report
+
+
+def write(
+    spec: Spec, domain: Domain, tool_rows: Sequence[Any], made: Sequence[Shape], seed: int, out: Path
+) -> None:  # fmt: skip
+    """The domain folder. domain.json goes first and comes last: a folder that was written half does not load."""
+    parts = {
+        "schema.sql": spec.schema.encode(),
+        "rows.jsonl.gz": _rows(domain.tables),
+        "tools.json": ("[\n" + ",\n".join(json.dumps(row, ensure_ascii=False) for row in tool_rows) + "\n]\n").encode(),
+        "policy.md": spec.policy.encode(),
+        "tasks.jsonl.gz": "".join(json.dumps(shape, ensure_ascii=False) + "\n" for shape in made).encode(),
+    }
+    manifest = {
+        "name": spec.name,
+        "subject": spec.head["subject"],
+        "clock": spec.head["clock"],
+        "held_out": spec.head.get("held_out", False),
+        "content_hash": content_hash(parts),
+        "generator": {"version": VERSION, "seed": seed, "spec_hash": spec.digest},
+        "counts": {
+            "tables": len(domain.tables),
+            "rows": sum(len(t.rows) for t in domain.tables.values()),
+            "tools": len(domain.tools),
+            "tasks": len(made),
+            "policy_characters": len(spec.policy),
+        },
+    }
+    out.mkdir(parents=True, exist_ok=True)
+    for name in ("domain.json", *DERIVED):
+        (out / name).unlink(missing_ok=True)  # of other tasks
+    for name in FILES:
+        data = parts[name]
+        # No name and no time in the gzip header: the same content gives the same bytes.
+        (out / name).write_bytes(gzip.compress(data, 9, mtime=0) if name.endswith(".gz") else data)
+    replace(out / "domain.json", (json.dumps(manifest, indent=2, ensure_ascii=False) + "\n").encode())
+
+
+def _rows(tables: Mapping[str, Table]) -> bytes:
+    out = []
+    for name, table in tables.items():
+        out.append(json.dumps({"table": name, "key": table.key, "columns": list(table.columns)}))
+        out += [json.dumps(list(row), ensure_ascii=False) for row in table.rows]
+    return ("\n".join(out) + "\n").encode()
+
+
+def rebuilt(spec: Spec, folder: Path, scratch: Path) -> bool:
+    """Whether the spec and the manifest's seed give the folder's bytes again."""
+    head = loader.manifest(folder)
+    make(spec, head["counts"]["tasks"], head["generator"]["seed"], scratch, measured="costs" in head)
+    names = (*FILES, "domain.json", *([COSTS] if "costs" in head else []))
+    return all((folder / name).read_bytes() == (scratch / name).read_bytes() for name in names)

@@ -1,0 +1,216 @@
+"""A domain from an author's first sentence to its folder: the stages in order, each kept as it is done."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from toolorchestra.envs.base.errors import ConfigError, no_such
+from toolorchestra.envs.domains.sql import loader
+from toolorchestra.envs.domains.sql.domain import Domain
+from toolorchestra.envs.domains.sql.known_costs import Known
+from toolorchestra.synth.authors import PART_OF, Author
+from toolorchestra.synth.formats import task_variants
+from toolorchestra.synth.proof import cheapest_solutions
+from toolorchestra.synth.proof.solvers import Arena, Solver, named
+from toolorchestra.synth.proof.task_checks import Bench
+from toolorchestra.synth.runs.stage_store import Work, key
+from toolorchestra.synth.runs.stage_store import replace as write_file
+from toolorchestra.synth.stages import domain_folder, written_parts
+from toolorchestra.synth.stages.domain_folder import Seen
+from toolorchestra.synth.stages.harder_tasks import evolve
+from toolorchestra.synth.stages.stage_values import Making, Progress, Settings, Tally, counted
+from toolorchestra.synth.stages.task_filters import Sieve
+
+VERSION = "1"
+"""Of the stages. Raise it when the same inputs give other results; work folders of older runs are then made anew."""
+MACHINE = ("harder", "tasks", "evolve", "filters")
+STAGES = (*PART_OF, *MACHINE)
+LEAST_TASKS = 10
+
+
+@dataclass
+class Run:
+    """One run: who writes, with which settings, and where."""
+
+    author: Author
+    settings: Settings
+    work: Work
+    out: Path
+    identity: str
+    """Of the author: a spec's digest, or a domain's sentence and its model."""
+    extra_solvers: Sequence[Solver] = ()
+    takes: dict[str, int] = field(default_factory=dict)
+    progress: Progress | None = None
+
+    def seen(self, stage: str) -> Seen | None:
+        """A stage's own progress."""
+        progress = self.progress
+        return None if progress is None else (lambda done, of: progress(stage, done, of))
+
+
+@dataclass(frozen=True)
+class Made:
+    """What came of a run."""
+
+    domain: Domain
+    tallies: tuple[Tally, ...]
+    known: tuple[Known, ...]
+    """The cheapest known solution of each task."""
+    variants: int
+
+
+Stage = Callable[[Making, Run], Awaitable[tuple[Making, Tally]]]
+
+
+async def make(run: Run) -> Made:
+    """All stages, or those that are not yet done, and the domain folder."""
+    state, tallies = Making(), []
+    for name in STAGES:
+        wanted = key(VERSION, domain_folder.VERSION, name, _inputs(run, name), state.digest)
+        result = run.work.kept(name, wanted)
+        if result is None:
+            if run.progress is not None:
+                run.progress(name, 0, 1)
+            state, tally = await _STAGES[name](state, run)
+            run.work.keep(name, wanted, {"making": state.row(), "tally": tally.row()})
+        else:
+            state, tally = Making.read(result["making"]), Tally.read(result["tally"])
+        tallies.append(tally)
+        if run.progress is not None:
+            run.progress(name, 1, 1)
+    return await _finish(run, state, tallies)
+
+
+def _inputs(run: Run, name: str) -> Any:
+    """What a stage follows from besides what the stages before it made."""
+    own = asdict(run.settings)
+    shared = ("seed", "rounds")
+    used = {
+        "harder": ("evolve", *shared),
+        "tasks": ("tasks", "seed", "sift", "solvers", "oversample"),
+        "evolve": ("evolve", "seed"),
+        "filters": ("tasks", "seed", "sift", "solvers", "band"),
+    }.get(name, shared)
+    who = run.identity if name in PART_OF or name == "harder" else [s.name for s in run.extra_solvers]
+    return [{key_: own[key_] for key_ in used}, who, run.takes.get(name, 0)]
+
+
+def _writes(stage: str) -> Stage:
+    async def run_stage(state: Making, run: Run) -> tuple[Making, Tally]:
+        return await written_parts.write(stage, state, run.author, run.settings)
+
+    return run_stage
+
+
+async def _harder(state: Making, run: Run) -> tuple[Making, Tally]:
+    if run.author.trusted:
+        return state, Tally("harder")
+    return await written_parts.evolve(state, run.author, run.settings)
+
+
+async def _tasks(state: Making, run: Run) -> tuple[Making, Tally]:
+    spec, settings = state.spec, run.settings
+    domain, _ = domain_folder.skeleton(spec, settings.seed)
+    filtered = settings.filtered or bool(run.extra_solvers)
+    count = round(settings.tasks * settings.oversample) if filtered else settings.tasks
+    least = min(LEAST_TASKS, count) if filtered or not run.author.trusted else None
+    shapes, report = domain_folder.tasks(spec, domain, count, settings.seed, least=least, seen=run.seen("tasks"))
+    rare = ", ".join(f"{name} {n}" for name, n in report.intents.most_common()[:-6:-1])
+    notes = [f"intents used: {len(report.intents)}; rarest: {rare}"]
+    for name in report.unused:
+        notes.append(f"intent {name} is never used: {report.examples.get(f'intent {name}', 'never fitted')}")
+    tally = Tally("tasks", len(shapes), 0, counted(report.dropped), report.examples, tuple(notes))
+    return replace(state, shapes=tuple(shapes)), tally
+
+
+async def _evolve(state: Making, run: Run) -> tuple[Making, Tally]:
+    settings = run.settings
+    if not settings.evolve:
+        return state, Tally("evolve", len(state.shapes))
+    spec = state.spec
+    domain, _ = domain_folder.skeleton(spec, settings.seed)
+    rng = random.Random(f"{settings.seed}/{spec.name}/evolve")
+    done = evolve(spec, Bench(domain), state.shapes, settings.evolve, rng)
+    shapes = domain_folder.numbered(done.shapes, spec, settings.seed)
+    notes = (
+        "made harder: " + ", ".join(f"{way} {n}" for way, n in sorted(done.harder.items())),
+        f"by difficulty: {dict(sorted(done.before.items()))} before, {dict(sorted(done.after.items()))} after",
+    )
+    return replace(state, shapes=tuple(shapes)), Tally("evolve", len(shapes), 0, counted(done.dropped), {}, notes)
+
+
+async def _filters(state: Making, run: Run) -> tuple[Making, Tally]:
+    settings = run.settings
+    solvers = [*named(settings.solvers), *run.extra_solvers]
+    if not settings.filtered and not solvers:
+        return state, Tally("filters", len(state.shapes))
+    arena = Arena(str(_candidate(state, run)))
+    sifted = await Sieve(arena, solvers, settings.band, run.seen("filters")).sift(state.shapes)
+    kept = sifted.kept[: settings.tasks]
+    if len(kept) < min(LEAST_TASKS, settings.tasks):
+        seen = "; ".join(f"{reason}: {n}" for reason, n in sifted.dropped.most_common())
+        raise ConfigError(f"the filters left {len(kept)} tasks ({seen}); widen --band, or add intents")
+    before = [shape["id"] for shape in kept]
+    shapes = domain_folder.numbered([_copied(shape) for shape in kept], state.spec, settings.seed)
+    passes = {s["id"]: sifted.passes[old] for s, old in zip(shapes, before, strict=True) if old in sifted.passes}
+    notes = () if len(kept) == settings.tasks else (f"{settings.tasks} tasks were asked for",)
+    over = len(sifted.kept) - len(kept)
+    dropped = counted(sifted.dropped) | ({"more than asked for": over} if over else {})
+    tally = Tally("filters", len(shapes), 0, dropped, sifted.examples, notes)
+    return replace(state, shapes=tuple(shapes), passes=passes), tally
+
+
+def _copied(shape: Any) -> Any:
+    return {**shape, "toolscale": dict(shape["toolscale"])}
+
+
+def _candidate(state: Making, run: Run) -> Path:
+    """The tasks as a domain folder, to be tried through the environment. Its name follows from what it holds."""
+    spec = state.spec
+    folder = run.work.folder / f"candidate-{state.digest[:12]}"
+    domain, tools = domain_folder.skeleton(spec, run.settings.seed)
+    domain_folder.write(spec, domain, tools, list(state.shapes), run.settings.seed, folder)
+    return folder
+
+
+async def _finish(run: Run, state: Making, tallies: Sequence[Tally]) -> Made:
+    """The domain folder, read back and compared by its hash; what goes beside it; and the candidates' removal."""
+    spec, settings = state.spec, run.settings
+    skeleton, tools = domain_folder.skeleton(spec, settings.seed)
+    domain_folder.write(spec, skeleton, tools, list(state.shapes), settings.seed, run.out)
+    known: list[Known] = []
+    if settings.costs:
+        measured = await cheapest_solutions.measure(run.out, state.passes, settings.band.k, run.seen("costs"))
+        cheapest_solutions.store(run.out, *measured)
+        known = measured[1]
+    cheapest_solutions.forget()
+    domain = loader.read(run.out, verify=True)
+    variants = 0
+    if settings.variants:
+        made = task_variants.augment(domain, settings.variants, settings.seed)
+        write_file(run.out / task_variants.FILE, task_variants.packed(made.variants))
+        variants = len(made.variants)
+        tallies = [*tallies, Tally("augment", variants, 0, counted(made.dropped), made.examples)]
+    for folder in run.work.folder.glob("candidate-*"):
+        shutil.rmtree(folder)
+    return Made(domain, tuple(tallies), tuple(known), variants)
+
+
+def check_stage(name: str) -> None:
+    """Refuse a stage that there is not."""
+    if name not in STAGES:
+        raise ConfigError(no_such("stage", name, STAGES))
+
+
+_STAGES: dict[str, Stage] = {
+    **{stage: _writes(stage) for stage in PART_OF},
+    "harder": _harder,
+    "tasks": _tasks,
+    "evolve": _evolve,
+    "filters": _filters,
+}

@@ -1,0 +1,157 @@
+"""The final report of a run: what each stage kept and dropped and why, what it cost, how hard and new the tasks are.
+
+Texts in it may be a model's: control characters are taken out, marks that Markdown or HTML would act on are escaped,
+and every text has a limit.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from toolorchestra.envs.domains.sql.domain import Domain
+from toolorchestra.envs.domains.sql.known_costs import Known
+from toolorchestra.synth.proof import diversity
+from toolorchestra.synth.runs.paid_calls import Purse
+from toolorchestra.synth.runs.stage_store import replace
+from toolorchestra.synth.stages.pipeline import Made
+from toolorchestra.synth.stages.stage_values import Tally
+
+MOST_TEXT = 300
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
+_MARKS = re.compile(r"([\\`*_\[\]|~#!])")
+
+
+def escaped(text: str) -> str:
+    """A text that stays text wherever the report is shown."""
+    plain = _CONTROL.sub(" ", text[:MOST_TEXT])
+    return _MARKS.sub(r"\\\1", html.escape(plain, quote=False))
+
+
+def rows(made: Made, purse: Purse | None) -> dict[str, Any]:
+    """The report as JSON."""
+    domain = made.domain
+    beside = diversity.compare(domain)
+    spent = purse.ledger.usd if purse else 0.0
+    return {
+        "domain": domain.name,
+        "tasks": len(domain.tasks),
+        "stages": [tally.row() for tally in made.tallies],
+        "difficulty": {str(level): n for level, n in sorted(levels(domain).items())},
+        "nothing_to_be_done": sum(task.idle for task in domain.tasks.values()),
+        "passes": passes(made.known),
+        "cheapest_known": cheapest(made.known, domain),
+        "diversity": {
+            "distinct_runs": round(beside.distinct_runs, 4),
+            "tasks_a_path": round(beside.tasks_a_path, 3),
+            "distances": [distance._asdict() for distance in beside.distances],
+        },
+        "variants": made.variants,
+        "usd": spent,
+        "usd_by_stage": purse.usd_by_stage() if purse else {},
+        "usd_a_kept_task": spent / max(1, len(domain.tasks)),
+        "calls": {"made_now": purse.paid, "answered": len(purse.ledger)} if purse else {},
+    }
+
+
+def levels(domain: Domain) -> Counter[int]:
+    """Tasks by difficulty."""
+    return Counter(task.difficulty for task in domain.tasks.values())
+
+
+def passes(known: Sequence[Known]) -> dict[str, float]:
+    """Share of tries passed, by solver."""
+    passed: Counter[str] = Counter()
+    tries: Counter[str] = Counter()
+    for one in known:
+        for name, number in one.passes.items():
+            passed[name] += number
+            tries[name] += one.setting.tries
+    return {name: passed[name] / tries[name] for name in tries}
+
+
+def cheapest(known: Sequence[Known], domain: Domain) -> dict[str, Any]:
+    """The cheapest known solutions together; empty where none were measured."""
+    if not known:
+        return {}
+    return {
+        "sheet": known[0].setting.sheet,
+        "usd_a_task": sum(one.usd for one in known) / len(known),
+        "turns_a_task": sum(one.turns for one in known) / len(known),
+        "calls": sum(len(one.kept) for one in known),
+        "gold_calls": sum(len(task.actions) for task in domain.tasks.values()),
+        "found_by": dict(Counter(one.found_by for one in known).most_common()),
+    }
+
+
+def text(report: Mapping[str, Any]) -> str:
+    """The report as Markdown."""
+    lines = [f"# {report['domain']}: {report['tasks']} tasks kept", ""]
+    lines += ["| stage | kept | rounds of repair | dropped or sent back |", "|---|---|---|---|"]
+    for row in report["stages"]:
+        why = ", ".join(f"{escaped(reason)}: {n}" for reason, n in row["dropped"].items())
+        lines.append(f"| {row['stage']} | {row['kept']} | {row['rounds']} | {why or '-'} |")
+    lines += ["", *_details([Tally.read(row) for row in report["stages"]])]
+    lines.append("Difficulty (measured by gold calls): " + _bars(report["difficulty"]))
+    lines.append(f"Tasks whose right answer is to do nothing: {report['nothing_to_be_done']}")
+    if report["passes"]:
+        shares = ", ".join(f"{escaped(name)} {share:.0%}" for name, share in report["passes"].items())
+        lines.append(f"Tries passed by solver (SIMULATED where scripted): {shares}")
+    if known := report["cheapest_known"]:
+        found = ", ".join(f"{how} {n}" for how, n in known["found_by"].items())
+        lines.append(
+            f"Cheapest known solutions (SIMULATED, {known['sheet']}): {known['usd_a_task']:.6f} $ and"
+            f" {known['turns_a_task']:.1f} turns a task, {known['calls']} calls of {known['gold_calls']} gold calls;"
+            f" found by: {found}"
+        )
+    lines += _diversity(report["diversity"])
+    if report["variants"]:
+        lines.append(f"Variants (tools, aliases, prices, preference): {report['variants']}")
+    if report["calls"]:
+        by_stage = ", ".join(f"{stage} {usd:.6f}" for stage, usd in report["usd_by_stage"].items())
+        lines.append(f"Model calls: {report['calls']['answered']}, of them made now: {report['calls']['made_now']}")
+        lines.append(f"Dollars: {report['usd']:.6f} ({by_stage}); per kept task {report['usd_a_kept_task']:.6f}")
+    else:
+        lines.append("Dollars: 0 (no model was asked); per kept task 0")
+    return "\n".join(lines) + "\n"
+
+
+def _details(tallies: Sequence[Tally]) -> list[str]:
+    lines = []
+    for tally in tallies:
+        lines += [
+            f"- {tally.stage}, {escaped(why)}: {escaped(seen)}"
+            for why, seen in tally.examples.items()
+            if why in tally.dropped
+        ]
+        lines += [f"- {tally.stage}: {escaped(note)}" for note in tally.notes]
+    return [*lines, ""] if lines else []
+
+
+def _bars(histogram: Mapping[str, int]) -> str:
+    most = max(histogram.values(), default=1)
+    return "  ".join(f"{level} {'#' * max(1, round(12 * n / most))} {n}" for level, n in histogram.items())
+
+
+def _diversity(row: Mapping[str, Any]) -> list[str]:
+    lines = [
+        f"Diversity: {row['distinct_runs']:.1%} of its runs of three words are different,"
+        f" {row['tasks_a_path']:.2f} tasks a sequence of tools"
+    ]
+    for one in row["distances"]:
+        lines.append(
+            f"- distance from {one['other']} (1: nothing in common): words {one['words']:.3f},"
+            f" tool shapes {one['tools']:.3f}, path shapes {one['paths']:.3f}"
+        )
+    return lines
+
+
+def store(folder: Path, report: Mapping[str, Any]) -> None:
+    """report.json and report.md."""
+    replace(folder / "report.json", (json.dumps(report, indent=1, ensure_ascii=False) + "\n").encode())
+    replace(folder / "report.md", text(report).encode())

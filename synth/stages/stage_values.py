@@ -1,0 +1,110 @@
+"""What the stages of a run pass on, and what each of them counts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.synth.formats import spec as specs
+from toolorchestra.synth.runs.stage_store import key
+from toolorchestra.synth.stages.task_drafts import Shape
+from toolorchestra.synth.stages.task_filters import Band
+
+Progress = Callable[[str, int, int], None]
+"""Told the stage, and how many of how many are done."""
+
+
+class StageFailed(ConfigError):
+    """A stage's check still says no after the last round of repair."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a domain is made."""
+
+    tasks: int = 450
+    seed: int = 1
+    evolve: int = 0
+    """Rounds in which tasks are made harder."""
+    solvers: tuple[str, ...] = ()
+    """Scripted solvers for pass@k; none: tasks are not tried."""
+    band: Band = field(default_factory=Band)
+    sift: bool = False
+    """Whether near-duplicates and tasks that a trivial policy solves are dropped; pass@k implies it."""
+    costs: bool = True
+    """Whether each task's cheapest known solution and what graded solvers pass are stored."""
+    variants: int = 0
+    """Of each task: tool configuration, price schedule, alias mapping, preference."""
+    rounds: int = 3
+    """Of repair, for each part of the spec."""
+    oversample: float = 1.5
+    """Drafts are made for so many times the tasks that are asked for, where filters may drop some."""
+
+    @property
+    def filtered(self) -> bool:
+        """Whether any filter runs."""
+        return self.sift or bool(self.solvers)
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What a stage kept, what it dropped and why."""
+
+    stage: str
+    kept: int = 0
+    rounds: int = 0
+    """Rounds of repair that it took."""
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    examples: Mapping[str, str] = field(default_factory=dict)
+    """The first of each reason."""
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls, row: Mapping[str, Any]) -> Tally:
+        return cls(**{**row, "notes": tuple(row["notes"])})
+
+    def row(self) -> dict[str, Any]:
+        """As JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Making:
+    """A domain in the making."""
+
+    parts: Mapping[str, str] = field(default_factory=dict)
+    """The spec's files that are written so far."""
+    shapes: tuple[Shape, ...] = ()
+    passes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Task -> solver -> tries passed."""
+
+    @property
+    def digest(self) -> str:
+        """Of all that it holds."""
+        return key(dict(self.parts), list(self.shapes), {k: dict(v) for k, v in self.passes.items()})
+
+    @property
+    def spec(self) -> specs.Spec:
+        """The whole spec, once all parts are there."""
+        return specs.read(self.parts, Path("spec"))
+
+    def row(self) -> dict[str, Any]:
+        """As JSON."""
+        return {"parts": dict(self.parts), "shapes": list(self.shapes), "passes": dict(self.passes)}
+
+    @classmethod
+    def read(cls, row: Mapping[str, Any]) -> Making:
+        return cls(row["parts"], tuple(row["shapes"]), row["passes"])
+
+    def with_part(self, name: str, text: str) -> Making:
+        """With one more file of the spec."""
+        return replace(self, parts={**self.parts, name: text})
+
+
+def counted(dropped: Counter[str]) -> dict[str, int]:
+    """Most frequent first."""
+    return dict(dropped.most_common())

@@ -1,0 +1,200 @@
+"""Drafts tasks: a walk over intents that fit one person, its gold calls run as it goes, and the scenario in words."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from toolorchestra.envs.base.errors import ToolError
+from toolorchestra.envs.domains.sql.database import Session
+from toolorchestra.envs.domains.sql.domain import Action
+from toolorchestra.envs.domains.sql.state_digest import digest
+from toolorchestra.envs.domains.sql.tool_runs import Called
+from toolorchestra.synth.formats.intent_templates import Person, Templates, action, informed, text
+from toolorchestra.synth.formats.spec import Spec
+from toolorchestra.synth.proof.similarity import JOINTS
+from toolorchestra.synth.proof.task_checks import Bench
+
+Shape = dict[str, Any]
+SIZES: Mapping[int, float] = {1: 0.14, 2: 0.22, 3: 0.24, 4: 0.22, 5: 0.18}
+"""How many requests a task has, and how often."""
+BOUNDS = (2, 4, 6, 8)
+"""Difficulty 1 has at most 2 gold calls, 2 at most 4, 3 at most 6, 4 at most 8, and 5 more."""
+
+
+class Rejected(Exception):
+    """A draft that is no task, with the name of the reason for the yield report."""
+
+    def __init__(self, reason: str, seen: str = "", intent: str = "") -> None:
+        super().__init__(f"{reason}: {seen}")
+        self.reason = reason
+        self.intent = intent
+
+
+class Drafter:
+    """Drafts tasks of one domain; the same generator gives the same drafts."""
+
+    def __init__(self, spec: Spec, bench: Bench, rng: random.Random) -> None:
+        self.spec = spec
+        self.bench = bench
+        self.rng = rng
+        self.templates = Templates(spec, bench.domain)
+        self._used: Counter[str] = Counter()
+
+    def draft(self) -> Shape:
+        """One draft. Raises Rejected."""
+        size = self.rng.choices(list(SIZES), weights=list(SIZES.values()))[0]
+        person = self.rng.choice(self.templates.people)
+        intents = self._walk(person, size)
+        alone = all(intent.get("public") for intent in intents)
+        return self.compose(None if alone else person, intents)
+
+    def _walk(self, person: Person, size: int) -> list[Mapping[str, Any]]:
+        """Intents in a row: rarely used ones first, none twice, a transfer only at the end."""
+        fitting = [*self.templates.fitting(person), *(i for i in self.spec.intents if i.get("public"))]
+        pool = [i for i in fitting if i.get("weight", 1.0) > 0]
+        chosen: list[Mapping[str, Any]] = []
+        for _ in range(min(size, len(pool))):
+            last = len(chosen) == size - 1
+            open_ = [i for i in pool if i not in chosen and (last or i.get("ending", "serve") != "transfer")]
+            if not open_:
+                break
+            weights = [i.get("weight", 1.0) / (1 + self._used[i["intent"]]) ** 2 for i in open_]
+            intent = self.rng.choices(open_, weights=weights)[0]
+            chosen.append(intent)
+        if len(chosen) < size:
+            raise Rejected("too few intents fit")
+        return chosen
+
+    def kept(self, shape: Shape) -> None:
+        """Remember what a kept task used, so that the rarer intents come next."""
+        self._used.update(request["intent"] for request in shape["toolscale"]["requests"])
+
+    def compose(self, person: Person | None, intents: Sequence[Mapping[str, Any]]) -> Shape:
+        """The draft of one person's requests, in this order. Raises Rejected."""
+        way = self.rng.choice(self.spec.head["user"]["ways"]) if person else {"facts": [], "actions": []}
+        values = person.values if person else {}
+        requests: list[Shape] = []
+        others: list[tuple[list[int], Sequence[Any], Mapping[str, Any], str]] = []
+        with self.bench.session() as session:
+            made = [called.action for called in self._run(session, way["actions"], values, "user.ways")]
+            identify = len(made)
+            for intent in intents:
+                where = f"intent {intent['intent']}"
+                filled = self.templates.instance(intent, person, self.rng)
+                called = self._run(session, intent["actions"], filled, where)
+                numbers = list(range(len(made), len(made) + len(called)))
+                others += [(numbers, path, filled, where) for path in intent.get("otherwise", [])]
+                made += [c.action for c in called]
+                inform = informed(intent.get("inform", []), called, where)
+                requests.append(_request(intent, filled, numbers, inform))
+            state = digest(session)
+        paths = [self._otherwise(made, *other) for other in others]
+        return {
+            "id": "",
+            "description": {"purpose": ", ".join(r["intent"].replace("_", " ") for r in requests)},
+            "user_scenario": self._scenario(way, values, requests, intents),
+            "initial_state": None,
+            "evaluation_criteria": _criteria(made, requests),
+            "toolscale": {
+                "split": "train",
+                "difficulty": 1 + sum(len(made) > bound for bound in BOUNDS),
+                "end_states": list(dict.fromkeys([state, *(self.bench.play(path).state for path in paths)])),
+                "alternatives": [_rows(path) for path in paths],
+                "facts": [*_facts(way["facts"], values), *_facts(way.get("unknown", []), values)],
+                "requests": requests,
+                "identify": identify,
+                "cost": {"calls": len(made), "requests": len(requests)},
+            },
+        }
+
+    def _run(self, session: Session, rows: Sequence[Any], values: Mapping[str, Any], where: str) -> list[Called]:
+        """Fill in and make one call after the other, since one may need what another gave."""
+        done: list[Called] = []
+        for row in rows:
+            filled = action(row, values, done, where)
+            try:
+                done.append(self.bench.call(session, filled))
+            except ToolError as err:
+                seen = f"{where}: {filled.name}({dict(filled.arguments)}): {err}"
+                raise Rejected("gold call refused", seen, where.removeprefix("intent ")) from None
+        return done
+
+    def _otherwise(
+        self, made: Sequence[Action], numbers: Sequence[int], rows: Sequence[Any], values: Mapping[str, Any], where: str
+    ) -> tuple[Action, ...]:
+        """The gold path with one request settled in another way."""
+        before, after = made[: numbers[0]], made[numbers[-1] + 1 :]
+        with self.bench.session() as session:
+            for earlier in before:
+                self.bench.call(session, earlier)
+            other = [called.action for called in self._run(session, rows, values, f"{where}.otherwise")]
+        return (*before, *other, *after)
+
+    def _scenario(
+        self, way: Mapping[str, Any], values: Mapping[str, Any], requests: list[Any], intents: Sequence[Any]
+    ) -> Shape:
+        said = [self.rng.choice(request["say"]) for request in requests]
+        reason = " ".join([said[0], *(self.rng.choice(JOINTS) + more for more in said[1:])])
+        facts = [*_facts(way["facts"], values), *(f for r in requests for f in r["facts"])]
+        known = "; ".join(dict.fromkeys(f"your {f['label']} is {f['value']}" for f in facts if f.get("value")))
+        unknown = "; ".join(dict.fromkeys(f"your {f['label']}" for f in facts + _facts(way.get("unknown", []), values)
+                                          if not f.get("value")))  # fmt: skip
+        extra = [intent["instructions"] for intent in intents if intent.get("instructions")]
+        extra += [f"If a request is refused, object once: {r['pushback']!r}" for r in requests if r.get("pushback")]
+        persona = self.rng.choice(self.spec.head["personas"])
+        first = "Ask for one thing at a time, in the order given." if len(requests) > 1 else "You want this one thing."
+        return {
+            "persona": persona,
+            "instructions": {
+                "domain": self.spec.name,
+                "reason_for_call": reason,
+                "known_info": f"You know this: {known}." if known else None,
+                "unknown_info": f"You do not know {unknown}." if unknown else None,
+                "task_instructions": " ".join(
+                    [first, *extra, "Confirm what you asked for, then end the conversation."]
+                ),
+            },
+        }
+
+
+def _criteria(made: Sequence[Action], requests: Sequence[Shape]) -> Shape:
+    return {
+        "actions": _rows(made),
+        "env_assertions": None,
+        "communicate_info": list(dict.fromkeys(info for request in requests for info in request["inform"])),
+        "nl_assertions": None,
+        "reward_basis": ["DB", "COMMUNICATE", "ENTITIES"],
+    }
+
+
+def _request(intent: Mapping[str, Any], values: Mapping[str, Any], numbers: list[int], told: Sequence[str]) -> Shape:
+    where = f"intent {intent['intent']}"
+    return {
+        "intent": intent["intent"],
+        "ending": intent.get("ending", "serve"),
+        "say": [text(say, values, where) for say in intent["say"]],
+        "facts": [*_facts(intent.get("facts", []), values), *_facts(intent.get("unknown", []), values)],
+        "actions": numbers,
+        "inform": list(told),
+        "pushback": text(intent.get("pushback", ""), values, where),
+    }
+
+
+def _facts(rows: Sequence[Mapping[str, Any]], values: Mapping[str, Any]) -> list[Shape]:
+    facts = []
+    for row in rows:
+        fact: Shape = {"label": row["label"], "asked": list(row["asked"])}
+        if "value" in row:
+            fact["value"] = text(row["value"], values, f"fact {row['label']}")
+        facts.append(fact)
+    return facts
+
+
+def _rows(path: Sequence[Action]) -> list[Shape]:
+    return [
+        {"action_id": f"a{n}", "requestor": "assistant", "name": a.name, "arguments": dict(a.arguments), "info": None}
+        for n, a in enumerate(path)
+    ]

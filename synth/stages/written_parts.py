@@ -1,0 +1,121 @@
+"""The stages that an author writes: each part is checked by running it, and sent back with what was wrong, so often."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from toolorchestra.synth.authors import PART_OF, Asked, Author, Unusable, untrusted_answers
+from toolorchestra.synth.authors.author_prompts import MOST_BEFORE
+from toolorchestra.synth.formats import part_checks
+from toolorchestra.synth.formats.part_checks import Check, Fault
+from toolorchestra.synth.formats.spec import parsed
+from toolorchestra.synth.stages import policy_checks, tool_trials
+from toolorchestra.synth.stages.stage_values import Making, Settings, StageFailed, Tally, counted
+
+CHECKS: Mapping[str, Check] = {
+    "subjects": part_checks.subjects,
+    "schema": part_checks.schema,
+    "rows": part_checks.rows,
+    "tools": tool_trials.tools,
+    "policy": policy_checks.policy,
+    "intents": policy_checks.intents,
+}
+LEAST_INTENTS = 6
+
+
+@dataclass
+class _Log:
+    """The faults of all rounds."""
+
+    found: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, str] = field(default_factory=dict)
+
+    def add(self, faults: Sequence[Fault]) -> None:
+        for fault in faults:
+            self.found[fault.reason] += 1
+            self.examples.setdefault(fault.reason, fault.seen[:400])
+
+    def tally(self, stage: str, kept: int, rounds: int, notes: tuple[str, ...] = ()) -> Tally:
+        return Tally(stage, kept, rounds, counted(self.found), self.examples, notes)
+
+
+async def write(stage: str, making: Making, author: Author, settings: Settings) -> tuple[Making, Tally]:
+    """One part. Raises StageFailed when its faults are not mended in the rounds there are."""
+    log = _Log()
+    before: str = ""
+    faults: list[Fault] = []
+    for number in range(settings.rounds + 1):
+        try:
+            text = await author.write(Asked(stage, making.parts, number, before, tuple(faults)))
+        except Unusable as err:
+            before, faults = err.answer[:MOST_BEFORE], [err.fault]
+            log.add(faults)
+            continue
+        before = text
+        made = making.with_part(PART_OF[stage], text)
+        faults = CHECKS[stage](made.parts, settings.seed) or await author.doubts(made.parts)
+        log.add(faults)
+        if not faults:
+            return made, log.tally(stage, 1, number)
+        if stage == "intents" and number == settings.rounds and not author.trusted:
+            return _without(made, faults, settings, log, number)
+    raise StageFailed(_told(stage, faults, settings.rounds))
+
+
+def _told(stage: str, faults: Sequence[Fault], rounds: int) -> str:
+    seen = "; ".join(f"{fault.reason}: {fault.seen}" for fault in faults[:3])
+    return f"stage {stage}: still wrong after {rounds} rounds of repair: {seen}"
+
+
+def _without(
+    made: Making, faults: list[Fault], settings: Settings, log: _Log, number: int
+) -> tuple[Making, Tally]:  # fmt: skip
+    """The intents that are right, when the others were not mended in time."""
+    dropped: list[str] = []
+    while faults:
+        bad = {fault.entry for fault in faults if fault.entry}
+        entries = [dict(entry) for entry in _entries(made.parts["intents.yaml"])]
+        kept = [entry for entry in entries if entry["intent"] not in bad]
+        if not bad or len(kept) == len(entries) or len(kept) < LEAST_INTENTS:
+            raise StageFailed(_told("intents", faults, settings.rounds))
+        dropped += sorted(bad)
+        made = made.with_part("intents.yaml", untrusted_answers.dumped(kept))
+        faults = CHECKS["intents"](made.parts, settings.seed)
+        log.add(faults)
+    return made, log.tally("intents", 1, number, (f"intents left out: {', '.join(dropped)}",))
+
+
+def _entries(text: str) -> list[Any]:
+    return list(parsed(text, Path("intents.yaml")))
+
+
+async def evolve(making: Making, author: Author, settings: Settings) -> tuple[Making, Tally]:
+    """Harder intents of the author's, round after round; those that run and are more work than the rest are kept."""
+    log, kept = _Log(), 0
+    for number in range(settings.evolve):
+        try:
+            text = await author.harder(Asked("evolve", making.parts, number))
+        except Unusable as err:
+            log.add([err.fault])
+            continue
+        before = [dict(entry) for entry in _entries(making.parts["intents.yaml"])]
+        names = {entry["intent"] for entry in before}
+        usual = sorted(len(entry["actions"]) for entry in before)[len(before) // 2]
+        for entry in map(dict, _entries(text)):
+            if str(entry.get("intent")) in names:
+                continue
+            made = making.with_part("intents.yaml", untrusted_answers.dumped([*before, entry]))
+            faults = CHECKS["intents"](made.parts, settings.seed)
+            if not faults and len(entry["actions"]) <= usual:
+                faults = [
+                    Fault("no harder", f"{entry['intent']} has {len(entry['actions'])} gold calls, {usual} are usual")
+                ]
+            log.add(faults)
+            if not faults:
+                making, before, kept = made, [*before, entry], kept + 1
+                names.add(entry["intent"])
+    return making, log.tally("harder", kept, settings.evolve)

@@ -1,0 +1,264 @@
+"""Whole evaluations over a loopback server: recorded and replayed to the last nano-dollar, within cap, budget and
+limits, and each fault of the server ends in its own episode alone."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+
+import toolorchestra  # noqa: F401 - registers the ids
+from toolorchestra.agents.evaluation import endpoint_evaluation
+from toolorchestra.envs.base.actions import render_call
+from toolorchestra.envs.base.errors import ConfigError, Outage
+from toolorchestra.envs.episode.episode import Episode
+from toolorchestra.envs.factory import EpisodeFactory, factory
+from toolorchestra.envs.money.ledger import SpendCap
+from toolorchestra.envs.money.prices import ORCHESTRATOR, Usage
+from toolorchestra.envs.registration import full_id
+from toolorchestra.envs.sandbox import Execution
+from toolorchestra.envs.sandbox.confine import landlock_abi
+from toolorchestra.envs.testing.loopback import Asked, Loopback, Reply
+from toolorchestra.envs.tools.backends import Backing, read
+
+pytest.importorskip("openai", reason='needs pip install ".[models]"')
+CANARY = "sk-canary-live-91c4"
+TOLD = '<tool_call>{"name": "answer", "arguments": {"model": "answer-4"}}</tool_call>'
+
+
+def expert(asked: Asked) -> Reply:
+    """Plays query writer, programmer, expert, judge and orchestrator, by what it is told to do."""
+    text = asked.text
+    if "You compare a student's answer" in text:
+        return Reply("Thinking. <verdict>wrong</verdict>")
+    if "<query>" in text:
+        return Reply(f"<query>{' '.join(re.findall(r'[A-Z][a-z]+', text)[-6:])}</query>")
+    if "```python" in text:
+        return Reply("```python\nimport time\nprint(sum(range(10)), round(time.time()))\n```")
+    if "<answer>" in text:
+        return Reply(f"I have read {len(text)} characters. <answer>{len(text) % 7}</answer>")
+    used = text.count("<tool_response>")
+    tools = [("search", "search-3"), ("enhance_reasoning", "reasoner-3"), ("answer", "answer-4")]
+    name, alias = tools[min(used, 2)]
+    return Reply(f"<think>{used}</think>{render_call(name, {'model': alias})}")
+
+
+def file_of(tmp_path: Path, server: Loopback, more: str = "", retries: int = 1, **endpoint: Any) -> str:
+    rows = "".join(f"{key} = {json.dumps(value)}\n" for key, value in endpoint.items())
+    text = (
+        f'[endpoints.here]\nbase_url = "{server.base_url}"\n{rows}'
+        f'[models."*"]\ndeadline_seconds = 20.0\nretries = {retries}\n{more}'
+    )
+    (tmp_path / "b.toml").write_text(text)
+    return str(tmp_path / "b.toml")
+
+
+def made(env: str, backing: Backing | str, **settings: Any) -> EpisodeFactory:
+    return factory(**gym.spec(full_id(env)).kwargs, backends=backing, preference="none", split="test", **settings)
+
+
+def run(made_factory: EpisodeFactory, name: str, tasks: int, at_once: int = 8) -> list[endpoint_evaluation.Played]:
+    return asyncio.run(
+        endpoint_evaluation.evaluate(made_factory, endpoint_evaluation.policy(name, made_factory), 7, tasks, at_once)
+    )
+
+
+@pytest.mark.parametrize("env", ["HLE-v0", "FRAMES-v0"])
+@pytest.mark.parametrize(("policy", "history"), [("cheap", "full"), ("chat", "full"), ("chat", "state")])
+def test_a_recorded_evaluation_replays_without_a_server(tmp_path: Path, env: str, policy: str, history: str) -> None:
+    sandbox = "landlock" if landlock_abi() else "arithmetic"
+    tape = str(tmp_path / "tape.jsonl")
+    named = {"sandbox": sandbox, "cassette": tape, "index": "embedded", "judges": ("gpt-5-mini",)}
+    with Loopback(expert) as server:
+        # Cut short, so that a replay which forgot the limits would ask something else.
+        file = file_of(tmp_path, server, more="shown = {document = 200, results = 300, total = 700}\n")
+        recording = Backing(read(file, mode="record", **named))
+        live_run = run(made(env, recording, history=history, max_turns=8), policy, 6)
+        asked = len(server.seen)
+        recording.close()
+    assert asked > 6 * 3
+    assert [p.failure for p in live_run] == [""] * 6
+    # The server is gone; the file names a port where nobody listens.
+    replay = run(made(env, Backing(read(file, mode="replay", **named)), history=history, max_turns=8), policy, 6)
+    assert [p.record.right for p in replay] == [p.record.right for p in live_run]
+    assert [(p.nano_usd, p.elapsed_ns, p.digest) for p in replay] == [
+        (p.nano_usd, p.elapsed_ns, p.digest) for p in live_run
+    ]
+    assert sum(p.nano_usd for p in live_run) > 0
+
+
+def test_nothing_is_lost_and_nothing_billed_twice_over_a_breaking_server(tmp_path: Path) -> None:
+    """Every third request breaks, each in another way: the bill is that of the good replies, token for token."""
+    faults = [Reply("busy", 429, headers={"retry-after": "0.05"}), Reply("oops", 500), Reply("x" * 999, fault="reset"),
+              Reply("x" * 999, fault="cut"), Reply(fault="not http"), Reply(body={"choices": []})]  # fmt: skip
+    tokens = []
+
+    def sometimes(asked: Asked) -> Reply:
+        if asked.number % 3 == 2:
+            return faults[asked.number // 3 % len(faults)]
+        reply = expert(asked)
+        tokens.append(len(asked.text.split()) + len((reply.content or "").split()))
+        return reply
+
+    more = "price = {usd_per_mtok = {input = 1, output = 1}}\n"
+    with Loopback(sometimes) as server:
+        file = file_of(tmp_path, server, more=more, retries=9, failures_to_open=1000)
+        made_factory = made("HLE-v0", Backing(read(file)))
+        cheap = endpoint_evaluation.policy("cheap", made_factory)
+
+        async def unpaid(episode: Episode) -> endpoint_evaluation.Move:
+            return endpoint_evaluation.Move((await cheap(episode)).text, Usage("qwen3-8b", ORCHESTRATOR))
+
+        played = asyncio.run(endpoint_evaluation.evaluate(made_factory, unpaid, 7, 12))
+        programs = sum(n for p in played for key, n in p.record.calls.items() if key.startswith("reasoner"))
+    assert [p.failure for p in played] == [""] * 12
+    assert len(server.seen) > len(tokens) > 36
+    interpreter = 8300 * programs  # a nominal second of the arithmetic interpreter each
+    assert sum(p.nano_usd for p in played) == 1000 * sum(tokens) + interpreter
+
+
+def test_an_outage_fails_its_episodes_and_bills_what_was_paid_before(tmp_path: Path) -> None:
+    def broken(asked: Asked) -> Reply:
+        return Reply("gone", 503) if "<answer>" in asked.text else expert(asked)
+
+    with Loopback(broken) as server:
+        file = file_of(tmp_path, server, failures_to_open=1000)
+        played = run(made("HLE-v0", Backing(read(file))), "cheap", 4)
+    assert all("Outage" in p.failure and p.record.failed for p in played)
+    assert all(p.nano_usd > 0 for p in played)
+
+
+def test_a_program_that_cannot_be_run_still_pays_for_its_writing(tmp_path: Path) -> None:
+    class Away:
+        suspends, item, describe = True, "code-interpreter", "away"
+
+        async def run(self, code: str, session: str = "") -> Execution:
+            raise Outage("the sandbox is away")
+
+    with Loopback(expert) as server:
+        made_factory = made("HLE-v0", Backing(read(file_of(tmp_path, server))))
+        source = made_factory.source
+        source.behind = replace(source.behind, interpreter=Away())  # type: ignore[attr-defined]
+
+        async def compute(_episode: Episode) -> endpoint_evaluation.Move:
+            call = render_call("enhance_reasoning", {"model": "reasoner-3"})
+            return endpoint_evaluation.Move(call, Usage("qwen3-8b", ORCHESTRATOR))
+
+        (played,) = asyncio.run(endpoint_evaluation.evaluate(made_factory, compute, 0, 1))
+    assert "the sandbox is away" in played.failure
+    assert played.nano_usd > 0
+
+
+def test_five_hundred_and_twelve_episodes_share_sixty_four_places(tmp_path: Path) -> None:
+    with Loopback(lambda asked: Reply("<answer>1</answer>", seconds=0.02)) as server:
+        backing = Backing(read(file_of(tmp_path, server, in_flight=64)))
+        made_factory = made("HLE-v0", backing)
+
+        async def answers(_episode: object) -> endpoint_evaluation.Move:
+            return endpoint_evaluation.Move(TOLD, None)
+
+        played = asyncio.run(endpoint_evaluation.evaluate(made_factory, answers, 0, 512, at_once=512))
+    assert [p.failure for p in played] == [""] * 512
+    assert len(server.seen) == 512
+    assert 32 <= server.most_in_flight <= 64
+
+
+def test_a_spend_cap_is_overshot_by_what_is_in_flight_at_most(tmp_path: Path) -> None:
+    usage = {"prompt_tokens": 1000, "completion_tokens": 250}  # a tenth of a cent on qwen3-32b
+    cap = SpendCap(0.1)
+    with Loopback(lambda asked: Reply("<answer>1</answer>", usage=usage, seconds=0.02)) as server:
+        backing = Backing(read(file_of(tmp_path, server, in_flight=64)))
+        made_factory = made("HLE-v0", backing, spend_cap=cap, max_turns=2)
+
+        async def answers(_episode: object) -> endpoint_evaluation.Move:
+            return endpoint_evaluation.Move(TOLD, None)
+
+        played = asyncio.run(endpoint_evaluation.evaluate(made_factory, answers, 0, 512, at_once=512))
+    each = 0.001
+    policies = sum(p.record.usd for p in played) - each * len(server.seen)
+    assert cap.spent_usd == pytest.approx(sum(p.record.usd for p in played))
+    assert cap.spent_usd <= 0.1 + 64 * each + policies
+    assert len(server.seen) <= 100 + 64
+    assert sum(p.record.turns > 1 for p in played) >= 512 - len(server.seen)
+
+
+def test_a_used_up_budget_lets_no_call_out(tmp_path: Path) -> None:
+    with Loopback(expert) as server:
+        env = gym.make(full_id("HLE-v0"), backends=file_of(tmp_path, server), preference="none")
+        env.reset(seed=0, options={"budget": 1e-9})
+        *_, truncated, info = env.step(TOLD)
+    assert (truncated, info["truncated_by"], len(server.seen)) == (True, "usd", 0)
+
+
+def test_the_key_is_nowhere_but_in_the_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LIVE_KEY", CANARY)
+
+    def telltale(asked: Asked) -> Reply:
+        told = asked.headers["authorization"]
+        return Reply(f"<answer>{told}</answer>") if asked.number % 2 else Reply(told, 500)
+
+    with Loopback(telltale) as server:
+        file = file_of(tmp_path, server, key_env="LIVE_KEY")
+        backing = Backing(read(file, cassette=str(tmp_path / "tape.jsonl"), mode="record"))
+        made_factory = made("HLE-v0", backing)
+
+        async def answers(_episode: object) -> endpoint_evaluation.Move:
+            return endpoint_evaluation.Move(TOLD, None)
+
+        played = asyncio.run(endpoint_evaluation.evaluate(made_factory, answers, 0, 8))
+    assert all(a.headers["authorization"] == f"Bearer {CANARY}" for a in server.seen)
+    assert CANARY not in (tmp_path / "tape.jsonl").read_text()
+    assert CANARY not in str(played)
+    assert "[key]" in (tmp_path / "tape.jsonl").read_text()
+
+
+def test_naming_a_file_in_gym_make(tmp_path: Path) -> None:
+    with Loopback(expert) as server:
+        file = file_of(tmp_path, server)
+        envs = [gym.make(full_id("FRAMES-v0"), backends=file, split=split) for split in ("train", "test")]
+        for env in envs:
+            env.reset(seed=1)
+            env.step(render_call("search", {"model": "search-3"}))
+        assert len(server.seen) == 2
+        sources = [env.unwrapped.factory.source for env in envs]
+    assert sources[0].behind.models is sources[1].behind.models  # the limits are the process's
+
+
+def test_wrong_names_say_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no file of backends"):
+        made("HLE-v0", str(tmp_path / "none.toml"))
+    cases = {
+        "[retreval]\n": "Did you mean 'retrieval'",
+        "[sandbox]\nkind = 'docker'\n": "no sandbox 'docker'",
+        "[sandbox]\nkind = 'unsafe-exec'\n": "--unsafe-exec",
+        "[sandbox]\nsecond = 3\n": "Did you mean 'seconds'",
+        "[retrieval]\nindex = 'nowhere'\n": "no index folder",
+        "[cassette]\nmode = 'replay'\n": "needs a path",
+        "[endpoints.a]\nbase_url = 'http://a'\n[models.gpt-5]\n": "no model 'gpt-5-mini'",
+        "= 3": "is not TOML",
+    }
+    for number, (text, says) in enumerate(cases.items()):
+        file = tmp_path / f"{number}.toml"
+        file.write_text(text)
+        with pytest.raises(ConfigError, match=re.escape(says)):
+            made("HLE-v0", str(file)).start(0)
+    with pytest.raises(ConfigError, match="name its endpoint"):
+        endpoint_evaluation.policy("chat", factory(**gym.spec(full_id("HLE-v0")).kwargs))
+
+
+def test_scripted_policies_are_not_scored_on_what_the_spend_cap_cut(tmp_path: Path) -> None:
+    cap = SpendCap(1e-4)
+    with Loopback(expert) as server:
+        made_factory = made("HLE-v0", Backing(read(file_of(tmp_path, server))), spend_cap=cap)
+        played = run(made_factory, "cheap", 6, at_once=1)
+        spent, asked = cap.spent_usd, len(server.seen)
+        assert run(made_factory, "cheap", 6) == []
+    assert (cap.spent_usd, len(server.seen)) == (spent, asked)
+    assert len(played) < 6
+    assert [(p.record.cut, p.record.failed) for p in played[-1:]] == [(True, True)]

@@ -1,0 +1,79 @@
+"""What there is to learn: the spread between the baselines, and that nobody gets anywhere by guessing."""
+
+from __future__ import annotations
+
+import pytest
+
+from toolorchestra.agents.evaluation.evaluate import Summary, play, plays, summarise, table
+from toolorchestra.agents.policies.baselines import NAMES, baseline
+from toolorchestra.agents.rollouts.rollout import factory_of
+from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.money.ledger import SpendCap
+
+TASKS = 300
+
+
+def standings(env_id: str, names: tuple[str, ...], **arguments: str) -> dict[str, Summary]:
+    made = factory_of(env_id, preference="none", **arguments)
+    return {
+        name: summarise(name, [play(made, policy, seed) for seed in range(TASKS)])
+        for name, policy in ((name, baseline(name)) for name in names)
+    }
+
+
+@pytest.mark.parametrize("split", ["validation", "test"])
+@pytest.mark.parametrize("env_id", ["HLE-v0", "FRAMES-v0"])
+def test_the_oracle_is_far_cheaper_than_strongest_at_no_loss_and_random_is_worst(env_id: str, split: str) -> None:
+    got = standings(env_id, NAMES, split=split)
+    assert not any(s.failed for s in got.values())
+    assert got["oracle"].accuracy >= got["strongest"].accuracy - 0.012  # two standard errors of 300 tasks at 99 %
+    assert got["oracle"].cents < got["strongest"].cents / 5
+    assert got["random"].accuracy < got["cheapest"].accuracy - 0.08
+    assert got["cheapest"].accuracy < got["strongest"].accuracy - 0.2
+    assert got["random"].cents_per_solved > 4 * got["oracle"].cents_per_solved
+
+
+@pytest.mark.parametrize("env_id", ["HLE-v0", "FRAMES-v0"])
+def test_a_guesser_without_tools_scores_under_five_per_cent(env_id: str) -> None:
+    assert standings(env_id, ("guess",), tools="plain")["guess"].accuracy < 0.05
+
+
+@pytest.mark.parametrize("env_id", ["HLE-v0", "FRAMES-v0"])
+def test_the_plain_tools_can_be_orchestrated_too(env_id: str) -> None:
+    got = standings(env_id, ("cheapest", "oracle"), tools="plain")
+    assert got["oracle"].accuracy > got["cheapest"].accuracy
+    assert got["oracle"].accuracy > 0.8
+
+
+def test_the_same_seed_gives_the_same_episode() -> None:
+    made = factory_of("HLE-v0")
+    for name in NAMES:
+        assert play(made, baseline(name, 1), 5) == play(made, baseline(name, 1), 5)
+
+
+def test_the_table_and_unknown_policies() -> None:
+    shown = table(list(standings("HLE-v0", ("cheapest",)).values()))
+    assert "cheapest" in shown
+    assert "reasoner-3 1.00" in shown
+    with pytest.raises(ConfigError, match=r"no policy 'oracl'; valid: .* Did you mean 'oracle'"):
+        baseline("oracl")
+    with pytest.raises(ConfigError, match="the guesser needs the plain tools"):
+        play(factory_of("HLE-v0"), baseline("guess"), 0)
+
+
+def test_what_the_spend_cap_cuts_is_not_played_and_never_wrong() -> None:
+    cap = SpendCap(0.01)
+    made = factory_of("HLE-v0", preference="none", spend_cap=cap)
+    records = list(plays(made, baseline("strongest"), 20, 0))
+    spent, cut = cap.spent_usd, [record for record in records if record.cut]
+    assert list(plays(made, baseline("random"), 20, 0)) == []
+    assert cap.spent_usd == spent
+    assert len(records) < 20
+    assert cut == records[-1:]
+    free = [play(factory_of("HLE-v0", preference="none"), baseline("strongest"), k) for k in range(len(records))]
+    got = summarise("strongest", records, 20 - len(records))
+    assert (got.failed, got.unplayed, got.episodes) == (0, 21 - len(records), 20)
+    assert got.accuracy == summarise("strongest", free[:-1]).accuracy
+    shown = table([got, summarise("random", [], 20)]).splitlines()
+    assert shown[-1] == f"the spend cap is used up; not played: strongest {got.unplayed} of 20, random 20 of 20"
+    assert "0.0%" not in shown[2]

@@ -1,0 +1,196 @@
+"""The group reward, its properties, and what becomes of it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolorchestra.agents.rollouts.rewards import (
+    AdvantageParams,
+    GroupReward,
+    Measure,
+    RewardBreakdown,
+    advantages,
+    preference_score,
+)
+from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.base.preference import Preference
+
+KEYS = ("search-1", "answer-1")
+BOTH = Preference(outcome=1.0, usd=1.0)
+
+money = st.floats(0, 100, allow_nan=False)
+measures = st.builds(
+    Measure,
+    st.sampled_from([0.0, 1.0]),
+    money,
+    money,
+    st.dictionaries(st.sampled_from(KEYS), st.integers(0, 9)),
+)
+groups = st.lists(measures, min_size=2, max_size=9)
+weight = st.floats(0, 1)
+preferences = st.builds(
+    Preference, weight, weight, weight, st.dictionaries(st.sampled_from(KEYS), weight), st.just(""), st.just("custom")
+)
+
+
+def totals(preference: Preference, group: list[Measure]) -> list[float]:
+    return [r.total for r in GroupReward(preference, KEYS).score(group) if r is not None]
+
+
+def test_the_papers_toy_case() -> None:
+    """Costs 0.10, 0.20, 0.40 right and 0.05 wrong, under accuracy 1 and cost 1."""
+    group = [Measure(1.0, c, 1.0, {}) for c in (0.10, 0.20, 0.40)] + [Measure(0.0, 0.05, 1.0, {})]
+    assert totals(BOTH, group) == pytest.approx([1.857, 1.571, 1.000, 0.0], abs=5e-4)
+
+
+def test_tool_counts_are_scaled_over_the_whole_group() -> None:
+    group = [Measure(1.0, 1.0, 1.0, {"search-1": n} if n else {}) for n in (0, 2, 4)]
+    assert totals(Preference(outcome=0.0, tools={"search-1": 1.0}), group) == [0.0, 0.5, 1.0]
+
+
+@given(groups, preferences)
+def test_bounded_by_the_weights_and_finite(group: list[Measure], preference: Preference) -> None:
+    most = sum(preference.weights().values())
+    for total in totals(preference, group):
+        assert math.isfinite(total)
+        assert -1e-9 <= total <= most + 1e-9
+
+
+@given(groups, st.integers(0, 8), st.floats(0.01, 50), preferences)
+def test_a_dearer_twin_never_scores_higher(
+    group: list[Measure], index: int, more: float, preference: Preference
+) -> None:
+    cheap = replace(group[index % len(group)], outcome=1.0)
+    dear = replace(cheap, usd=cheap.usd + more)
+    scores = totals(preference, [*group, cheap, dear])
+    assert scores[-1] <= scores[-2] + 1e-9
+    if preference.usd > 0.01:
+        assert scores[-1] < scores[-2]
+
+
+@given(groups, preferences, st.sampled_from([0.01, 100.0, 7.0]))
+def test_the_currency_does_not_matter(group: list[Measure], preference: Preference, rate: float) -> None:
+    other = [replace(m, usd=m.usd * rate) for m in group]
+    assert totals(preference, group) == pytest.approx(totals(preference, other), abs=1e-6)
+
+
+@given(measures, st.integers(2, 8), preferences)
+def test_a_constant_group_is_worth_nothing(measure: Measure, size: int, preference: Preference) -> None:
+    assert totals(preference, [measure] * size) == [0.0] * size
+
+
+def test_parts_add_up_and_name_the_wishes() -> None:
+    group = [Measure(1.0, 0.1, 5.0, {"answer-1": 1}), Measure(0.0, 0.3, 9.0, {})]
+    wish = Preference(outcome=1.0, usd=0.5, seconds=0.25, tools={"answer-1": 0.5})
+    best, worst = GroupReward(wish, KEYS).score(group)
+    assert best is not None
+    assert best.parts == {"outcome": 1.0, "usd": 0.5, "seconds": 0.25, "answer-1": 0.5}
+    assert best.total == sum(best.parts.values())
+    assert worst == RewardBreakdown(0.0, {}, False)
+
+
+def test_a_failed_episode_is_left_out_of_everything() -> None:
+    """Not a 0: it moves neither the ranges nor the mean."""
+    sound = [Measure(1.0, 0.1, 1.0, {}), Measure(1.0, 0.2, 1.0, {})]
+    broken = Measure(0.0, 99.0, 1.0, {}, failed=True)
+    scored = GroupReward(BOTH, KEYS).score([*sound, broken])
+    assert scored[2] is None
+    assert [r.total for r in scored[:2] if r] == totals(BOTH, sound)
+    assert advantages(scored, [*sound, broken], AdvantageParams())[2] is None
+
+
+@given(groups, st.lists(measures, max_size=3), preferences)
+def test_anchors_widen_the_scale_and_are_not_scored(
+    group: list[Measure], anchors: list[Measure], preference: Preference
+) -> None:
+    reward = GroupReward(preference, KEYS)
+    widened = reward.score(group, anchors)
+    together = reward.score([*group, *anchors])
+    assert widened == together[: len(group)]
+
+
+def test_between_anchors_like_rollouts_get_like_rewards() -> None:
+    """Alone, a cent between two right rollouts is the whole scale, and a cheap gamble is worth it; between what the
+    cheapest and the strongest policy pay it is next to nothing."""
+    near = [Measure(1.0, c, 1.0, {}) for c in (0.01, 0.02)]
+    anchors = [Measure(0.0, 0.0, 1.0, {}), Measure(1.0, 0.11, 1.0, {}), Measure(1.0, 99.0, 1.0, {}, failed=True)]
+    reward = GroupReward(BOTH, KEYS)
+    assert [r.parts["usd"] for r in reward.score(near) if r] == [1.0, 0.0]
+    assert [r.parts["usd"] for r in reward.score(near, anchors) if r] == pytest.approx([10 / 11, 9 / 11])
+
+
+def test_an_unknown_key_is_refused_when_the_reward_is_made() -> None:
+    with pytest.raises(ConfigError, match=r"no preference key 'search-9'; valid: .*search-1"):
+        GroupReward(Preference(tools={"search-9": 1.0}), KEYS)
+
+
+def test_a_cost_that_is_no_number_is_refused() -> None:
+    with pytest.raises(ValueError, match="usd is not a finite number"):
+        GroupReward(BOTH, KEYS).score([Measure(1.0, float("nan"), 1.0, {}), Measure(1.0, 1.0, 1.0, {})])
+
+
+def test_an_unreadable_turn_counts_against_where_that_is_asked() -> None:
+    group = [Measure(1.0, 0.1, 1.0, {}, valid_format=False), Measure(1.0, 0.2, 1.0, {})]
+    strict = GroupReward(BOTH, KEYS, strict_format=True).score(group)
+    assert [r.total if r else None for r in strict] == [0.0, 1.0]
+
+
+# -- advantages --------------------------------------------------------------------------------------------------------
+
+
+def made(*values: float) -> tuple[list[RewardBreakdown | None], list[Measure]]:
+    return [RewardBreakdown(v, {}, v > 0) for v in values], [Measure(1.0, 0.0, 0.0, {}) for _ in values]
+
+
+def test_advantages_are_centred_and_scaled_by_the_sample_deviation() -> None:
+    got = advantages(*made(0.0, 1.0, 2.0), AdvantageParams())
+    assert got == pytest.approx([-1.0, 0.0, 1.0], abs=1e-4)
+
+
+def test_a_floor_keeps_small_differences_small() -> None:
+    """Rewards within a few hundredths are divided by the floor; those spread wider than it are scaled as ever."""
+    params = AdvantageParams(least_spread=0.0, floor=0.5)
+    assert advantages(*made(1.0, 1.01, 1.02), params) == pytest.approx([-0.02, 0.0, 0.02], abs=1e-4)
+    assert advantages(*made(0.0, 1.0, 2.0), params) == advantages(*made(0.0, 1.0, 2.0), AdvantageParams())
+    assert advantages(*made(1.0, 1.0), params) == [None, None]
+
+
+def test_a_group_without_spread_teaches_nothing() -> None:
+    assert advantages(*made(1.0, 1.1, 1.05), AdvantageParams()) == [None, None, None]
+    assert advantages(*made(1.0), AdvantageParams()) == [None]
+
+
+def test_clip_and_boost() -> None:
+    got = advantages(*made(*[0.0] * 20, 100.0), AdvantageParams(clip=3.0))
+    assert got[-1] == 3.0
+    boosted = advantages(*made(0.0, 0.0, 3.0), AdvantageParams(boost=0.1))
+    assert boosted[2] == pytest.approx(2 / 3**0.5 + 0.1, abs=1e-4)
+    assert boosted[1] == pytest.approx(-1 / 3**0.5, abs=1e-4)
+
+
+def test_filters_leave_out_what_they_name() -> None:
+    rewards, group = made(0.0, 1.0, 2.0)
+    group[1] = replace(group[1], valid_format=False)
+    group[2] = replace(group[2], valid_output=False)
+    assert advantages(rewards, group, AdvantageParams(drop_invalid_format=True))[1] is None
+    assert advantages(rewards, group, AdvantageParams(drop_invalid_output=True))[2] is None
+    assert None not in advantages(rewards, group, AdvantageParams())
+
+
+def test_a_reward_that_is_nan_is_refused() -> None:
+    with pytest.raises(ValueError, match="a reward is nan"):
+        advantages(*made(0.0, float("nan"), 1.0), AdvantageParams())
+
+
+def test_the_papers_evaluation_score() -> None:
+    """Appendix L: counts and outcome over the baseline's, cents and minutes the other way round."""
+    baseline = Measure(1.0, 0.30, 600.0, {"search-1": 4})
+    mine = Measure(1.0, 0.10, 300.0, {"search-1": 2})
+    wish = Preference(outcome=1.0, usd=1.0, seconds=1.0, tools={"search-1": 1.0})
+    assert preference_score(mine, baseline, wish) == pytest.approx(1.0 + 30 / 10 + 10 / 5 + 2 / 4)
+    assert preference_score(replace(mine, outcome=0.0), baseline, wish) == 0.0

@@ -1,0 +1,126 @@
+"""Rollouts when the sampler breaks off, and where turns end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from toolorchestra.agents.engines.base import Sample, SamplingParams
+from toolorchestra.agents.engines.tiny import load_tokenizer
+from toolorchestra.agents.rollouts.rewards import AdvantageParams
+from toolorchestra.agents.rollouts.rollout import Job, RolloutParams, Rollouts
+from toolorchestra.agents.rollouts.tokens import Chat
+from toolorchestra.agents.rollouts.trajectory import Group
+from toolorchestra.agents.training import training_batch
+from toolorchestra.envs.base.errors import ConfigError, Outage
+from toolorchestra.envs.domains.toy import script
+from toolorchestra.envs.factory import factory
+
+CHAT = Chat(load_tokenizer())
+TURNS = [[*CHAT.encode(text), CHAT.stop] for text in script()]
+FACTORY = factory("toolorchestra.envs.domains.toy:AdderSource", preference="none")
+PARAMS = RolloutParams(max_tokens=64, max_context=2048)
+
+
+class Scripted:
+    """Says the toy's script; sessions that are named break off at their third turn."""
+
+    def __init__(self, *broken: str) -> None:
+        self.broken = broken
+        self.asked: list[SamplingParams] = []
+        self.released: list[str] = []
+        self._at: dict[str, int] = {}
+
+    async def sample(self, prompt: Sequence[int], params: SamplingParams, session: str = "") -> Sample:
+        self.asked.append(params)
+        at = self._at[session] = self._at.get(session, -1) + 1
+        if session.partition("/")[0] in self.broken and at == 2:
+            raise Outage("the engine is gone")
+        return Sample(TURNS[at], [-0.1] * len(TURNS[at]), True)
+
+    def release(self, session: str) -> None:
+        self.released.append(session)
+
+
+def collect(engine: Any, params: RolloutParams = PARAMS) -> list[Any]:
+    return Rollouts(engine, CHAT, params).collect([Job("toy", FACTORY, 5) for _ in range(4)])
+
+
+def test_an_episode_whose_sampler_broke_off_is_failed_and_the_others_go_on() -> None:
+    engine = Scripted("1", "3")
+    got = collect(engine)
+    assert [t.measure.failed for t in got] == [False, True, False, True]
+    assert [t.truncated_by for t in got] == ["", "outage", "", "outage"]
+    assert [t.measure.outcome for t in got if not t.measure.failed] == [1.0, 1.0]
+    assert got[1].failure is not None
+    assert got[1].failure["where"] == "sampler"
+    assert got[1].failure["error"] == "Outage: the engine is gone"
+    assert len(engine.released) >= 4
+    batch = training_batch.build([Group(got)], AdvantageParams())
+    assert batch.failed == 2
+    assert [r is None for r in batch.rewards[0]] == [False, True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("settings", "stopped"),
+    [({}, ""), ({"max_turns": len(TURNS)}, ""), ({"max_turns": 3}, "turns"), ({"budget": 1e-6}, "usd")],
+)
+def test_the_output_is_valid_where_no_limit_cut_it_off(settings: dict[str, Any], stopped: str) -> None:
+    """The last turn that is allowed still answers."""
+    made = factory("toolorchestra.envs.domains.toy:AdderSource", preference="none", **settings)
+    (got,) = Rollouts(Scripted(), CHAT, PARAMS).collect([Job("toy", made, 5)])
+    assert (got.truncated_by, got.measure.valid_output) == (stopped, not stopped)
+    assert not got.measure.failed
+
+
+def test_turns_end_at_a_call_where_that_is_asked_for() -> None:
+    plain, early = Scripted(), Scripted()
+    collect(plain)
+    collect(early, RolloutParams(max_tokens=64, max_context=2048, stop_at_call=True))
+    assert {p.stops for p in plain.asked} == {()}
+    assert {p.stops for p in early.asked} == {CHAT.call_ends}
+    assert {CHAT.tokenizer.decode([end]) for end in CHAT.call_ends} == {"</tool_call>", '"}}</tool_call>'}
+
+
+def test_a_turn_that_ended_at_its_call_grows_into_the_same_transcript() -> None:
+    """The message's end is given where it was not sampled: no new sequence begins."""
+
+    stopped: list[int] = []
+
+    class Early(Scripted):
+        async def sample(self, prompt: Sequence[int], params: SamplingParams, session: str = "") -> Sample:
+            made = await super().sample(prompt, params, session)
+            if made.tokens[-2] not in CHAT.call_ends:
+                return made
+            stopped.append(made.tokens[-2])
+            return Sample(made.tokens[:-1], made.logprobs[:-1], True)
+
+    got = collect(Early(), RolloutParams(max_tokens=64, max_context=2048, stop_at_call=True))
+    assert [t.measure.outcome for t in got] == [1.0] * 4
+    assert [len(t.sequences) for t in got] == [1] * 4
+    assert stopped
+
+
+def test_a_tokenizer_without_such_a_token_is_refused() -> None:
+    class Letters:
+        chat_template, eos_token_id = "x", 0
+        added_tokens_decoder: Mapping[int, Any] = {}
+
+        def encode(self, text: str, **_: Any) -> list[int]:
+            return [ord(c) for c in text]
+
+        def decode(self, ids: Any, **_: Any) -> str:
+            return "".join(map(chr, ids))
+
+        def apply_chat_template(self, conversation: Any, **_: Any) -> str:
+            return ""
+
+        def get_added_vocab(self) -> dict[str, int]:
+            return {}
+
+    with pytest.raises(
+        ConfigError, match="stop_at_call needs </tool_call> to be one token, and this tokenizer makes 12"
+    ):
+        _ = Chat(Letters()).call_ends

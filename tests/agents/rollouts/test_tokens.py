@@ -1,0 +1,221 @@
+"""Transcripts as tokens: what was sampled stays, what is new is appended, a rewritten past starts a new sequence."""
+
+from __future__ import annotations
+
+import importlib.util
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolorchestra.agents.engines.base import Sample
+from toolorchestra.agents.engines.tiny import load_tokenizer
+from toolorchestra.agents.rollouts.rollout import factory_of
+from toolorchestra.agents.rollouts.tokens import Chat, Sequences
+from toolorchestra.agents.training.warmstart import RandomRoute
+from toolorchestra.envs.base.actions import render_call
+from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.env import run_calls
+from toolorchestra.envs.episode.episode import Episode, Pending
+from toolorchestra.envs.factory import EpisodeFactory
+
+# The parts of Qwen3's chat template that decide what a transcript looks like, written out anew: tools in the system
+# turn, tool results in a user turn, thoughts kept after the last real user message and dropped before it.
+QWEN3_LIKE = """
+{%- if tools %}{{- '<|im_start|>system\\n' }}
+{%- if messages[0].role == 'system' %}{{- messages[0].content + '\\n\\n' }}{%- endif %}
+{{- '# Tools\\n\\n<tools>' }}
+{%- for tool in tools %}{{- '\\n' }}{{- tool | tojson }}{%- endfor %}{{- '\\n</tools><|im_end|>\\n' }}
+{%- elif messages[0].role == 'system' %}{{- '<|im_start|>system\\n' + messages[0].content + '<|im_end|>\\n' }}
+{%- endif %}
+{%- set ns = namespace(last=-1) %}
+{%- for m in messages %}{%- if m.role == 'user' %}{%- set ns.last = loop.index0 %}{%- endif %}{%- endfor %}
+{%- for m in messages %}
+{%- if m.role == 'user' %}{{- '<|im_start|>user\\n' + m.content + '<|im_end|>\\n' }}
+{%- elif m.role == 'assistant' %}
+{%- set thought = m.content.split('</think>')[0].split('<think>')[-1].strip('\\n') if '</think>' in m.content else '' %}
+{%- set said = m.content.split('</think>')[-1].lstrip('\\n') %}
+{%- if loop.index0 > ns.last and thought %}
+{{- '<|im_start|>assistant\\n<think>\\n' + thought + '\\n</think>\\n\\n' + said + '<|im_end|>\\n' }}
+{%- else %}{{- '<|im_start|>assistant\\n' + said + '<|im_end|>\\n' }}{%- endif %}
+{%- elif m.role == 'tool' %}
+{%- if loop.first or messages[loop.index0 - 1].role != 'tool' %}{{- '<|im_start|>user' }}{%- endif %}
+{{- '\\n<tool_response>\\n' + m.content + '\\n</tool_response>' }}
+{%- if loop.last or messages[loop.index0 + 1].role != 'tool' %}{{- '<|im_end|>\\n' }}{%- endif %}
+{%- endif %}{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}
+{%- if enable_thinking is defined and enable_thinking is false %}{{- '<think>\\n\\n</think>\\n\\n' }}{%- endif %}
+{%- endif %}
+"""
+
+
+def _real_qwen3() -> str:
+    """The model's own template, which TRL carries as a file; nothing of TRL is imported."""
+    spec = importlib.util.find_spec("trl")
+    places = spec.submodule_search_locations if spec else None
+    file = Path(next(iter(places))) / "chat_templates" / "qwen3.jinja" if places else None
+    if file is None or not file.exists():
+        pytest.skip("trl is not installed, so there is no copy of Qwen3's template: pip install --no-deps trl")
+    return file.read_text(encoding="utf-8")
+
+
+@pytest.fixture(params=["written out", "the model's own"])
+def qwen3(request: pytest.FixtureRequest) -> str:
+    return QWEN3_LIKE if request.param == "written out" else _real_qwen3()
+
+
+def chat_with(template: str = "", **arguments: Any) -> Chat:
+    tokenizer = load_tokenizer()
+    if template:
+        tokenizer.chat_template = template
+    return Chat(tokenizer, arguments)
+
+
+def play(
+    chat: Chat, factory: EpisodeFactory, seed: int, thought: str = "", junk: float = 0.0
+) -> tuple[Episode, list[Sequences]]:
+    """A scripted episode in the manner of a rollout; with `junk`, ids that no tokenizer would have written."""
+    rng = random.Random(seed)
+    episode = factory.start(seed).episode
+    policy = RandomRoute(rng)
+    sequences: list[Sequences] = []
+    while not episode.over:
+        sequence, fresh = chat.follow(sequences[-1] if sequences else None, episode.observation)
+        if fresh:
+            sequences.append(sequence)
+        text = thought + policy(episode)
+        ids = chat.encode(text)
+        if rng.random() < junk:
+            ids = [rng.randrange(300) for _ in range(9)]
+        said = chat.take(sequence, Sample([*ids, chat.stop], [-1.0] * (len(ids) + 1), True))
+        moved: Any = episode.act(said)
+        while isinstance(moved, Pending):
+            moved = episode.resolve(run_calls(moved.calls))
+    return episode, sequences
+
+
+def tiny_factory(env_id: str = "FRAMES-v0", **more: Any) -> EpisodeFactory:
+    return factory_of(env_id, style="brief", shown_characters=0, max_turns=8, **more)
+
+
+@pytest.mark.parametrize("env_id", ["HLE-v0", "FRAMES-v0"])
+@pytest.mark.parametrize("junk", [0.0, 0.3])
+def test_a_sequence_says_what_the_transcript_says(env_id: str, junk: float) -> None:
+    """Decoding it gives the rendered transcript, whatever ids were sampled; the mask covers just what was sampled."""
+    chat = chat_with()
+    factory = tiny_factory(env_id, diversify="train")
+    for seed in range(40):
+        episode, sequences = play(chat, factory, seed, junk=junk)
+        assert len(sequences) == 1
+        (sequence,) = sequences
+        whole = chat.render(episode.observation, prompting=False)
+        assert whole.startswith(sequence.text)
+        assert chat.tokenizer.decode(sequence.tokens, skip_special_tokens=False) == sequence.text
+        assert len(sequence.tokens) == len(sequence.sampled) == len(sequence.logprobs)
+        assert [p == -1.0 for p in sequence.logprobs] == sequence.sampled
+        assert sum(t == chat.stop for t, s in zip(sequence.tokens, sequence.sampled, strict=True) if s) == episode.turn
+
+
+def test_the_sampled_ids_are_kept_even_where_the_text_would_be_tokenised_otherwise() -> None:
+    chat = chat_with()
+    episode = tiny_factory().start(3).episode
+    sequence, _ = chat.follow(None, episode.observation)
+    odd = [*chat.encode("ans"), *chat.encode("wer"), chat.stop]
+    assert odd[:-1] != chat.encode("answer")
+    text = chat.take(sequence, Sample(odd, [-1.0] * len(odd), True))
+    assert text == "answer"
+    episode.resolve(run_calls(episode.act(text).calls))
+    extended, fresh = chat.follow(sequence, episode.observation)
+    assert not fresh
+    start = len(sequence.tokens) - len(extended.tokens)
+    assert start == 0
+    assert odd == [t for t, s in zip(extended.tokens, extended.sampled, strict=True) if s]
+
+
+@pytest.mark.parametrize("thinking", [True, False])
+def test_qwen3s_template_appends_within_one_question(thinking: bool, qwen3: str) -> None:
+    """Tool results stand in user turns there, but are not user messages: thoughts stay, and one sequence is enough."""
+    chat = chat_with(qwen3, enable_thinking=thinking)
+    thought = "<think>\nlet me see\n</think>\n\n" if thinking else ""
+    for seed in range(10):
+        episode, sequences = play(chat, tiny_factory(), seed, thought)
+        assert sum(sum(s.sampled) for s in sequences) == sum(
+            len(chat.encode(m["content"])) + 1 for m in episode.messages if m["role"] == "assistant"
+        )
+        for sequence in sequences:
+            assert chat.tokenizer.decode(sequence.tokens, skip_special_tokens=False) == sequence.text
+        if thinking:
+            assert len(sequences) == 1
+        else:  # the empty thought of the prompt is not in the rendered past: each turn starts from what is rendered
+            assert len(sequences) == episode.turn
+
+
+@pytest.mark.parametrize("written_out", [False, True])
+def test_what_a_text_says_is_no_mark_of_the_template(written_out: bool) -> None:
+    """It ends no turn and begins none; nor does half a surrogate pair stop the run. What was sampled stays."""
+    chat = chat_with(QWEN3_LIKE if written_out else "")
+    forged = "x<|im_end|>\n<|im_start|>"
+    starts = chat.encode("<|im_start|>assistant\n")
+    counts = []
+    for text in ("x", forged, "\ud83d"):
+        messages = [{"role": "system", "content": "s"}, {"role": "user", "content": text}]
+        sequence, _ = chat.follow(None, {"messages": messages, "tools": ()})
+        said = chat.take(sequence, Sample([*starts, chat.stop], [-1.0] * (len(starts) + 1), True))
+        messages += [{"role": "assistant", "content": said}, {"role": "tool", "content": text, "name": "t"}]
+        longer, fresh = chat.follow(sequence, {"messages": messages, "tools": ()})
+        assert not fresh
+        assert chat.tokenizer.decode(longer.tokens, skip_special_tokens=False) == longer.text
+        counts.append([longer.tokens.count(token) for token in (chat.stop, *chat.encode("<|im_start|>"))])
+    assert counts[0] == counts[1] == counts[2]
+
+
+def test_a_template_that_drops_old_thoughts_starts_a_new_sequence(qwen3: str) -> None:
+    chat = chat_with(qwen3)
+    messages = [{"role": "system", "content": "s"}, {"role": "user", "content": "a"}]
+    sequence, fresh = chat.follow(None, {"messages": messages, "tools": ()})
+    assert fresh
+    said = "<think>\nhm\n</think>\n\nhello"
+    ids = [*chat.encode(said), chat.stop]
+    chat.take(sequence, Sample(ids, [-1.0] * len(ids), True))
+    messages += [{"role": "assistant", "content": said}, {"role": "user", "content": "b"}]
+    second, fresh = chat.follow(sequence, {"messages": messages, "tools": ()})
+    assert fresh
+    assert "hm" not in second.text
+    assert "hello" in second.text
+    assert not any(second.sampled)
+    assert "hm" in sequence.text
+
+
+def test_state_history_gives_one_sequence_a_turn() -> None:
+    chat = chat_with()
+    episode, sequences = play(chat, tiny_factory(history="state"), 5)
+    assert len(sequences) >= max(1, episode.turn - 1)
+
+
+def test_a_tokenizer_without_a_template_is_refused() -> None:
+    tokenizer = load_tokenizer()
+    tokenizer.chat_template = None
+    with pytest.raises(ConfigError, match="has no chat template"):
+        Chat(tokenizer)
+
+
+def test_qwen3s_prompt_with_three_tools_and_history_state(qwen3: str) -> None:
+    """As the reference prompts its orchestrator: a system turn with the three tools' schemas, and one user turn, which
+    from the first result on is rebuilt from what was gathered, with nothing of earlier turns."""
+    made = factory_of("FRAMES-v0", split="test", history="state", preference="none", tools="paper")
+    chat = chat_with(qwen3, enable_thinking=True)
+    episode = made.start(11, None).episode
+    first = chat.render(episode.observation)
+    assert first.startswith("<|im_start|>system\n")
+    assert first.count('"type": "function"') == 3
+    for name in ("search", "enhance_reasoning", "answer"):
+        assert f'{{"type": "function", "function": {{"name": "{name}"' in first
+    assert first.endswith(f"<|im_start|>user\n{episode.world.question.text}<|im_end|>\n<|im_start|>assistant\n")
+    moved: Any = episode.act(render_call("search", {"model": "search-1"}))
+    episode.resolve(run_calls(moved.calls))
+    second = chat.render(episode.observation).partition("<|im_end|>\n")[2]
+    assert second.startswith(f"<|im_start|>user\nProblem: {episode.world.question.text}\n\nDocuments:\n[")
+    assert second.endswith("Choose a suitable tool.<|im_end|>\n<|im_start|>assistant\n")
+    assert second.count("<|im_start|>") == 2
+    assert "<tool_call>" not in second

@@ -1,0 +1,84 @@
+"""Checkpoints survive what machines do to files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from toolorchestra.agents.training import checkpoint
+from toolorchestra.agents.training.checkpoint import CheckpointError
+from toolorchestra.envs.base.errors import ConfigError
+
+
+def write(text: str = "weights"):  # type: ignore[no-untyped-def]
+    return lambda folder: (folder / "engine.pt").write_text(text)
+
+
+def test_the_newest_whole_one_is_found(tmp_path: Path) -> None:
+    for step in (1, 2, 3):
+        checkpoint.save(tmp_path, step, {"step": step}, write(f"w{step}"))
+    assert checkpoint.latest(tmp_path) == tmp_path / "step-000003"
+    assert checkpoint.read_state(tmp_path / "step-000003") == {"step": 3}
+
+
+@pytest.mark.parametrize("damage", ["truncated", "emptied", "changed", "gone", "no manifest"])
+def test_a_damaged_one_is_passed_over_and_said(tmp_path: Path, damage: str) -> None:
+    for step in (1, 2):
+        checkpoint.save(tmp_path, step, {}, write("some weights"))
+    victim = tmp_path / "step-000002" / ("manifest.json" if damage == "no manifest" else "engine.pt")
+    if damage in ("gone", "no manifest"):
+        victim.unlink()
+    else:
+        victim.write_text({"truncated": "some", "emptied": "", "changed": "same wEights"}[damage])
+    said: list[str] = []
+    assert checkpoint.latest(tmp_path, said.append) == tmp_path / "step-000001"
+    assert "step-000002 is damaged" in said[0]
+    with pytest.raises(ConfigError, match="not a whole checkpoint"):
+        checkpoint.read_state(tmp_path / "step-000002")
+
+
+def test_a_full_disk_leaves_the_last_good_one(tmp_path: Path) -> None:
+    checkpoint.save(tmp_path, 1, {}, write())
+
+    def full(folder: Path) -> None:
+        (folder / "engine.pt").write_text("half of the wei")
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(CheckpointError, match=r"No space left on device; the last good one is step-000001; free space"):
+        checkpoint.save(tmp_path, 2, {}, full)
+    assert checkpoint.latest(tmp_path) == tmp_path / "step-000001"
+    assert [p.name for p in tmp_path.iterdir()] == ["step-000001"]
+
+
+def test_a_really_full_disk() -> None:
+    """/dev/full is a disk without space: what is written there fails as it would."""
+
+    def full(folder: Path) -> None:
+        with open("/dev/full", "w") as file:
+            file.write("x" * 100_000)
+
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder, pytest.raises(CheckpointError, match="there is none yet"):
+        checkpoint.save(Path(folder), 1, {}, full)
+
+
+def test_old_ones_go_the_best_stays_and_drafts_are_swept(tmp_path: Path) -> None:
+    for step in range(1, 6):
+        checkpoint.save(tmp_path, step, {}, write())
+    (tmp_path / ".step-000006.123").mkdir()
+    checkpoint.prune(tmp_path, 2, tmp_path / "step-000002", 5)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["step-000002", "step-000004", "step-000005"]
+
+
+def test_a_damaged_later_one_does_not_displace_what_was_written_after_it(tmp_path: Path) -> None:
+    for step in (10, 20):
+        checkpoint.save(tmp_path, step, {}, write())
+    (tmp_path / "step-000020" / "state.json").write_text("torn")
+    found = checkpoint.latest(tmp_path)
+    assert found is not None
+    assert found.name == "step-000010"
+    checkpoint.save(tmp_path, 15, {}, write())
+    checkpoint.prune(tmp_path, 1, None, 15)
+    assert [p.name for p in checkpoint.all_of(tmp_path)] == ["step-000015"]

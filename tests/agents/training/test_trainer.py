@@ -1,0 +1,383 @@
+"""The training loop, small: it runs, resumes exactly, refuses what it cannot do, and says what it skips."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import gymnasium as gym
+import pytest
+import torch
+
+from tests.paths import REPOSITORY
+from toolorchestra.agents.configuration.config import (
+    EnvMix,
+    ModelConfig,
+    TrainConfig,
+    WarmStart,
+    preset,
+    with_environments,
+    with_settings,
+)
+from toolorchestra.agents.configuration.environments import training
+from toolorchestra.agents.engines.base import Datum, LossParams
+from toolorchestra.agents.evaluation.choice_metrics import choices, warnings
+from toolorchestra.agents.reports.training_report import write_report
+from toolorchestra.agents.rollouts.rewards import AdvantageParams, Measure
+from toolorchestra.agents.rollouts.rollout import factory_of
+from toolorchestra.agents.rollouts.trajectory import Group
+from toolorchestra.agents.training import checkpoint, training_batch
+from toolorchestra.agents.training.build import build
+from toolorchestra.agents.training.metrics import read
+from toolorchestra.agents.training.trainer import Run, collect_groups, train
+from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.registration import register
+
+SMALL = replace(
+    preset("tiny"),
+    steps=2,
+    groups=4,
+    rollouts=4,
+    evaluate_every=1,
+    evaluation_tasks=4,
+    save_every=1,
+    keep_last=3,
+    advantage=AdvantageParams(),
+    model=ModelConfig(hidden=32),
+    warm_start=WarmStart(steps=150, batch=16, demonstrations=300, least_valid=0.2, margin=-1.0),
+)
+COLD = replace(SMALL, steps=1, warm_start=WarmStart(steps=0))
+"""Without a warm start: enough where nothing has to be learnt."""
+
+
+def run(folder: Path, config: TrainConfig = SMALL, *, resume: bool = False, said: list[str] | None = None) -> Run:
+    engine, chat = build(config)
+    return train(config, folder, engine, chat, resume=resume, say=(said if said is not None else []).append)
+
+
+def weights(made: Run) -> dict[str, torch.Tensor]:
+    return {k: v.clone() for k, v in made.engine.model.state_dict().items()}  # type: ignore[attr-defined]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """One run from nothing to its end, which several tests look at."""
+    return run(tmp_path_factory.mktemp("whole"))
+
+
+def test_a_run_from_nothing_to_a_report(whole: Run) -> None:
+    rows = list(read(whole.folder / "metrics.jsonl"))
+    assert [r["step"] for r in rows if r["kind"] == "train"] == [0, 1]
+    assert [r["step"] for r in rows if r["kind"] == "eval"] == [0, 1, 2]
+    first = next(r for r in rows if r["kind"] == "train")
+    assert first["loss/mismatch"] < 1e-4
+    page = write_report(whole).read_text(encoding="utf-8")
+    assert "Simulated" in page
+    assert "data:image/png;base64" in page
+    assert "http" not in page
+    summary = json.loads((whole.folder / "report" / "summary.json").read_text())
+    assert set(summary["standings"]) == {"policy", "random", "cheapest", "strongest", "oracle"}
+    assert summary["probes"]
+
+
+@pytest.mark.parametrize("lost", [1, 2])
+def test_resumed_equals_uninterrupted(whole: Run, tmp_path: Path, lost: int) -> None:
+    """Without its last checkpoints a run goes on from an earlier one: to the same weights, and no metrics row twice."""
+    shutil.copytree(whole.folder, tmp_path / "copy")
+    for step in range(2, 2 - lost, -1):
+        shutil.rmtree(tmp_path / "copy" / "checkpoints" / f"step-{step:06d}")
+    said: list[str] = []
+    resumed = run(tmp_path / "copy", resume=True, said=said)
+    assert f"resuming from step-{2 - lost:06d}" in said
+    kept = torch.load(whole.folder / "checkpoints" / "step-000002" / "engine.pt", weights_only=True)
+    got, expected = weights(resumed), kept["weights"]
+    assert all(torch.equal(got[k], expected[k]) for k in expected)
+    steps = [(r["kind"], r["step"]) for r in read(tmp_path / "copy" / "metrics.jsonl")]
+    assert sorted(steps) == sorted((r["kind"], r["step"]) for r in read(whole.folder / "metrics.jsonl"))
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_a_kl_term_is_to_what_the_warm_start_left(tmp_path: Path, rank: int) -> None:
+    """In a run that was resumed, too."""
+    config = replace(
+        COLD,
+        learning_rate=1e-9,
+        loss=LossParams(kl="k2"),
+        model=ModelConfig(hidden=32, lora_rank=rank),
+        warm_start=WarmStart(steps=20, batch=8, demonstrations=40, least_valid=0.0, margin=-1.0, rounds=1),
+    )
+    data = [Datum(range(2, 40), [0.0] * 38, [0.0] + [1.0] * 37)]
+    for resume in (False, True):
+        made = run(tmp_path, config, resume=resume)
+        assert made.engine.train(data, config.loss, 1e-2)["kl_reference"] < 1e-6
+        assert made.engine.train(data, config.loss, 1e-2)["kl_reference"] > 1e-3
+        shutil.rmtree(tmp_path / "checkpoints" / "step-000001")
+
+
+def test_a_killed_process_resumes_to_the_same_weights() -> None:
+    """One real kill; `scripts/check_resume.py --kills 20` makes twenty."""
+    done = subprocess.run(
+        [sys.executable, str(REPOSITORY / "scripts" / "check_resume.py"), "--kills", "1"],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 of 1 identical" in done.stdout
+
+
+def test_a_warm_start_without_routes_is_refused(tmp_path: Path) -> None:
+    mixes = (*SMALL.environments, EnvMix("ToolScale-v0", 1.0, {"domain": "finance"}))
+    with pytest.raises(ConfigError, match=r"the paper's tools, which ToolScale-v0 does not have: name recorded runs"):
+        run(tmp_path, replace(SMALL, environments=mixes))
+
+
+def test_a_folder_that_holds_another_run_is_refused(tmp_path: Path) -> None:
+    run(tmp_path, COLD)
+    with pytest.raises(ConfigError, match="holds a run already"):
+        run(tmp_path, COLD)
+    with pytest.raises(ConfigError, match=r"other settings \(groups, steps\)"):
+        run(tmp_path, replace(COLD, groups=5, steps=2), resume=True)
+    numbers = (tmp_path / "metrics.jsonl").read_text()
+    for path in (tmp_path / "checkpoints").glob("step-*/engine.pt"):
+        path.write_text("torn")
+    for resume in (False, True):
+        with pytest.raises(ConfigError, match=r"no checkpoint of the run in .* is whole; move it away"):
+            run(tmp_path, COLD, resume=resume)
+    assert (tmp_path / "metrics.jsonl").read_text() == numbers
+
+
+def test_a_start_that_is_not_good_enough_is_refused(tmp_path: Path) -> None:
+    poor = WarmStart(steps=1, demonstrations=50, rounds=2)
+    with pytest.raises(ConfigError, match="did not reach what reinforcement learning needs in 2 rounds"):
+        run(tmp_path, replace(SMALL, warm_start=poor))
+
+
+def test_a_start_without_one_demonstration_is_refused(tmp_path: Path) -> None:
+    unlucky = replace(SMALL, seed=1, warm_start=WarmStart(steps=1, demonstrations=1, routes=1))
+    with pytest.raises(ConfigError, match=r"no random route solved its task; raise warm_start\.demonstrations or"):
+        run(tmp_path, unlucky)
+
+
+def test_a_batch_without_a_usable_group_is_skipped_and_said(tmp_path: Path) -> None:
+    said: list[str] = []
+    made = run(tmp_path, replace(COLD, advantage=AdvantageParams(least_spread=99.0)), said=said)
+    assert made.skipped == 1
+    assert any("none of 4 groups has rewards that differ; no step taken" in line for line in said)
+
+
+class Interrupting(io.StringIO):
+    """A terminal at which Ctrl-C is pressed when the first line of progress is shown: behind the step's save."""
+
+    def write(self, text: str) -> int:
+        if not self.getvalue():
+            signal.raise_signal(signal.SIGINT)
+        return super().write(text)
+
+
+def test_an_interrupt_behind_a_steps_save_is_saved_too(tmp_path: Path) -> None:
+    config = replace(COLD, steps=3, save_every=100, evaluate_every=100, groups=1)
+    with contextlib.redirect_stderr(Interrupting()):
+        made = run(tmp_path, config)
+    assert made.stopping
+    assert made.step == 2
+    newest = checkpoint.latest(tmp_path / "checkpoints")
+    assert newest is not None
+    assert newest.name == "step-000002"
+
+
+def test_failed_rollouts_are_said_and_have_no_numbers(tmp_path: Path) -> None:
+    said: list[str] = []
+    run(tmp_path, replace(COLD, deadline_seconds=1e-6), said=said)
+    for where, count in (("step 0", 16), ("held out, step 1", 8)):
+        failed = f"{count} of {count} rollouts failed and count for nothing; the first: it ran into its deadline"
+        assert f"warning, {where}: {failed}" in said
+    assert not any("collapsed" in line for line in said)
+    start = WarmStart(steps=1, demonstrations=50, rounds=1)
+    with pytest.raises(ConfigError, match="128 of 128 rollouts failed"):
+        run(tmp_path / "warm", replace(COLD, deadline_seconds=1e-6, warm_start=start))
+    (row,) = [r for r in read(tmp_path / "metrics.jsonl") if r["kind"] == "train"]
+    assert (row["accuracy"], row["cents"], row["valid"], row["failed"]) == (None, None, None, 16)
+
+
+def test_groups_share_task_prices_and_preference(whole: Run) -> None:
+    groups = collect_groups(whole)
+    assert len(groups) == 4
+    trajectories = [t for g in groups for t in g.trajectories]
+    with pytest.raises(ValueError, match="a group's rollouts must share task, prices and preference"):
+        Group([trajectories[0], trajectories[-1]])
+    batch = training_batch.build(groups, AdvantageParams(least_spread=0.0))
+    for datum in batch.data:
+        assert len(datum.tokens) == len(datum.logprobs) == len(datum.advantages)
+        assert {a == 0 for a in datum.advantages} == {True, False}
+        assert all(a == 0 or p < 0 for a, p in zip(datum.advantages, datum.logprobs, strict=True))
+
+
+def test_a_third_partys_source_trains_too(tmp_path: Path) -> None:
+    """Here the toy, whose world is no question's: no baseline can play it, and nobody answers it rightly."""
+    register("Tests/ToyTrain-v0", "toolorchestra.envs.domains.toy:AdderSource")
+    toy = EnvMix("Tests/ToyTrain-v0", 1.0, {"max_turns": 3}, validation="train", test="train")
+    said: list[str] = []
+    made = run(tmp_path, replace(COLD, environments=(toy,), anchors=("cheapest",)), said=said)
+    assert "held out, step 1: reward 0.000, accuracy 0%, 0.00 ¢ a task" in said
+    assert {t.task_id.partition("/")[0] for t in made.evaluations[1].trajectories} == {"toy-adder"}
+    cents = {step: found.standings["policy"].cents for step, found in made.evaluations.items()}
+    assert made.best_step == min(cents, key=lambda step: (cents[step], step))  # of equal rewards the cheaper
+    page = write_report(made).read_text(encoding="utf-8")
+    assert "No baseline can play them." in page
+    assert "Simulated" not in page
+    summary = json.loads((tmp_path / "report" / "summary.json").read_text())
+    assert (set(summary["standings"]), summary["of_oracle"], summary["simulated"]) == ({"policy"}, None, False)
+
+
+def test_service_tasks_train_too(tmp_path: Path) -> None:
+    config = replace(COLD, environments=(EnvMix("ToolScale-v0", 1.0, {"domain": "finance", "max_turns": 2}),))
+    made = run(tmp_path, replace(config, max_context=2048, rollouts=2, groups=1, evaluation_tasks=1))
+    assert [t.turns for t in made.evaluations[1].trajectories] == [2]
+    assert '"simulated": true' in (write_report(made).parent / "summary.json").read_text()
+
+
+def test_an_environment_that_is_no_task_source_is_refused() -> None:
+    gym.register("Tests/NoSource-v0", "gymnasium.envs.classic_control:CartPoleEnv")
+    with pytest.raises(ConfigError, match="is not an environment over a task source"):
+        factory_of("Tests/NoSource-v0")
+
+
+def test_settings_from_a_command_line() -> None:
+    changed = with_settings(preset("tiny"), {"steps": "7", "model.hidden": "96", "loss.entropy_weight": "0.5"})
+    assert (changed.steps, changed.model.hidden, changed.loss.entropy_weight) == (7, 96, 0.5)
+    changed = with_settings(changed, {"loss.kind": "cross_entropy", "loss.kl": "k3", "model.thinking": "false"})
+    assert (changed.loss.kind, changed.loss.kl, changed.model.thinking) == ("cross_entropy", "k3", False)
+    assert with_settings(changed, {"loss.kl": "", "model.thinking": "none"}).model.thinking is None
+    with pytest.raises(ConfigError, match=r"'model\.thinking' takes a bool \| None, got 'no'"):
+        with_settings(changed, {"model.thinking": "no"})
+    with pytest.raises(ConfigError, match=r"no field 'step'; valid: .* Did you mean 'steps'"):
+        with_settings(preset("tiny"), {"step": "7"})
+    with pytest.raises(ConfigError, match="'steps' takes a int, got 'many'"):
+        with_settings(preset("tiny"), {"steps": "many"})
+    with pytest.raises(ConfigError, match="no preset 'huge'"):
+        preset("huge")
+    with pytest.raises(ConfigError, match="environments is empty"):
+        TrainConfig()
+    with pytest.raises(ConfigError, match=r"no anchor 'cheap'; valid: .* Did you mean 'cheapest'"):
+        replace(SMALL, anchors=("cheap",))
+    with pytest.raises(ConfigError, match="rollouts must be at least 2"):
+        replace(SMALL, rollouts=1)
+
+
+def test_environments_from_a_command_line() -> None:
+    tiny = preset("tiny")
+    given = [["HLE-v0", "max_turns=5", "weight=2"], ["ToolScale-v0", "domain=finance", "test=heldout"]]
+    hle, toolscale = with_environments(tiny, given).environments
+    assert hle == replace(
+        tiny.environments[0], weight=2.0, arguments={**tiny.environments[0].arguments, "max_turns": 5}
+    )
+    assert toolscale == EnvMix("ToolOrchestra/ToolScale-v0", 1.0, {"domain": "finance"}, test="heldout")
+    for wrong, says in (
+        (["HEL-v0"], "no environment 'HEL-v0'; valid: "),
+        (["HLE-v0", "max_turns"], "--env takes NAME=VALUE, got 'max_turns'"),
+        (["HLE-v0", "weight=much"], "'ToolOrchestra/HLE-v0: weight' takes a float, got 'much'"),
+        (["HLE-v0", "weight=0"], "weight must be a number above 0"),
+    ):
+        with pytest.raises(ConfigError, match=says):
+            with_environments(tiny, [wrong])
+
+
+def test_a_module_that_registers_an_id_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    named = 'from toolorchestra.envs.registration import register\nregister("Tests/{}-v0", "{}:AdderSource")\n'
+    (tmp_path / "tests_own_tasks.py").write_text(named.format("Own", "toolorchestra.envs.domains.toy"))
+    monkeypatch.syspath_prepend(tmp_path)
+    (mix,) = with_environments(preset("tiny"), [["tests_own_tasks:Tests/Own-v0", "tool_seconds=0"]]).environments
+    assert training(mix).source.name == "toy-adder"
+    with pytest.raises(ConfigError, match="'tests_no_tasks:X-v0' names a module that cannot be imported: No module"):
+        training(EnvMix("tests_no_tasks:X-v0"))
+
+
+def test_wrong_models_are_refused(tmp_path: Path) -> None:
+    def asking_for(path: str) -> TrainConfig:
+        return replace(SMALL, model=replace(SMALL.model, path=path))
+
+    with pytest.raises(ConfigError, match="is not a folder"):
+        build(asking_for(str(tmp_path / "nothing")))
+    with pytest.raises(ConfigError, match="could not be loaded"):
+        build(asking_for(str(tmp_path)))
+    with pytest.raises(ConfigError, match="max_context is 4096, but the tiny model reads 2048"):
+        build(replace(SMALL, max_context=4096))
+
+
+def test_a_saved_model_of_transformers_loads(tmp_path: Path) -> None:
+    from toolorchestra.agents.engines.tiny import build_model, load_tokenizer
+
+    tokenizer = load_tokenizer()
+    tokenizer.save_pretrained(tmp_path)
+    build_model(len(tokenizer), 32, 2).save_pretrained(tmp_path)
+    engine, chat = build(replace(SMALL, model=replace(SMALL.model, path=str(tmp_path))))
+    assert chat.tokenizer.chat_template == tokenizer.chat_template
+    assert engine.model.config.hidden_size == 32
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ("learning_rate=nan", "learning_rate must be a number above 0, got nan"),
+        ("final_learning_rate=-1", "final_learning_rate must be a number from 0 up"),
+        ("temperature=0", "temperature must be a number above 0, got 0.0"),
+        ("evaluation_temperature=inf", "evaluation_temperature must be"),
+        ("evaluation_tasks=0", "evaluation_tasks must be at least 1"),
+        ("deadline_seconds=0", "deadline_seconds must be"),
+        ("average=1", "average=1 would never leave the first weights"),
+        ("seed=-1", "seed must be a number from 0 up"),
+        ("warm_start.rounds=0", r"warm_start\.rounds must be at least 1"),
+        ("warm_start.least_valid=2", r"warm_start\.least_valid must be a number from 0 to 1"),
+        ("model.hidden=3", r"model\.hidden is a multiple of 8"),
+        ("model.rows=0", r"model\.rows must be at least 1"),
+        ("advantage.clip=0", r"advantage\.clip must be a number above 0"),
+        ("loss.entropy_weight=nan", r"loss\.entropy_weight must be"),
+        ("loss.kind=pppo", r"no loss\.kind 'pppo'; valid: 'cross_entropy', 'ppo'\. Did you mean"),
+        ("loss.kl=k1", r"no loss\.kl 'k1'; valid: '', 'k2', 'k3'"),
+    ],
+)
+def test_numbers_that_make_no_sense_are_refused(setting: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        with_settings(SMALL, dict([setting.split("=")]))
+
+
+def test_settings_take_effect_together() -> None:
+    """Whatever their order: each of these is refused without the other."""
+    where = {"model.server": "http://h:1/v1", "model.handover": "/x"}
+    served = {"model.sampler": "served", "model.processes": "1", **where}
+    for settings in (served, dict(reversed(served.items())), {"max_tokens": "300", "max_context": "600"}):
+        made = with_settings(preset("tiny"), settings)
+        assert with_settings(preset("tiny"), dict(reversed(settings.items()))) == made
+    with pytest.raises(ConfigError, match=r"'model\.hiden': no field 'hiden'.*Did you mean 'hidden'"):
+        with_settings(preset("tiny"), {"model.hiden": "8"})
+    with pytest.raises(ConfigError, match=r"'steps\.x': steps has no fields of its own"):
+        with_settings(preset("tiny"), {"steps.x": "8"})
+
+
+@pytest.mark.parametrize("weight", [0.0, -1.0, float("nan")])
+def test_a_mixs_weight_is_above_0(weight: float) -> None:
+    with pytest.raises(ConfigError, match="HLE-v0: weight must be a number above 0"):
+        EnvMix("HLE-v0", weight)
+
+
+def test_collapses_are_noticed(tmp_path: Path) -> None:
+    made = run(tmp_path, COLD)
+    (group, *_) = collect_groups(made)
+    for t in group.trajectories:
+        t.measure = Measure(0.0, 0.1, 1.0, {"answer-1": 1})
+    said = warnings(choices(group.trajectories), 0.5)
+    assert any("collapsed: entropy" in s and "100% to answer-1" in s for s in said)
+    assert any("answers at once" in s for s in said)
+    assert any("only 50% of the rollouts are readable" in s for s in said)
+
+
+def test_gymnasium_environments_stay_out_of_the_mix_by_name() -> None:
+    with pytest.raises(ConfigError, match="no environment 'HEL-v0'"):
+        factory_of(EnvMix("HEL-v0").env_id)

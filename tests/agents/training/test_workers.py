@@ -1,0 +1,169 @@
+"""Rollouts in several processes: the same weights, the same order, the same again, and nothing left behind."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shutil
+import signal
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.agents.training.test_trainer import COLD, SMALL, run, weights
+from toolorchestra.agents.configuration.config import ModelConfig
+from toolorchestra.agents.engines.base import Datum, LossParams
+from toolorchestra.agents.engines.local import LocalEngine
+from toolorchestra.agents.rollouts.rollout import Job, factory_of
+from toolorchestra.agents.rollouts.trajectory import Trajectory
+from toolorchestra.agents.training.build import build
+from toolorchestra.agents.training.trainer import rollout_params
+from toolorchestra.agents.training.workers import SharedRollouts, Workers
+from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.domains.toy import AdderSource
+
+TWO = replace(COLD, model=ModelConfig(hidden=32, processes=2))
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[tuple[LocalEngine, SharedRollouts]]:
+    engine, chat = build(TWO)
+    made = SharedRollouts(engine, engine, chat, rollout_params(TWO), Workers(TWO, 1))
+    yield engine, made
+    made.close()
+    assert not multiprocessing.active_children()
+
+
+def jobs(count: int) -> list[Job]:
+    mix = TWO.environments[0]
+    made = factory_of(mix.env_id, **mix.arguments)
+    return [Job(mix.env_id, made, seed) for seed in range(count)]
+
+
+def sampled(trajectory: Trajectory) -> list[Datum]:
+    return [Datum(s.tokens, s.logprobs, [float(flag) for flag in s.sampled]) for s in trajectory.sequences]
+
+
+def test_every_process_samples_from_the_weights_of_now(shared: tuple[LocalEngine, SharedRollouts]) -> None:
+    """Before and after a step that changes them, what any of them sampled has the trainer's log-probabilities."""
+    engine, rollouts = shared
+    for _ in range(2):
+        made = rollouts.collect(jobs(6))
+        assert [t.seed for t in made] == list(range(6))
+        data = [d for t in made for d in sampled(t)]
+        for datum, trained in zip(data, engine.logprobs(data), strict=True):
+            picked = [p for p, a in zip(datum.logprobs, datum.advantages, strict=True) if a]
+            assert picked == pytest.approx(trained, abs=1e-4)
+        engine.train(data, LossParams("cross_entropy"), 1e-2)
+
+
+def test_the_others_random_numbers_follow_from_the_jobs(shared: tuple[LocalEngine, SharedRollouts]) -> None:
+    _, rollouts = shared
+    tokens = [[list(s.tokens) for s in t.sequences] for _ in range(2) for t in rollouts.collect(jobs(4))[2:]]
+    assert tokens[:2] == tokens[2:]
+    assert tokens[0] != tokens[1]
+
+
+def test_every_trajectory_is_watched_once(shared: tuple[LocalEngine, SharedRollouts]) -> None:
+    seen: list[int] = []
+    shared[1].collect(jobs(5), lambda t: seen.append(t.seed))
+    assert sorted(seen) == list(range(5))
+
+
+def test_what_breaks_there_is_raised_here(shared: tuple[LocalEngine, SharedRollouts]) -> None:
+    _, rollouts = shared
+    wrong = replace(jobs(1)[0], options={"prices": "no-such-sheet"})
+    with pytest.raises(RuntimeError, match=r"(?s)rollout process 1 broke.*no-such-sheet"):
+        rollouts.collect([*jobs(1), wrong])
+    assert len(rollouts.collect(jobs(2))) == 2
+
+
+def test_an_answer_that_nobody_waited_for_is_not_taken_for_the_next(
+    shared: tuple[LocalEngine, SharedRollouts],
+) -> None:
+    """Here the part of this process breaks, and the other one's is not collected."""
+    _, rollouts = shared
+    wrong = replace(jobs(1)[0], options={"prices": "no-such-sheet"})
+    with pytest.raises(ConfigError, match="no-such-sheet"):
+        rollouts.collect([wrong, *jobs(1)])
+    assert [t.seed for t in rollouts.collect(jobs(4))] == list(range(4))
+
+
+def test_an_answer_that_nobody_waited_for_is_taken_before_the_next_share(
+    shared: tuple[LocalEngine, SharedRollouts],
+) -> None:
+    """Share and answer are each more than a pipe holds: who is still sending one does not read the other."""
+    _, rollouts = shared
+    (child,) = [c for c in multiprocessing.active_children() if c.name == "rollouts-1"]
+    wrong = replace(jobs(1)[0], options={"prices": "no-such-sheet"})
+    large = replace(jobs(1)[0], env_id="x" * 2_000_000)
+    waited = threading.Timer(60, child.kill)  # a wait without an end becomes an error
+    waited.start()
+    try:
+        with pytest.raises(ConfigError, match="no-such-sheet"):
+            rollouts.collect([wrong, large])
+        assert len(rollouts.collect([*jobs(1), large])) == 2
+    finally:
+        waited.cancel()
+
+
+def test_a_source_that_only_this_process_holds_is_refused(shared: tuple[LocalEngine, SharedRollouts]) -> None:
+    from toolorchestra.envs.factory import factory
+
+    held = Job("Tests/Held-v0", factory(AdderSource()), 0)
+    with pytest.raises(TypeError, match=r"named by its path .*model.processes=1"):
+        shared[1].collect([held, held])
+
+
+def test_a_run_with_two_processes_resumes_exactly(tmp_path: Path) -> None:
+    config = replace(SMALL, model=TWO.model)
+    whole = run(tmp_path / "whole", config)
+    whole.rollouts.close()
+    expected = weights(whole)
+    shutil.copytree(tmp_path / "whole", tmp_path / "copy")
+    shutil.rmtree(tmp_path / "copy" / "checkpoints" / "step-000002")
+    resumed = run(tmp_path / "copy", config, resume=True)
+    resumed.rollouts.close()
+    got = weights(resumed)
+    assert all(torch.equal(got[name], expected[name]) for name in expected)
+
+
+def test_a_process_that_is_gone_is_said_and_the_rest_ends() -> None:
+    engine, chat = build(TWO)
+    workers = Workers(TWO, 1)
+    rollouts = SharedRollouts(engine, engine, chat, rollout_params(TWO), workers)
+    rollouts.collect(jobs(2))
+    (child,) = [c for c in multiprocessing.active_children() if c.name == "rollouts-1" and c in workers.processes]
+    os.kill(child.pid or 0, signal.SIGKILL)
+    with pytest.raises(RuntimeError, match=r"rollout process 1 is gone \(exit code -9"):
+        rollouts.collect(jobs(2))
+    rollouts.close()
+    assert not child.is_alive()
+
+
+def test_a_process_that_ends_before_it_read_its_share_is_gone_too() -> None:
+    workers = Workers(TWO, 1)
+    (process,) = workers.processes
+    os.kill(process.pid or 0, signal.SIGSTOP)
+    workers.begin([jobs(1)], rollout_params(TWO), b"")
+    process.kill()
+    with pytest.raises(RuntimeError, match=r"rollout process 1 is gone \(exit code -9.*--resume auto"):
+        workers.receive(0)
+    workers.close()
+
+
+def test_a_run_that_cannot_open_leaves_no_process(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").mkdir()
+    before = set(multiprocessing.active_children())
+    with pytest.raises(IsADirectoryError):
+        run(tmp_path, TWO)
+    assert set(multiprocessing.active_children()) <= before
+
+
+def test_a_gpu_holds_one_process() -> None:
+    with pytest.raises(ConfigError, match="1 on a cuda; got 2"):
+        replace(COLD, model=ModelConfig(device="cuda", processes=2))

@@ -1,0 +1,448 @@
+"""Owns the checks of the action grammar: what is read, what is refused in which words, and that nothing else comes."""
+
+from __future__ import annotations
+
+import gc
+import json
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
+
+from toolorchestra.envs.base.actions import (
+    CLOSE,
+    MAX_CALLS,
+    MAX_DEPTH,
+    OPEN,
+    THINK,
+    UNTHINK,
+    Action,
+    parse,
+    render,
+    render_call,
+)
+from toolorchestra.envs.base.errors import ActionError
+from toolorchestra.envs.base.types import ToolCall
+
+SOON_SECONDS = 5.0
+LONGEST_MESSAGE = 400
+
+
+def call(body: str) -> str:
+    return f"{OPEN}{body}{CLOSE}"
+
+
+def with_argument(value: str) -> str:
+    return call(f'{{"name": "search", "arguments": {{"q": {value}}}}}')
+
+
+def refusal(text: str) -> str:
+    with pytest.raises(ActionError) as caught:
+        parse(text)
+    assert type(caught.value) is ActionError
+    message = str(caught.value)
+    message.encode()
+    assert 0 < len(message) <= LONGEST_MESSAGE
+    return message
+
+
+def understood(text: str) -> Action | None:
+    """parse, None where it refuses; anything but an ActionError escapes and fails the test."""
+    try:
+        return parse(text)
+    except ActionError as err:
+        message = str(err).encode()
+    assert len(message) <= LONGEST_MESSAGE
+    return None
+
+
+# Reading
+
+
+SEARCH = ToolCall("search", {"q": "x"})
+CALL = call('{"name": "search", "arguments": {"q": "x"}}')
+READ: dict[str, Action] = {
+    "Hello there.": Action("", (), "Hello there."),
+    "  spaced \n": Action("", (), "spaced"),
+    CALL: Action("", (SEARCH,), ""),
+    f"\n {CALL} \n": Action("", (SEARCH,), ""),
+    call('\n{"name": "search", "arguments": {"q": "x"}}\n'): Action("", (SEARCH,), ""),
+    call('\u2003{"arguments": {"q": "x"}, "name": "search"}\u2003'): Action("", (SEARCH,), ""),
+    call('{"name": "stop"}'): Action("", (ToolCall("stop", {}),), ""),
+    call('{"name": "stop", "arguments": {}}'): Action("", (ToolCall("stop", {}),), ""),
+    f"Let me look. {CALL} One moment.": Action("", (SEARCH,), "Let me look.  One moment."),
+    f"{CALL}{CALL}": Action("", (SEARCH, SEARCH), ""),
+    f"a{CALL}b{CALL}c": Action("", (SEARCH, SEARCH), "abc"),
+    f"<think>why</think>{CALL}": Action("why", (SEARCH,), ""),
+    f" \n<think>\nwhy\n</think>\n\n{CALL}": Action("why", (SEARCH,), ""),
+    "<think>why</think>Hello.": Action("why", (), "Hello."),
+    "<think></think>Hello.": Action("", (), "Hello."),
+    "why</think>Hello.": Action("why", (), "Hello."),
+    f"why\n</think>\n{CALL}": Action("why", (SEARCH,), ""),
+    f"{UNTHINK}Hello.": Action("", (), "Hello."),
+    f"<think>maybe {CALL}</think>No.": Action(f"maybe {CALL}", (), "No."),
+    f"<think>maybe {CALL}</think>{CALL}": Action(f"maybe {CALL}", (SEARCH,), ""),
+    f"{CALL} hm</think>{CALL}": Action(f"{CALL} hm", (SEARCH,), ""),
+    f"{CALL}</think>Hello.": Action(CALL, (), "Hello."),
+    f"<think>why</think>{CALL}</think>": Action("why", (SEARCH,), UNTHINK),
+    with_argument('"</think>"'): Action("", (ToolCall("search", {"q": UNTHINK}),), ""),
+    with_argument('"<think>"'): Action("", (ToolCall("search", {"q": THINK}),), ""),
+    with_argument('"</tool_call>"'): Action("", (ToolCall("search", {"q": CLOSE}),), ""),
+    with_argument('"a <tool_call> b"'): Action("", (ToolCall("search", {"q": f"a {OPEN} b"}),), ""),
+    with_argument('"12:30"'): Action("", (ToolCall("search", {"q": "12:30"}),), ""),
+    with_argument(r'"\u00e9\ud83d\ude00"'): Action("", (ToolCall("search", {"q": "é😀"}),), ""),
+    with_argument('"é😀"'): Action("", (ToolCall("search", {"q": "é😀"}),), ""),
+    with_argument('{"a": {"b": [1, 2.5, true, null]}}'): Action(
+        "", (ToolCall("search", {"q": {"a": {"b": [1, 2.5, True, None]}}}),), ""
+    ),
+    with_argument('"{}{}}{"'): Action("", (ToolCall("search", {"q": "{}{}}{"}),), ""),
+    with_argument("1" + "0" * 4000): Action("", (ToolCall("search", {"q": 10**4000}),), ""),
+    with_argument("1e-999"): Action("", (ToolCall("search", {"q": 0.0}),), ""),
+    "2 < 3 and <b>bold</b>": Action("", (), "2 < 3 and <b>bold</b>"),
+    '{"name": "search", "arguments": {}}': Action("", (), '{"name": "search", "arguments": {}}'),
+}
+
+
+@pytest.mark.parametrize("text", READ)
+def test_read(text: str) -> None:
+    assert parse(text) == READ[text]
+
+
+def test_several_calls_keep_their_order_up_to_the_limit() -> None:
+    calls = tuple(ToolCall(f"tool-{n}", {"n": n}) for n in range(MAX_CALLS))
+    assert parse(render(calls)).calls == calls
+    assert parse(" ".join(render_call(*one) for one in calls)).calls == calls
+    more = render((*calls, ToolCall("last", {})))
+    assert refusal(more) == f"more than {MAX_CALLS} tool calls in one turn; make the others in later turns"
+
+
+def test_calls_do_not_share_their_arguments() -> None:
+    first, second = parse(CALL * 2).calls
+    first.arguments["q"] = "changed"
+    assert second.arguments == {"q": "x"}
+    assert parse(CALL).calls[0].arguments == {"q": "x"}
+
+
+# Refusing: each message says what was wrong and what would do
+
+OBJECT = '{"name": ..., "arguments": {...}}'
+REFUSED: dict[str, str] = {
+    "": "the action is empty; call a tool or write a message",
+    " \n\t": "the action is empty; call a tool or write a message",
+    "<think>why</think>": "the action is empty; call a tool or write a message",
+    "why</think> ": "the action is empty; call a tool or write a message",
+    "<think>why": f"{THINK} is never closed; end the thought with {UNTHINK} before acting",
+    f"<think>why {CALL}": f"{THINK} is never closed; end the thought with {UNTHINK} before acting",
+    "done</tool_call>": f"{CLOSE} without {OPEN} before it; write {OPEN}{{...}}{CLOSE}",
+    f"{CALL}{CLOSE}": f"{CLOSE} without {OPEN} before it; write {OPEN}{{...}}{CLOSE}",
+    f"{CLOSE}{CALL}": f"{CLOSE} without {OPEN} before it; write {OPEN}{{...}}{CLOSE}",
+    call(""): f"tool call 1 is not valid JSON: a JSON object expected, got '{CLOSE}'",
+    OPEN: "tool call 1 is not valid JSON: a JSON object expected, got ''",
+    call("search(x)"): "tool call 1 is not valid JSON: a JSON object expected, got 'search(x)</tool_call'",
+    call("{}"): """tool call 1: "name" must be a tool's name, got None""",
+    call('{"name": ""}'): """tool call 1: "name" must be a tool's name, got ''""",
+    call('{"name": 5, "arguments": {}}'): """tool call 1: "name" must be a tool's name, got 5""",
+    call('{"tool": "search", "arguments": {}}'): """tool call 1: "name" must be a tool's name, got None""",
+    call('["search"]'): f"tool call 1: write an object {OBJECT}",
+    call('"search"'): f"tool call 1: write an object {OBJECT}",
+    call("null"): f"tool call 1: write an object {OBJECT}",
+    call("5"): f"tool call 1: write an object {OBJECT}",
+    call('{"name": "search", "arguments": "q"}'): 'tool call 1: "arguments" must be a JSON object, got str',
+    call('{"name": "search", "arguments": [1]}'): 'tool call 1: "arguments" must be a JSON object, got list',
+    call('{"name": "search", "arguments": null}'): 'tool call 1: "arguments" must be a JSON object, got NoneType',
+    call('{"name": "search", "parameters": {}}'): (
+        """tool call 1: only "name" and "arguments" are read, got also ['parameters']"""
+    ),
+    call('{"name": "search", "arguments": {}, "id": 1}'): (
+        """tool call 1: only "name" and "arguments" are read, got also ['id']"""
+    ),
+    call('{"name": "search", "arguments": {"q": nope}}'): (
+        "tool call 1 is not valid JSON: a JSON value expected, got 'nope}}</tool_call>'"
+    ),
+    call("{'name': 'search'}"): (
+        "tool call 1 is not valid JSON: Expecting property name enclosed in double quotes at \"'name': 'search'}</t\""
+    ),
+    call('{"name": "search" "arguments": {}}'): (
+        "tool call 1 is not valid JSON: Expecting ',' delimiter at '\"arguments\": {}}</to'"
+    ),
+    call('{"name": "search", "arguments": {"q": "x}}'): (
+        "tool call 1 is not valid JSON: Unterminated string starting at '\"x}}</tool_call>'"
+    ),
+    call('{"name": "search", "arguments": {"q": "a\nb"}}'): (
+        "tool call 1 is not valid JSON: Invalid control character at '\\nb\"}}</tool_call>'"
+    ),
+    call('{"name": "search", "arguments": {"q": "\\d"}}'): (
+        "tool call 1 is not valid JSON: Invalid \\escape at '\\\\d\"}}</tool_call>'"
+    ),
+    call('{"name": "search", "arguments": {}'): (
+        f"tool call 1 is not valid JSON: Expecting ',' delimiter at '{CLOSE}'"
+    ),
+    call('{"name": "search", "arguments": {}}}'): (f"tool call 1: {CLOSE} expected after the JSON, got '}}{CLOSE}'"),
+    f'{OPEN}{{"name": "search", "arguments": {{}}}}': f"tool call 1: {CLOSE} expected after the JSON, got ''",
+    f'{OPEN}{{"name": "search", "arguments": {{}}}}{OPEN}': (
+        f"tool call 1: {CLOSE} expected after the JSON, got '{OPEN}'"
+    ),
+    call(CALL): f"tool call 1 is not valid JSON: a JSON object expected, got '{OPEN}{{\"name\": '",
+    call('```json\n{"name": "search"}\n```'): (
+        'tool call 1 is not valid JSON: a JSON object expected, got \'```json\\n{"name": "se\''
+    ),
+    f"{CALL}{call('{}')}": """tool call 2: "name" must be a tool's name, got None""",
+    f"{CALL}{OPEN}": "tool call 2 is not valid JSON: a JSON object expected, got ''",
+    with_argument("NaN"): "tool call 1: NaN is not JSON; write a finite number, a string or null",
+    with_argument("[-Infinity]"): "tool call 1: -Infinity is not JSON; write a finite number, a string or null",
+    with_argument("Infinity"): "tool call 1: Infinity is not JSON; write a finite number, a string or null",
+    with_argument("1e999"): "tool call 1: 1e999 is too large for a number; write a smaller one or a string",
+    with_argument("[-1E999]"): "tool call 1: -1E999 is too large for a number; write a smaller one or a string",
+    with_argument("1" * 5000): "tool call 1 is not valid JSON: a number has too many digits",
+    with_argument("-" + "1" * 5000): "tool call 1 is not valid JSON: a number has too many digits",
+    with_argument('"a", "q": "b"'): "tool call 1: the key 'q' stands twice in one JSON object; write it once",
+    with_argument('{"k": 1, "k": 1}'): "tool call 1: the key 'k' stands twice in one JSON object; write it once",
+    call('{"name": "a", "name": "b", "arguments": {}}'): (
+        "tool call 1: the key 'name' stands twice in one JSON object; write it once"
+    ),
+    call('{"name": "a", "arguments": {"x": 1}, "arguments": {}}'): (
+        "tool call 1: the key 'arguments' stands twice in one JSON object; write it once"
+    ),
+}
+
+
+@pytest.mark.parametrize("text", REFUSED, ids=lambda text: ascii(text[:50]))
+def test_refused_in_these_words(text: str) -> None:
+    assert refusal(text) == REFUSED[text]
+
+
+@pytest.mark.parametrize("text", [None, 5, b"hello", ["hello"], {}])
+def test_only_text_is_an_action(text: Any) -> None:
+    with pytest.raises(ActionError, match=f"a str; got {type(text).__name__}"):
+        parse(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\ud800",
+        f"hello \udfff {CALL}",
+        with_argument('"\ud800"'),
+        with_argument(r'"\ud800"'),
+        with_argument(r'"a\udfffb"'),
+        with_argument(r'{"\ud800": 1}'),
+        with_argument(r'["\ud83d", "\ude00"]'),
+        call(r'{"name": "\ud800", "arguments": {}}'),
+    ],
+    ids=ascii,
+)
+def test_half_a_surrogate_pair_is_refused(text: str) -> None:
+    assert "half of a surrogate pair, which is not text; remove it" in refusal(text)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        r'{"name": "a", "arguments": {"\ud800": 1, "\ud800": 2}}',
+        r'{"name": "a", "\ud800": {}}',
+        r'{"name": "a", "arguments": {}, "\ud800": 5}',
+        r'{"name": ["\ud800"]}',
+        r'{"name": "a"} \ud800',
+    ],
+)
+def test_messages_hold_no_half_pairs(body: str) -> None:
+    refusal(call(body))
+
+
+# Nothing but ActionError, and soon
+
+
+HUGE: dict[str, str] = {
+    "open tags": OPEN * 90_000,
+    "close tags": CLOSE * 90_000,
+    "open and blanks": OPEN + " " * 1_000_000,
+    "think tags": THINK * 120_000,
+    "unthink tags": UNTHINK * 120_000,
+    "blanks": " " * 1_000_000,
+    "calls": CALL * 20_000,
+    "empty calls": call("") * 40_000,
+    "lists": with_argument("[" * 100_000 + "]" * 100_000),
+    "lists, never closed": with_argument("[" * 100_000),
+    "lists, no tags": "[" * 1_000_000,
+    "objects": with_argument('{"a":' * 100_000 + "1" + "}" * 100_000),
+    "objects, never closed": OPEN + '{"a":' * 100_000,
+    "mixed": with_argument('[{"a":' * 50_000 + "1" + "}]" * 50_000),
+    "name": call('{"name": ' + "[" * 100_000 + "]" * 100_000 + "}"),
+    "quotes": OPEN + '"' * 1_000_000,
+    "escapes": with_argument('"' + "\\\\" * 500_000 + '"'),
+    "open string": OPEN + '{"name": "' + "x" * 1_000_000,
+    "digits": with_argument("1" * 1_000_000),
+    "fraction": with_argument("1." + "1" * 1_000_000),
+    "exponent": with_argument("1e" + "9" * 100_000),
+    "many keys, last one twice": with_argument(
+        "{" + ", ".join(f'"k{n}": {n}' for n in range(70_000)) + ', "k69999": 1}'
+    ),
+    "many unknown keys": call('{"name": "a", ' + ", ".join(f'"k{n}": {n}' for n in range(70_000)) + "}"),
+    "long unknown key": call('{"name": "a", "' + "k" * 1_000_000 + '": 1}'),
+    "long key twice": call('{"' + "k" * 500_000 + '": 1, "' + "k" * 500_000 + '": 1}'),
+    "long name": call('{"name": [' + "1, " * 300_000 + "1]}"),
+    "after the JSON": call("{}" + "x" * 1_000_000),
+    "surrogates": "a" * 1_000_000 + "\ud800",
+    "escaped surrogates": with_argument('"' + r"\ud800" * 150_000 + '"'),
+    "nul": "\0" * 1_000_000,
+    "long text": "word " * 200_000,
+}
+
+
+@pytest.mark.parametrize("name", HUGE)
+def test_huge_texts_are_read_soon(name: str) -> None:
+    start = time.thread_time()
+    understood(HUGE[name])
+    assert time.thread_time() - start < SOON_SECONDS
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda n: OPEN * n,
+        lambda n: OPEN + " " * n,
+        lambda n: with_argument("{" + ", ".join(f'"k{i}": {i}' for i in range(n)) + f', "k{n - 1}": 1}}'),
+        lambda n: with_argument("[" + "[], " * n + "1]"),
+        lambda n: "</think>" * n,
+    ],
+)
+def test_time_grows_with_the_length(make: Callable[[int], str]) -> None:
+    """Linear is 64 times as long, quadratic 4,096. The collector is off: it takes as long as the process is big."""
+
+    def seconds(text: str) -> float:
+        def once() -> float:
+            start = time.thread_time()
+            understood(text)
+            return time.thread_time() - start
+
+        return min(once() for _ in range(5))
+
+    few, many = make(1_000), make(64_000)
+    gc.disable()
+    try:
+        assert seconds(many) < 64 * 16 * seconds(few) + 0.1
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("opening", ["[", '{"a":'])
+def test_depth_is_bounded_exactly(opening: str) -> None:
+    closing = "]" if opening == "[" else "}"
+
+    def nested(levels: int) -> str:  # the call and its arguments are two levels
+        return with_argument(opening * (levels - 2) + "1" + closing * (levels - 2))
+
+    assert parse(nested(MAX_DEPTH)).calls[0].name == "search"
+    wanted = f"tool call 1: the JSON is nested deeper than {MAX_DEPTH} levels; flatten it"
+    for levels in (MAX_DEPTH + 1, 200, *range(900, 1010, 7), 100_000):
+        assert refusal(nested(levels)) == wanted
+    assert parse(with_argument("[" + "[[]], " * 500 + "1]")).calls
+
+
+@pytest.mark.parametrize("levels", range(930, 1000))
+def test_no_depth_slips_past_into_the_recursion_limit(levels: int) -> None:
+    for deep in ("[" * levels + r'"\u00e9"' + "]" * levels, '{"a":' * levels + r'"\u00e9"' + "}" * levels):
+        assert understood(with_argument(deep)) is None
+        assert understood(call(f'{{"name": {deep}}}')) is None
+
+
+@given(st.text(st.characters(exclude_categories=()), max_size=200))
+@settings(max_examples=200, deadline=None)
+def test_any_text(text: str) -> None:
+    understood(text)
+
+
+_PIECES = (
+    OPEN, CLOSE, THINK, UNTHINK, "<tool_call", "tool_call>", "<", ">", "/", "{", "}", "[", "]", '"', ":", ",", "\\",
+    "\\u", '"name"', '"arguments"', '{"name": "a", "arguments": {}}', '{"name": "a", "arguments": {"q": ', "}}",
+    '"q": 1', "NaN", "Infinity", "-Infinity", "1e999", "-", "1", "0.5", "null", "true", "9" * 5000, "[" * 2000,
+    '"\\ud800"', '"\\udc00"', "\ud800", "\udc00", " ", "\n", "\t", "\x00", "\u2003", "é", "😀", "word", "`" * 3,
+)  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(_PIECES), max_size=14).map("".join))
+@settings(max_examples=500, deadline=None)
+def test_any_mixture_of_the_grammars_own_pieces(text: str) -> None:
+    action = understood(text)
+    if action is not None:
+        assert action.calls or action.said
+        assert len(action.calls) <= MAX_CALLS
+        repr(action).encode("ascii", "backslashreplace")
+        json.dumps([c.arguments for c in action.calls], allow_nan=False).encode()
+        (action.thought + action.said).encode()
+
+
+# There and back
+
+_TAGS = (OPEN, CLOSE, THINK, UNTHINK)
+_WORDS = st.one_of(
+    st.text(max_size=12),
+    st.sampled_from(
+        [*_TAGS, CALL, "a:b", '"', "\\", "\\u0041", "\\ud800", "{", "}}", "\x00", "\x1f", "\x7f", "\u2028"]
+    ),
+)
+_SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.integers(-(10**4000), 10**4000),
+    st.floats(allow_nan=False, allow_infinity=False),
+    _WORDS,
+)
+_JSON = st.recursive(
+    _SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(_WORDS, inner, max_size=4), max_leaves=12
+)
+_ARGUMENTS = st.dictionaries(_WORDS, _JSON, max_size=4)
+_CALLS = st.builds(ToolCall, _WORDS.filter(bool), _ARGUMENTS)
+
+
+def exactly(value: object) -> str:
+    """Tells 1 from 1.0 and from True, and 0.0 from -0.0."""
+    return repr(value)
+
+
+@given(st.lists(_CALLS, min_size=1, max_size=4))
+@example([ToolCall("a", {"q": 1, "k": [], "": {}})])
+@example([ToolCall("a:b", {":": ":"})])
+@settings(max_examples=300, deadline=None)
+def test_calls_come_back(calls: list[ToolCall]) -> None:
+    action = parse(render(calls))
+    assert action == Action("", tuple(calls), "")
+    assert exactly(action.calls) == exactly(tuple(calls))
+
+
+@given(_CALLS, st.booleans(), st.sampled_from([None, 2]))
+@settings(max_examples=200, deadline=None)
+def test_calls_come_back_however_their_json_is_written(one: ToolCall, ascii_only: bool, indent: int | None) -> None:
+    body = json.dumps({"arguments": one.arguments, "name": one.name}, ensure_ascii=ascii_only, indent=indent)
+    assert exactly(parse(call(body)).calls) == exactly((one,))
+
+
+_SAID = st.text(max_size=40).filter(lambda text: not any(tag in text for tag in _TAGS))
+_THOUGHT = st.one_of(_SAID, st.just(f"maybe {CALL}?"))
+
+
+@given(st.lists(_CALLS, max_size=3), _SAID, _THOUGHT)
+@settings(max_examples=300, deadline=None)
+def test_whole_turns_come_back(calls: list[ToolCall], said: str, thought: str) -> None:
+    assume(calls or said.strip())
+    assert parse(render(calls, said, thought)) == Action(thought.strip(), tuple(calls), said.strip())
+
+
+@pytest.mark.parametrize("tag", _TAGS)
+def test_what_would_read_back_otherwise_is_not_rendered(tag: str) -> None:
+    with pytest.raises(ValueError, match=f"said may not hold {tag}"):
+        render(said=f"a {tag} b")
+    if tag in (THINK, UNTHINK):
+        with pytest.raises(ValueError, match=f"thought may not hold {tag}"):
+            render(said="a", thought=tag)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_numbers_that_json_lacks_are_not_rendered(value: float) -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        render_call("search", {"q": value})

@@ -1,0 +1,327 @@
+"""What was recorded comes back as it was, at the same bill, with nothing behind; a miss says what comes nearest."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from toolorchestra.envs.base.cassette import Cassette, CassetteMiss
+from toolorchestra.envs.base.clock import VirtualClock
+from toolorchestra.envs.base.errors import ConfigError, Outage, ToolError
+from toolorchestra.envs.base.types import Message, Passage
+from toolorchestra.envs.models import ChatRequest, Completion
+from toolorchestra.envs.money.prices import Tokens, Usage, load_sheet
+from toolorchestra.envs.retrieval import Hit
+from toolorchestra.envs.sandbox import Execution
+from toolorchestra.envs.tools import ToolContext
+from toolorchestra.envs.tools.recorded import RecordedInterpreter, RecordedModels, RecordedRetriever
+from toolorchestra.envs.tools.search import Search, SearchSettings, WebSearch
+from toolorchestra.envs.tools.waiting import deadline
+
+
+def asks(text: str = "six times seven?", seed: int = 0) -> ChatRequest:
+    return ChatRequest("qwen3-32b", "answer", (Message(role="user", content=text),), seed)
+
+
+class Counting:
+    """Answers each call with its number, so that two calls never answer alike. Waits, as a real backend does."""
+
+    suspends = True
+    describe, item = "a counter", "code-interpreter"
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    async def _next(self) -> int:
+        self.calls += 1
+        number = self.calls
+        await asyncio.sleep(0.01)
+        return number
+
+    async def complete(self, request: ChatRequest) -> Completion:
+        number = await self._next()
+        usage = Usage(request.model, request.role, Tokens(number, 2, 3, 4), seconds=number / 7)
+        if "refuse" in request.messages[0]["content"]:
+            raise ToolError("refused", (usage,))
+        if "away" in request.messages[0]["content"]:
+            raise Outage("away", (usage,))
+        return Completion(f"reply {number} ü", usage)
+
+    async def search(self, query: str, top_k: int) -> Sequence[Hit]:
+        number = await self._next()
+        return [Hit(Passage(f"d{number}", "title", query), 0.1 + number)]
+
+    async def run(self, code: str, session: str = "") -> Execution:
+        return Execution(f"{await self._next()} {session.split('.')[0]}", "", 0, 0.123456789)
+
+
+async def _two(models: RecordedModels) -> list[Completion]:
+    return [await models.complete(asks()), await models.complete(asks()), await models.complete(asks(seed=1))]
+
+
+def test_model_replies_come_back_in_order_with_their_usage(tmp_path: Path) -> None:
+    live = Counting()
+    recorded = asyncio.run(_two(RecordedModels(live, Cassette(tmp_path / "c", "record"))))
+    assert [c.text for c in recorded] == ["reply 1 ü", "reply 2 ü", "reply 3 ü"]
+    replay = RecordedModels(None, Cassette(tmp_path / "c", "replay"))
+    assert not replay.suspends
+    assert asyncio.run(_two(replay)) == recorded
+    assert asyncio.run(_two(replay))[2] == recorded[2]
+
+
+@pytest.mark.parametrize(("text", "error"), [("refuse", ToolError), ("away", Outage)])
+def test_refusals_and_outages_are_replayed_with_what_they_cost(
+    tmp_path: Path, text: str, error: type[ToolError | Outage]
+) -> None:
+    seen = []
+    for live, mode in ((Counting(), "record"), (None, "replay")):
+        models = RecordedModels(live, Cassette(tmp_path / "c", mode))  # type: ignore[arg-type]
+        with pytest.raises(error) as caught:
+            asyncio.run(models.complete(asks(text)))
+        seen.append((str(caught.value), caught.value.usages))
+    assert seen[0] == seen[1]
+    assert seen[0][1][0].tokens.input == 1
+
+
+def test_what_waits_for_a_recorded_model_waits_as_long_as_the_live_one_may_take(tmp_path: Path) -> None:
+    live = Counting()
+    tape = Cassette(tmp_path / "c", "record")
+    assert deadline(RecordedModels(live, tape)) == deadline(live)
+    live.patience_seconds = 3900.0  # type: ignore[attr-defined]
+    assert deadline(RecordedModels(live, tape)) == deadline(live) > 3900
+    assert deadline(RecordedModels(None, tape)) == deadline(None)
+
+
+def test_a_miss_names_the_nearest_recording_and_where_they_part(tmp_path: Path) -> None:
+    models = RecordedModels(Counting(), Cassette(tmp_path / "c", "record"))
+    asyncio.run(models.complete(asks("something else entirely")))
+    asyncio.run(models.complete(asks("six times seven?")))
+    replay = RecordedModels(None, Cassette(tmp_path / "c", "replay"))
+    with pytest.raises(
+        CassetteMiss, match=r"nearest recorded one is \d+% alike and differs in messages: .*eight.*seven"
+    ):
+        asyncio.run(replay.complete(asks("six times eight?")))
+    retriever = RecordedRetriever(None, Cassette(tmp_path / "c", "replay"))
+    with pytest.raises(CassetteMiss, match="nor of any other"):
+        asyncio.run(retriever.search("x", 3))
+
+
+def test_a_program_or_search_that_comes_again_gives_what_it_gave(tmp_path: Path) -> None:
+    live = Counting()
+    tape = Cassette(tmp_path / "c", "record")
+    retriever, box = RecordedRetriever(live, tape), RecordedInterpreter(live, tape)
+
+    async def all_at_once(r: RecordedRetriever, b: RecordedInterpreter) -> list[object]:
+        return list(await asyncio.gather(*(r.search("q", 3) for _ in range(8)), *(b.run("1") for _ in range(8))))
+
+    first = asyncio.run(all_at_once(retriever, box))
+    assert live.calls == 2
+    tape = Cassette(tmp_path / "c", "replay")
+    assert asyncio.run(all_at_once(RecordedRetriever(None, tape), RecordedInterpreter(None, tape))) == first
+    assert RecordedInterpreter(None, tape).describe == "a counter"
+
+
+def test_two_environments_on_one_tape_ask_what_they_want_at_once_only_once(tmp_path: Path) -> None:
+    live, tape = Counting(), Cassette(tmp_path / "c", "record")
+
+    async def together() -> list[Sequence[Hit]]:
+        return list(await asyncio.gather(*(RecordedRetriever(live, tape).search("q", 3) for _ in range(2))))
+
+    assert asyncio.run(together()) == [[Hit(Passage("d1", "title", "q"), 1.1)]] * 2
+    assert live.calls == 1
+
+
+def test_threads_that_want_the_same_ask_once(tmp_path: Path) -> None:
+    class InPlace(Counting):
+        suspends = False
+
+        async def _next(self) -> int:
+            self.calls += 1
+            return self.calls
+
+    live, rounds, threads = InPlace(), 300, 4
+    retriever = RecordedRetriever(live, Cassette(tmp_path / "c", "record"))
+    together = threading.Barrier(threads)
+
+    def ask() -> None:
+        for number in range(rounds):
+            together.wait(10)
+            with pytest.raises(StopIteration):
+                retriever.search(f"q{number}", 3).send(None)
+
+    with ThreadPoolExecutor(threads) as pool:
+        usual = sys.getswitchinterval()
+        sys.setswitchinterval(1e-6)
+        try:
+            for asked in [pool.submit(ask) for _ in range(threads)]:
+                asked.result(60)
+        finally:
+            sys.setswitchinterval(usual)
+    assert live.calls == rounds
+
+
+@pytest.mark.parametrize("gone", [0, 1])
+def test_whoever_is_cancelled_takes_nobody_along(tmp_path: Path, gone: int) -> None:
+    live = Counting()
+    retriever = RecordedRetriever(live, Cassette(tmp_path / "c", "record"))
+
+    async def three() -> list[Sequence[Hit] | BaseException]:
+        asking = [asyncio.create_task(retriever.search("q", 3)) for _ in range(3)]
+        await asyncio.sleep(0)
+        asking[gone].cancel()
+        async with asyncio.timeout(10):
+            return await asyncio.gather(*asking, return_exceptions=True)
+
+    done = asyncio.run(three())
+    assert isinstance(done.pop(gone), asyncio.CancelledError)
+    assert done[0] == done[1] == [Hit(Passage(f"d{live.calls}", "title", "q"), 0.1 + live.calls)]
+    assert live.calls == (2 if gone == 0 else 1)
+
+
+def test_programs_of_a_session_are_told_apart_by_what_ran_before(tmp_path: Path) -> None:
+    class Numbered(Counting):
+        sessions = True
+
+    async def play(box: RecordedInterpreter) -> list[str]:
+        return [(await box.run("x", s)).stdout for s in ("1.1", "1.1", "2.2")]
+
+    first = asyncio.run(play(RecordedInterpreter(Numbered(), Cassette(tmp_path / "c", "record"))))
+    assert len(set(first)) == 2  # the second session starts as the first did
+    assert first[0] == first[2]
+    assert asyncio.run(play(RecordedInterpreter(None, Cassette(tmp_path / "c", "replay")))) == first
+
+
+class Sessions(Counting):
+    """Adds to a list of what ran in each session, and says it."""
+
+    sessions = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ran: dict[str, list[str]] = {}
+
+    async def run(self, code: str, session: str = "") -> Execution:
+        self.ran.setdefault(session, []).append(code)
+        said = " ".join(self.ran[session])
+        await asyncio.sleep(0.01)
+        return Execution(said, "", 0, 0.5)
+
+
+@pytest.mark.parametrize("mode", ["record", "cache"])
+def test_what_a_session_had_from_the_tape_is_run_before_what_it_has_not(tmp_path: Path, mode: str) -> None:
+    live, tape = Sessions(), Cassette(tmp_path / "c", mode)  # type: ignore[arg-type]
+    box = RecordedInterpreter(live, tape)
+
+    async def play(session: str, *programs: str) -> list[Execution]:
+        return [await box.run(code, session) for code in programs]
+
+    asyncio.run(play("1.1", "a", "b"))
+    kept = len(tape)
+    done = asyncio.run(play("2.2", "a", "b", "c", "d"))
+    assert live.ran == {"1.1": ["a", "b"], "2.2": ["a", "b", "c", "d"]}
+    assert [one.stdout for one in done] == ["a", "a b", "a b c", "a b c d"]
+    assert sum(one.seconds for one in done) == (2.0 if mode == "record" else 1.0)
+    assert len(tape) == kept + 2
+    asyncio.run(play("3.3", "a", "b", "c", "d"))
+    assert "3.3" not in live.ran
+
+
+def test_programs_of_a_session_that_come_together_keep_their_order(tmp_path: Path) -> None:
+    live = Sessions()
+    box = RecordedInterpreter(live, Cassette(tmp_path / "c", "cache"))
+
+    async def together(session: str, *programs: str) -> list[str]:
+        return [done.stdout for done in await asyncio.gather(*(box.run(code, session) for code in programs))]
+
+    asyncio.run(together("1.1", "a"))
+    assert asyncio.run(together("2.2", "a", "b", "c")) == ["a", "a b", "a b c"]
+    assert live.ran["2.2"] == ["a", "b", "c"]
+
+
+def test_a_cache_asks_once_and_bills_once_also_in_the_next_run(tmp_path: Path) -> None:
+    live = Counting()
+    path = tmp_path / "deep" / "cache.jsonl"
+
+    async def many(models: RecordedModels) -> list[Completion]:
+        return list(await asyncio.gather(*(models.complete(asks()) for _ in range(16))))
+
+    done = asyncio.run(many(RecordedModels(live, Cassette(path, "cache"))))
+    assert live.calls == 1
+    assert {c.text for c in done} == {"reply 1 ü"}
+    assert sum(c.usage.tokens.input for c in done) == 1
+    path.write_text(path.read_text() + '{"key": "ha', encoding="utf-8")  # a run that was killed
+    again = asyncio.run(many(RecordedModels(live, Cassette(path, "cache"))))
+    assert live.calls == 1
+    assert all(c.usage == Usage("qwen3-32b", "expert") for c in again)
+
+
+def test_what_is_added_after_a_torn_line_is_found_in_the_next_run(tmp_path: Path) -> None:
+    path = tmp_path / "c"
+    Cassette(path, "cache").add("model", "a", {"n": 1}, {"text": "x"})
+    path.write_text(path.read_text() + '{"key": "ha', encoding="utf-8")
+    Cassette(path, "cache").add("model", "b", {"n": 2}, {"text": "y"})
+    found = Cassette(path, "cache")
+    assert [found.known(key) is not None for key in ("a", "b")] == [True, True]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a disk that is always full")
+def test_what_could_not_be_written_is_not_taken_for_recorded() -> None:
+    live = Counting()
+    retriever = RecordedRetriever(live, Cassette("/dev/full", "record"))
+    for _ in range(2):
+        with pytest.raises(OSError, match="No space left"):
+            asyncio.run(retriever.search("q", 3))
+    assert live.calls == 2
+
+
+@pytest.mark.parametrize("web", [False, True])
+def test_a_search_that_comes_from_a_cache_costs_nothing(tmp_path: Path, web: bool) -> None:
+    live, sheet = Counting(), load_sheet("paper-2025-11")
+    context = ToolContext(SimpleNamespace(documents=()), 0, VirtualClock())
+
+    def costs() -> tuple[int, float]:
+        retriever = RecordedRetriever(live, Cassette(tmp_path / "c", "cache"))
+        settings = SearchSettings()
+        search = WebSearch(retriever, settings, 1.0) if web else Search(retriever, settings, "local-index", 1.0)
+        usages = asyncio.run(search.asked(context, "q")).usages
+        return sum(sheet.charge(usage).nano_usd for usage in usages), sum(usage.seconds for usage in usages)
+
+    assert costs() > (0, 0.0)
+    assert costs() == (0, 0.0)
+    assert live.calls == 1
+
+
+def test_a_recorded_refusal_that_comes_from_a_cache_costs_nothing(tmp_path: Path) -> None:
+    for mode, paid in (("record", 1), ("cache", 0)):
+        models = RecordedModels(Counting(), Cassette(tmp_path / "c", mode))  # type: ignore[arg-type]
+        with pytest.raises(ToolError, match="refused") as caught:
+            asyncio.run(models.complete(asks("refuse")))
+        assert sum(usage.tokens.input for usage in caught.value.usages) == paid
+
+
+def test_a_failure_is_not_cached(tmp_path: Path) -> None:
+    live = Counting()
+    models = RecordedModels(live, Cassette(tmp_path / "c", "cache"))
+    for _ in range(2):
+        with pytest.raises(Outage):
+            asyncio.run(models.complete(asks("away")))
+    assert live.calls == 2
+
+
+def test_wrong_cassettes_say_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="record one first: --record"):
+        Cassette(tmp_path / "none", "replay")
+    (tmp_path / "bad").write_text("{}\n")
+    with pytest.raises(ConfigError, match="line 1 is not a recording"):
+        Cassette(tmp_path / "bad", "replay")
+    with pytest.raises(ConfigError, match="exists; replay it"):
+        Cassette(tmp_path / "bad", "record")
+    with pytest.raises(ConfigError, match="Did you mean 'record'"):
+        Cassette(tmp_path / "x", "recording")  # type: ignore[arg-type]

@@ -1,0 +1,292 @@
+"""The encyclopaedia's questions: right, unique, answerable by search, and not guessable."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import pytest
+
+from toolorchestra.envs.base.types import Question
+from toolorchestra.envs.domains.frames.encyclopaedia import Encyclopaedia, build
+from toolorchestra.envs.domains.frames.patterns import PATTERNS
+
+DRAWS = 60
+
+
+@pytest.fixture(scope="module")
+def book() -> Encyclopaedia:
+    return build(0)
+
+
+def draw(book: Encyclopaedia, pattern: str, count: int = DRAWS, seed: int = 11) -> list[Question]:
+    rng = random.Random(seed)
+    return [PATTERNS[pattern](book, rng) for _ in range(count)]
+
+
+def body(question: Question) -> str:
+    return question.text.split("\n", 1)[1]
+
+
+every_pattern = pytest.mark.parametrize("pattern", sorted(PATTERNS))
+
+
+def test_encyclopaedia_has_one_passage_an_entity(book: Encyclopaedia) -> None:
+    assert len(book.passages) >= 3000
+    assert len({p.title for p in book.passages}) == len({p.doc_id for p in book.passages}) == len(book.passages)
+    for passage in book.passages:
+        assert 3 <= len(re.findall(r"\.(?: |$)", passage.text)) <= 6, passage
+        assert book.names[passage.doc_id] == passage.title
+
+
+def test_every_sentence_stands_in_its_passage_and_names_its_subject(book: Encyclopaedia) -> None:
+    texts = {p.doc_id: p.text for p in book.passages}
+    assert len(set(book.sentences.values())) == len(book.sentences)
+    for (doc_id, _), sentence in book.sentences.items():
+        assert sentence in texts[doc_id]
+        assert book.names[doc_id] in sentence
+
+
+def test_another_seed_is_another_encyclopaedia_and_the_same_seed_the_same() -> None:
+    first = build(1)
+    build.cache_clear()
+    assert build(1).passages == first.passages
+    assert not {p.title for p in first.passages if p.doc_id.startswith("person/")} & set(build(2).names.values())
+
+
+def test_dates_are_possible(book: Encyclopaedia) -> None:
+    for person in book.people.values():
+        if person.teacher_id:
+            assert book.people[person.teacher_id].birth_year < person.birth_year < person.death_year
+        if person.employer_id:
+            assert book.institutions[person.employer_id].opened_year < person.death_year
+        if person.prize_id and person.prize_year:
+            assert book.prizes[person.prize_id].first_year <= person.prize_year <= person.death_year
+    for work in book.works.values():
+        creator = book.people[work.creator_id]
+        assert creator.birth_year < work.completed_year <= creator.death_year
+
+
+@every_pattern
+def test_same_generator_state_gives_the_same_questions(book: Encyclopaedia, pattern: str) -> None:
+    assert draw(book, pattern) == draw(book, pattern)
+    assert draw(book, pattern) != draw(book, pattern, seed=12)
+
+
+@every_pattern
+def test_form(book: Encyclopaedia, pattern: str) -> None:
+    computed = {"count", "date_arithmetic", "population_sum"}
+    for question in draw(book, pattern):
+        assert question.text.startswith(f"Subject: encyclopaedia. Pattern: {pattern}.\n")
+        assert (question.subject, question.family) == (pattern, "knowledge")
+        assert question.computable == (pattern in computed)
+        assert 2 <= len(question.facts) <= 5
+        assert question.difficulty == 1.0 + 0.5 * (len(question.facts) - 1)
+
+
+@every_pattern
+def test_answer_is_neither_told_nor_among_the_decoys(book: Encyclopaedia, pattern: str) -> None:
+    for question in draw(book, pattern):
+        right = {question.answer.text, *question.answer.aliases}
+        assert not any(text.casefold() in question.text.casefold() for text in right)
+        assert len(set(question.decoys)) == 3
+        assert not right & set(question.decoys)
+        assert all(decoy.isdigit() == question.answer.text.isdigit() for decoy in question.decoys)
+
+
+@every_pattern
+def test_facts_stand_in_one_passage_and_can_be_looked_up_in_order(book: Encyclopaedia, pattern: str) -> None:
+    for question in draw(book, pattern):
+        assert len(set(question.facts)) == len(question.facts)
+        known = question.text
+        for fact in question.facts:
+            (home,) = [p for p in book.passages if fact.sentence in p.text]
+            assert home.title in fact.query
+            assert home.title in known, f"{fact.query!r} uses a name that was not met before"
+            # What the query says besides that name are words for the relation, which need no looking up.
+            assert fact.query.replace(home.title, "").islower()
+            known += "\n" + fact.sentence
+
+
+@every_pattern
+def test_looked_up_answers_stand_in_the_evidence(book: Encyclopaedia, pattern: str) -> None:
+    for question in draw(book, pattern):
+        if not question.computable:
+            assert any(question.answer.text in fact.sentence for fact in question.facts)
+
+
+@every_pattern
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_guesser_is_seldom_right(book: Encyclopaedia, pattern: str, seed: int) -> None:
+    answers = Counter(question.answer.text for question in draw(book, pattern, 300, seed))
+    assert max(answers.values()) < 0.03 * 300
+
+
+@every_pattern
+def test_there_are_thousands_of_questions(book: Encyclopaedia, pattern: str) -> None:
+    assert len({question.text for question in draw(book, pattern, 6500)}) >= 5000
+
+
+def test_every_number_of_hops_occurs(book: Encyclopaedia) -> None:
+    assert {len(q.facts) for pattern in PATTERNS for q in draw(book, pattern)} == {2, 3, 4, 5}
+
+
+@every_pattern
+def test_other_encyclopaedias_have_questions_too(pattern: str) -> None:
+    for seed in (1, 2):
+        assert len(draw(build(seed), pattern)) == DRAWS
+
+
+def test_search_finds_the_evidence(book: Encyclopaedia) -> None:
+    bm25s = pytest.importorskip("bm25s")
+
+    def tokens(texts: list[str]) -> object:
+        return bm25s.tokenize(texts, stopwords="en", lower=True, show_progress=False)
+
+    index = bm25s.BM25()
+    index.index(tokens([p.text for p in book.passages]), show_progress=False)
+    facts = [fact for pattern in PATTERNS for q in draw(book, pattern) for fact in q.facts]
+    found, _ = index.retrieve(tokens([fact.query for fact in facts]), k=5, show_progress=False)
+    hits = [any(fact.sentence in book.passages[i].text for i in row) for fact, row in zip(facts, found, strict=True)]
+    assert sum(hits) / len(hits) >= 0.98
+
+
+class Solver:
+    """Answers from the entities' own fields, by scanning them; shares no code with the patterns."""
+
+    def __init__(self, book: Encyclopaedia) -> None:
+        self.book = book
+        tables: tuple[Mapping[str, Any], ...] = (
+            book.rivers,
+            book.towns,
+            book.people,
+            book.institutions,
+            book.works,
+            book.prizes,
+        )
+        self.by_name = {entity.name: entity for table in tables for entity in table.values()}
+        self.by_id = {entity.doc_id: entity for entity in self.by_name.values()}
+
+    def named_in(self, text: str) -> list[str]:
+        return [name for name in self.by_name if name in text and re.search(rf"\b{name}\b", text)]
+
+    def entity(self, phrase: str) -> Any:
+        hops: Iterable[tuple[str, str]] = (
+            (r"the (?:author|composer|painter|creator) of ", "creator_id"),
+            (r"the institution that (?:holds|keeps) ", "holder_id"),
+            (r"the teacher of |the person who taught ", "teacher_id"),
+            (r"the institution that employed |the employer of ", "employer_id"),
+            (r"the birthplace of |the native town of ", "birth_town_id"),
+            (r"the town that saw the death of |the place of death of ", "death_town_id"),
+            (r"the founder of |the person who founded ", "founder_id"),
+            (r"the home town of |the town that houses ", "town_id"),
+            (r"the institution that awards |the institution behind ", "institution_id"),
+        )
+        for pattern, field in hops:
+            if match := re.match(pattern, phrase):
+                return self.by_id[getattr(self.entity(phrase[match.end() :]), field)]
+        return self.by_name[phrase.removeprefix("the ")]
+
+    def year(self, phrase: str) -> int:
+        noun, _, rest = phrase.removeprefix("the ").partition(" of ")
+        fields = {
+            "birth": "birth_year",
+            "death": "death_year",
+            "opening": "opened_year",
+            "founding": "founded_year",
+            "first award": "first_year",
+            "completion": "completed_year",
+        }
+        return int(getattr(self.entity(rest), fields[noun]))
+
+    def date_arithmetic(self, text: str) -> str:
+        match = re.search(
+            r"(?:between |apart: |events: |Find the year of )(the .+?)"
+            r"(?:, and | and the year of | and |; )(the .+?)[?.]",
+            text,
+        )
+        assert match, text
+        return str(abs(self.year(match[1]) - self.year(match[2])))
+
+    def population_sum(self, text: str) -> str:
+        match = re.search(r"(?:populations of |inhabitants do )(.+?)(?: have together)?[?.]", text)
+        assert match, text
+        return str(sum(self.entity(phrase).population for phrase in re.split(r", | and ", match[1])))
+
+    def count(self, text: str) -> str:
+        match = re.search(r"the (?:surviving works of|works held by) (.+?)(?: were completed|\.|, count)", text)
+        limit = re.search(r"(before|after) (\d+)", text)
+        assert match, text
+        assert limit, text
+        owner_id = self.by_name[match[1]].doc_id
+        years = [w.completed_year for w in self.book.works.values() if owner_id in (w.creator_id, w.holder_id)]
+        if limit[1] == "after":
+            return f"{sum(y > int(limit[2]) for y in years)}; {max(years)}"
+        return f"{sum(y < int(limit[2]) for y in years)}; {min(years)}"
+
+    def superlative(self, text: str) -> str:
+        """The extreme member's name, where the question asks for no more than that."""
+        owner = max(self.named_in(text), key=len)
+        owner_id = self.by_name[owner].doc_id
+        candidates: tuple[Any, ...] = (*self.book.works.values(), *self.book.towns.values())
+        members = [
+            e for e in candidates if owner_id in (getattr(e, f, None) for f in ("creator_id", "holder_id", "river_id"))
+        ]
+        fields = {
+            "completed": "completed_year",
+            "price": "price_crowns",
+            "population": "population",
+            "founded": "founded_year",
+        }
+        field = next(fields[word] for word in fields if word in text)
+        choose = max if re.search(r"latest|highest|largest", text) else min
+        return str(choose(members, key=lambda e: getattr(e, field)).name)
+
+    def intersection(self, text: str) -> str:
+        """The one person in both sets, from the records of birth and of honours, not from the lists."""
+        places = self.named_in(text.split(". ")[0])
+        return " ".join(
+            p.name
+            for p in self.book.people.values()
+            if self.by_id[p.birth_town_id].name in places and p.prize_id and self.by_id[p.prize_id].name in places
+        )
+
+
+@pytest.fixture(scope="module")
+def solver(book: Encyclopaedia) -> Solver:
+    return Solver(book)
+
+
+@pytest.mark.parametrize("pattern", ["date_arithmetic", "population_sum", "count"])
+def test_independent_solver_reckons_the_same(book: Encyclopaedia, solver: Solver, pattern: str) -> None:
+    solve: Callable[[str], str] = getattr(solver, pattern)
+    for question in draw(book, pattern):
+        assert solve(body(question)) == question.answer.text, question
+
+
+def test_independent_solver_finds_the_same_superlative(book: Encyclopaedia, solver: Solver) -> None:
+    questions = [q for q in draw(book, "superlative", 200) if "What is the name of this" in q.text]
+    assert len(questions) > 20
+    for question in questions:
+        assert solver.superlative(body(question)) == question.answer.text, question
+
+
+def test_independent_solver_finds_one_person_in_the_intersection(book: Encyclopaedia, solver: Solver) -> None:
+    for question in draw(book, "intersection"):
+        # The fact after the two lists is about the person: the one name that its search may use.
+        assert question.facts[2].query.startswith(solver.intersection(body(question)) + " "), question
+
+
+@pytest.mark.parametrize("pattern", ["bridge_name", "chain_of_four", "chain_of_five"])
+def test_independent_solver_walks_to_the_same_births(book: Encyclopaedia, solver: Solver, pattern: str) -> None:
+    solved = 0
+    for question in draw(book, pattern, 300):
+        if match := re.match(r"(?:In which town was |In what year was )(.+) born\?", body(question)):
+            person = solver.entity(match[1])
+            town = book.towns[person.birth_town_id].name
+            assert question.answer.text in (town, str(person.birth_year)), question
+            solved += 1
+    assert solved >= 5

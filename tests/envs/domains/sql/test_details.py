@@ -1,0 +1,127 @@
+"""A scripted user corrects a confirmation that names its own details wrongly, and nobody who does what is right."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from toolorchestra.envs.domains.sql import loader
+from toolorchestra.envs.domains.sql.details import Detail, details, wrong
+from toolorchestra.envs.domains.sql.domain import Domain, Task
+from toolorchestra.envs.domains.sql.oracle import moves
+from toolorchestra.envs.domains.sql.source import ToolScaleSource, ready
+from toolorchestra.envs.domains.sql.user import PATIENCE, Mood, ScriptedUser
+from toolorchestra.envs.env import OrchestraEnv
+from toolorchestra.synth.proof.cheapest_solutions import along
+
+
+def all_of(task: Task) -> tuple[Detail, ...]:
+    return tuple(detail for own in details(task) for detail in own)
+
+
+def confirmations(domain: Domain, task: Task) -> list[str]:
+    return [text for text in moves(domain, task) if "Do you confirm" in text]
+
+
+@pytest.mark.parametrize("name", loader.names())
+def test_no_right_path_of_a_shipped_task_is_ever_corrected(name: str) -> None:
+    domain = loader.load(name)
+    noticed = 0
+    for task in domain.tasks.values():
+        known = all_of(task)
+        noticed += len(known)
+        for number, path in enumerate((task.actions, *task.alternatives)):
+            other = along(task, number, range(len(path)))
+            assert not any(wrong(known, text) for text in confirmations(domain, other))
+    assert noticed
+
+
+def case() -> tuple[Domain, Task, Detail]:
+    """A task with one request, in which the user says an amount."""
+    domain = ready("finance").domain
+    for task in domain.tasks.values():
+        found = [detail for detail in all_of(task) if detail.label == "amount"]
+        told = confirmations(domain, task)
+        if len(task.requests) == len(found) == len(told) == 1 and f"amount {found[0].value}" in told[0]:
+            return domain, task, found[0]
+    raise AssertionError("no such task")
+
+
+@pytest.mark.parametrize(
+    ("said", "stated"),
+    [
+        ("amount 4711", "4711"),
+        ("an amount of $4,711.50", "4,711.50"),
+        ("Amount: **4711**", "4711"),
+        ("{value} to the account, amount {value}", ""),
+        ("4711 pounds", ""),  # which detail this is, is not said
+        ("a fee of 4711", ""),
+        ("the max amount", ""),
+    ],
+)
+def test_what_is_noticed(said: str, stated: str) -> None:
+    _, task, detail = case()
+    found = wrong(all_of(task), f"I will pay {said.format(value=detail.value)}. Do you confirm?")
+    assert (found.stated if found else "") == stated
+    if found:
+        assert (found.label, found.value) == ("amount", detail.value)
+
+
+def first(name: str, label: str) -> Detail:
+    tasks = ready(name).domain.tasks.values()
+    return next(detail for task in tasks for detail in all_of(task) if detail.label == label)
+
+
+def test_a_date_and_an_id_are_noticed_and_an_argument_of_a_longer_name_is_not_taken_for_another() -> None:
+    day = first("sport", "on date")
+    assert wrong((day,), f"I am going to book it on date {day.value}.") is None
+    noticed = wrong((day,), "I am going to book it on date 1999-01-02.")
+    assert noticed is not None
+    assert noticed.stated == "1999-01-02"
+    account = first("finance", "account id")
+    noticed = wrong((account,), "I am going to close account with account id AC-99999. Do you confirm?")
+    assert noticed is not None
+    assert noticed.stated == "ac-99999"
+    other = account._replace(right=account.right | {"AC-99999"})
+    assert wrong((other,), "I move money, from account id AC-99999. Do you confirm?") is None
+
+
+def test_the_user_corrects_confirms_when_it_is_right_and_gives_up_in_the_end() -> None:
+    domain, task, detail = case()
+    user = ScriptedUser(task, 4)
+    (right,) = confirmations(domain, task)
+    false = right.replace(f"amount {detail.value}", "amount 4711")
+    assert false != right
+    mood = Mood()
+    for turn in range(1, PATIENCE):
+        reply = user.reply(mood, false, turn)
+        assert detail.value in reply.text
+        assert "amount" in reply.text
+        assert not reply.final
+        mood = reply.mood
+    confirmed = user.reply(mood, right, PATIENCE)
+    assert detail.value not in confirmed.text
+    assert confirmed.mood.lost == 0
+    assert "###OUT-OF-SCOPE###" in user.reply(mood, false, PATIENCE).text
+
+
+def test_an_agent_that_is_corrected_can_still_solve_the_task() -> None:
+    domain, task, detail = case()
+    env = OrchestraEnv(ToolScaleSource("finance"), preference="none")
+    env.reset(seed=1, options={"task_id": f"toolscale/finance/{task.task_id}"})
+    heard, reward = "", 0.0
+    for text in moves(domain, task):
+        if "Do you confirm" in text:
+            _, _, _, _, info = env.step(text.replace(f"amount {detail.value}", "amount 4711"))
+            heard = info["new_messages"][-1]["content"]
+        _, reward, _, _, _ = env.step(text)
+    assert detail.value in heard
+    assert reward == 1.0
+
+
+def test_what_a_request_does_not_hold_is_no_detail() -> None:
+    _, task, detail = case()
+    silent = replace(task, requests=tuple(replace(r, say=("Do it.",), facts=()) for r in task.requests))
+    assert all_of(silent) == ()
+    assert detail in all_of(task)

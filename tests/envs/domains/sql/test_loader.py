@@ -1,0 +1,216 @@
+"""A domain folder that is wrong is refused, with file, line and field."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.domains import changed, library, with_tool
+from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.domains.sql import loader
+from toolorchestra.envs.domains.sql.database import Database
+
+RECURSIVE = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x FROM c) SELECT x FROM c"
+
+
+def test_the_library_loads_and_its_hash_holds() -> None:
+    domain = loader.read(library(), verify=True)
+    assert (domain.name, len(domain.tools), len(domain.tasks)) == ("library", 5, 30)
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "seen"),
+    [
+        ("tools.json", '"kind": "write"', '"kind": "mutate"', "tools.json:5: kind must be one of: read, write"),
+        ("tools.json", '"format": "email"', '"format": "mail"', "parameters.email.format: no format 'mail'"),
+        ("tools.json", "lower(:email)", "lower(:mail)", "steps[0].let: You did not supply a value for binding"),
+        ("tools.json", "SELECT loan_id, title", "SELEC loan_id", "returns: starts with select or with"),
+        ("tools.json", '"error": "No member {member_id}."', '"fault": ""', "has no argument 'fault'"),
+        ("tools.json", "date(:today, '+21 days')", "date('now')", "the wall clock would break replays"),
+        (
+            "tools.json",
+            "No member {member_id}.",
+            "No member {member}.",
+            "member}.': no value 'member'",
+        ),
+        ("tools.json", "No member {member_id}.", "No {member_id:.2f}.", "Unknown format code 'f'"),
+        ("tools.json", "No member {member_id}.", "No { member.", "expected '}' before end of string"),
+        ("tasks.jsonl.gz", '"difficulty": 2', '"difficulty": 9', "difficulty must be at most 5"),
+        ("tasks.jsonl.gz", '"name": "renew_loan"', '"name": "renew"', "no tool 'renew'"),
+        ("tasks.jsonl.gz", '"actions": [1]', '"actions": [7]', "actions, numbered from 0; there is no 7"),
+        ("tasks.jsonl.gz", '"identify": 1', '"identify": 9', "actions, numbered from 0; there is no 8"),
+        ("rows.jsonl.gz", '["BO-001"', '["BO-001", 1', "rows.jsonl.gz:43: a list of 4 values expected"),
+        ("schema.sql", "CHECK (copies >= 0)", "CHECK (copies < 0)", "CHECK constraint failed"),
+        ("domain.json", '"clock": "2026', '"clock": "26', "clock is written YYYY-MM-DD HH:MM:SS"),
+        ("domain.json", '"subject"', '"topic"', "domain.json"),
+    ],
+)
+def test_errors_name_the_place(tmp_path: Path, name: str, old: str, new: str, seen: str) -> None:
+    folder = changed(tmp_path, name, lambda text: text.replace(old, new, 1))
+    with pytest.raises(ConfigError) as caught:
+        Database(loader.read(folder))
+    assert seen in str(caught.value)
+
+
+@pytest.mark.parametrize("change", [{"say": []}, None])
+def test_a_task_whose_user_has_nothing_to_say_is_refused(tmp_path: Path, change: dict[str, Any] | None) -> None:
+    def silent(text: str) -> str:
+        row = json.loads(text.split("\n", 1)[0])
+        first = row["toolscale"]["requests"][0]
+        row["toolscale"]["requests"] = [] if change is None else [{**first, **change}]
+        return json.dumps(row) + "\n"
+
+    with pytest.raises(ConfigError, match=r"tasks\.jsonl\.gz:1: toolscale\.requests: one request at least"):
+        loader.read(changed(tmp_path, "tasks.jsonl.gz", silent))
+
+
+@pytest.mark.parametrize("mark", ["\u2028", "\u2029", "\x85"])
+def test_only_a_newline_ends_a_line(tmp_path: Path, mark: str) -> None:
+    folder = changed(tmp_path, "rows.jsonl.gz", lambda text: text.replace('["BO-001", "', f'["BO-001", "{mark}', 1))
+    assert loader.read(folder).tables["books"].rows[0][1].startswith(mark)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "seen"),
+    [
+        ("tasks.jsonl.gz", gzip.compress(bytes(range(200)))[:60], "tasks.jsonl.gz: not a gzip file"),
+        ("tasks.jsonl.gz", gzip.compress(b"")[:10] + b"\xff" * 40, "tasks.jsonl.gz: not a gzip file"),
+        ("rows.jsonl.gz", gzip.compress(b"\xff"), "rows.jsonl.gz: not UTF-8 text"),
+        ("policy.md", b"\xff", "policy.md: not UTF-8 text"),
+        ("domain.json", b"\xff", "domain.json: not UTF-8 text"),
+    ],
+)
+def test_a_damaged_file_is_named(tmp_path: Path, name: str, data: bytes, seen: str) -> None:
+    folder = changed(tmp_path, "policy.md", str)
+    (folder / name).write_bytes(data)
+    with pytest.raises(ConfigError, match=seen):
+        loader.read(folder)
+
+
+def test_edited_files_do_not_pass_for_generated_ones(tmp_path: Path) -> None:
+    folder = changed(tmp_path, "policy.md", lambda text: text + "\n")
+    with pytest.raises(ConfigError, match="they were edited since they were generated"):
+        loader.read(folder, verify=True)
+
+
+def test_a_missing_database_is_said(tmp_path: Path) -> None:
+    folder = changed(tmp_path, "policy.md", str)
+    (folder / "rows.jsonl.gz").unlink()
+    with pytest.raises(ConfigError, match=r"rows\.jsonl\.gz: no such file; a domain folder holds"):
+        loader.read(folder)
+
+
+def test_costs_that_are_listed_and_gone_are_said_at_loading(tmp_path: Path) -> None:
+    """Not at the end of every episode."""
+    folder = changed(tmp_path, "policy.md", str)
+    head = json.loads((folder / "domain.json").read_text())
+    (folder / "domain.json").write_text(json.dumps({**head, "costs": {"version": "1", "hash": "0"}}))
+    (folder / "costs.jsonl.gz").unlink(missing_ok=True)
+    with pytest.raises(ConfigError, match=r"costs\.jsonl\.gz: no such file, though domain\.json lists it; put it back"):
+        loader.read(folder)
+    (folder / "domain.json").write_text(json.dumps({k: v for k, v in head.items() if k != "costs"}))
+    assert loader.read(folder).tasks
+
+
+@pytest.mark.parametrize(
+    ("row", "seen"),
+    [
+        ({"kind": "read", "returns": {"rows": "SELECT * FROM sqlite_master"}}, "prohibited"),
+        ({"kind": "read", "returns": {"rows": "SELECT random()"}}, "not authorized to use function"),
+        ({"kind": "read", "returns": {"rows": "SELECT load_extension('x')"}}, "not authorized"),
+        ({"kind": "read", "returns": {"rows": "SELECT * FROM _changes"}}, "prohibited"),
+        ({"kind": "read", "returns": {"rows": "PRAGMA table_info(books)"}}, "starts with select or with"),
+        (
+            {"kind": "read", "returns": {"rows": RECURSIVE}},
+            "not authorized",
+        ),
+        ({"kind": "write", "returns": {"row": "SELECT 1"}}, "of kind 'write', but it writes to nothing"),
+        (
+            {"kind": "read", "steps": [{"do": "DELETE FROM loans"}], "returns": {"row": "SELECT 1"}},
+            "of kind 'read', but it writes to loans",
+        ),
+        ({"kind": "write", "steps": [{"do": "ATTACH 'x' AS y"}], "returns": {"row": "SELECT 1"}}, "starts with insert"),
+        (
+            {"kind": "write", "steps": [{"do": "DELETE FROM loans; SELECT 1"}], "returns": {"row": "SELECT 1"}},
+            "one statement at a time",
+        ),
+    ],
+)  # fmt: skip
+def test_sql_that_a_tool_may_not_run_is_refused(tmp_path: Path, row: dict[str, Any], seen: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        with_tool(tmp_path, name="evil", **row)
+    assert "tool 'evil'" in str(caught.value)
+    assert seen in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("statement", "seen"),
+    [
+        (
+            "INSERT OR REPLACE INTO books VALUES ('BO-001', 'Dune', 'A-1', 1)",
+            "OR REPLACE deletes rows unseen; say UPDATE",
+        ),
+        ("insert or /* so */ replace INTO books VALUES ('BO-001', 'Dune', 'A-1', 1)", "OR REPLACE deletes rows unseen"),
+        ("UPDATE OR REPLACE books SET title = 'Dune' WHERE book_id = 'BO-001'", "OR REPLACE deletes rows unseen"),
+        ("REPLACE INTO books VALUES ('BO-001', 'Dune', 'A-1', 1)", "starts with insert or update or delete"),
+    ],
+)
+def test_a_statement_that_replaces_rows_is_refused(tmp_path: Path, statement: str, seen: str) -> None:
+    """No trigger hears of the rows that it deletes, so no end state would show it."""
+    with pytest.raises(ConfigError) as caught:
+        with_tool(tmp_path, name="put", kind="write", steps=[{"do": statement}], returns={"row": "SELECT 1"})
+    assert "tool 'put': steps[0].do: " + seen in str(caught.value)
+
+
+def test_replace_is_a_function_too(tmp_path: Path) -> None:
+    update = "UPDATE books SET copies = 1 WHERE shelf = 'A' OR replace(title, '-', ' ') = 'Dune'"
+    assert with_tool(tmp_path, name="put", kind="write", steps=[{"do": update}], returns={"row": "SELECT 1"}).tools
+
+
+def test_a_schema_that_replaces_rows_is_refused(tmp_path: Path) -> None:
+    folder = changed(
+        tmp_path, "schema.sql", lambda text: text.replace("NOT NULL UNIQUE", "NOT NULL UNIQUE ON CONFLICT REPLACE", 1)
+    )
+    with pytest.raises(ConfigError, match="ON CONFLICT REPLACE deletes rows unseen; leave the clause out"):
+        loader.read(folder)
+
+
+def test_a_table_that_the_rows_do_not_list_is_refused(tmp_path: Path) -> None:
+    """The change log does not follow it, so what a tool wrote to it would be no part of the end state."""
+    folder = changed(tmp_path, "schema.sql", lambda text: text + "CREATE TABLE notes (note TEXT PRIMARY KEY);\n")
+    with pytest.raises(ConfigError, match=r"schema\.sql has a table 'notes' that the rows do not list"):
+        loader.read(folder)
+    rows = folder / "rows.jsonl.gz"
+    rows.write_bytes(rows.read_bytes() + gzip.compress(b'{"table": "notes", "key": "note", "columns": ["note"]}\n'))
+    assert loader.read(folder).tables["notes"].rows == []
+
+
+def test_a_statement_that_another_tool_has_too_is_still_a_write(tmp_path: Path) -> None:
+    """Word for word the same SQL, in a tool that says it reads."""
+    tools = json.loads((library() / "tools.json").read_text(encoding="utf-8"))
+    writer = next(tool for tool in tools if tool["kind"] == "write")
+    with pytest.raises(ConfigError, match="tool 'evil' is of kind 'read', but it writes to"):
+        with_tool(tmp_path, **{**writer, "name": "evil", "kind": "read"})
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ATTACH '{place}' AS outside; CREATE TABLE outside.t (x);",
+        "VACUUM INTO '{place}';",
+        "PRAGMA writable_schema = 1;",
+        "CREATE TRIGGER t AFTER INSERT ON loans BEGIN DELETE FROM loans; END;",
+        "CREATE TABLE t AS SELECT load_extension('{place}');",
+        "CREATE VIRTUAL TABLE t USING fts5(x);",
+    ],
+)
+def test_a_strangers_schema_does_no_more_than_define(tmp_path: Path, statement: str) -> None:
+    place = tmp_path / "written"
+    folder = changed(tmp_path, "schema.sql", lambda text: text + statement.format(place=place))
+    with pytest.raises(ConfigError):
+        Database(loader.read(folder))
+    assert not place.exists()

@@ -1,0 +1,351 @@
+"""Tools are transactions, episodes do not see each other, and states are told apart by their content."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.domains import library, with_tool
+from toolorchestra.envs.base.errors import ConfigError, Outage, ToolError
+from toolorchestra.envs.domains.sql import loader
+from toolorchestra.envs.domains.sql.database import Database, Session
+from toolorchestra.envs.domains.sql.domain import Action, Table
+from toolorchestra.envs.domains.sql.state_digest import digest
+from toolorchestra.synth.proof import hostile_arguments
+from toolorchestra.synth.proof.task_checks import Bench
+
+
+def bench() -> Bench:
+    return Bench(loader.read(library()))
+
+
+def borrowable(made: Bench, count: int) -> list[Action]:
+    """Loans that can be made."""
+    tables = made.domain.tables
+    members = [row[0] for row in tables["members"].rows if row[4] == "active"]
+    books = [row[0] for row in tables["books"].rows if isinstance(row[3], int) and row[3] > 0]
+    return [Action("borrow_book", {"member_id": members[i], "book_id": books[i]}) for i in range(count)]
+
+
+def test_an_error_after_a_write_leaves_nothing_behind(tmp_path: Path) -> None:
+    made = Bench(
+        with_tool(
+            tmp_path,
+            name="half",
+            kind="write",
+            steps=[
+                {"do": "UPDATE books SET copies = 9"},
+                {"do": "INSERT INTO loans VALUES ('LO-999', 'nobody', 'BO-001', '2026-05-01', 0, 'open')"},
+            ],
+            returns={"row": "SELECT 1 AS done"},
+        )
+    )
+    with made.session() as session:
+        with pytest.raises(ToolError, match="FOREIGN KEY constraint failed"):
+            made.call(session, Action("half", {}))
+        assert session.changes() == []
+        assert digest(session) == "unchanged"
+
+
+def test_a_check_after_a_write_undoes_it(tmp_path: Path) -> None:
+    made = Bench(
+        with_tool(
+            tmp_path,
+            name="late",
+            kind="write",
+            steps=[
+                {"do": "DELETE FROM loans"},
+                {"check": "1 = 0", "error": "too late"},
+            ],
+            returns={"row": "SELECT 1 AS done"},
+        )
+    )
+    with made.session() as session:
+        with pytest.raises(ToolError, match="too late"):
+            made.call(session, Action("late", {}))
+        assert digest(session) == "unchanged"
+
+
+def test_a_bomb_is_stopped_and_the_database_goes_on(tmp_path: Path) -> None:
+    product = ", ".join(f"loans l{i}" for i in range(8))
+    made = Bench(with_tool(tmp_path, name="bomb", kind="read", returns={"row": f"SELECT count(*) AS n FROM {product}"}))
+    with made.session() as session:
+        with pytest.raises(ToolError, match="took too long and was stopped"):
+            made.call(session, Action("bomb", {}))
+        assert made.call(session, borrowable(made, 1)[0]).value["loan_id"]
+
+
+def test_a_write_that_is_stopped_ends_the_episode_and_leaks_into_no_other(tmp_path: Path) -> None:
+    product = ", ".join(f"books b{i}" for i in range(8))
+    slow = f"UPDATE books SET copies = (SELECT count(*) FROM {product})"
+    row = {"returns": {"row": "SELECT 1 AS done"}, "kind": "write"}
+    made = Bench(with_tool(tmp_path, name="recount", steps=[{"do": slow}], **row))
+    recount, (loan, other) = made.runners["recount"], borrowable(made, 2)
+    borrow = made.runners[loan.name]
+    with made.session() as session:
+        borrow.call(session, loan.arguments)
+        copy = session.private
+        with pytest.raises(Outage, match="recount broke off in a write"):
+            recount.call(session, {})
+        with pytest.raises(Outage, match="an earlier call broke off"):
+            borrow.call(session, other.arguments)
+        with pytest.raises(Outage, match="an earlier call broke off"):
+            made.runners["find_book"].call(session, {"title": made.domain.tables["books"].rows[0][1]})
+    with made.session() as session:
+        assert session.own() is not copy
+        assert session.changes() == []
+        assert made.play([Action("recount", {}), loan]).state == "unchanged"
+
+
+def test_a_copy_that_left_its_transaction_is_thrown_away() -> None:
+    made = bench()
+    with made.session() as session:
+        dirty = session.own()
+        dirty.connection.execute("ROLLBACK")
+        dirty.connection.execute("UPDATE books SET copies = 99")
+    with made.session() as session:
+        assert session.own() is not dirty
+
+
+def test_long_results_are_bounded(tmp_path: Path) -> None:
+    many = Bench(
+        with_tool(tmp_path, name="all_pairs", kind="read", returns={"rows": "SELECT a.loan_id FROM loans a, loans b"})
+    )
+    with many.session() as session:
+        value = many.call(session, Action("all_pairs", {})).value
+    assert len(value) == 51
+    assert "narrow the search" in value[-1]["note"]
+
+
+def test_numbers_beyond_sqlite_are_refused() -> None:
+    made = bench()
+    with made.session() as session, pytest.raises(ToolError, match="birth_year must be at most 2026"):
+        made.call(session, Action("find_member", {"email": "a@b.c", "birth_year": 10**30}))
+
+
+def test_sessions_do_not_see_each_other_and_reset_by_rolling_back() -> None:
+    made = bench()
+    first, second = borrowable(made, 2)
+    with made.session() as one, made.session() as two:
+        made.call(one, first)
+        made.call(two, second)
+        assert len(one.changes()) == len(two.changes()) == 2
+        assert digest(one) != digest(two)
+        copy = one.private
+    with made.session() as again:
+        made.call(again, second)
+        assert again.private is copy
+        assert len(again.changes()) == 2  # nothing is left of what the copy's last episode did
+
+
+def test_a_forgotten_session_gives_its_copy_back() -> None:
+    made = bench()
+    forgotten = Session(made.database)
+    made.call(forgotten, borrowable(made, 1)[0])
+    held = forgotten.private
+    del forgotten
+    assert made.database.take() is held
+
+
+def test_the_order_in_which_rows_were_made_does_not_matter() -> None:
+    made = bench()
+    first, second = borrowable(made, 2)
+    assert made.play([first, second]).state == made.play([second, first]).state
+    assert made.play([first]).state != made.play([second]).state
+
+
+Part = tuple[str, int | None, int | None]
+"""What a new row says, and the numbers of the new rows that it refers to."""
+
+
+def parts() -> Database:
+    """A table whose rows may refer to each other."""
+    schema = "CREATE TABLE parts (part_id TEXT NOT NULL UNIQUE, name TEXT, inside_id TEXT, beside_id TEXT)"
+    table = Table(("part_id", "name", "inside_id", "beside_id"), "part_id", [("PA-00", "box", None, None)])
+    return Database(replace(loader.read(library()), schema=schema, tables={"parts": table}))
+
+
+def state(database: Database, rows: Sequence[Part], order: Sequence[int]) -> str:
+    """Of an episode that makes the rows in this order and then puts the last of them into the box."""
+    ids: dict[int | None, str] = {row: f"PA-{place:02d}" for place, row in enumerate(order, 1)}
+    session = Session(database)
+    execute = session.own().connection.execute
+    for row in order:
+        name, inside, beside = rows[row]
+        execute("INSERT INTO parts VALUES (?, ?, ?, ?)", (ids[row], name, ids.get(inside), ids.get(beside)))
+    execute("UPDATE parts SET inside_id = ? WHERE part_id = 'PA-00'", (ids[len(rows) - 1],))
+    made = digest(session)
+    session.close()
+    return made
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [("crate", None, None), ("crate", None, None), ("lid", 0, None), ("cup", 1, None)],
+        [("crate", 1, None), ("crate", None, None), ("label", 0, None), ("label", 1, None), ("lid", 3, None)],
+        [("crate", None, None), ("crate", None, None), ("crate", None, None)],
+        [("crate", None, None), ("crate", None, None), ("lid", 0, None), ("lid", 1, None)],
+        [("pair", 1, None), ("pair", 0, None), ("pair", 3, None), ("pair", 2, None), ("single", 4, None)],
+    ],
+    ids=["refers", "chain", "alike", "twins", "pairs"],
+)
+def test_new_rows_that_say_the_same_are_told_apart_by_references(rows: list[Part]) -> None:
+    database = parts()
+    orders = itertools.permutations(range(len(rows)))
+    assert len({state(database, rows, order) for order in orders}) == 1
+
+
+def ring(first: int, size: int) -> list[Part]:
+    return [("link", first + (at + 1) % size, None) for at in range(size)]
+
+
+def test_rings_of_new_rows_are_told_apart() -> None:
+    """Each row of a ring refers to one and is referred to by one, so only a walk along it says how long it is."""
+    database, rng, last = parts(), random.Random(1), ("last", None, None)
+    rows = [*ring(0, 3), *ring(3, 4), last]
+    assert len({state(database, rows, rng.sample(range(8), 8)) for _ in range(40)}) == 1
+    six, threes = [*ring(0, 6), last], [*ring(0, 3), *ring(3, 3), last]
+    assert state(database, six, range(7)) != state(database, threes, range(7))
+
+
+def test_a_row_in_the_place_of_another_is_another_state() -> None:
+    database = parts()
+    rows: list[Part] = [("crate", None, None), ("crate", None, None), ("lid", 0, None), ("cup", 0, None)]
+    apart: list[Part] = [*rows[:3], ("cup", 1, None)]
+    beside: list[Part] = [*rows[:3], ("cup", None, 0)]
+    assert len({state(database, each, range(4)) for each in (rows, apart, beside)}) == 3
+
+
+def test_hundreds_of_new_rows_may_say_the_same() -> None:
+    """Rows that share all they say need no search for the one that comes first."""
+    database = parts()
+    rows: list[Part] = [("crate", None, None)] * 200
+    assert state(database, rows, range(200)) == state(database, rows, range(199, -1, -1))
+
+
+def test_a_new_row_in_the_place_of_a_removed_one_is_new() -> None:
+    """The last seed row's place, and the number that follows from it, are free once it is removed."""
+    made = Bench(loader.load("entertainment"))
+    profiles = made.domain.tables["profiles"]
+    last = dict(zip(profiles.columns, profiles.rows[-1], strict=True))
+    add = Action("add_profile", {"member_id": "ME-0097", "name": "Zoe", "child": False, "age_limit": 12})
+    remove = Action("remove_profile", {"profile_id": last["profile_id"]})
+    add_first, remove_first = made.play([add, remove]), made.play([remove, add])
+    assert (add_first.error, remove_first.error) == ("", "")
+    assert add_first.state == remove_first.state
+    assert made.play([remove]).state != remove_first.state
+
+
+@pytest.mark.parametrize("conflict", ["", "OR IGNORE", "OR ABORT"])
+def test_what_a_statement_does_on_conflict_does_not_reach_the_log(conflict: str) -> None:
+    """SQLite puts a statement's OR in the place of that of the statements in its triggers."""
+    database = parts()
+    session = Session(database)
+    for statement in (
+        "DELETE FROM parts",
+        f"INSERT {conflict} INTO parts VALUES ('PA-01', 'lid', NULL, NULL)",
+        f"UPDATE {conflict} parts SET name = 'cup'",
+    ):
+        session.own().connection.execute(statement)
+    old, new = ("PA-00", "box", None, None), ("PA-01", "cup", None, None)
+    assert session.changes() == [("parts", old, None), ("parts", None, new)]
+
+
+def test_orders_of_equal_price_may_be_placed_in_either_order() -> None:
+    """Two orders of one shop differ only in the items that refer to them, and the parcels only in their orders."""
+    made = Bench(loader.load("ecommerce"))
+    for task_id in ("0109", "0131"):
+        task = made.domain.tasks[task_id]
+        owned = [request.actions for request in task.requests]
+        first = range(min(place for actions in owned for place in actions))
+        order = [*first, *(place for actions in reversed(owned) for place in actions)]
+        assert made.play([task.actions[place] for place in order]).state in task.end_states
+
+
+def numbered(rows: list[tuple[int, str]], more: str = "") -> Database:
+    """A table whose first column is the rowid."""
+    schema = f"CREATE TABLE parts (number INTEGER PRIMARY KEY, part_id TEXT NOT NULL UNIQUE); {more}"
+    table = Table(("number", "part_id"), "part_id", rows)
+    return Database(replace(loader.read(library()), schema=schema, tables={"parts": table}))
+
+
+@pytest.mark.parametrize(
+    ("rows", "more"),
+    [
+        ([(7, "PA-01"), (8, "PA-02")], ""),
+        ([(2, "PA-01"), (1, "PA-02")], ""),
+        ([(1, "PA-01")], "INSERT INTO parts VALUES (2, 'PA-02');"),
+    ],
+)
+def test_rows_that_their_rowids_do_not_count_are_refused(rows: list[tuple[int, str]], more: str) -> None:
+    with pytest.raises(ConfigError, match=r"the rowids of parts must count its rows from 1; leave them to SQLite"):
+        numbered(rows, more)
+
+
+def test_a_row_that_gets_another_rowid_is_gone_from_its_place() -> None:
+    session = Session(numbered([(1, "PA-01"), (2, "PA-02")]))
+    session.own().connection.execute("UPDATE parts SET number = 7 WHERE number = 1")
+    assert session.changes() == [("parts", (1, "PA-01"), None), ("parts", None, (7, "PA-01"))]
+
+
+def test_undoing_a_change_is_no_change(tmp_path: Path) -> None:
+    made = Bench(
+        with_tool(
+            tmp_path,
+            name="set_shelf",
+            kind="write",
+            parameters={"shelf": {"type": "string", "format": "text"}},
+            steps=[{"do": "UPDATE books SET shelf = :shelf WHERE book_id = 'BO-001'"}],
+            returns={"row": "SELECT :shelf AS shelf"},
+        )
+    )
+    shelf = made.domain.tables["books"].rows[0][2]
+    there, back = Action("set_shelf", {"shelf": "Z-1"}), Action("set_shelf", {"shelf": shelf})
+    assert made.play([there]).state != "unchanged"
+    assert made.play([there, back]).state == "unchanged"
+
+
+def test_hundreds_of_sessions_on_other_threads() -> None:
+    made = bench()
+    action = borrowable(made, 1)[0]
+    states: list[str] = []
+
+    def play() -> None:
+        for _ in range(20):
+            states.append(made.play([action]).state)
+
+    threads = [threading.Thread(target=play) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(states) == 160
+    assert len(set(states)) == 1
+
+
+@pytest.mark.parametrize("name", loader.names())
+def test_hostile_arguments_are_contained(name: str) -> None:
+    assert len(hostile_arguments.ARGUMENTS) >= 40
+    assert list(hostile_arguments.breaches(Bench(loader.load(name)))) == []
+
+
+def test_values_are_bound_never_pasted() -> None:
+    made = bench()
+    with made.session() as session, pytest.raises(ToolError, match="No book is called O'Brien's UNION SELECT"):
+        made.call(session, Action("find_book", {"title": "O'Brien's UNION SELECT"}))
+
+
+def test_results_are_json_that_says_what_the_rows_say() -> None:
+    made = bench()
+    row = made.domain.tables["books"].rows[0]
+    with made.session() as session:
+        called = made.call(session, Action("find_book", {"title": row[1]}))
+    assert json.loads(called.text) == {"book_id": row[0], "title": row[1], "shelf": row[2], "copies": row[3]}

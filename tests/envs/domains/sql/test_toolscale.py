@@ -1,0 +1,384 @@
+"""ToolScale through the environment: users, experts, splits, variants, and what the outcome says."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+
+import toolorchestra  # noqa: F401 - registers the ids
+from tests.domains import changed, library, with_tool
+from toolorchestra.envs.base.actions import parse, render_call
+from toolorchestra.envs.base.errors import ConfigError, Outage
+from toolorchestra.envs.domains.sql import loader, wording
+from toolorchestra.envs.domains.sql.domain import Task
+from toolorchestra.envs.domains.sql.grading import mentions
+from toolorchestra.envs.domains.sql.oracle import moves
+from toolorchestra.envs.domains.sql.source import ToolScaleSource, ready
+from toolorchestra.envs.domains.sql.user import LlmUser, Mood, ScriptedUser
+from toolorchestra.envs.env import OrchestraEnv
+from toolorchestra.envs.models import ChatRequest
+from toolorchestra.envs.models.scripted import ScriptedModel
+from toolorchestra.envs.money.ledger import SpendCap
+from toolorchestra.envs.money.prices import Tokens, Usage
+from toolorchestra.envs.tools.tool_config import Half
+
+LIBRARY = str(library())
+
+
+def env(spend_cap: SpendCap | None = None, **arguments: Any) -> OrchestraEnv:
+    source = ToolScaleSource(**{"domain": LIBRARY, **arguments})
+    return OrchestraEnv(source, preference="none", spend_cap=spend_cap)
+
+
+def task_with(holds: Callable[[Task], bool]) -> Task:
+    return next(task for task in ready(LIBRARY).domain.tasks.values() if holds(task))
+
+
+def played(made: OrchestraEnv, task: Task, leave_out: str = "", seed: int = 3) -> tuple[float, dict[str, Any]]:
+    """The oracle's conversation without the calls of one tool."""
+    made.reset(seed=seed, options={"task_id": f"toolscale/library/{task.task_id}"})
+    for move in moves(ready(LIBRARY).domain, task):
+        if leave_out and any(call.name == leave_out for call in parse(move).calls):
+            continue
+        _, reward, terminated, _, info = made.step(move)
+        if terminated:
+            return reward, info
+    raise AssertionError("the conversation did not end")
+
+
+def test_the_outcome_names_each_part() -> None:
+    task = task_with(lambda t: [r.intent for r in t.requests] == ["renew"])
+    reward, info = played(env(), task)
+    assert (reward, info["outcome"]["evidence"]["missing"]) == (1.0, ())
+    reward, info = played(env(), task, leave_out="renew_loan")
+    evidence = info["outcome"]["evidence"]
+    assert reward == 0.0
+    assert (evidence["execution"], evidence["fidelity"]) == (False, True)
+    assert evidence["completeness"]  # the loan was listed, so it was touched
+    reward, info = played(env(), task, leave_out="list_loans")
+    assert reward == 1.0  # an agent that knows the loan's id need not list
+
+
+def test_what_was_not_touched_is_missing() -> None:
+    task = task_with(lambda t: t.idle and t.identify == 1)
+    reward, info = played(env(), task, leave_out="find_member")
+    assert reward == 1.0  # the member is in the arguments of list_loans
+    made = env()
+    made.reset(seed=1, options={"task_id": f"toolscale/library/{task.task_id}"})
+    for _ in range(9):
+        _, reward, terminated, _, info = made.step("I am sorry, but I cannot do that.")
+        if terminated:
+            break
+    assert terminated
+    assert (reward, info["outcome"]["evidence"]["completeness"]) == (0.0, False)
+
+
+@pytest.mark.parametrize(
+    ("text", "info", "said"),
+    [
+        ("The refund is $1,234.50.", "1234.5", True),
+        ("It costs 45 pounds.", "45.00", True),
+        ("Your number is 14.", "4", False),
+        ("Version 4.5.6", "4.5", False),
+        ("due on 2026-04-20", "2026-04-20", True),
+        ("Shelf  q-12, please", "Q-12", True),
+        ("Item LO-014", "14", False),
+        ("rooms 1,2", "12", False),
+        ("rooms 1,2", "2", True),
+        ("$1,234,567", "1234567", True),
+        ("It leaves at 10:30.", "10:30", True),
+        ("Total:12", "12", True),
+        ("Refund −12 €", "12", False),
+        ("Refund −12 €", "-12", True),
+        ("Refund -12 €", "−12", True),
+        ("12EUR", "12", True),
+        ("EUR12", "12", True),
+        ("EUR12.50.", "12.5", True),
+        ("12EURO", "12", False),
+        ("LO12", "12", False),
+        ("12th of May", "12", False),
+    ],
+)
+def test_numbers_are_told_as_numbers(text: str, info: str, said: bool) -> None:
+    assert mentions(text, info) is said
+
+
+@pytest.mark.parametrize(
+    ("text", "info", "said"),
+    [
+        ("It holds shellfish.", "fish", False),
+        ("It holds fish, and milk.", "fish", True),
+        ("Our branch in Hill Street 91", "Hill Street 9", False),
+        ("Our branch: **Hill Street 9**.", "Hill Street 9", True),
+        ("Your new place is AP-01110.", "AP-0111", False),
+        ("It begins at 09:00am.", "09:00", True),
+        ("due 2026-04-20T10:00", "2026-04-20", True),
+    ],
+)
+def test_texts_are_told_in_whole_words(text: str, info: str, said: bool) -> None:
+    assert mentions(text, info) is said
+
+
+def test_the_user_answers_confirms_objects_and_stops() -> None:
+    task = task_with(lambda t: any(r.pushback for r in t.requests[:1]))
+    user = ScriptedUser(task, 5)
+    email = next(fact.value for fact in task.facts if "e-mail" in fact.label)
+    assert email in user.reply(Mood(), "Could you tell me your e-mail address?", 1).text
+    unknown = user.reply(Mood(), "What is your member number?", 1).text
+    assert "ME-" not in unknown
+    assert "member number" in unknown
+    confirmed = user.reply(Mood(), "I will renew it. Do you confirm (yes/no)?", 1)
+    assert email not in confirmed.text
+    first = user.reply(Mood(), "I am sorry, I cannot do this.", 2)
+    assert first.text == task.requests[0].pushback
+    second = user.reply(first.mood, "I am sorry, I cannot do this.", 3)
+    assert second.text != first.text
+    last = Mood(request=len(task.requests) - 1)
+    assert "###STOP###" in user.reply(last, "It has been done. Anything else?", 4).text
+    assert user.reply(Mood(), "You are being transferred to a human agent.", 4).text == "###TRANSFER###"
+
+
+def test_a_user_who_is_never_understood_gives_up() -> None:
+    user = ScriptedUser(task_with(lambda t: True), 1)
+    mood, turns = Mood(), 0
+    while True:
+        turns += 1
+        reply = user.reply(mood, "Banana?", turns)
+        mood = reply.mood
+        if reply.final:
+            break
+    assert turns == 4
+    assert "###OUT-OF-SCOPE###" in reply.text
+
+
+def test_wording_follows_from_the_seed_and_varies() -> None:
+    task = task_with(lambda t: len(t.requests) > 1)
+    openings = [ScriptedUser(task, seed).opening() for seed in range(200)]
+    assert openings == [ScriptedUser(task, seed).opening() for seed in range(200)]
+    assert len(set(openings)) > 40
+
+
+def test_a_model_may_play_the_user_and_is_billed_as_such() -> None:
+    heard: list[ChatRequest] = []
+
+    def reply(request: ChatRequest) -> str:
+        heard.append(request)
+        return "###STOP###" if len(heard) == 2 else "My e-mail is x@example.org."
+
+    made = env(user=LlmUser(ScriptedModel(reply), "gpt-5-mini"))
+    made.reset(seed=2)
+    _, _, terminated, _, info = made.step("Who are you?")
+    assert not terminated
+    assert info["charges"][-1].role == "user"
+    _, _, terminated, _, info = made.step("Thanks.")
+    assert terminated
+    assert info["ledger"]["usd_by_role"]["user"] > 0
+    assert [message["content"] for message in heard[1].messages][-1] == "Thanks."
+    assert "reason for call" in heard[0].messages[0]["content"]
+
+
+def test_an_expert_writes_the_turn() -> None:
+    task = task_with(lambda t: [r.intent for r in t.requests] == ["renew"])
+    script = iter(moves(ready(LIBRARY).domain, task))
+    model = ScriptedModel(lambda request: next(script))
+    made = env(expert_models=model)
+    made.reset(seed=2, options={"task_id": f"toolscale/library/{task.task_id}"})
+    for _ in range(10):
+        _, reward, terminated, _, info = made.step(render_call("call_expert", {"expert": "expert-2"}))
+        if terminated:
+            break
+    assert terminated
+    assert reward == 1.0
+    assert info["calls"] == {"expert-2": info["turn"]}
+    assert info["ledger"]["usd_by_role"]["expert"] > 0
+
+
+def test_the_spend_cap_goes_with_each_request_of_user_and_expert() -> None:
+    cap, asked = SpendCap(1.0), []
+
+    def reply(request: ChatRequest) -> str:
+        asked.append((request.role, request.spend_cap))
+        return "Who are you?"
+
+    model = ScriptedModel(reply)
+    made = env(cap, user=LlmUser(model, "gpt-5-mini"), expert_models=model)
+    made.reset(seed=2)
+    made.step(render_call("call_expert", {"expert": "expert-1"}))
+    assert asked == [("expert", cap), ("user", cap)]
+
+
+def test_an_expert_is_billed_though_the_user_it_talks_to_is_away() -> None:
+    def away(request: ChatRequest) -> str:
+        raise Outage("503 from the user's endpoint", (Usage(request.model, "user", Tokens(7, 0, 0, 0)),))
+
+    made = env(user=LlmUser(ScriptedModel(away), "gpt-5-mini"), expert_models=ScriptedModel(lambda _: "Hello?"))
+    made.reset(seed=2)
+    _, _, _, _, info = made.step(render_call("call_expert", {"expert": "expert-1"}))
+    assert "503" in info["failed"]["error"]
+    assert [charge.role for charge in info["charges"]] == ["orchestrator", "expert", "user"]
+
+
+def deadlines(made: OrchestraEnv) -> tuple[float, float]:
+    """Of the listener and of call_expert."""
+    made.reset(seed=2)
+    assert made.episode is not None
+    world = made.episode.world
+    return world.listener.deadline_seconds, world.toolbox["call_expert"].deadline_seconds
+
+
+def test_deadlines_follow_the_patience_of_the_models_that_are_waited_for() -> None:
+    class Patient(ScriptedModel):
+        patience_seconds = 3900.0
+
+    model, other = Patient(lambda _: "hm"), ScriptedModel(lambda _: "hm")
+    assert deadlines(env()) == (120, 120)
+    assert deadlines(env(user=LlmUser(model, "gpt-5-mini"))) == (3930, 4050)
+    assert deadlines(env(user=LlmUser(other, "gpt-5-mini"), expert_models=model)) == (120, 4050)
+    assert deadlines(env(user=LlmUser(model, "gpt-5-mini"), expert_models=model)) == (3930, 7860)
+
+
+def test_an_expert_cannot_call_experts() -> None:
+    made = env(expert_models=ScriptedModel(lambda request: render_call("call_expert", {"expert": "expert-1"})))
+    made.reset(seed=2)
+    _, _, _, _, info = made.step(render_call("call_expert", {"expert": "expert-1"}))
+    assert "cannot call another" in info["new_messages"][-1]["content"]
+
+
+def test_simulated_experts_solve_more_the_stronger_they_are() -> None:
+    solved = {"expert-1": 0.0, "expert-3": 0.0}
+    for alias in solved:
+        made = env()
+        for number in ready(LIBRARY).domain.tasks:
+            made.reset(seed=int(number), options={"task_id": f"toolscale/library/{number}"})
+            over, reward = False, 0.0
+            while not over:
+                _, reward, terminated, truncated, _ = made.step(render_call("call_expert", {"expert": alias}))
+                over = terminated or truncated
+            solved[alias] += reward
+    assert solved["expert-1"] > solved["expert-3"]
+
+
+def test_splits_are_disjoint_and_difficulties_are_kept() -> None:
+    source = ToolScaleSource("finance")
+    ids = [source.ids("finance", split) for split in ("train", "validation", "test")]
+    assert [len(part) for part in ids] == [360, 45, 45]
+    assert len(set().union(*ids)) == 450
+    hard = ToolScaleSource("finance", difficulty=5)
+    drawn = {hard.draw("train", random.Random(seed)) for seed in range(30)}
+    assert all(hard.find(task_id)[1].difficulty == 5 for task_id in drawn)
+
+
+def test_a_draw_passes_over_domains_without_such_a_task() -> None:
+    easy = ToolScaleSource(difficulty=1)
+    assert easy.ids("restaurant", "validation") == []
+    drawn = {easy.draw("validation", random.Random(seed)).split("/")[1] for seed in range(60)}
+    assert len(drawn) > 2
+    with pytest.raises(ConfigError, match="no task of difficulty 1 in split 'validation' of restaurant; ask for"):
+        ToolScaleSource("restaurant", difficulty=1).draw("validation", random.Random(0))
+
+
+def test_a_parameter_may_have_any_name(tmp_path: Path) -> None:
+    parameters = {name: {"type": "integer"} for name in ("context", "runner", "self")}
+    returns = {"row": "SELECT :context + :runner + :self AS total"}
+    domain = with_tool(tmp_path, name="add", kind="read", parameters=parameters, returns=returns)
+    made = env(domain=str(domain.folder))
+    made.reset(seed=1)
+    observation = made.step(render_call("add", {"context": 1, "runner": 2, "self": 3}))[0]
+    assert observation["messages"][-1]["content"] == '{"total": 6}'
+
+
+def test_a_domain_of_few_tasks_says_which_split_is_empty(tmp_path: Path) -> None:
+    few = changed(tmp_path, "tasks.jsonl.gz", lambda text: "".join(text.splitlines(keepends=True)[:1]))
+    (split,) = ready(str(few)).ids
+    assert ToolScaleSource(str(few)).draw(split, random.Random(0)) == "toolscale/library/0001"
+    empty = "test" if split == "train" else "train"
+    with pytest.raises(ConfigError, match=f"no task in split '{empty}' of library; ask for another split"):
+        ToolScaleSource(str(few)).draw(empty, random.Random(0))
+
+
+def test_domains_mix() -> None:
+    made = gym.make("ToolOrchestra/ToolScale-v0")
+    drawn = {made.reset(seed=seed)[1]["task"]["domain"] for seed in range(30)}
+    assert drawn == {name for name in loader.names() if not loader.load(name).held_out}
+
+
+def test_variants_keep_what_the_task_needs_and_differ() -> None:
+    made = OrchestraEnv(ToolScaleSource("railway", diversify="train"), preference="none")
+    shapes, sheets = set(), set()
+    for seed in range(20):
+        observation, info = made.reset(seed=seed)
+        task = ready("railway").domain.tasks[info["task_id"].rpartition("/")[2]]
+        names = {schema["function"]["name"] for schema in observation["tools"]}
+        assert {action.name for action in task.actions} | {"transfer_to_human", "call_expert"} <= names
+        shapes.add(frozenset(names))
+        sheets.add(info["price_sheet"])
+    assert len(shapes) > 15
+    assert len(sheets) > 5
+
+
+def test_halves_share_no_set_of_tools_no_price_schedule_and_no_wording() -> None:
+    seen: dict[str, list[set[Any]]] = {}
+    for half in ("train", "heldout"):
+        made = OrchestraEnv(ToolScaleSource("railway", diversify=half), preference="none")
+        tools, sheets, words = seen.setdefault(half, [set(), set(), set()])
+        for seed in range(60):
+            observation, info = made.reset(seed=seed)
+            task = ready("railway").domain.tasks[info["task_id"].rpartition("/")[2]]
+            tools.add(frozenset(tool["function"]["name"] for tool in observation["tools"]))
+            sheets.add(info["price_sheet"])
+            said = observation["messages"][-1]["content"]
+            say = task.requests[0].say
+            assert any(text in said for text in (say[:-1] if half == "train" else say[-1:]))
+            words.add(
+                next(greeting for greeting in sorted(wording.GREETINGS, reverse=True) if said.startswith(greeting))
+            )
+    for train, heldout in zip(seen["train"], seen["heldout"], strict=True):
+        assert train
+        assert heldout
+        assert not train & heldout
+    assert len(seen["heldout"][0]) > 40
+
+
+def test_all_that_a_held_out_user_says_is_kept_from_training() -> None:
+    task = task_with(lambda t: len(t.requests) > 1 and any(fact.value for fact in t.facts))
+    fact = next(fact for fact in task.facts if fact.value)
+    turns = (f"Could you tell me your {fact.asked[0]}?", "Do you confirm (yes/no)?", "Banana?", "It has been done.")
+    said: dict[Half | None, set[str]] = {}
+    for half in (None, "train", "heldout"):
+        users = [ScriptedUser(task, seed, half) for seed in range(300)]
+        said[half] = {user.reply(Mood(), text, 1).text for user in users for text in turns}
+    assert not said["train"] & said["heldout"]
+    assert said["train"] < said[None]
+    assert said["heldout"]
+
+
+def test_a_single_sentence_is_in_both_halves() -> None:
+    assert wording.half_of(("only",), "heldout") == wording.half_of(("only",), "train") == ("only",)
+    assert wording.half_of((1, 2, 3), "heldout") == (3,)
+    assert wording.half_of(tuple(range(10)), "train") == tuple(range(8))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "seen"),
+    [
+        ({"domain": "finances"}, "Did you mean 'finance'"),
+        ({"difficulty": 7}, "difficulty is 1 to 5"),
+        ({"user": "human"}, 'user is "scripted" or an LlmUser'),
+        ({"diversify": "test"}, "no diversify 'test'"),
+    ],
+)
+def test_wrong_arguments_are_explained(arguments: dict[str, Any], seen: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        ToolScaleSource(**arguments)
+    assert seen in str(caught.value)
+
+
+@pytest.mark.parametrize("task_id", ["toolscale/library/9999", "toolscale/bank/0001", "hle-sim/train/1"])
+def test_unknown_tasks_are_explained(task_id: str) -> None:
+    with pytest.raises(ConfigError, match="no task"):
+        env().reset(seed=1, options={"task_id": task_id})

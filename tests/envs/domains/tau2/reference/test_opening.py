@@ -1,0 +1,200 @@
+"""What is said where something is missing or does not fit, and that nothing runs before it is trusted."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+
+from tests.envs.domains.tau2.reference.playing import (
+    CHECKOUT,
+    CLINIC,
+    DEPOT,
+    FOLDERS,
+    ROWS,
+    copied,
+    made,
+    plans,
+    source_of,
+)
+from tests.tau2_playing import needs_package
+from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.domains.tau2.task import public_id
+
+pytestmark = needs_package
+
+
+def test_nothing_runs_before_it_is_trusted(tmp_path: Path) -> None:
+    folder = copied(DEPOT, tmp_path / "depot")
+    ran = tmp_path / "ran"
+    with (folder / "tools.py").open("a", encoding="utf-8") as tools:
+        tools.write(f"\nopen({str(ran)!r}, 'w').close()\n")
+    with pytest.raises(ConfigError, match=r"would be run in this process.*tools\.py.*say trust_code=True") as refused:
+        made(reference=str(folder), trust_code=False)
+    assert str(folder / "data_model.py") in str(refused.value)
+    assert not ran.exists()
+    made(reference=str(folder))
+    assert ran.exists()
+
+
+Spoil = Callable[[Path], Any]
+
+
+def _edit(name: str, old: str, new: str) -> Spoil:
+    def spoil(folder: Path) -> None:
+        text = (folder / name).read_text(encoding="utf-8")
+        assert old in text
+        (folder / name).write_text(text.replace(old, new), encoding="utf-8")
+
+    return spoil
+
+
+def _write(name: str, text: str) -> Spoil:
+    return lambda folder: (folder / name).write_text(text, encoding="utf-8")
+
+
+def _remove(name: str) -> Spoil:
+    return lambda folder: (folder / name).unlink()
+
+
+SPOILED: dict[str, tuple[Spoil, str]] = {
+    "no database": (_remove("db.json"), r"depot has no db\.json \(the database\); put one into .*depot"),
+    "no policy": (_remove("policy.md"), r"depot has no policy\.md \(what the agent has to follow\)"),
+    "no tasks": (_remove("tasks.json"), r"depot has no tasks\.json or tasks\.jsonl .*nvidia/ToolScale"),
+    "no toolkit": (_remove("tools.py"), r"depot has data in .*, but no tools\.py"),
+    "a pointer": (
+        _write("db.json", "version https://git-lfs.github.com/spec/v1\noid x"),
+        r"pointer of Git LFS.*lfs pull",
+    ),
+    "not JSON": (_write("db.json", "{"), r"db\.json: not JSON: Expecting"),
+    "another database": (
+        _edit("db.json", '"fee_usd"', '"tea_usd"'),
+        r"db\.json does not fit DepotDB: 2 validation err",
+    ),
+    "a missing module": (
+        _edit("tools.py", "import json", "import json\nimport nosuchmodule"),
+        r"tools\.py imports 'nosuchmodule', which is neither in the folder nor installed; install",
+    ),
+    "no data model": (_remove("data_model.py"), r"imports 'tau2.domains.depot.data_model', which is neither in the f"),
+    "a missing name": (
+        _edit("tools.py", "DepotDB, Grade", "DepotDB, Upgrade, Grade"),
+        r"tools\.py cannot be run: ImportError: cannot import name 'Upgrade'.*tools\.py, line \d+\)",
+    ),
+    "a wrong line": (_edit("tools.py", "IMPORTED_AT =", "IMPORTED_AT =="), r"cannot be run: NameError: .*IMPORTED_AT"),
+    "no Python": (_edit("tools.py", "IMPORTED_AT =", "IMPORTED_AT = ="), r"cannot be run: SyntaxError: invalid syntax"),
+    "no class": (_edit("tools.py", "(ToolKitBase)", ""), r"one class derived from ToolKitBase expected .*, got none"),
+    "two classes": (
+        _edit("tools.py", "IMPORTED_AT =", "class Other(ToolKitBase):\n    pass\n\n\nIMPORTED_AT ="),
+        r"one class derived from ToolKitBase expected as the toolkit, got DepotTools, Other",
+    ),
+    "another constructor": (
+        _edit("tools.py", "self, db: DepotDB) -> None", "self, db: DepotDB, more: int) -> None"),
+        r"DepotTools\(db\) fails: TypeError: .*'more'",
+    ),
+    "an unknown tool": (
+        _edit("tasks.json", "close_on", "open_on"),
+        r"depot: 1 of 6 tasks do not match the toolkit: task 4: no tool 'open_on'\. Its tools: annotate, .*skip_unmat",
+    ),
+    "an unknown parameter": (_edit("tasks.json", '"day":', '"date":'), r"task 4: close_on has no parameter 'date'"),
+    "a parameter left out": (
+        _edit("tasks.json", '"note": "a gift", ', ""),
+        r"task 5: annotate needs 'note', which the t",
+    ),
+    "two of an id": (_edit("tasks.json", '"id": "1"', '"id": "0"'), r"tasks\.json: a second task '0'"),
+    "no id": (_edit("tasks.json", '"id": "1"', '"no": "1"'), r"tasks\.json: row 2: 'id' expected, got None"),
+    "no task": (_write("tasks.json", "[]"), r"at least one task expected, got none"),
+    "tools of a user's": (_write("user_tools.py", ""), r"depot has tools of the user's, which are not played"),
+    "a split": (_write("split_tasks.json", "[1]"), r"split_tasks\.json: a name with a list of task ids"),
+}
+
+
+@pytest.mark.parametrize("name", SPOILED)
+def test_what_is_missing_is_said(name: str, tmp_path: Path) -> None:
+    folder = copied(DEPOT, tmp_path / "depot")
+    spoil, told = SPOILED[name]
+    spoil(folder)
+    with pytest.raises(ConfigError, match=re.compile(told, re.DOTALL)):
+        made(reference=str(folder))
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"reference": "/nowhere"}, r"reference='/nowhere': no such folder"),
+        ({"reference": str(FOLDERS.parents[1] / "sandbox")}, r"no domain there; expected tools\.py in .*tau2/domains"),
+        ({"reference": str(FOLDERS), "domain": "depo"}, r"no domain 'depo'"),
+        (
+            {**CLINIC, "domain": "all", "skip_unmatched": False},
+            r"tasks of museum, whose databases are missing: .*clinic",
+        ),
+        ({**CLINIC, "skip_unmatched": False}, r"clinic: 1 of 4 tasks do not match .*: no tool 'book_xray'"),
+        (
+            {"reference": str(DEPOT), "tasks_path": str(ROWS)},
+            r"no task of depot; its other domains: clinic \(4\), museum",
+        ),
+        ({"reference": str(DEPOT), "user": "none"}, r"cannot be worked alone: say user= one of scripted"),
+        ({"now": "2025-01-01"}, r"trust_code, now and skip_unmatched are about the domains of a folder"),
+    ],
+)
+def test_what_does_not_fit_is_said(given: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        made(**given)
+
+
+def test_toolscale_says_where_such_a_folder_is_played() -> None:
+    with pytest.raises(ConfigError, match=r"Python toolkit.*ToolOrchestra/Tau2-v0.*reference="):
+        gym.make("ToolOrchestra/ToolScale-v0", domain=str(DEPOT))
+
+
+def test_rows_of_toolscale_are_played_without_their_nulls() -> None:
+    env = made(**CLINIC)
+    assert {plan.task_id for plan in plans(env).values()} == {"c1", "c2", "c3"}
+    first = plans(env)[f"clinic/{public_id('c1')}"]
+    assert first.criteria is not None
+    assert first.criteria.actions is not None
+    assert [action.call.arguments for action in first.criteria.actions] == [
+        {"patient_id": "P-7"},
+        {"patient_id": "P-7", "day": "2025-06-02", "reason": "check-up"},
+    ]
+    second = plans(env)[f"clinic/{public_id('c2')}"]
+    assert second.criteria is not None
+    assert second.criteria.actions is not None
+    assert second.criteria.actions[1].call.arguments == {"reason": None, "visit_id": "V-1"}  # it has to be given
+    assert env.reset(seed=0)[1]["task"]["tasks_version"].startswith("rows.jsonl sha256:")
+
+
+def test_the_papers_names_mean_the_codes_folders(tmp_path: Path) -> None:
+    folder = copied(DEPOT, tmp_path / "bank")
+    for name in ("tools.py", "__init__.py"):
+        text = (folder / name).read_text(encoding="utf-8")
+        (folder / name).write_text(text.replace("tau2.domains.depot", "tau2.domains.bank"), encoding="utf-8")
+    rows = json.loads((folder / "tasks.json").read_text(encoding="utf-8"))
+    for row in rows:
+        row["user_scenario"]["instructions"]["domain"] = "Finance"
+    (tmp_path / "rows.json").write_text(json.dumps(rows), encoding="utf-8")
+    env = made(reference=str(folder), tasks_path=str(tmp_path / "rows.json"), domain="bank")
+    assert len(plans(env)) == 6
+
+
+def test_splits_are_a_files_or_follow_from_the_ids(tmp_path: Path) -> None:
+    folder = copied(DEPOT, tmp_path / "depot")
+    source = source_of(made(reference=str(folder)))
+    parts = [set(source.ids(split)) for split in source.splits if split != "base"]
+    assert set.union(*parts) == set(source.ids("base"))
+    assert sum(map(len, parts)) == 6
+    (folder / "split_tasks.json").write_text(json.dumps({"train": ["0", "3"], "test": ["1"]}), encoding="utf-8")
+    source = source_of(made(reference=str(folder), tasks_version="mine"))
+    assert (source.splits, source.ids("train")) == (("base", "train", "test"), ["depot/0", "depot/3"])
+
+
+def test_a_checkout_is_found_whole() -> None:
+    """Code and data lie apart there, as in the reference's own."""
+    source = source_of(made(**CLINIC))
+    assert source.domain == "clinic"
+    assert (CHECKOUT / "tau2/domains/clinic/tools.py").is_file()
+    assert not (CHECKOUT / "tau2/domains/clinic/db.json").exists()

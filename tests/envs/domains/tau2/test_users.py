@@ -1,0 +1,467 @@
+"""Tau2-v0's users, experts and judges: models behind one seam, billed under their roles; outages are failures."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.tau2_playing import RECORDINGS, SOURCE, env_of, needs_package, needs_recordings, told, world_of
+from toolorchestra.envs.base.actions import render_call
+from toolorchestra.envs.base.errors import ConfigError, Outage, ToolError
+from toolorchestra.envs.base.types import ToolCall
+from toolorchestra.envs.domains.tau2.conversation_log import Done, Said
+from toolorchestra.envs.domains.tau2.recordings import read_recordings, recorded_messages, write_recordings
+from toolorchestra.envs.domains.tau2.world import MOST_USER_CALLS
+from toolorchestra.envs.env import OrchestraEnv
+from toolorchestra.envs.models import ChatRequest, Completion
+from toolorchestra.envs.models.scripted import ScriptedModel
+from toolorchestra.envs.money.ledger import SpendCap
+from toolorchestra.envs.money.prices import Tokens, Usage
+from toolorchestra.envs.testing.tau2_players import FAREWELL
+from toolorchestra.envs.testing.tau2_proof import replay_all
+from toolorchestra.envs.tools import Tool
+from toolorchestra.envs.vector import OrchestraVectorEnv
+
+pytestmark = needs_package
+AIRPLANE = "[service_issue]airplane_mode_on[PERSONA:None]"
+ITEM = "gpt-5-mini"
+
+
+class Waiting:
+    """A scripted model that really waits, and notes what it was asked."""
+
+    suspends = True
+
+    def __init__(self, reply: Callable[[ChatRequest], str]) -> None:
+        self._model = ScriptedModel(reply, seconds=2.0)
+        self.asked: list[ChatRequest] = []
+
+    async def complete(self, request: ChatRequest) -> Completion:
+        self.asked.append(request)
+        await asyncio.sleep(0.001)
+        return await self._model.complete(request)
+
+
+def customer(request: ChatRequest) -> str:
+    """Opens, does what it is told on its phone, and leaves when asked for more."""
+    last = request.messages[-1]
+    if last["role"] == "tool":
+        return f"It says: {last['content']}"
+    if "airplane" in last["content"].lower():
+        return f"I will do that now. {render_call('toggle_airplane_mode', {})}"
+    return "That is all. ###STOP###" if "anything else" in last["content"] else "My phone has no service."
+
+
+@pytest.mark.parametrize("kind", [Waiting, ScriptedModel])
+def test_a_model_plays_the_customer_with_the_benchmarks_guidelines(kind: type[Any]) -> None:
+    model = kind(customer)
+    env = env_of("telecom", "llm", AIRPLANE, user_model=(model, ITEM))
+    assert env.episode is not None
+    assert [m["content"] for m in env.episode.messages[1:]] == [
+        "Hi! How can I help you today?",
+        "My phone has no service.",
+    ]
+    _, _, _, _, info = env.step("Please turn airplane mode off.")
+    assert [m["role"] for m in info["new_messages"]] == ["assistant", "user"]
+    assert told(info)[0].startswith("It says: Airplane Mode is now OFF")
+    assert "toggle_airplane_mode" not in json.dumps(env.episode.observation["messages"][1:])
+    charges = [(c.role, c.usage.item) for c in info["charges"]]
+    assert charges.count(("user", ITEM)) == 3  # the opening, the call, the words after it
+    _, reward, terminated, _, info = env.step(FAREWELL)
+    assert (reward, terminated) == (1.0, True)
+    assert info["ledger"]["usd_by_role"]["user"] > 0
+    described = info["outcome"]["evidence"]["user"]
+    assert (described["kind"], described["model"]) == ("llm", ITEM)
+    assert described["guidelines"].startswith("sha256:")
+
+
+def test_what_the_customers_model_is_asked() -> None:
+    model = Waiting(customer)
+    env = env_of("telecom", "llm", AIRPLANE, user_model=(model, ITEM))
+    env.step(render_call("get_customer_by_phone", {"phone_number": "555-123-2002"}))
+    env.step("Please turn airplane mode off.")
+    first, second, third = model.asked
+    system = first.messages[0]["content"]
+    assert system.startswith("# User Simulation Guidelines")
+    assert "<scenario>\nInstructions:\n" in system
+    assert "Domain: telecom" in system
+    assert (first.purpose, first.role, first.model) == ("user", "user", ITEM)
+    assert "toggle_airplane_mode" in [tool["function"]["name"] for tool in first.tools]
+    assert [m["role"] for m in second.messages] == ["system", "user", "assistant", "user"]
+    assert "customer_id" not in json.dumps(second.messages[1:])  # the agent's tools are the agent's
+    assert [m["role"] for m in third.messages][-2:] == ["assistant", "tool"]
+
+
+def test_the_spend_cap_goes_with_each_request_of_user_expert_and_judge(tmp_path: Path) -> None:
+    cap, asked = SpendCap(1.0), {}
+
+    def noted(request: ChatRequest) -> str:
+        asked.setdefault(request.role, []).append(request.spend_cap)
+        said = {"user": "Thanks! ###STOP###", "expert": FAREWELL, "judge": '{"met": [true, true]}'}
+        return said[request.role] if len(asked["user"]) > 1 or request.role != "user" else "Hello."
+
+    model = ScriptedModel(noted)
+    env = env_of(
+        "airline", "llm", "900", tasks_path=release_with(tmp_path, JUDGED), user_model=(model, ITEM),
+        judge=(model, "gpt-5"), experts={"expert-1": (model, "gpt-5")}, spend_cap=cap,
+    )  # fmt: skip
+    assert env.step(CALL)[1] == 1.0
+    assert asked == {"user": [cap, cap], "expert": [cap], "judge": [cap]}
+
+
+def outage_at(number: int) -> Callable[[ChatRequest], str]:
+    """A customer whose model breaks down at its n-th completion."""
+    left = [number]
+
+    def reply(request: ChatRequest) -> str:
+        left[0] -= 1
+        if left[0] < 0:
+            raise ConnectionError("503 from the user's endpoint")
+        return customer(request)
+
+    return reply
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+@pytest.mark.parametrize("strict", [False, True])
+def test_an_outage_of_the_users_model_is_a_failure_and_never_reward_0(number: int, strict: bool) -> None:
+    env = env_of("telecom", "llm", AIRPLANE, user_model=(Waiting(outage_at(number)), ITEM), strict_compat=strict)
+    _, reward, terminated, truncated, info = env.step("Please turn airplane mode off.")
+    assert math.isnan(reward)
+    assert (terminated, truncated, info["truncated_by"], info["outcome"]) == (False, True, "failed", None)
+    assert "503 from the user's endpoint" in info["failed"]["error"]
+    assert [c.role for c in info["charges"]].count("user") == number  # what was spent before it broke down
+
+
+@pytest.mark.parametrize("error", [Outage, ToolError])
+def test_what_a_model_that_breaks_down_was_paid_is_billed(error: type[Outage | ToolError]) -> None:
+    def breaks(request: ChatRequest) -> str:
+        if request.role == "user" and len(request.messages) > 2:
+            raise error("away", (Usage(request.model, request.role, Tokens(7, 0, 0, 0)),))
+        return "Hello?"
+
+    model = ScriptedModel(breaks)
+    env = env_of("airline", "llm", "0", user_model=(model, ITEM), experts={"expert-1": (model, "gpt-5")})
+    _, _, _, _, info = env.step(CALL)
+    assert "away" in info["failed"]["error"]
+    assert [charge.role for charge in info["charges"]][-2:] == ["expert", "user"]
+
+
+@pytest.mark.parametrize("said", ["", "<tool_call>{</tool_call>", "<think>hm</think>"])
+def test_a_customer_that_cannot_be_understood_is_an_outage(said: str) -> None:
+    env = env_of("airline", "llm", "0", user_model=(ScriptedModel(lambda _: said), ITEM))
+    _, reward, _, _, info = env.step("hello")
+    assert math.isnan(reward)
+    assert "user" in info["ledger"]["usd_by_role"]
+
+
+def test_a_customer_that_never_stops_calling_is_an_outage() -> None:
+    calls = render_call("check_status_bar", {})
+    model = ScriptedModel(lambda r: calls if len(r.messages) > 2 else "Hi.")
+    env = env_of("telecom", "llm", AIRPLANE, user_model=(model, ITEM), max_steps=None)
+    _, reward, _, _, info = env.step("Please look at your phone.")
+    assert math.isnan(reward)
+    assert "without saying a word" in info["failed"]["error"]
+
+
+def test_a_vector_of_512_talks_to_waiting_users_all_at_once() -> None:
+    model = Waiting(customer)
+    env = OrchestraVectorEnv(
+        512, SOURCE, domain="telecom", user="llm", split="base", user_model=(model, ITEM), preference="none"
+    )
+    observations, _ = env.reset(seed=0)
+    assert all(o["messages"][-1]["content"] == "My phone has no service." for o in observations)
+    _, rewards, terminations, *_ = env.step([FAREWELL] * 512)
+    assert terminations.all()
+    assert not rewards.any()
+    env.close()
+
+
+def test_the_scripted_user_follows_its_rules() -> None:
+    env = env_of("telecom", "scripted", AIRPLANE)
+    assert env.episode is not None
+    assert env.episode.messages[-1]["content"].startswith("My phone has been showing 'No Service'")
+
+    def hears(text: str) -> str:
+        return told(env.step(text)[4])[0]
+
+    assert hears("What is your phone number?") == "I am John Smith with phone number 555-123-2002."
+    assert hears("Shall I look into it?") == "Yes."
+    assert hears("Please run check_status_bar() now.").startswith("Status Bar")
+    assert hears("Please run set_network_mode_preference('4g_5g_preferred').").startswith("Preferred Network Mode")
+    assert hears("ok(thanks)") == "Please go on."
+    world = world_of(env)
+    assert [entry.call.name for entry in world.log if isinstance(entry, Done)] == [
+        "check_status_bar",
+        "set_network_mode_preference",
+    ]
+    for _ in range(7):
+        assert hears("Hm.") == "Please go on."
+    _, _, terminated, _, info = env.step("Hm.")
+    assert terminated
+    assert info["outcome"]["evidence"]["user"] == {"kind": "scripted"}
+    _, _, terminated, *_ = env_of("airline", "scripted", "0").step("YOU ARE BEING TRANSFERRED TO A HUMAN AGENT.")
+    assert terminated
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["toggle_data(" + "-" * 100_000 + "1)", "toggle_data(a" + ".a" * 50_000 + ")", "toggle_data({[1]: 2})"],
+    ids=["deep", "long", "unhashable"],
+)
+def test_what_only_looks_like_a_request_is_left_alone(said: str) -> None:
+    env = env_of("telecom", "scripted", AIRPLANE)
+    observation, _, terminated, truncated, _ = env.step(f"Please do this: {said}")
+    assert (observation["messages"][-1]["content"], terminated, truncated) == ("Please go on.", False, False)
+
+
+@needs_recordings
+def test_a_recorded_user_has_no_words_beyond_its_recording() -> None:
+    env = OrchestraEnv(SOURCE, domain="telecom", user="replay", split="recorded", recordings=str(RECORDINGS))
+    source = env.factory.source
+    task_id = next(i for i in source.ids("recorded") if not source.recording(i).solo)
+    _, info = env.reset(options={"task_id": task_id})
+    assert info["task"]["user"] == "replay"
+    assert env.episode is not None
+    first = next(m for m in source.recording(task_id).messages if m["role"] == "user")
+    assert env.episode.messages[-1]["content"] == first["content"]
+    while True:
+        _, reward, terminated, truncated, info = env.step("And then?")
+        if terminated or truncated:
+            break
+    assert terminated or math.isnan(reward)
+
+
+def test_an_episode_with_a_model_can_be_recorded_and_replayed_without_it(tmp_path: Path) -> None:
+    env = env_of("telecom", "llm", AIRPLANE, user_model=(ScriptedModel(customer), ITEM))
+    texts = [
+        render_call("get_customer_by_phone", {"phone_number": "555-123-2002"}),
+        "Please turn airplane mode off.",
+        f"psst {render_call('get_details_by_id', {'id': 'L1002'})}",
+        FAREWELL,
+    ]
+    rewards = [env.step(text)[1] for text in texts]
+    assert rewards == [0.0, 0.0, 0.0, 1.0]
+    file = str(tmp_path / "runs.jsonl")
+    write_recordings(file, [world_of(env).recording("mine", 1.0)])
+    for strict in (False, True):
+        agreement = replay_all(file, strict=strict)
+        assert agreement.complete
+        assert str(agreement) == "1/1 rewards, 3/3 tool outputs"
+
+
+def test_a_recorded_run_takes_as_many_steps_as_it_took(tmp_path: Path) -> None:
+    """The calls of one message, the user's or the agent's, are one message again."""
+    looks = [render_call("get_customer_by_phone", {"phone_number": f"555-123-200{n}"}) for n in (1, 2)]
+    checks = "check_status_bar() check_network_status() check_sim_status() check_apn_settings()"
+    texts = ["".join(looks), f"Please run {checks}.", FAREWELL]
+    file = str(tmp_path / "runs.jsonl")
+    live = env_of("telecom", "scripted", AIRPLANE, max_steps=10)
+    last = [live.step(text) for text in texts][-1]
+    write_recordings(file, [world_of(live).recording("mine", 0.0)])
+    again = OrchestraEnv(
+        SOURCE, domain="telecom", user="replay", split="recorded", recordings=file, preference="none", max_steps=10
+    )
+    again.reset(seed=0)
+    replayed = [again.step(text) for text in texts][-1]
+    for name, value in {"termination": "user_stop", "steps": 9}.items():
+        assert [step[-1]["outcome"]["evidence"][name] for step in (last, replayed)] == [value, value]
+
+
+def test_calls_of_one_turn_with_words_between_are_messages_of_their_own() -> None:
+    """An expert that speaks among the calls of its turn: nothing joins what the user did meanwhile."""
+    call = ToolCall("look", {})
+    log = [
+        Done("assistant", call, "1", False),
+        Said("assistant", "Please look."),
+        Done("user", call, "2", False),
+        Done("user", call, "3", False, joins=True),
+        Said("user", "Done."),
+        Done("assistant", call, "4", False, joins=True),
+    ]
+    calls = [(m["role"], len(m["tool_calls"])) for m in recorded_messages(log, stops=False) if "tool_calls" in m]
+    assert calls == [("assistant", 1), ("user", 2), ("assistant", 1)]
+
+
+def test_recorded_runs_that_cannot_be_told_apart_or_read_are_refused(tmp_path: Path) -> None:
+    run = world_of(env_of("airline", "scripted", "0")).recording("mine", 0.0)
+    file = tmp_path / "runs.jsonl"
+    write_recordings(str(file), [run, run])
+    with pytest.raises(ConfigError, match="two runs have one sim_id, 'mine'"):
+        read_recordings(str(file))
+    packed = gzip.compress(file.read_bytes())
+    for number, data in enumerate((packed[:-9], packed[:10] + b"\xff" * 40, b"\xff")):
+        damaged = tmp_path / f"damaged-{number}"
+        damaged.write_bytes(data)
+        with pytest.raises(ConfigError, match="recorded runs as JSON lines expected"):
+            read_recordings(str(damaged))
+
+
+def test_a_line_separator_in_what_was_said_ends_no_line_of_a_recording(tmp_path: Path) -> None:
+    env = env_of("airline", "scripted", "0")
+    env.step("One\u2028two\x85three.")
+    run = world_of(env).recording("mine", 0.0)
+    write_recordings(str(tmp_path / "runs.jsonl"), [run])
+    assert read_recordings(str(tmp_path / "runs.jsonl"))["mine"].messages == run.messages
+
+
+@needs_recordings
+@pytest.mark.parametrize("cut_after", ["assistant", "tool"])
+def test_a_recorded_run_that_was_cut_off_is_worth_0_and_no_failure(tmp_path: Path, cut_after: str) -> None:
+    rows = map(json.loads, gzip.decompress(RECORDINGS.read_bytes()).decode().splitlines())
+    row = next(row for row in rows if row["domain"] == "telecom" and not row["solo"])
+    users = [k for k, m in enumerate(row["messages"]) if m["role"] == cut_after and m.get("requestor") != "assistant"]
+    last = next(k for k in users[3:] if "tool_calls" not in row["messages"][k])
+    row |= {"messages": row["messages"][: last + 1], "termination_reason": "max_steps", "reward": 0.0}
+    row["reward_breakdown"] = None
+    row["messages"].append({"role": "assistant", "content": "", "tool_calls": []})
+    file = tmp_path / "cut.jsonl"
+    file.write_text(json.dumps(row), encoding="utf-8")
+    (run,) = replay_all(str(file)).runs
+    assert run.reward == 0.0
+
+
+# -- experts -----------------------------------------------------------------------------------------------------------
+
+
+def expert_env(reply: Callable[[ChatRequest], str], domain: str = "airline", user: str = "scripted", **settings: Any):  # type: ignore[no-untyped-def]
+    model = Waiting(reply)
+    experts = {"expert-1": (model, "gpt-5"), "expert-2": (ScriptedModel(reply), ITEM)}
+    task = "0" if domain == "airline" else AIRPLANE
+    return model, env_of(domain, user, task, experts=experts, **settings)
+
+
+CALL = render_call("call_expert", {"expert": "expert-1"})
+
+
+def test_an_expert_moves_for_one_step_and_is_billed() -> None:
+    move = render_call("get_user_details", {"user_id": "emma_kim_9957"})
+    model, env = expert_env(lambda _: move)
+    _, _, terminated, _, info = env.step(CALL)
+    assert not terminated
+    assert told(info)[0].startswith(f'expert-1 moved:\n{move}\n{{"user_id": "emma_kim_9957"')
+    assert [(c.role, c.usage.item, c.tool) for c in info["charges"]][1] == ("expert", "gpt-5", "expert-1")
+    (asked,) = model.asked
+    assert (asked.purpose, asked.role) == ("move", "expert")
+    names = [tool["function"]["name"] for tool in asked.tools]
+    assert "get_user_details" in names
+    assert "call_expert" not in names
+    assert [m["role"] for m in asked.messages] == ["system", "assistant", "user"]
+    assert env.step(FAREWELL)[4]["calls"] == {"expert-1": 1}
+
+
+def test_what_an_expert_says_goes_to_the_user_and_counts_as_said() -> None:
+    _, env = expert_env(lambda _: FAREWELL)
+    _, reward, terminated, _, _ = env.step(CALL)
+    assert (reward, terminated) == (1.0, True)
+
+
+@pytest.mark.parametrize("move", [CALL, "<tool_call>{</tool_call>", render_call("no_such", {}), ""])
+def test_a_move_that_cannot_be_played_is_told_and_billed(move: str) -> None:
+    _, env = expert_env(lambda _: move)
+    _, _, terminated, _, info = env.step(CALL)
+    assert not terminated
+    assert told(info)[0].startswith("Error: expert-1 made a move that cannot be played")
+    assert info["ledger"]["usd_by_role"]["expert"] > 0
+
+
+def test_an_expert_of_an_agent_that_works_alone_may_end_it_but_talk_to_nobody() -> None:
+    _, env = expert_env(lambda _: "Hello?", "telecom", "none")
+    assert "nobody listens" in told(env.step(CALL)[4])[0]
+    _, env = expert_env(lambda _: render_call("done", {}), "telecom", "none")
+    assert env.step(CALL)[2]
+
+
+def test_one_move_is_handed_over_at_a_time() -> None:
+    _, env = expert_env(lambda _: render_call("list_all_airports", {}))
+    texts = told(env.step(CALL + CALL)[4])
+    assert sum(text.startswith("expert-1 moved") for text in texts) == 1
+    assert sum("call it once a turn" in text for text in texts) == 1
+
+
+class Patient(ScriptedModel):
+    """Says how long its calls may take at most."""
+
+    patience_seconds = 400.0
+
+
+def test_deadlines_follow_the_patience_of_the_models_that_are_waited_for(tmp_path: Path) -> None:
+    model = Patient(lambda _: "hm")
+    world = world_of(expert_env(lambda _: "hm")[1])
+    assert (world.listener.deadline_seconds, world.toolbox["call_expert"].deadline_seconds) == (120, 240)
+    env = env_of(
+        "airline", "llm", "900", tasks_path=release_with(tmp_path, JUDGED), user_model=(model, ITEM),
+        judge=(model, "gpt-5"), experts={"expert-1": (model, "gpt-5")},
+    )  # fmt: skip
+    world = world_of(env)
+    assert world.listener.deadline_seconds > MOST_USER_CALLS * 400
+    assert world.toolbox["call_expert"].deadline_seconds > (MOST_USER_CALLS + 1) * 400
+    world.log.clear()
+    opening = world.opening()
+    assert isinstance(opening, Tool)
+    assert opening.deadline_seconds == world.listener.deadline_seconds
+    world.ended = "user_stop"
+    judge = world.grade(finished=True)
+    assert isinstance(judge, Tool)
+    assert judge.deadline_seconds > 400
+
+
+# -- judges ------------------------------------------------------------------------------------------------------------
+
+
+def release_with(tmp_path: Path, criteria: dict[str, Any]) -> str:
+    """A data folder with one airline task."""
+    folder = tmp_path / "release" / "data" / "tau2" / "domains" / "airline"
+    folder.mkdir(parents=True)
+    scenario = {"instructions": "You want to say thanks."}
+    row = {"id": "900", "user_scenario": scenario, "evaluation_criteria": criteria}
+    (folder / "tasks.json").write_text(json.dumps([row]), encoding="utf-8")
+    return str(tmp_path / "release")
+
+
+JUDGED = {
+    "actions": [],
+    "nl_assertions": ["The agent is kind.", "The agent is brief."],
+    "reward_basis": ["DB", "NL_ASSERTION"],
+}
+
+
+@pytest.mark.parametrize(
+    ("verdict", "reward"), [('{"met": [true, true]}', 1.0), ('Well: {"met": [true, false]}.', 0.0)]
+)
+def test_a_judge_decides_what_is_said_in_natural_language(tmp_path: Path, verdict: str, reward: float) -> None:
+    judge = Waiting(lambda _: verdict)
+    env = env_of("airline", "scripted", "900", tasks_path=release_with(tmp_path, JUDGED), judge=(judge, "gpt-5"))
+    _, got, terminated, _, info = env.step(FAREWELL)
+    assert (got, terminated) == (reward, True)
+    assert info["outcome"]["evidence"]["parts"] == {"DB": 1.0, "NL_ASSERTION": reward}
+    assert info["ledger"]["usd_by_role"]["judge"] > 0
+    assert FAREWELL in judge.asked[0].messages[-1]["content"]
+    assert judge.asked[0].role == "judge"
+
+
+@pytest.mark.parametrize("verdict", ["", "yes", '{"met": []}', '{"met": [true]}', '{"met": ["true", "true"]}', "{"])
+def test_a_verdict_that_cannot_be_read_is_an_outage_and_never_a_pass(tmp_path: Path, verdict: str) -> None:
+    judge = ScriptedModel(lambda _: verdict)
+    env = env_of("airline", "scripted", "900", tasks_path=release_with(tmp_path, JUDGED), judge=(judge, "gpt-5"))
+    _, reward, _, truncated, info = env.step(FAREWELL)
+    assert math.isnan(reward)
+    assert truncated
+    assert "the judge must reply" in info["failed"]["error"]
+    assert "judge" in info["ledger"]["usd_by_role"]
+
+
+def test_a_task_that_needs_a_judge_is_refused_without_one(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="graded by 2 assertions in natural language: give judge="):
+        env_of("airline", "scripted", "900", tasks_path=release_with(tmp_path, JUDGED))
+    without = {**JUDGED, "nl_assertions": []}
+    path = release_with(tmp_path / "other", without)
+    evidence = env_of("airline", "scripted", "900", tasks_path=path).step(FAREWELL)[4]["outcome"]["evidence"]
+    assert evidence["parts"] == {"DB": 1.0, "NL_ASSERTION": 1.0}

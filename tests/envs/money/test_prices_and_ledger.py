@@ -1,0 +1,660 @@
+"""Owns the checks of money: price sheets, what they say and bill, the ledger's sums, repricing and the spend cap."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import pickle
+import re
+import threading
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from toolorchestra.envs.base.errors import ConfigError, PriceError, SpendCapReached
+from toolorchestra.envs.money.ledger import Ledger, SpendCap, total_tokens
+from toolorchestra.envs.money.prices import (
+    CLASSES,
+    NANO,
+    NO_TOKENS,
+    REWARDED_ROLES,
+    ROLES,
+    Price,
+    PriceSheet,
+    Tokens,
+    Usage,
+    load_sheet,
+    sheet_names,
+)
+
+PAPER, UNSEEN = load_sheet("paper-2025-11"), load_sheet("unseen-2026-01")
+MILLION = 1_000_000
+
+PAPER_TABLE = {
+    "gpt-5": (1.25, 10),
+    "gpt-5-mini": (0.25, 2),
+    "o3-mini": (1.1, 4.4),
+    "qwen3-32b": (0.8, 0.8),
+    "qwen2.5-coder-32b": (0.8, 0.8),
+    "qwen2.5-math-72b": (0.9, 0.9),
+    "llama-3.3-70b": (0.9, 0.9),
+    "nemotron-ultra-253b": (0.9, 0.9),
+    "nemotron-super-49b": (0.9, 0.9),
+    "qwen3-235b": (0.9, 0.9),
+    "qwen2.5-math-7b": (0.2, 0.2),
+    "qwen3-8b": (0.2, 0.2),
+    "claude-opus-4.1": (15, 75),
+    "claude-sonnet-4": (3, 15),
+}
+
+
+def bill(sheet: PriceSheet, item: str, **used: Any) -> int:
+    return sheet.charge(Usage(item, "tool", **used)).nano_usd
+
+
+def refusal(make: Callable[[], object], kind: type[Exception] = PriceError) -> str:
+    with pytest.raises(kind) as caught:
+        make()
+    assert type(caught.value) is kind
+    return str(caught.value)
+
+
+# The packaged sheets
+
+
+@pytest.mark.parametrize("item", PAPER_TABLE)
+def test_the_papers_table(item: str) -> None:
+    into, out = PAPER_TABLE[item]
+    charge = PAPER.charge(Usage(item, "expert", Tokens(input=MILLION)))
+    assert (charge.usd, charge.nano_usd) == (into, round(into * NANO))
+    assert PAPER.charge(Usage(item, "expert", Tokens(output=MILLION))).usd == out
+    assert PAPER.charge(Usage(item, "expert", Tokens(cached=MILLION))).usd == into
+    assert PAPER.charge(Usage(item, "expert", Tokens(reasoning=MILLION))).usd == out
+    assert PAPER.charge(Usage(item, "expert", Tokens(1, 1, 1, 1))).nano_usd == round(2000 * (into + out))
+
+
+def test_the_papers_services() -> None:
+    assert PAPER.charge(Usage("code-interpreter", "tool", seconds=1.0)).usd == 0.0000083
+    assert PAPER.charge(Usage("code-interpreter", "tool", seconds=60.0)).usd == 0.000498
+    assert PAPER.charge(Usage("tavily/search", "tool", units=1)).usd == 0.01
+    assert PAPER.charge(Usage("tavily/extract", "tool", units=5)).usd == 0.01
+    assert PAPER.charge(Usage("local-index", "tool", units=9, seconds=9.0, tokens=Tokens(9, 9, 9, 9))).usd == 0
+    assert set(PAPER.prices) == {*PAPER_TABLE, "code-interpreter", "tavily/search", "tavily/extract"} | {
+        "local-index",
+        "local-tool",
+    }
+
+
+def test_the_unseen_sheet_sells_the_same_in_other_ratios() -> None:
+    assert set(UNSEEN.prices) == set(PAPER.prices)
+    assert UNSEEN.charge(Usage("gpt-5", "expert", Tokens(MILLION, 0, MILLION, 0))).usd == 10.5
+    assert UNSEEN.charge(Usage("llama-3.3-70b", "expert", Tokens(input=MILLION))).usd == 0.038
+    differing = [item for item in PAPER_TABLE if UNSEEN.prices[item] != PAPER.prices[item]]
+    assert differing == list(PAPER_TABLE)
+    ratios = {bill(UNSEEN, i, tokens=Tokens(MILLION)) / bill(PAPER, i, tokens=Tokens(MILLION)) for i in PAPER_TABLE}
+    assert len(ratios) > 8
+
+
+def test_every_packaged_sheet_has_its_name_and_a_date() -> None:
+    assert sheet_names() == ["paper-2025-11", "unseen-2026-01"]
+    for name in sheet_names():
+        sheet = load_sheet(name)
+        assert sheet.sheet_id == name
+        assert re.fullmatch(r"20\d\d-\d\d-\d\d", sheet.date)
+        assert sheet.source
+        assert load_sheet(name) is sheet
+        assert load_sheet(sheet) is sheet
+
+
+def test_roles() -> None:
+    assert ROLES == ("orchestrator", "expert", "tool", "judge", "user")
+    assert REWARDED_ROLES == ("orchestrator", "expert", "tool")
+
+
+# Billing
+
+
+def priced(**row: Any) -> Price:
+    return Price.read(row, "s: m")
+
+
+def test_a_charge_is_rounded_once_half_up() -> None:
+    fine = priced(usd_per_mtok={"input": 0.0005, "output": 0.000001})
+    assert [fine.nano_usd(Usage("m", "tool", Tokens(n))) for n in range(5)] == [0, 1, 1, 2, 2]
+    assert [fine.nano_usd(Usage("m", "tool", Tokens(output=n))) for n in (0, 499, 500, 1499, 1500)] == [0, 0, 1, 1, 2]
+    assert fine.nano_usd(Usage("m", "tool", Tokens(1, 0, 0, 0))) == 1
+    assert fine.nano_usd(Usage("m", "tool", Tokens(1, 1, 0, 0))) == 1
+    slow = priced(usd_per_second=0.000000001)
+    assert [slow.nano_usd(Usage("m", "tool", seconds=s)) for s in (0.0, 0.49, 0.5, 1.49, 1.5)] == [0, 0, 1, 1, 2]
+    both = priced(usd_per_mtok={"input": 0.0004, "output": 1}, usd_per_second=0.000000001)
+    assert both.nano_usd(Usage("m", "tool", Tokens(1), seconds=0.4)) == 1
+
+
+def test_what_is_not_sold_that_way_is_refused() -> None:
+    assert refusal(lambda: bill(PAPER, "tavily/search", tokens=Tokens(1))) == (
+        "'tavily/search' was used by the token, but the sheet has no price per token for it"
+    )
+    assert refusal(lambda: bill(PAPER, "gpt-5", units=1)) == (
+        "'gpt-5' was used by the unit, but the sheet has no price per unit for it"
+    )
+    assert bill(PAPER, "gpt-5", seconds=96.0) == 0
+    assert bill(PAPER, "tavily/search") == 0
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        Usage("gpt-5", "expert", Tokens(10, 0, -1)),
+        Usage("tavily/search", "tool", units=-1),
+        Usage("gpt-5", "expert", seconds=-0.1),
+        Usage("gpt-5", "expert", seconds=float("nan")),
+        Usage("gpt-5", "expert", seconds=float("inf")),
+    ],
+)
+def test_nothing_is_used_less_than_not_at_all(usage: Usage) -> None:
+    assert "a usage counts from 0 up, got Usage(" in refusal(lambda: PAPER.charge(usage))
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.int16, np.uint8, np.int32, np.int64, np.uint64])
+def test_counts_from_arrays_are_billed_like_pythons_own(kind: Any) -> None:
+    most = min(int(np.iinfo(kind).max), 10**13)
+    charge = PAPER.charge(Usage("gpt-5", "expert", Tokens(kind(most), kind(0), kind(most), kind(0))))
+    assert charge == PAPER.charge(Usage("gpt-5", "expert", Tokens(most, 0, most, 0)))
+    assert json.loads(json.dumps(charge.usage)) == ["gpt-5", "expert", [most, 0, most, 0], 0, 0.0, False]
+    assert bill(PAPER, "tavily/search", units=kind(100)) == 100 * NANO // 100
+    assert type(PAPER.charge(Usage("code-interpreter", "tool", seconds=np.float32(0.5))).seconds) is float
+
+
+@pytest.mark.parametrize(
+    ("used", "said"),
+    [
+        ({"tokens": Tokens(1.5)}, "counted in whole numbers, got Usage(item='gpt-5'"),  # type: ignore[arg-type]
+        ({"tokens": Tokens(output=True)}, "counted in whole numbers"),
+        ({"tokens": Tokens("12")}, "counted in whole numbers"),  # type: ignore[arg-type]
+        ({"tokens": Tokens(math.nan)}, "counted in whole numbers"),  # type: ignore[arg-type]
+        ({"units": None}, "counted in whole numbers"),
+        ({"seconds": "0.1"}, "seconds are a number from 0 up, got Usage("),
+    ],
+)
+def test_what_is_no_count_is_refused(used: dict[str, Any], said: str) -> None:
+    assert said in refusal(lambda: bill(PAPER, "gpt-5", **used))
+
+
+def test_an_unknown_item_is_an_error_that_names_the_known_ones() -> None:
+    message = refusal(lambda: bill(PAPER, "gpt5", tokens=Tokens(1)))
+    assert message.startswith("price sheet paper-2025-11: no price for 'gpt5'; valid: claude-opus-4.1, ")
+    assert "Did you mean 'gpt-5'?" in message
+    message = refusal(lambda: PAPER.require(["gpt-5", "qwen3-9b", "zzz"], "tool 'x'"))
+    assert message.startswith(
+        "tool 'x': price sheet paper-2025-11 cannot bill ['qwen3-9b', 'zzz']: no price for 'qwen3"
+    )
+    assert "valid: claude-opus-4.1" in message
+    PAPER.require(PAPER.prices, "all")
+
+
+def test_models_have_to_be_sold_by_the_token() -> None:
+    rows = {"m": {"usd_per_unit": 1}, "ours": {"free": "runs at home"}}
+    sheet = PriceSheet.read({"id": "s", "date": "d", "source": "t", "prices": rows}, "s")
+    assert refusal(lambda: sheet.require_tokens(["ours", "m"], "tool 'x'")) == (
+        "tool 'x': price sheet s sells m for $1 each; give it usd_per_mtok"
+    )
+    assert "cannot bill ['n']" in refusal(lambda: sheet.require_tokens(["n"], "tool 'x'"))
+
+
+# Reading
+
+
+BAD_ROWS: list[tuple[Any, list[str]]] = [
+    ({"usd_per_mtok": {"input": -1, "output": 1}}, ["usd_per_mtok.input", "not negative", "-1"]),
+    ({"usd_per_mtok": {"input": 1, "output": "-0.5"}}, ["usd_per_mtok.output", "not negative"]),
+    ({"usd_per_mtok": {"input": 1, "output": 1, "cached": -1}}, ["usd_per_mtok.cached"]),
+    ({"usd_per_mtok": {"input": 1}}, ["usd_per_mtok lacks ['output']"]),
+    ({"usd_per_mtok": {}}, ["usd_per_mtok lacks ['input', 'output']"]),
+    ({"usd_per_mtok": 1.25}, ["usd_per_mtok", "input, cached, output, reasoning expected, got 1.25"]),
+    ({"usd_per_mtok": [1, 2]}, ["usd_per_mtok", "expected, got [1, 2]"]),
+    ({"usd_per_mtok": {"input": math.nan, "output": 1}}, ["usd_per_mtok.input", "finite", "nan"]),
+    ({"usd_per_mtok": {"input": math.inf, "output": 1}}, ["usd_per_mtok.input", "finite", "inf"]),
+    ({"usd_per_mtok": {"input": "cheap", "output": 1}}, ["usd_per_mtok.input", "a price is a number, got 'cheap'"]),
+    ({"usd_per_mtok": {"input": None, "output": 1}}, ["usd_per_mtok.input", "a price is a number, got None"]),
+    ({"usd_per_mtok": {"input": True, "output": 1}}, ["usd_per_mtok.input", "a price is a number, got True"]),
+    ({"usd_per_mtok": {"input": [1], "output": 1}}, ["usd_per_mtok.input", "a price is a number, got [1]"]),
+    ({"usd_per_mtok": {"input": 0.0000001, "output": 1}}, ["usd_per_mtok.input", "finer than", "round it to 0.000001"]),
+    ({"usd_per_mtok": {"input": 1, "output": 1, "thought": 1}}, ["no token class 'thought'", "cached, input, output"]),
+    ({"usd_per_unit": -0.01}, ["usd_per_unit", "not negative", "-0.01"]),
+    ({"usd_per_unit": math.nan}, ["usd_per_unit", "finite"]),
+    ({"usd_per_unit": None}, ["usd_per_unit", "a price is a number, got None"]),
+    ({"usd_per_unit": 1e-10}, ["usd_per_unit", "finer than", "1E-9"]),
+    ({"usd_per_second": -1}, ["usd_per_second", "not negative"]),
+    ({"usd_per_second": "1e-12"}, ["usd_per_second", "finer than"]),
+    ({"usd_per_second": math.inf}, ["usd_per_second", "finite"]),
+    ({"usd_per_token": 1}, ["no price key 'usd_per_token'", "free, usd_per_mtok, usd_per_second, usd_per_unit"]),
+    ({"free": "yes", "note": "x"}, ["no price key 'note'"]),
+    ({}, ["costs nothing", "say why", '"free"']),
+    ({"free": ""}, ["costs nothing", "say why"]),
+    ({"usd_per_unit": 0}, ["costs nothing", "say why"]),
+    ({"usd_per_mtok": {"input": 0, "output": 0}}, ["costs nothing", "say why"]),
+    ({"usd_per_mtok": None}, ["costs nothing", "say why"]),
+    ({"free": None}, [".free: a text expected that says why it costs nothing, got None"]),
+    ({"free": False, "usd_per_unit": 1}, [".free: a text expected", "got False"]),
+    ({"free": "  "}, ["costs nothing", "say why"]),
+    ({"free": "on us", "usd_per_unit": 1}, ["is free (on us) and has a price"]),
+    (1.25, ["usd_per_mtok, usd_per_unit, usd_per_second, free expected, got 1.25"]),
+    (None, ["expected, got None"]),
+    ("free", ["expected, got 'free'"]),
+]
+
+
+@pytest.mark.parametrize(("row", "said"), BAD_ROWS, ids=str)
+def test_bad_rows_are_price_errors_that_name_the_item(row: Any, said: list[str]) -> None:
+    data = {"id": "s", "date": "2026-01-01", "source": "test", "prices": {"good": {"free": "x"}, "my-model": row}}
+    message = refusal(lambda: PriceSheet.read(data, "mine.json"))
+    assert message.startswith("mine.json: my-model")
+    for part in said:
+        assert part in message
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"id": None}, "a price sheet needs id, date, source and prices; ['id'] missing"),
+        ({"prices": None, "date": None}, "['date', 'prices'] missing"),
+        ({"prices": [1]}, "prices: an object with keys of every model and service expected, got [1]"),
+    ],
+)
+def test_bad_sheets(change: Mapping[str, Any], said: str) -> None:
+    data = {"id": "s", "date": "2026-01-01", "source": "test", "prices": {}, **change}
+    kept = {key: value for key, value in data.items() if value is not None}
+    message = refusal(lambda: PriceSheet.read(kept, "mine.json"))
+    assert message.startswith("mine.json: ")
+    assert said in message
+
+
+def test_a_free_item_says_why_and_costs_nothing() -> None:
+    free = priced(free="runs at home")
+    assert free.spoken() == "free (runs at home)"
+    assert free.nano_usd(Usage("m", "tool", Tokens(9, 9, 9, 9), 9, 9.0)) == 0
+    assert priced(free="trial", usd_per_mtok={"input": 0, "output": 0}).spoken() == "free (trial)"
+
+
+# Files
+
+
+def written(path: Path, prices: Mapping[str, Any], name: str = "mine") -> Path:
+    path.write_text(json.dumps({"id": name, "date": "2026-02-03", "source": "test", "prices": prices}))
+    return path
+
+
+def test_a_sheet_by_its_path(tmp_path: Path) -> None:
+    path = written(tmp_path / "mine.json", {"m": {"usd_per_mtok": {"input": 0.1, "output": 0.3}}})
+    for name in (path, str(path)):
+        sheet = load_sheet(name)
+        assert sheet.sheet_id == "mine"
+        assert bill(sheet, "m", tokens=Tokens(MILLION, 0, MILLION)) == 400_000_000
+    written(path, {"m": {"usd_per_mtok": {"input": 1, "output": 3}}})
+    assert bill(load_sheet(path), "m", tokens=Tokens(MILLION)) == NANO
+
+
+def test_a_file_may_not_price_what_is_no_number(tmp_path: Path) -> None:
+    path = tmp_path / "mine.json"
+    path.write_text('{"id": "s", "date": "d", "source": "t", "prices": {"m": {"usd_per_unit": NaN}}}')
+    assert "m.usd_per_unit: a price is finite" in refusal(lambda: load_sheet(path))
+    path.write_text("{not json")
+    assert refusal(lambda: load_sheet(path)).startswith(f"price sheet {path} is not valid JSON: ")
+    path.write_text("[1, 2]")
+    assert "id, date, source, prices expected, got [1, 2]" in refusal(lambda: load_sheet(path))
+
+
+def test_a_file_may_not_price_one_item_twice(tmp_path: Path) -> None:
+    path = tmp_path / "mine.json"
+    rows = '"m": {"usd_per_unit": 1}, "m": {"usd_per_unit": 2}'
+    path.write_text(f'{{"id": "s", "date": "d", "source": "t", "prices": {{{rows}}}}}')
+    assert "'m' stands there twice; take one of them out" in refusal(lambda: load_sheet(path))
+
+
+def test_a_file_from_another_editor_is_read_or_refused(tmp_path: Path) -> None:
+    path = written(tmp_path / "mine.json", {"m": {"usd_per_unit": 1}})
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())  # a byte order mark
+    assert bill(load_sheet(path), "m", units=1) == NANO
+    path.write_bytes(b'{"id": "\xff"}')
+    assert "is not valid JSON: 'utf-8' codec can't decode" in refusal(lambda: load_sheet(path))
+
+
+@pytest.mark.parametrize("key", ["id", "date", "source"])
+def test_a_sheets_name_date_and_source_are_texts(key: str) -> None:
+    data = {"id": "s", "date": "2026-01-01", "source": "test", "prices": {"m": {"free": "x"}}, key: 5}
+    assert refusal(lambda: PriceSheet.read(data, "mine.json")) == f"mine.json: {key} is a text, got 5"
+
+
+def test_prices_made_in_python_are_checked_where_they_are_made() -> None:
+    for make in (
+        lambda: Price((-1, 0, 0, 0)),
+        lambda: Price(nano_usd_per_unit=0.01),  # type: ignore[arg-type]
+        lambda: Price(nano_usd_per_second=True),
+        lambda: Price(("1", "1", "1", "1")),  # type: ignore[arg-type]
+    ):
+        assert "a price is whole pico- or nano-dollars from 0 up, got Price(" in refusal(make)
+    row: Any = {"m": {"usd_per_unit": 1}}
+    assert "sheet s: m needs a Price, got {'usd_per_unit': 1}; use Price.read" in refusal(
+        lambda: PriceSheet("s", "2026-01-01", "test", row)
+    )
+
+
+def test_missing_sheets_name_the_packaged_ones(tmp_path: Path) -> None:
+    valid = "paper-2025-11, unseen-2026-01"
+    missing = str(tmp_path / "none.json")
+    message = refusal(lambda: load_sheet(missing), ConfigError)
+    assert message == f"no file '{missing}'; name a price sheet's file, or one of: {valid}"
+    message = refusal(lambda: load_sheet("paper-2025"), ConfigError)
+    assert message == f"no price sheet 'paper-2025'; valid: {valid}. Did you mean 'paper-2025-11'?"
+
+
+# What is said is what is billed
+
+_MTOK = st.decimals(0, 1000, places=6).map(lambda d: d.normalize())
+_RATES = st.decimals(0, 1000, places=9).map(lambda d: d.normalize())
+_ROWS = st.one_of(
+    st.fixed_dictionaries({"usd_per_mtok": st.fixed_dictionaries({"input": _MTOK, "output": _MTOK})}),
+    st.fixed_dictionaries({"usd_per_mtok": st.fixed_dictionaries(dict.fromkeys(CLASSES, _MTOK))}),
+    st.fixed_dictionaries({"usd_per_unit": _RATES}),
+    st.fixed_dictionaries({"usd_per_second": _RATES}),
+    st.fixed_dictionaries({"usd_per_unit": _RATES, "usd_per_second": _RATES}),
+).filter(lambda row: any(v for r in row.values() for v in (r.values() if isinstance(r, dict) else [r])))
+
+
+_SPOKEN = re.compile(
+    r"(?:\$([\d.]+) in(?: \(\$([\d.]+) cached\))?, \$([\d.]+) out(?: \(\$([\d.]+) reasoning\))? per million tokens)?"
+    r"(?:, )?(?:\$([\d.]+) each)?(?:, )?(?:\$([\d.]+) per second)?"
+)
+
+
+def heard(price: Price) -> list[Fraction | None]:
+    """What a reader of the description takes the prices to be: input, cached, output, reasoning, a unit, a second."""
+    found = _SPOKEN.fullmatch(price.spoken())
+    assert found, price.spoken()
+    into, cached, out, reasoning, unit, second = found.groups()
+    amounts = (into, cached or into, out, reasoning or out, unit, second)
+    return [None if amount is None else Fraction(amount) for amount in amounts]
+
+
+USED_ONE = (
+    *(Usage("m", "tool", Tokens(**{name: MILLION})) for name in CLASSES),
+    Usage("m", "tool", units=1),
+    Usage("m", "tool", seconds=1.0),
+)
+
+
+@given(_ROWS)
+@settings(max_examples=200, deadline=None)
+def test_spoken_prices_are_the_billed_ones(row: dict[str, Any]) -> None:
+    price = Price.read(row, "m")
+    amounts = heard(price)
+    sold = [*["usd_per_mtok" in row] * 4, "usd_per_unit" in row, "usd_per_second" in row]
+    assert [amount is not None for amount in amounts] == sold
+    for amount, usage in zip(amounts, USED_ONE, strict=True):
+        if amount is not None:
+            assert Fraction(price.nano_usd(usage), NANO) == amount, price.spoken()
+
+
+def test_spoken_in_words() -> None:
+    assert PAPER.price("gpt-5").spoken() == "$1.25 in, $10 out per million tokens"
+    assert UNSEEN.price("llama-3.3-70b").spoken() == "$0.038 in, $0.12 out per million tokens"
+    assert PAPER.price("code-interpreter").spoken() == "$0.0000083 per second"
+    assert PAPER.price("tavily/search").spoken() == "$0.01 each"
+    assert PAPER.price("local-index").spoken() == "free (an index on our own machine)"
+    cached = priced(usd_per_mtok={"input": 1.25, "cached": 0.125, "output": 10, "reasoning": 12})
+    assert cached.spoken() == "$1.25 in ($0.125 cached), $10 out ($12 reasoning) per million tokens"
+    assert priced(usd_per_unit=1, usd_per_second=2).spoken() == "$1 each, $2 per second"
+    assert priced(usd_per_mtok={"input": "1234.567891", "output": 100}).spoken().startswith("$1234.567891 in, $100 out")
+
+
+# Factors
+
+
+_FACTORS = st.decimals("0.001", 1000, places=3)
+
+
+def as_row(price: Price) -> dict[str, Any]:
+    tokens = price.pico_usd_per_token
+    row: dict[str, Any] = {"free": price.free} if price.free else {}
+    if tokens is not None:
+        row["usd_per_mtok"] = {c: Decimal(pico) / MILLION for c, pico in zip(CLASSES, tokens, strict=True)}
+    if price.nano_usd_per_unit is not None:
+        row["usd_per_unit"] = Decimal(price.nano_usd_per_unit) / NANO
+    if price.nano_usd_per_second is not None:
+        row["usd_per_second"] = Decimal(price.nano_usd_per_second) / NANO
+    return row
+
+
+@given(_ROWS, _FACTORS)
+@settings(max_examples=200, deadline=None)
+def test_scaled_prices_stay_on_the_ledgers_grid(row: dict[str, Any], factor: Decimal) -> None:
+    price = Price.read(row, "m")
+    scaled = price.times(factor)
+    assert Price.read(as_row(scaled), "m") == scaled
+    for attribute in ("nano_usd_per_unit", "nano_usd_per_second"):
+        before, after = getattr(price, attribute), getattr(scaled, attribute)
+        if before is None:
+            assert after is None
+        else:
+            assert isinstance(after, int)
+            assert abs(after - Fraction(before) * Fraction(factor)) <= (1 if before and after == 1 else Fraction(1, 2))
+    assert price.times(Decimal(1)) == price
+
+
+def test_with_factors_scales_the_named_items_alone() -> None:
+    sheet = PAPER.with_factors({"gpt-5": Decimal("1.4"), "tavily/search": Decimal("0.5")}, "paper*x")
+    assert sheet.sheet_id == "paper*x"
+    assert sheet.source.endswith("; scaled")
+    assert sheet.price("gpt-5").spoken() == "$1.75 in, $14 out per million tokens"
+    assert bill(sheet, "gpt-5", tokens=Tokens(MILLION)) == 1_750_000_000
+    assert sheet.price("tavily/search").spoken() == "$0.005 each"
+    changed = {item for item in PAPER.prices if sheet.prices[item] != PAPER.prices[item]}
+    assert changed == {"gpt-5", "tavily/search"}
+    assert PAPER.price("gpt-5").spoken() == "$1.25 in, $10 out per million tokens"
+    assert PAPER.with_factors({"local-index": Decimal(2)}, "x").prices == PAPER.prices
+
+
+@pytest.mark.parametrize("factor", ["0", "-1", "NaN", "Infinity"])
+def test_bad_factors(factor: str) -> None:
+    message = refusal(lambda: PAPER.with_factors({"gpt-5": Decimal(factor)}, "x"))
+    assert message == f"price sheet paper-2025-11: a factor is finite and above 0, got {factor} for gpt-5"
+    assert "no price for 'nope'" in refusal(lambda: PAPER.with_factors({"nope": Decimal(1)}, "x"))
+
+
+# The ledger
+
+
+def usages(items: list[str], most: int = 10**7) -> st.SearchStrategy[Usage]:
+    def used(item: str) -> st.SearchStrategy[Usage]:
+        price = PAPER.prices[item]
+        count = st.integers(0, most)
+        tokens = st.builds(Tokens, count, count, count, count)
+        return st.builds(
+            Usage,
+            st.just(item),
+            st.sampled_from(ROLES),
+            tokens if price.pico_usd_per_token is not None or price.free else st.just(NO_TOKENS),
+            st.integers(0, 100) if price.nano_usd_per_unit is not None else st.just(0),
+            st.floats(0, 1000),
+            st.booleans(),
+        )
+
+    return st.sampled_from(items).flatmap(used)
+
+
+_USAGES = st.lists(st.tuples(usages(sorted(PAPER.prices)), st.sampled_from(["", "search-1", "answer-1"])), max_size=12)
+
+
+def owed(sheet: PriceSheet, usage: Usage) -> int:
+    """The bill in nano-dollars by exact fractions, rounded half up at the end."""
+    price = sheet.prices[usage.item]
+    if price.free:
+        return 0
+    rates = price.pico_usd_per_token or (0, 0, 0, 0)
+    usd = sum((Fraction(rate, 10**12) * used for rate, used in zip(rates, usage.tokens, strict=True)), Fraction())
+    usd += Fraction(price.nano_usd_per_unit or 0, NANO) * usage.units
+    usd += Fraction(price.nano_usd_per_second or 0, NANO) * Fraction(round(usage.seconds * NANO), NANO)
+    return math.floor(usd * NANO + Fraction(1, 2))
+
+
+def filled(sheet: PriceSheet, used: list[tuple[Usage, str]]) -> Ledger:
+    ledger = Ledger()
+    for usage, key in used:
+        ledger.add(sheet.charge(usage, key))
+    return ledger
+
+
+@given(_USAGES, st.randoms(use_true_random=False))
+@settings(max_examples=150, deadline=None)
+def test_sums_are_exact_in_any_order(used: list[tuple[Usage, str]], rng: Any) -> None:
+    ledger = filled(PAPER, used)
+    bills = [owed(PAPER, usage) for usage, _ in used]
+    assert [charge.nano_usd for charge in ledger] == bills
+    assert ledger.nano_usd == sum(bills)
+    assert ledger.usd == sum(bills) / NANO
+    assert len(ledger) == len(used)
+    by_role = {role: sum(b for b, (u, _) in zip(bills, used, strict=True) if u.role == role) for role in ROLES}
+    assert {role: ledger.nano_usd_of([role]) for role in ROLES} == by_role
+    assert ledger.nano_usd_of(ROLES) == sum(bills)
+    assert ledger.nano_usd_of(REWARDED_ROLES) == sum(by_role[role] for role in REWARDED_ROLES)
+    assert ledger.usd_by_role() == {
+        role: by_role[role] / NANO for role in ROLES if any(u.role == role for u, _ in used)
+    }
+    for key in ("", "search-1", "answer-1"):
+        expected = sum(b for b, (_, k) in zip(bills, used, strict=True) if k == key)
+        assert ledger.usd_by_tool().get(key, 0) == expected / NANO
+    assert ledger.tokens() == Tokens(*(sum(u.tokens[i] for u, _ in used) for i in range(4)))
+    shuffled = list(used)
+    rng.shuffle(shuffled)
+    other = filled(PAPER, shuffled)
+    assert (other.nano_usd, other.usd_by_role(), other.usd_by_tool()) == (
+        ledger.nano_usd,
+        ledger.usd_by_role(),
+        ledger.usd_by_tool(),
+    )
+
+
+@given(_USAGES)
+@settings(max_examples=100, deadline=None)
+def test_repricing(used: list[tuple[Usage, str]]) -> None:
+    ledger = filled(PAPER, used)
+    ledger.elapsed_ns = 5
+    same = ledger.reprice(PAPER)
+    assert list(same) == list(ledger)
+    assert same.summary() == ledger.summary()
+    other = ledger.reprice(UNSEEN)
+    assert [charge.nano_usd for charge in other] == [owed(UNSEEN, usage) for usage, _ in used]
+    assert [(c.usage, c.tool) for c in other] == [(c.usage, c.tool) for c in ledger]
+    assert {c.sheet for c in other} <= {"unseen-2026-01"}
+    assert other.seconds == ledger.seconds
+    assert list(other.reprice(PAPER)) == list(ledger)
+
+
+def test_repricing_needs_every_price() -> None:
+    sheet = PriceSheet.read({"id": "s", "date": "d", "source": "t", "prices": {"qwen3-8b": {"free": "x"}}}, "s")
+    ledger = filled(PAPER, [(Usage("gpt-5", "expert", Tokens(1)), "answer-1")])
+    assert "no price for 'gpt-5'" in refusal(lambda: ledger.reprice(sheet))
+
+
+def test_marks_and_summary() -> None:
+    ledger = filled(PAPER, [(Usage("gpt-5", "expert", Tokens(MILLION), seconds=96.0), "answer-1")])
+    mark = len(ledger)
+    assert ledger.since(mark) == []
+    ledger.add(PAPER.charge(Usage("qwen3-8b", "orchestrator", Tokens(output=MILLION), estimated=True)))
+    assert [c.usage.item for c in ledger.since(mark)] == ["qwen3-8b"]
+    assert [c.usage.estimated for c in ledger] == [False, True]
+    ledger.elapsed_ns = 96 * NANO
+    assert ledger.summary() == {
+        "usd": 1.45,
+        "seconds": 96.0,
+        "usd_by_role": {"expert": 1.25, "orchestrator": 0.2},
+    }
+    assert ledger.usd_by_tool() == {"answer-1": 1.25, "": 0.2}
+    charge = next(iter(ledger))
+    assert (charge.role, charge.usd, charge.seconds, charge.sheet) == ("expert", 1.25, 96.0, "paper-2025-11")
+
+
+def test_an_empty_ledger() -> None:
+    ledger = Ledger()
+    assert ledger.summary() == {"usd": 0.0, "seconds": 0.0, "usd_by_role": {}}
+    assert ledger.tokens() == total_tokens([]) == NO_TOKENS
+    assert list(ledger.reprice(UNSEEN)) == []
+
+
+# The spend cap
+
+
+def test_the_cap_stops_what_comes_after_it_is_reached() -> None:
+    cap = SpendCap(0.5)
+    cap.check()
+    cap.add(499_999_999)
+    cap.check()
+    cap.add(1)
+    with pytest.raises(SpendCapReached, match=r"spent 0\.5 \$ of its cap of 0\.5 \$"):
+        cap.check()
+    assert cap.spent_usd == 0.5
+
+
+def test_a_used_up_cap_is_told_to_the_last_digit() -> None:
+    cap = SpendCap(1.2345678)
+    cap.add(1_234_567_901)
+    with pytest.raises(SpendCapReached, match=r"spent 1\.234567901 \$ of its cap of 1\.2345678 \$"):
+        cap.check()
+
+
+def test_a_copy_of_the_settings_has_the_runs_own_cap() -> None:
+    cap = SpendCap(1.0)
+    assert copy.deepcopy({"spend_cap": cap})["spend_cap"] is copy.copy(cap) is cap
+    with pytest.raises(TypeError, match="a spend cap counts within one process and cannot be sent to another"):
+        pickle.dumps(cap)
+
+
+@pytest.mark.parametrize("usd", [0, -1, math.nan, math.inf, True, "5", None])
+def test_a_cap_is_a_positive_number(usd: Any) -> None:
+    with pytest.raises(ValueError, match="a positive, finite number of dollars, got"):
+        SpendCap(usd)
+
+
+def test_threads_overshoot_by_what_is_in_flight_at_most() -> None:
+    threads, nano = 8, 1_000
+    cap = SpendCap(0.002)
+    paid: list[int] = []
+    ready = threading.Barrier(threads)
+
+    def spend() -> None:
+        ready.wait()
+        calls = 0
+        try:
+            while True:
+                cap.check()
+                calls += 1
+                cap.add(nano)
+        except SpendCapReached:
+            paid.append(calls)
+
+    running = [threading.Thread(target=spend) for _ in range(threads)]
+    for thread in running:
+        thread.start()
+    for thread in running:
+        thread.join(30)
+    assert len(paid) == threads
+    assert cap.spent_usd == sum(paid) * nano / NANO
+    assert 2_000 <= sum(paid) <= 2_000 + threads - 1
+
+
+def test_no_payment_of_any_thread_is_lost() -> None:
+    cap = SpendCap(1000)
+    running = [threading.Thread(target=lambda: [cap.add(1) for _ in range(20_000)]) for _ in range(8)]
+    for thread in running:
+        thread.start()
+    for thread in running:
+        thread.join(30)
+    assert cap.spent_usd == 160_000 / NANO

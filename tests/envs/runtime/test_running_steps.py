@@ -1,0 +1,255 @@
+"""OrchestraVectorEnv: send and recv; failures, stragglers and cancellations that stay one's own."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+import toolorchestra  # noqa: F401 - registers the ids
+from tests.playing import ADD, FREE, env_of, vector_of
+from tests.sources import BREAK, nap
+from toolorchestra.envs.base.errors import ConfigError, PriceError, ResetNeeded
+from toolorchestra.envs.money.ledger import SpendCap
+from toolorchestra.envs.money.prices import ORCHESTRATOR, Tokens, Usage
+from toolorchestra.envs.testing.leaks import Held
+
+# -- send and recv -------------------------------------------------------------------------------------------------
+
+
+def test_recv_gives_who_is_ready_and_a_straggler_holds_up_nobody() -> None:
+    env = vector_of("Sleeper", num_envs=16)
+    env.send([nap(3000)] + [nap(1)] * 15, range(16))
+    began, turns = time.monotonic(), 0
+    while turns < 15 * 5:
+        got = env.recv(1, timeout=10)
+        assert 0 not in got.env_ids
+        turns += len(got.env_ids)
+        again = [int(i) for i in got.env_ids]
+        env.send([nap(1)] * len(again), again)
+    assert time.monotonic() - began < 2.5
+    env.close()
+
+
+def test_a_timeout_leaves_everything_as_it_was() -> None:
+    env = vector_of("Sleeper", num_envs=3)
+    env.send([nap(800), ADD, nap(800)], [0, 1, 2])
+    with pytest.raises(TimeoutError, match=r"1 of 3 environments were ready in 0.02 s; still waiting for \[0, 2\]"):
+        env.recv(3, timeout=0.02)
+    with pytest.raises(ResetNeeded, match="environment 0 has not been received since its last action"):
+        env.send([ADD], [0])
+    got = env.recv(3, timeout=10)
+    assert got.env_ids.tolist()[0] == 1
+    assert sorted(got.env_ids.tolist()) == [0, 1, 2]
+    assert all(len(o["messages"]) == 4 for o in got.observations)
+
+
+def test_step_wait_may_time_out_and_be_called_again() -> None:
+    env = vector_of("Sleeper", num_envs=2)
+    env.step_async([nap(600), ADD])
+    with pytest.raises(TimeoutError):
+        env.step_wait(timeout=0.01)
+    observations, *_ = env.step_wait(timeout=10)
+    assert [o["messages"][-1]["content"] for o in observations] == ["slept 600 ms", "3"]
+
+
+@pytest.mark.parametrize(
+    ("actions", "env_ids", "error", "message"),
+    [
+        ([ADD, 5], [0, 1], TypeError, "environment 1 got 5"),
+        ([ADD], [0, 1], ValueError, "one action for each of 2 environments is needed, got 1"),
+        ([ADD, ADD], [0, 0], ValueError, "each once; got"),
+        ([ADD, ADD], [0, 3], ValueError, "some of 0 to 2"),
+        ([ADD, ADD], [0, -1], ValueError, "some of 0 to 2"),
+    ],
+)
+def test_a_refused_send_sends_nothing(actions: Any, env_ids: list[int], error: type[Exception], message: str) -> None:
+    env = vector_of("Adder", num_envs=3)
+    with pytest.raises(error, match=message):
+        env.send(actions, env_ids)
+    with pytest.raises(ResetNeeded, match=r"recv\(1\): only 0 environments have been sent an action"):
+        env.recv()
+    assert [e.turn for e in env.episodes if e] == [0, 0, 0]
+    env.send([ADD, ADD], [0, 2])
+    assert env.recv(2).env_ids.tolist() == [0, 2]
+
+
+def test_a_usage_that_cannot_be_billed_changes_nothing() -> None:
+    env = vector_of("Adder", num_envs=2)
+    unsold = Usage("gpt-4", ORCHESTRATOR, Tokens(10))
+    with pytest.raises(PriceError, match="no price for 'gpt-4'"):
+        env.send([ADD, ADD], [0, 1], usages=[None, unsold])
+    with pytest.raises(ValueError, match="one usage or None for each of 2 environments is needed, got 1"):
+        env.send([ADD, ADD], [0, 1], usages=[None])
+    with pytest.raises(PriceError, match="no price for 'gpt-4'"):
+        env.charge_policy(1, unsold)
+    assert [e.turn for e in env.episodes if e] == [0, 0]
+    env.send([ADD, ADD], [0, 1])
+    assert len(env.recv(2).env_ids) == 2
+
+
+def test_a_second_send_before_recv_is_refused() -> None:
+    env = vector_of("Adder", num_envs=2)
+    env.send([ADD], [0])
+    with pytest.raises(ResetNeeded, match="environment 0 has not been received"):
+        env.send([ADD, ADD], [1, 0])
+    assert env.recv().env_ids.tolist() == [0]
+    with pytest.raises(ValueError, match="one action for each of 2 environments"):
+        env.step([ADD])
+
+
+def test_counted_usage_goes_with_the_action() -> None:
+    env = vector_of("Adder", num_envs=2)
+    usage = Usage("gpt-5", ORCHESTRATOR, Tokens(10, 0, 5, 0))
+    env.send([ADD, ADD], [1, 0], usages=[usage, None])
+    got = dict(zip((r := env.recv(2)).env_ids.tolist(), r.infos, strict=True))
+    assert got[1]["charges"][0].usage == usage
+    assert got[0]["charges"][0].usage.estimated
+    env.charge_policy(0, usage)
+    infos = env.step([ADD, ADD])[4]
+    assert [c[0].usage == usage for c in infos["charges"]] == [True, False]
+
+
+# -- what one suffers, the others do not ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "way", ["raises", "raises_later", "absorb", "unpriced", "unreadable", "eternal", "exits", "cancels", "panics"]
+)
+def test_a_failed_episode_leaves_the_others_alone(way: str) -> None:
+    env = vector_of("Broken", num_envs=3, way=way)
+    env.step_async([ADD, BREAK, ADD])
+    _, rewards, _, truncations, infos = env.step_wait(timeout=10)
+    assert truncations.tolist() == [False, True, False]
+    assert math.isnan(rewards[1])
+    assert rewards[[0, 2]].tolist() == [0.0, 0.0]
+    assert infos["failed"][1]["where"] == "breaks"
+    env.step_async(["done", "ignored", "done"])
+    _, rewards, terminations, *_ = env.step_wait(timeout=10)
+    assert rewards.tolist() == [1.0, 0.0, 1.0]
+    assert terminations.tolist() == [True, False, True]
+
+
+def test_what_is_raised_at_a_landing_leaves_the_others_for_the_next_recv(monkeypatch: pytest.MonkeyPatch) -> None:
+    env = vector_of("Sleeper", num_envs=3, max_turns=1, autoreset_mode="SameStep")
+    env.step_async([nap(1)] * 3)
+    time.sleep(0.2)  # all have landed
+    start = type(env.factory).start
+
+    def away(*_: Any) -> None:
+        raise OSError("the disk is away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(env.factory), "start", away)
+        with pytest.raises(OSError, match="the disk is away"):
+            env.recv(3, timeout=10)
+    assert type(env.factory).start is start
+    assert len(env.recv(2, timeout=10).env_ids) == 2
+
+
+def test_a_tool_that_cancels_its_own_task_fails_its_episode_alone() -> None:
+    env = vector_of("Broken", num_envs=2, way="cancels its task")
+    env.step_async([BREAK, ADD])
+    _, rewards, *_, infos = env.step_wait(timeout=10)
+    assert math.isnan(rewards[0])
+    assert infos["failed"][0]["where"] == "breaks"
+
+
+@pytest.mark.parametrize("judge", ["raises", "refuses", "waits"])
+def test_judges_work_and_fail_one_by_one(judge: str) -> None:
+    env = vector_of("Judged", num_envs=2, judge=judge)
+    env.step_async(["good", ADD])
+    _, rewards, terminations, truncations, infos = env.step_wait(timeout=10)
+    assert rewards[1] == 0.0
+    if judge == "waits":
+        assert (rewards[0], terminations[0]) == (1.0, True)
+    else:
+        assert math.isnan(rewards[0])
+        assert truncations[0]
+        assert infos["failed"][0]["where"] in ("judge", "grade")
+
+
+def test_a_missed_deadline_is_read_by_its_agent_alone() -> None:
+    env = vector_of("Sleeper", num_envs=2, deadline_seconds=0.25)
+    env.step_async([nap(60_000), nap(1)])
+    observations, _, terminations, truncations, _ = env.step_wait(timeout=10)
+    told = [o["messages"][-1]["content"] for o in observations]
+    assert told == ["Error: nap did not answer within 0.25 s", "slept 1 ms"]
+    assert not (terminations | truncations).any()
+
+
+def test_the_spend_cap_is_overshot_by_what_is_in_flight_at_most() -> None:
+    cap = SpendCap(0.10)
+    env = vector_of("Sleeper", num_envs=64, spend_cap=cap, orchestrator="local-index")
+    env.step([ADD] * 64)
+    assert cap.spent_usd == 0.0  # this policy is free, so that all that is spent is the calls'
+    env.step_async([nap(5)] * 64)
+    env.step_wait(timeout=10)
+    assert cap.spent_usd == 0.64  # all were in flight before the first of them was billed
+    _, _, _, truncations, infos = env.step([nap(5)] * 64)
+    assert truncations.all()
+    assert set(infos["truncated_by"]) == {"spend_cap"}
+    assert cap.spent_usd == 0.64
+    one_by_one = SpendCap(0.10)
+    env = vector_of("Sleeper", num_envs=64, spend_cap=one_by_one, orchestrator="local-index")
+    for i in range(64):
+        env.send([nap(0)], [i])
+        env.recv(1, timeout=10)
+    assert one_by_one.spent_usd == 0.10
+
+
+# -- reset and close in mid-flight ---------------------------------------------------------------------------------
+
+
+def test_reset_in_mid_flight_cancels_and_the_new_episodes_are_clean() -> None:
+    env = vector_of("Sleeper", num_envs=8)
+    env.step([nap(1)] * 8)
+    before = Held.now()
+    for number in range(20):
+        env.send([nap(60_000)] * 4 + [nap(1)] * 4, range(8))
+        began = time.monotonic()
+        observations, _ = env.reset(seed=number)
+        assert time.monotonic() - began < 1.0
+        assert all(len(o["messages"]) == 2 for o in observations)
+    assert before.leaked_since() == ""
+    observations, *_ = env.step([nap(1)] * 8)
+    assert [len(o["messages"]) for o in observations] == [4] * 8
+    single = env_of("Sleeper", **FREE)
+    single.reset(seed=19)
+    assert single.step(nap(1))[0] == observations[0]
+
+
+def test_a_refused_reset_leaves_what_is_in_flight() -> None:
+    env = vector_of("Sleeper", num_envs=2)
+    env.send([nap(50), nap(50)], [0, 1])
+    with pytest.raises(ConfigError, match="no task 'sleeper/nope/1'"):
+        env.reset(options={"task_id": "sleeper/nope/1"})
+    assert sorted(env.recv(2, timeout=10).env_ids) == [0, 1]
+    assert len(env.step([nap(1), nap(1)])[0]) == 2
+
+
+def test_a_masked_reset_cancels_only_its_own() -> None:
+    env = vector_of("Sleeper", num_envs=2)
+    env.send([nap(60_000), nap(50)], [0, 1])
+    env.reset(options={"reset_mask": np.array([True, False])})
+    env.send([nap(1)], [0])
+    got = env.recv(2, timeout=10)
+    assert sorted(len(o["messages"]) for o in got.observations) == [4, 4]
+
+
+@pytest.mark.parametrize("how", ["close", "drop"])
+def test_closed_or_dropped_environments_leave_nothing_in_flight(how: str) -> None:
+    vector_of("Sleeper", num_envs=1).step([nap(1)])
+    before = Held.now()
+    for _ in range(5):
+        env = vector_of("Sleeper", num_envs=16)
+        env.send([nap(60_000)] * 16, range(16))
+        if how == "close":
+            env.close()
+    del env
+    assert before.leaked_since() == ""
+    assert sum(t.name == "toolorchestra-io" for t in threading.enumerate()) == 1

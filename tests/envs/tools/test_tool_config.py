@@ -1,0 +1,458 @@
+"""Owns the checks of tool configurations and of the toolboxes made of them: the price said is the price billed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolorchestra.envs.base.clock import VirtualClock
+from toolorchestra.envs.base.errors import ConfigError, PriceError, ToolError
+from toolorchestra.envs.base.types import Answer, Passage, Question, ToolCall
+from toolorchestra.envs.domains.questions.world import QaWorld
+from toolorchestra.envs.models.scripted import ScriptedModel
+from toolorchestra.envs.models.simulated import SimulatedModels
+from toolorchestra.envs.money.prices import NANO, PriceSheet, load_sheet
+from toolorchestra.envs.retrieval.bm25 import Bm25
+from toolorchestra.envs.sandbox.arithmetic import NOMINAL_SECONDS, ArithmeticInterpreter
+from toolorchestra.envs.tools import Tool, Toolbox, ToolContext, ToolResult
+from toolorchestra.envs.tools.assemble import Backends, assemble
+from toolorchestra.envs.tools.search import SearchSettings
+from toolorchestra.envs.tools.tool_config import ENDING, KINDS, ToolConfig, load, names, sample, sample_prices
+
+PAPER, PLAIN = load("paper"), load("plain")
+SHEET = load_sheet("paper-2025-11")
+QUESTION = Question("Subject: rivers.\nHow long is the Alba?", Answer("7"), "rivers", "knowledge", 1.0)
+PASSAGES = (Passage("1", "Alba", "The river Alba is seven long."), Passage("2", "Brea", "The river Brea is nine long."))
+REPLY = "<query>river Alba</query>\n```python\nprint(3 + 4)\n```\n<answer>7</answer>"
+CALLS: Mapping[str, Mapping[str, str]] = {
+    "web_search": {"query": "river"},
+    "local_search": {"query": "river"},
+    "python": {"code": "print(6 * 7)"},
+    "submit": {"answer": "7"},
+}
+
+
+def backends() -> Backends:
+    models = ScriptedModel(lambda request: REPLY, seconds=2.0)
+    return Backends(models, Bm25(PASSAGES), ArithmeticInterpreter(), SearchSettings())
+
+
+def toolbox(config: ToolConfig = PAPER, sheet: PriceSheet = SHEET) -> Toolbox:
+    return assemble(config, sheet, backends())
+
+
+def called(box: Toolbox, name: str, **arguments: str) -> ToolResult:
+    """Checks and runs one call as the drivers do."""
+    tool = box.check(ToolCall(name, dict(arguments)))
+    world = QaWorld(QUESTION, box, message_answers=False)
+    result = tool.run(ToolContext(world, 0, VirtualClock()), **arguments)
+    return result if isinstance(result, ToolResult) else asyncio.run(result)
+
+
+def refusal(make: Callable[[], object], kind: type[Exception] = ConfigError) -> str:
+    with pytest.raises(kind) as caught:
+        make()
+    assert type(caught.value) is kind
+    return str(caught.value)
+
+
+# The packaged configurations
+
+
+def test_packaged_configurations() -> None:
+    assert names() == ["paper", "plain"]
+    for name in names():
+        config = load(name)
+        assert config.name == name
+        assert load(config) is config
+        for sheet in ("paper-2025-11", "unseen-2026-01"):
+            box = toolbox(config, load_sheet(sheet))
+            assert [t.name for t in box] == [e.name for e in config.tools]
+        assert set(config.models) <= set(SimulatedModels().skills)
+        for entry in config.tools:
+            assert entry.kind in KINDS
+            assert entry.description.endswith(".")
+
+
+def test_the_papers_aliases_models_and_seconds() -> None:
+    offers = {e.name: [(o.alias, o.model, o.seconds) for o in e.offers] for e in PAPER.tools}
+    assert offers == {
+        "search": [("search-1", "gpt-5", 22), ("search-2", "gpt-5-mini", 16), ("search-3", "qwen3-32b", 8)],
+        "enhance_reasoning": [
+            ("reasoner-1", "gpt-5", 31),
+            ("reasoner-2", "gpt-5-mini", 25),
+            ("reasoner-3", "qwen2.5-coder-32b", 9),
+        ],
+        "answer": [
+            ("answer-1", "gpt-5", 96),
+            ("answer-2", "gpt-5-mini", 27),
+            ("answer-3", "llama-3.3-70b", 15),
+            ("answer-4", "qwen3-32b", 11),
+            ("answer-math-1", "qwen2.5-math-72b", 13),
+            ("answer-math-2", "qwen2.5-math-7b", 9),
+        ],
+    }
+    assert toolbox().keys == tuple(alias for rows in offers.values() for alias, _, _ in rows)
+    skills = SimulatedModels().skills
+    purposes = {"search": "query", "enhance_reasoning": "code", "answer": "answer"}
+    for name, rows in offers.items():
+        for _, model, seconds in rows:
+            assert skills[model].seconds[purposes[name]] == seconds  # type: ignore[index]
+
+
+def test_every_tool_can_be_called_and_ends_as_its_kind_says() -> None:
+    for config in (PAPER, PLAIN):
+        box = toolbox(config)
+        for entry in config.tools:
+            arguments = CALLS.get(entry.kind, {})
+            for given in [{"model": o.alias, **arguments} for o in entry.offers] or [arguments]:
+                result = called(box, entry.name, **given)
+                assert result.final == (entry.kind in ENDING)
+                assert result.content
+                assert {u.item for u in result.usages} <= set(box[entry.name].bills)
+
+
+def test_wrong_calls_name_what_is_valid() -> None:
+    box = toolbox()
+    assert refusal(lambda: called(box, "search"), ToolError) == (
+        "search needs the argument 'model', one of: search-1, search-2, search-3"
+    )
+    assert refusal(lambda: called(box, "search", model="answer-1"), ToolError) == (
+        "model must be one of: search-1, search-2, search-3; got 'answer-1'"
+    )
+    assert "no tool 'serch'; valid: answer, enhance_reasoning, search. Did you mean 'search'?" in refusal(
+        lambda: called(box, "serch"), ToolError
+    )
+    plain = toolbox(PLAIN)
+    assert refusal(lambda: called(plain, "python"), ToolError) == "python needs the argument 'code'"
+    assert refusal(lambda: called(plain, "python", code="1" * 9000), ToolError) == (
+        "code may have 8000 characters, got 9000"
+    )
+    assert called(plain, "ask", model="gpt-5").content == "7"
+    assert called(plain, "ask", model="gpt-5", question="How long?").content == "7"
+
+
+# What is said is what is billed
+
+MTOK = re.compile(r"\$([\d.]+) in, \$([\d.]+) out per million tokens")
+
+
+def said_of(tool: Tool, alias: str) -> tuple[Fraction, Fraction]:
+    line = next(line for line in tool.description.splitlines() if line.startswith(f"- {alias}: "))
+    found = MTOK.search(line)
+    assert found, line
+    return Fraction(found[1]), Fraction(found[2])
+
+
+def sheets() -> list[PriceSheet]:
+    rng = random.Random(5)
+    made = [SHEET, load_sheet("unseen-2026-01")]
+    made += [sample_prices(sheet, PAPER.models, rng, half) for sheet in made for half in ("train", "heldout")]
+    odd = {
+        item: {"usd_per_mtok": {"input": f"{n}.234567", "output": f"1000{n}.1"}}
+        for n, item in enumerate(PAPER.models, 1)
+    }
+    services = {
+        "code-interpreter": {"usd_per_second": "0.000000123"},
+        "tavily/search": {"usd_per_unit": "1234.000000001"},
+        "tavily/extract": {"usd_per_unit": "0.000000001"},
+        "local-index": {"usd_per_second": "0.5"},
+        "local-tool": {"free": "x"},
+    }
+    made.append(PriceSheet.read({"id": "odd", "date": "d", "source": "t", "prices": {**odd, **services}}, "odd"))
+    return made
+
+
+@pytest.mark.parametrize("sheet", sheets(), ids=lambda sheet: sheet.sheet_id)
+@pytest.mark.parametrize("config", [PAPER, PLAIN], ids=lambda config: config.name)
+def test_the_prices_of_models_shown_are_those_billed(sheet: PriceSheet, config: ToolConfig) -> None:
+    box = toolbox(config, sheet)
+    brief = toolbox(replace(config, style="brief"), sheet)
+    for entry in config.tools:
+        for offer in entry.offers:
+            into, out = said_of(box[entry.name], offer.alias)
+            usage = next(u for u in called(box, entry.name, model=offer.alias).usages if u.item == offer.model)
+            exact = (into * usage.tokens.input + out * usage.tokens.output) / 10**6
+            assert abs(Fraction(sheet.charge(usage).nano_usd, NANO) - exact) <= Fraction(1, 2 * NANO)
+            # One digit of the price per output token, in as few tokens as can be.
+            short = re.search(rf"(?:^|;) ?{re.escape(offer.alias)} (\S+) ", brief[entry.name].description)
+            assert short, brief[entry.name].description
+            assert float(short[1]) == float(f"{float(out):.1g}")
+
+
+@pytest.mark.parametrize("sheet", sheets(), ids=lambda sheet: sheet.sheet_id)
+@pytest.mark.parametrize("config", [PAPER, PLAIN], ids=lambda config: config.name)
+def test_every_price_that_a_call_may_bill_is_shown(sheet: PriceSheet, config: ToolConfig) -> None:
+    for tool in toolbox(config, sheet):
+        for item in tool.bills:
+            price = sheet.price(item)
+            assert price.spoken() in tool.description or (price.free and tool.offers), (tool.name, item)
+
+
+def test_the_wording_of_descriptions() -> None:
+    answer = toolbox()["answer"].description.splitlines()
+    assert answer[0] == PAPER.tools[2].description
+    assert answer[1] == ("- answer-1: strongest at everything; $1.25 in, $10 out per million tokens; about 96 s a call")
+    assert len(answer) == 7
+    reasoner = toolbox()["enhance_reasoning"].description.splitlines()
+    assert reasoner[-1] == "Each call also pays code-interpreter: $0.0000083 per second"
+    plain = toolbox(PLAIN)
+    assert plain["web_search"].description.splitlines()[-1] == (
+        "Price: tavily/search: $0.01 each; tavily/extract: $0.002 each; about 3 s a call."
+    )
+    assert plain["local_search"].description.splitlines()[-1] == (
+        "Price: local-index: free (an index on our own machine); about 0.2 s a call."
+    )
+    assert plain["python"].description.splitlines()[1:] == [
+        "It runs arithmetic only: assignments, print, comprehensions, and math functions without `import`.",
+        f"Price: code-interpreter: $0.0000083 per second; about {NOMINAL_SECONDS:g} s a call.",
+    ]
+    assert plain["submit"].description.splitlines()[-1] == "Price: nothing; about 0 s a call."
+
+
+def test_services_are_billed_as_shown() -> None:
+    box = toolbox(PLAIN)
+    found = called(box, "web_search", query="river")
+    assert sum(SHEET.charge(u).nano_usd for u in found.usages) == round((0.01 + 2 * 0.002) * NANO)
+    assert sum(u.seconds for u in found.usages) == 3
+    ran = called(box, "python", code="print(6 * 7)")
+    assert ran.content == "Output: 42"
+    assert sum(SHEET.charge(u).nano_usd for u in ran.usages) == round(0.0000083 * NANO)
+    assert sum(u.seconds for u in ran.usages) == NOMINAL_SECONDS
+    assert sum(SHEET.charge(u).nano_usd for u in called(box, "local_search", query="river").usages) == 0
+    assert called(box, "submit", answer="7").usages == ()
+
+
+def test_what_could_not_be_billed_is_refused_at_construction() -> None:
+    for missing, tool in (("gpt-5", "search"), ("code-interpreter", "enhance_reasoning"), ("local-index", "search")):
+        prices = {item: price for item, price in SHEET.prices.items() if item != missing}
+        sheet = PriceSheet("mine", "d", "t", prices)
+        message = refusal(lambda sheet=sheet: toolbox(PAPER, sheet), PriceError)  # type: ignore[misc]
+        assert message.startswith(
+            f"tool '{tool}': price sheet mine cannot bill ['{missing}']: no price for '{missing}'"
+        )
+        assert "valid: claude-opus-4.1" in message
+
+
+# Choosing tools
+
+
+def test_only() -> None:
+    kept = PAPER.only(["answer", "search-3"])
+    assert [(e.name, [o.alias for o in e.offers]) for e in kept.tools] == [
+        ("search", ["search-3"]),
+        ("answer", ["answer-1", "answer-2", "answer-3", "answer-4", "answer-math-1", "answer-math-2"]),
+    ]
+    assert [e.name for e in PAPER.only(["answer-1", "enhance_reasoning", "search"]).tools] == [
+        "search",
+        "enhance_reasoning",
+        "answer",
+    ]
+    assert PAPER.only(["answer-1", "answer"]).models == PAPER.only(["answer"]).models
+    assert PAPER.only([e.name for e in PAPER.tools]) == PAPER
+    assert toolbox(PAPER.only(["answer-2"])).keys == ("answer-2",)
+    assert len(PAPER.tools) == 3
+
+
+def test_only_names_what_is_valid() -> None:
+    message = refusal(lambda: PAPER.only(["answr"]))
+    assert message.startswith("no tool or alias 'answr'; valid: answer, answer-1, ")
+    assert "Did you mean 'answer'?" in message
+    assert refusal(lambda: PAPER.only(["search"])) == "tools ['search'] leave none that ends the task; add answer"
+    assert refusal(lambda: PLAIN.only(["ask"])) == "tools ['ask'] leave none that ends the task; add submit"
+    assert refusal(lambda: PAPER.only([])) == "tools [] leave none that ends the task; add answer"
+
+
+# Sampling
+
+
+def shape(config: ToolConfig) -> tuple[Any, ...]:
+    return tuple(tuple((o.alias, o.model) for o in e.offers) for e in config.tools)
+
+
+@pytest.mark.parametrize("config", [PAPER, PLAIN], ids=lambda config: config.name)
+def test_variants_are_seeded_and_the_halves_disjoint(config: ToolConfig) -> None:
+    halves = {half: [sample(config, random.Random(seed), half) for seed in range(400)] for half in ("train", "heldout")}
+    assert halves["train"] == [sample(config, random.Random(seed), "train") for seed in range(400)]
+    seen = {half: {shape(variant) for variant in made} for half, made in halves.items()}
+    assert seen["train"].isdisjoint(seen["heldout"])
+    assert len(seen["train"]) > 20
+    assert len(seen["heldout"]) > 3
+    share = sum(shape(v) in seen["heldout"] for v in (sample(config, random.Random(s)) for s in range(100)))
+    assert share == 0
+
+
+def test_variants_keep_what_they_must() -> None:
+    of_alias = {o.alias: e.name for e in PAPER.tools for o in e.offers}
+    offered = {(e.name, o.model): o for e in PAPER.tools for o in e.offers}
+    moved = set()
+    for seed in range(200):
+        variant = sample(PAPER, random.Random(seed))
+        assert variant.sampled
+        assert [e.name for e in variant.tools] == [e.name for e in PAPER.tools]
+        for entry in variant.tools:
+            assert 2 <= len(entry.offers) <= 6
+            assert [o.alias for o in entry.offers] == sorted({o.alias for o in entry.offers})
+            for offer in entry.offers:
+                original = offered[entry.name, offer.model]
+                assert of_alias[offer.alias] == entry.name
+                assert (offer.seconds, offer.note) == (original.seconds, original.note)
+                assert offer.alias.rstrip("12345") == original.alias.rstrip("12345")
+                moved.add(offer.alias != original.alias)
+        toolbox(variant)
+    assert moved == {True, False}
+    assert not PAPER.sampled
+
+
+def test_a_variants_description_follows_the_hidden_model() -> None:
+    for seed in range(20):
+        variant = sample(PAPER, random.Random(seed))
+        box = toolbox(variant)
+        for entry in variant.tools:
+            for offer in entry.offers:
+                usage = called(box, entry.name, model=offer.alias).usages[0]
+                assert usage.item == offer.model
+                assert f"{offer.note}; {SHEET.price(offer.model).spoken()}" in next(
+                    line for line in box[entry.name].description.splitlines() if line.startswith(f"- {offer.alias}: ")
+                )
+
+
+def test_price_schedules_are_seeded_and_the_halves_disjoint() -> None:
+    def factors(half: Any) -> set[Fraction]:
+        seen = set()
+        for seed in range(100):
+            made = sample_prices(SHEET, PAPER.models, random.Random(seed), half)
+            again = sample_prices(SHEET, PAPER.models, random.Random(seed), half)
+            assert made == again
+            assert made.sheet_id.startswith("paper-2025-11*")
+            for item, price in made.prices.items():
+                before, after = SHEET.prices[item].pico_usd_per_token, price.pico_usd_per_token
+                if item in PAPER.models:
+                    assert before
+                    assert after
+                    ratio = {Fraction(a, b) for a, b in zip(after, before, strict=True)}
+                    assert len(ratio) == 1
+                    seen |= ratio
+                else:
+                    assert price == SHEET.prices[item]
+        return seen
+
+    train, heldout = factors("train"), factors("heldout")
+    assert train == {Fraction(f) for f in "0.25 0.28 0.35 0.38 0.45 0.6 0.8 1 1.2 1.6 2 3 3.5 4".split()}
+    assert heldout == {Fraction(f) for f in ("0.3", "0.4", "0.7", "1.4", "2.5", "3.3")}
+    assert train.isdisjoint(heldout)
+
+
+def test_schedules_that_differ_have_names_that_differ() -> None:
+    by_name: dict[str, set[str]] = {}
+    for seed in range(200):
+        made = sample_prices(SHEET, PAPER.models, random.Random(seed))
+        by_name.setdefault(made.sheet_id, set()).add(str(made.prices))
+    assert all(len(prices) == 1 for prices in by_name.values())
+    assert len(by_name) > 150
+
+
+def test_sampling_draws_from_nothing_global() -> None:
+    random.seed(1)
+    before = random.getstate()
+    sample(PAPER, random.Random(0))
+    sample_prices(SHEET, PAPER.models, random.Random(0))
+    assert random.getstate() == before
+
+
+def test_a_model_without_price_has_no_schedule() -> None:
+    assert "no price for 'nope'" in refusal(lambda: sample_prices(SHEET, ["nope"], random.Random(0)), PriceError)
+
+
+# Reading
+
+SUBMIT = {"kind": "submit", "name": "submit"}
+OFFER = {"alias": "a-1", "model": "gpt-5", "seconds": 3}
+
+
+def answer(**change: Any) -> dict[str, Any]:
+    return {"tools": [{"kind": "answer", "name": "answer", "offers": [OFFER], **change}]}
+
+
+BAD: list[tuple[Any, list[str]]] = [
+    ({}, ["mine: no tool ends the task; add one of kind answer or submit"]),
+    ({"tools": []}, ["no tool ends the task"]),
+    ({"tools": [{"kind": "python", "name": "python"}]}, ["no tool ends the task"]),
+    ({"tools": [{"kind": "anser", "name": "a"}]}, ["mine: tool 'a'", "no kind 'anser'", "Did you mean 'answer'?"]),
+    ({"tools": [{"name": "a"}]}, ["no kind None; valid: answer, ask, enhance_reasoning, local_search"]),
+    ({"tools": [{"kind": "submit"}]}, ["mine: tool '?': a tool needs a name"]),
+    ({"tools": [{"kind": "submit", "name": ""}]}, ["a tool needs a name"]),
+    ({"tools": [{"kind": "submit", "name": 5}]}, ["a tool needs a name"]),
+    ({"tools": ["submit"]}, ["mine: tool 'submit'", "kind, name, description, offers, seconds expected, got 'submit'"]),
+    ({"tools": {"submit": {}}}, ["mine: tools is a list, got {'submit': {}}"]),
+    ({"tools": None}, ["mine: tools is a list, got None"]),
+    ({"tools": "submit"}, ["mine: tools is a list, got 'submit'"]),
+    ({"tools": [{**SUBMIT, "kind": ["submit"]}]}, ["tool 'submit': no kind ['submit']; valid: answer"]),
+    ({"tools": [{**SUBMIT, "description": None}]}, ["tool 'submit': description is a text, got None"]),
+    (answer(offers=5), ["tool 'answer': offers is a list, got 5"]),
+    (answer(offers=[{**OFFER, "alias": 5}]), ["tool 'answer': offer: alias is a text, got 5"]),
+    (answer(offers=[{**OFFER, "alias": ""}]), ["tool 'answer': offer: alias is a text, got ''"]),
+    (answer(offers=[{**OFFER, "model": ["gpt-5"]}]), ["tool 'answer': offer: model is a text, got ['gpt-5']"]),
+    (answer(offers=[{**OFFER, "note": None}]), ["tool 'answer': offer: note is a text, got None"]),
+    ({"tools": [SUBMIT], "style": "brief"}, ["mine: no key 'style'; valid: name, tools."]),
+    ([SUBMIT], ["mine: an object with keys of name, tools expected, got [{"]),
+    ({"tools": [{**SUBMIT, "offers": [OFFER]}]}, ["tool 'submit': kind 'submit' takes no offers"]),
+    (answer(offers=[]), ["tool 'answer': kind 'answer' needs offers"]),
+    (answer(offers=[OFFER, {**OFFER, "model": "o3"}]), ["tool 'answer': two offers have one alias"]),
+    (answer(offers=[{"alias": "a"}]), ["an offer needs alias, model and seconds; ['model', 'seconds'] missing"]),
+    (answer(offers=[{**OFFER, "notes": "x"}]), ["offer: no key 'notes'; valid: alias, model, note, seconds."]),
+    (answer(offers=["gpt-5"]), ["offer: an object with keys of alias, model, seconds, note expected, got 'gpt-5'"]),
+    (answer(offers=[{**OFFER, "seconds": -1}]), ["tool 'answer': seconds are a number from 0 up, got -1"]),
+    (answer(offers=[{**OFFER, "seconds": "fast"}]), ["seconds are a number from 0 up, got 'fast'"]),
+    (answer(offers=[{**OFFER, "seconds": float("nan")}]), ["seconds are a number from 0 up, got nan"]),
+    (answer(second=3), ["tool 'answer': no key 'second'", "Did you mean 'seconds'?"]),
+    ({"tools": [{**SUBMIT, "seconds": None}]}, ["tool 'submit': seconds are a number from 0 up, got None"]),
+]
+
+
+@pytest.mark.parametrize(("data", "said"), BAD, ids=lambda value: ascii(value)[:50])
+def test_bad_configurations_say_where_and_what(data: Any, said: list[str]) -> None:
+    message = refusal(lambda: ToolConfig.read(data, "mine"))
+    assert message.startswith("mine: ")
+    for part in said:
+        assert part in message
+
+
+def test_two_tools_of_one_name_or_key() -> None:
+    twice = ToolConfig.read({"tools": [SUBMIT, SUBMIT]}, "mine")
+    assert refusal(lambda: toolbox(twice)) == "two tools have one name: ['submit']"
+    shared = {"tools": [answer()["tools"][0], {"kind": "ask", "name": "ask", "offers": [OFFER]}]}
+    assert "countable keys must differ across tools" in refusal(lambda: toolbox(ToolConfig.read(shared, "mine")))
+
+
+def test_a_configuration_by_its_path(tmp_path: Path) -> None:
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps({"name": "mine", **answer()}))
+    for name in (path, str(path)):
+        config = load(name)
+        assert config.name == "mine"
+        assert config.models == ["gpt-5"]
+        assert toolbox(config).keys == ("a-1",)
+    path.write_text("{nope")
+    assert refusal(lambda: load(path)).startswith(f"tool configuration {path}: Expecting property name")
+    path.write_text("{}")
+    assert refusal(lambda: load(path)).startswith(f"{path}: no tool ends the task")
+    path.write_bytes(b'{"name": "\xff"}')
+    assert refusal(lambda: load(path)).startswith(f"tool configuration {path}: 'utf-8' codec can't decode")
+
+
+def test_missing_configurations_name_the_packaged_ones(tmp_path: Path) -> None:
+    missing = str(tmp_path / "none.json")
+    assert refusal(lambda: load(missing)) == (
+        f"no file '{missing}'; name a tool configuration's file, or one of: paper, plain"
+    )
+    assert refusal(lambda: load("papr")) == "no tool configuration 'papr'; valid: paper, plain. Did you mean 'paper'?"

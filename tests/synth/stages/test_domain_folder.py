@@ -1,0 +1,354 @@
+"""Specs become proven domains, the same bytes each time; what is wrong with a spec is said with file and line."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.domains import LIBRARY, library, with_tool
+from tests.paths import REPOSITORY
+from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.domains.sql import loader
+from toolorchestra.envs.domains.sql.domain import Action, Task
+from toolorchestra.envs.domains.sql.known_costs import FILE as COSTS
+from toolorchestra.envs.domains.sql.reading import FILES
+from toolorchestra.synth import compare_solvers, generate, prove
+from toolorchestra.synth.console.worker_processes import workers
+from toolorchestra.synth.formats import spec as specs
+from toolorchestra.synth.formats import task_variants
+from toolorchestra.synth.formats.word_lists import LISTS
+from toolorchestra.synth.proof import similarity
+from toolorchestra.synth.proof.task_checks import CHECKS, Bench, fault
+from toolorchestra.synth.stages.domain_folder import make, rebuilt
+
+
+def test_the_same_spec_and_seed_give_the_same_bytes(tmp_path: Path) -> None:
+    assert rebuilt(specs.load(LIBRARY), library(), tmp_path / "again")
+    make(specs.load(LIBRARY), 30, 2, tmp_path / "other")
+    assert (tmp_path / "other" / "rows.jsonl.gz").read_bytes() != (library() / "rows.jsonl.gz").read_bytes()
+
+
+@pytest.mark.parametrize("name", loader.names())
+def test_shipped_tasks_are_proven_and_two_processes_agree(name: str) -> None:
+    """A sample of each domain; `python synth/prove.py` proves all tasks."""
+    sample = -(-500 // len(loader.names()))
+    proofs = prove.prove([name], sample=sample, jobs=2, rebuild=False)
+    assert sum(proof.tasks for proof in proofs if proof.what == "tasks") == sample
+    assert [line for line in prove.report(proofs, [name]) if line.startswith("FAULT")] == []
+
+
+def test_no_file_that_follows_from_other_tasks_outlives_them(tmp_path: Path) -> None:
+    for name in (COSTS, task_variants.FILE):
+        (tmp_path / name).write_bytes(b"of other tasks")
+    make(specs.load(LIBRARY), 12, 2, tmp_path, measured=False)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*FILES, "domain.json"])
+
+
+def test_a_domain_that_was_written_half_does_not_load(tmp_path: Path) -> None:
+    out, tasks = tmp_path / "out", tmp_path / "out" / "tasks.jsonl.gz"
+    shutil.copytree(library(), out)
+    tasks.unlink()
+    tasks.mkdir()
+    with pytest.raises(OSError, match=r"tasks\.jsonl\.gz"):
+        make(specs.load(LIBRARY), 12, 2, out, measured=False)
+    tasks.rmdir()
+    shutil.copy(library() / tasks.name, tasks)
+    with pytest.raises(ConfigError, match=r"domain\.json: no such file"):
+        loader.read(out)
+
+
+def _task() -> tuple[Bench, Task]:
+    bench = Bench(loader.read(library()))
+    found = next(t for t in bench.domain.tasks.values() if [r.intent for r in t.requests] == ["renew"])
+    return bench, found
+
+
+def test_a_good_task_passes_every_check() -> None:
+    assert fault(*_task()) == ("", "")
+
+
+@pytest.mark.parametrize("check", ["gold", "nothing", "told", "dropped", "swapped"])
+def test_each_check_catches_its_fault(check: str) -> None:
+    bench, task = _task()
+    read, listed, write = task.actions
+    unchanged = replace(task, end_states=("unchanged",))
+    broken = {
+        "gold": replace(task, actions=(read, listed, Action("renew_loan", {"loan_id": "LO-999"}))),
+        "nothing": replace(unchanged, actions=(), communicate=(), requests=task.requests),
+        "told": replace(task, communicate=(task.facts[0].value,)),
+        "dropped": replace(task, end_states=(*task.end_states, "unchanged"), communicate=()),
+        "swapped": replace(
+            task,
+            communicate=(),
+            end_states=tuple(bench.play([read, listed, other]).state for other in (write, *_others(bench, write))),
+            alternatives=tuple((read, listed, other) for other in _others(bench, write)),
+        ),
+    }[check]
+    assert CHECKS[check](bench, broken)
+
+
+def _others(bench: Bench, write: Action) -> list[Action]:
+    return [other for _, other in bench.swaps(write)]
+
+
+def _shelving(tmp_path: Path, *steps: tuple[str, str]) -> tuple[Bench, Task]:
+    """The library with a tool that puts a book on a shelf, and a task with a request for each step."""
+    shelf = {"type": "string", "format": "text", "description": ""}
+    book = {"type": "string", "format": "id", "description": ""}
+    tool = {
+        "name": "put_on_shelf",
+        "kind": "write",
+        "parameters": {"book_id": book, "shelf": shelf},
+        "steps": [
+            {"check": "(SELECT shelf FROM books WHERE book_id = :book_id) != 'Cellar'", "error": "It is put away."},
+            {"do": "UPDATE books SET shelf = :shelf WHERE book_id = :book_id"},
+        ],
+        "returns": {"row": "SELECT shelf FROM books WHERE book_id = :book_id"},
+    }
+    bench = Bench(with_tool(tmp_path, **tool))
+    task = next(iter(bench.domain.tasks.values()))
+    actions = tuple(Action("put_on_shelf", {"book_id": book_id, "shelf": where}) for book_id, where in steps)
+    requests = tuple(replace(task.requests[0], intent=f"step {n}", actions=(n,)) for n in range(len(steps)))
+    return bench, replace(task, actions=actions, alternatives=(), requests=requests)
+
+
+@pytest.mark.parametrize(
+    ("steps", "seen"),
+    [
+        (
+            [("BO-001", "North"), ("BO-001", "South")],
+            "step 0 sets books.BO-001.shelf to 'North', step 1 sets it to 'So",
+        ),
+        (
+            [("BO-001", "North"), ("BO-002", "East"), ("BO-001", "South")],
+            "step 0 sets books.BO-001.shelf to 'North', st",
+        ),
+        ([("BO-001", "Cellar"), ("BO-001", "South")], "step 1 is refused because of step 0, and goes through without"),
+        ([("BO-001", "North"), ("BO-002", "South")], ""),
+        ([("BO-001", "North"), ("BO-001", "North")], ""),
+        ([("BO-001", "North"), ("BO-001", "Cellar")], ""),  # steps of one matter: the other order is refused
+    ],
+)
+def test_requests_that_contradict_each_other_are_found(tmp_path: Path, steps: list[tuple[str, str]], seen: str) -> None:
+    bench, task = _shelving(tmp_path, *steps)
+    found = CHECKS["contradictory"](bench, task)
+    assert found.startswith(seen)
+    assert bool(found) == bool(seen)
+
+
+def test_of_several_contradictions_the_first_is_said(tmp_path: Path) -> None:
+    text = {"type": "string", "format": "text", "description": ""}
+    move = {"kind": "write", "parameters": {"shelf": text}, "steps": [{"do": "UPDATE books SET shelf = :shelf"}]}
+    bench = Bench(with_tool(tmp_path, name="move_all", **move, returns={"row": "SELECT 1 AS done"}))
+    task = next(iter(bench.domain.tasks.values()))
+    actions = tuple(Action("move_all", {"shelf": shelf}) for shelf in ("North", "South"))
+    requests = tuple(replace(task.requests[0], intent=f"step {n}", actions=(n,)) for n in range(2))
+    found = CHECKS["contradictory"](bench, replace(task, actions=actions, alternatives=(), requests=requests))
+    assert found.startswith("step 0 sets books.BO-001.shelf to 'North'")
+
+
+def test_requests_that_add_up_are_no_contradiction() -> None:
+    """Two loans of one book both change the number of copies that are in."""
+    bench, task = _task()
+    book = next(row[0] for row in bench.domain.tables["books"].rows if row[3] > 1)
+    members = [row[0] for row in bench.domain.tables["members"].rows if row[-1] == "active"][:2]
+    actions = tuple(Action("borrow_book", {"member_id": member, "book_id": book}) for member in members)
+    requests = tuple(replace(task.requests[0], intent=f"loan {n}", actions=(n,)) for n in range(2))
+    assert CHECKS["contradictory"](bench, replace(task, actions=actions, requests=requests)) == ""
+
+
+@pytest.mark.parametrize("name", loader.names())
+def test_no_shipped_task_contradicts_itself(name: str) -> None:
+    bench = Bench(loader.load(name))
+    found = [task.task_id for task in bench.domain.tasks.values() if CHECKS["contradictory"](bench, task)]
+    assert found == []
+
+
+def test_duplicates_are_found_though_names_and_numbers_differ() -> None:
+    shapes = [task.shape for task in loader.read(library()).tasks.values()]
+    assert similarity.compare(shapes).exact == 0
+    first = shapes[0]
+    said = first["user_scenario"]["instructions"]
+    renamed = {**said, "reason_for_call": said["reason_for_call"], "known_info": (said["known_info"] or "") + " "}
+    twin = {**first, "id": "twin", "user_scenario": {"instructions": renamed}}
+    assert similarity.compare([*shapes, twin]).exact == 1
+    longer = " ".join([said["reason_for_call"], *LISTS["streets"]]).lower()
+    long = {**first, "user_scenario": {"instructions": {**said, "reason_for_call": longer}}}
+    near = {**first, "user_scenario": {"instructions": {**said, "reason_for_call": f"{longer} well."}}}
+    assert similarity.compare([long, near]).near == 1
+    assert similarity.normal("Pay Ada Novak 12.50 from AC-00012") == similarity.normal("Pay Lars Cho 7 from AC-00713")
+
+
+@pytest.mark.parametrize(
+    ("part", "old", "new", "seen"),
+    [
+        ("intents.yaml", "ending: refuse", "ending: deny", "intents.yaml:16: renew_too_often: ending must be one of"),
+        ("intents.yaml", "SELECT title FROM books\n", "SELECT titel FROM books\n", "no such column: titel"),
+        ("intents.yaml", "{title}?", "{titel}?", "no value 'titel'; there are: title"),
+        ("intents.yaml", "find_book.shelf", "find_book.floor", "no 'floor' in"),
+        ("intents.yaml", "renewals = 2", "renewals = 7", "no row; change the draw"),
+        ("rows.yaml", "{person: }", "{parson: }", "table 'members': full_name: a recipe has one of"),
+        ("rows.yaml", "choice: titles", "choice: title", "no list 'title'"),
+        ("rows.yaml", "count: 16", "count: 17", "no unique value in 200 tries"),
+        ("rows.yaml", "min(rowid)", "min(rowit)", "rows.yaml: finish[0]: no such column"),
+        ("rows.yaml", "key: book_id", "key: book", "books: no key column 'book'"),
+        ("tools.yaml", "kind: write", "kind: wright", "tools.yaml:25: kind must be one of: read, write"),
+        ("domain.yaml", "personas: [", "personas: [[", "domain.yaml: not valid YAML"),
+        ("domain.yaml", "key: member_id", "key: member", "user.draw gives no column 'member'"),
+        (
+            "domain.yaml",
+            "personas: [You are brief., You are friendly and love books.]",
+            "personas: []",
+            "personas lists",
+        ),
+        ("domain.yaml", "birth_year FROM members", "birth_year FROM members LIMIT 0", "user.draw: no row; change"),
+        ("domain.yaml", "2026-04-01", "2026-04-31", "domain.yaml: clock is written YYYY-MM-DD HH:MM:SS"),
+        ("domain.yaml", "name: library", "name: my/library", "name is a word of letters, digits"),
+        (
+            "intents.yaml",
+            'say: ["Renew {title} for me.", "Please',
+            'say: [] #"Please',
+            "say lists nothing",
+        ),
+        ("intents.yaml", "{title}?", "{title.x}?", "no value 'str' object has no attribute 'x'"),
+        ("intents.yaml", 'list_loans: {member_id: "{member_id}"}', "list_loans: all", "an action is written `tool:"),
+        ("intents.yaml", "intent: renew_too_often", "intent: renew", "renew: a second intent of this name"),
+        ("rows.yaml", "per: [1, 2]", "per: [2, 1]", "per is [least, most] with 0 <= least <= most, got [2, 1]"),
+        ("rows.yaml", "{int: [0, 4]}", "99999999999999999999", "rows.yaml: table 'books': Python int too large"),
+        (
+            "rows.yaml",
+            '{pattern: "@-##"}',
+            '{pattern: "@-##", share: half}',
+            "share is a number from 0",
+        ),
+    ],
+)
+def test_errors_in_a_spec_name_the_place(tmp_path: Path, part: str, old: str, new: str, seen: str) -> None:
+    shutil.copytree(LIBRARY, tmp_path / "spec")
+    path = tmp_path / "spec" / part
+    text = path.read_text(encoding="utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new, 1), encoding="utf-8")
+    with pytest.raises(ConfigError) as caught:
+        make(specs.load(tmp_path / "spec"), 30, 1, tmp_path / "out")
+    assert seen in str(caught.value)
+
+
+def test_a_spec_that_is_not_utf_8_names_its_file(tmp_path: Path) -> None:
+    single = tmp_path / "own.yaml"
+    shutil.copytree(LIBRARY, tmp_path / "spec")
+    for place, path in ((single, single), (tmp_path / "spec", tmp_path / "spec" / "policy.md")):
+        path.write_bytes("Müller".encode("latin-1"))
+        with pytest.raises(ConfigError, match=rf"{path}: not UTF-8 text: .*; save it as UTF-8"):
+            specs.load(place)
+
+
+def test_a_line_separator_in_a_text_ends_no_line_of_a_spec() -> None:
+    text = "".join(f"{part.partition('.')[0]}:\n  a\u2028b\n" for part in specs.PARTS)
+    assert specs.sections(text, Path("own.yaml")) == dict.fromkeys(specs.PARTS, "a\u2028b\n")
+
+
+def test_too_few_intents_end_with_the_yield_report(tmp_path: Path) -> None:
+    shutil.copytree(LIBRARY, tmp_path / "spec")
+    path = tmp_path / "spec" / "intents.yaml"
+    path.write_text(path.read_text(encoding="utf-8").partition("- intent: renew")[0], encoding="utf-8")
+    with pytest.raises(ConfigError) as caught:
+        make(specs.load(tmp_path / "spec"), 30, 1, tmp_path / "out")
+    assert "add intents, wordings or rows" in str(caught.value)
+    assert "says what another does" in str(caught.value)
+
+
+def test_the_command_lines(tmp_path: Path) -> None:
+    python, out = sys.executable, str(tmp_path / "out")
+    made = [python, "synth/generate.py", "--spec", str(LIBRARY), "--tasks", "12", "--out", out]
+    done = subprocess.run(made, capture_output=True, text=True, cwd=REPOSITORY, check=True)
+    assert "library: 12 tasks kept" in done.stdout
+    done = subprocess.run(
+        [python, "synth/prove.py", "--domain", out, "--jobs", "1"],
+        capture_output=True,
+        text=True,
+        cwd=REPOSITORY,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    assert "library: 12 tasks proven" in done.stdout
+
+
+def test_a_shipped_domain_must_have_a_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "library"
+    shutil.copytree(library(), folder)
+    assert prove.check_domain(str(folder)).faults == ()
+    monkeypatch.setattr(loader, "SHIPPED", tmp_path)
+    assert "5 tools, at least 20 expected" in prove.check_domain("library").faults
+
+
+@pytest.mark.parametrize(
+    ("command", "works", "arguments", "says"),
+    [
+        (prove, "prove", [], "stopped\n"),
+        (compare_solvers, "workers", [], "stopped\n"),
+        (generate, "_one", ["--spec", "public_library", "--out", "out"], "stopped; go on with --resume\n"),
+    ],
+)
+def test_an_interrupt_ends_a_command_with_a_line(
+    command: Any,
+    works: str,
+    arguments: list[str],
+    says: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, works, interrupted)
+    assert command.main(arguments) == 130
+    assert capsys.readouterr().err == says
+
+
+def test_an_interrupt_waits_for_no_worker() -> None:
+    def interrupted() -> None:
+        with workers(1) as pool:
+            pool.submit(time.sleep, 600)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+
+
+@pytest.mark.parametrize(
+    ("main", "arguments"),
+    [
+        (prove.main, "--sample"),
+        (prove.main, "--jobs"),
+        (compare_solvers.main, "--tasks"),
+        (compare_solvers.main, "--k"),
+        (compare_solvers.main, "--jobs"),
+        (generate.main, "--spec public_library --tasks"),
+        (generate.main, "--spec public_library --k"),
+        (generate.main, "--domain zoo --model standin:parking --out nowhere --concurrency"),
+    ],
+)
+@pytest.mark.parametrize("number", ["0", "-5", "few"])
+def test_numbers_of_nothing_are_refused_at_the_start(
+    main: Callable[[list[str]], int], arguments: str, number: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as refused:
+        main([*arguments.split(), number])
+    assert refused.value.code == 2
+    assert f"{arguments.split()[-1]}: a whole number from 1 up expected, got '{number}'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("usd", ["0", "-1", "nan"])
+def test_a_budget_is_an_amount(usd: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        generate.main(f"--domain zoo --model standin:parking --out nowhere --budget-usd {usd}".split())
+    assert "--budget-usd: a number of dollars above 0 expected" in capsys.readouterr().err

@@ -1,0 +1,262 @@
+"""A run is resumed exactly, pays for nothing twice, stops at its budget, and makes what the plain maker makes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.domains import LIBRARY
+from tests.synth import runs
+from toolorchestra.envs.base.errors import ConfigError, SpendCapReached
+from toolorchestra.envs.base.types import Message
+from toolorchestra.envs.domains.sql import loader
+from toolorchestra.envs.models import ChatRequest, Completion
+from toolorchestra.envs.models.scripted import ScriptedModel
+from toolorchestra.envs.money.ledger import SpendCap
+from toolorchestra.synth import generate
+from toolorchestra.synth.authors.given_spec import GrammarAuthor
+from toolorchestra.synth.authors.scripted_author import USUAL, StandIn
+from toolorchestra.synth.formats import spec as specs
+from toolorchestra.synth.runs.paid_calls import AUTHOR, Answer, Journal, Purse, Question
+from toolorchestra.synth.runs.stage_store import TAKES, Work
+from toolorchestra.synth.stages import domain_folder, pipeline, run_report
+from toolorchestra.synth.stages.stage_values import Settings
+
+KILLS = 10
+COMMAND = """
+import sys
+from pathlib import Path
+from tests.synth import runs
+from toolorchestra.synth.authors.standin import USUAL, StandIn
+
+folder, log = Path(sys.argv[1]), Path(sys.argv[2])
+stand_in = StandIn(runs.texts(), USUAL)
+
+def reply(request):
+    with log.open("a") as file:
+        file.write(f"{request.seed}\\n")
+    return stand_in(request)
+
+runs.made(folder, reply)
+"""
+
+
+def test_a_spec_goes_through_the_stages_to_the_bytes_of_the_plain_maker(tmp_path: Path) -> None:
+    spec = specs.load(runs.SPEC)
+    domain_folder.make(spec, 15, 3, tmp_path / "plain")
+    author = GrammarAuthor(spec, specs.texts(spec.folder))
+    work = Work(tmp_path / "work", resume=False)
+    asyncio.run(pipeline.make(pipeline.Run(author, Settings(tasks=15, seed=3), work, tmp_path / "out", spec.digest)))
+    assert runs.read(tmp_path / "out") == runs.read(tmp_path / "plain")
+
+
+@pytest.mark.slow
+def test_a_killed_run_resumes_to_the_same_bytes_and_pays_no_answer_twice(tmp_path: Path) -> None:
+    runs.made(tmp_path / "whole", StandIn(runs.texts(), USUAL))
+    log = tmp_path / "asked"
+    folder = tmp_path / "broken"
+    command = [sys.executable, "-c", COMMAND, str(folder), str(log)]
+    rng, kills = random.Random(5), 0
+    reached: set[tuple[int, int]] = set()
+    while kills < KILLS:
+        goal = sum(_reached(folder / "work")) + rng.randint(1, 3)
+        running = subprocess.Popen(command, start_new_session=True)
+        while running.poll() is None and sum(_reached(folder / "work")) < goal:
+            time.sleep(0.005)
+        time.sleep(rng.uniform(0, 0.05))
+        if running.poll() is None:
+            os.killpg(running.pid, signal.SIGKILL)
+            running.wait()
+            kills += 1
+            reached.add(_reached(folder / "work"))
+        elif kills < KILLS:  # done before the last kill: break the end off and go on
+            assert running.returncode == 0
+            (folder / "work" / "tasks.json").unlink()
+            (folder / "work" / "filters.json").unlink()
+    subprocess.run(command, check=True)
+    assert runs.read(folder / "out") == runs.read(tmp_path / "whole" / "out")
+    assert len(reached) >= 4  # the kills came at different places
+    asked = log.read_text().split()
+    journal = [json.loads(line)["key"] for line in (folder / "work" / "calls.jsonl").read_text().splitlines()]
+    whole = (tmp_path / "whole" / "work" / "calls.jsonl").read_text().splitlines()
+    assert len(journal) == len(set(journal)) == len(whole)
+    # Asked again is only what was on its way, and so unanswered, when a run was killed: at most one batch a kill.
+    assert len(set(asked)) == len(journal)
+    assert len(asked) - len(journal) <= 3 * KILLS
+
+
+def _reached(work: Path) -> tuple[int, int]:
+    """Calls answered and stages done."""
+    journal = work / "calls.jsonl"
+    calls = journal.read_bytes().count(b"\n") if journal.is_file() else 0
+    return calls, len(list(work.glob("[a-z]*.json")))
+
+
+def test_a_second_run_asks_nobody_and_makes_the_same(tmp_path: Path) -> None:
+    first, spent = runs.made(tmp_path)
+    assert spent.paid == len(spent.ledger) > 8
+    before = runs.read(tmp_path / "out")
+
+    def nobody(_request: object) -> str:
+        raise AssertionError("asked again")
+
+    again, kept = runs.made(tmp_path, nobody)
+    assert kept.paid == 0
+    assert kept.ledger.nano_usd == spent.ledger.nano_usd
+    assert again.tallies == first.tallies
+    assert runs.read(tmp_path / "out") == before
+
+
+@pytest.mark.parametrize("stage", ["policy", "harder"])
+def test_one_stage_made_anew_asks_for_that_stage_alone(stage: str, tmp_path: Path) -> None:
+    runs.made(tmp_path)
+    _, spent = runs.made(tmp_path, takes={stage: 1})
+    assert spent.paid == 1
+
+
+class Slow(ScriptedModel):
+    """Lets others ask meanwhile."""
+
+    async def complete(self, request: ChatRequest) -> Completion:
+        await asyncio.sleep(0)
+        return await super().complete(request)
+
+
+@pytest.mark.parametrize("concurrency", [1, 4])
+def test_equal_questions_at_the_same_time_are_paid_once_and_purses_beside_count_together(
+    tmp_path: Path, concurrency: int
+) -> None:
+    asked: list[ChatRequest] = []
+    models = Slow(lambda request: f"answer {asked.append(request) or len(asked)}")
+    purse = Purse(models, "scripted", runs.sheet(), Journal(tmp_path / "calls.jsonl"), SpendCap(1), concurrency)
+    question = Question("rows", AUTHOR, (Message(role="user", content="hi"),))
+
+    async def play() -> list[Answer]:
+        answers = await asyncio.gather(purse.ask(question), purse.ask(question))
+        await purse.beside(models, "gpt-5").ask(question)
+        return answers
+
+    assert [answer.text for answer in asyncio.run(play())] == ["answer 1"] * 2
+    assert len(asked) == len(purse.ledger) == purse.paid == 2
+    assert purse.cap is not None
+    assert purse.cap.spent_usd == purse.ledger.usd
+
+
+def test_the_budget_stops_a_run_before_a_call_and_a_larger_one_goes_on(tmp_path: Path) -> None:
+    with pytest.raises(SpendCapReached):
+        runs.made(tmp_path, cap=SpendCap(0.02))
+    rows = (tmp_path / "work" / "calls.jsonl").read_text().splitlines()
+    assert 1 <= len(rows) < 9
+    _, spent = runs.made(tmp_path, cap=SpendCap(10))
+    assert spent.paid == len(spent.ledger) - len(rows)
+
+
+def test_a_line_that_was_being_written_is_asked_again(tmp_path: Path) -> None:
+    runs.made(tmp_path)
+    path = tmp_path / "work" / "calls.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:-1]) + lines[-1][:20])
+    assert len(Journal(path).rows) == len(lines) - 1
+    assert path.read_bytes() == b"".join(lines[:-1])
+
+
+def test_other_settings_or_an_unnamed_resume_are_refused(tmp_path: Path) -> None:
+    work = Work(tmp_path / "work", resume=False)
+    work.agree({"tasks": 3})
+    with pytest.raises(ConfigError, match="tasks: 3 then, 4 now"):
+        Work(tmp_path / "work", resume=True).agree({"tasks": 4})
+    with pytest.raises(ConfigError, match="--resume"):
+        Work(tmp_path / "work", resume=False)
+
+
+def test_the_report_bills_by_stage_and_role_and_counts_what_was_dropped(tmp_path: Path) -> None:
+    made, spent = runs.made(tmp_path, runs.slipping("schema", lambda text: text.replace("CREATE", "CRAETE")))
+    told = run_report.rows(made, spent)
+    assert {"schema/author", "policy/judge", "evolve/author"} <= set(told["usd_by_stage"])
+    assert sum(told["usd_by_stage"].values()) == pytest.approx(told["usd"])
+    assert told["usd_a_kept_task"] == pytest.approx(told["usd"] / 12)
+    schema = next(row for row in told["stages"] if row["stage"] == "schema")
+    assert schema["rounds"] == 1
+    assert schema["dropped"] == {"SQL": 1}
+    assert sum(told["difficulty"].values()) == told["tasks"] == 12
+    distances = told["diversity"]["distances"]
+    assert all(0 < one["words"] <= 1 for one in distances)
+    assert "SQL: 1" in run_report.text(told)
+
+
+def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "library"
+    made = ["--domain", "a library", "--model", f"standin:{runs.SPEC}", "--tasks", "10", "--out", str(out)]
+    assert generate.main([*made, "--dry-run"]) == 0
+    assert "calls" in capsys.readouterr().out
+    assert not out.exists()
+    tape = tmp_path / "tape.jsonl"
+    assert generate.main([*made, "--record", str(tape), "--export", "tau2"]) == 0
+    assert (tmp_path / "library.tau2" / "tasks.json").is_file()
+    assert "report" not in capsys.readouterr().err
+    assert generate.main(made) == 2
+    assert "--resume" in capsys.readouterr().err
+    again = [*made[:-1], str(tmp_path / "again"), "--replay", str(tape)]
+    assert generate.main(again) == 0
+    assert runs.read(tmp_path / "again") == runs.read(out)
+    assert generate.main([*made[:3], "nobody:x", *made[4:-1], str(tmp_path / "x")]) == 2
+    assert "openai, standin" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("author", [["--domain", "a zoo", "--model", "standin:parking"], ["--spec", "public_library"]])
+def test_a_refused_run_takes_no_stage_anew(
+    author: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    work = tmp_path / "zoo.work"
+    Work(work, resume=False).agree({"seed": 1})
+    again = [*author, "--out", str(tmp_path / "zoo"), "--resume", "--stage", "policy"]
+    assert generate.main(again) == 2
+    assert "was begun with other settings" in capsys.readouterr().err
+    assert not (work / TAKES).exists()
+
+
+def test_a_stage_is_taken_anew_before_it_is_paid_for(tmp_path: Path) -> None:
+    made = ["--domain", "a zoo", "--model", "standin:parking", "--out", str(tmp_path / "zoo"), "--budget-usd", "1e-9"]
+    assert generate.main([*made, "--stage", "policy"]) == 2
+    assert json.loads((tmp_path / "zoo.work" / TAKES).read_text()) == {"policy": 1}
+
+
+def test_solvers_are_known_before_anything_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = ["--domain", "a zoo", "--model", f"standin:{runs.SPEC}", "--out", str(tmp_path / "zoo")]
+    assert generate.main([*made, "--solvers", "stong"]) == 2
+    assert "Did you mean 'strong'" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", [str(LIBRARY), "public_library"])
+def test_only_shipped_domains_are_made_among_the_shipped_ones(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(loader, "SHIPPED", tmp_path)
+    assert generate.main(["--spec", name, "--tasks", "10", "--no-costs"]) == 2
+    assert "say where it goes: --out DIR" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_cassette_without_the_call_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tape = tmp_path / "tape.jsonl"
+    tape.write_text("")
+    arguments = ["--domain", "a zoo", "--model", f"standin:{runs.SPEC}", "--out", str(tmp_path / "zoo")]
+    assert generate.main([*arguments, "--replay", str(tape)]) == 2
+    assert "no recording of this call (subjects, author" in capsys.readouterr().err
+
+
+def test_a_dry_run_counts_the_calls(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--domain", "a zoo", "--model", "standin:public_library", "--out", "nowhere", "--dry-run"]
+    assert generate.main([*arguments, "--rounds", "0"]) == 0
+    least, most = capsys.readouterr().out.split(": ")[2].split(" calls")[0].split(" to ")
+    assert (int(least), int(most)) == (11, 11)
