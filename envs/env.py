@@ -13,7 +13,7 @@ from toolorchestra.envs.base.spaces import Prose, Transcripts
 from toolorchestra.envs.base.types import Observation
 from toolorchestra.envs.domains.source import TaskSource
 from toolorchestra.envs.episode import render
-from toolorchestra.envs.episode.calls import CallResult, Ready
+from toolorchestra.envs.episode.calls import CallResult, ReadyCall
 from toolorchestra.envs.episode.episode import Episode, Pending, Step
 from toolorchestra.envs.factory import factory
 from toolorchestra.envs.money.prices import Usage
@@ -91,7 +91,7 @@ class OrchestraEnv(gym.Env[Observation, str]):
         self.episode = None
 
 
-def run_calls(calls: Sequence[Ready]) -> Sequence[CallResult]:
+def run_calls(calls: Sequence[ReadyCall]) -> Sequence[CallResult]:
     """Run one turn's calls and wait for all of them."""
     if len(calls) == 1 and not calls[0].tool.suspends:  # by far the commonest
         return (perform_here(calls[0]),)

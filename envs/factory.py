@@ -29,7 +29,7 @@ OPTIONS = ("task_id", "preference", "prices", "tools", "budget")
 
 
 @dataclass(frozen=True)
-class Settings:
+class EnvSettings:
     """What `gym.make` takes for every id, beside what its task source takes."""
 
     split: str = "train"
@@ -84,13 +84,13 @@ class Started(NamedTuple):
 class EpisodeFactory:
     """Starts episodes of one source under one set of settings. Immutable: any number of environments may share it."""
 
-    def __init__(self, source: str | TaskSource, settings: Settings, source_arguments: Mapping[str, Any]) -> None:
+    def __init__(self, source: str | TaskSource, settings: EnvSettings, source_arguments: Mapping[str, Any]) -> None:
         self.settings = settings
         self._asked = source
-        given = {f.name: getattr(settings, f.name) for f in fields(Settings)}
+        given = {f.name: getattr(settings, f.name) for f in fields(EnvSettings)}
         self._arguments = {**given, **source_arguments}
         if source_arguments and not isinstance(source, str):
-            valid = (*(f.name for f in fields(Settings)), "render_mode")
+            valid = (*(f.name for f in fields(EnvSettings)), "render_mode")
             made = f"the source is made already; give {type(source).__name__} its own arguments"
             raise ConfigError(f"{no_such('argument', next(iter(source_arguments)), valid)} ({made})")
         lacks = [name for name in ("name", "splits", "draw", "open") if not hasattr(source, name)]
@@ -167,7 +167,7 @@ def _load(path: str, arguments: Mapping[str, Any]) -> TaskSource:
     valid = inspect.signature(made).parameters
     for argument in arguments:
         if argument not in valid:
-            names = (*(f.name for f in fields(Settings)), *valid, "render_mode")
+            names = (*(f.name for f in fields(EnvSettings)), *valid, "render_mode")
             raise ConfigError(f"{name}: {no_such('argument', argument, names)}")
     check(made, arguments)
     return made(**arguments)  # type: ignore[no-any-return]
@@ -206,10 +206,10 @@ def _shared(
 
 
 def _make(source: str | TaskSource, arguments: dict[str, Any]) -> EpisodeFactory:
-    own = {f.name for f in fields(Settings)}
+    own = {f.name for f in fields(EnvSettings)}
     given = {k: v for k, v in arguments.items() if k in own}
-    check(Settings, given)
+    check(EnvSettings, given)
     if isinstance(wish := given.get("preference"), Mapping):
         given["preference"] = dict(wish)  # its maker may change it for the next environment
-    settings = Settings(**given)
+    settings = EnvSettings(**given)
     return EpisodeFactory(source, settings, {k: v for k, v in arguments.items() if k not in own})

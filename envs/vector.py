@@ -25,7 +25,7 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from toolorchestra.envs.base.errors import ConfigError, ResetNeeded, no_such
-from toolorchestra.envs.base.spaces import Batch, Prose, Transcripts
+from toolorchestra.envs.base.spaces import BatchSpace, Prose, Transcripts
 from toolorchestra.envs.base.types import Observation
 from toolorchestra.envs.domains.source import TaskSource
 from toolorchestra.envs.env import run_calls
@@ -33,9 +33,9 @@ from toolorchestra.envs.episode import render
 from toolorchestra.envs.episode.episode import Episode, Pending, Step
 from toolorchestra.envs.factory import Started, factory, reset_options
 from toolorchestra.envs.money.prices import Usage
-from toolorchestra.envs.runtime.collector import NURSERY
+from toolorchestra.envs.runtime.collector import COLLECTOR
 from toolorchestra.envs.runtime.invoke import any_waits, perform_here
-from toolorchestra.envs.runtime.running_steps import Flight, Flights
+from toolorchestra.envs.runtime.running_steps import RunningStep, RunningSteps
 
 _WAVE = 64
 """Flights that are launched together, so that the first are in the air before the last is acted."""
@@ -61,7 +61,7 @@ class _Slot:
 
     def __init__(self) -> None:
         self.episode: Episode | None = None
-        self.flight: Flight | None = None
+        self.flight: RunningStep | None = None
         self.rng: np.random.Generator | None = None
         self.usage: Usage | None = None
 
@@ -86,12 +86,12 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         self.autoreset_mode = AutoresetMode(autoreset_mode)
         self.metadata = {"render_modes": ["ansi"], "autoreset_mode": self.autoreset_mode}
         self.single_action_space, self.single_observation_space = Prose(), Transcripts()
-        self.action_space = Batch(Prose(), num_envs)
-        self.observation_space = Batch(Transcripts(), num_envs)
+        self.action_space = BatchSpace(Prose(), num_envs)
+        self.observation_space = BatchSpace(Transcripts(), num_envs)
         self.factory = factory(source, **settings)
-        self._flights = Flights()
-        self._launching: list[Flight] = []
-        self._landed: deque[Flight] = deque()
+        self._flights = RunningSteps()
+        self._launching: list[RunningStep] = []
+        self._landed: deque[RunningStep] = deque()
         self._ready: dict[int, Step] = {}
         self._slots = [_Slot() for _ in range(num_envs)]
         self._flying = 0
@@ -110,7 +110,7 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         seeds = self._seeds(seed)
         if not self._at_work:
             self._at_work = True
-            NURSERY.open(self.num_envs)
+            COLLECTOR.open(self.num_envs)
         fresh = {i: self._fresh(i, seeds[i], chosen) for i in env_ids}  # what is refused here changes no episode
         self._cancel(env_ids)
         for i, started in fresh.items():
@@ -215,7 +215,7 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         self._cancel(range(self.num_envs))
         if self._at_work:
             self._at_work = False
-            NURSERY.close(self.num_envs)
+            COLLECTOR.close(self.num_envs)
 
     def __del__(self) -> None:
         # Gymnasium's own was dropped in 1.4. One that a refused argument left half made has nothing to close.
@@ -314,7 +314,7 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         while isinstance(moved, Pending):
             calls = moved.calls
             if any_waits(calls):
-                flight = self._slots[i].flight = Flight(i, calls)
+                flight = self._slots[i].flight = RunningStep(i, calls)
                 self._launching.append(flight)
                 self._flying += 1
                 return

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from toolorchestra.envs.domains.sql import loader
-from toolorchestra.envs.domains.sql.known_costs import FILE, Known, known
+from toolorchestra.envs.domains.sql.known_costs import FILE, KnownCost, known
 from toolorchestra.envs.domains.sql.oracle import moves
 from toolorchestra.envs.domains.sql.source import ready
 from toolorchestra.envs.money.prices import load_sheet
@@ -37,7 +37,7 @@ def read_ms(name: str) -> float:
     return best * 1e3
 
 
-def price_us(found: Mapping[str, Known], shown: int) -> float:
+def price_us(found: Mapping[str, KnownCost], shown: int) -> float:
     sheet = load_sheet(OTHER)
     best = float("inf")
     for _ in range(ROUNDS):
@@ -48,7 +48,7 @@ def price_us(found: Mapping[str, Known], shown: int) -> float:
     return best / len(found) * 1e6
 
 
-def repriced(name: str, found: Mapping[str, Known]) -> tuple[int, int]:
+def repriced(name: str, found: Mapping[str, KnownCost]) -> tuple[int, int]:
     """How many of how many sampled solutions bill under the other sheet what playing them there bills."""
     arena = Arena(name)
     sheet = load_sheet(OTHER)

@@ -19,11 +19,11 @@ from toolorchestra.synth.authors.model_author import LlmAuthor
 from toolorchestra.synth.formats import spec as specs
 from toolorchestra.synth.proof import diversity
 from toolorchestra.synth.proof.solvers import GRADED
-from toolorchestra.synth.runs.paid_calls import Journal, Purse
-from toolorchestra.synth.runs.stage_store import Work
+from toolorchestra.synth.runs.paid_calls import Journal, PaidModel
+from toolorchestra.synth.runs.stage_store import StageStore
 from toolorchestra.synth.stages import pipeline
 from toolorchestra.synth.stages.run_report import cheapest, levels, passes
-from toolorchestra.synth.stages.stage_values import Settings
+from toolorchestra.synth.stages.stage_values import SynthesisSettings
 from toolorchestra.synth.stages.task_filters import Band
 
 TASKS = 300
@@ -33,19 +33,21 @@ def small() -> list[str]:
     return sorted(path.stem for path in (specs.SHIPPED / "extra").glob("*.yaml"))
 
 
-def made(name: str, settings: Settings, folder: Path) -> tuple[pipeline.Made, float]:
+def made(name: str, settings: SynthesisSettings, folder: Path) -> tuple[pipeline.Made, float]:
     """A domain from a spec, and its wall seconds."""
     started = time.perf_counter()
     spec = specs.load(name)
     author = GrammarAuthor(spec, specs.texts(spec.folder))
-    run = pipeline.Run(author, settings, Work(folder / "work", resume=False), folder / "out", spec.digest)
+    run = pipeline.SynthesisRun(
+        author, settings, StageStore(folder / "work", resume=False), folder / "out", spec.digest
+    )
     return asyncio.run(pipeline.make(run)), time.perf_counter() - started
 
 
 def plain() -> Iterator[tuple[str, str, str]]:
     for name in small():
         with tempfile.TemporaryDirectory() as scratch:
-            done, seconds = made(name, Settings(tasks=TASKS), Path(scratch))
+            done, seconds = made(name, SynthesisSettings(tasks=TASKS), Path(scratch))
             started = time.perf_counter()
             faults = prove.check_tasks(str(done.domain.folder), list(done.domain.tasks)).faults
             proof = time.perf_counter() - started
@@ -63,7 +65,9 @@ def plain() -> Iterator[tuple[str, str, str]]:
 
 
 def measured() -> Iterator[tuple[str, str, str]]:
-    settings = Settings(tasks=100, evolve=2, solvers=("strong", "fair", "weak"), band=Band(0.05, 0.95, 8), variants=2)
+    settings = SynthesisSettings(
+        tasks=100, evolve=2, solvers=("strong", "fair", "weak"), band=Band(0.05, 0.95, 8), variants=2
+    )
     with tempfile.TemporaryDirectory() as scratch:
         done, seconds = made("gym_studio", settings, Path(scratch))
         told = "; ".join(f"{tally.stage}: {dict(tally.dropped)}" for tally in done.tallies if tally.dropped)
@@ -84,10 +88,10 @@ def written() -> Iterator[tuple[str, str, str]]:
         models, model, sheet = author_models.load("standin:public_library", "paper-2025-11")
         started = time.perf_counter()
         for again in (False, True):
-            purse = Purse(models, model, sheet, Journal(folder / "calls.jsonl"))
-            work = Work(folder / f"work{again}", resume=again)
-            settings = Settings(tasks=100, evolve=1, sift=True)
-            run = pipeline.Run(LlmAuthor("a public library", purse), settings, work, folder / "out", "bench")
+            purse = PaidModel(models, model, sheet, Journal(folder / "calls.jsonl"))
+            work = StageStore(folder / f"work{again}", resume=again)
+            settings = SynthesisSettings(tasks=100, evolve=1, sift=True)
+            run = pipeline.SynthesisRun(LlmAuthor("a public library", purse), settings, work, folder / "out", "bench")
             done = asyncio.run(pipeline.make(run))
             seconds, started = time.perf_counter() - started, time.perf_counter()
             name = "a model's path (stand-in), " + ("again from its journal" if again else "100 tasks")

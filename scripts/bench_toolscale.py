@@ -19,7 +19,7 @@ from toolorchestra.envs.domains.sql import loader
 from toolorchestra.envs.domains.sql.oracle import moves
 from toolorchestra.envs.domains.sql.source import ToolScaleSource, ready
 from toolorchestra.envs.env import OrchestraEnv
-from toolorchestra.synth.proof.task_checks import Bench
+from toolorchestra.synth.proof.task_checks import DomainPlayer
 
 CONCURRENT = 512
 TASKS = 100
@@ -58,7 +58,7 @@ def costs(name: str) -> tuple[float, float]:
 
 def alone(name: str) -> float:
     """CPU microseconds of a gold call without environment: arguments checked, SQL run, JSON made."""
-    bench = Bench(ready(name).domain)
+    bench = DomainPlayer(ready(name).domain)
     best = float("inf")
     for _ in range(3):
         spent, calls = 0.0, 0

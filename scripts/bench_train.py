@@ -25,7 +25,7 @@ from toolorchestra.agents.rollouts.trajectory import Trajectory
 from toolorchestra.agents.training import training_batch
 from toolorchestra.agents.training.build import build
 from toolorchestra.agents.training.metrics import Log
-from toolorchestra.agents.training.trainer import Run, collect_groups, rollout_params
+from toolorchestra.agents.training.trainer import TrainingRun, collect_groups, rollout_params
 from toolorchestra.agents.training.warmstart import warm_start
 
 Turn = tuple[list[int], int]
@@ -62,7 +62,7 @@ async def sample_alone(engine: Any, plans: Sequence[list[Turn]]) -> None:
     await asyncio.gather(*(one(n, plan) for n, plan in enumerate(plans)))
 
 
-def rollouts_against_sampler(run: Run, repeats: int) -> tuple[float, float, list[list[Trajectory]]]:
+def rollouts_against_sampler(run: TrainingRun, repeats: int) -> tuple[float, float, list[list[Trajectory]]]:
     """Sampled tokens a second of rollouts, and of the bare sampler on the same plan; the best of all repeats."""
     engine: Any = run.engine
     mine, bare, kept = [], [], []
@@ -83,7 +83,7 @@ def rollouts_against_sampler(run: Run, repeats: int) -> tuple[float, float, list
     return max(mine), max(bare), kept
 
 
-def shares(run: Run, repeats: int) -> dict[str, float]:
+def shares(run: TrainingRun, repeats: int) -> dict[str, float]:
     """Seconds of a training step spent in sampling, in episodes and tools, and in training."""
     engine: Any = run.engine
     sampling = 0.0
@@ -190,12 +190,12 @@ def as_trl(data: Sequence[Datum], torch: Any) -> dict[str, Any]:
     }
 
 
-def warmed(config: TrainConfig, folder: Path) -> Run:
+def warmed(config: TrainConfig, folder: Path) -> TrainingRun:
     """A run whose model speaks the grammar, so that its episodes look like those of training."""
     engine, chat = build(config)
     rollouts = Rollouts(engine, chat, rollout_params(config))
     warm_start(engine, chat, rollouts, config, print)
-    return Run(config, folder, engine, chat, rollouts, HeldOut(config.environments, 1), Log(folder, 0), print)
+    return TrainingRun(config, folder, engine, chat, rollouts, HeldOut(config.environments, 1), Log(folder, 0), print)
 
 
 def main() -> int:

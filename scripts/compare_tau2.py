@@ -27,7 +27,7 @@ from tau2.registry import registry  # noqa: E402
 
 from toolorchestra.envs.base.actions import render_call  # noqa: E402
 from toolorchestra.envs.domains.tau2.conversation_log import Aside, Log, Said  # noqa: E402
-from toolorchestra.envs.domains.tau2.task import Plan  # noqa: E402
+from toolorchestra.envs.domains.tau2.task import Tau2Task  # noqa: E402
 from toolorchestra.envs.env import OrchestraEnv  # noqa: E402
 from toolorchestra.envs.testing.tau2_players import DONE, FAREWELL, gold, play  # noqa: E402
 from toolorchestra.envs.testing.tau2_proof import made  # noqa: E402
@@ -43,7 +43,7 @@ NOISE = (
 )
 
 
-def spoiled(plan: Plan, other: Plan, rng: random.Random, *, solo: bool) -> list[str]:
+def spoiled(plan: Tau2Task, other: Tau2Task, rng: random.Random, *, solo: bool) -> list[str]:
     """A reference path with calls left out, repeated and added, another task's among them, and with what must be said
     put beside a call."""
     texts = []

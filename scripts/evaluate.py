@@ -198,7 +198,7 @@ async def _live(args: argparse.Namespace, made: EpisodeFactory, title: str) -> N
         raise asyncio.CancelledError
 
 
-def _notes(name: str, played: Sequence[endpoint_evaluation.Played], seconds: float) -> list[str]:
+def _notes(name: str, played: Sequence[endpoint_evaluation.PlayedEpisode], seconds: float) -> list[str]:
     """What a live policy spent, and what failed."""
     usd = sum(p.nano_usd for p in played) / 1e9
     failed = [p for p in played if p.failure and not p.record.cut]

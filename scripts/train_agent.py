@@ -14,7 +14,7 @@ from toolorchestra.agents.reports.training_report import write_report
 from toolorchestra.agents.training.build import build, default_folder
 from toolorchestra.agents.training.checkpoint import CheckpointError
 from toolorchestra.agents.training.run_folder import claimed
-from toolorchestra.agents.training.trainer import Run, train
+from toolorchestra.agents.training.trainer import TrainingRun, train
 from toolorchestra.envs.base.errors import ConfigError
 
 
@@ -56,7 +56,7 @@ def main() -> int:
     return 130 if run.stopping else 0
 
 
-def _trained(args: argparse.Namespace, config: TrainConfig, place: Path) -> Run:
+def _trained(args: argparse.Namespace, config: TrainConfig, place: Path) -> TrainingRun:
     engine, chat = build(config, _say)
     try:
         run = train(config, place, engine, chat, resume=args.resume == "auto", say=_say)

@@ -32,10 +32,10 @@ from toolorchestra.synth.console.progress import Bars
 from toolorchestra.synth.formats import export
 from toolorchestra.synth.formats import spec as specs
 from toolorchestra.synth.proof.solvers import GRADED, SCRIPTED, ModelSolver, named
-from toolorchestra.synth.runs.paid_calls import Journal, Purse
-from toolorchestra.synth.runs.stage_store import Work, key
+from toolorchestra.synth.runs.paid_calls import Journal, PaidModel
+from toolorchestra.synth.runs.stage_store import StageStore, key
 from toolorchestra.synth.stages import cost_estimate, pipeline, run_report
-from toolorchestra.synth.stages.stage_values import Settings
+from toolorchestra.synth.stages.stage_values import SynthesisSettings
 from toolorchestra.synth.stages.task_filters import Band
 
 BATCHES = 3
@@ -122,10 +122,10 @@ def _interruptible() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _settings(given: argparse.Namespace) -> Settings:
+def _settings(given: argparse.Namespace) -> SynthesisSettings:
     low, high = given.band
     written = given.domain is not None
-    return Settings(
+    return SynthesisSettings(
         tasks=given.tasks, seed=given.seed, evolve=int(written) if given.evolve is None else given.evolve,
         solvers=tuple(given.solvers), band=Band(low, high, given.k), sift=given.sift or written,
         costs=given.costs, variants=given.variants, rounds=given.rounds if written else 0,
@@ -143,7 +143,7 @@ def _one(given: argparse.Namespace, name: str | None) -> None:
             raise ConfigError(f"{spec.folder} is not the spec of a shipped domain; say where it goes: --out DIR")
         out = given.out or loader.SHIPPED / (spec.name if spec else "")
         kept = given.work or (out.with_name(f"{out.name}.work") if given.out else Path(scratch))
-        work = Work(kept, resume=given.resume)
+        work = StageStore(kept, resume=given.resume)
         purse = _purse(given, kept)
         made = asyncio.run(_made(_run(given, spec, work, out, purse), purse))
         told = run_report.rows(made, purse)
@@ -154,7 +154,7 @@ def _one(given: argparse.Namespace, name: str | None) -> None:
         print(f"  written to {made.domain.folder}, {time.perf_counter() - started:.1f} s", flush=True)
 
 
-async def _made(run: pipeline.Run, purse: Purse | None) -> pipeline.Made:
+async def _made(run: pipeline.SynthesisRun, purse: PaidModel | None) -> pipeline.Made:
     """The run, and the connections closed after it."""
     try:
         return await pipeline.make(run)
@@ -165,7 +165,7 @@ async def _made(run: pipeline.Run, purse: Purse | None) -> pipeline.Made:
                 await open_.close()
 
 
-def _purse(given: argparse.Namespace, folder: Path) -> Purse | None:
+def _purse(given: argparse.Namespace, folder: Path) -> PaidModel | None:
     """The writer's, or the solver's where a spec is written already."""
     wanted = given.model or given.solver_model
     if wanted is None:
@@ -177,7 +177,7 @@ def _purse(given: argparse.Namespace, folder: Path) -> Purse | None:
         sheet = replace(sheet, prices={**other.sheet.prices, **sheet.prices})
     journal = Journal(given.replay or given.record or folder / "calls.jsonl", replay=given.replay is not None)
     cap = SpendCap(given.budget_usd) if given.budget_usd is not None else None
-    return Purse(backend.models, backend.model, sheet, journal, cap, given.concurrency)
+    return PaidModel(backend.models, backend.model, sheet, journal, cap, given.concurrency)
 
 
 def _backend(given: argparse.Namespace, named: str) -> author_models.Backend:
@@ -186,8 +186,8 @@ def _backend(given: argparse.Namespace, named: str) -> author_models.Backend:
 
 
 def _run(
-    given: argparse.Namespace, spec: specs.Spec | None, work: Work, out: Path, purse: Purse | None
-) -> pipeline.Run:
+    given: argparse.Namespace, spec: specs.Spec | None, work: StageStore, out: Path, purse: PaidModel | None
+) -> pipeline.SynthesisRun:
     settings = _settings(given)
     solvers = []
     if given.solver_model and purse is not None:
@@ -199,13 +199,13 @@ def _run(
         takes = _takes(given, work, {"domain": given.domain, "model": purse.model, **asdict(settings)})
         author = LlmAuthor(given.domain, purse, batches=BATCHES, takes=takes)
         identity = key(given.domain, purse.model)
-        return pipeline.Run(author, settings, work, out, identity, solvers, takes, bars)
+        return pipeline.SynthesisRun(author, settings, work, out, identity, solvers, takes, bars)
     takes = _takes(given, work, {"spec": spec.digest, **asdict(settings)})
     texts = specs.texts(spec.folder)
-    return pipeline.Run(GrammarAuthor(spec, texts), settings, work, out, spec.digest, solvers, takes, bars)
+    return pipeline.SynthesisRun(GrammarAuthor(spec, texts), settings, work, out, spec.digest, solvers, takes, bars)
 
 
-def _takes(given: argparse.Namespace, work: Work, settings: Mapping[str, Any]) -> dict[str, int]:
+def _takes(given: argparse.Namespace, work: StageStore, settings: Mapping[str, Any]) -> dict[str, int]:
     """The takes, with the one that is asked for. A run that is refused leaves none: a take is paid for."""
     work.agree(settings)
     if given.stage:
@@ -213,7 +213,7 @@ def _takes(given: argparse.Namespace, work: Work, settings: Mapping[str, Any]) -
     return work.takes()
 
 
-def _expected(given: argparse.Namespace, purse: Purse | None) -> None:
+def _expected(given: argparse.Namespace, purse: PaidModel | None) -> None:
     settings = _settings(given)
     if purse is None:
         print(f"no model is asked: 0 calls, 0 $; graded solvers that may be named: {', '.join(s.name for s in GRADED)}")

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from toolorchestra.agents.configuration.option_types import count
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.sql import loader
-from toolorchestra.envs.domains.sql.domain import Domain
+from toolorchestra.envs.domains.sql.domain import SqlDomain
 from toolorchestra.envs.domains.sql.known_costs import known as known_costs
 from toolorchestra.envs.domains.sql.oracle import moves
 from toolorchestra.envs.domains.sql.source import ToolScaleSource, ready
@@ -31,7 +31,7 @@ from toolorchestra.synth.console.worker_processes import workers
 from toolorchestra.synth.formats import spec as specs
 from toolorchestra.synth.proof import cheapest_solutions, hostile_arguments, similarity
 from toolorchestra.synth.proof.solvers import Arena
-from toolorchestra.synth.proof.task_checks import Bench, fault
+from toolorchestra.synth.proof.task_checks import DomainPlayer, fault
 from toolorchestra.synth.stages.domain_folder import rebuilt
 
 LEAST = {"tools": 20, "rows": 750, "tasks": 450}
@@ -110,7 +110,7 @@ def check_domain(name: str) -> Proof:
     alike = similarity.compare(task.shape for task in found.tasks.values())
     if alike.exact > MOST_EXACT:
         faults.append(f"{alike.exact} tasks say what another says: {alike.example}")
-    faults += list(hostile_arguments.breaches(Bench(found)))[:10]
+    faults += list(hostile_arguments.breaches(DomainPlayer(found)))[:10]
     strings = sum(p.get("type") == "string" for t in found.tools.values() for p in t.parameters["properties"].values())
     what = (
         f"{counts['tools']} tools, {counts['rows']} rows, policy of {len(found.policy)} characters,"
@@ -121,7 +121,7 @@ def check_domain(name: str) -> Proof:
     return Proof(found.name, what, 0, tuple(faults), "")
 
 
-def _unfit_to_ship(found: Domain, counts: Mapping[str, int]) -> list[str]:
+def _unfit_to_ship(found: SqlDomain, counts: Mapping[str, int]) -> list[str]:
     """What a domain of the package must have, and one's own need not."""
     faults = [f"{counts[key]} {key}, at least {least} expected" for key, least in LEAST.items() if counts[key] < least]
     low, high = POLICY_CHARACTERS

@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.paths import REPOSITORY
 from toolorchestra.envs.domains.sql import loader
-from toolorchestra.envs.domains.sql.domain import Domain
+from toolorchestra.envs.domains.sql.domain import SqlDomain
 from toolorchestra.synth.formats import spec as specs
 from toolorchestra.synth.stages.domain_folder import make
 
@@ -45,7 +45,7 @@ def changed(tmp_path: Path, name: str, change: Callable[[str], str]) -> Path:
     return folder
 
 
-def with_tool(tmp_path: Path, **row: Any) -> Domain:
+def with_tool(tmp_path: Path, **row: Any) -> SqlDomain:
     """The library with one more tool."""
 
     def add(text: str) -> str:

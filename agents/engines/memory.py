@@ -85,7 +85,7 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Plan:
+class MemoryPlan:
     """What is to run."""
 
     shape: Shape
@@ -118,7 +118,7 @@ class Part(NamedTuple):
 class Budget:
     """All parts, and what is alive while rollouts are made and while the model is trained."""
 
-    plan: Plan
+    plan: MemoryPlan
     parts: tuple[Part, ...]
 
     def total(self, *, training: bool) -> int:
@@ -167,7 +167,7 @@ def _advice(parts: list[Part]) -> str:
     return f"the largest part that can shrink is {worst.name} ({worst.bytes / GB:.1f} GB): {worst.knob}"
 
 
-def budget(plan: Plan) -> Budget:
+def budget(plan: MemoryPlan) -> Budget:
     """The parts of a plan."""
     shape, width = plan.shape, plan.width
     weights = shape.parameters * width
@@ -192,7 +192,7 @@ def budget(plan: Plan) -> Budget:
     return Budget(plan, (*[p for p in parts if p.bytes], *_sampler(plan, weights)))
 
 
-def _sampler(plan: Plan, weights: int) -> list[Part]:
+def _sampler(plan: MemoryPlan, weights: int) -> list[Part]:
     if plan.memory_share:
         share = int(plan.memory_share * plan.device_bytes)
         cache = share - weights - SAMPLER_WORK_BYTES
@@ -206,12 +206,12 @@ def _sampler(plan: Plan, weights: int) -> list[Part]:
     return [Part("sampler: cache", cache, True, True, "model.rows, or sampler=vllm")] if cache else []
 
 
-def _fewer(plan: Plan) -> str:
+def _fewer(plan: MemoryPlan) -> str:
     knob = f"model.tokens_per_batch (now {plan.tokens_per_batch})"
     return knob if plan.checkpointing else f"model.gradient_checkpointing=true, then {knob}"
 
 
-def _activations(plan: Plan) -> int:
+def _activations(plan: MemoryPlan) -> int:
     """With checkpointing each block keeps its input, and one block at a time the rest; without it all do."""
     block = plan.shape.block_bytes_per_token(plan.width, lora=bool(plan.lora_rank))
     if not plan.checkpointing:
@@ -219,5 +219,5 @@ def _activations(plan: Plan) -> int:
     return plan.tokens_per_batch * (plan.shape.layers * plan.shape.hidden * plan.width + block)
 
 
-def _logits(plan: Plan) -> int:
+def _logits(plan: MemoryPlan) -> int:
     return LOGIT_COPIES * min(LOGIT_BYTES, plan.tokens_per_batch * plan.shape.vocabulary * 4)

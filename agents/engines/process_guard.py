@@ -19,7 +19,7 @@ shift
 """
 
 
-class Guard:
+class ProcessGuard:
     """A shell that reads from a pipe which only this process holds, and kills what bears the mark when the pipe ends.
 
     Whatever is started with `environment` bears it, and all that it starts in turn, at whatever time. Folders are

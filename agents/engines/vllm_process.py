@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from toolorchestra.agents.engines.process_guard import Guard
+from toolorchestra.agents.engines.process_guard import ProcessGuard
 from toolorchestra.envs.base.errors import ConfigError
 
 INSTALL = (
@@ -106,7 +106,7 @@ class EngineProcess:
     def __init__(self, folder: Path, scratch: Path, config: VllmConfig) -> None:
         vllm = load_vllm()
         # Its sockets lie where they are removed with everything else: it leaves them behind when it is killed.
-        self._guard = Guard(folder, scratch)
+        self._guard = ProcessGuard(folder, scratch)
         spawned = {"VLLM_RPC_BASE_PATH": str(scratch), "TMPDIR": str(scratch), "VLLM_WORKER_MULTIPROC_METHOD": "spawn"}
         if config.eager or config.on_cpu:
             spawned["TORCHDYNAMO_DISABLE"] = "1"  # eager mode still compiles its sampler, for half a minute

@@ -90,7 +90,7 @@ def policy(name: str, factory: EpisodeFactory, seed: int = 0) -> Policy:
 
 
 @dataclass(frozen=True)
-class Played:
+class PlayedEpisode:
     """One episode, and what tells it from any other."""
 
     record: Record
@@ -103,7 +103,7 @@ class Played:
 
 async def play(
     factory: EpisodeFactory, policy: Policy, seed: int, gates: Gates, options: Mapping[str, object] | None = None
-) -> Played:
+) -> PlayedEpisode:
     """One episode to its end. A policy that cannot be asked ends it as failed; the others go on."""
     episode = factory.start(seed, options).episode
     last, failure = None, ""
@@ -117,7 +117,7 @@ async def play(
     if episode.failure:
         failure = f"{episode.failure.where}: {episode.failure.error}"
     made = record(episode, last if episode.over else None)
-    return Played(made, episode.ledger.nano_usd, episode.ledger.elapsed_ns, failure, _digest(episode))
+    return PlayedEpisode(made, episode.ledger.nano_usd, episode.ledger.elapsed_ns, failure, _digest(episode))
 
 
 def _digest(episode: Episode) -> str:
@@ -133,8 +133,8 @@ async def evaluate(
     seed: int,
     tasks: Sequence[str] | int,
     at_once: int = 64,
-    done: dict[int, Played] | None = None,
-) -> list[Played]:
+    done: dict[int, PlayedEpisode] | None = None,
+) -> list[PlayedEpisode]:
     """Named tasks, or a number of drawn ones, `at_once` side by side; in the order of the tasks. None is begun once the
     spend cap is used up. `done` is filled by the tasks' numbers as they end, for who may be interrupted."""
     gates, places = Gates(), asyncio.Semaphore(at_once)
@@ -156,11 +156,11 @@ async def evaluate(
             await backing.aclose()
 
 
-def in_order(done: Mapping[int, Played]) -> list[Played]:
+def in_order(done: Mapping[int, PlayedEpisode]) -> list[PlayedEpisode]:
     """Episodes by the tasks' numbers, in that order."""
     return [done[number] for number in sorted(done)]
 
 
-def whole_digest(played: Sequence[Played]) -> str:
+def whole_digest(played: Sequence[PlayedEpisode]) -> str:
     """One digest of a run: equal when every transcript, charge and outcome is."""
     return hashlib.blake2b("".join(p.digest for p in played).encode(), digest_size=8).hexdigest()

@@ -15,7 +15,7 @@ from toolorchestra.agents.evaluation.heldout import CALLS, POLICY, Evaluation, H
 from toolorchestra.agents.evaluation.probes import Probe, standard_probes
 from toolorchestra.agents.training import checkpoint
 from toolorchestra.agents.training.metrics import read
-from toolorchestra.agents.training.trainer import Run, rollout_params, trajectories_of
+from toolorchestra.agents.training.trainer import TrainingRun, rollout_params, trajectories_of
 from toolorchestra.envs.models.wire import clean
 from toolorchestra.envs.registration import ids, spec_of
 
@@ -28,7 +28,7 @@ _STYLE = (
 )
 
 
-def write_report(run: Run) -> Path:
+def write_report(run: TrainingRun) -> Path:
     """Evaluate the best checkpoint on the test split, probe, draw and write. Gives the page's path; the engine is left
     with that checkpoint's weights."""
     folder = run.folder / "report"
@@ -46,7 +46,7 @@ def write_report(run: Run) -> Path:
     return page
 
 
-def _take_best(run: Run) -> int:
+def _take_best(run: TrainingRun) -> int:
     """The weights that did best on the validation split, where their checkpoint is still whole. Gives their step."""
     best = run.folder / "checkpoints" / f"step-{run.best_step:06d}"
     if run.best_step in (-1, run.step):
@@ -60,7 +60,7 @@ def _take_best(run: Run) -> int:
     return run.best_step
 
 
-def as_summary(run: Run, best_step: int, final: Evaluation, probes: Sequence[Probe]) -> dict[str, Any]:
+def as_summary(run: TrainingRun, best_step: int, final: Evaluation, probes: Sequence[Probe]) -> dict[str, Any]:
     """What the report says, as numbers; `best_step` is the step whose weights it is of."""
     return {
         "simulated": _simulated(run.config),
@@ -98,7 +98,7 @@ def _row(s: Standing) -> dict[str, Any]:
 # -- pictures ----------------------------------------------------------------------------------------------------------
 
 
-def _draw(run: Run, final: Evaluation, folder: Path) -> list[Path]:
+def _draw(run: TrainingRun, final: Evaluation, folder: Path) -> list[Path]:
     try:
         import matplotlib
 
@@ -168,7 +168,7 @@ def _calls(pyplot: Any, final: Evaluation, rows: Sequence[dict[str, Any]], path:
 # -- the page ----------------------------------------------------------------------------------------------------------
 
 
-def _page(run: Run, final: Evaluation, probes: Sequence[Probe], pictures: Sequence[Path]) -> str:
+def _page(run: TrainingRun, final: Evaluation, probes: Sequence[Probe], pictures: Sequence[Path]) -> str:
     images = "".join(
         f'<p><img alt="{p.stem}" src="data:image/png;base64,{base64.b64encode(p.read_bytes()).decode()}"></p>'
         for p in pictures
@@ -200,7 +200,7 @@ def _reached(final: Evaluation) -> str:
     return f"{where} earns <b>{final.of_oracle:.1%}</b> of the oracle's reward.{note}"
 
 
-def _config(run: Run) -> dict[str, Any]:
+def _config(run: TrainingRun) -> dict[str, Any]:
     return as_json(run.config)
 
 

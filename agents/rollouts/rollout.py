@@ -95,7 +95,7 @@ class Rollouts:
 
     async def _rollout(self, number: int, job: Job) -> Trajectory:
         episode = job.factory.start(job.seed, job.options).episode
-        run = _Run(f"{number}", self.params)
+        run = _RolloutState(f"{number}", self.params)
         try:
             async with asyncio.timeout(self.params.deadline_seconds):
                 await self._play(episode, run)
@@ -107,7 +107,7 @@ class Rollouts:
             self.engine.release(run.session)
         return _trajectory(job, episode, run)
 
-    async def _play(self, episode: Episode, run: _Run) -> None:
+    async def _play(self, episode: Episode, run: _RolloutState) -> None:
         stops = self.chat.call_ends if self.params.stop_at_call else ()
         params = SamplingParams(self.params.max_tokens, self.params.temperature, stops)
         await begin(episode, self._gates)
@@ -129,7 +129,7 @@ class Rollouts:
             run.stopped = step.info.get("truncated_by", "")
 
 
-class _Run:
+class _RolloutState:
     """What a rollout remembers beside its episode."""
 
     def __init__(self, name: str, params: RolloutParams) -> None:
@@ -167,7 +167,7 @@ def measured(episode: Episode) -> Measure:
     return Measure(value, usd, episode.ledger.seconds, dict(episode.calls), episode.failure is not None)
 
 
-def _trajectory(job: Job, episode: Episode, run: _Run) -> Trajectory:
+def _trajectory(job: Job, episode: Episode, run: _RolloutState) -> Trajectory:
     finished = episode.over and episode.outcome is not None and not run.stopped
     measure = measured(episode)
     broken = episode.failure or run.failure

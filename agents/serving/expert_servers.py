@@ -27,7 +27,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from toolorchestra.agents.engines.process_guard import Guard
+from toolorchestra.agents.engines.process_guard import ProcessGuard
 from toolorchestra.envs.base.errors import ConfigError, Outage
 from toolorchestra.envs.models.endpoints import Endpoints, read_row
 
@@ -88,7 +88,7 @@ class Running:
         self.server = server
         self.port = server.port or _free_port()
         self.log = logs / f"{server.name}.log"
-        self._guard = Guard()
+        self._guard = ProcessGuard()
         with self.log.open("wb") as out:
             self.process = subprocess.Popen(
                 server.command(self.port),

@@ -99,10 +99,10 @@ def _check_memory(config: TrainConfig, shape: Mapping[str, Any], say: Say) -> No
 
 def plan(config: TrainConfig, shape: Mapping[str, Any], device_bytes: int) -> Any:
     """What a configuration asks of a device's memory."""
-    from toolorchestra.agents.engines.memory import Plan, Shape
+    from toolorchestra.agents.engines.memory import MemoryPlan, Shape
 
     wanted: ModelConfig = config.model
-    return Plan(
+    return MemoryPlan(
         shape=Shape.read(shape),
         device_bytes=device_bytes,
         width=4 if wanted.dtype == "float32" else 2,

@@ -39,7 +39,7 @@ Say = Callable[[str], None]
 
 
 @dataclass
-class Run:
+class TrainingRun:
     """A run in progress."""
 
     config: TrainConfig
@@ -63,7 +63,9 @@ class Run:
     evaluations: dict[int, Evaluation] = field(default_factory=dict)
 
 
-def train(config: TrainConfig, folder: Path, engine: Engine, chat: Chat, *, resume: bool, say: Say = print) -> Run:
+def train(
+    config: TrainConfig, folder: Path, engine: Engine, chat: Chat, *, resume: bool, say: Say = print
+) -> TrainingRun:
     """Run to the end, or to the first Ctrl-C, which saves first. Gives the run for its report."""
     run = _open(config, folder, engine, chat, resume=resume, say=say)
     with ExitStack() as unfinished, _stop_on_interrupt(run):
@@ -91,7 +93,7 @@ def train(config: TrainConfig, folder: Path, engine: Engine, chat: Chat, *, resu
     return run
 
 
-def _step(run: Run) -> str:
+def _step(run: TrainingRun) -> str:
     """Rollouts, rewards, one optimiser step. Gives the line to show."""
     config = run.config
     started = time.monotonic()
@@ -144,7 +146,7 @@ def _mean(values: Sequence[float]) -> float:
     return statistics.fmean(values) if values else float("nan")
 
 
-def _learn(run: Run, data: Sequence[Datum], rate: float) -> Mapping[str, float]:
+def _learn(run: TrainingRun, data: Sequence[Datum], rate: float) -> Mapping[str, float]:
     """The optimiser steps of one step's data. Gives the first one's metrics, which saw the sampler's own weights."""
     rng = random.Random(_seed(run.config.seed, run.step, "updates"))
     loss = replace(run.config.loss, temperature=run.config.temperature)
@@ -157,7 +159,7 @@ def _learn(run: Run, data: Sequence[Datum], rate: float) -> Mapping[str, float]:
     return metrics[0] if metrics else {}
 
 
-def collect_groups(run: Run) -> list[Group]:
+def collect_groups(run: TrainingRun) -> list[Group]:
     """The groups of this step: rollouts of one task share its seed, and with it preference, prices and tools."""
     config = run.config
     rng = random.Random(_seed(config.seed, run.step))
@@ -191,7 +193,7 @@ def _seed(*parts: object) -> int:
 # -- evaluation, checkpoints, interruption -----------------------------------------------------------------------------
 
 
-def _evaluate(run: Run) -> None:
+def _evaluate(run: TrainingRun) -> None:
     greedy = run.rollouts.with_params(rollout_params(run.config, run.config.evaluation_temperature))
     with run.engine.averaged():
         evaluation = run.held_out.evaluate(greedy)
@@ -210,7 +212,7 @@ def _evaluate(run: Run) -> None:
         run.best, run.best_cents, run.best_step = mine.reward, mine.cents, run.step
 
 
-def _save(run: Run) -> None:
+def _save(run: TrainingRun) -> None:
     state = {
         "step": run.step,
         "warm": run.warm,
@@ -227,7 +229,7 @@ def _save(run: Run) -> None:
     checkpoint.prune(folder, run.config.keep_last, best if best.exists() else None, run.step)
 
 
-def _open(config: TrainConfig, folder: Path, engine: Engine, chat: Chat, *, resume: bool, say: Say) -> Run:
+def _open(config: TrainConfig, folder: Path, engine: Engine, chat: Chat, *, resume: bool, say: Say) -> TrainingRun:
     written = checkpoint.all_of(folder / "checkpoints")
     found = checkpoint.latest(folder / "checkpoints", say)
     if written and not found:
@@ -243,7 +245,7 @@ def _open(config: TrainConfig, folder: Path, engine: Engine, chat: Chat, *, resu
         say(f"resuming from {found.name}")
     step, best, cents = int(state.get("step", 0)), state.get("best"), state.get("best_cents")
     held_out, log = HeldOut(config.environments, config.evaluation_tasks), Log(folder, step)
-    return Run(
+    return TrainingRun(
         config,
         folder,
         engine,
@@ -288,7 +290,7 @@ def rollout_params(config: TrainConfig, temperature: float | None = None) -> Rol
 
 
 @contextmanager
-def _stop_on_interrupt(run: Run) -> Iterator[None]:
+def _stop_on_interrupt(run: TrainingRun) -> Iterator[None]:
     """The first Ctrl-C lets the step end and saves; the second one is Python's own."""
 
     def stop(_number: int, _frame: FrameType | None) -> None:

@@ -11,7 +11,7 @@ from toolorchestra.agents.rollouts.trajectory import Group
 
 
 @dataclass(frozen=True)
-class Batch:
+class TrainingBatch:
     """One step's data, with what was left out."""
 
     data: list[Datum]
@@ -23,7 +23,7 @@ class Batch:
     failed: int
 
 
-def build(groups: Sequence[Group], params: AdvantageParams) -> Batch:
+def build(groups: Sequence[Group], params: AdvantageParams) -> TrainingBatch:
     """Score each group, and give every sampled token of a trajectory that trajectory's advantage."""
     data: list[Datum] = []
     rewards: list[list[RewardBreakdown | None]] = []
@@ -42,4 +42,4 @@ def build(groups: Sequence[Group], params: AdvantageParams) -> Batch:
                 for s in trajectory.sequences:
                     spread = [advantage if sampled else 0.0 for sampled in s.sampled]
                     data.append(Datum(s.tokens, s.logprobs, spread))
-    return Batch(data, rewards, used, flat, failed)
+    return TrainingBatch(data, rewards, used, flat, failed)

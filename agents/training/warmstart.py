@@ -127,7 +127,7 @@ def _learned(sequence: Sequences) -> Datum:
     return Datum(sequence.tokens, sequence.logprobs, [float(s) for s in sequence.sampled])
 
 
-class Found(NamedTuple):
+class BestRoute(NamedTuple):
     """The best route that was found for a task."""
 
     env: int
@@ -136,7 +136,7 @@ class Found(NamedTuple):
     actions: tuple[str, ...]
 
 
-def find_routes(config: TrainConfig, numbers: Sequence[int]) -> list[Found]:
+def find_routes(config: TrainConfig, numbers: Sequence[int]) -> list[BestRoute]:
     """For each task the best of some random routes, by the group reward that training uses; none where all fail."""
     mixes = config.environments
     factories = [training(mix) for mix in mixes]
@@ -146,7 +146,7 @@ def find_routes(config: TrainConfig, numbers: Sequence[int]) -> list[Found]:
         env = rng.choices(range(len(mixes)), [m.weight for m in mixes])[0]
         best = _best(factories[env], FIRST_SEED + number, config.warm_start.routes, rng)
         if best:
-            found.append(Found(env, FIRST_SEED + number, best))
+            found.append(BestRoute(env, FIRST_SEED + number, best))
     return found
 
 
@@ -172,7 +172,7 @@ def demonstrations(chat: Chat, config: TrainConfig) -> list[Datum]:
     return data
 
 
-def _found_together(config: TrainConfig) -> list[Found]:
+def _found_together(config: TrainConfig) -> list[BestRoute]:
     """find_routes() shared out over processes, which an interrupt of this one ends at once."""
     tasks, shares = config.warm_start.demonstrations, config.model.processes
     others = set(active_children())

@@ -20,7 +20,7 @@ from toolorchestra.agents.engines.base import Engine
 from toolorchestra.agents.rollouts.rollout import Job, RolloutParams, Rollouts
 from toolorchestra.agents.rollouts.tokens import Chat
 from toolorchestra.agents.rollouts.trajectory import Trajectory
-from toolorchestra.envs.episode.calls import Guard
+from toolorchestra.envs.episode.calls import FailureGuard
 
 _SECONDS_TO_END = 5.0
 
@@ -180,7 +180,7 @@ def _work(connection: Connection, config: TrainConfig) -> None:
         except EOFError:
             return
         answer: list[Trajectory] | str = ""
-        with Guard("rollouts") as guard:  # whatever it is, the process that shares out raises it
+        with FailureGuard("rollouts") as guard:  # whatever it is, the process that shares out raises it
             engine.adopt(share.snapshot, share.seed)
             answer = Rollouts(engine, chat, share.params).collect(share.jobs)
         if guard.failure:

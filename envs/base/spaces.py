@@ -82,7 +82,7 @@ class Transcripts(gym.Space[Observation]):
         return "Transcripts()"
 
 
-class Batch(gym.Space[tuple[Any, ...]]):
+class BatchSpace(gym.Space[tuple[Any, ...]]):
     """n elements of one space, as a tuple: what a vector environment takes and gives."""
 
     def __init__(self, single: gym.Space[Any], n: int, seed: int | None = None) -> None:
@@ -109,10 +109,10 @@ class Batch(gym.Space[tuple[Any, ...]]):
         return False
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Batch) and (self.n, self.single) == (other.n, other.single)
+        return isinstance(other, BatchSpace) and (self.n, self.single) == (other.n, other.single)
 
     def __hash__(self) -> int:
-        return hash((Batch, self.n))
+        return hash((BatchSpace, self.n))
 
     def __repr__(self) -> str:
         return f"Batch({self.single}, {self.n})"

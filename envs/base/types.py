@@ -20,7 +20,7 @@ def _refuse(_self: object, *_: object, **__: object) -> NoReturn:
     )
 
 
-class Frozen(dict[str, Any]):
+class FrozenDict(dict[str, Any]):
     """A real dict (json, jinja, SDKs take it) that refuses to be changed."""
 
     __slots__ = ()
@@ -35,7 +35,7 @@ class Frozen(dict[str, Any]):
         return type(self), (dict(self),)
 
 
-class Message(Frozen):
+class Message(FrozenDict):
     """One chat message in OpenAI's shape: role, content, and for tool results the tool's name."""
 
     __slots__ = ()
@@ -59,7 +59,7 @@ class Rows(list[T]):
 def freeze(value: Any) -> Any:
     """JSON-like data as Frozen and Rows, all the way down."""
     if isinstance(value, Mapping):
-        return Frozen({key: freeze(part) for key, part in value.items()})
+        return FrozenDict({key: freeze(part) for key, part in value.items()})
     if isinstance(value, list | tuple):
         return Rows(freeze(part) for part in value)
     return value

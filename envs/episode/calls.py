@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from toolorchestra.envs.tools import Tool, ToolContext, ToolResult
 
 
-class Ready(NamedTuple):
+class ReadyCall(NamedTuple):
     """A checked call that a driver has to run."""
 
     tool: Tool
@@ -36,7 +36,7 @@ def unreadable(where: str, content: object) -> Failure | None:
     return Failure(where, f"TypeError: a result's content is text, got {type(content).__name__}", "")
 
 
-class Guard:
+class FailureGuard:
     """`with Guard("grade") as guard:` keeps an exception of the world's code as `guard.failure`, so that it ends one
     episode and not the batch that it is in."""
 
@@ -46,7 +46,7 @@ class Guard:
         self.where = where
         self.failure: Failure | None = None
 
-    def __enter__(self) -> Guard:
+    def __enter__(self) -> FailureGuard:
         return self
 
     def __exit__(self, kind: object, err: BaseException | None, trace: object) -> bool:

@@ -16,21 +16,21 @@ from toolorchestra.envs.base.errors import ActionError, ResetNeeded, ToolError
 from toolorchestra.envs.base.preference import Preference
 from toolorchestra.envs.base.types import Message, Observation, Outcome, Rows, ToolCall, Transcript, build
 from toolorchestra.envs.domains.world import World
-from toolorchestra.envs.episode.calls import CallResult, Failure, Guard, Ready, failure, unreadable
+from toolorchestra.envs.episode.calls import CallResult, Failure, FailureGuard, ReadyCall, failure, unreadable
 from toolorchestra.envs.episode.rules import Rules
 from toolorchestra.envs.money.ledger import Ledger, by_class, rewarded_usd, total_tokens
 from toolorchestra.envs.money.prices import NANO, Charge, PriceSheet, Usage, in_digits
 from toolorchestra.envs.tools import Tool, ToolContext
 
 GRADING = ToolCall("grade", {})
-Calls = tuple[tuple[ToolCall, Ready | str], ...]
+Calls = tuple[tuple[ToolCall, ReadyCall | str], ...]
 """A turn's calls, each ready to run, or why not."""
 
 
 class Pending(NamedTuple):
     """Calls to run, all at the same time. May be empty: then resolve(()) says what was wrong."""
 
-    calls: tuple[Ready, ...]
+    calls: tuple[ReadyCall, ...]
 
 
 class Step(NamedTuple):
@@ -87,7 +87,7 @@ class Episode:
         self.failure: Failure | None = None
         self.outcome: Outcome | None = None
         self._phase = "new"
-        self._pending: tuple[Ready, ...] = ()
+        self._pending: tuple[ReadyCall, ...] = ()
         self._calls: Calls = ()
         self._new: list[Message] = []
         self._stop = ""
@@ -112,7 +112,7 @@ class Episode:
         if first.bills and self._cap_reached():
             self.failure = Failure("opening", "the spend cap was used up before the episode could be opened", "")
             return self._opened(())
-        self._phase, self._pending = "opening", (Ready(first, {}, self.context),)
+        self._phase, self._pending = "opening", (ReadyCall(first, {}, self.context),)
         return self.observation
 
     def _opened(self, first: Transcript) -> Observation:
@@ -122,7 +122,7 @@ class Episode:
         return self.observation
 
     @property
-    def opening(self) -> tuple[Ready, ...]:
+    def opening(self) -> tuple[ReadyCall, ...]:
         """Calls that a driver has to run and hand to begin() before the first turn; mostly none."""
         return self._pending if self._phase == "opening" else ()
 
@@ -135,7 +135,7 @@ class Episode:
         self.failure = done.failure or unbilled or refusal
         first: Transcript | Tool = ()
         if not self.failure:
-            with Guard("opening") as guard:
+            with FailureGuard("opening") as guard:
                 first = self.world.opening()
             self.failure = guard.failure
         return self._opened(() if isinstance(first, Tool) else first)
@@ -176,10 +176,10 @@ class Episode:
             calls = ((call, self._checked(call)),) if call else self._read(text)
         self._calls = calls
         ready = calls[0][1] if len(calls) == 1 else None
-        if type(ready) is Ready:  # by far the commonest
+        if type(ready) is ReadyCall:  # by far the commonest
             self._pending = (ready,)
         else:
-            self._pending = tuple([call[1] for call in calls if type(call[1]) is Ready])
+            self._pending = tuple([call[1] for call in calls if type(call[1]) is ReadyCall])
         self._phase = "waiting"
         return build(Pending, (self._pending,))
 
@@ -187,19 +187,19 @@ class Episode:
         """The text's calls, each checked: ready to run, or why not. A message is a call of the listener."""
         listener = self.world.listener
         if listener.hears_silence and not text.strip():
-            return ((ToolCall(listener.name, {"text": ""}), Ready(listener, {"text": ""}, self.context)),)
+            return ((ToolCall(listener.name, {"text": ""}), ReadyCall(listener, {"text": ""}, self.context)),)
         try:
             action = parse(text)
         except ActionError as err:
             self._tell("parser", f"Error: {err}")
             return ()
         if not action.calls:
-            ready = Ready(listener, {"text": action.said}, self.context)
+            ready = ReadyCall(listener, {"text": action.said}, self.context)
             return ((ToolCall(listener.name, {"text": action.said}), ready),)
         self.context.aside = action.said
         return tuple([(call, self._checked(call)) for call in action.calls])
 
-    def _checked(self, call: ToolCall) -> Ready | str:
+    def _checked(self, call: ToolCall) -> ReadyCall | str:
         try:
             tool = self.world.toolbox.check(call)
         except ToolError as err:
@@ -207,7 +207,7 @@ class Episode:
         arguments = call.arguments
         key = tool.key(arguments) if tool.keyed_by else tool.name
         self.calls[key] = self.calls.get(key, 0) + 1
-        return build(Ready, (tool, arguments, self.context))
+        return build(ReadyCall, (tool, arguments, self.context))
 
     def resolve(self, results: Sequence[CallResult]) -> Step | Pending:
         """Take the pending calls' results, in their order."""
@@ -243,7 +243,7 @@ class Episode:
             raise ResetNeeded(f"resolve() in an episode that is {self._phase}; call act() first")
         raise ValueError(f"{len(self._pending)} calls are pending, got {len(results)} results")
 
-    def _take(self, call: ToolCall, ready: Ready, done: CallResult) -> bool:
+    def _take(self, call: ToolCall, ready: ReadyCall, done: CallResult) -> bool:
         """Bill one result, show it, and let the world remember it. True when it ends the episode."""
         result, world = done.result, self.world
         content, usages = result.content, result.usages
@@ -265,7 +265,7 @@ class Episode:
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def _grade(self, *, finished: bool) -> Step | Pending:
-        with Guard(GRADING.name) as guard:
+        with FailureGuard(GRADING.name) as guard:
             outcome = self.world.grade(finished=finished)
             if not isinstance(outcome, Outcome | Tool):
                 raise TypeError(f"grade() gives an Outcome or a Tool, got {type(outcome).__name__}")
@@ -278,7 +278,7 @@ class Episode:
         if outcome.bills and self._cap_reached():
             self.failure = Failure(GRADING.name, "the spend cap was used up before the judge could be asked", "")
             return self._end(truncated_by="failed")
-        self._pending = (Ready(outcome, {}, self.context),)
+        self._pending = (ReadyCall(outcome, {}, self.context),)
         self._stop = "" if finished else self._stop
         self._phase = "grading"
         return Pending(self._pending)
@@ -346,7 +346,7 @@ class Episode:
 
     def _bill(self, where: str, usages: Sequence[Usage], key: str) -> Failure | None:
         """Bill a call. One that bills what has no price fails its own episode, not the batch that it is in."""
-        with Guard(where) as guard:
+        with FailureGuard(where) as guard:
             for usage in usages:
                 self._book(self.sheet.charge(usage, key))
         return guard.failure

@@ -24,7 +24,7 @@ from toolorchestra.envs.base.errors import ConfigError, Outage, SpendCapReached,
 from toolorchestra.envs.base.keys import key_in
 from toolorchestra.envs.models import ChatRequest, Completion, ContextLimits
 from toolorchestra.envs.models.endpoints import Endpoint, Endpoints, Served
-from toolorchestra.envs.models.rate_limits import Traffic
+from toolorchestra.envs.models.rate_limits import EndpointLimits
 from toolorchestra.envs.models.wire import CHARACTERS_PER_TOKEN, Unreadable, body, counted_of, read, text_of, usage_of
 from toolorchestra.envs.money.prices import NO_TOKENS, Tokens, Usage
 
@@ -77,7 +77,7 @@ class OpenAiModels:
 
     def __init__(self, endpoints: Endpoints, seed: int | None = None) -> None:
         self.endpoints = endpoints
-        self.traffic = {name: Traffic(endpoint) for name, endpoint in endpoints.endpoints.items()}
+        self.traffic = {name: EndpointLimits(endpoint) for name, endpoint in endpoints.endpoints.items()}
         self._keys = {name: _key(endpoint) for name, endpoint in endpoints.endpoints.items()}
         self._clients: weakref.WeakKeyDictionary[Any, dict[str, AsyncOpenAI]] = weakref.WeakKeyDictionary()
         self._jitter = random.Random(seed)
@@ -131,7 +131,7 @@ class OpenAiModels:
                 await asyncio.sleep(pause)
         raise Outage(f"model {request.model!r} did not answer{tried.told}")
 
-    async def _free(self, served: Served, tried: _Tried) -> Traffic:
+    async def _free(self, served: Served, tried: _Tried) -> EndpointLimits:
         """The endpoint to try: one that does not rest, the least failed of this call's, the first in the file."""
         best = min(served.endpoints, key=lambda name: (self._rest(name, tried) > 0, tried.failed.get(name, 0)))
         if self._rest(best, tried):
@@ -157,7 +157,7 @@ class OpenAiModels:
         return most * self._jitter.uniform(0.5, 1.0)
 
     async def _send(
-        self, traffic: Traffic, request: ChatRequest, served: Served, made: dict[str, Any], tried: _Tried
+        self, traffic: EndpointLimits, request: ChatRequest, served: Served, made: dict[str, Any], tried: _Tried
     ) -> str:
         """One request, when there is a place for it: the raw reply."""
         queued = time.monotonic()
@@ -213,7 +213,7 @@ class OpenAiModels:
         return ToolError(f"model {served.name!r} refused the request ({status}): {text}")
 
     def _read(
-        self, raw: str, request: ChatRequest, sent: str, tried: _Tried, traffic: Traffic
+        self, raw: str, request: ChatRequest, sent: str, tried: _Tried, traffic: EndpointLimits
     ) -> tuple[str, Tokens, bool]:
         """What was said, the tokens that it and the unusable replies before it used, whether they are estimated."""
         reply = read(raw)

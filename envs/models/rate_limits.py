@@ -92,7 +92,7 @@ class _Rate:
             self._have += amount
 
 
-class Traffic:
+class EndpointLimits:
     """The state of one endpoint."""
 
     def __init__(self, endpoint: Endpoint) -> None:

@@ -15,7 +15,7 @@ class Hit(NamedTuple):
     score: float
 
 
-class Known(list[Hit]):
+class CachedHits(list[Hit]):
     """Hits of a search that was asked before and is kept: it is billed as nothing."""
 
 

@@ -26,7 +26,7 @@ class Posted(NamedTuple):
     """How long the server asks to wait."""
 
 
-class Poster:
+class HttpPoster:
     """Posts to one server, with a key or "" for none. The key goes nowhere else, and is in no text that comes back."""
 
     def __init__(self, base_url: str, key: str, deadline_seconds: float, at_once: int = MOST_AT_ONCE) -> None:

@@ -21,7 +21,7 @@ from toolorchestra.envs.base.errors import ConfigError, Outage, ToolError
 from toolorchestra.envs.base.keys import key_in
 from toolorchestra.envs.base.types import Passage
 from toolorchestra.envs.retrieval import Hit, Retriever
-from toolorchestra.envs.retrieval.http_posts import Poster
+from toolorchestra.envs.retrieval.http_posts import HttpPoster
 
 TOKEN_ENV = "TOOLORCHESTRA_INDEX_TOKEN"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -108,7 +108,7 @@ class Remote:
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
-        self._poster = Poster(self.url, key_in(TOKEN_ENV), DEADLINE_SECONDS)
+        self._poster = HttpPoster(self.url, key_in(TOKEN_ENV), DEADLINE_SECONDS)
         try:
             with urllib.request.urlopen(f"{self.url}/health", timeout=DEADLINE_SECONDS) as reply:
                 reply.read()

@@ -15,7 +15,7 @@ from toolorchestra.envs.base.keys import key_in
 from toolorchestra.envs.base.types import Passage
 from toolorchestra.envs.money.prices import TOOL, Usage
 from toolorchestra.envs.retrieval import Hit
-from toolorchestra.envs.retrieval.http_posts import MOST_AT_ONCE, Poster
+from toolorchestra.envs.retrieval.http_posts import MOST_AT_ONCE, HttpPoster
 
 SEARCHED = Usage("tavily/search", TOOL, units=1)
 SHORTEST_PAGE = 100
@@ -46,7 +46,7 @@ class Tavily:
         key = key_in(service.key_env)
         if not key:
             raise ConfigError(f"web search needs a key: export {service.key_env}=...")
-        self._poster = Poster(service.base_url, key, service.deadline_seconds, service.at_once)
+        self._poster = HttpPoster(service.base_url, key, service.deadline_seconds, service.at_once)
         self._jitter = random.Random()
 
     @property

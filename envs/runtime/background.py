@@ -52,9 +52,9 @@ class BackgroundLoop:
         """Start a coroutine there. Cancelling the future cancels it."""
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
 
-    def borrowed(self) -> Loan:
+    def borrowed(self) -> BorrowedLoop:
         """`with background.borrowed() as loan:` and, where `loan.held`, `loan.run(seconds)` as often as needed."""
-        return Loan(self)
+        return BorrowedLoop(self)
 
     def _take(self) -> bool:
         """Take the loop over from its thread. False: a tool that blocks keeps it."""
@@ -101,7 +101,7 @@ class BackgroundLoop:
         self.loop.stop()
 
 
-class Loan:
+class BorrowedLoop:
     """The loop in the main thread's hands, if it can have it: another thread cannot (calls may start processes, which
     must not end with their thread), nor one that runs a loop already.
 
@@ -118,7 +118,7 @@ class Loan:
         self._running = self._raised = self._holding_back = False
         self.held = False
 
-    def __enter__(self) -> Loan:
+    def __enter__(self) -> BorrowedLoop:
         if threading.current_thread() is threading.main_thread() and asyncio._get_running_loop() is None:
             with ExitStack() as undo:
                 undo.push(self)

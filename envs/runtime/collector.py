@@ -17,7 +17,7 @@ OBJECTS_PER_ENV = 100
 has played, in its transcript and its ledger."""
 
 
-class Nursery:
+class Collector:
     """The process's one, for it has one collector."""
 
     def __init__(self) -> None:
@@ -52,4 +52,4 @@ class Nursery:
             gc.set_threshold(wanted, *others)
 
 
-NURSERY = Nursery()
+COLLECTOR = Collector()

@@ -16,7 +16,7 @@ IDLE_TIMERS = 16
 AnyTask = asyncio.Task[Any]
 
 
-class Patience:
+class SameDeadline:
     """The tasks that wait for so many seconds at most, and when each of them is due, the first due first."""
 
     __slots__ = ("due", "loop", "seconds", "timer")
@@ -35,17 +35,17 @@ class Deadlines:
     __slots__ = ("_loop", "_patiences")
 
     def __init__(self) -> None:
-        self._patiences: dict[float, Patience] = {}
+        self._patiences: dict[float, SameDeadline] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    def enter(self, task: AnyTask, seconds: float) -> Patience | None:
+    def enter(self, task: AnyTask, seconds: float) -> SameDeadline | None:
         """Watch the running task from now on. None: it is being watched already, for as many seconds."""
         loop = task.get_loop()
         if loop is not self._loop:  # whoever uses one object for several asyncio.run() left a dead loop's timers here
             self._loop, self._patiences = loop, {}
         patience = self._patiences.get(seconds)
         if patience is None:
-            patience = self._patiences[seconds] = Patience(loop, seconds)
+            patience = self._patiences[seconds] = SameDeadline(loop, seconds)
         if task in patience.due:
             return None
         due = patience.due[task] = loop.time() + seconds
@@ -53,7 +53,7 @@ class Deadlines:
             patience.timer = loop.call_at(due, self._strike, patience)
         return patience
 
-    def leave(self, task: AnyTask, patience: Patience, cancelling: int) -> bool:
+    def leave(self, task: AnyTask, patience: SameDeadline, cancelling: int) -> bool:
         """Watch it no longer. True: the deadline cancelled it, and nobody else did since `cancelling` was counted."""
         due = patience.due
         if due.pop(task, None) is None:
@@ -68,7 +68,7 @@ class Deadlines:
         """How many are set."""
         return sum(p.timer is not None for p in self._patiences.values())
 
-    def _strike(self, patience: Patience) -> None:
+    def _strike(self, patience: SameDeadline) -> None:
         now, late = patience.loop.time(), []
         for task, due in patience.due.items():
             if due > now:
@@ -81,7 +81,7 @@ class Deadlines:
             del patience.due[task]
             task.cancel()
 
-    def _forget(self, patience: Patience) -> None:
+    def _forget(self, patience: SameDeadline) -> None:
         patience.timer = None
         if self._patiences.get(patience.seconds) is patience:
             del self._patiences[patience.seconds]

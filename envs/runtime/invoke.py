@@ -12,12 +12,12 @@ from typing import Any
 
 from toolorchestra.envs.base.errors import ConfigError, Outage, ToolError
 from toolorchestra.envs.base.types import build
-from toolorchestra.envs.episode.calls import CallResult, Ready, failure
+from toolorchestra.envs.episode.calls import CallResult, ReadyCall, failure
 from toolorchestra.envs.runtime.deadlines import Deadlines
 from toolorchestra.envs.tools import ToolContext, ToolResult
 
 
-def any_waits(calls: Sequence[Ready]) -> bool:
+def any_waits(calls: Sequence[ReadyCall]) -> bool:
     """Whether one of these calls needs a loop."""
     for ready in calls:  # noqa: SIM110 - a generator costs three times as much, and this is asked at each step
         if ready.tool.suspends:
@@ -25,7 +25,7 @@ def any_waits(calls: Sequence[Ready]) -> bool:
     return False
 
 
-def perform_here(ready: Ready) -> CallResult:
+def perform_here(ready: ReadyCall) -> CallResult:
     """Run one call of a tool that does not wait, in place."""
     tool, arguments, context = ready
     started = 0.0 if context.clock.virtual else time.monotonic()
@@ -38,7 +38,7 @@ def perform_here(ready: Ready) -> CallResult:
         return _explain(err, ready, started)
 
 
-def _explain(err: BaseException, ready: Ready, started: float) -> CallResult:
+def _explain(err: BaseException, ready: ReadyCall, started: float) -> CallResult:
     """ToolError becomes a refusal, a missed deadline too; any other exception becomes a Failure."""
     tool, _, context = ready
     if isinstance(err, ToolError):
@@ -61,7 +61,7 @@ def _finished(out: object, started: float, context: ToolContext) -> CallResult:
     return build(CallResult, (out, False, None))
 
 
-def _missed(ready: Ready, started: float) -> CallResult:
+def _missed(ready: ReadyCall, started: float) -> CallResult:
     tool, _, context = ready
     text = f"Error: {tool.name} did not answer within {tool.deadline_seconds:g} s"
     return CallResult(ToolResult(text, seconds=_spent(started, context)), refused=True)
@@ -88,15 +88,15 @@ class Gates:
         self._by_backend: dict[str, asyncio.Semaphore] = {}
         self.deadlines = Deadlines()
 
-    def perform(self, ready: Ready) -> Coroutine[Any, Any, CallResult]:
+    def perform(self, ready: ReadyCall) -> Coroutine[Any, Any, CallResult]:
         """Run one call, waiting for a place first. The deadline starts when the call does."""
         return self._in_turn(ready) if ready.tool.backend else self._run(ready)
 
-    async def perform_all(self, calls: Sequence[Ready]) -> list[CallResult]:
+    async def perform_all(self, calls: Sequence[ReadyCall]) -> list[CallResult]:
         """Run calls at the same time; their results in their order."""
         return await asyncio.gather(*[self.perform(ready) for ready in calls])
 
-    async def _in_turn(self, ready: Ready) -> CallResult:
+    async def _in_turn(self, ready: ReadyCall) -> CallResult:
         tool = ready.tool
         gate = self._by_backend.get(tool.backend)
         if gate is None:
@@ -104,7 +104,7 @@ class Gates:
         async with gate:
             return await self._run(ready)
 
-    async def _run(self, ready: Ready) -> CallResult:
+    async def _run(self, ready: ReadyCall) -> CallResult:
         tool, arguments, context = ready
         if not tool.suspends:
             return perform_here(ready)
@@ -133,6 +133,6 @@ class Gates:
         except (Exception, SystemExit) as err:  # noqa: BLE001 - a failed call is recorded, see _explain
             return _explain(err, ready, started)
 
-    async def _run_within(self, ready: Ready) -> CallResult:
+    async def _run_within(self, ready: ReadyCall) -> CallResult:
         """_run() of a task whose deadline is watched already: in a task of its own, so that it has its own."""
         return await asyncio.create_task(self._run(ready))

@@ -6,17 +6,17 @@ import asyncio
 from collections.abc import Sequence
 from queue import Empty, SimpleQueue
 
-from toolorchestra.envs.episode.calls import CallResult, Ready, failure
+from toolorchestra.envs.episode.calls import CallResult, ReadyCall, failure
 from toolorchestra.envs.runtime.background import BackgroundLoop
 from toolorchestra.envs.tools import ToolResult
 
 
-class Flight:
+class RunningStep:
     """The calls of one turn of one episode; their results, once it has landed."""
 
     __slots__ = ("calls", "dropped", "results", "slot", "task")
 
-    def __init__(self, slot: int, calls: Sequence[Ready]) -> None:
+    def __init__(self, slot: int, calls: Sequence[ReadyCall]) -> None:
         self.slot = slot
         self.calls = calls
         self.results: Sequence[CallResult] = ()
@@ -25,17 +25,17 @@ class Flight:
         """Nobody waits for it any more."""
 
 
-class Flights:
+class RunningSteps:
     """Launching and landing, for one owner thread. It runs the background loop itself while it launches or waits, where
     it can have it; else the two threads hand the flights over."""
 
     def __init__(self) -> None:
-        self._landed: SimpleQueue[list[Flight]] = SimpleQueue()
-        self._landing: list[Flight] = []
+        self._landed: SimpleQueue[list[RunningStep]] = SimpleQueue()
+        self._landing: list[RunningStep] = []
         self._running: BackgroundLoop | None = None
         """The loop, while the owner runs it and waits for a landing."""
 
-    def launch(self, flights: Sequence[Flight]) -> None:
+    def launch(self, flights: Sequence[RunningStep]) -> None:
         """Start them all at once."""
         if not flights:
             return
@@ -47,12 +47,12 @@ class Flights:
             else:
                 background.loop.call_soon_threadsafe(self._start, background, list(flights))
 
-    def _start(self, background: BackgroundLoop, flights: Sequence[Flight]) -> None:
+    def _start(self, background: BackgroundLoop, flights: Sequence[RunningStep]) -> None:
         loop = background.loop
         for flight in flights:  # not create_task(), which formats a name for each
             flight.task = asyncio.Task(self._fly(background, flight), loop=loop, name="flight")
 
-    async def _fly(self, background: BackgroundLoop, flight: Flight) -> None:
+    async def _fly(self, background: BackgroundLoop, flight: RunningStep) -> None:
         calls = flight.calls
         try:
             if len(calls) == 1:
@@ -69,7 +69,7 @@ class Flights:
             return
         self._land(background, flight)
 
-    def _land(self, background: BackgroundLoop, flight: Flight) -> None:
+    def _land(self, background: BackgroundLoop, flight: RunningStep) -> None:
         flight.task = None
         if not self._landing:
             background.loop.call_soon(self._hand_over)
@@ -82,7 +82,7 @@ class Flights:
         if self._running is not None:
             self._running.loop.stop()
 
-    def land(self, timeout: float | None) -> list[Flight]:
+    def land(self, timeout: float | None) -> list[RunningStep]:
         """What has landed, waiting up to `timeout` seconds for the first (None: as long as it takes, 0: not at all).
         It may come back with nothing before its time."""
         landed = self._arrived()
@@ -105,8 +105,8 @@ class Flights:
                 return []
         return landed + self._arrived()
 
-    def _arrived(self) -> list[Flight]:
-        landed: list[Flight] = []
+    def _arrived(self) -> list[RunningStep]:
+        landed: list[RunningStep] = []
         try:
             while True:
                 landed += self._landed.get_nowait()
@@ -114,7 +114,7 @@ class Flights:
             return landed
 
     @staticmethod
-    def cancel(flights: Sequence[Flight]) -> None:
+    def cancel(flights: Sequence[RunningStep]) -> None:
         """Stop what still flies; it will not land."""
         live = list(flights)
         for flight in live:

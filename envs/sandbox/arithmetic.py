@@ -127,7 +127,7 @@ class ArithmeticInterpreter:
     async def run(self, code: str, session: str = "") -> Execution:
         """stdout is what was printed; a refusal or an error goes to stderr with exit status 1. Each run is fresh."""
         del session
-        run = _Run()
+        run = _Evaluation()
         wrong = ""
         try:
             if len(code) > MOST_CHARACTERS:
@@ -146,7 +146,7 @@ def _text(said: str) -> str:
     return said.encode("utf-8", "replace").decode()
 
 
-class _Run:
+class _Evaluation:
     """One program's names, output and what it may still use."""
 
     def __init__(self) -> None:

@@ -51,7 +51,7 @@ class _Child:
         return self.out, self.err, self.status
 
 
-class Zygote:
+class ForkServer:
     """The server's loop."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
@@ -298,7 +298,7 @@ def main() -> None:
             loaded.append(name)
     gc.collect()
     gc.freeze()
-    zygote = Zygote(settings)
+    zygote = ForkServer(settings)
     _send({"id": 0, "loaded": loaded})
     try:
         zygote.run()

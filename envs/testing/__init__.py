@@ -27,7 +27,7 @@ class ConformanceError(AssertionError):
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ConformanceReport:
     """What held, and how much was played to see it."""
 
     env_id: str
@@ -44,7 +44,7 @@ def check_environment(
     policy: Policy | None = None,
     abandoned: int = 1000,
     **kwargs: Any,
-) -> Report:
+) -> ConformanceReport:
     """Check every rule; raise ConformanceError at the first one that is broken.
 
     `episodes` are played for each seed, by `policy` (Episode -> text; None: a random caller of the tools). `abandoned`
@@ -59,4 +59,4 @@ def check_environment(
         except Exception as err:
             seen = f"{type(err).__name__}: {err}"
             raise ConformanceError(f"{env_id} breaks the rule {rule!r}: it raised {seen}") from err
-    return Report(env_id, tuple(RULES), rehearsal.episodes_played, rehearsal.steps_played)
+    return ConformanceReport(env_id, tuple(RULES), rehearsal.episodes_played, rehearsal.steps_played)

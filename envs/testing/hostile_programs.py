@@ -30,7 +30,7 @@ MOST_SAID = 3 << 20
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Containment:
     """What one program came to."""
 
     name: str
@@ -113,7 +113,7 @@ async def _run(interpreter: Interpreter, code: str, seconds: float) -> tuple[Exe
     return done, time.monotonic() - started
 
 
-def examine(interpreter: Interpreter, deadline_seconds: float, only: Sequence[str] = ()) -> list[Verdict]:
+def examine(interpreter: Interpreter, deadline_seconds: float, only: Sequence[str] = ()) -> list[Containment]:
     """Run the hostile programs one after the other. `deadline_seconds`: what the interpreter promises to keep."""
     verdicts = []
     asyncio.run(interpreter.run("print(1)"))  # so that no program pays for the start
@@ -128,14 +128,14 @@ def examine(interpreter: Interpreter, deadline_seconds: float, only: Sequence[st
     return verdicts
 
 
-def _verdict(interpreter: Interpreter, name: str, code: str, stage: Stage, deadline_seconds: float) -> Verdict:
+def _verdict(interpreter: Interpreter, name: str, code: str, stage: Stage, deadline_seconds: float) -> Containment:
     for key, value in stage.names.items():
         code = code.replace("{" + key + "}", value)
     code = code.replace(f"'{MARK}'", f"'{MARK[:3]}' '{MARK[3:]}'")  # so that a traceback does not show it
     try:
         done, seconds = asyncio.run(_run(interpreter, code, deadline_seconds + SLACK_SECONDS))
     except TimeoutError:
-        return Verdict(name, False, deadline_seconds + SLACK_SECONDS, "never came back")
+        return Containment(name, False, deadline_seconds + SLACK_SECONDS, "never came back")
     time.sleep(0.05)
     said = done.stdout + done.stderr
     wrong = [stage.damage()]
@@ -145,21 +145,21 @@ def _verdict(interpreter: Interpreter, name: str, code: str, stage: Stage, deadl
     wrong += [f"{len(said)} characters came out"] if len(said) > MOST_SAID else []
     found = ", ".join(w for w in wrong if w)
     last = (done.stderr.strip().splitlines() or done.stdout.strip().splitlines() or [f"status {done.exit_status}"])[-1]
-    return Verdict(name, not found, seconds, found or last[:60])
+    return Containment(name, not found, seconds, found or last[:60])
 
 
-def works(interpreter: Interpreter) -> list[Verdict]:
+def works(interpreter: Interpreter) -> list[Containment]:
     """Run the useful programs: each ends by printing what `expect:` in its name says."""
     verdicts = []
     for title, code in programs("useful").items():
         name, _, expected = title.partition(" expect: ")
         done, seconds = asyncio.run(_run(interpreter, code, 120))
         right = done.stdout.strip() == expected
-        verdicts.append(Verdict(name, right, seconds, done.stdout.strip()[:60] or done.stderr.strip()[-60:]))
+        verdicts.append(Containment(name, right, seconds, done.stdout.strip()[:60] or done.stderr.strip()[-60:]))
     return verdicts
 
 
-def table(verdicts: Sequence[Verdict], good: str = "contained", bad: str = "GOT THROUGH") -> str:
+def table(verdicts: Sequence[Containment], good: str = "contained", bad: str = "GOT THROUGH") -> str:
     """The verdicts as text."""
     rows = [f"{v.name:34} {good if v.contained else bad:12} {v.seconds:7.3f} s  {v.seen}" for v in verdicts]
     return "\n".join([*rows, f"{sum(v.contained for v in verdicts)} of {len(verdicts)} {good}"])

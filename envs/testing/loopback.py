@@ -18,7 +18,7 @@ Fault = Literal["", "reset", "cut", "silence", "not http"]
 
 
 @dataclass(frozen=True)
-class Reply:
+class ServerReply:
     """What the server does with one request."""
 
     content: str | None = ""
@@ -37,7 +37,7 @@ class Reply:
 
 
 @dataclass(frozen=True)
-class Asked:
+class ReceivedRequest:
     """One request, as it came in."""
 
     path: str
@@ -57,9 +57,9 @@ class Asked:
 class Loopback:
     """The server. One thread with a loop of its own; every connection is kept alive as long as its client likes."""
 
-    def __init__(self, reply: Callable[[Asked], Reply]) -> None:
+    def __init__(self, reply: Callable[[ReceivedRequest], ServerReply]) -> None:
         self._reply = reply
-        self.seen: list[Asked] = []
+        self.seen: list[ReceivedRequest] = []
         self.most_in_flight = 0
         self._in_flight = 0
         self._writers: set[asyncio.StreamWriter] = set()
@@ -114,7 +114,7 @@ class Loopback:
             self._writers.discard(writer)
             writer.transport.abort()
 
-    async def _read(self, reader: asyncio.StreamReader) -> Asked | None:
+    async def _read(self, reader: asyncio.StreamReader) -> ReceivedRequest | None:
         try:
             head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
         except asyncio.IncompleteReadError:
@@ -122,11 +122,11 @@ class Loopback:
         first, *lines = head.split("\r\n")
         headers = {k.strip().lower(): v.strip() for k, _, v in (line.partition(":") for line in lines if line)}
         raw = await reader.readexactly(int(headers.get("content-length", "0")))
-        asked = Asked(first.split()[1], headers, json.loads(raw) if raw else {}, len(self.seen))
+        asked = ReceivedRequest(first.split()[1], headers, json.loads(raw) if raw else {}, len(self.seen))
         self.seen.append(asked)
         return asked
 
-    async def _answer(self, asked: Asked, writer: asyncio.StreamWriter) -> bool:
+    async def _answer(self, asked: ReceivedRequest, writer: asyncio.StreamWriter) -> bool:
         """False when the connection is over."""
         reply = self._reply(asked)
         if reply.seconds:
@@ -150,7 +150,7 @@ class Loopback:
         return reply.fault != "reset"
 
     @staticmethod
-    def _body(asked: Asked, reply: Reply) -> bytes:
+    def _body(asked: ReceivedRequest, reply: ServerReply) -> bytes:
         if isinstance(reply.body, str):
             return reply.body.encode("utf-8", "surrogatepass")
         if reply.body is not None:

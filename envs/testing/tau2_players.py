@@ -15,7 +15,7 @@ from toolorchestra.envs.domains.tau2.conversation_log import Done
 from toolorchestra.envs.domains.tau2.domain import steady
 from toolorchestra.envs.domains.tau2.recordings import Recording, recorded_calls
 from toolorchestra.envs.domains.tau2.source import Tau2Source
-from toolorchestra.envs.domains.tau2.task import Plan
+from toolorchestra.envs.domains.tau2.task import Tau2Task
 from toolorchestra.envs.domains.tau2.world import Tau2World
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.envs.episode.episode import Step
@@ -32,7 +32,7 @@ def request(call: ToolCall) -> str:
     return f"Please run {call.name}({arguments}) on your phone."
 
 
-def gold(plan: Plan, *, solo: bool) -> list[str]:
+def gold(plan: Tau2Task, *, solo: bool) -> list[str]:
     """The reference path as texts: own calls, requests to the user, what must be communicated, and the farewell."""
     criteria = plan.criteria
     texts = []
@@ -46,13 +46,13 @@ def gold(plan: Plan, *, solo: bool) -> list[str]:
     return [*texts, FAREWELL]
 
 
-def idle(plan: Plan, *, solo: bool) -> list[str]:
+def idle(plan: Tau2Task, *, solo: bool) -> list[str]:
     """Nothing at all."""
     del plan
     return [DONE if solo else FAREWELL]
 
 
-def transfer(plan: Plan, *, solo: bool) -> list[str]:
+def transfer(plan: Tau2Task, *, solo: bool) -> list[str]:
     """Hand the user over at once."""
     del plan
     call = render_call("transfer_to_human_agents", {"summary": "The user needs help."})
@@ -62,7 +62,7 @@ def transfer(plan: Plan, *, solo: bool) -> list[str]:
 PLAYERS = {"gold": gold, "nothing": idle, "transfer": transfer}
 
 
-def plans(source: Tau2Source, split: str) -> Mapping[str, Plan]:
+def plans(source: Tau2Source, split: str) -> Mapping[str, Tau2Task]:
     """The tasks of a split, by their ids in the environment."""
     return {task_id: source.plan(task_id) for task_id in source.ids(split)}
 

@@ -82,7 +82,7 @@ def count(case: Case, *, strict: bool = False) -> Solved:
 
 
 @dataclass(frozen=True, slots=True)
-class Agreement:
+class ReplayResults:
     """Recorded runs, played again."""
 
     runs: Sequence[Replayed]
@@ -105,9 +105,9 @@ class Agreement:
         return ", ".join(lines)
 
 
-def replay_all(recordings: str, *, strict: bool = False) -> Agreement:
+def replay_all(recordings: str, *, strict: bool = False) -> ReplayResults:
     """Replay every run of a file."""
     env, source = made(
         "replay", strict=strict, domain="all", split=RECORDED, recordings=recordings, max_steps=None, max_errors=None
     )
-    return Agreement([replay(env, source, task_id) for task_id in source.ids(RECORDED)])
+    return ReplayResults([replay(env, source, task_id) for task_id in source.ids(RECORDED)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from toolorchestra.envs.base.grading import final_answer
 from toolorchestra.envs.models import ChatModel, ChatRequest, limits_of
 from toolorchestra.envs.tools import ToolContext, ToolResult
-from toolorchestra.envs.tools.question_material import Desk, brief
+from toolorchestra.envs.tools.question_material import QuestionMaterial, brief
 
 _ANSWER = "Answer the question. Give the final answer alone inside <answer></answer>."
 SHOWN_CHARACTERS = 2000
@@ -19,7 +19,7 @@ async def answer(context: ToolContext, models: ChatModel, model: str) -> ToolRes
 
 async def ask(context: ToolContext, models: ChatModel, model: str, question: str) -> ToolResult:
     """An expert sees everything gathered and answers; the agent decides what to do with it."""
-    desk: Desk = context.world
+    desk: QuestionMaterial = context.world
     messages = brief(desk, _ANSWER, question, limits_of(models, model))
     completion = await models.complete(
         ChatRequest(model, "answer", messages, context.seed, context.turn, desk.question, spend_cap=context.spend_cap)

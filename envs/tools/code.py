@@ -10,7 +10,7 @@ from toolorchestra.envs.models import ChatModel, ChatRequest, limits_of
 from toolorchestra.envs.money.prices import TOOL, Usage
 from toolorchestra.envs.sandbox import Interpreter
 from toolorchestra.envs.tools import ToolContext, ToolResult
-from toolorchestra.envs.tools.question_material import Desk, brief
+from toolorchestra.envs.tools.question_material import QuestionMaterial, brief
 
 SHOWN_CHARACTERS = 2000
 _FENCE = re.compile(r"```(?:python|py)?\n(.*?)(?:```|\Z)", re.DOTALL)
@@ -31,7 +31,7 @@ class Code:
 
     async def written(self, context: ToolContext, models: ChatModel, model: str) -> ToolResult:
         """A model writes the program."""
-        desk: Desk = context.world
+        desk: QuestionMaterial = context.world
         messages = brief(desk, _WRITE_CODE, limits=limits_of(models, model))
         request = ChatRequest(
             model, "code", messages, context.seed, context.turn, desk.question, spend_cap=context.spend_cap

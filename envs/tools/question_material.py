@@ -10,7 +10,7 @@ from toolorchestra.envs.models import DEFAULT_LIMITS, ContextLimits
 from toolorchestra.envs.models.simulated import RESULT_MARK
 
 
-class Desk(Protocol):
+class QuestionMaterial(Protocol):
     """The gathered material of one episode. Tools read it; the world adds to it."""
 
     @property
@@ -21,7 +21,7 @@ class Desk(Protocol):
     def results(self) -> Sequence[str]: ...
 
 
-def gathered(desk: Desk, limits: ContextLimits = DEFAULT_LIMITS) -> str:
+def gathered(desk: QuestionMaterial, limits: ContextLimits = DEFAULT_LIMITS) -> str:
     """Documents, then computed results; what is too long loses its beginning, since the latest finds stand last."""
     documents = "\n".join(f"[{p.title}] {p.text[: limits.document]}" for p in desk.documents)
     results = "\n".join(f"{RESULT_MARK} {_plain(r)}" for r in desk.results)[-limits.results :]
@@ -34,7 +34,9 @@ def _plain(text: str) -> str:
     return " ".join(text.replace(RESULT_MARK, " ").split())
 
 
-def brief(desk: Desk, instruction: str, question: str = "", limits: ContextLimits = DEFAULT_LIMITS) -> Transcript:
+def brief(
+    desk: QuestionMaterial, instruction: str, question: str = "", limits: ContextLimits = DEFAULT_LIMITS
+) -> Transcript:
     """What an expert is shown: the instruction, the material, the question."""
     material = gathered(desk, limits)
     asked = _plain(question) or desk.question.text

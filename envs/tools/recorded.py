@@ -19,7 +19,7 @@ from toolorchestra.envs.base.types import Passage
 from toolorchestra.envs.models import DEFAULT_LIMITS, ChatModel, ChatRequest, Completion, ContextLimits, limits_of
 from toolorchestra.envs.models.endpoints import Endpoints
 from toolorchestra.envs.money.prices import Tokens, Usage
-from toolorchestra.envs.retrieval import Hit, Known, Retriever
+from toolorchestra.envs.retrieval import CachedHits, Hit, Retriever
 from toolorchestra.envs.sandbox import Execution, Interpreter
 
 _ABOUT = "about"
@@ -152,7 +152,7 @@ class RecordedRetriever:
 
         reply, cached = await self._tape.play({"query": query, "top_k": top_k}, live, varies=False)
         hits = [Hit(Passage(**passage), score) for passage, score in reply["hits"]]
-        return Known(hits) if cached else hits
+        return CachedHits(hits) if cached else hits
 
 
 @dataclass

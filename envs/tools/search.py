@@ -10,9 +10,9 @@ from toolorchestra.envs.base.errors import paid
 from toolorchestra.envs.base.types import Passage
 from toolorchestra.envs.models import ChatModel, ChatRequest, limits_of
 from toolorchestra.envs.money.prices import TOOL, Usage
-from toolorchestra.envs.retrieval import Known, Retriever
+from toolorchestra.envs.retrieval import CachedHits, Retriever
 from toolorchestra.envs.tools import ToolContext, ToolResult
-from toolorchestra.envs.tools.question_material import Desk, brief
+from toolorchestra.envs.tools.question_material import QuestionMaterial, brief
 
 QUERY_CHARACTERS = 390
 _QUERY = re.compile(r"<query>(.*?)</query>", re.DOTALL)
@@ -27,7 +27,7 @@ NOTHING_NEW = "No new documents"
 NOTHING_MISSING = "Nothing further to look up."
 
 
-class Found(NamedTuple):
+class NewPassages(NamedTuple):
     """What a search leaves on the desk: passages that were not there."""
 
     passages: tuple[Passage, ...]
@@ -52,7 +52,7 @@ class Search:
 
     async def written(self, context: ToolContext, models: ChatModel, model: str) -> ToolResult:
         """A model writes the query."""
-        desk: Desk = context.world
+        desk: QuestionMaterial = context.world
         messages = brief(desk, _WRITE_QUERY, limits=limits_of(models, model))
         request = ChatRequest(
             model, "query", messages, context.seed, context.turn, desk.question, spend_cap=context.spend_cap
@@ -61,22 +61,22 @@ class Search:
         found = _QUERY.search(completion.text)
         query = (found.group(1) if found else completion.text).strip()[:QUERY_CHARACTERS]
         if not query:
-            return ToolResult(NOTHING_MISSING, (completion.usage,), note=Found(()))
+            return ToolResult(NOTHING_MISSING, (completion.usage,), note=NewPassages(()))
         with paid(completion.usage):
             result = await self.asked(context, query)
         return result._replace(usages=(completion.usage, *result.usages))
 
     async def asked(self, context: ToolContext, query: str) -> ToolResult:
         """The agent's own query."""
-        desk: Desk = context.world
+        desk: QuestionMaterial = context.world
         hits = await self.retriever.search(query[:QUERY_CHARACTERS], self.settings.top_k)
         have = {p.doc_id for p in desk.documents}
         # Best hit last: what is cut off when a context is full is the beginning.
         new = tuple(h.passage for h in reversed(hits) if h.passage.doc_id not in have)
         usages = self._usages(len(hits))
-        if isinstance(hits, Known):
+        if isinstance(hits, CachedHits):
             usages = tuple(Usage(u.item, u.role) for u in usages)
-        return ToolResult(self._show(query, new), usages, note=Found(new))
+        return ToolResult(self._show(query, new), usages, note=NewPassages(new))
 
     @property
     def items(self) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ PART_OF = {
 """Stage -> the file of the spec that it writes, in the order of writing."""
 
 
-class Asked(NamedTuple):
+class PartRequest(NamedTuple):
     """What an author is to write."""
 
     stage: str
@@ -49,11 +49,11 @@ class Author(Protocol):
         """Whether what it writes may use all of a spec's means: anchors, any template, any size."""
         ...
 
-    async def write(self, asked: Asked) -> str:
+    async def write(self, asked: PartRequest) -> str:
         """A file's text. Raises Unusable."""
         ...
 
-    async def harder(self, asked: Asked) -> str:
+    async def harder(self, asked: PartRequest) -> str:
         """An intents.yaml of harder intents, made from the one among the parts. Raises Unusable."""
         ...
 

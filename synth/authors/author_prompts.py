@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 
 from toolorchestra.envs.base.types import Message
-from toolorchestra.synth.authors import PART_OF, Asked
+from toolorchestra.synth.authors import PART_OF, PartRequest
 from toolorchestra.synth.formats import spec as specs
 
 EXAMPLE = "public_library"
@@ -87,7 +87,7 @@ def _example(stage: str) -> str:
     return json.dumps(made, ensure_ascii=False)
 
 
-def author(domain: str, asked: Asked, batch: str = "") -> tuple[Message, ...]:
+def author(domain: str, asked: PartRequest, batch: str = "") -> tuple[Message, ...]:
     """The conversation that asks for a part, for one batch of it, or for its repair."""
     there = "\n\n".join(f"== {name}\n{text}" for name, text in asked.parts.items())
     rules = f"{_RULES[asked.stage]}\n\nAn example, for another subject:\n{_example(asked.stage)}"
@@ -98,7 +98,7 @@ def author(domain: str, asked: Asked, batch: str = "") -> tuple[Message, ...]:
     return (*made, *_again(asked))
 
 
-def harder(domain: str, asked: Asked) -> tuple[Message, ...]:
+def harder(domain: str, asked: PartRequest) -> tuple[Message, ...]:
     """The conversation that asks for harder intents."""
     there = "\n\n".join(f"== {name}\n{text}" for name, text in asked.parts.items())
     wanted = (
@@ -114,7 +114,7 @@ def doubt(domain: str, stage: str, parts: Mapping[str, str]) -> tuple[Message, .
     return (Message(role="system", content=_HEAD), Message(role="user", content=wanted))
 
 
-def _again(asked: Asked) -> Sequence[Message]:
+def _again(asked: PartRequest) -> Sequence[Message]:
     if not asked.faults:
         return ()
     wrong = "\n".join(f"- {fault.reason}: {fault.seen:.600}" for fault in asked.faults[:20])

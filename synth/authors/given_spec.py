@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.synth.authors import PART_OF, Asked
+from toolorchestra.synth.authors import PART_OF, PartRequest
 from toolorchestra.synth.formats.part_checks import Fault
 from toolorchestra.synth.formats.spec import Spec
 
@@ -19,14 +19,14 @@ class GrammarAuthor:
         self.spec = spec
         self.texts = texts
 
-    async def write(self, asked: Asked) -> str:
+    async def write(self, asked: PartRequest) -> str:
         """The part, once. Raises ConfigError when it is sent back."""
         if asked.faults:
             seen = "; ".join(f"{fault.reason}: {fault.seen}" for fault in asked.faults[:5])
             raise ConfigError(f"{self.spec.folder}: {PART_OF[asked.stage]}: {seen}")
         return self.texts[PART_OF[asked.stage]]
 
-    async def harder(self, asked: Asked) -> str:
+    async def harder(self, asked: PartRequest) -> str:
         """Nothing: its tasks are made harder by joining what is there."""
         return asked.parts["intents.yaml"]
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from toolorchestra.envs.base.types import Message
-from toolorchestra.synth.authors import PART_OF, Asked, Unusable, author_prompts, untrusted_answers
+from toolorchestra.synth.authors import PART_OF, PartRequest, Unusable, author_prompts, untrusted_answers
 from toolorchestra.synth.formats.part_checks import Fault
 from toolorchestra.synth.formats.spec import parsed
-from toolorchestra.synth.runs.paid_calls import AUTHOR, JUDGE, Answer, Purse, Question
+from toolorchestra.synth.runs.paid_calls import AUTHOR, JUDGE, PaidAnswer, PaidModel, PaidRequest
 
 DOUBTED = ("policy.md", "intents.yaml")
 """Parts that a second reader sees: what runs cannot tell whether it contradicts itself."""
@@ -26,7 +26,7 @@ class LlmAuthor:
     def __init__(
         self,
         domain: str,
-        purse: Purse,
+        purse: PaidModel,
         *,
         batches: int = 3,
         second_reader: bool = True,
@@ -38,7 +38,7 @@ class LlmAuthor:
         self.second_reader = second_reader
         self.takes = takes or {}
 
-    async def write(self, asked: Asked) -> str:
+    async def write(self, asked: PartRequest) -> str:
         """One call, or for intents some at a time, put together. Raises Unusable."""
         if asked.stage != "intents" or asked.faults or self.batches < 2:
             return untrusted_answers.part(
@@ -50,15 +50,15 @@ class LlmAuthor:
         ]
         return _joined(await asyncio.gather(*asks))
 
-    async def harder(self, asked: Asked) -> str:
+    async def harder(self, asked: PartRequest) -> str:
         """One call. Raises Unusable."""
         answer = await self._ask(asked, author_prompts.harder(self.domain, asked), take_of="harder")
         return untrusted_answers.part("intents", answer)
 
-    async def _ask(self, asked: Asked, messages: tuple[Message, ...], take_of: str = "") -> Answer:
+    async def _ask(self, asked: PartRequest, messages: tuple[Message, ...], take_of: str = "") -> PaidAnswer:
         """`take_of`: the pipeline's name of the stage, where calls have another."""
         number = asked.number + _A_TAKE * self.takes.get(take_of or asked.stage, 0)
-        return await self.purse.ask(Question(asked.stage, AUTHOR, messages, number))
+        return await self.purse.ask(PaidRequest(asked.stage, AUTHOR, messages, number))
 
     async def doubts(self, parts: Mapping[str, str]) -> list[Fault]:
         """The second reader's reasons, where it says no. An answer that is no verdict counts as a doubt."""
@@ -66,7 +66,7 @@ class LlmAuthor:
         if not self.second_reader or newest not in DOUBTED:
             return []
         stage = next(stage for stage, part in PART_OF.items() if part == newest)
-        answer = await self.purse.ask(Question(stage, JUDGE, author_prompts.doubt(self.domain, stage, parts)))
+        answer = await self.purse.ask(PaidRequest(stage, JUDGE, author_prompts.doubt(self.domain, stage, parts)))
         try:
             said = untrusted_answers.parsed(answer)
         except Unusable as err:
@@ -78,7 +78,7 @@ class LlmAuthor:
         return [Fault("doubted", f"{reason!s:.300}") for reason in listed[:5]] or [Fault("doubted", "no reason given")]
 
 
-def _joined(answers: Sequence[Answer]) -> str:
+def _joined(answers: Sequence[PaidAnswer]) -> str:
     """The intents of all answers that can be used, none by a name that another has. Raises Unusable where none can."""
     entries: dict[str, object] = {}
     last: Unusable | None = None

@@ -31,7 +31,7 @@ def stage_of(request: ChatRequest) -> str:
     return found[1] if found else ""
 
 
-class StandIn:
+class ScriptedParts:
     """Answers requests for the parts of one spec."""
 
     def __init__(
@@ -82,7 +82,7 @@ def plain(text: str) -> Any:
 def model(name: str, slips: Mapping[str, Slip] | None = None) -> ScriptedModel:
     """The stand-in for a shipped spec, or one at a path."""
     spec = specs.load(name)
-    return ScriptedModel(StandIn(specs.texts(spec.folder), slips), seconds=1.0)
+    return ScriptedModel(ScriptedParts(specs.texts(spec.folder), slips), seconds=1.0)
 
 
 # -- slips ---------------------------------------------------------------------------------------------------------

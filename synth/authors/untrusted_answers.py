@@ -15,7 +15,7 @@ from typing import Any
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.synth.authors import Unusable
 from toolorchestra.synth.formats.part_checks import Fault
-from toolorchestra.synth.runs.paid_calls import MOST_CHARACTERS, Answer
+from toolorchestra.synth.runs.paid_calls import MOST_CHARACTERS, PaidAnswer
 
 MOST_DEPTH = 12
 MOST_ENTRIES = 400
@@ -40,7 +40,7 @@ _LIST_OF = {"tools": "tools", "intents": "intents"}
 _PROSE = frozenset({"schema", "policy"})
 
 
-def part(stage: str, answer: Answer) -> str:
+def part(stage: str, answer: PaidAnswer) -> str:
     """The file that an answer holds. Raises Unusable."""
     value = parsed(answer)
     if fault := next(_faults(value, stage, stage), None):
@@ -56,7 +56,7 @@ def part(stage: str, answer: Answer) -> str:
     return str(value).strip() + "\n" if stage in _TEXT_OF else dumped(value)
 
 
-def parsed(answer: Answer) -> dict[str, Any]:
+def parsed(answer: PaidAnswer) -> dict[str, Any]:
     """The one JSON object of an answer."""
     if answer.characters > MOST_CHARACTERS:
         seen = f"an answer of {answer.characters} characters; at most {MOST_CHARACTERS} are read"

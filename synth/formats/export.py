@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from toolorchestra.envs.base.errors import ConfigError, no_such
-from toolorchestra.envs.domains.sql.domain import Domain, Task
+from toolorchestra.envs.domains.sql.domain import SqlDomain, SqlTask
 from toolorchestra.envs.domains.sql.experts import NAME, OFFERS
 from toolorchestra.envs.domains.sql.known_costs import FILE as COSTS
 from toolorchestra.envs.domains.sql.reading import FILES
@@ -29,7 +29,7 @@ ORCHESTRATOR = {"Qwen/Qwen3-8B": "qwen3-8b"}
 _FACTS = "SIMULATED: prices and latencies in tool descriptions are those of the price sheet; experts are simulated."
 
 
-def write(form: str, domain: Domain, out: Path) -> Path:
+def write(form: str, domain: SqlDomain, out: Path) -> Path:
     """A domain in a format, in a folder of its own."""
     if form not in FORMATS:
         raise ConfigError(no_such("export", form, FORMATS))
@@ -42,7 +42,7 @@ def write(form: str, domain: Domain, out: Path) -> Path:
 # -- tau2 ----------------------------------------------------------------------------------------------------------
 
 
-def _tau2(domain: Domain, out: Path) -> None:
+def _tau2(domain: SqlDomain, out: Path) -> None:
     """tasks.json, split_tasks.json, policy.md and tools.json. tau2 needs a database of its own for them."""
     _json(out / "tasks.json", [tau2_task(task) for task in domain.tasks.values()])
     splits: dict[str, list[str]] = {"base": list(domain.tasks)}
@@ -53,7 +53,7 @@ def _tau2(domain: Domain, out: Path) -> None:
     (out / "policy.md").write_text(domain.policy, encoding="utf-8")
 
 
-def tau2_task(task: Task) -> dict[str, Any]:
+def tau2_task(task: SqlTask) -> dict[str, Any]:
     """tau2's Task: what is ours alone is left out, and of the reward's parts those that tau2 has are named."""
     row = {key: value for key, value in task.shape.items() if key != "toolscale"}
     criteria = dict(row["evaluation_criteria"])
@@ -61,7 +61,7 @@ def tau2_task(task: Task) -> dict[str, Any]:
     return {**row, "evaluation_criteria": criteria}
 
 
-def schemas(domain: Domain, names: list[str]) -> list[dict[str, Any]]:
+def schemas(domain: SqlDomain, names: list[str]) -> list[dict[str, Any]]:
     """Tools as OpenAI's function schemas."""
     return [
         {"type": "function", "function": {"name": t.name, "description": t.description, "parameters": t.parameters}}
@@ -72,14 +72,14 @@ def schemas(domain: Domain, names: list[str]) -> list[dict[str, Any]]:
 # -- the reference's training rows ---------------------------------------------------------------------------------
 
 
-def _rows(domain: Domain, out: Path) -> None:
+def _rows(domain: SqlDomain, out: Path) -> None:
     """A JSONL file for each split."""
     for split in ("train", "validation", "test"):
         lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in training_rows(domain, split)]
         (out / f"{split}.jsonl").write_text("".join(lines), encoding="utf-8")
 
 
-def training_rows(domain: Domain, split: str) -> Iterator[dict[str, Any]]:
+def training_rows(domain: SqlDomain, split: str) -> Iterator[dict[str, Any]]:
     """A row for each variant of a task, or one with all tools where there are no variants."""
     found = variants(domain)
     for task in domain.tasks.values():
@@ -88,7 +88,7 @@ def training_rows(domain: Domain, split: str) -> Iterator[dict[str, Any]]:
                 yield training_row(domain, task, one)
 
 
-def training_row(domain: Domain, task: Task, one: task_variants.Variant) -> dict[str, Any]:
+def training_row(domain: SqlDomain, task: SqlTask, one: task_variants.Variant) -> dict[str, Any]:
     """One row."""
     told = task.shape["user_scenario"]["instructions"]
     problem = " ".join(part for part in (told["reason_for_call"], one.instruction) if part)
@@ -134,13 +134,13 @@ def _pricing(one: task_variants.Variant) -> dict[str, dict[str, float]]:
     }
 
 
-def _plain(domain: Domain, task: Task) -> task_variants.Variant:
+def _plain(domain: SqlDomain, task: SqlTask) -> task_variants.Variant:
     return task_variants.Variant(
         task.task_id, 0, "train", list(domain.tools), {}, task_variants.SHEET, {}, "", {"outcome": 1.0}
     )
 
 
-def variants(domain: Domain) -> dict[str, list[task_variants.Variant]]:
+def variants(domain: SqlDomain) -> dict[str, list[task_variants.Variant]]:
     """The stored variants by task."""
     path = domain.folder / task_variants.FILE
     found: dict[str, list[task_variants.Variant]] = {}
@@ -154,7 +154,7 @@ def variants(domain: Domain) -> dict[str, list[task_variants.Variant]]:
 # -- a data set that can be pushed ---------------------------------------------------------------------------------
 
 
-def _hub(domain: Domain, out: Path) -> None:
+def _hub(domain: SqlDomain, out: Path) -> None:
     """data/SPLIT.jsonl, the domain folder itself, and README.md as the data card."""
     (out / "data").mkdir()
     splits: dict[str, int] = {}
@@ -171,7 +171,7 @@ def _hub(domain: Domain, out: Path) -> None:
     (out / "README.md").write_text(card(domain, splits), encoding="utf-8")
 
 
-def hub_row(domain: Domain, task: Task) -> dict[str, Any]:
+def hub_row(domain: SqlDomain, task: SqlTask) -> dict[str, Any]:
     """Flat columns. Arguments are JSON text: a table would make one struct of all tools' arguments, full of nulls."""
     told = task.shape["user_scenario"]["instructions"]
     actions = [{"name": a.name, "arguments": json.dumps(dict(a.arguments), ensure_ascii=False)} for a in task.actions]
@@ -190,7 +190,7 @@ def hub_row(domain: Domain, task: Task) -> dict[str, Any]:
     }
 
 
-def card(domain: Domain, splits: Mapping[str, int]) -> str:
+def card(domain: SqlDomain, splits: Mapping[str, int]) -> str:
     """The data card, made from the manifest."""
     head = domain.manifest
     made = head["generator"]

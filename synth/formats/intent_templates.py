@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.envs.domains.sql.domain import Action, Domain
+from toolorchestra.envs.domains.sql.domain import GoldCall, SqlDomain
 from toolorchestra.envs.domains.sql.tool_runs import Called
 from toolorchestra.synth.formats.spec import Marked, Spec
 from toolorchestra.synth.formats.sql_fence import Fenced
@@ -18,7 +18,7 @@ Values = Mapping[str, Any]
 WHO = "who"
 
 
-class Person(NamedTuple):
+class Caller(NamedTuple):
     """Somebody who may call, with what the spec's user.draw says of them."""
 
     key: Any
@@ -28,7 +28,7 @@ class Person(NamedTuple):
 class Templates:
     """A spec's intents, filled from the seed rows."""
 
-    def __init__(self, spec: Spec, domain: Domain) -> None:
+    def __init__(self, spec: Spec, domain: SqlDomain) -> None:
         self.spec = spec
         self.domain = domain
         self._connection = Fenced()
@@ -43,7 +43,7 @@ class Templates:
             raise ConfigError(f"{spec.folder}/domain.yaml: user.draw: no row; change the draw or the rows it looks for")
         if user["key"] not in people[0]:
             raise ConfigError(f"{spec.folder}/domain.yaml: user.draw gives no column {user['key']!r}")
-        self.people = [Person(row[user["key"]], row) for row in people]
+        self.people = [Caller(row[user["key"]], row) for row in people]
         self.public: dict[str, list[Values]] = {}
         self.private: dict[str, dict[Any, list[Values]]] = {}
         for intent in spec.intents:
@@ -78,18 +78,18 @@ class Templates:
             raise ConfigError(f"{self.spec.folder}/{at}: {err}") from None
         return [dict(zip(columns, row, strict=True)) for row in rows]
 
-    def fitting(self, person: Person) -> list[Mapping[str, Any]]:
+    def fitting(self, person: Caller) -> list[Mapping[str, Any]]:
         """The intents that this person may have."""
         return [i for i in self.spec.intents if not i.get("public") and person.key in self.private[i["intent"]]]
 
-    def instance(self, intent: Mapping[str, Any], person: Person | None, rng: random.Random) -> Values:
+    def instance(self, intent: Mapping[str, Any], person: Caller | None, rng: random.Random) -> Values:
         """One way to fill an intent."""
         if person is None or intent.get("public"):
             return rng.choice(self.public[intent["intent"]])
         return {**person.values, **rng.choice(self.private[intent["intent"]][person.key])}
 
 
-def action(row: Mapping[str, Any], values: Values, called: Sequence[Called], where: str) -> Action:
+def action(row: Mapping[str, Any], values: Values, called: Sequence[Called], where: str) -> GoldCall:
     """`{tool: {argument: "{value}"}}` filled in. A lone {value} keeps its type, {tool.field} is taken from an earlier
     result, and what is NULL is left out."""
     arguments = next(iter(row.values()), None) or {}
@@ -97,7 +97,7 @@ def action(row: Mapping[str, Any], values: Values, called: Sequence[Called], whe
         raise ConfigError(f"{where}: an action is written `tool: {{argument: value}}`, got {dict(row)}")
     (name,) = row
     filled = {key: _value(value, values, called, where) for key, value in arguments.items()}
-    return Action(name, {key: value for key, value in filled.items() if value is not None})
+    return GoldCall(name, {key: value for key, value in filled.items() if value is not None})
 
 
 def _value(value: Any, values: Values, called: Sequence[Called], where: str) -> Any:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.sql.database import build
-from toolorchestra.envs.domains.sql.domain import Table
+from toolorchestra.envs.domains.sql.domain import SqlTable
 from toolorchestra.synth.formats import spec as specs
 from toolorchestra.synth.formats.seed_rows import Maker
 from toolorchestra.synth.formats.sql_fence import Fenced
@@ -161,7 +161,7 @@ def _most_rows(tables: Sequence[Mapping[str, Any]]) -> int:
     return sum(most.values())
 
 
-def _alike(name: str, table: Table) -> list[Fault]:
+def _alike(name: str, table: SqlTable) -> list[Fault]:
     at = table.columns.index(table.key)
     others = [(*row[:at], *row[at + 1 :]) for row in table.rows]
     told = [row for row in others if sum(value is not None for value in row) >= _TELLING]
@@ -171,7 +171,7 @@ def _alike(name: str, table: Table) -> list[Fault]:
     return [Fault("duplicates", f"table {name}: {same} of {len(table.rows)} rows repeat another but for {table.key}")]
 
 
-def _plausible(name: str, table: Table, clock: str) -> Iterator[Fault]:
+def _plausible(name: str, table: SqlTable, clock: str) -> Iterator[Fault]:
     for at, column in enumerate(table.columns):
         found = [row[at] for row in table.rows if row[at] is not None]
         odd = next((value for value in found if not _believable(column, value, clock)), None)
@@ -193,7 +193,7 @@ def _believable(column: str, value: Any, clock: str) -> bool:
     return not (column.endswith(_NEVER_NEGATIVE) and float(value) < 0)
 
 
-def _keys(tables: Mapping[str, Table]) -> list[Fault]:
+def _keys(tables: Mapping[str, SqlTable]) -> list[Fault]:
     owner: dict[Any, str] = {}
     for name, table in tables.items():
         for row in table.rows:
@@ -204,7 +204,7 @@ def _keys(tables: Mapping[str, Table]) -> list[Fault]:
     return []
 
 
-def _people(spec: specs.Spec, tables: Mapping[str, Table]) -> list[Fault]:
+def _people(spec: specs.Spec, tables: Mapping[str, SqlTable]) -> list[Fault]:
     database, user = Fenced(), spec.head["user"]
     try:
         database.script(spec.schema)

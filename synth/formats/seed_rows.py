@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from toolorchestra.envs.base.errors import ConfigError, no_such
-from toolorchestra.envs.domains.sql.domain import Table
+from toolorchestra.envs.domains.sql.domain import SqlTable
 from toolorchestra.synth.formats import word_lists
 from toolorchestra.synth.formats.spec import Spec
 from toolorchestra.synth.formats.sql_fence import Fenced
@@ -29,7 +29,7 @@ class Maker:
         self.lists: Mapping[str, Sequence[Any]] = {**word_lists.LISTS, **spec.lists}
         self._sql = Fenced()
 
-    def tables(self) -> dict[str, Table]:
+    def tables(self) -> dict[str, SqlTable]:
         """All tables, finished."""
         for table in self.spec.tables:
             self.made[table["table"]] = self._rows(table)
@@ -157,7 +157,7 @@ class Maker:
 
     # -- consistency -----------------------------------------------------------------------------------------------
 
-    def _finished(self) -> dict[str, Table]:
+    def _finished(self) -> dict[str, SqlTable]:
         where = str(self.spec.folder)
         connection = Fenced()
         clock = self.spec.head["clock"]
@@ -179,11 +179,11 @@ class Maker:
         finally:
             connection.close()
 
-    def _table(self, connection: Fenced, table: Mapping[str, Any], where: str) -> Table:
+    def _table(self, connection: Fenced, table: Mapping[str, Any], where: str) -> SqlTable:
         columns, rows = connection.found(f"SELECT * FROM {table['table']} ORDER BY rowid")
         if table["key"] not in columns:
             raise ConfigError(f"{where}/rows.yaml: {table['table']}: {no_such('key column', table['key'], columns)}")
-        return Table(tuple(columns), table["key"], [tuple(row) for row in rows])
+        return SqlTable(tuple(columns), table["key"], [tuple(row) for row in rows])
 
 
 class _Place:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from toolorchestra.envs.base import preference
 from toolorchestra.envs.base.preference import Preference
 from toolorchestra.envs.base.types import freeze
-from toolorchestra.envs.domains.sql.domain import Domain, Task
+from toolorchestra.envs.domains.sql.domain import SqlDomain, SqlTask
 from toolorchestra.envs.domains.sql.experts import NAME, OFFERS
 from toolorchestra.envs.domains.sql.known_costs import zipped
 from toolorchestra.envs.money.prices import PriceSheet, load_sheet
@@ -47,7 +47,7 @@ class Variant(NamedTuple):
     """The weights that the instruction stands for."""
 
 
-def variant(domain: Domain, task: Task, number: int, half: Half, rng: random.Random) -> Variant:
+def variant(domain: SqlDomain, task: SqlTask, number: int, half: Half, rng: random.Random) -> Variant:
     """One variant, not yet checked."""
     needed = {action.name for path in (task.actions, *task.alternatives) for action in path}
     tools = [n for n, t in domain.tools.items() if n in needed or t.transfers or rng.random() < SPARE_SHARE]
@@ -71,7 +71,7 @@ def _prices(sheet: PriceSheet, models: Any) -> dict[str, list[int]]:
 # -- the rules -----------------------------------------------------------------------------------------------------
 
 
-def reachable(_domain: Domain, task: Task, made: Variant) -> str:
+def reachable(_domain: SqlDomain, task: SqlTask, made: Variant) -> str:
     """Some gold path uses only tools that are there."""
     paths = (task.actions, *task.alternatives)
     if any(all(action.name in made.tools for action in path) for path in paths):
@@ -79,7 +79,7 @@ def reachable(_domain: Domain, task: Task, made: Variant) -> str:
     return "no gold path runs with these tools"
 
 
-def priced(_domain: Domain, _task: Task, made: Variant) -> str:
+def priced(_domain: SqlDomain, _task: SqlTask, made: Variant) -> str:
     """Every alias has a model, no two the same one, and every model a price above nothing."""
     if len(set(made.aliases.values())) != len(made.aliases):
         return "two aliases hide one model"
@@ -88,7 +88,7 @@ def priced(_domain: Domain, _task: Task, made: Variant) -> str:
     return ""
 
 
-def weighed(_domain: Domain, _task: Task, made: Variant) -> str:
+def weighed(_domain: SqlDomain, _task: SqlTask, made: Variant) -> str:
     """The vector weighs something, and only tools that are there."""
     tools = [name for name in made.preference if name not in preference.GENERAL]
     if unknown := [name for name in tools if name not in made.tools]:
@@ -96,7 +96,7 @@ def weighed(_domain: Domain, _task: Task, made: Variant) -> str:
     return "" if any(made.preference.values()) else "it weighs nothing"
 
 
-def agreeing(_domain: Domain, _task: Task, made: Variant) -> str:
+def agreeing(_domain: SqlDomain, _task: SqlTask, made: Variant) -> str:
     """The instruction names each tool that the vector weighs, and no other tool of the domain."""
     weighed_tools = [name for name in made.preference if name not in preference.GENERAL]
     if unsaid := [name for name in weighed_tools if name not in made.instruction]:
@@ -108,7 +108,7 @@ def agreeing(_domain: Domain, _task: Task, made: Variant) -> str:
     return f"the instruction names {extra[0]}, which is not weighed" if extra else ""
 
 
-RULES: Mapping[str, Callable[[Domain, Task, Variant], str]] = {
+RULES: Mapping[str, Callable[[SqlDomain, SqlTask, Variant], str]] = {
     "reachable": reachable,
     "priced": priced,
     "weighed": weighed,
@@ -125,7 +125,7 @@ class Augmented(NamedTuple):
     examples: dict[str, str]
 
 
-def augment(domain: Domain, each: int, seed: int, half: Half = "train") -> Augmented:
+def augment(domain: SqlDomain, each: int, seed: int, half: Half = "train") -> Augmented:
     """So many variants of each task, no two the same."""
     made = Augmented([], Counter(), {})
     for task in domain.tasks.values():
@@ -148,7 +148,7 @@ def augment(domain: Domain, each: int, seed: int, half: Half = "train") -> Augme
     return made
 
 
-def fault(domain: Domain, task: Task, made: Variant) -> tuple[str, str]:
+def fault(domain: SqlDomain, task: SqlTask, made: Variant) -> tuple[str, str]:
     """The first rule that a variant breaks, and what was seen."""
     return next(((name, why) for name, rule in RULES.items() if (why := rule(domain, task, made))), ("", ""))
 

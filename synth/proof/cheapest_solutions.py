@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.sql import loader
-from toolorchestra.envs.domains.sql.domain import Action, Task
-from toolorchestra.envs.domains.sql.known_costs import FILE, Known, Setting, calls_by_tool, entry, packed, zipped
+from toolorchestra.envs.domains.sql.domain import GoldCall, SqlTask
+from toolorchestra.envs.domains.sql.known_costs import FILE, KnownCost, Setting, calls_by_tool, entry, packed, zipped
 from toolorchestra.envs.domains.sql.oracle import moves
 from toolorchestra.envs.domains.sql.source import ready
 from toolorchestra.envs.money.prices import load_sheet
 from toolorchestra.synth.proof.solvers import GRADED, Arena, Scripted
-from toolorchestra.synth.proof.task_checks import Bench
+from toolorchestra.synth.proof.task_checks import DomainPlayer
 from toolorchestra.synth.runs.stage_store import replace as write
 
 SHEET = "paper-2025-11"
@@ -45,7 +45,7 @@ class Solution(NamedTuple):
     kept: tuple[int, ...]
 
 
-def trimmed(bench: Bench, task: Task, path: Sequence[Action]) -> list[int]:
+def trimmed(bench: DomainPlayer, task: SqlTask, path: Sequence[GoldCall]) -> list[int]:
     """The places in a path that are left when every read that is not needed is taken out; policies ask for the calls
     that identify, so they stay."""
     kept = list(range(len(path)))
@@ -57,7 +57,7 @@ def trimmed(bench: Bench, task: Task, path: Sequence[Action]) -> list[int]:
     return kept
 
 
-def solutions(bench: Bench, task: Task) -> Iterator[Solution]:
+def solutions(bench: DomainPlayer, task: SqlTask) -> Iterator[Solution]:
     """One of each path."""
     for number, path in enumerate((task.actions, *task.alternatives)):
         kept = trimmed(bench, task, path)
@@ -65,7 +65,7 @@ def solutions(bench: Bench, task: Task) -> Iterator[Solution]:
         yield Solution(name if len(kept) == len(path) else f"{name}, trimmed", number, tuple(kept))
 
 
-def along(task: Task, path: int, kept: Sequence[int]) -> Task:
+def along(task: SqlTask, path: int, kept: Sequence[int]) -> SqlTask:
     """The task with a solution as its gold path."""
     actions = (task.actions, *task.alternatives)[path]
     other = _with_path(task, actions)
@@ -76,7 +76,7 @@ def along(task: Task, path: int, kept: Sequence[int]) -> Task:
     return replace(other, actions=tuple(actions[n] for n in kept), requests=requests)
 
 
-def _with_path(task: Task, path: Sequence[Action]) -> Task:
+def _with_path(task: SqlTask, path: Sequence[GoldCall]) -> SqlTask:
     """The task with another of its paths as gold: one request has other calls, and those behind it move."""
     shift = len(path) - len(task.actions)
     first = next((n for n, (a, b) in enumerate(zip(task.actions, path, strict=False)) if a != b), None)
@@ -109,7 +109,7 @@ def together(made: Iterator[str]) -> Iterator[str]:
         yield "\n".join(calls)
 
 
-def played(arena: Arena, task: Task, solution: Solution, setting: Setting) -> Known | None:
+def played(arena: Arena, task: SqlTask, solution: Solution, setting: Setting) -> KnownCost | None:
     """A solution through the environment; None when it does not solve the task."""
     short = along(task, solution.path, solution.kept)
     options = {"task_id": f"toolscale/{arena.domain.name}/{task.task_id}", "prices": setting.sheet}
@@ -129,7 +129,7 @@ def played(arena: Arena, task: Task, solution: Solution, setting: Setting) -> Kn
     assert arena.env.episode is not None
     ledger = arena.env.episode.ledger
     calls = calls_by_tool(task, solution.path, solution.kept)
-    made = Known(
+    made = KnownCost(
         task.task_id, *solution, calls, opening, tuple(said), tuple(answered), ledger.seconds, ledger.nano_usd, {},
         setting,
     )  # fmt: skip
@@ -138,7 +138,7 @@ def played(arena: Arena, task: Task, solution: Solution, setting: Setting) -> Kn
     return made
 
 
-def cheapest(arena: Arena, task: Task, setting: Setting) -> Known:
+def cheapest(arena: Arena, task: SqlTask, setting: Setting) -> KnownCost:
     """The solution with the smallest bill; of equal ones the first. Raises ConfigError when none solves the task."""
     found = [played(arena, task, solution, setting) for solution in solutions(arena.bench, task)]
     solved = [one for one in found if one is not None]
@@ -147,7 +147,7 @@ def cheapest(arena: Arena, task: Task, setting: Setting) -> Known:
     return min(solved, key=lambda one: one.nano_usd)
 
 
-def fault(arena: Arena, one: Known) -> str:
+def fault(arena: Arena, one: KnownCost) -> str:
     """What playing a stored solution again finds wrong with it, or ""."""
     task = arena.domain.tasks[one.task_id]
     again = played(arena, task, Solution(one.found_by, one.path, one.kept), one.setting)
@@ -159,7 +159,7 @@ def fault(arena: Arena, one: Known) -> str:
 
 async def measure(
     folder: Path, passes: Passes | None = None, tries: int = TRIES, seen: Seen | None = None
-) -> tuple[Setting, list[Known]]:
+) -> tuple[Setting, list[KnownCost]]:
     """Every task of a domain folder. `passes`: what solvers passed of so many tries, where they were tried before;
     without it, SOLVERS are tried here."""
     arena = _arena(folder)
@@ -196,7 +196,7 @@ def forget() -> None:
     ready.cache_clear()
 
 
-def store(folder: Path, setting: Setting, made: Sequence[Known]) -> None:
+def store(folder: Path, setting: Setting, made: Sequence[KnownCost]) -> None:
     """The file, and then its place in the manifest: what the manifest does not list is not read."""
     data = packed(setting, made)
     write(folder / FILE, zipped(data))

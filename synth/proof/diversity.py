@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.sql import loader
-from toolorchestra.envs.domains.sql.domain import Domain, SqlTool
+from toolorchestra.envs.domains.sql.domain import SqlDomain, SqlTool
 from toolorchestra.synth.proof import similarity
 
 
@@ -43,7 +43,7 @@ class Diversity(NamedTuple):
     """Nearest in words first."""
 
 
-def prints(domain: Domain) -> Prints:
+def prints(domain: SqlDomain) -> Prints:
     """Of a domain."""
     words: set[str] = set()
     for task in domain.tasks.values():
@@ -65,7 +65,7 @@ def _shipped(name: str) -> Prints:
     return prints(loader.load(name))
 
 
-def compare(domain: Domain, others: Sequence[str] | None = None) -> Diversity:
+def compare(domain: SqlDomain, others: Sequence[str] | None = None) -> Diversity:
     """A domain beside the shipped ones, or those that are named."""
     own = prints(domain)
     names = [name for name in (loader.names() if others is None else others) if name != domain.name]

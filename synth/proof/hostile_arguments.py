@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from toolorchestra.envs.base.errors import ToolError
-from toolorchestra.envs.domains.sql.domain import Action, SqlTool
-from toolorchestra.synth.proof.task_checks import Bench
+from toolorchestra.envs.domains.sql.domain import GoldCall, SqlTool
+from toolorchestra.synth.proof.task_checks import DomainPlayer
 
 ARGUMENTS = (
     "' OR '1'='1",
@@ -84,7 +84,7 @@ ARGUMENTS = (
 """Text for string parameters. JSON of other types is refused by the schema before it gets this far."""
 
 
-def breaches(bench: Bench) -> Iterator[str]:
+def breaches(bench: DomainPlayer) -> Iterator[str]:
     """What got through, in words: calls that were not refused, or that changed something."""
     for tool in bench.domain.tools.values():
         base = valid(bench, tool)
@@ -92,12 +92,12 @@ def breaches(bench: Bench) -> Iterator[str]:
             if part.get("type") != "string":
                 continue
             for text in ARGUMENTS:
-                seen = _tried(bench, Action(tool.name, {**base, name: text}))
+                seen = _tried(bench, GoldCall(tool.name, {**base, name: text}))
                 if seen:
                     yield f"{tool.name}.{name} = {text!r:.60}: {seen}"
 
 
-def _tried(bench: Bench, action: Action) -> str:
+def _tried(bench: DomainPlayer, action: GoldCall) -> str:
     with bench.session() as session:
         try:
             called = bench.call(session, action)
@@ -106,7 +106,7 @@ def _tried(bench: Bench, action: Action) -> str:
         return f"not refused, gave {called.text:.60}"
 
 
-def valid(bench: Bench, tool: SqlTool) -> Mapping[str, Any]:
+def valid(bench: DomainPlayer, tool: SqlTool) -> Mapping[str, Any]:
     """Arguments that the tool takes: those of a gold call, or values of its columns."""
     for task in bench.domain.tasks.values():
         for action in task.actions:
@@ -115,7 +115,7 @@ def valid(bench: Bench, tool: SqlTool) -> Mapping[str, Any]:
     return {name: _sample(bench, name, part) for name, part in tool.parameters["properties"].items()}
 
 
-def _sample(bench: Bench, name: str, schema: Mapping[str, Any]) -> Any:
+def _sample(bench: DomainPlayer, name: str, schema: Mapping[str, Any]) -> Any:
     if "enum" in schema:
         return schema["enum"][0]
     found = bench.values(name)

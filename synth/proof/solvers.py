@@ -16,12 +16,12 @@ from toolorchestra.agents.evaluation.evaluate import regret_usd
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError, no_such
 from toolorchestra.envs.base.types import Message
-from toolorchestra.envs.domains.sql.domain import Action, Domain, Task
+from toolorchestra.envs.domains.sql.domain import GoldCall, SqlDomain, SqlTask
 from toolorchestra.envs.domains.sql.oracle import CLOSING, moves
 from toolorchestra.envs.domains.sql.source import ToolScaleSource, ready
 from toolorchestra.envs.env import OrchestraEnv
-from toolorchestra.synth.proof.task_checks import Bench
-from toolorchestra.synth.runs.paid_calls import SOLVER, Purse, Question
+from toolorchestra.synth.proof.task_checks import DomainPlayer
+from toolorchestra.synth.runs.paid_calls import SOLVER, PaidModel, PaidRequest
 
 K = 8
 MOST_MOVES = 50
@@ -45,7 +45,7 @@ class Solver(Protocol):
     @property
     def name(self) -> str: ...
 
-    def begin(self, bench: Bench, task: Task, seed: int) -> Playing:
+    def begin(self, bench: DomainPlayer, task: SqlTask, seed: int) -> Playing:
         """A player of one episode."""
         ...
 
@@ -73,11 +73,11 @@ class Scripted:
     tells: bool = True
     writes: bool = True
 
-    def begin(self, bench: Bench, task: Task, seed: int) -> Playing:
+    def begin(self, bench: DomainPlayer, task: SqlTask, seed: int) -> Playing:
         rng = random.Random(f"{self.name}/{task.task_id}/{seed}")
         return _Scripted(self._moves(bench, task, rng))
 
-    def _moves(self, bench: Bench, task: Task, rng: random.Random) -> Iterator[str]:
+    def _moves(self, bench: DomainPlayer, task: SqlTask, rng: random.Random) -> Iterator[str]:
         if self.requests == 0:
             yield from [_GIVES_UP] * MOST_MOVES
         settled = 0
@@ -92,11 +92,11 @@ class Scripted:
             settled += _ends(text)
         yield from [_GIVES_UP] * (MOST_MOVES if self.requests is not None else 0)
 
-    def _call(self, bench: Bench, row: dict[str, Any], rng: random.Random) -> Iterator[str]:
+    def _call(self, bench: DomainPlayer, row: dict[str, Any], rng: random.Random) -> Iterator[str]:
         if not self.writes and bench.domain.tools[row["name"]].kind == "write":
             return
         if rng.random() < self.slips:
-            swaps = [other for _, other in bench.swaps(Action(row["name"], row["arguments"]))]
+            swaps = [other for _, other in bench.swaps(GoldCall(row["name"], row["arguments"]))]
             if not swaps or rng.random() < 0.5:
                 return
             row["arguments"] = dict(rng.choice(swaps).arguments)
@@ -133,22 +133,22 @@ SCRIPTED = {solver.name: solver for solver in (*GRADED, *TRIVIAL, *SHORTCUTS)}
 class ModelSolver:
     """A model that is served, played through the environment's text interface; its calls are paid like an author's."""
 
-    purse: Purse
+    purse: PaidModel
     name: str
 
-    def begin(self, bench: Bench, task: Task, seed: int) -> Playing:
+    def begin(self, bench: DomainPlayer, task: SqlTask, seed: int) -> Playing:
         return _ModelPlaying(self.purse, f"filters/{task.task_id}", seed)
 
 
 class _ModelPlaying:
-    def __init__(self, purse: Purse, stage: str, seed: int) -> None:
+    def __init__(self, purse: PaidModel, stage: str, seed: int) -> None:
         self._purse, self._stage, self._seed = purse, stage, seed
 
     async def move(self, observation: Any) -> str:
         tools = json.dumps(list(observation["tools"]), ensure_ascii=False)
         grammar = f'To call a tool write {_OPEN}{{"name": ..., "arguments": {{...}}}}{_CLOSE}. The tools: {tools}'
         messages = (Message(role="system", content=grammar), *observation["messages"])
-        answer = await self._purse.ask(Question("filters", SOLVER, messages, self._seed))
+        answer = await self._purse.ask(PaidRequest("filters", SOLVER, messages, self._seed))
         return answer.text
 
 
@@ -163,8 +163,8 @@ class Arena:
     """A domain folder on which solvers are tried."""
 
     def __init__(self, domain: str) -> None:
-        self.domain: Domain = ready(domain).domain
-        self.bench = Bench(self.domain)
+        self.domain: SqlDomain = ready(domain).domain
+        self.bench = DomainPlayer(self.domain)
         self.env = OrchestraEnv(ToolScaleSource(domain), preference="none")
 
     async def play(self, solver: Solver, task_id: str, seed: int) -> Try:

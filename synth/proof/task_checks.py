@@ -10,15 +10,15 @@ from typing import Any, NamedTuple
 
 from toolorchestra.envs.base.errors import Outage, ToolError
 from toolorchestra.envs.base.schema import Checker
-from toolorchestra.envs.domains.sql.database import Database, Session
-from toolorchestra.envs.domains.sql.domain import Action, Domain, Task
+from toolorchestra.envs.domains.sql.database import Session, SqlDatabase
+from toolorchestra.envs.domains.sql.domain import GoldCall, SqlDomain, SqlTask
 from toolorchestra.envs.domains.sql.formats import check_formats
-from toolorchestra.envs.domains.sql.grading import Verdict, judge, mentions
+from toolorchestra.envs.domains.sql.grading import SqlVerdict, judge, mentions
 from toolorchestra.envs.domains.sql.state_digest import digest
 from toolorchestra.envs.domains.sql.tool_runs import Called, Runner
 
 
-class Played(NamedTuple):
+class PlayedCalls(NamedTuple):
     """What came of some calls."""
 
     called: tuple[Called, ...]
@@ -27,12 +27,12 @@ class Played(NamedTuple):
     state: str
 
 
-class Bench:
+class DomainPlayer:
     """A domain ready for calls."""
 
-    def __init__(self, domain: Domain) -> None:
+    def __init__(self, domain: SqlDomain) -> None:
         self.domain = domain
-        self.database = Database(domain)
+        self.database = SqlDatabase(domain)
         self.runners = {name: Runner(tool, domain.clock) for name, tool in domain.tools.items()}
         self._checkers = {name: Checker(tool.parameters) for name, tool in domain.tools.items()}
         self._values: dict[str, list[Any]] = {}
@@ -46,7 +46,7 @@ class Bench:
         finally:
             session.close()
 
-    def call(self, session: Session, action: Action) -> Called:
+    def call(self, session: Session, action: GoldCall) -> Called:
         """One call, checked as the engine does. Raises ToolError, of a tool that breaks off too: it is to blame."""
         if action.name not in self.runners:
             raise ToolError(f"no tool {action.name!r}")
@@ -57,13 +57,13 @@ class Bench:
         except Outage as err:
             raise ToolError(str(err)) from None
 
-    def play(self, actions: Sequence[Action]) -> Played:
+    def play(self, actions: Sequence[GoldCall]) -> PlayedCalls:
         """The calls in their order; one that is refused changes nothing and the others are made."""
         with self.session() as session:
             called, error = self.made(session, actions)
-            return Played(called, error, digest(session))
+            return PlayedCalls(called, error, digest(session))
 
-    def made(self, session: Session, actions: Sequence[Action]) -> tuple[tuple[Called, ...], str]:
+    def made(self, session: Session, actions: Sequence[GoldCall]) -> tuple[tuple[Called, ...], str]:
         """The calls in a session, and the first refusal."""
         called, error = [], ""
         for action in actions:
@@ -73,7 +73,7 @@ class Bench:
                 error = error or f"{action.name}({dict(action.arguments)}): {err}"
         return tuple(called), error
 
-    def judged(self, task: Task, actions: Sequence[Action], *, silent: bool = False) -> Verdict:
+    def judged(self, task: SqlTask, actions: Sequence[GoldCall], *, silent: bool = False) -> SqlVerdict:
         """The verdict on an agent that makes these calls and then says what it learnt of what it had to say."""
         with self.session() as session:
             called, _ = self.made(session, actions)
@@ -94,13 +94,13 @@ class Bench:
 
     # -- mutations -------------------------------------------------------------------------------------------------
 
-    def swaps(self, action: Action) -> Iterator[tuple[str, Action]]:
+    def swaps(self, action: GoldCall) -> Iterator[tuple[str, GoldCall]]:
         """The action with one argument changed to another valid value, for each of its arguments."""
         properties = self.domain.tools[action.name].parameters["properties"]
         for name, value in action.arguments.items():
             other = self._other(name, value, properties[name])
             if other is not None:
-                yield name, Action(action.name, {**action.arguments, name: other})
+                yield name, GoldCall(action.name, {**action.arguments, name: other})
 
     def _other(self, name: str, value: Any, schema: Any) -> Any:
         if "enum" in schema:
@@ -128,7 +128,7 @@ def _shifted(text: str) -> str:
 # -- the checks ----------------------------------------------------------------------------------------------------
 
 
-def gold(bench: Bench, task: Task) -> str:
+def gold(bench: DomainPlayer, task: SqlTask) -> str:
     """The gold path, and each alternative, runs without a refusal and gives 1."""
     for path in (task.actions, *task.alternatives):
         played = bench.play(path)
@@ -140,12 +140,12 @@ def gold(bench: Bench, task: Task) -> str:
     return ""
 
 
-def nothing(bench: Bench, task: Task) -> str:
+def nothing(bench: DomainPlayer, task: SqlTask) -> str:
     """Doing nothing gives 0, unless the right answer is to do nothing."""
     return "doing nothing gives 1" if bench.judged(task, ()).value and not task.idle else ""
 
 
-def told(bench: Bench, task: Task) -> str:
+def told(bench: DomainPlayer, task: SqlTask) -> str:
     """Saying nothing gives 0 where something must be told, and what must be told is not what the user says."""
     if not task.communicate:
         return ""
@@ -157,7 +157,7 @@ def told(bench: Bench, task: Task) -> str:
     return "saying nothing gives 1" if bench.judged(task, task.actions, silent=True).value else ""
 
 
-def dropped(bench: Bench, task: Task) -> str:
+def dropped(bench: DomainPlayer, task: SqlTask) -> str:
     """Leaving out any one gold write gives 0."""
     for number, action in enumerate(task.actions):
         if bench.domain.tools[action.name].kind == "write":
@@ -167,7 +167,7 @@ def dropped(bench: Bench, task: Task) -> str:
     return ""
 
 
-def swapped(bench: Bench, task: Task) -> str:
+def swapped(bench: DomainPlayer, task: SqlTask) -> str:
     """Another value for any argument of a write, or of a read that cannot be left out, gives 0."""
     for number, action in enumerate(task.actions):
         before, after = task.actions[:number], task.actions[number + 1 :]
@@ -179,10 +179,10 @@ def swapped(bench: Bench, task: Task) -> str:
     return ""
 
 
-def permuted(bench: Bench, task: Task) -> str:
+def permuted(bench: DomainPlayer, task: SqlTask) -> str:
     """Reads between two writes in reverse order still give 1."""
-    made: list[Action] = []
-    reads: list[Action] = []
+    made: list[GoldCall] = []
+    reads: list[GoldCall] = []
     for action in task.actions:
         if bench.domain.tools[action.name].kind == "read":
             reads.append(action)
@@ -193,7 +193,7 @@ def permuted(bench: Bench, task: Task) -> str:
     return "" if bench.judged(task, made).value else "its reads in another order give 0"
 
 
-def contradictory(bench: Bench, task: Task) -> str:
+def contradictory(bench: DomainPlayer, task: SqlTask) -> str:
     """No request undoes another: neither is refused because of one before it, nor do two set the same to different
     values, each standing if it comes last. Steps of one matter are no contradiction: they go through in one order only,
     or add up."""
@@ -220,7 +220,7 @@ def contradictory(bench: Bench, task: Task) -> str:
     return ""
 
 
-def _updates(bench: Bench, path: Sequence[Action]) -> dict[tuple[str, Any, str], Any] | None:
+def _updates(bench: DomainPlayer, path: Sequence[GoldCall]) -> dict[tuple[str, Any, str], Any] | None:
     """What calls change in rows that were there: by table, key and column. None where one is refused."""
     with bench.session() as session:
         if bench.made(session, path)[1]:
@@ -235,7 +235,7 @@ def _updates(bench: Bench, path: Sequence[Action]) -> dict[tuple[str, Any, str],
         return cells
 
 
-CHECKS: dict[str, Callable[[Bench, Task], str]] = {
+CHECKS: dict[str, Callable[[DomainPlayer, SqlTask], str]] = {
     "contradictory": contradictory,
     "gold": gold,
     "nothing": nothing,
@@ -247,7 +247,7 @@ CHECKS: dict[str, Callable[[Bench, Task], str]] = {
 """Name -> check, which gives what is wrong or ""."""
 
 
-def fault(bench: Bench, task: Task) -> tuple[str, str]:
+def fault(bench: DomainPlayer, task: SqlTask) -> tuple[str, str]:
     """The first check that a task fails and what it saw; two empty texts for a good task."""
     for name, check in CHECKS.items():
         if seen := check(bench, task):

@@ -28,7 +28,7 @@ SOLVER: Role = "solver"
 """Roles of a run's ledger."""
 
 
-class Answer(NamedTuple):
+class PaidAnswer(NamedTuple):
     """What a model said."""
 
     text: str
@@ -71,7 +71,7 @@ class Journal:
         self.rows[row["key"]] = row
 
 
-class Question(NamedTuple):
+class PaidRequest(NamedTuple):
     """A call to be made."""
 
     stage: str
@@ -89,7 +89,7 @@ class Closing(Protocol):
 
 
 @dataclass
-class Purse:
+class PaidModel:
     """Makes calls to one model and bills them: by stage, and by the role author or judge."""
 
     models: ChatModel
@@ -125,7 +125,7 @@ class Purse:
         """Calls made by this run, those of purses beside it too, without those that an earlier one made."""
         return len(self._made)
 
-    async def ask(self, asked: Question) -> Answer:
+    async def ask(self, asked: PaidRequest) -> PaidAnswer:
         """The answer, from the journal if the call was ever answered. Raises SpendCapReached."""
         wanted = key(self.model, asked.stage, asked.role, [dict(m) for m in asked.messages], asked.number)
         row = self.journal.rows.get(wanted)
@@ -139,15 +139,15 @@ class Purse:
         if wanted not in self._counted:
             self._counted.add(wanted)
             self.ledger.add(self.sheet.charge(_usage(row), asked.stage))
-        return Answer(row["text"], row["characters"])
+        return PaidAnswer(row["text"], row["characters"])
 
-    async def _paid_once(self, wanted: str, asked: Question) -> Mapping[str, Any]:
+    async def _paid_once(self, wanted: str, asked: PaidRequest) -> Mapping[str, Any]:
         """The answered call. Who asks the same while it is under way waits for it."""
         lock = self._asking.setdefault(wanted, asyncio.Lock())
         async with lock, self._gate:
             return self.journal.rows.get(wanted) or await self._pay(wanted, asked)
 
-    async def _pay(self, wanted: str, asked: Question) -> Mapping[str, Any]:
+    async def _pay(self, wanted: str, asked: PaidRequest) -> Mapping[str, Any]:
         if self.cap is not None:
             self.cap.check()
         purpose: Literal["answer", "judge"] = "judge" if asked.role == JUDGE else "answer"
@@ -171,7 +171,7 @@ class Purse:
             self.cap.add(self.sheet.charge(usage).nano_usd)
         return row
 
-    def beside(self, models: ChatModel, model: str) -> Purse:
+    def beside(self, models: ChatModel, model: str) -> PaidModel:
         """For another model of the same sheet, with the same journal, ledger, cap and count of calls."""
         self.sheet.require([model], "the solver")
         other = copy(self)

@@ -34,7 +34,7 @@ def replace(path: Path, data: bytes) -> None:
     beside.replace(path)
 
 
-class Work:
+class StageStore:
     """A folder of results by stage."""
 
     def __init__(self, folder: Path, *, resume: bool) -> None:

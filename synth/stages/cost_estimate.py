@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from toolorchestra.envs.money.prices import NANO, PriceSheet, Tokens, Usage
-from toolorchestra.synth.authors import PART_OF, Asked, author_prompts
+from toolorchestra.synth.authors import PART_OF, PartRequest, author_prompts
 from toolorchestra.synth.authors.model_author import DOUBTED
 from toolorchestra.synth.formats import spec as specs
 from toolorchestra.synth.runs.paid_calls import AUTHOR
-from toolorchestra.synth.stages.stage_values import Settings
+from toolorchestra.synth.stages.stage_values import SynthesisSettings
 
 CHARACTERS_A_TOKEN = 4
 TURNS = 16
@@ -33,13 +33,13 @@ class Estimate(NamedTuple):
         )
 
 
-def author(domain: str, model: str, sheet: PriceSheet, settings: Settings, batches: int) -> Estimate:
+def author(domain: str, model: str, sheet: PriceSheet, settings: SynthesisSettings, batches: int) -> Estimate:
     """Of the parts, their repair, the second reader and the rounds of harder intents."""
     example = specs.texts(specs.SHIPPED / "extra" / f"{author_prompts.EXAMPLE}.yaml")
     parts: dict[str, str] = {}
     least_calls = most_calls = least = most = 0
     for stage, name in PART_OF.items():
-        asked = author_prompts.author(domain, Asked(stage, parts))
+        asked = author_prompts.author(domain, PartRequest(stage, parts))
         told = sum(len(str(message["content"])) for message in asked)
         calls = batches if stage == "intents" else 1
         first = calls * _nano(sheet, model, told, len(example[name]))
@@ -55,7 +55,7 @@ def author(domain: str, model: str, sheet: PriceSheet, settings: Settings, batch
     )
 
 
-def solver(model: str, sheet: PriceSheet, settings: Settings) -> Estimate:
+def solver(model: str, sheet: PriceSheet, settings: SynthesisSettings) -> Estimate:
     """Of a model that tries every draft k times."""
     calls = round(settings.tasks * settings.oversample) * settings.band.k * TURNS
     usd = calls * _nano(sheet, model, 20_000, 300) / NANO

@@ -14,14 +14,14 @@ from typing import Any
 
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.sql import loader, shapes
-from toolorchestra.envs.domains.sql.domain import Domain, Table
+from toolorchestra.envs.domains.sql.domain import SqlDomain, SqlTable
 from toolorchestra.envs.domains.sql.known_costs import FILE as COSTS
 from toolorchestra.envs.domains.sql.reading import FILES, content_hash, fits
 from toolorchestra.synth.formats import task_variants
 from toolorchestra.synth.formats.seed_rows import Maker
 from toolorchestra.synth.formats.spec import Spec
 from toolorchestra.synth.proof import cheapest_solutions, similarity
-from toolorchestra.synth.proof.task_checks import Bench, fault
+from toolorchestra.synth.proof.task_checks import DomainPlayer, fault
 from toolorchestra.synth.runs.stage_store import replace
 from toolorchestra.synth.stages.task_drafts import Drafter, Rejected, Shape
 
@@ -38,7 +38,7 @@ _SPLITS = (("train", 0.8), ("validation", 0.1), ("test", 0.1))
 
 
 @dataclass
-class Report:
+class YieldReport:
     """What came of the drafts."""
 
     domain: str
@@ -70,7 +70,7 @@ class Report:
         return "\n".join(lines)
 
 
-def skeleton(spec: Spec, seed: int) -> tuple[Domain, list[Mapping[str, Any]]]:
+def skeleton(spec: Spec, seed: int) -> tuple[SqlDomain, list[Mapping[str, Any]]]:
     """The domain without tasks: schema, rows, tools and policy, all checked; and the tools as tools.json has them."""
     tables = Maker(spec, seed).tables()
     at = str(spec.folder / "tools.yaml")
@@ -84,7 +84,7 @@ def skeleton(spec: Spec, seed: int) -> tuple[Domain, list[Mapping[str, Any]]]:
             raise ConfigError(f"{where}: a second tool {made.name!r}")
         tools[made.name] = made
     loader.check_sql(spec.schema, tables, tools, at)
-    domain = Domain(
+    domain = SqlDomain(
         name=spec.name, subject=spec.head["subject"], clock=spec.head["clock"],
         held_out=spec.head.get("held_out", False), policy=spec.policy, schema=spec.schema, tables=tables,
         tools=tools, tasks={}, manifest={}, folder=spec.folder,
@@ -93,13 +93,13 @@ def skeleton(spec: Spec, seed: int) -> tuple[Domain, list[Mapping[str, Any]]]:
 
 
 def tasks(
-    spec: Spec, domain: Domain, count: int, seed: int, *, least: int | None = None, seen: Seen | None = None
-) -> tuple[list[Shape], Report]:
+    spec: Spec, domain: SqlDomain, count: int, seed: int, *, least: int | None = None, seen: Seen | None = None
+) -> tuple[list[Shape], YieldReport]:
     """Proven tasks: each passed every check of bench.CHECKS and says what no other does. `count` of them, or, where
     `least` is given, as many as there are from that number up."""
-    bench = Bench(domain)
+    bench = DomainPlayer(domain)
     drafter = Drafter(spec, bench, random.Random(f"{seed}/{spec.name}/tasks"))
-    report = Report(spec.name)
+    report = YieldReport(spec.name)
     forms: set[str] = set()
     kept: list[Shape] = []
     for _ in range(count * MOST_DRAFTS):
@@ -127,7 +127,7 @@ def tasks(
     return numbered(kept, spec, seed), report
 
 
-def admit(bench: Bench, shape: Shape, forms: set[str], report: Report, count: int) -> None:
+def admit(bench: DomainPlayer, shape: Shape, forms: set[str], report: YieldReport, count: int) -> None:
     """Count a draft among the kept tasks, unless a check is against it. Raises Rejected."""
     if similarity.form(shape) in forms:
         raise Rejected("says what another does")
@@ -157,7 +157,7 @@ def numbered(shapes_: Sequence[Shape], spec: Spec, seed: int) -> list[Shape]:
     return list(shapes_)
 
 
-def make(spec: Spec, count: int, seed: int, out: Path, *, measured: bool = True) -> tuple[Domain, Report]:
+def make(spec: Spec, count: int, seed: int, out: Path, *, measured: bool = True) -> tuple[SqlDomain, YieldReport]:
     """All stages, and the tasks' costs where `measured`. What is written is read back and compared by its hashes."""
     domain, tool_rows = skeleton(spec, seed)
     made, report = tasks(spec, domain, count, seed)
@@ -168,7 +168,7 @@ def make(spec: Spec, count: int, seed: int, out: Path, *, measured: bool = True)
 
 
 def write(
-    spec: Spec, domain: Domain, tool_rows: Sequence[Any], made: Sequence[Shape], seed: int, out: Path
+    spec: Spec, domain: SqlDomain, tool_rows: Sequence[Any], made: Sequence[Shape], seed: int, out: Path
 ) -> None:  # fmt: skip
     """The domain folder. domain.json goes first and comes last: a folder that was written half does not load."""
     parts = {
@@ -203,7 +203,7 @@ def write(
     replace(out / "domain.json", (json.dumps(manifest, indent=2, ensure_ascii=False) + "\n").encode())
 
 
-def _rows(tables: Mapping[str, Table]) -> bytes:
+def _rows(tables: Mapping[str, SqlTable]) -> bytes:
     out = []
     for name, table in tables.items():
         out.append(json.dumps({"table": name, "key": table.key, "columns": list(table.columns)}))

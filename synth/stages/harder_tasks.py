@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from toolorchestra.synth.formats.intent_templates import Person
+from toolorchestra.synth.formats.intent_templates import Caller
 from toolorchestra.synth.formats.spec import Spec
 from toolorchestra.synth.proof import similarity
-from toolorchestra.synth.proof.task_checks import Bench
-from toolorchestra.synth.stages.domain_folder import Report, admit
+from toolorchestra.synth.proof.task_checks import DomainPlayer
+from toolorchestra.synth.stages.domain_folder import YieldReport, admit
 from toolorchestra.synth.stages.task_drafts import Drafter, Rejected, Shape
 
 WAYS = ("longer", "constrained", "harder")
@@ -59,7 +59,7 @@ def hardness(shape: Shape) -> Hardness:
 class Evolver:
     """Harder versions of one domain's tasks."""
 
-    def __init__(self, spec: Spec, bench: Bench, rng: random.Random) -> None:
+    def __init__(self, spec: Spec, bench: DomainPlayer, rng: random.Random) -> None:
         self.spec = spec
         self.bench = bench
         self.rng = rng
@@ -67,12 +67,12 @@ class Evolver:
         self.intents = {intent["intent"]: intent for intent in spec.intents}
         self._people = {self._told(person): person for person in self.drafter.templates.people}
 
-    def _told(self, person: Person) -> tuple[str, ...]:
+    def _told(self, person: Caller) -> tuple[str, ...]:
         """What tells a person from another in a task: the facts of each way to be identified."""
         ways = self.spec.head["user"]["ways"]
         return tuple(sorted(_filled(fact["value"], person) for way in ways for fact in way["facts"] if "value" in fact))
 
-    def person(self, shape: Shape) -> Person | None:
+    def person(self, shape: Shape) -> Caller | None:
         """Whose task it is."""
         known = {fact["value"] for fact in shape["toolscale"]["facts"] if "value" in fact}
         found = [person for told, person in self._people.items() if known and known <= set(told)]
@@ -115,11 +115,11 @@ def _transfers(intent: Mapping[str, Any]) -> bool:
     return bool(intent.get("ending") == "transfer")
 
 
-def _filled(template: str, person: Person) -> str:
+def _filled(template: str, person: Caller) -> str:
     return template.format_map({key: str(value) for key, value in person.values.items()})
 
 
-def evolve(spec: Spec, bench: Bench, shapes: Sequence[Shape], rounds: int, rng: random.Random) -> Evolved:
+def evolve(spec: Spec, bench: DomainPlayer, shapes: Sequence[Shape], rounds: int, rng: random.Random) -> Evolved:
     """The tasks after so many rounds; each round tries each task once in a way drawn by chance."""
     made = Evolved(list(shapes), Counter(), Counter(), _levels(shapes), Counter())
     evolver = Evolver(spec, bench, rng)
@@ -131,7 +131,7 @@ def evolve(spec: Spec, bench: Bench, shapes: Sequence[Shape], rounds: int, rng: 
             for _ in range(_TRIES):
                 try:
                     version = evolver.version(shape, way)
-                    admit(bench, version, forms, Report(spec.name), len(shapes))
+                    admit(bench, version, forms, YieldReport(spec.name), len(shapes))
                 except Rejected as err:
                     why = err.reason
                     continue

@@ -11,20 +11,20 @@ from typing import Any
 
 from toolorchestra.envs.base.errors import ConfigError, no_such
 from toolorchestra.envs.domains.sql import loader
-from toolorchestra.envs.domains.sql.domain import Domain
-from toolorchestra.envs.domains.sql.known_costs import Known
+from toolorchestra.envs.domains.sql.domain import SqlDomain
+from toolorchestra.envs.domains.sql.known_costs import KnownCost
 from toolorchestra.synth.authors import PART_OF, Author
 from toolorchestra.synth.formats import task_variants
 from toolorchestra.synth.proof import cheapest_solutions
 from toolorchestra.synth.proof.solvers import Arena, Solver, named
-from toolorchestra.synth.proof.task_checks import Bench
-from toolorchestra.synth.runs.stage_store import Work, key
+from toolorchestra.synth.proof.task_checks import DomainPlayer
+from toolorchestra.synth.runs.stage_store import StageStore, key
 from toolorchestra.synth.runs.stage_store import replace as write_file
 from toolorchestra.synth.stages import domain_folder, written_parts
 from toolorchestra.synth.stages.domain_folder import Seen
 from toolorchestra.synth.stages.harder_tasks import evolve
-from toolorchestra.synth.stages.stage_values import Making, Progress, Settings, Tally, counted
-from toolorchestra.synth.stages.task_filters import Sieve
+from toolorchestra.synth.stages.stage_values import Making, Progress, SynthesisSettings, Tally, counted
+from toolorchestra.synth.stages.task_filters import TaskFilter
 
 VERSION = "1"
 """Of the stages. Raise it when the same inputs give other results; work folders of older runs are then made anew."""
@@ -34,12 +34,12 @@ LEAST_TASKS = 10
 
 
 @dataclass
-class Run:
+class SynthesisRun:
     """One run: who writes, with which settings, and where."""
 
     author: Author
-    settings: Settings
-    work: Work
+    settings: SynthesisSettings
+    work: StageStore
     out: Path
     identity: str
     """Of the author: a spec's digest, or a domain's sentence and its model."""
@@ -57,17 +57,17 @@ class Run:
 class Made:
     """What came of a run."""
 
-    domain: Domain
+    domain: SqlDomain
     tallies: tuple[Tally, ...]
-    known: tuple[Known, ...]
+    known: tuple[KnownCost, ...]
     """The cheapest known solution of each task."""
     variants: int
 
 
-Stage = Callable[[Making, Run], Awaitable[tuple[Making, Tally]]]
+Stage = Callable[[Making, SynthesisRun], Awaitable[tuple[Making, Tally]]]
 
 
-async def make(run: Run) -> Made:
+async def make(run: SynthesisRun) -> Made:
     """All stages, or those that are not yet done, and the domain folder."""
     state, tallies = Making(), []
     for name in STAGES:
@@ -86,7 +86,7 @@ async def make(run: Run) -> Made:
     return await _finish(run, state, tallies)
 
 
-def _inputs(run: Run, name: str) -> Any:
+def _inputs(run: SynthesisRun, name: str) -> Any:
     """What a stage follows from besides what the stages before it made."""
     own = asdict(run.settings)
     shared = ("seed", "rounds")
@@ -101,19 +101,19 @@ def _inputs(run: Run, name: str) -> Any:
 
 
 def _writes(stage: str) -> Stage:
-    async def run_stage(state: Making, run: Run) -> tuple[Making, Tally]:
+    async def run_stage(state: Making, run: SynthesisRun) -> tuple[Making, Tally]:
         return await written_parts.write(stage, state, run.author, run.settings)
 
     return run_stage
 
 
-async def _harder(state: Making, run: Run) -> tuple[Making, Tally]:
+async def _harder(state: Making, run: SynthesisRun) -> tuple[Making, Tally]:
     if run.author.trusted:
         return state, Tally("harder")
     return await written_parts.evolve(state, run.author, run.settings)
 
 
-async def _tasks(state: Making, run: Run) -> tuple[Making, Tally]:
+async def _tasks(state: Making, run: SynthesisRun) -> tuple[Making, Tally]:
     spec, settings = state.spec, run.settings
     domain, _ = domain_folder.skeleton(spec, settings.seed)
     filtered = settings.filtered or bool(run.extra_solvers)
@@ -128,14 +128,14 @@ async def _tasks(state: Making, run: Run) -> tuple[Making, Tally]:
     return replace(state, shapes=tuple(shapes)), tally
 
 
-async def _evolve(state: Making, run: Run) -> tuple[Making, Tally]:
+async def _evolve(state: Making, run: SynthesisRun) -> tuple[Making, Tally]:
     settings = run.settings
     if not settings.evolve:
         return state, Tally("evolve", len(state.shapes))
     spec = state.spec
     domain, _ = domain_folder.skeleton(spec, settings.seed)
     rng = random.Random(f"{settings.seed}/{spec.name}/evolve")
-    done = evolve(spec, Bench(domain), state.shapes, settings.evolve, rng)
+    done = evolve(spec, DomainPlayer(domain), state.shapes, settings.evolve, rng)
     shapes = domain_folder.numbered(done.shapes, spec, settings.seed)
     notes = (
         "made harder: " + ", ".join(f"{way} {n}" for way, n in sorted(done.harder.items())),
@@ -144,13 +144,13 @@ async def _evolve(state: Making, run: Run) -> tuple[Making, Tally]:
     return replace(state, shapes=tuple(shapes)), Tally("evolve", len(shapes), 0, counted(done.dropped), {}, notes)
 
 
-async def _filters(state: Making, run: Run) -> tuple[Making, Tally]:
+async def _filters(state: Making, run: SynthesisRun) -> tuple[Making, Tally]:
     settings = run.settings
     solvers = [*named(settings.solvers), *run.extra_solvers]
     if not settings.filtered and not solvers:
         return state, Tally("filters", len(state.shapes))
     arena = Arena(str(_candidate(state, run)))
-    sifted = await Sieve(arena, solvers, settings.band, run.seen("filters")).sift(state.shapes)
+    sifted = await TaskFilter(arena, solvers, settings.band, run.seen("filters")).sift(state.shapes)
     kept = sifted.kept[: settings.tasks]
     if len(kept) < min(LEAST_TASKS, settings.tasks):
         seen = "; ".join(f"{reason}: {n}" for reason, n in sifted.dropped.most_common())
@@ -169,7 +169,7 @@ def _copied(shape: Any) -> Any:
     return {**shape, "toolscale": dict(shape["toolscale"])}
 
 
-def _candidate(state: Making, run: Run) -> Path:
+def _candidate(state: Making, run: SynthesisRun) -> Path:
     """The tasks as a domain folder, to be tried through the environment. Its name follows from what it holds."""
     spec = state.spec
     folder = run.work.folder / f"candidate-{state.digest[:12]}"
@@ -178,12 +178,12 @@ def _candidate(state: Making, run: Run) -> Path:
     return folder
 
 
-async def _finish(run: Run, state: Making, tallies: Sequence[Tally]) -> Made:
+async def _finish(run: SynthesisRun, state: Making, tallies: Sequence[Tally]) -> Made:
     """The domain folder, read back and compared by its hash; what goes beside it; and the candidates' removal."""
     spec, settings = state.spec, run.settings
     skeleton, tools = domain_folder.skeleton(spec, settings.seed)
     domain_folder.write(spec, skeleton, tools, list(state.shapes), settings.seed, run.out)
-    known: list[Known] = []
+    known: list[KnownCost] = []
     if settings.costs:
         measured = await cheapest_solutions.measure(run.out, state.passes, settings.band.k, run.seen("costs"))
         cheapest_solutions.store(run.out, *measured)

@@ -11,13 +11,13 @@ from itertools import combinations
 from typing import Any
 
 from toolorchestra.envs.base.errors import ConfigError, ToolError
-from toolorchestra.envs.domains.sql.domain import Domain, SqlTool
+from toolorchestra.envs.domains.sql.domain import SqlDomain, SqlTool
 from toolorchestra.envs.domains.sql.tool_runs import Called
 from toolorchestra.synth.formats.intent_templates import Templates, action, informed, text
 from toolorchestra.synth.formats.part_checks import Fault, Parts, partial
 from toolorchestra.synth.formats.spec import Spec
 from toolorchestra.synth.proof import similarity
-from toolorchestra.synth.proof.task_checks import Bench
+from toolorchestra.synth.proof.task_checks import DomainPlayer
 from toolorchestra.synth.stages.domain_folder import skeleton
 from toolorchestra.synth.stages.tool_trials import idle
 
@@ -64,7 +64,7 @@ def _coded(said: str) -> list[str]:
     return [word for word in dict.fromkeys(found) if re.fullmatch(r"\w+", word)]
 
 
-def _known(parts: Parts, domain: Domain) -> Any:
+def _known(parts: Parts, domain: SqlDomain) -> Any:
     names = {*domain.tools, *domain.tables}
     names.update(c for table in domain.tables.values() for c in table.columns)
     names.update(p for tool in domain.tools.values() for p in tool.parameters["properties"])
@@ -117,7 +117,7 @@ def intents(parts: Parts, seed: int) -> list[Fault]:
         domain, _ = skeleton(spec, seed)
     except ConfigError as err:
         return [Fault("shape", str(err))]
-    bench = Bench(domain)
+    bench = DomainPlayer(domain)
     faults: list[Fault] = []
     used = {name for way in spec.head["user"]["ways"] for row in way["actions"] for name in row}
     names = [entry["intent"] for entry in spec.intents]
@@ -131,7 +131,7 @@ def intents(parts: Parts, seed: int) -> list[Fault]:
     return [*faults, *alike(spec.intents), *(idle(bench, used, seed) if not faults else [])]
 
 
-def intent(spec: Spec, bench: Bench, entry: Mapping[str, Any], rng: random.Random) -> Iterator[Fault]:
+def intent(spec: Spec, bench: DomainPlayer, entry: Mapping[str, Any], rng: random.Random) -> Iterator[Fault]:
     """What is wrong with one intent."""
     name = entry["intent"]
     unknown = [tool for row in entry["actions"] for tool in row if tool not in bench.domain.tools]
@@ -155,7 +155,7 @@ def intent(spec: Spec, bench: Bench, entry: Mapping[str, Any], rng: random.Rando
 
 
 def _tried(
-    templates: Templates, spec: Spec, bench: Bench, entry: Mapping[str, Any], rng: random.Random
+    templates: Templates, spec: Spec, bench: DomainPlayer, entry: Mapping[str, Any], rng: random.Random
 ) -> Iterator[Fault]:
     """Gold calls on some rows: one success is enough, for drafts that fail are dropped later."""
     name, last = entry["intent"], ""

@@ -14,10 +14,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from toolorchestra.envs.domains.sql.domain import Domain
-from toolorchestra.envs.domains.sql.known_costs import Known
+from toolorchestra.envs.domains.sql.domain import SqlDomain
+from toolorchestra.envs.domains.sql.known_costs import KnownCost
 from toolorchestra.synth.proof import diversity
-from toolorchestra.synth.runs.paid_calls import Purse
+from toolorchestra.synth.runs.paid_calls import PaidModel
 from toolorchestra.synth.runs.stage_store import replace
 from toolorchestra.synth.stages.pipeline import Made
 from toolorchestra.synth.stages.stage_values import Tally
@@ -33,7 +33,7 @@ def escaped(text: str) -> str:
     return _MARKS.sub(r"\\\1", html.escape(plain, quote=False))
 
 
-def rows(made: Made, purse: Purse | None) -> dict[str, Any]:
+def rows(made: Made, purse: PaidModel | None) -> dict[str, Any]:
     """The report as JSON."""
     domain = made.domain
     beside = diversity.compare(domain)
@@ -59,12 +59,12 @@ def rows(made: Made, purse: Purse | None) -> dict[str, Any]:
     }
 
 
-def levels(domain: Domain) -> Counter[int]:
+def levels(domain: SqlDomain) -> Counter[int]:
     """Tasks by difficulty."""
     return Counter(task.difficulty for task in domain.tasks.values())
 
 
-def passes(known: Sequence[Known]) -> dict[str, float]:
+def passes(known: Sequence[KnownCost]) -> dict[str, float]:
     """Share of tries passed, by solver."""
     passed: Counter[str] = Counter()
     tries: Counter[str] = Counter()
@@ -75,7 +75,7 @@ def passes(known: Sequence[Known]) -> dict[str, float]:
     return {name: passed[name] / tries[name] for name in tries}
 
 
-def cheapest(known: Sequence[Known], domain: Domain) -> dict[str, Any]:
+def cheapest(known: Sequence[KnownCost], domain: SqlDomain) -> dict[str, Any]:
     """The cheapest known solutions together; empty where none were measured."""
     if not known:
         return {}

@@ -23,7 +23,7 @@ class StageFailed(ConfigError):
 
 
 @dataclass(frozen=True)
-class Settings:
+class SynthesisSettings:
     """How a domain is made."""
 
     tasks: int = 450

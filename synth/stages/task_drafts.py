@@ -9,13 +9,13 @@ from typing import Any
 
 from toolorchestra.envs.base.errors import ToolError
 from toolorchestra.envs.domains.sql.database import Session
-from toolorchestra.envs.domains.sql.domain import Action
+from toolorchestra.envs.domains.sql.domain import GoldCall
 from toolorchestra.envs.domains.sql.state_digest import digest
 from toolorchestra.envs.domains.sql.tool_runs import Called
-from toolorchestra.synth.formats.intent_templates import Person, Templates, action, informed, text
+from toolorchestra.synth.formats.intent_templates import Caller, Templates, action, informed, text
 from toolorchestra.synth.formats.spec import Spec
 from toolorchestra.synth.proof.similarity import JOINTS
-from toolorchestra.synth.proof.task_checks import Bench
+from toolorchestra.synth.proof.task_checks import DomainPlayer
 
 Shape = dict[str, Any]
 SIZES: Mapping[int, float] = {1: 0.14, 2: 0.22, 3: 0.24, 4: 0.22, 5: 0.18}
@@ -36,7 +36,7 @@ class Rejected(Exception):
 class Drafter:
     """Drafts tasks of one domain; the same generator gives the same drafts."""
 
-    def __init__(self, spec: Spec, bench: Bench, rng: random.Random) -> None:
+    def __init__(self, spec: Spec, bench: DomainPlayer, rng: random.Random) -> None:
         self.spec = spec
         self.bench = bench
         self.rng = rng
@@ -51,7 +51,7 @@ class Drafter:
         alone = all(intent.get("public") for intent in intents)
         return self.compose(None if alone else person, intents)
 
-    def _walk(self, person: Person, size: int) -> list[Mapping[str, Any]]:
+    def _walk(self, person: Caller, size: int) -> list[Mapping[str, Any]]:
         """Intents in a row: rarely used ones first, none twice, a transfer only at the end."""
         fitting = [*self.templates.fitting(person), *(i for i in self.spec.intents if i.get("public"))]
         pool = [i for i in fitting if i.get("weight", 1.0) > 0]
@@ -72,7 +72,7 @@ class Drafter:
         """Remember what a kept task used, so that the rarer intents come next."""
         self._used.update(request["intent"] for request in shape["toolscale"]["requests"])
 
-    def compose(self, person: Person | None, intents: Sequence[Mapping[str, Any]]) -> Shape:
+    def compose(self, person: Caller | None, intents: Sequence[Mapping[str, Any]]) -> Shape:
         """The draft of one person's requests, in this order. Raises Rejected."""
         way = self.rng.choice(self.spec.head["user"]["ways"]) if person else {"facts": [], "actions": []}
         values = person.values if person else {}
@@ -123,8 +123,13 @@ class Drafter:
         return done
 
     def _otherwise(
-        self, made: Sequence[Action], numbers: Sequence[int], rows: Sequence[Any], values: Mapping[str, Any], where: str
-    ) -> tuple[Action, ...]:
+        self,
+        made: Sequence[GoldCall],
+        numbers: Sequence[int],
+        rows: Sequence[Any],
+        values: Mapping[str, Any],
+        where: str,
+    ) -> tuple[GoldCall, ...]:
         """The gold path with one request settled in another way."""
         before, after = made[: numbers[0]], made[numbers[-1] + 1 :]
         with self.bench.session() as session:
@@ -160,7 +165,7 @@ class Drafter:
         }
 
 
-def _criteria(made: Sequence[Action], requests: Sequence[Shape]) -> Shape:
+def _criteria(made: Sequence[GoldCall], requests: Sequence[Shape]) -> Shape:
     return {
         "actions": _rows(made),
         "env_assertions": None,
@@ -193,7 +198,7 @@ def _facts(rows: Sequence[Mapping[str, Any]], values: Mapping[str, Any]) -> list
     return facts
 
 
-def _rows(path: Sequence[Action]) -> list[Shape]:
+def _rows(path: Sequence[GoldCall]) -> list[Shape]:
     return [
         {"action_id": f"a{n}", "requestor": "assistant", "name": a.name, "arguments": dict(a.arguments), "info": None}
         for n, a in enumerate(path)

@@ -39,7 +39,7 @@ class Sifted(NamedTuple):
 
 
 @dataclass
-class Sieve:
+class TaskFilter:
     """The filters, in the order of their price."""
 
     arena: Arena

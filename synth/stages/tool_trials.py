@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from toolorchestra.envs.base.errors import ConfigError, ToolError
-from toolorchestra.envs.domains.sql.domain import Action, Domain, SqlTool, Table
+from toolorchestra.envs.domains.sql.domain import GoldCall, SqlDomain, SqlTable, SqlTool
 from toolorchestra.synth.formats.part_checks import Fault, Parts, partial
-from toolorchestra.synth.proof.task_checks import Bench
+from toolorchestra.synth.proof.task_checks import DomainPlayer
 from toolorchestra.synth.stages.domain_folder import skeleton
 
 TRIES = 400
@@ -28,7 +28,7 @@ class Tried(NamedTuple):
     last_refusal: str
 
 
-def attempt(bench: Bench, tool: SqlTool, rng: random.Random, tries: int = TRIES) -> Tried:
+def attempt(bench: DomainPlayer, tool: SqlTool, rng: random.Random, tries: int = TRIES) -> Tried:
     """Call a tool with values of real rows until it has succeeded and refused; then with what must be refused."""
     succeeded = refused = 0
     last = ""
@@ -40,7 +40,7 @@ def attempt(bench: Bench, tool: SqlTool, rng: random.Random, tries: int = TRIES)
             arguments = spoilt(tool, arguments)
         with bench.session() as session:
             try:
-                bench.call(session, Action(tool.name, arguments))
+                bench.call(session, GoldCall(tool.name, arguments))
                 succeeded += 1
             except ToolError as err:
                 refused += 1
@@ -48,7 +48,7 @@ def attempt(bench: Bench, tool: SqlTool, rng: random.Random, tries: int = TRIES)
     return Tried(tool.name, succeeded, refused, last)
 
 
-def chained(bench: Bench, tool: SqlTool, rng: random.Random, tries: int = 40) -> bool:
+def chained(bench: DomainPlayer, tool: SqlTool, rng: random.Random, tries: int = 40) -> bool:
     """Whether a tool succeeds on what other writes have just made."""
     others = [other for other in bench.domain.tools.values() if other.kind == "write" and other is not tool]
     for _ in range(tries):
@@ -57,17 +57,17 @@ def chained(bench: Bench, tool: SqlTool, rng: random.Random, tries: int = 40) ->
             for other in rng.sample(others, len(others)):
                 with contextlib.suppress(ToolError):
                     arguments = guess(bench, other, rng)
-                    value = bench.call(session, Action(other.name, arguments)).value
+                    value = bench.call(session, GoldCall(other.name, arguments)).value
                     made.update(arguments)
                     made.update(value if isinstance(value, dict) else {})
                 own = {name: made[name] for name in tool.parameters["properties"] if made.get(name) is not None}
                 with contextlib.suppress(ToolError):
-                    bench.call(session, Action(tool.name, {**guess(bench, tool, rng), **own}))
+                    bench.call(session, GoldCall(tool.name, {**guess(bench, tool, rng), **own}))
                     return True
     return False
 
 
-def guess(bench: Bench, tool: SqlTool, rng: random.Random) -> dict[str, Any]:
+def guess(bench: DomainPlayer, tool: SqlTool, rng: random.Random) -> dict[str, Any]:
     """Arguments that belong together: those of one random row as far as it has them."""
     properties = tool.parameters["properties"]
     tables = [table for table in bench.domain.tables.values() if table.rows and set(table.columns) & set(properties)]
@@ -81,11 +81,11 @@ def guess(bench: Bench, tool: SqlTool, rng: random.Random) -> dict[str, Any]:
     return made
 
 
-def _row(table: Table, rng: random.Random) -> dict[str, Any]:
+def _row(table: SqlTable, rng: random.Random) -> dict[str, Any]:
     return dict(zip(table.columns, rng.choice(table.rows), strict=True))
 
 
-def _value(bench: Bench, name: str, schema: Mapping[str, Any], rng: random.Random) -> Any:
+def _value(bench: DomainPlayer, name: str, schema: Mapping[str, Any], rng: random.Random) -> Any:
     if "enum" in schema:
         return rng.choice(schema["enum"])
     if schema["type"] == "boolean":
@@ -102,7 +102,7 @@ def _value(bench: Bench, name: str, schema: Mapping[str, Any], rng: random.Rando
     return text.get(schema["format"], _WORDLESS.get(schema["format"], "nobody"))
 
 
-def _pool(domain: Domain, name: str) -> list[Any]:
+def _pool(domain: SqlDomain, name: str) -> list[Any]:
     """Values of the column of this name, or of the key that the name ends with: new_slot_id takes slot ids."""
     for table in domain.tables.values():
         columns = [c for c in table.columns if c == name] or [c for c in (table.key,) if name.endswith(f"_{c}")]
@@ -135,7 +135,7 @@ def tools(parts: Parts, seed: int) -> list[Fault]:
     except ConfigError as err:
         return [Fault("tool", str(err))]
     faults = [*_named(domain, spec.head["user"]["ways"])]
-    bench = Bench(domain)
+    bench = DomainPlayer(domain)
     for tool in domain.tools.values():
         tried = attempt(bench, tool, random.Random(f"{seed}/{tool.name}"))
         if not tried.refused:
@@ -147,7 +147,7 @@ def tools(parts: Parts, seed: int) -> list[Fault]:
     return faults
 
 
-def _named(domain: Domain, ways: Iterable[Mapping[str, Any]]) -> list[Fault]:
+def _named(domain: SqlDomain, ways: Iterable[Mapping[str, Any]]) -> list[Fault]:
     used = [name for way in ways for action in way["actions"] for name in action]
     return [
         Fault("identification", f"domain.yaml identifies users with {name!r}; there must be a tool of that name")
@@ -156,7 +156,7 @@ def _named(domain: Domain, ways: Iterable[Mapping[str, Any]]) -> list[Fault]:
     ]
 
 
-def idle(bench: Bench, used: Iterable[str], seed: int) -> list[Fault]:
+def idle(bench: DomainPlayer, used: Iterable[str], seed: int) -> list[Fault]:
     """Tools that no gold call uses and that no guessed call got to succeed: nobody has seen them work."""
     seen = set(used)
     faults = []

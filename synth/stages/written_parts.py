@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from toolorchestra.synth.authors import PART_OF, Asked, Author, Unusable, untrusted_answers
+from toolorchestra.synth.authors import PART_OF, Author, PartRequest, Unusable, untrusted_answers
 from toolorchestra.synth.authors.author_prompts import MOST_BEFORE
 from toolorchestra.synth.formats import part_checks
 from toolorchestra.synth.formats.part_checks import Check, Fault
 from toolorchestra.synth.formats.spec import parsed
 from toolorchestra.synth.stages import policy_checks, tool_trials
-from toolorchestra.synth.stages.stage_values import Making, Settings, StageFailed, Tally, counted
+from toolorchestra.synth.stages.stage_values import Making, StageFailed, SynthesisSettings, Tally, counted
 
 CHECKS: Mapping[str, Check] = {
     "subjects": part_checks.subjects,
@@ -43,14 +43,14 @@ class _Log:
         return Tally(stage, kept, rounds, counted(self.found), self.examples, notes)
 
 
-async def write(stage: str, making: Making, author: Author, settings: Settings) -> tuple[Making, Tally]:
+async def write(stage: str, making: Making, author: Author, settings: SynthesisSettings) -> tuple[Making, Tally]:
     """One part. Raises StageFailed when its faults are not mended in the rounds there are."""
     log = _Log()
     before: str = ""
     faults: list[Fault] = []
     for number in range(settings.rounds + 1):
         try:
-            text = await author.write(Asked(stage, making.parts, number, before, tuple(faults)))
+            text = await author.write(PartRequest(stage, making.parts, number, before, tuple(faults)))
         except Unusable as err:
             before, faults = err.answer[:MOST_BEFORE], [err.fault]
             log.add(faults)
@@ -72,7 +72,7 @@ def _told(stage: str, faults: Sequence[Fault], rounds: int) -> str:
 
 
 def _without(
-    made: Making, faults: list[Fault], settings: Settings, log: _Log, number: int
+    made: Making, faults: list[Fault], settings: SynthesisSettings, log: _Log, number: int
 ) -> tuple[Making, Tally]:  # fmt: skip
     """The intents that are right, when the others were not mended in time."""
     dropped: list[str] = []
@@ -93,12 +93,12 @@ def _entries(text: str) -> list[Any]:
     return list(parsed(text, Path("intents.yaml")))
 
 
-async def evolve(making: Making, author: Author, settings: Settings) -> tuple[Making, Tally]:
+async def evolve(making: Making, author: Author, settings: SynthesisSettings) -> tuple[Making, Tally]:
     """Harder intents of the author's, round after round; those that run and are more work than the rest are kept."""
     log, kept = _Log(), 0
     for number in range(settings.evolve):
         try:
-            text = await author.harder(Asked("evolve", making.parts, number))
+            text = await author.harder(PartRequest("evolve", making.parts, number))
         except Unusable as err:
             log.add([err.fault])
             continue

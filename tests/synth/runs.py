@@ -12,15 +12,15 @@ from toolorchestra.envs.models.scripted import ScriptedModel
 from toolorchestra.envs.money.ledger import SpendCap
 from toolorchestra.envs.money.prices import PriceSheet, load_sheet
 from toolorchestra.synth.authors.model_author import LlmAuthor
-from toolorchestra.synth.authors.scripted_author import Slip, StandIn
+from toolorchestra.synth.authors.scripted_author import ScriptedParts, Slip
 from toolorchestra.synth.formats import spec as specs
-from toolorchestra.synth.runs.paid_calls import Journal, Purse
-from toolorchestra.synth.runs.stage_store import Work
+from toolorchestra.synth.runs.paid_calls import Journal, PaidModel
+from toolorchestra.synth.runs.stage_store import StageStore
 from toolorchestra.synth.stages import pipeline
-from toolorchestra.synth.stages.stage_values import Settings
+from toolorchestra.synth.stages.stage_values import SynthesisSettings
 
 SPEC = "public_library"
-SMALL = Settings(tasks=12, evolve=1, sift=True, rounds=2)
+SMALL = SynthesisSettings(tasks=12, evolve=1, sift=True, rounds=2)
 FILES = ("domain.json", "schema.sql", "rows.jsonl.gz", "tools.json", "policy.md", "tasks.jsonl.gz",
          "costs.jsonl.gz")  # fmt: skip
 
@@ -36,30 +36,30 @@ def sheet() -> PriceSheet:
     return replace(paper, prices={**paper.prices, "scripted": paper.price("gpt-5")})
 
 
-def purse(folder: Path, reply: Callable[[ChatRequest], str], cap: SpendCap | None = None) -> Purse:
+def purse(folder: Path, reply: Callable[[ChatRequest], str], cap: SpendCap | None = None) -> PaidModel:
     """A purse over a scripted model, its journal in the folder."""
-    return Purse(ScriptedModel(reply), "scripted", sheet(), Journal(folder / "calls.jsonl"), cap)
+    return PaidModel(ScriptedModel(reply), "scripted", sheet(), Journal(folder / "calls.jsonl"), cap)
 
 
 def made(
     folder: Path,
     reply: Callable[[ChatRequest], str] | None = None,
-    settings: Settings = SMALL,
+    settings: SynthesisSettings = SMALL,
     *,
     cap: SpendCap | None = None,
     takes: dict[str, int] | None = None,
-) -> tuple[pipeline.Made, Purse]:
+) -> tuple[pipeline.Made, PaidModel]:
     """One run, or the rest of one that was stopped."""
-    work = Work(folder / "work", resume=True)
-    spent = purse(work.folder, reply or StandIn(texts()), cap)
+    work = StageStore(folder / "work", resume=True)
+    spent = purse(work.folder, reply or ScriptedParts(texts()), cap)
     author = LlmAuthor("a library", spent, takes=takes)
-    run = pipeline.Run(author, settings, work, folder / "out", "a library", takes=takes or {})
+    run = pipeline.SynthesisRun(author, settings, work, folder / "out", "a library", takes=takes or {})
     return asyncio.run(pipeline.make(run)), spent
 
 
-def slipping(stage: str, slip: Slip, *, always: bool = False) -> StandIn:
+def slipping(stage: str, slip: Slip, *, always: bool = False) -> ScriptedParts:
     """A stand-in that spoils one stage."""
-    return StandIn(texts(), {stage: slip}, always=always)
+    return ScriptedParts(texts(), {stage: slip}, always=always)
 
 
 def read(folder: Path) -> dict[str, bytes]:

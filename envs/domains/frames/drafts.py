@@ -15,7 +15,7 @@ _MOST_ATTEMPTS = 400
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class QuestionDraft:
     """A question of a pattern before it is checked; the steps are its evidence, in the order of looking up."""
 
     text: str
@@ -25,7 +25,7 @@ class Draft:
     computable: bool = False
 
 
-DraftMaker = Callable[[Encyclopaedia, random.Random], Draft | None]
+DraftMaker = Callable[[Encyclopaedia, random.Random], QuestionDraft | None]
 """Draws a draft; None where the dice led to no question, and the next draw may."""
 
 
@@ -52,7 +52,9 @@ def question(pattern: str, make: DraftMaker, book: Encyclopaedia, rng: random.Ra
     )
 
 
-def closing(book: Encyclopaedia, rng: random.Random, text: str, steps: tuple[Step, ...], ending: Ending) -> Draft:
+def closing(
+    book: Encyclopaedia, rng: random.Random, text: str, steps: tuple[Step, ...], ending: Ending
+) -> QuestionDraft:
     """The draft that ends with asking for a number or for an entity."""
     all_steps = steps if ending.step in steps else (*steps, ending.step)
     if ending.target_id is not None:
@@ -65,7 +67,7 @@ def closing(book: Encyclopaedia, rng: random.Random, text: str, steps: tuple[Ste
             n for doc_id, relation in all_steps if (n := book.number(doc_id, relation)) and _same_unit(relation, ending)
         ]
         decoys = number_decoys(rng, ending.number, seen)
-    return Draft(text, all_steps, answer, decoys)
+    return QuestionDraft(text, all_steps, answer, decoys)
 
 
 def number_answer(value: int, unit: str = "") -> Answer:
@@ -110,7 +112,7 @@ def _same_unit(relation: str, ending: Ending) -> bool:
     return relation == ending.step[1] or (relation not in apart and ending.step[1] not in apart)
 
 
-def _is_fair(draft: Draft) -> bool:
+def _is_fair(draft: QuestionDraft) -> bool:
     if not 2 <= len(draft.steps) <= 5 or len(set(draft.steps)) != len(draft.steps):
         return False
     text = draft.text.casefold()

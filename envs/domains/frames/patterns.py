@@ -8,7 +8,7 @@ from functools import partial
 from types import MappingProxyType
 
 from toolorchestra.envs.base.types import Question
-from toolorchestra.envs.domains.frames.drafts import Draft, DraftMaker, closing, question
+from toolorchestra.envs.domains.frames.drafts import DraftMaker, QuestionDraft, closing, question
 from toolorchestra.envs.domains.frames.encyclopaedia import Encyclopaedia
 from toolorchestra.envs.domains.frames.phrases import any_ending, entity_ending, named, number_ending, random_walk
 from toolorchestra.envs.domains.frames.reckoning import count_and_extreme, date_arithmetic, population_sum
@@ -18,7 +18,7 @@ from toolorchestra.envs.domains.frames.selection import comparison, intersection
 _START_WEIGHTS = {"work": 9, "person": 7, "institution": 3, "prize": 1}
 
 
-def _path(book: Encyclopaedia, rng: random.Random, *, hops: int, asks: str) -> Draft | None:
+def _path(book: Encyclopaedia, rng: random.Random, *, hops: int, asks: str) -> QuestionDraft | None:
     kind = rng.choices(list(_START_WEIGHTS), list(_START_WEIGHTS.values()))[0]
     walk = random_walk(book, rng, named(book, rng.choice(book.ids_by_kind[kind])), hops)
     if walk is None:
@@ -32,7 +32,7 @@ def _path(book: Encyclopaedia, rng: random.Random, *, hops: int, asks: str) -> D
     return closing(book, rng, ending.text, walk.steps, ending) if ending else None
 
 
-def _bridge_name(book: Encyclopaedia, rng: random.Random) -> Draft | None:
+def _bridge_name(book: Encyclopaedia, rng: random.Random) -> QuestionDraft | None:
     return _path(book, rng, hops=rng.choice((1, 2)), asks="name")
 
 

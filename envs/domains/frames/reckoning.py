@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from toolorchestra.envs.base.types import Answer
-from toolorchestra.envs.domains.frames.drafts import Draft, number_answer, number_decoys
+from toolorchestra.envs.domains.frames.drafts import QuestionDraft, number_answer, number_decoys
 from toolorchestra.envs.domains.frames.encyclopaedia import Encyclopaedia
 from toolorchestra.envs.domains.frames.phrases import DATE_PHRASES, Step, Walk, hop, kind_of, named, random_walk
 
@@ -30,7 +30,7 @@ _SUM_WORDINGS = (
 )
 
 
-def date_arithmetic(book: Encyclopaedia, rng: random.Random) -> Draft | None:
+def date_arithmetic(book: Encyclopaedia, rng: random.Random) -> QuestionDraft | None:
     """The years between two dates, each of a named entity or of one that must be found first."""
     dates = [_date(book, rng) for _ in range(2)]
     (phrase_a, steps_a, year_a), (phrase_b, steps_b, year_b) = dates
@@ -38,7 +38,7 @@ def date_arithmetic(book: Encyclopaedia, rng: random.Random) -> Draft | None:
     if span_years == 0:
         return None
     steps = (*steps_a, *steps_b)
-    return Draft(
+    return QuestionDraft(
         rng.choice(_SPAN_WORDINGS).format(a=phrase_a, b=phrase_b),
         steps,
         number_answer(span_years, "years"),
@@ -47,7 +47,7 @@ def date_arithmetic(book: Encyclopaedia, rng: random.Random) -> Draft | None:
     )
 
 
-def count_and_extreme(book: Encyclopaedia, rng: random.Random) -> Draft | None:
+def count_and_extreme(book: Encyclopaedia, rng: random.Random) -> QuestionDraft | None:
     """How many works of a person or a collection lie on one side of a year, and the farthest year: no count alone."""
     relation, kind = rng.choice((("works", "person"), ("holdings", "institution")))
     owner = named(book, rng.choice(book.ids_by_kind[kind]))
@@ -67,10 +67,10 @@ def count_and_extreme(book: Encyclopaedia, rng: random.Random) -> Draft | None:
     other_count = count - 1 if count > 1 else count + 1
     decoys = (f"{other_count}; {years[0]}", f"{count}; {rng.choice(years[1:])}", f"{count + 2}; {years[0]}")
     steps = ((owner.doc_id, relation), *((work_id, "completion") for work_id in work_ids))
-    return Draft(text, steps, answer, decoys, computable=True)
+    return QuestionDraft(text, steps, answer, decoys, computable=True)
 
 
-def population_sum(book: Encyclopaedia, rng: random.Random) -> Draft | None:
+def population_sum(book: Encyclopaedia, rng: random.Random) -> QuestionDraft | None:
     """The inhabitants of two or three towns together, some of which must be found first."""
     walks = [_town(book, rng) for _ in range(rng.choice((2, 2, 3)))]
     towns = [walk for walk in walks if walk is not None]
@@ -84,7 +84,7 @@ def population_sum(book: Encyclopaedia, rng: random.Random) -> Draft | None:
     total = sum(populations)
     phrases = [walk.phrase for walk in towns]
     listed = f"{', '.join(phrases[:-1])} and {phrases[-1]}"
-    return Draft(
+    return QuestionDraft(
         rng.choice(_SUM_WORDINGS).format(towns=listed),
         steps,
         number_answer(total, "inhabitants"),

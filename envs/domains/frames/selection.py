@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import NamedTuple
 
-from toolorchestra.envs.domains.frames.drafts import Draft, closing, entity_answer, entity_decoys
+from toolorchestra.envs.domains.frames.drafts import QuestionDraft, closing, entity_answer, entity_decoys
 from toolorchestra.envs.domains.frames.encyclopaedia import Encyclopaedia
 from toolorchestra.envs.domains.frames.phrases import Step, Walk, any_ending, hop, kind_of, named, random_walk
 
@@ -59,7 +59,7 @@ _INTERSECTION_WORDINGS = (
 )
 
 
-def comparison(book: Encyclopaedia, rng: random.Random) -> Draft | None:
+def comparison(book: Encyclopaedia, rng: random.Random) -> QuestionDraft | None:
     """Which of two entities comes first by a looked-up number; asks for its name or for a further property."""
     criterion = rng.choice(_CRITERIA)
     pair = [_described(book, rng, criterion.kind) for _ in range(2)]
@@ -78,14 +78,14 @@ def comparison(book: Encyclopaedia, rng: random.Random) -> Draft | None:
     which = f"the {criterion.kind} {criterion.most if wants_most else criterion.least}"
     if a.steps and b.steps and rng.random() < 0.4:
         text = f"{lead} {rng.choice(_NAME_WORDINGS).format(x=which)}"
-        return Draft(text, steps, entity_answer(book, winner_id), entity_decoys(book, rng, winner_id, steps))
+        return QuestionDraft(text, steps, entity_answer(book, winner_id), entity_decoys(book, rng, winner_id, steps))
     ending = any_ending(book, rng, Walk(which, winner_id, visited=(*a.visited, *b.visited)))
     if ending is None or (ending.step[1] == criterion.relation and ending.target_id is None):
         return None
     return closing(book, rng, f"{lead} {ending.text}", steps, ending)
 
 
-def superlative(book: Encyclopaedia, rng: random.Random) -> Draft | None:
+def superlative(book: Encyclopaedia, rng: random.Random) -> QuestionDraft | None:
     """The extreme member of a list in a passage, and a property of that member."""
     owner_kind, relation = rng.choices(list(_MEMBER_LISTS), (5, 5, 2))[0]
     owner = named(book, rng.choice(book.ids_by_kind[owner_kind]))
@@ -105,14 +105,14 @@ def superlative(book: Encyclopaedia, rng: random.Random) -> Draft | None:
     steps: tuple[Step, ...] = ((owner.doc_id, relation), *((member, criterion.relation) for member in members))
     if rng.random() < 0.3:
         text = f"{lead} What is the name of this {criterion.kind}?"
-        return Draft(text, steps, entity_answer(book, winner_id), entity_decoys(book, rng, winner_id, steps))
+        return QuestionDraft(text, steps, entity_answer(book, winner_id), entity_decoys(book, rng, winner_id, steps))
     ending = any_ending(book, rng, Walk(f"this {criterion.kind}", winner_id, visited=(owner.doc_id, *members)))
     if ending is None or ending.step[1] == criterion.relation:
         return None
     return closing(book, rng, f"{lead} {ending.text}", steps, ending)
 
 
-def intersection(book: Encyclopaedia, rng: random.Random) -> Draft | None:
+def intersection(book: Encyclopaedia, rng: random.Random) -> QuestionDraft | None:
     """The one person on a town's list of natives and on a prize's list of laureates, and something further on."""
     prize_id = rng.choice(book.ids_by_kind["prize"])
     laureate_ids = book.prizes[prize_id].laureate_ids

@@ -8,7 +8,7 @@ from typing import Final
 
 from toolorchestra.envs.base.types import Question
 from toolorchestra.envs.domains.hle.handbook import Calendar, contents
-from toolorchestra.envs.domains.hle.subjects_form import Draft, integer, pose
+from toolorchestra.envs.domains.hle.subjects_form import SubjectDraft, integer, pose
 
 # Below the shortest month, so that a day named in a question never equals a month's length.
 _LATEST_DAY = 20
@@ -37,7 +37,7 @@ def _date(rng: random.Random, calendar: Calendar) -> tuple[int, int]:
     return rng.randint(3, len(calendar.month_days)), rng.randint(1, _LATEST_DAY)
 
 
-def _position_in_year(rng: random.Random) -> Draft:
+def _position_in_year(rng: random.Random) -> SubjectDraft:
     calendar = rng.choice(contents().calendars)
     month, day = _date(rng, calendar)
     body = rng.choice(
@@ -53,7 +53,7 @@ def _position_in_year(rng: random.Random) -> Draft:
     return integer(body, value, (value - 1, _day_of_year(calendar, month - 1, day), mean), (calendar.fact,))
 
 
-def _interval(rng: random.Random) -> Draft:
+def _interval(rng: random.Random) -> SubjectDraft:
     calendar = rng.choice(contents().calendars)
     (month, day), (last_month, last_day) = _date(rng, calendar), _date(rng, calendar)
     year = rng.randint(101, 800)
@@ -73,7 +73,7 @@ def _interval(rng: random.Random) -> Draft:
     return integer(f"{body} {_RULES} Answer with an integer.", value, wrong, (calendar.fact,))
 
 
-def _full_moon_day(rng: random.Random) -> Draft:
+def _full_moon_day(rng: random.Random) -> SubjectDraft:
     calendar, moon = rng.choice(contents().calendars), rng.choice(contents().moons)
     cycles = rng.randint(60, 900)
     body = rng.choice(
@@ -95,7 +95,7 @@ def _full_moon_day(rng: random.Random) -> Draft:
     return integer(f"{body} {_RULES} Answer with an integer.", value, wrong, (calendar.fact, moon.fact))
 
 
-def _other_calendar(rng: random.Random) -> Draft:
+def _other_calendar(rng: random.Random) -> SubjectDraft:
     first, second = rng.sample(contents().calendars, 2)
     month, day = _date(rng, first)
     year = rng.randint(101, 800)
@@ -113,7 +113,7 @@ def _other_calendar(rng: random.Random) -> Draft:
     return integer(f"{body} {_RULES} {_CODE}", value, wrong, (first.fact, second.fact))
 
 
-def _full_moon_date(rng: random.Random) -> Draft:
+def _full_moon_date(rng: random.Random) -> SubjectDraft:
     moon = rng.choice(contents().moons)
     planet, calendar = moon.planet, moon.planet.calendar
     month, day = _date(rng, calendar)

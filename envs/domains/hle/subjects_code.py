@@ -8,7 +8,7 @@ from itertools import combinations, permutations
 from typing import Final
 
 from toolorchestra.envs.base.types import Question
-from toolorchestra.envs.domains.hle.subjects_form import Draft, integer, pose
+from toolorchestra.envs.domains.hle.subjects_form import SubjectDraft, integer, pose
 
 Edges = dict[tuple[str, str], int]
 
@@ -26,7 +26,7 @@ def graph_algorithms(rng: random.Random, level: int) -> Question:
     return pose(rng, "graph algorithms", "code", level, _GRAPH_ALGORITHMS)
 
 
-def _traced(rng: random.Random, lines: Iterable[str], run: Callable[[int], int], rounds: int) -> Draft:
+def _traced(rng: random.Random, lines: Iterable[str], run: Callable[[int], int], rounds: int) -> SubjectDraft:
     """A tracing question; `run` mirrors the program with any number of rounds."""
     ask = rng.choice(
         (
@@ -38,7 +38,7 @@ def _traced(rng: random.Random, lines: Iterable[str], run: Callable[[int], int],
     return integer(body, run(rounds), (run(rounds - 1), run(rounds + 1), run(rounds) + 1))
 
 
-def _one_line(rng: random.Random) -> Draft:
+def _one_line(rng: random.Random) -> SubjectDraft:
     x, a, b, p = rng.randint(100, 999), rng.randint(12, 99), rng.randint(100, 999), rng.choice(_MODULI)
 
     def run(rounds: int) -> int:
@@ -47,7 +47,7 @@ def _one_line(rng: random.Random) -> Draft:
     return _traced(rng, (f"x = {x}", f"x = (x * {a} + {b}) % {p}", "print(x)"), run, 1)
 
 
-def _plain_loop(rng: random.Random) -> Draft:
+def _plain_loop(rng: random.Random) -> SubjectDraft:
     x, a, rounds, p = rng.randint(100, 999), rng.randint(12, 99), rng.randint(3, 4), rng.choice(_MODULI)
 
     def run(rounds: int) -> int:
@@ -60,7 +60,7 @@ def _plain_loop(rng: random.Random) -> Draft:
     return _traced(rng, lines, run, rounds)
 
 
-def _branching_loop(rng: random.Random) -> Draft:
+def _branching_loop(rng: random.Random) -> SubjectDraft:
     x, y, a, b = rng.randint(100, 999), rng.randint(100, 999), rng.randint(12, 99), rng.randint(12, 99)
     p, parts, rounds = rng.choice(_MODULI), rng.randint(2, 4), rng.randint(6, 8)
 
@@ -87,7 +87,7 @@ def _branching_loop(rng: random.Random) -> Draft:
     return _traced(rng, lines, run, rounds)
 
 
-def _queue_loop(rng: random.Random) -> Draft:
+def _queue_loop(rng: random.Random) -> SubjectDraft:
     start = [rng.randint(10, 99) for _ in range(5)]
     a, b, p, rounds = rng.randint(3, 19), rng.randint(12, 99), rng.choice(_MODULI), rng.randint(11, 15)
 
@@ -114,7 +114,7 @@ def _queue_loop(rng: random.Random) -> Draft:
     return _traced(rng, lines, run, rounds)
 
 
-def _permuting_loop(rng: random.Random) -> Draft:
+def _permuting_loop(rng: random.Random) -> SubjectDraft:
     start = [rng.randint(10, 99) for _ in range(6)]
     a, b, p, rounds = rng.randint(3, 19), rng.randint(12, 99), rng.choice(_MODULI), rng.randint(22, 30)
     shift = rng.randint(1, 5)
@@ -170,7 +170,7 @@ def _distances(edges: Edges, start: str) -> dict[str, int]:
     return reach
 
 
-def _shortest_path(rng: random.Random) -> Draft:
+def _shortest_path(rng: random.Random) -> SubjectDraft:
     # Without the direct road, whose length would be a good guess.
     edges = {(a, b): rng.randint(101, 999) for a, b in combinations("ABCD", 2) if (a, b) != ("A", "D")}
     body = rng.choice(
@@ -185,7 +185,7 @@ def _shortest_path(rng: random.Random) -> Draft:
     return integer(body, value, (value + min(weights), weights[0] + weights[-1], max(weights)))
 
 
-def _spanning_tree(rng: random.Random) -> Draft:
+def _spanning_tree(rng: random.Random) -> SubjectDraft:
     edges = _graph(rng, "ABCDEF", 9)
     body = rng.choice(
         (
@@ -206,7 +206,7 @@ def _spanning_tree(rng: random.Random) -> Draft:
     return integer(body, value, (sum(cheapest[:5]), sum(cheapest[:6]), sum(_distances(edges, "A").values())))
 
 
-def _maximum_flow(rng: random.Random) -> Draft:
+def _maximum_flow(rng: random.Random) -> SubjectDraft:
     edges = _graph(rng, "ABCDEF", 11)
     body = rng.choice(
         (
@@ -222,7 +222,7 @@ def _maximum_flow(rng: random.Random) -> Draft:
     return integer(body, min(cuts), (source, sink, sorted(cuts)[1]))
 
 
-def _distance_sum(rng: random.Random) -> Draft:
+def _distance_sum(rng: random.Random) -> SubjectDraft:
     edges = _graph(rng, "ABCDEFGH", 14)
     body = rng.choice(
         (
@@ -237,7 +237,7 @@ def _distance_sum(rng: random.Random) -> Draft:
     return integer(body, sum(reach.values()), (sum(_distances(edges, "B").values()), direct, max(reach.values())))
 
 
-def _visiting_route(rng: random.Random) -> Draft:
+def _visiting_route(rng: random.Random) -> SubjectDraft:
     edges = _graph(rng, "ABCDEFGHI", 16)
     stops = sorted(rng.sample("BCDEFGH", 3))
     listed = f"{stops[0]}, {stops[1]} and {stops[2]}"

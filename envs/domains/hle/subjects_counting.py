@@ -9,7 +9,7 @@ from math import comb, lcm
 from typing import Final, NamedTuple
 
 from toolorchestra.envs.base.types import Question
-from toolorchestra.envs.domains.hle.subjects_form import Draft, fraction, integer, pose
+from toolorchestra.envs.domains.hle.subjects_form import SubjectDraft, fraction, integer, pose
 
 _LOWEST_TERMS = "Answer with a fraction in lowest terms, such as 7/36."
 
@@ -24,7 +24,7 @@ def probability(rng: random.Random, level: int) -> Question:
     return pose(rng, "probability", "math", level, _PROBABILITY)
 
 
-def _two_committees(rng: random.Random) -> Draft:
+def _two_committees(rng: random.Random) -> SubjectDraft:
     n, m, k, j = rng.randint(11, 40), rng.randint(11, 40), rng.randint(2, 6), rng.randint(2, 6)
     body = rng.choice(
         (
@@ -39,7 +39,7 @@ def _two_committees(rng: random.Random) -> Draft:
     )
 
 
-def _arrangements(rng: random.Random) -> Draft:
+def _arrangements(rng: random.Random) -> SubjectDraft:
     # Small enough for every answer to stay below 2**53, so that a float holds it and its decoys exactly.
     k, m, n = rng.randint(4, 13), rng.randint(4, 13), rng.randint(2, 8)
     first, second, lonely = rng.sample("BDFGKLMNPRSTVZ", 3)
@@ -57,7 +57,7 @@ def _arrangements(rng: random.Random) -> Draft:
     return integer(body, value, (free, free - value, comb(k + m, k) * comb(k + m, n)))
 
 
-def _multiples(rng: random.Random) -> Draft:
+def _multiples(rng: random.Random) -> SubjectDraft:
     limit, divisors = rng.randint(2_000, 9_999), sorted(rng.sample(range(4, 23), 3))
     a, b, c = divisors
     body = rng.choice(
@@ -74,7 +74,7 @@ def _multiples(rng: random.Random) -> Draft:
     return integer(body, value, (singles - pairs, limit - value, singles))
 
 
-def _blocked_paths(rng: random.Random) -> Draft:
+def _blocked_paths(rng: random.Random) -> SubjectDraft:
     east, north = rng.randint(7, 13), rng.randint(7, 13)
     corners = [(x, y) for x in range(1, east) for y in range(1, north)]
     first, second = rng.sample(corners, 2)
@@ -99,7 +99,7 @@ def _blocked_paths(rng: random.Random) -> Draft:
     return integer(body, routes(frozenset((first, second))), wrong)
 
 
-def _restricted_words(rng: random.Random) -> Draft:
+def _restricted_words(rng: random.Random) -> SubjectDraft:
     length, size = rng.randint(11, 18), rng.randint(4, 5)
     letters = "ABCDE"[:size]
     head, tail = rng.sample(letters, 2)
@@ -149,7 +149,7 @@ def _urn(rng: random.Random, low: int, high: int) -> _Urn:
     return _Urn(rng.randint(low, high), rng.randint(low, high))
 
 
-def _both_red(rng: random.Random) -> Draft:
+def _both_red(rng: random.Random) -> SubjectDraft:
     urn = _urn(rng, 5, 90)
     body = rng.choice(
         (
@@ -165,7 +165,7 @@ def _both_red(rng: random.Random) -> Draft:
     return fraction(f"{body} {_LOWEST_TERMS}", urn.chance(2, 2), wrong)
 
 
-def _two_of_four(rng: random.Random) -> Draft:
+def _two_of_four(rng: random.Random) -> SubjectDraft:
     urn = _urn(rng, 6, 70)
     body = rng.choice(
         (
@@ -180,7 +180,7 @@ def _two_of_four(rng: random.Random) -> Draft:
     return fraction(f"{body} {_LOWEST_TERMS}", value, (6 * share**2 * (1 - share) ** 2, value / 6, urn.chance(2, 3)))
 
 
-def _posterior(rng: random.Random) -> Draft:
+def _posterior(rng: random.Random) -> SubjectDraft:
     share, first, second = rng.randint(11, 89), rng.randint(2, 60), rng.randint(2, 60)
     body = rng.choice(
         (
@@ -205,7 +205,7 @@ def _moved(source: _Urn, target: _Urn, moved: int, draw: tuple[int, int]) -> lis
     ]
 
 
-def _one_moved(rng: random.Random) -> Draft:
+def _one_moved(rng: random.Random) -> SubjectDraft:
     source, target = _urn(rng, 4, 15), _urn(rng, 4, 15)
     body = rng.choice(
         (
@@ -222,7 +222,7 @@ def _one_moved(rng: random.Random) -> Draft:
     return fraction(f"{body} {_LOWEST_TERMS}", value, wrong)
 
 
-def _two_moved(rng: random.Random) -> Draft:
+def _two_moved(rng: random.Random) -> SubjectDraft:
     source, target = _urn(rng, 4, 15), _urn(rng, 4, 15)
     body = rng.choice(
         (

@@ -20,7 +20,7 @@ DECOY_RELATIVE_DISTANCE = 0.02
 Family = Literal["math", "science", "code", "logic"]
 
 
-class Draft(NamedTuple):
+class SubjectDraft(NamedTuple):
     """One question before its header is known."""
 
     body: str
@@ -29,7 +29,7 @@ class Draft(NamedTuple):
     facts: tuple[Fact, ...] = ()
 
 
-Drafter = Callable[[random.Random], Draft]
+Drafter = Callable[[random.Random], SubjectDraft]
 
 
 def pose(rng: random.Random, subject: str, family: Family, level: int, drafters: Sequence[Drafter]) -> Question:
@@ -49,21 +49,21 @@ def pose(rng: random.Random, subject: str, family: Family, level: int, drafters:
     )
 
 
-def either(rng: random.Random, *drafters: Drafter) -> Draft:
+def either(rng: random.Random, *drafters: Drafter) -> SubjectDraft:
     """The draft of one drafter drawn at random."""
     return rng.choice(drafters)(rng)
 
 
-def integer(body: str, value: int, wrong: Iterable[int], facts: tuple[Fact, ...] = ()) -> Draft:
+def integer(body: str, value: int, wrong: Iterable[int], facts: tuple[Fact, ...] = ()) -> SubjectDraft:
     """A draft whose answer is an exact integer."""
     offsets = (value + sign * step for step in count(1) for sign in (1, -1))
     # The size of a count is never negative, so a negative decoy would give itself away.
     candidates = (number for number in chain(wrong, offsets) if value < 0 or number >= 0)
     decoys = _distinct(str(value), map(str, candidates))
-    return Draft(body, Answer(text=str(value), kind="number"), decoys, facts)
+    return SubjectDraft(body, Answer(text=str(value), kind="number"), decoys, facts)
 
 
-def decimal(body: str, value: float, unit: str, wrong: Iterable[float], facts: tuple[Fact, ...]) -> Draft:
+def decimal(body: str, value: float, unit: str, wrong: Iterable[float], facts: tuple[Fact, ...]) -> SubjectDraft:
     """A draft whose answer is a measured quantity, stated to four significant digits."""
     kept = [value]
     for number in chain(wrong, (value * factor for factor in (2.0, 0.5, 1.1, 0.9, 4.0))):
@@ -71,19 +71,19 @@ def decimal(body: str, value: float, unit: str, wrong: Iterable[float], facts: t
             kept.append(number)
     right, *decoys = (four_significant_digits(number) for number in kept[: 1 + DECOYS_PER_QUESTION])
     answer = Answer(text=right, kind="number", tolerance=DECIMAL_TOLERANCE, unit=unit)
-    return Draft(body, answer, tuple(decoys), facts)
+    return SubjectDraft(body, answer, tuple(decoys), facts)
 
 
-def fraction(body: str, value: Fraction, wrong: Iterable[Fraction]) -> Draft:
+def fraction(body: str, value: Fraction, wrong: Iterable[Fraction]) -> SubjectDraft:
     """A draft whose answer is a probability as a fraction in lowest terms."""
     shifted = (Fraction(value.numerator, value.denominator + step) for step in count(1))
     candidates = (number for number in chain(wrong, (1 - value,), shifted) if 0 < number < 1)
-    return Draft(body, Answer(text=str(value), kind="exact"), _distinct(str(value), map(str, candidates)))
+    return SubjectDraft(body, Answer(text=str(value), kind="exact"), _distinct(str(value), map(str, candidates)))
 
 
-def string(body: str, text: str, wrong: Iterable[str]) -> Draft:
+def string(body: str, text: str, wrong: Iterable[str]) -> SubjectDraft:
     """A draft whose answer is an exact string."""
-    return Draft(body, Answer(text=text, kind="exact"), _distinct(text, wrong))
+    return SubjectDraft(body, Answer(text=text, kind="exact"), _distinct(text, wrong))
 
 
 def four_significant_digits(value: float) -> str:

@@ -9,7 +9,7 @@ from itertools import permutations
 from typing import Final, NamedTuple
 
 from toolorchestra.envs.base.types import Question
-from toolorchestra.envs.domains.hle.subjects_form import Draft, Drafter, pose, string
+from toolorchestra.envs.domains.hle.subjects_form import Drafter, SubjectDraft, pose, string
 
 Places = tuple[int, ...]
 """The place of each item, counted from 0 at the left."""
@@ -100,7 +100,7 @@ def _middle(rng: random.Random, truth: Places) -> _Clue:
     return _Clue(text, lambda p: p[a] < p[b] < p[c] or p[c] < p[b] < p[a])
 
 
-def _ordering(rng: random.Random, size: int, makers: Sequence[ClueMaker]) -> Draft:
+def _ordering(rng: random.Random, size: int, makers: Sequence[ClueMaker]) -> SubjectDraft:
     """Add true clues that rule something out, until brute force over all orderings leaves one."""
     truth = rng.choice(_all_places(size))
     left: Sequence[Places] = _all_places(size)
@@ -119,7 +119,7 @@ def _ordering(rng: random.Random, size: int, makers: Sequence[ClueMaker]) -> Dra
     return _worded(rng, truth, clues)
 
 
-def _worded(rng: random.Random, truth: Places, clues: Sequence[str]) -> Draft:
+def _worded(rng: random.Random, truth: Places, clues: Sequence[str]) -> SubjectDraft:
     size = len(truth)
     items = ", ".join(map(_letter, range(size)))
     body = rng.choice(

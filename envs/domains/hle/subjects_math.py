@@ -6,7 +6,7 @@ import random
 from typing import Final
 
 from toolorchestra.envs.base.types import Question
-from toolorchestra.envs.domains.hle.subjects_form import Draft, integer, pose
+from toolorchestra.envs.domains.hle.subjects_form import SubjectDraft, integer, pose
 
 Matrix = list[list[int]]
 
@@ -29,7 +29,7 @@ _PRIMES: Final = _primes(211, 1_000)
 _LARGE_PRIMES: Final = _primes(1_000, 5_000)
 
 
-def _product_residue(rng: random.Random) -> Draft:
+def _product_residue(rng: random.Random) -> SubjectDraft:
     a, b, p = rng.randint(100, 999), rng.randint(100, 999), rng.choice(_PRIMES)
     body = rng.choice(
         (
@@ -40,7 +40,7 @@ def _product_residue(rng: random.Random) -> Draft:
     return integer(body, a * b % p, ((a * b + 1) % p, (a + b) % p, a * b % (p - 1)))
 
 
-def _power_residue(rng: random.Random) -> Draft:
+def _power_residue(rng: random.Random) -> SubjectDraft:
     a, e, p = rng.randint(12, 99), rng.randint(11, 40), rng.choice(_PRIMES)
     body = rng.choice(
         (
@@ -51,7 +51,7 @@ def _power_residue(rng: random.Random) -> Draft:
     return integer(body, pow(a, e, p), (pow(a, e - 1, p), pow(a, e + 1, p), a * e % p))
 
 
-def _quotient_residue(rng: random.Random) -> Draft:
+def _quotient_residue(rng: random.Random) -> SubjectDraft:
     p = rng.choice(_LARGE_PRIMES)
     a, e, b = rng.randint(100, 999), rng.randint(40, 400), rng.randint(100, 999)
     power, inverse = pow(a, e, p), pow(b, -1, p)
@@ -66,7 +66,7 @@ def _quotient_residue(rng: random.Random) -> Draft:
     return integer(body, power * inverse % p, (power * b % p, power, inverse))
 
 
-def _two_congruences(rng: random.Random) -> Draft:
+def _two_congruences(rng: random.Random) -> SubjectDraft:
     p, q = rng.sample(_PRIMES, 2)
     a, e, b, c = rng.randint(12, 99), rng.randint(20, 90), rng.randint(12, 199), rng.randint(12, 199)
     first, second = pow(a, e, p), c * pow(b, -1, q) % q
@@ -82,7 +82,7 @@ def _two_congruences(rng: random.Random) -> Draft:
     return integer(body, _smallest((first, second), (p, q)), wrong)
 
 
-def _three_congruences(rng: random.Random) -> Draft:
+def _three_congruences(rng: random.Random) -> SubjectDraft:
     p, q, s = rng.sample(_PRIMES, 3)
     r = rng.choice(_LARGE_PRIMES)
     a, e, b, c = rng.randint(12, 99), rng.randint(20, 90), rng.randint(12, 199), rng.randint(12, 199)
@@ -137,7 +137,7 @@ def _apply(matrix: Matrix, vector: list[int]) -> list[int]:
     return [sum(a * b for a, b in zip(row, vector, strict=True)) for row in matrix]
 
 
-def _determinant_draft(rng: random.Random, matrix: Matrix) -> Draft:
+def _determinant_draft(rng: random.Random, matrix: Matrix) -> SubjectDraft:
     value = _determinant(matrix)
     body = rng.choice(
         (
@@ -151,15 +151,15 @@ def _determinant_draft(rng: random.Random, matrix: Matrix) -> Draft:
     return integer(body, value, (diagonal + anti, -value, diagonal))
 
 
-def _small_determinant(rng: random.Random) -> Draft:
+def _small_determinant(rng: random.Random) -> SubjectDraft:
     return _determinant_draft(rng, _matrix(rng, 2, 11, 99))
 
 
-def _cubic_determinant(rng: random.Random) -> Draft:
+def _cubic_determinant(rng: random.Random) -> SubjectDraft:
     return _determinant_draft(rng, _matrix(rng, 3, -12, 12))
 
 
-def _trace_of_cube(rng: random.Random) -> Draft:
+def _trace_of_cube(rng: random.Random) -> SubjectDraft:
     matrix = _matrix(rng, 3, -9, 9)
     square = _times(matrix, matrix)
     traces = [sum(m[index][index] for index in range(3)) for m in (matrix, square, _times(square, matrix))]
@@ -173,7 +173,7 @@ def _trace_of_cube(rng: random.Random) -> Draft:
     return integer(body, traces[2], (traces[1], traces[0] ** 3, traces[0] * traces[1]))
 
 
-def _solve_system(rng: random.Random) -> Draft:
+def _solve_system(rng: random.Random) -> SubjectDraft:
     matrix = _matrix(rng, 4, -9, 9)
     while _determinant(matrix) == 0:
         matrix = _matrix(rng, 4, -9, 9)
@@ -193,7 +193,7 @@ def _solve_system(rng: random.Random) -> Draft:
     return integer(body, value, (misplaced, sum(solution), -value))
 
 
-def _power_of_matrix(rng: random.Random) -> Draft:
+def _power_of_matrix(rng: random.Random) -> SubjectDraft:
     matrix, p = _matrix(rng, 4, 1, 19), rng.choice(_LARGE_PRIMES)
     vector, k, row = [rng.randint(1, 30) for _ in range(4)], rng.randint(15, 40), rng.randint(1, 4)
     body = rng.choice(

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from toolorchestra.envs.base.types import Question
 from toolorchestra.envs.domains.hle.handbook import Element, Material, Planet, contents
-from toolorchestra.envs.domains.hle.subjects_form import Draft, decimal, either, pose
+from toolorchestra.envs.domains.hle.subjects_form import SubjectDraft, decimal, either, pose
 
 _FOUR_DIGITS = "to four significant digits"
 _OXYGEN_G_PER_MOL = 16.0
@@ -43,7 +43,7 @@ def _sphere_m3(radius_cm: int) -> float:
     return 4.0 / 3.0 * math.pi * (radius_cm / 100.0) ** 3
 
 
-def _weight(rng: random.Random) -> Draft:
+def _weight(rng: random.Random) -> SubjectDraft:
     (planet, gravity), mass_kg = _planet(rng), rng.randint(11, 900)
     body = (
         f"A crate with a mass of {mass_kg} kg stands on the surface of the planet {planet.name}. "
@@ -53,7 +53,7 @@ def _weight(rng: random.Random) -> Draft:
     return decimal(body, mass_kg * gravity, "N", wrong, (planet.gravity_m_per_s2.fact,))
 
 
-def _block_mass(rng: random.Random) -> Draft:
+def _block_mass(rng: random.Random) -> SubjectDraft:
     (solid, density), litres = _solid(rng), rng.randint(11, 900)
     body = (
         f"What is the mass of a solid block of {solid.name} with a volume of {litres} litres? "
@@ -63,7 +63,7 @@ def _block_mass(rng: random.Random) -> Draft:
     return decimal(body, value, "kg", (value * 10, litres * 1.0, value / 10), (solid.density_kg_per_m3.fact,))
 
 
-def _fall_speed(rng: random.Random) -> Draft:
+def _fall_speed(rng: random.Random) -> SubjectDraft:
     (planet, gravity), height_m = _planet(rng), rng.randint(3, 900)
     body = (
         f"A stone is dropped from rest from a height of {height_m} m above the ground of the planet {planet.name}, "
@@ -73,7 +73,7 @@ def _fall_speed(rng: random.Random) -> Draft:
     return decimal(body, math.sqrt(2 * gravity * height_m), "m/s", wrong, (planet.gravity_m_per_s2.fact,))
 
 
-def _swings(rng: random.Random) -> Draft:
+def _swings(rng: random.Random) -> SubjectDraft:
     (planet, gravity), length_cm, swings = _planet(rng), rng.randint(20, 900), rng.randint(3, 60)
     body = (
         f"A simple pendulum of length {length_cm} cm makes small swings on the planet {planet.name}. "
@@ -84,7 +84,7 @@ def _swings(rng: random.Random) -> Draft:
     return decimal(body, swings * period_s, "s", wrong, (planet.gravity_m_per_s2.fact,))
 
 
-def _column_pressure(rng: random.Random) -> Draft:
+def _column_pressure(rng: random.Random) -> SubjectDraft:
     (planet, gravity), (liquid, density) = _planet(rng), _liquid(rng)
     depth_m, floor_m2 = rng.randint(2, 90), rng.randint(3, 60)
     body = (
@@ -97,7 +97,7 @@ def _column_pressure(rng: random.Random) -> Draft:
     return decimal(body, value, "kN", (value / 2, value / gravity * 9.81, value * 1_000 / density), facts)
 
 
-def _sphere_weight(rng: random.Random) -> Draft:
+def _sphere_weight(rng: random.Random) -> SubjectDraft:
     (planet, gravity), (solid, density), radius_cm = _planet(rng), _solid(rng), rng.randint(4, 60)
     body = (
         f"A solid sphere of {solid.name} has a radius of {radius_cm} cm. What does it weigh on the surface of the "
@@ -108,7 +108,7 @@ def _sphere_weight(rng: random.Random) -> Draft:
     return decimal(body, value, "N", (value / gravity, value * 0.75, value * 8), facts)
 
 
-def _spring(rng: random.Random) -> Draft:
+def _spring(rng: random.Random) -> SubjectDraft:
     (planet, gravity), (solid, density) = _planet(rng), _solid(rng)
     edge_cm, holes, stiffness = rng.randint(10, 40), rng.randint(2, 30), rng.randint(150, 900)
     body = (
@@ -121,7 +121,7 @@ def _spring(rng: random.Random) -> Draft:
     return decimal(body, value, "cm", (value / (1 - holes / 100), value / gravity, value * 100), facts)
 
 
-def _heating(rng: random.Random) -> Draft:
+def _heating(rng: random.Random) -> SubjectDraft:
     (planet, gravity), solid = _planet(rng), rng.choice(contents().solids)
     drops, height_m, lost = rng.randint(20, 90), rng.randint(11, 90), rng.randint(5, 60)
     body = (
@@ -135,7 +135,7 @@ def _heating(rng: random.Random) -> Draft:
     return decimal(body, value, "K", wrong, (planet.gravity_m_per_s2.fact, capacity.fact))
 
 
-def _sinking(rng: random.Random) -> Draft:
+def _sinking(rng: random.Random) -> SubjectDraft:
     (planet, gravity), (solid, density), (liquid, thin) = _planet(rng), _solid(rng), _liquid(rng)
     depth_m, holes = rng.randint(3, 90), rng.randint(3, 15)
     body = (
@@ -153,7 +153,7 @@ def _sinking(rng: random.Random) -> Draft:
     return decimal(body, value, "m/s", (speed(mean_density, 0.0), value / math.sqrt(2), value**2), facts)
 
 
-def _spring_in_liquid(rng: random.Random) -> Draft:
+def _spring_in_liquid(rng: random.Random) -> SubjectDraft:
     (planet, gravity), (solid, density), (liquid, thin) = _planet(rng), _solid(rng), _liquid(rng)
     radius_cm, under, stiffness = rng.randint(8, 30), rng.randint(20, 90), rng.randint(150, 900)
     body = (
@@ -190,7 +190,7 @@ def _compound(rng: random.Random, elements: list[Element]) -> _Compound:
     return _Compound(first, second, (n, m), *masses)
 
 
-def _amount(rng: random.Random) -> Draft:
+def _amount(rng: random.Random) -> SubjectDraft:
     element, mmol = rng.choice(contents().elements), rng.randint(12, 990)
     mass = element.atomic_mass_g_per_mol
     task = rng.choice(
@@ -204,7 +204,7 @@ def _amount(rng: random.Random) -> Draft:
     return decimal(f"{task} Answer in g, {_FOUR_DIGITS}.", value, "g", wrong, (mass.fact,))
 
 
-def _oxide(rng: random.Random) -> Draft:
+def _oxide(rng: random.Random) -> SubjectDraft:
     element, sample_g = rng.choice(contents().elements), rng.randint(12, 990)
     mass = element.atomic_mass_g_per_mol
     n, m = rng.randint(2, 6), rng.randint(3, 14)
@@ -222,7 +222,7 @@ def _oxide(rng: random.Random) -> Draft:
     return decimal(f"{task} Answer in g, {_FOUR_DIGITS}.", value, "g", wrong, (mass.fact,))
 
 
-def _share(rng: random.Random) -> Draft:
+def _share(rng: random.Random) -> SubjectDraft:
     elements = rng.sample(contents().elements, 2)
     compound, sample_g = _compound(rng, elements), rng.randint(12, 990)
     task = rng.choice(
@@ -238,7 +238,7 @@ def _share(rng: random.Random) -> Draft:
     return decimal(f"{task} Answer in g, {_FOUR_DIGITS}.", value, "g", wrong, facts)
 
 
-def _limited(rng: random.Random) -> Draft:
+def _limited(rng: random.Random) -> SubjectDraft:
     elements = rng.sample(contents().elements, 2)
     compound, loss = _compound(rng, elements), rng.randint(5, 40)
     a_g, b_g = rng.randint(40, 990), rng.randint(40, 990)
@@ -258,7 +258,7 @@ def _limited(rng: random.Random) -> Draft:
     return decimal(f"{task} Answer in g, {_FOUR_DIGITS}.", min(amounts_mol) * per_mol * kept, "g", wrong, facts)
 
 
-def _two_stages(rng: random.Random) -> Draft:
+def _two_stages(rng: random.Random) -> SubjectDraft:
     elements = rng.sample(contents().elements, 3)
     compound, loss, third = _compound(rng, elements), rng.randint(5, 40), elements[2]
     a_g, b_g, c_g, c_atoms = *(rng.randint(40, 990) for _ in range(3)), rng.randint(2, 7)

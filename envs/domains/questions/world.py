@@ -13,7 +13,7 @@ from toolorchestra.envs.models.simulated import Skill
 from toolorchestra.envs.tools import Tool, Toolbox, ToolContext, ToolResult
 from toolorchestra.envs.tools.code import Computed
 from toolorchestra.envs.tools.question_material import gathered
-from toolorchestra.envs.tools.search import Found
+from toolorchestra.envs.tools.search import NewPassages
 
 SYSTEM = (
     "You orchestrate tools to answer the user's question. Every call costs money and time; your own tokens do too. "
@@ -74,7 +74,7 @@ class QaWorld(BaseWorld):
 
     def absorb(self, call: ToolCall, result: ToolResult) -> None:
         note = result.note
-        if isinstance(note, Found):
+        if isinstance(note, NewPassages):
             have = {p.doc_id for p in self.documents}  # two searches of one turn may find the same
             self.documents += tuple(p for p in note.passages if p.doc_id not in have)
         elif isinstance(note, Computed):

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Mapping
 
 from toolorchestra.envs.base.errors import ConfigError, Outage
-from toolorchestra.envs.domains.sql.domain import Domain, Table, Value
+from toolorchestra.envs.domains.sql.domain import SqlDomain, SqlTable, Value
 
 LOG = "_changes"
 Change = tuple[str, tuple[Value, ...] | None, tuple[Value, ...] | None]
@@ -112,7 +112,7 @@ def _fence_building(connection: sqlite3.Connection) -> None:
     connection.set_progress_handler(tick, _BUILDING_OPERATIONS_A_TICK)
 
 
-def build(schema: str, tables: Mapping[str, Table], where: str) -> bytes:
+def build(schema: str, tables: Mapping[str, SqlTable], where: str) -> bytes:
     """The snapshot: schema, rows and change log, checked for broken references."""
     if _REPLACING.search(schema):
         raise ConfigError(f"{where}: schema.sql: ON CONFLICT REPLACE deletes rows unseen; leave the clause out")
@@ -155,7 +155,7 @@ def build(schema: str, tables: Mapping[str, Table], where: str) -> bytes:
         connection.close()
 
 
-def _check_tables(connection: sqlite3.Connection, tables: Mapping[str, Table], where: str) -> None:
+def _check_tables(connection: sqlite3.Connection, tables: Mapping[str, SqlTable], where: str) -> None:
     """The log follows the tables that are listed: what is written to another would be no part of a state."""
     listed = {name.lower() for name in tables}
     for (name,) in connection.execute(
@@ -165,7 +165,7 @@ def _check_tables(connection: sqlite3.Connection, tables: Mapping[str, Table], w
             raise ConfigError(f"{where}: schema.sql has a table {name!r} that the rows do not list; list it or drop it")
 
 
-def _check_places(connection: sqlite3.Connection, tables: Mapping[str, Table], where: str) -> None:
+def _check_places(connection: sqlite3.Connection, tables: Mapping[str, SqlTable], where: str) -> None:
     """A seed row is known again by its rowid, its place among the rows."""
     for name, table in tables.items():
         at = table.columns.index(table.key)
@@ -197,10 +197,10 @@ class Copy:
         self.ticks = _fence(self.connection)
 
 
-class Database:
+class SqlDatabase:
     """A domain's copies. Serves any number of sessions, from several threads."""
 
-    def __init__(self, domain: Domain) -> None:
+    def __init__(self, domain: SqlDomain) -> None:
         self.domain = domain
         self.lock = threading.Lock()
         self._snapshot = build(domain.schema, domain.tables, str(domain.folder))
@@ -247,7 +247,7 @@ class Session:
 
     __slots__ = ("_copy", "database")
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: SqlDatabase) -> None:
         self.database = database
         self._copy: Copy | None = None
 

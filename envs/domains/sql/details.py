@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from toolorchestra.envs.domains.sql.domain import Request, Task
+from toolorchestra.envs.domains.sql.domain import Request, SqlTask
 from toolorchestra.envs.domains.sql.grading import mentions
 
 _SHAPES = tuple(
@@ -40,7 +40,7 @@ class Wrong(NamedTuple):
     stated: str
 
 
-def details(task: Task) -> tuple[tuple[Detail, ...], ...]:
+def details(task: SqlTask) -> tuple[tuple[Detail, ...], ...]:
     """Of each request."""
     right: dict[str, set[str]] = {}
     for path in (task.actions, *task.alternatives):
@@ -50,7 +50,7 @@ def details(task: Task) -> tuple[tuple[Detail, ...], ...]:
     return tuple(tuple(_details(task, request, right)) for request in task.requests)
 
 
-def _details(task: Task, request: Request, right: dict[str, set[str]]) -> Iterator[Detail]:
+def _details(task: SqlTask, request: Request, right: dict[str, set[str]]) -> Iterator[Detail]:
     for number in request.actions:
         for name, value in task.actions[number].arguments.items():
             text = str(value)

@@ -12,7 +12,7 @@ Arguments = Mapping[str, Any]
 Kind = Literal["read", "write"]
 
 
-class Step(NamedTuple):
+class ToolStatement(NamedTuple):
     """One statement of a tool."""
 
     verb: Literal["let", "check", "do"]
@@ -33,7 +33,7 @@ class SqlTool:
     """JSON schema of the arguments, without the formats."""
     formats: Mapping[str, str]
     """Parameter -> format of its text: see formats.FORMATS."""
-    steps: tuple[Step, ...]
+    steps: tuple[ToolStatement, ...]
     result: str
     """A SELECT whose rows are the result."""
     many: bool
@@ -43,7 +43,7 @@ class SqlTool:
 
 
 @dataclass(frozen=True, slots=True)
-class Fact:
+class UserFact:
     """Something the user knows, or, with no value, is known not to know."""
 
     label: str
@@ -60,7 +60,7 @@ class Request:
     ending: Literal["serve", "refuse", "transfer"]
     say: tuple[str, ...]
     """The request in several wordings."""
-    facts: tuple[Fact, ...]
+    facts: tuple[UserFact, ...]
     actions: tuple[int, ...]
     """Which of the task's gold actions settle it."""
     inform: tuple[str, ...]
@@ -69,7 +69,7 @@ class Request:
     """What the user says to a first refusal; "" accepts it."""
 
 
-class Action(NamedTuple):
+class GoldCall(NamedTuple):
     """A gold call."""
 
     name: str
@@ -77,19 +77,19 @@ class Action(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class SqlTask:
     """One task. `shape` is the row as the file has it: tau2's Task, with what is ours under "toolscale"."""
 
     task_id: str
     split: str
     difficulty: int
-    actions: tuple[Action, ...]
-    alternatives: tuple[tuple[Action, ...], ...]
+    actions: tuple[GoldCall, ...]
+    alternatives: tuple[tuple[GoldCall, ...], ...]
     """Other gold paths that are as right."""
     end_states: tuple[str, ...]
     """Digest of the right end state: of the gold path first, then of the alternatives that end elsewhere."""
     communicate: tuple[str, ...]
-    facts: tuple[Fact, ...]
+    facts: tuple[UserFact, ...]
     requests: tuple[Request, ...]
     identify: int
     """How many of the first gold actions identify the user."""
@@ -101,7 +101,7 @@ class Task:
         return not self.communicate and all(r.ending == "refuse" for r in self.requests)
 
 
-class Table(NamedTuple):
+class SqlTable(NamedTuple):
     """A table's columns, its key column and its seed rows."""
 
     columns: tuple[str, ...]
@@ -110,7 +110,7 @@ class Table(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Domain:
+class SqlDomain:
     """A loaded domain folder."""
 
     name: str
@@ -120,8 +120,8 @@ class Domain:
     held_out: bool
     policy: str = field(repr=False)
     schema: str = field(repr=False)
-    tables: Mapping[str, Table] = field(repr=False)
+    tables: Mapping[str, SqlTable] = field(repr=False)
     tools: Mapping[str, SqlTool] = field(repr=False)
-    tasks: Mapping[str, Task] = field(repr=False)
+    tasks: Mapping[str, SqlTask] = field(repr=False)
     manifest: Mapping[str, Any] = field(repr=False)
     folder: Path = field(repr=False)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 from toolorchestra.envs.base.actions import parse
 from toolorchestra.envs.base.errors import ActionError, ConfigError, Outage, ToolError
 from toolorchestra.envs.base.types import Answer, Message, Question, ToolCall, Transcript
-from toolorchestra.envs.domains.sql.domain import Domain, Task
+from toolorchestra.envs.domains.sql.domain import SqlDomain, SqlTask
 from toolorchestra.envs.domains.sql.oracle import moves
 from toolorchestra.envs.domains.sql.tool_runs import Called
 from toolorchestra.envs.models import ChatModel, ChatRequest, Completion
@@ -39,13 +39,13 @@ class Advice(NamedTuple):
     notes: tuple[Any, ...]
 
 
-class Desk(Protocol):
+class ExpertView(Protocol):
     """What an expert's turn needs of the world."""
 
     @property
-    def domain(self) -> Domain: ...
+    def domain(self) -> SqlDomain: ...
     @property
-    def task(self) -> Task: ...
+    def task(self) -> SqlTask: ...
     @property
     def system(self) -> str: ...
     @property
@@ -67,7 +67,7 @@ def call_expert(
     model_of = {offer.alias: offer.model for offer in offers}
 
     async def run(context: ToolContext, expert: str) -> ToolResult:
-        desk: Desk = context.world
+        desk: ExpertView = context.world
         own = [schema for schema in desk.toolbox.schemas if schema["function"]["name"] != NAME]
         truth = question(desk) if isinstance(models, SimulatedExperts) else None
         request = ChatRequest(
@@ -96,7 +96,7 @@ def call_expert(
     )
 
 
-async def _play(context: ToolContext, desk: Desk, expert: str, completion: Completion) -> ToolResult:
+async def _play(context: ToolContext, desk: ExpertView, expert: str, completion: Completion) -> ToolResult:
     """Do what the expert wrote, as if the agent had."""
     try:
         action = parse(completion.text)
@@ -133,7 +133,7 @@ def _allowed(toolbox: Toolbox, call: ToolCall) -> Tool:
     return toolbox.check(call)
 
 
-def brief(desk: Desk) -> Transcript:
+def brief(desk: ExpertView) -> Transcript:
     """What an expert is shown: the policy, the conversation, and what was called so far."""
     made = "\n".join(f"{c.name}({dict(c.arguments)}) -> {c.text[:2000]}" for c in desk.calls[-20:])
     system = Message(role="system", content=f"{desk.system}\n\nWrite the agent's next turn: tool calls, or a message.")
@@ -142,7 +142,7 @@ def brief(desk: Desk) -> Transcript:
     return (system, *talk, Message(role="user", content=f"Calls so far:\n{made or 'none'}"))
 
 
-def question(desk: Desk) -> Question:
+def question(desk: ExpertView) -> Question:
     """For simulated experts: the situation, and the turn that an oracle would write in it."""
     done = [(call.name, dict(call.arguments)) for call in desk.calls]
     told = len(desk.told)

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from toolorchestra.envs.domains.sql.database import Session
-from toolorchestra.envs.domains.sql.domain import Action, Task
+from toolorchestra.envs.domains.sql.domain import GoldCall, SqlTask
 from toolorchestra.envs.domains.sql.state_digest import digest
 from toolorchestra.envs.domains.sql.tool_runs import Called
 
@@ -23,7 +23,7 @@ _DIGIT, _LETTER, _NOTHING = r"\d", r"[^\W\d_]", r"(?!)"
 _ID = "_id"
 
 
-class Verdict(NamedTuple):
+class SqlVerdict(NamedTuple):
     """What holds of an episode's end."""
 
     execution: bool
@@ -40,7 +40,7 @@ class Verdict(NamedTuple):
         return float(self.execution and self.fidelity and self.completeness)
 
 
-def judge(task: Task, session: Session, calls: Sequence[Called], told: Sequence[str]) -> Verdict:
+def judge(task: SqlTask, session: Session, calls: Sequence[Called], told: Sequence[str]) -> SqlVerdict:
     """Judge an episode by its end state, its successful calls and the agent's messages to the user."""
     state = digest(session)
     untold = [info for info in task.communicate if not any(mentions(text, info) for text in told)]
@@ -49,7 +49,7 @@ def judge(task: Task, session: Session, calls: Sequence[Called], told: Sequence[
     known = session.database.keys
     gaps = [sorted(entities(path) & known - seen) for path in paths]
     fewest = min(gaps, key=len)
-    return Verdict(state in task.end_states, not untold, not fewest, (*untold, *fewest))
+    return SqlVerdict(state in task.end_states, not untold, not fewest, (*untold, *fewest))
 
 
 def mentions(text: str, info: str) -> bool:
@@ -81,7 +81,7 @@ def _with_hyphens(text: str) -> str:
     return text.replace("\u2212", "-")
 
 
-def entities(path: Iterable[Action]) -> set[str]:
+def entities(path: Iterable[GoldCall]) -> set[str]:
     """The ids among a path's arguments, those of rows that the path itself made included."""
     return {
         value

@@ -19,7 +19,7 @@ from typing import Any
 
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.sql import shapes
-from toolorchestra.envs.domains.sql.domain import Domain, Task
+from toolorchestra.envs.domains.sql.domain import SqlDomain, SqlTask
 from toolorchestra.envs.domains.sql.reading import content, fits, lines
 from toolorchestra.envs.models.simulated import CHARACTERS_PER_TOKEN
 from toolorchestra.envs.money.prices import NANO, ORCHESTRATOR, PriceSheet, Tokens, Usage
@@ -47,7 +47,7 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownCost:
     """The cheapest known solution of one task: what it uses, not what it says."""
 
     task_id: str
@@ -120,13 +120,13 @@ class Known:
         return [self.task_id, self.found_by, self.path, list(self.kept), *sizes, self.seconds, self.nano_usd, passes]
 
 
-def calls_by_tool(task: Task, path: int, kept: Sequence[int]) -> dict[str, int]:
+def calls_by_tool(task: SqlTask, path: int, kept: Sequence[int]) -> dict[str, int]:
     """What a solution calls."""
     actions = (task.actions, *task.alternatives)[path]
     return dict(Counter(actions[place].name for place in kept))
 
 
-def packed(setting: Setting, made: Sequence[Known]) -> bytes:
+def packed(setting: Setting, made: Sequence[KnownCost]) -> bytes:
     """The file's text: a line of the setting, then a line of values for each task."""
     head = {
         "version": VERSION, "what": "SIMULATED", "sheet": setting.sheet, "orchestrator": setting.orchestrator,
@@ -148,13 +148,13 @@ def entry(data: bytes) -> dict[str, str]:
 
 
 @lru_cache(maxsize=64)
-def known(domain: Domain) -> Mapping[str, Known]:
+def known(domain: SqlDomain) -> Mapping[str, KnownCost]:
     """Task -> its cheapest known solution, read at the first use; empty where the manifest lists no costs."""
     listed = domain.manifest.get("costs")
     return {} if listed is None else _read(domain, listed)
 
 
-def _read(domain: Domain, listed: Mapping[str, Any]) -> dict[str, Known]:
+def _read(domain: SqlDomain, listed: Mapping[str, Any]) -> dict[str, KnownCost]:
     where = str(domain.folder / FILE)
     data = content(domain.folder, FILE)
     if (found := entry(data)) != listed:
@@ -177,7 +177,7 @@ def _read(domain: Domain, listed: Mapping[str, Any]) -> dict[str, Known]:
     return made
 
 
-def _known(domain: Domain, setting: Setting, value: object, at: str) -> Known:
+def _known(domain: SqlDomain, setting: Setting, value: object, at: str) -> KnownCost:
     if not isinstance(value, list) or len(value) != len(COLUMNS):
         raise ConfigError(f"{at}: a list of {len(COLUMNS)} values expected, got {value!r:.60}")
     task_id, found_by, path, kept, opening, said, answered, seconds, nano_usd, passes = value
@@ -189,7 +189,7 @@ def _known(domain: Domain, setting: Setting, value: object, at: str) -> Known:
         raise ConfigError(f"{at}: a solution with other calls than task {task_id} has; generate the domain again")
     calls = calls_by_tool(task, path, kept)
     passed = dict(zip(setting.solvers, passes, strict=True))
-    return Known(
+    return KnownCost(
         task_id, found_by, path, tuple(kept), calls, opening, tuple(said), tuple(answered), seconds, nano_usd, passed,
         setting,
     )  # fmt: skip

@@ -14,7 +14,16 @@ from toolorchestra.envs.base.errors import ConfigError, no_such
 from toolorchestra.envs.base.schema import check_schema
 from toolorchestra.envs.domains.sql import known_costs, shapes
 from toolorchestra.envs.domains.sql.database import GAP, authorize, build
-from toolorchestra.envs.domains.sql.domain import Action, Domain, Fact, Request, SqlTool, Step, Table, Task
+from toolorchestra.envs.domains.sql.domain import (
+    GoldCall,
+    Request,
+    SqlDomain,
+    SqlTable,
+    SqlTask,
+    SqlTool,
+    ToolStatement,
+    UserFact,
+)
 from toolorchestra.envs.domains.sql.formats import FORMATS
 from toolorchestra.envs.domains.sql.reading import FILES, content, content_hash, decoded, elements, fits, lines, parsed
 
@@ -65,12 +74,12 @@ def resolve(name: str | Path) -> Path:
 
 
 @lru_cache(maxsize=32)
-def load(name: str | Path) -> Domain:
+def load(name: str | Path) -> SqlDomain:
     """A domain by its name or folder."""
     return read(resolve(name))
 
 
-def read(folder: Path, *, verify: bool = False) -> Domain:
+def read(folder: Path, *, verify: bool = False) -> SqlDomain:
     """A domain folder. `verify` also compares the content hash, and reads the costs if there are any."""
     head = manifest(folder)
     parts = {name: content(folder, name) for name in FILES}
@@ -89,7 +98,7 @@ def read(folder: Path, *, verify: bool = False) -> Domain:
     tools = read_tools(parts["tools.json"], str(folder / "tools.json"))
     check_sql(schema, tables, tools, str(folder / "tools.json"))
     tasks = _read_tasks(parts["tasks.jsonl.gz"], str(folder / "tasks.jsonl.gz"), tools)
-    made = Domain(
+    made = SqlDomain(
         name=head["name"],
         subject=head["subject"],
         clock=head["clock"],
@@ -107,9 +116,9 @@ def read(folder: Path, *, verify: bool = False) -> Domain:
     return made
 
 
-def read_tables(data: bytes, where: str) -> dict[str, Table]:
+def read_tables(data: bytes, where: str) -> dict[str, SqlTable]:
     """rows.jsonl: a line {"table", "key", "columns"}, then a line of values for each row."""
-    tables: dict[str, Table] = {}
+    tables: dict[str, SqlTable] = {}
     rows: list[Any] = []
     width = 0
     for at, value in lines(data, where):
@@ -118,7 +127,7 @@ def read_tables(data: bytes, where: str) -> dict[str, Table]:
             if head["key"] not in head["columns"]:
                 raise ConfigError(f"{at}: key {no_such('column', head['key'], head['columns'])}")
             rows, width = [], len(head["columns"])
-            tables[head["table"]] = Table(tuple(head["columns"]), head["key"], rows)
+            tables[head["table"]] = SqlTable(tuple(head["columns"]), head["key"], rows)
         elif isinstance(value, list) and width and len(value) == width:
             rows.append(tuple(value))
         else:
@@ -179,16 +188,16 @@ def tool(row: Mapping[str, Any], at: str) -> SqlTool:
     )
 
 
-def _step(row: Mapping[str, str], at: str) -> Step:
+def _step(row: Mapping[str, str], at: str) -> ToolStatement:
     verbs = [verb for verb in ("let", "check", "do") if verb in row]
     if len(verbs) != 1:
         raise ConfigError(f"{at}: a step has one of let, check and do, got {sorted(row)}")
     if (verbs[0] == "do") == ("error" in row):
         raise ConfigError(f"{at}: let and check need an error that the agent can act on, do takes none")
-    return Step(verbs[0], row[verbs[0]], row.get("error", ""))  # type: ignore[arg-type]
+    return ToolStatement(verbs[0], row[verbs[0]], row.get("error", ""))  # type: ignore[arg-type]
 
 
-def check_sql(schema: str, tables: Mapping[str, Table], tools: Mapping[str, SqlTool], where: str) -> None:
+def check_sql(schema: str, tables: Mapping[str, SqlTable], tools: Mapping[str, SqlTool], where: str) -> None:
     """Prepare every statement under the authorizer: it must compile, bind, and do no more than its tool may."""
     # No cache: a statement that another tool has too is not prepared again, so the guard would not hear of it.
     connection = sqlite3.connect(":memory:", isolation_level=None, cached_statements=0)
@@ -249,8 +258,8 @@ def _check_error(text: str, values: Mapping[str, Any], spot: str) -> None:
         ) from None
 
 
-def _read_tasks(data: bytes, where: str, tools: Mapping[str, SqlTool]) -> dict[str, Task]:
-    tasks: dict[str, Task] = {}
+def _read_tasks(data: bytes, where: str, tools: Mapping[str, SqlTool]) -> dict[str, SqlTask]:
+    tasks: dict[str, SqlTask] = {}
     for at, value in lines(data, where):
         made = task(fits(shapes.TASK, value, at))
         for action in (*made.actions, *(a for path in made.alternatives for a in path)):
@@ -263,7 +272,7 @@ def _read_tasks(data: bytes, where: str, tools: Mapping[str, SqlTool]) -> dict[s
     return tasks
 
 
-def _check_requests(made: Task, at: str) -> None:
+def _check_requests(made: SqlTask, at: str) -> None:
     """A conversation needs something to say, and calls that there are."""
     count = len(made.actions)
     if not made.requests or not all(request.say for request in made.requests):
@@ -273,10 +282,10 @@ def _check_requests(made: Task, at: str) -> None:
             raise ConfigError(f"{at}: toolscale: the task has {count} actions, numbered from 0; there is no {number}")
 
 
-def task(row: Mapping[str, Any]) -> Task:
+def task(row: Mapping[str, Any]) -> SqlTask:
     """One line of tasks.jsonl, already checked."""
     criteria, own = row["evaluation_criteria"], row["toolscale"]
-    return Task(
+    return SqlTask(
         row["id"],
         own["split"],
         own["difficulty"],
@@ -291,12 +300,12 @@ def task(row: Mapping[str, Any]) -> Task:
     )
 
 
-def _actions(rows: list[Mapping[str, Any]]) -> tuple[Action, ...]:
-    return tuple(Action(row["name"], row["arguments"]) for row in rows)
+def _actions(rows: list[Mapping[str, Any]]) -> tuple[GoldCall, ...]:
+    return tuple(GoldCall(row["name"], row["arguments"]) for row in rows)
 
 
-def _facts(rows: list[Mapping[str, Any]]) -> tuple[Fact, ...]:
-    return tuple(Fact(row["label"], tuple(row["asked"]), row.get("value", "")) for row in rows)
+def _facts(rows: list[Mapping[str, Any]]) -> tuple[UserFact, ...]:
+    return tuple(UserFact(row["label"], tuple(row["asked"]), row.get("value", "")) for row in rows)
 
 
 def _request(row: Mapping[str, Any]) -> Request:

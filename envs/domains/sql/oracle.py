@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from toolorchestra.envs.base.actions import render_call
-from toolorchestra.envs.domains.sql.domain import Action, Domain, Request, Task
+from toolorchestra.envs.domains.sql.domain import GoldCall, Request, SqlDomain, SqlTask
 
 CLOSING = "Is there anything else I can help you with?"
 
 
-def moves(domain: Domain, task: Task) -> Iterator[str]:
+def moves(domain: SqlDomain, task: SqlTask) -> Iterator[str]:
     """The assistant's turns."""
     if task.identify:
         labels = ", ".join(fact.label for fact in task.facts if fact.value)
@@ -25,7 +25,7 @@ def moves(domain: Domain, task: Task) -> Iterator[str]:
         yield from _settle(domain, task, request)
 
 
-def _settle(domain: Domain, task: Task, request: Request) -> Iterator[str]:
+def _settle(domain: SqlDomain, task: SqlTask, request: Request) -> Iterator[str]:
     actions = [task.actions[number] for number in request.actions]
     labels = [fact.label for fact in request.facts if fact.value]
     if labels:
@@ -49,11 +49,11 @@ def _settle(domain: Domain, task: Task, request: Request) -> Iterator[str]:
         yield f"{told} That has been settled. {CLOSING}".strip()
 
 
-def _call(action: Action) -> str:
+def _call(action: GoldCall) -> str:
     return render_call(action.name, dict(action.arguments))
 
 
-def _spoken(actions: Sequence[Action], domain: Domain) -> str:
+def _spoken(actions: Sequence[GoldCall], domain: SqlDomain) -> str:
     writes = [action for action in actions if domain.tools[action.name].kind == "write"]
     return "; ".join(f"{action.name.replace('_', ' ')} with {_listed(action.arguments)}" for action in writes)
 

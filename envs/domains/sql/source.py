@@ -12,11 +12,11 @@ from typing import Any, Literal
 from toolorchestra.envs.base.errors import ConfigError, no_such
 from toolorchestra.envs.domains.source import Scene
 from toolorchestra.envs.domains.sql import experts, loader
-from toolorchestra.envs.domains.sql.database import Database, Session
-from toolorchestra.envs.domains.sql.domain import Domain, SqlTool, Task
+from toolorchestra.envs.domains.sql.database import Session, SqlDatabase
+from toolorchestra.envs.domains.sql.domain import SqlDomain, SqlTask, SqlTool
 from toolorchestra.envs.domains.sql.experts import NAME as CALL_EXPERT
 from toolorchestra.envs.domains.sql.tool_runs import Called, Runner
-from toolorchestra.envs.domains.sql.user import LlmUser, ScriptedUser
+from toolorchestra.envs.domains.sql.user import SqlModelUser, SqlScriptedUser
 from toolorchestra.envs.domains.sql.world import SqlWorld, llm_listener
 from toolorchestra.envs.models import ChatModel
 from toolorchestra.envs.models.simulated import SimulatedModels
@@ -34,12 +34,12 @@ _SPARE_SHARE = 0.5
 """Of the tools that a task does not need, this share is kept on average when tools vary."""
 
 
-class Ready:
+class ReadyDomain:
     """A domain ready to be played: its database, and its tools as the engine runs them."""
 
-    def __init__(self, domain: Domain) -> None:
+    def __init__(self, domain: SqlDomain) -> None:
         self.domain = domain
-        self.database = Database(domain)
+        self.database = SqlDatabase(domain)
         self.tools = {name: _tool(tool, domain.clock) for name, tool in domain.tools.items()}
         self.ids: dict[str, list[str]] = {}
         for task in domain.tasks.values():
@@ -47,9 +47,9 @@ class Ready:
 
 
 @lru_cache(maxsize=64)
-def ready(name: str) -> Ready:
+def ready(name: str) -> ReadyDomain:
     """A shipped domain, or one in a folder; one for all environments of the process."""
-    return Ready(loader.load(name))
+    return ReadyDomain(loader.load(name))
 
 
 def _tool(tool: SqlTool, clock: str) -> Tool:
@@ -69,14 +69,14 @@ class ToolScaleSource:
         self,
         domain: str | None = None,
         difficulty: int | None = None,
-        user: Literal["scripted"] | LlmUser = "scripted",
+        user: Literal["scripted"] | SqlModelUser = "scripted",
         diversify: Half | None = None,
         call_expert: bool = True,
         expert_models: ChatModel | None = None,
     ) -> None:
         if diversify not in (None, "train", "heldout"):
             raise ConfigError(no_such("diversify", diversify, ("train", "heldout", "None")))
-        if user != "scripted" and not isinstance(user, LlmUser):
+        if user != "scripted" and not isinstance(user, SqlModelUser):
             raise ConfigError(f'user is "scripted" or an LlmUser(models, model), got {user!r:.60}')
         if difficulty is not None and difficulty not in range(1, 6):
             raise ConfigError(f"difficulty is 1 to 5 or None, got {difficulty!r}")
@@ -87,7 +87,7 @@ class ToolScaleSource:
         self._heads = _heads(domain)
         self.difficulty = difficulty
         self.diversify = diversify
-        self.user = user if isinstance(user, LlmUser) else None
+        self.user = user if isinstance(user, SqlModelUser) else None
         self._listener = llm_listener(self.user) if self.user else None
         self._experts: ChatModel | None = expert_models or experts.SimulatedExperts(SimulatedModels())
         if not call_expert:
@@ -125,7 +125,7 @@ class ToolScaleSource:
             + " or difficulty" * bool(wanted)
         )
 
-    def find(self, task_id: str) -> tuple[Ready, Task]:
+    def find(self, task_id: str) -> tuple[ReadyDomain, SqlTask]:
         """The domain and task of an id such as `toolscale/finance/0042`."""
         name, _, rest = task_id.partition("/")
         domain, _, number = rest.partition("/")
@@ -152,7 +152,7 @@ class ToolScaleSource:
             toolbox = self._toolbox(found, sheet, names)
         world = SqlWorld(found.domain, task, Session(found.database), toolbox, seed, self._listener)
         world.sheet = sheet
-        world.user = ScriptedUser(task, seed, self.diversify)
+        world.user = SqlScriptedUser(task, seed, self.diversify)
         public = {
             "task_id": task_id,
             "domain": found.domain.name,
@@ -161,7 +161,7 @@ class ToolScaleSource:
         }
         return Scene(world, sheet, public)
 
-    def _toolbox(self, found: Ready, sheet: PriceSheet, names: tuple[str, ...] | None) -> Toolbox:
+    def _toolbox(self, found: ReadyDomain, sheet: PriceSheet, names: tuple[str, ...] | None) -> Toolbox:
         # By identity, and holding the sheet: two sheets may have one name and different prices.
         key = (found.domain.name, id(sheet), names)
         with self._lock:
@@ -178,7 +178,7 @@ class ToolScaleSource:
             deadline_seconds=deadline(models) + (heard.deadline_seconds if heard else 0.0),
         )  # fmt: skip
 
-    def _assemble(self, found: Ready, sheet: PriceSheet, names: Sequence[str] | None) -> Toolbox:
+    def _assemble(self, found: ReadyDomain, sheet: PriceSheet, names: Sequence[str] | None) -> Toolbox:
         tools = list(found.tools.values())
         if self._experts:
             tools.append(self._call_expert(self._experts, sheet))
@@ -197,7 +197,7 @@ def _heads(domain: str | None) -> Mapping[str, Mapping[str, Any]]:
     return {head["name"]: head}
 
 
-def _varied(domain: Domain, task: Task, rng: random.Random, half: Half, *, experts: bool) -> tuple[str, ...]:
+def _varied(domain: SqlDomain, task: SqlTask, rng: random.Random, half: Half, *, experts: bool) -> tuple[str, ...]:
     """The tools that the task needs and some of the others; transfers and experts always stay. One set in five is held
     out; where a domain leaves hardly a choice, a task may have no set of this half."""
     needed = {action.name for path in (task.actions, *task.alternatives) for action in path}

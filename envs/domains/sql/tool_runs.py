@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from toolorchestra.envs.base.errors import ToolError
 from toolorchestra.envs.domains.sql.database import Copy, Session, broken_off
-from toolorchestra.envs.domains.sql.domain import Action, SqlTool, Step
+from toolorchestra.envs.domains.sql.domain import GoldCall, SqlTool, ToolStatement
 from toolorchestra.envs.domains.sql.formats import check_formats
 
 MOST_ROWS = 50
@@ -28,9 +28,9 @@ class Called(NamedTuple):
     """The result as the agent reads it."""
 
     @property
-    def action(self) -> Action:
+    def action(self) -> GoldCall:
         """The call alone."""
-        return Action(self.name, self.arguments)
+        return GoldCall(self.name, self.arguments)
 
 
 class Runner:
@@ -124,7 +124,7 @@ class Runner:
         return text
 
 
-def _joined(steps: Sequence[Step]) -> tuple[tuple[str, str, tuple[str, ...]], ...]:
+def _joined(steps: Sequence[ToolStatement]) -> tuple[tuple[str, str, tuple[str, ...]], ...]:
     made: list[tuple[str, str, tuple[str, ...]]] = []
     for verb, sql, error in steps:
         if verb != "check":

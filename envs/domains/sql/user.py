@@ -16,7 +16,7 @@ from typing import NamedTuple
 from toolorchestra.envs.base.types import Message, Transcript
 from toolorchestra.envs.domains.sql import wording
 from toolorchestra.envs.domains.sql.details import Detail, Wrong, details, wrong
-from toolorchestra.envs.domains.sql.domain import Fact, Task
+from toolorchestra.envs.domains.sql.domain import SqlTask, UserFact
 from toolorchestra.envs.models import ChatModel, ChatRequest
 from toolorchestra.envs.money.prices import USER, Usage
 from toolorchestra.envs.tools import ToolContext
@@ -37,7 +37,7 @@ class Mood:
     handed_over: bool = False
 
 
-class Reply(NamedTuple):
+class SqlUserReply(NamedTuple):
     """What the user says, and where the conversation stands then."""
 
     text: str
@@ -48,12 +48,12 @@ class Reply(NamedTuple):
         return any(token in self.text for token in wording.STOP_TOKENS)
 
 
-class ScriptedUser:
+class SqlScriptedUser:
     """One task's user. Its wording follows from the seed; `half` leaves it a half of its sentences."""
 
     __slots__ = ("_details", "_half", "_seed", "_together", "task")
 
-    def __init__(self, task: Task, seed: int, half: Half | None = None) -> None:
+    def __init__(self, task: SqlTask, seed: int, half: Half | None = None) -> None:
         self.task = task
         self._seed = seed
         self._half = half
@@ -79,20 +79,20 @@ class ScriptedUser:
             parts += [self._one_of(wording.LINKS, rng) + self.said(k) for k in range(1, len(self.task.requests))]
         return " ".join(part for part in parts if part)
 
-    def reply(self, mood: Mood, text: str, turn: int) -> Reply:
+    def reply(self, mood: Mood, text: str, turn: int) -> SqlUserReply:
         """The answer to what the agent said."""
         heard, rng = text.lower(), self._rng(turn)
         if mood.handed_over or _any(wording.HANDS_OVER, heard):
-            return Reply(wording.TRANSFER, mood)
+            return SqlUserReply(wording.TRANSFER, mood)
         confirms = "?" in heard and _any(wording.CONFIRMS, heard)
         asks = _any(wording.ASKS, heard) or ("?" in heard and not confirms)
         told = self._told(mood, heard, rng) if asks else []
         if confirms and (mistaken := self._mistaken(mood, text)):
             return self._corrected(mood, mistaken, rng)
         if confirms:
-            return Reply(" ".join([self._one_of(wording.YES, rng), *told]), replace(mood, lost=0))
+            return SqlUserReply(" ".join([self._one_of(wording.YES, rng), *told]), replace(mood, lost=0))
         if told:
-            return Reply(" ".join(told), replace(mood, lost=0))
+            return SqlUserReply(" ".join(told), replace(mood, lost=0))
         if _any(wording.REFUSES, heard):
             return self._refused(mood, rng)
         if "?" in heard and not _any(wording.CLOSES, heard):
@@ -106,11 +106,11 @@ class ScriptedUser:
         own = self._details if self._together else self._details[: mood.request + 1]
         return wrong(tuple(detail for of_request in own for detail in of_request), text)
 
-    def _corrected(self, mood: Mood, mistaken: Wrong, rng: random.Random) -> Reply:
+    def _corrected(self, mood: Mood, mistaken: Wrong, rng: random.Random) -> SqlUserReply:
         if mood.lost + 1 >= PATIENCE:
-            return Reply(f"This leads nowhere. {wording.LOST}", mood)
+            return SqlUserReply(f"This leads nowhere. {wording.LOST}", mood)
         said = self._one_of(wording.CORRECTS, rng).format(**mistaken._asdict())
-        return Reply(said, replace(mood, lost=mood.lost + 1))
+        return SqlUserReply(said, replace(mood, lost=mood.lost + 1))
 
     def _told(self, mood: Mood, heard: str, rng: random.Random) -> list[str]:
         shown = self.task.requests if self._together else self.task.requests[: mood.request + 1]
@@ -119,28 +119,28 @@ class ScriptedUser:
             self._line(fact, rng) for fact in dict.fromkeys(facts) if any(_word(asked, heard) for asked in fact.asked)
         ]
 
-    def _line(self, fact: Fact, rng: random.Random) -> str:
+    def _line(self, fact: UserFact, rng: random.Random) -> str:
         sentences = wording.TELLS if fact.value else wording.UNKNOWN
         return self._one_of(sentences, rng).format(label=fact.label, value=fact.value)
 
-    def _refused(self, mood: Mood, rng: random.Random) -> Reply:
+    def _refused(self, mood: Mood, rng: random.Random) -> SqlUserReply:
         pushback = self.task.requests[mood.request].pushback
         if pushback and not mood.objected:
-            return Reply(pushback, replace(mood, objected=True, lost=0))
+            return SqlUserReply(pushback, replace(mood, objected=True, lost=0))
         moved = self._next(mood, rng)
         return moved._replace(text=f"{self._one_of(wording.ACCEPTS, rng)} {moved.text}")
 
-    def _next(self, mood: Mood, rng: random.Random) -> Reply:
+    def _next(self, mood: Mood, rng: random.Random) -> SqlUserReply:
         number = mood.request + 1
         if number >= len(self.task.requests):
-            return Reply(self._one_of(wording.STOPS, rng), mood)
+            return SqlUserReply(self._one_of(wording.STOPS, rng), mood)
         lead = wording.REMIND if self._together else wording.NEXT
-        return Reply(self._one_of(lead, rng).format(say=self.said(number)), Mood(number))
+        return SqlUserReply(self._one_of(lead, rng).format(say=self.said(number)), Mood(number))
 
-    def _lost(self, mood: Mood, rng: random.Random) -> Reply:
+    def _lost(self, mood: Mood, rng: random.Random) -> SqlUserReply:
         if mood.lost + 1 >= PATIENCE:
-            return Reply(f"This leads nowhere. {wording.LOST}", mood)
-        return Reply(
+            return SqlUserReply(f"This leads nowhere. {wording.LOST}", mood)
+        return SqlUserReply(
             self._one_of(wording.AGAIN, rng).format(say=self.said(mood.request)), replace(mood, lost=mood.lost + 1)
         )
 
@@ -161,7 +161,7 @@ def _word(asked: str, heard: str) -> bool:
 
 
 @dataclass(frozen=True)
-class LlmUser:
+class SqlModelUser:
     """A user played by a chat model: hand it to the source as `user=`. Its tokens are billed in the user's role."""
 
     models: ChatModel
@@ -175,7 +175,7 @@ When all that you want has been settled, or refused for good, write ###STOP###. 
 write ###TRANSFER###. When the scenario does not let you go on, write ###OUT-OF-SCOPE###."""
 
 
-def scenario(task: Task) -> str:
+def scenario(task: SqlTask) -> str:
     """The scenario as a model is told it."""
     told = task.shape["user_scenario"]["instructions"]
     keys = ("reason_for_call", "known_info", "unknown_info", "task_instructions")
@@ -184,7 +184,7 @@ def scenario(task: Task) -> str:
     return "\n".join([*([f"persona: {persona}"] if persona else []), *parts])
 
 
-async def llm_reply(user: LlmUser, context: ToolContext, task: Task, heard: Transcript) -> tuple[str, Usage]:
+async def llm_reply(user: SqlModelUser, context: ToolContext, task: SqlTask, heard: Transcript) -> tuple[str, Usage]:
     """The model's next words as the customer. `heard` is the conversation, the agent's side as role "user"."""
     system = Message(role="system", content=f"{_RULES}\n\nScenario\n{scenario(task)}")
     request = ChatRequest(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from toolorchestra.envs.base.types import Message, Outcome, ToolCall, Transcript
 from toolorchestra.envs.domains.sql import known_costs
 from toolorchestra.envs.domains.sql.database import Session
-from toolorchestra.envs.domains.sql.domain import Domain, Task
+from toolorchestra.envs.domains.sql.domain import SqlDomain, SqlTask
 from toolorchestra.envs.domains.sql.experts import Advice
 from toolorchestra.envs.domains.sql.grading import judge
 from toolorchestra.envs.domains.sql.tool_runs import Called
-from toolorchestra.envs.domains.sql.user import GREETING, LlmUser, Mood, Reply, ScriptedUser, llm_reply
+from toolorchestra.envs.domains.sql.user import GREETING, Mood, SqlModelUser, SqlScriptedUser, SqlUserReply, llm_reply
 from toolorchestra.envs.domains.world import MESSAGE, BaseWorld
 from toolorchestra.envs.money.prices import PriceSheet, Usage
 from toolorchestra.envs.tools import Tool, Toolbox, ToolContext, ToolResult
@@ -26,14 +26,14 @@ def _hear(context: ToolContext, text: str) -> ToolResult:
 _SCRIPTED = Tool("message", "Tells the user something.", MESSAGE, _hear)
 
 
-def llm_listener(user: LlmUser) -> Tool:
+def llm_listener(user: SqlModelUser) -> Tool:
     """A listener that asks a model for the user's answer."""
 
     async def hear(context: ToolContext, text: str) -> ToolResult:
         world: SqlWorld = context.world
         told = (*world.conversation, Message(role="user", content=text))
         answer, usage = await llm_reply(user, context, world.task, told)
-        return world.heard(Reply(answer, world.mood), text, (usage,))
+        return world.heard(SqlUserReply(answer, world.mood), text, (usage,))
 
     return Tool(
         "message", "Tells the user something.", MESSAGE, hear, bills=(user.model,), suspends=user.models.suspends,
@@ -48,7 +48,13 @@ class SqlWorld(BaseWorld):
                  "toolbox", "user")  # fmt: skip
 
     def __init__(
-        self, domain: Domain, task: Task, session: Session, toolbox: Toolbox, seed: int, listener: Tool | None = None
+        self,
+        domain: SqlDomain,
+        task: SqlTask,
+        session: Session,
+        toolbox: Toolbox,
+        seed: int,
+        listener: Tool | None = None,
     ) -> None:
         self.domain = domain
         self.task = task
@@ -56,7 +62,7 @@ class SqlWorld(BaseWorld):
         self.toolbox = toolbox
         self.system = f"{_HEAD} The time is {domain.clock}.\n\n{domain.policy}"
         self.listener = listener or _SCRIPTED
-        self.user = ScriptedUser(task, seed)
+        self.user = SqlScriptedUser(task, seed)
         self.mood = Mood()
         self.conversation: Transcript = (Message(role="user", content=GREETING),)
         """The conversation as the user sees it: the agent is "user" there, the user "assistant"."""
@@ -67,7 +73,7 @@ class SqlWorld(BaseWorld):
         """Prices the cheapest known solution in the outcome; the source sets it."""
 
     @property
-    def known(self) -> known_costs.Known | None:
+    def known(self) -> known_costs.KnownCost | None:
         """The task's cheapest known solution; None where the domain's folder has no costs. Not for the agent."""
         return known_costs.known(self.domain).get(self.task.task_id)
 
@@ -76,7 +82,7 @@ class SqlWorld(BaseWorld):
         self.conversation += (Message(role="assistant", content=first),)
         return (Message(role="assistant", content=GREETING), Message(role="user", content=first))
 
-    def heard(self, reply: Reply, text: str, usages: tuple[Usage, ...] = ()) -> ToolResult:
+    def heard(self, reply: SqlUserReply, text: str, usages: tuple[Usage, ...] = ()) -> ToolResult:
         """The user's answer as a result; a stop token ends the episode."""
         return ToolResult(reply.text, usages, final=reply.final, note=(text, reply))
 

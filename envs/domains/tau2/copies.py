@@ -44,7 +44,7 @@ def leaves(value: Any) -> frozenset[type]:
     return frozenset({kind})
 
 
-class Table(MutableMapping[str, Any]):
+class CopyOnReadTable(MutableMapping[str, Any]):
     """A table over a pristine one that is never changed.
 
     `table[key]` gives a private copy, made at the first asking, since the domains' code changes what it got that way.

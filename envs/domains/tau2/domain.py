@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 from toolorchestra.envs.base.errors import ConfigError, no_such
 from toolorchestra.envs.domains.tau2 import package
 from toolorchestra.envs.domains.tau2.calculator import calculate
-from toolorchestra.envs.domains.tau2.copies import SHARED, Table, clone, leaves, written
+from toolorchestra.envs.domains.tau2.copies import SHARED, CopyOnReadTable, clone, leaves, written
 from toolorchestra.envs.domains.tau2.release import Release
 from toolorchestra.envs.domains.tau2.schemas import plain_schema
-from toolorchestra.envs.domains.tau2.task import Function, Plan, Side
+from toolorchestra.envs.domains.tau2.task import Function, Side, Tau2Task
 from toolorchestra.envs.domains.tau2.telecom import SteadyIds
 
 _PYDANTIC_VERSION = re.compile(r"(errors\.pydantic\.dev/)[\d.]+/")
@@ -87,7 +87,7 @@ class DomainTool:
     parameters: Mapping[str, Any]
 
 
-class Answer(NamedTuple):
+class ToolReply(NamedTuple):
     """What a domain's tool gave."""
 
     content: str
@@ -99,19 +99,19 @@ class State:
 
     __slots__ = ("_agent_names", "_sync", "_user_names", "kits", "solo")
 
-    def __init__(self, agent: Any, user: Any, sync: Callable[[], None] | None, domain: Domain) -> None:
+    def __init__(self, agent: Any, user: Any, sync: Callable[[], None] | None, domain: Tau2Domain) -> None:
         self.kits = (agent, user)
         self._sync = sync
         self._agent_names = domain.agent_names
         self._user_names = domain.user_names
         self.solo = domain.solo
 
-    def call(self, side: Side, name: str, arguments: Mapping[str, Any]) -> Answer:
+    def call(self, side: Side, name: str, arguments: Mapping[str, Any]) -> ToolReply:
         """Run one tool call. Whatever a tool raises is its answer, as the benchmark has it."""
         try:
-            return Answer(rendered(self.value(side, name, arguments)), False)
+            return ToolReply(rendered(self.value(side, name, arguments)), False)
         except Exception as err:  # noqa: BLE001 - domains refuse by raising anything: ValueError, KeyError, TypeError
-            return Answer(f"Error: {steady(str(err))}", True)
+            return ToolReply(f"Error: {steady(str(err))}", True)
 
     def value(self, side: Side, name: str, arguments: Mapping[str, Any], *, sync: bool = True) -> Any:
         """What a tool returns. Raises what it raises."""
@@ -136,7 +136,7 @@ class State:
         agent, user = self.kits
         rows: dict[tuple[str, str], str] = {}
         for name, table in agent.db.__dict__.items():
-            if type(table) is not Table:
+            if type(table) is not CopyOnReadTable:
                 rows["agent", ""], rows["user", ""] = written(agent.db), written(user.db) if user else ""
                 return rows
             for key, record in table.own.items():
@@ -146,11 +146,11 @@ class State:
     def pristine(self, row: tuple[str, str]) -> str | None:
         """The text of a row that nobody has touched."""
         table = getattr(self.kits[0].db, row[0], None)
-        record = table.pristine.get(row[1]) if type(table) is Table else None
+        record = table.pristine.get(row[1]) if type(table) is CopyOnReadTable else None
         return None if record is None else written(record)
 
 
-class Domain:
+class Tau2Domain:
     """A domain of a release, for agents that have a user or work alone. Its parts are shared by all episodes."""
 
     def __init__(self, name: str, release: Release, *, solo: bool) -> None:
@@ -182,7 +182,7 @@ class Domain:
             self._shared |= leaves(self._agent_db) | leaves(self._user_db)
         self._snapshots: dict[str, tuple[Any, Any]] = {}
 
-    def start(self, plan: Plan) -> State:
+    def start(self, plan: Tau2Task) -> State:
         """A task's initial state, with its message history's calls made."""
         if self._parts.tables:
             return self._prepared(self._fresh(plan), plan)
@@ -195,10 +195,10 @@ class Domain:
         agent_db, user_db = stored
         return self._state(clone(agent_db, self._shared), clone(user_db, self._shared))
 
-    def _fresh(self, plan: Plan) -> State:
+    def _fresh(self, plan: Tau2Task) -> State:
         if self._parts.tables:
             base = updated(self._agent_db, plan.agent_data) if plan.agent_data else self._agent_db
-            tables = {name: Table(table) for name, table in base.__dict__.items()}
+            tables = {name: CopyOnReadTable(table) for name, table in base.__dict__.items()}
             return self._state(type(base).model_construct(**tables), None)
         agent_db, user_db = clone(self._agent_db, self._shared), clone(self._user_db, self._shared)
         agent_db = updated(agent_db, plan.agent_data) if plan.agent_data else agent_db
@@ -214,7 +214,7 @@ class Domain:
         environment.tools, environment.user_tools = agent, user
         return State(agent, user, environment.sync_tools, self)
 
-    def _prepared(self, state: State, plan: Plan) -> State:
+    def _prepared(self, state: State, plan: Tau2Task) -> State:
         if state._sync is not None:
             state._sync()
         for action in plan.actions:
@@ -226,9 +226,9 @@ class Domain:
 
 
 @lru_cache(maxsize=32)
-def load_domain(name: str, release: Release, solo: bool) -> Domain:
+def load_domain(name: str, release: Release, solo: bool) -> Tau2Domain:
     """The process's one Domain of these."""
-    return Domain(name, release, solo=solo)
+    return Tau2Domain(name, release, solo=solo)
 
 
 def _load(path: str, release: Release, folder: str, file: str) -> Any:

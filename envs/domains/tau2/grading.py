@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from toolorchestra.envs.domains.tau2.conversation_log import Aside, Done, Entry, Said
 from toolorchestra.envs.domains.tau2.copies import clone
-from toolorchestra.envs.domains.tau2.domain import Domain, State
-from toolorchestra.envs.domains.tau2.task import Criteria, Function, GoldAction, Plan
+from toolorchestra.envs.domains.tau2.domain import State, Tau2Domain
+from toolorchestra.envs.domains.tau2.task import Criteria, Function, GoldAction, Tau2Task
 
 
 class Graded(NamedTuple):
@@ -30,7 +30,7 @@ class Graded(NamedTuple):
         return product
 
 
-def grade(domain: Domain, plan: Plan, state: State, log: Sequence[Entry], *, strict: bool) -> Graded:
+def grade(domain: Tau2Domain, plan: Tau2Task, state: State, log: Sequence[Entry], *, strict: bool) -> Graded:
     """Everything but what a judge has to say."""
     criteria = plan.criteria
     graded = Graded({}, {})
@@ -54,7 +54,7 @@ def grade(domain: Domain, plan: Plan, state: State, log: Sequence[Entry], *, str
     return graded
 
 
-def database_matches(domain: Domain, plan: Plan, criteria: Criteria, state: State) -> bool:
+def database_matches(domain: Tau2Domain, plan: Tau2Task, criteria: Criteria, state: State) -> bool:
     """Whether both databases are what the reference path leaves. A task that names no path asks for nothing."""
     if criteria.actions is None and criteria.assertions is None:
         return True
@@ -73,7 +73,7 @@ class _Key:
 
     __slots__ = ("plan",)
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Tau2Task) -> None:
         self.plan = plan
 
     def __hash__(self) -> int:
@@ -84,7 +84,7 @@ class _Key:
 
 
 @lru_cache(maxsize=4096)
-def _gold_rows(domain: Domain, key: _Key) -> Mapping[tuple[str, str], str]:
+def _gold_rows(domain: Tau2Domain, key: _Key) -> Mapping[tuple[str, str], str]:
     """What the reference path touches. As in the benchmark: its errors are passed over, the sides are not synced."""
     plan = key.plan
     state = domain.start(plan)

@@ -19,14 +19,14 @@ For each expectation decide from the conversation alone whether it was met.
 Reply with one JSON object and nothing else: {"met": [...]}, with true or false for each expectation, in their order."""
 
 
-class Hired(NamedTuple):
+class BilledModel(NamedTuple):
     """A model with the price sheet's item that it is billed under."""
 
     model: ChatModel
     item: str
 
 
-class Verdict(NamedTuple):
+class AssertionsVerdict(NamedTuple):
     """Which expectations were met, and what it cost to know."""
 
     met: list[bool]
@@ -34,8 +34,8 @@ class Verdict(NamedTuple):
 
 
 async def ask_judge(
-    judge: Hired, wanted: Sequence[str], log: Sequence[Entry], seed: int, spend_cap: SpendCap | None = None
-) -> Verdict:
+    judge: BilledModel, wanted: Sequence[str], log: Sequence[Entry], seed: int, spend_cap: SpendCap | None = None
+) -> AssertionsVerdict:
     """Ask once. A verdict that cannot be read is an outage of the judge's, never a pass."""
     listed = "\n".join(f"{number}. {text}" for number, text in enumerate(wanted, 1))
     shown = f"<conversation>\n{conversation(log)}\n</conversation>\n<expectations>\n{listed}\n</expectations>"
@@ -46,7 +46,7 @@ async def ask_judge(
     if met is None:
         expected = f'the judge must reply {{"met": [{len(wanted)} booleans]}}, got {completion.text!r:.200}'
         raise Outage(expected, (completion.usage,))
-    return Verdict(met, completion.usage)
+    return AssertionsVerdict(met, completion.usage)
 
 
 def _read(text: str, count: int) -> list[bool] | None:

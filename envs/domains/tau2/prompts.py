@@ -7,8 +7,8 @@ from functools import lru_cache
 
 from toolorchestra.envs.domains.tau2 import package
 from toolorchestra.envs.domains.tau2.conversation_log import Said
-from toolorchestra.envs.domains.tau2.domain import Domain
-from toolorchestra.envs.domains.tau2.task import Plan
+from toolorchestra.envs.domains.tau2.domain import Tau2Domain
+from toolorchestra.envs.domains.tau2.task import Tau2Task
 
 GREETING = Said("assistant", "Hi! How can I help you today?")
 """What the benchmark's agent says before it is asked anything."""
@@ -17,7 +17,7 @@ _TICKET = "<ticket>"
 
 
 @lru_cache(maxsize=32)
-def agent_message(domain: Domain) -> str:
+def agent_message(domain: Tau2Domain) -> str:
     """The agent's system message, which carries the policy. The ticket of one who works alone is a message of its own:
     chat templates want one beside the system's."""
     kind = "SOLO_" if domain.solo else ""
@@ -28,12 +28,12 @@ def agent_message(domain: Domain) -> str:
     return template.format(agent_instruction=instruction, domain_policy=domain.policy).rstrip()
 
 
-def ticket_message(plan: Plan) -> str:
+def ticket_message(plan: Tau2Task) -> str:
     """The task of an agent that works alone."""
     return f"{_TICKET}\n{plan.ticket}\n</ticket>"
 
 
-def user_message(domain: Domain, plan: Plan) -> str:
+def user_message(domain: Tau2Domain, plan: Tau2Task) -> str:
     """The system message of a user that a model plays."""
     scenario = package.member("data_model.tasks:UserScenario").model_validate(plan.scenario)
     template = package.text_constant("user.user_simulator", "SYSTEM_PROMPT")

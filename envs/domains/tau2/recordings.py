@@ -15,7 +15,7 @@ from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.types import ToolCall
 from toolorchestra.envs.domains.tau2.conversation_log import Aside, Entry, Said
 from toolorchestra.envs.domains.tau2.task import Criteria, read_criteria
-from toolorchestra.envs.domains.tau2.users import Reply
+from toolorchestra.envs.domains.tau2.users import Tau2UserReply
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +36,13 @@ class Recording:
     messages: Sequence[Mapping[str, Any]]
     """As recorded, in order."""
 
-    def user_turns(self) -> list[Reply]:
+    def user_turns(self) -> list[Tau2UserReply]:
         """Every move of the user's, the first included."""
         turns = []
         for message in self.messages:
             if message["role"] == "user":
                 calls = recorded_calls(message)
-                turns.append(Reply("" if calls else message.get("content") or "", calls))
+                turns.append(Tau2UserReply("" if calls else message.get("content") or "", calls))
         return turns
 
 

@@ -15,9 +15,9 @@ from typing import Any
 
 from toolorchestra.envs.base.types import ToolCall
 from toolorchestra.envs.domains.tau2.conversation_log import Done, Entry, Said
-from toolorchestra.envs.domains.tau2.domain import Domain
-from toolorchestra.envs.domains.tau2.task import Plan
-from toolorchestra.envs.domains.tau2.users import STOPS, Reply
+from toolorchestra.envs.domains.tau2.domain import Tau2Domain
+from toolorchestra.envs.domains.tau2.task import Tau2Task
+from toolorchestra.envs.domains.tau2.users import STOPS, Tau2UserReply
 from toolorchestra.envs.money.ledger import SpendCap
 
 STOP, TRANSFER, OUT_OF_SCOPE = STOPS
@@ -54,7 +54,7 @@ def in_first_person(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-class ScriptedUser:
+class Tau2ScriptedUser:
     """One episode's rule-following user."""
 
     suspends = False
@@ -62,7 +62,7 @@ class ScriptedUser:
     model = None
     described: Mapping[str, str] = {"kind": "scripted"}
 
-    def __init__(self, domain: Domain, plan: Plan) -> None:
+    def __init__(self, domain: Tau2Domain, plan: Tau2Task) -> None:
         instructions = plan.scenario["instructions"]
         whole = {"reason_for_call": instructions} if isinstance(instructions, str) else instructions
         self._reason = whole["reason_for_call"]
@@ -71,19 +71,19 @@ class ScriptedUser:
         self._idle = 0
         self._silent = True
 
-    async def reply(self, log: Sequence[Entry], seed: int, spend_cap: SpendCap | None = None) -> Reply:
+    async def reply(self, log: Sequence[Entry], seed: int, spend_cap: SpendCap | None = None) -> Tau2UserReply:
         del seed, spend_cap
         if self._silent:
             self._silent = False
-            return Reply(in_first_person(self._reason))
+            return Tau2UserReply(in_first_person(self._reason))
         last = log[-1]
         if isinstance(last, Done):
-            return Reply(self._report(log))
+            return Tau2UserReply(self._report(log))
         heard = last.text if isinstance(last, Said) else ""
         if calls := self._requested(heard):
             self._idle = 0
-            return Reply("", calls)
-        return Reply(self._answer(heard))
+            return Tau2UserReply("", calls)
+        return Tau2UserReply(self._answer(heard))
 
     def _requested(self, heard: str) -> tuple[ToolCall, ...]:
         """Literal requests for tools that it has. What only looks like one is left alone."""

@@ -12,16 +12,16 @@ from functools import lru_cache
 
 from toolorchestra.envs.base.errors import ConfigError, no_such
 from toolorchestra.envs.domains.source import Scene
-from toolorchestra.envs.domains.tau2.domain import PARTS, Domain, load_domain
-from toolorchestra.envs.domains.tau2.judge import Hired
+from toolorchestra.envs.domains.tau2.domain import PARTS, Tau2Domain, load_domain
+from toolorchestra.envs.domains.tau2.judge import BilledModel
 from toolorchestra.envs.domains.tau2.recordings import Recording, read_recordings
-from toolorchestra.envs.domains.tau2.reference.opening import Asked, open_domains
+from toolorchestra.envs.domains.tau2.reference.opening import ReferenceRequest, open_domains
 from toolorchestra.envs.domains.tau2.release import Release, load_release
-from toolorchestra.envs.domains.tau2.scripted_user import ScriptedUser
-from toolorchestra.envs.domains.tau2.task import Plan, public_id, read_plan
+from toolorchestra.envs.domains.tau2.scripted_user import Tau2ScriptedUser
+from toolorchestra.envs.domains.tau2.task import Tau2Task, public_id, read_plan
 from toolorchestra.envs.domains.tau2.toolbox import DomainToolbox, build_toolbox
-from toolorchestra.envs.domains.tau2.users import LlmUser, ReplayUser, User
-from toolorchestra.envs.domains.tau2.world import House, Tau2World, listener_of
+from toolorchestra.envs.domains.tau2.users import ReplayUser, Tau2ModelUser, User
+from toolorchestra.envs.domains.tau2.world import SourceRules, Tau2World, listener_of
 from toolorchestra.envs.models import ChatModel
 from toolorchestra.envs.money.prices import PriceSheet
 from toolorchestra.envs.tools.waiting import deadline
@@ -93,9 +93,9 @@ class Tau2Source:
         experts = {alias: _hired(f"experts[{alias!r}]", role) for alias, role in (self.experts or {}).items()}
         judge = _hired("judge", self.judge) if self.judge else None
         self._hired_user = _hired("user_model", self.user_model) if self.user_model else None
-        self._house = House(self.strict_compat, self.max_steps, self.max_errors, judge, experts)
+        self._house = SourceRules(self.strict_compat, self.max_steps, self.max_errors, judge, experts)
         self._runs = read_recordings(self.recordings) if self.recordings else {}
-        self._plans: dict[str, tuple[Domain, Plan]] = {}
+        self._plans: dict[str, tuple[Tau2Domain, Tau2Task]] = {}
         self._boxes: dict[tuple[object, ...], tuple[PriceSheet, DomainToolbox]] = {}
         self._ids = self._split_ids(names)
         self.name = f"tau2-{self.domain}"
@@ -109,7 +109,7 @@ class Tau2Source:
         self.release = load_release(self.tasks_path, self.tasks_version)
         names = ALL if self.domain == "all" else (self.domain,)
         alone = self.user == "none"
-        self._domains: Mapping[str, Domain] = {}
+        self._domains: Mapping[str, Tau2Domain] = {}
         if self.user != "replay":
             self._domains = {name: load_domain(name, self.release, alone) for name in names}
         return names
@@ -117,7 +117,7 @@ class Tau2Source:
     def _open_reference(self) -> Sequence[str]:
         if self.user == "none":
             raise ConfigError(f"reference domains cannot be worked alone: say user= one of {', '.join(USERS[1:])}")
-        asked = Asked(
+        asked = ReferenceRequest(
             str(self.reference), self.domain, self.tasks_path, self.tasks_version, self.now, self.trust_code,
             self.skip_unmatched,
         )  # fmt: skip
@@ -154,7 +154,7 @@ class Tau2Source:
         public = {"task_id": task_id, "domain": domain.name, "user": self.user, "tasks_version": version}
         return Scene(world, sheet, public)
 
-    def plan(self, task_id: str) -> Plan:
+    def plan(self, task_id: str) -> Tau2Task:
         """All that is known of a task: for proofs and statistics, never for agents."""
         return self._task(task_id, self._run(task_id) if self.user == "replay" else None)[1]
 
@@ -189,7 +189,7 @@ class Tau2Source:
             raise ConfigError(no_such("recorded run", task_id, self._ids[RECORDED]))
         return self._runs[sim_id]
 
-    def _task(self, task_id: str, run: Recording | None) -> tuple[Domain, Plan]:
+    def _task(self, task_id: str, run: Recording | None) -> tuple[Tau2Domain, Tau2Task]:
         known = self._plans.get(task_id)
         if known is None:
             name, _, given = task_id.partition("@")[0].partition("/")
@@ -206,17 +206,17 @@ class Tau2Source:
             self._plans[task_id] = known
         return known
 
-    def _user(self, domain: Domain, plan: Plan, run: Recording | None) -> User | None:
+    def _user(self, domain: Tau2Domain, plan: Tau2Task, run: Recording | None) -> User | None:
         if domain.solo:
             return None
         if run:
             return ReplayUser(run.user_turns(), run.sim_id, run.ended)
         if self.user == "llm" and self._hired_user:
-            return LlmUser(domain, plan, self._hired_user)
-        return ScriptedUser(domain, plan)
+            return Tau2ModelUser(domain, plan, self._hired_user)
+        return Tau2ScriptedUser(domain, plan)
 
     def _toolbox(
-        self, domain: Domain, sheet: PriceSheet, tools: Sequence[str] | None, user: User | None
+        self, domain: Tau2Domain, sheet: PriceSheet, tools: Sequence[str] | None, user: User | None
     ) -> DomainToolbox:
         kept = None if tools is None else tuple(tools)
         key = (domain.name, domain.solo, id(sheet), kept)  # by identity, holding the sheet: names need not differ
@@ -239,10 +239,10 @@ class Tau2Source:
         return self._boxes[key][1]
 
 
-def _hired(name: str, role: object) -> Hired:
+def _hired(name: str, role: object) -> BilledModel:
     if not isinstance(role, tuple) or len(role) != 2 or not isinstance(role[1], str):
         raise ConfigError(f'{name} is (model, "price sheet item"), got {role!r:.60}')
-    return Hired(*role)
+    return BilledModel(*role)
 
 
 @lru_cache(maxsize=16)

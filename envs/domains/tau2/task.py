@@ -61,7 +61,7 @@ class Past(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Tau2Task:
     """One task. Only `ticket` is ever shown to an agent, and only to one that works alone."""
 
     task_id: str
@@ -83,12 +83,12 @@ def public_id(task_id: str) -> str:
     return hashlib.sha256(task_id.encode()).hexdigest()[:_DIGEST_CHARACTERS]
 
 
-def read_plan(row: Mapping[str, Any]) -> Plan:
+def read_plan(row: Mapping[str, Any]) -> Tau2Task:
     """A task of a tasks.json."""
     initial = row.get("initial_state") or {}
     data = initial.get("initialization_data") or {}
     criteria = row.get("evaluation_criteria")
-    return Plan(
+    return Tau2Task(
         str(row["id"]),
         row["user_scenario"],
         row.get("ticket") or "",

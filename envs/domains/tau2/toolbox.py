@@ -8,8 +8,8 @@ from typing import Any, Protocol
 from toolorchestra.envs.base.errors import ToolError
 from toolorchestra.envs.base.schema import Checker
 from toolorchestra.envs.base.types import ToolCall
-from toolorchestra.envs.domains.tau2.domain import Domain, DomainTool
-from toolorchestra.envs.domains.tau2.judge import Hired
+from toolorchestra.envs.domains.tau2.domain import DomainTool, Tau2Domain
+from toolorchestra.envs.domains.tau2.judge import BilledModel
 from toolorchestra.envs.domains.tau2.schemas import outer
 from toolorchestra.envs.money.prices import PriceSheet
 from toolorchestra.envs.tools import Offer, Tool, Toolbox, ToolContext, ToolResult
@@ -66,9 +66,9 @@ _NO_ARGUMENTS: Mapping[str, Any] = {"type": "object", "properties": {}}
 
 
 def build_toolbox(
-    domain: Domain,
+    domain: Tau2Domain,
     sheet: PriceSheet,
-    experts: Mapping[str, Hired],
+    experts: Mapping[str, BilledModel],
     *,
     lenient: bool,
     suspends: bool,
@@ -99,7 +99,9 @@ def _finish(context: ToolContext) -> ToolResult:
     return floor.finish(context)
 
 
-def _expert_tool(experts: Mapping[str, Hired], sheet: PriceSheet, suspends: bool, deadline_seconds: float) -> Tool:
+def _expert_tool(
+    experts: Mapping[str, BilledModel], sheet: PriceSheet, suspends: bool, deadline_seconds: float
+) -> Tool:
     lines = ["Hands this one move to an expert, who sees the conversation and the other tools and acts in your place."]
     lines += [f"- {alias}: {hired.item}; {sheet.price(hired.item).spoken()}" for alias, hired in experts.items()]
     alias = {"type": "string", "enum": list(experts), "description": "Which expert moves."}

@@ -14,10 +14,10 @@ from toolorchestra.envs.base.actions import parse
 from toolorchestra.envs.base.errors import ActionError, Outage
 from toolorchestra.envs.base.types import Message, ToolCall
 from toolorchestra.envs.domains.tau2.conversation_log import Entry, seen_by
-from toolorchestra.envs.domains.tau2.domain import Domain
-from toolorchestra.envs.domains.tau2.judge import Hired
+from toolorchestra.envs.domains.tau2.domain import Tau2Domain
+from toolorchestra.envs.domains.tau2.judge import BilledModel
 from toolorchestra.envs.domains.tau2.prompts import guidelines_digest, user_message
-from toolorchestra.envs.domains.tau2.task import Plan
+from toolorchestra.envs.domains.tau2.task import Tau2Task
 from toolorchestra.envs.models import ChatModel, ChatRequest
 from toolorchestra.envs.money.ledger import SpendCap
 from toolorchestra.envs.money.prices import USER, Usage
@@ -28,7 +28,7 @@ STOPPED = ("user_stop", "agent_stop")
 """Ends that are graded; every other is worth 0."""
 
 
-class Reply(NamedTuple):
+class Tau2UserReply(NamedTuple):
     """A user's next move: calls of its own tools, or else words to the agent."""
 
     text: str
@@ -58,7 +58,7 @@ class User(Protocol):
     def described(self) -> Mapping[str, str]:
         """What results should say of it: its kind, model and prompt."""
 
-    async def reply(self, log: Sequence[Entry], seed: int, spend_cap: SpendCap | None = None) -> Reply:
+    async def reply(self, log: Sequence[Entry], seed: int, spend_cap: SpendCap | None = None) -> Tau2UserReply:
         """The next move. An exception is an outage: it fails the episode."""
 
 
@@ -69,12 +69,12 @@ class ReplayUser:
     bills: tuple[str, ...] = ()
     model = None
 
-    def __init__(self, turns: Sequence[Reply], sim_id: str, ended: str) -> None:
-        self._turns: list[Reply] = [*reversed(turns)]
+    def __init__(self, turns: Sequence[Tau2UserReply], sim_id: str, ended: str) -> None:
+        self._turns: list[Tau2UserReply] = [*reversed(turns)]
         self._ended = ended
         self.described = {"kind": "replay", "recording": sim_id}
 
-    async def reply(self, log: Sequence[Entry], seed: int, spend_cap: SpendCap | None = None) -> Reply:
+    async def reply(self, log: Sequence[Entry], seed: int, spend_cap: SpendCap | None = None) -> Tau2UserReply:
         del log, seed, spend_cap
         if not self._turns and self._ended not in STOPPED:
             raise RunEnds(self._ended)
@@ -83,10 +83,10 @@ class ReplayUser:
         return self._turns.pop()
 
 
-class LlmUser:
+class Tau2ModelUser:
     """A model that plays the customer after the benchmark's guidelines, its spending billed as the user's."""
 
-    def __init__(self, domain: Domain, plan: Plan, hired: Hired) -> None:
+    def __init__(self, domain: Tau2Domain, plan: Tau2Task, hired: BilledModel) -> None:
         self._hired = hired
         self.suspends = hired.model.suspends
         self.bills = (hired.item,)
@@ -95,7 +95,7 @@ class LlmUser:
         self._tools = _schemas(domain)
         self.described = {"kind": "llm", "model": hired.item, "guidelines": guidelines_digest(bool(domain.user_tools))}
 
-    async def reply(self, log: Sequence[Entry], seed: int, spend_cap: SpendCap | None = None) -> Reply:
+    async def reply(self, log: Sequence[Entry], seed: int, spend_cap: SpendCap | None = None) -> Tau2UserReply:
         messages = (self._system, *seen_by("user", log))
         request = ChatRequest(
             self._hired.item, "user", messages, seed, len(log), tools=self._tools, role=USER, spend_cap=spend_cap
@@ -106,11 +106,11 @@ class LlmUser:
         except ActionError as err:
             wrote = f"the user's model wrote what cannot be read ({err}): {completion.text!r:.200}"
             raise Outage(wrote, (completion.usage,)) from None
-        return Reply("" if move.calls else move.said, move.calls, (completion.usage,))
+        return Tau2UserReply("" if move.calls else move.said, move.calls, (completion.usage,))
 
 
 @lru_cache(maxsize=32)
-def _schemas(domain: Domain) -> tuple[Mapping[str, Any], ...]:
+def _schemas(domain: Tau2Domain) -> tuple[Mapping[str, Any], ...]:
     return tuple(
         {"type": "function", "function": {"name": t.name, "description": t.description, "parameters": t.parameters}}
         for t in domain.user_tools

@@ -15,12 +15,12 @@ from toolorchestra.envs.base.actions import parse, render_call
 from toolorchestra.envs.base.errors import ActionError, Outage, ToolError
 from toolorchestra.envs.base.types import Message, Outcome, ToolCall, Transcript
 from toolorchestra.envs.domains.tau2.conversation_log import Aside, Done, Log, Said, seen_by
-from toolorchestra.envs.domains.tau2.domain import Domain, State
+from toolorchestra.envs.domains.tau2.domain import State, Tau2Domain
 from toolorchestra.envs.domains.tau2.grading import Graded, grade
-from toolorchestra.envs.domains.tau2.judge import Hired, ask_judge
+from toolorchestra.envs.domains.tau2.judge import BilledModel, ask_judge
 from toolorchestra.envs.domains.tau2.prompts import GREETING, agent_message, ticket_message
 from toolorchestra.envs.domains.tau2.recordings import Recording, recorded_messages
-from toolorchestra.envs.domains.tau2.task import Plan
+from toolorchestra.envs.domains.tau2.task import Tau2Task
 from toolorchestra.envs.domains.tau2.toolbox import EXPERT as CALL_EXPERT
 from toolorchestra.envs.domains.tau2.toolbox import DomainToolbox
 from toolorchestra.envs.domains.tau2.users import STOPPED, STOPS, RunEnds, User
@@ -40,15 +40,15 @@ _NOTHING: Mapping[str, Any] = {"type": "object", "properties": {}}
 
 
 @dataclass(frozen=True)
-class House:
+class SourceRules:
     """What is the same for every episode of a source."""
 
     strict: bool
     max_steps: int | None
     """Messages and executions together, as the benchmark counts them."""
     max_errors: int | None
-    judge: Hired | None
-    experts: Mapping[str, Hired] = field(default_factory=dict)
+    judge: BilledModel | None
+    experts: Mapping[str, BilledModel] = field(default_factory=dict)
 
 
 class Tau2World(BaseWorld):
@@ -59,7 +59,9 @@ class Tau2World(BaseWorld):
         "system", "toolbox", "user",
     )  # fmt: skip
 
-    def __init__(self, domain: Domain, plan: Plan, toolbox: DomainToolbox, user: User | None, house: House) -> None:
+    def __init__(
+        self, domain: Tau2Domain, plan: Tau2Task, toolbox: DomainToolbox, user: User | None, house: SourceRules
+    ) -> None:
         self.domain, self.plan, self.toolbox, self.user, self.house = domain, plan, toolbox, user, house
         self.system = agent_message(domain)
         self.listener = listener_of(user, house)
@@ -243,7 +245,7 @@ class Tau2World(BaseWorld):
         return Outcome(0.0 if cut else graded.value, evidence, "" if own_doing else self.ended)
 
 
-def _past(plan: Plan) -> Log:
+def _past(plan: Tau2Task) -> Log:
     """The log of the conversation that a task starts in the middle of. domain.start() has made its calls."""
     log: Log = []
     for past in plan.history:
@@ -281,7 +283,7 @@ def _alone(context: ToolContext, text: str) -> ToolResult:
     return ToolResult(text, final=True)
 
 
-def listener_of(user: User | None, house: House) -> Tool:
+def listener_of(user: User | None, house: SourceRules) -> Tool:
     """Who takes a message without calls."""
     if user is None:
         return _listener(None, False, house.strict, deadline(None))

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from toolorchestra.agents.configuration.config import preset
-from toolorchestra.agents.engines.memory import GB, Plan, Shape, budget
+from toolorchestra.agents.engines.memory import GB, MemoryPlan, Shape, budget
 from toolorchestra.agents.engines.tiny import build_model
 from toolorchestra.agents.training.build import plan
 from toolorchestra.envs.base.errors import ConfigError
@@ -75,7 +75,7 @@ def test_what_does_not_fit_names_what_can_shrink() -> None:
 
 
 def test_full_training_counts_its_parts() -> None:
-    made = budget(Plan(SHAPE, H100_BYTES, average=True, reference=True))
+    made = budget(MemoryPlan(SHAPE, H100_BYTES, average=True, reference=True))
     parts = {p.name: p.bytes for p in made.parts}
     assert parts["trainer: optimiser"] == 2 * parts["trainer: weights"] == 4 * SHAPE.parameters
     assert (
@@ -85,7 +85,7 @@ def test_full_training_counts_its_parts() -> None:
 
 
 def test_with_lora_the_reference_is_one_more_adapter() -> None:
-    kept, none = (budget(Plan(SHAPE, H100_BYTES, lora_rank=64, reference=kept)) for kept in (True, False))
+    kept, none = (budget(MemoryPlan(SHAPE, H100_BYTES, lora_rank=64, reference=kept)) for kept in (True, False))
     adapter = 4 * SHAPE.adapter_parameters(64)
     assert [p.bytes for p in kept.parts if p.name == "trainer: reference"] == [adapter]
     assert all(kept.total(training=t) - none.total(training=t) == adapter for t in (True, False))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from toolorchestra.agents.engines.process_guard import Guard
+from toolorchestra.agents.engines.process_guard import ProcessGuard
 
 TREE = ["/bin/sh", "-c", "sleep 60 & echo $! && wait"]
 
@@ -34,7 +34,7 @@ def ended(pid: int) -> bool:
 
 
 def test_a_strike_ends_children_of_children_and_nothing_else(tmp_path: Path) -> None:
-    guard = Guard(tmp_path)
+    guard = ProcessGuard(tmp_path)
     marked = subprocess.Popen(TREE, env={**os.environ, **guard.environment}, stdout=subprocess.PIPE, text=True)
     plain = subprocess.Popen(TREE, stdout=subprocess.PIPE, text=True)
     assert marked.stdout is not None

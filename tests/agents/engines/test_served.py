@@ -16,13 +16,13 @@ from toolorchestra.agents.engines.vllm_served import ServedConfig, ServedSampler
 from toolorchestra.agents.engines.weights import named_weights
 from toolorchestra.agents.serving.expert_servers import Server, read_servers
 from toolorchestra.envs.base.errors import ConfigError, Outage
-from toolorchestra.envs.testing.loopback import Asked, Loopback, Reply
+from toolorchestra.envs.testing.loopback import Loopback, ReceivedRequest, ServerReply
 
 MODEL = build_model(64, 32, 2)
 MODELS = {"object": "list", "data": [{"id": "tiny", "object": "model", "created": 0, "owned_by": "x"}]}
 
 
-def turn(tokens: list[int], logprobs: Sequence[float | None], finish: str = "stop") -> Reply:
+def turn(tokens: list[int], logprobs: Sequence[float | None], finish: str = "stop") -> ServerReply:
     choice: dict[str, Any] = {"index": 0, "text": "", "finish_reason": finish, "token_ids": tokens}
     choice["logprobs"] = {"token_logprobs": logprobs, "tokens": [], "top_logprobs": [], "text_offset": []}
     usage = {
@@ -32,12 +32,12 @@ def turn(tokens: list[int], logprobs: Sequence[float | None], finish: str = "sto
         "prompt_tokens_details": {"cached_tokens": 2},
     }
     made = {"id": "x", "object": "text_completion", "created": 0, "model": "tiny", "choices": [choice], "usage": usage}
-    return Reply(body=made)
+    return ServerReply(body=made)
 
 
 @contextmanager
-def served(reply: Callable[[Asked], Reply], **config: Any) -> Iterator[tuple[ServedSampler, Loopback]]:
-    with Loopback(lambda asked: Reply(body=MODELS) if asked.path.endswith("/models") else reply(asked)) as server:
+def served(reply: Callable[[ReceivedRequest], ServerReply], **config: Any) -> Iterator[tuple[ServedSampler, Loopback]]:
+    with Loopback(lambda asked: ServerReply(body=MODELS) if asked.path.endswith("/models") else reply(asked)) as server:
         made = ServedSampler(MODEL.config.to_dict(), [1], ServedConfig(server.base_url, length=64, **config))
         try:
             yield made, server
@@ -62,14 +62,14 @@ def test_a_turn_is_token_ids_both_ways_and_names_every_knob_of_the_distribution(
 
 
 def test_what_passes_is_tried_again_and_what_does_not_is_an_outage() -> None:
-    with served(lambda asked: Reply(status=503) if asked.number == 1 else turn([4], [-1.0])) as (made, _):
+    with served(lambda asked: ServerReply(status=503) if asked.number == 1 else turn([4], [-1.0])) as (made, _):
         assert sample(made).tokens == [4]
-    with served(lambda _: Reply(status=500), retries=1) as (made, server):
+    with served(lambda _: ServerReply(status=500), retries=1) as (made, server):
         with pytest.raises(Outage, match=r"did not sample a turn: 500.*; 500"):
             sample(made)
         assert len(server.seen) == 3  # the models, a try, a second one
     with (
-        served(lambda _: Reply(fault="silence"), request_seconds=0.2) as (made, _),
+        served(lambda _: ServerReply(fault="silence"), request_seconds=0.2) as (made, _),
         pytest.raises(Outage, match=r"no answer within 0\.2 s"),
     ):
         sample(made)
@@ -89,28 +89,34 @@ def test_a_turn_that_the_server_broke_off_is_an_outage() -> None:
 @pytest.mark.parametrize("body", ["<html>busy</html>", "", "null", "[]", {"error": "x"}, {"choices": []}])
 def test_an_answer_that_is_no_completion_may_pass(body: Any) -> None:
     with (
-        served(lambda _: Reply(body=body), retries=0) as (made, _),
+        served(lambda _: ServerReply(body=body), retries=0) as (made, _),
         pytest.raises(Outage, match="did not sample a turn: no readable answer"),
     ):
         sample(made)
-    with served(lambda asked: Reply(body=body) if asked.number == 1 else turn([4], [-1.0]), retries=1) as (made, _):
+    with served(lambda asked: ServerReply(body=body) if asked.number == 1 else turn([4], [-1.0]), retries=1) as (
+        made,
+        _,
+    ):
         assert sample(made).tokens == [4]
 
 
 @pytest.mark.parametrize("body", ["<html>busy</html>", {"error": "x"}])
 def test_a_server_without_models_is_said(body: Any) -> None:
     with (
-        Loopback(lambda _: Reply(body=body)) as server,
+        Loopback(lambda _: ServerReply(body=body)) as server,
         pytest.raises(ConfigError, match="start one: vllm serve MODEL"),
     ):
         ServedSampler(MODEL.config.to_dict(), [1], ServedConfig(server.base_url))
 
 
 def test_a_refusal_and_a_server_of_another_kind_are_set_up_wrongly() -> None:
-    with served(lambda _: Reply(status=400, content="no")) as (made, _), pytest.raises(ConfigError, match="refused a"):
+    with (
+        served(lambda _: ServerReply(status=400, content="no")) as (made, _),
+        pytest.raises(ConfigError, match="refused a"),
+    ):
         sample(made)
     with (
-        served(lambda _: Reply("text")) as (made, _),
+        served(lambda _: ServerReply("text")) as (made, _),
         pytest.raises(ConfigError, match="gave no token ids with log-pr"),
     ):
         sample(made)
@@ -118,7 +124,7 @@ def test_a_refusal_and_a_server_of_another_kind_are_set_up_wrongly() -> None:
 
 def test_new_weights_go_through_the_folder_and_salt_the_cache(tmp_path: Path) -> None:
     with served(
-        lambda a: Reply(body={"results": []}) if "rpc" in a.path else turn([4], [-1.0]), handover=str(tmp_path)
+        lambda a: ServerReply(body={"results": []}) if "rpc" in a.path else turn([4], [-1.0]), handover=str(tmp_path)
     ) as (
         made,
         server,
@@ -138,20 +144,23 @@ def test_new_weights_go_through_the_folder_and_salt_the_cache(tmp_path: Path) ->
 
 
 def test_a_reload_is_tried_again_where_that_may_help(tmp_path: Path) -> None:
-    fine = Reply(body={"results": [None]})
-    with served(lambda asked: Reply(status=503) if asked.number == 1 else fine, handover=str(tmp_path)) as (made, _):
+    fine = ServerReply(body={"results": [None]})
+    with served(lambda asked: ServerReply(status=503) if asked.number == 1 else fine, handover=str(tmp_path)) as (
+        made,
+        _,
+    ):
         made.sync(named_weights(MODEL), 7)
         assert made.version == 7
-    with served(lambda _: Reply(status=503), handover=str(tmp_path), retries=0) as (made, _):
+    with served(lambda _: ServerReply(status=503), handover=str(tmp_path), retries=0) as (made, _):
         with pytest.raises(Outage, match="did not load new weights: 503"):
             made.sync(named_weights(MODEL), 7)
         assert made.version == NONE
-    with served(lambda _: Reply(status=500), handover=str(tmp_path)) as (made, server):
+    with served(lambda _: ServerReply(status=500), handover=str(tmp_path)) as (made, server):
         with pytest.raises(ConfigError, match="does it see that folder"):
             made.sync(named_weights(MODEL), 7)
         assert len(server.seen) == 2
     with (
-        served(lambda _: Reply(fault="silence"), handover=str(tmp_path), reload_seconds=0.2) as (made, _),
+        served(lambda _: ServerReply(fault="silence"), handover=str(tmp_path), reload_seconds=0.2) as (made, _),
         pytest.raises(Outage, match=r"did not load new weights: no answer within 0\.2 s"),
     ):
         made.sync(named_weights(MODEL), 7)
@@ -159,7 +168,7 @@ def test_a_reload_is_tried_again_where_that_may_help(tmp_path: Path) -> None:
 
 def test_a_server_that_takes_no_weights_is_said(tmp_path: Path) -> None:
     with (
-        served(lambda _: Reply(status=404), handover=str(tmp_path)) as (made, _),
+        served(lambda _: ServerReply(status=404), handover=str(tmp_path)) as (made, _),
         pytest.raises(ConfigError, match="start it with VLLM_SERVER_DEV_MODE=1"),
     ):
         made.sync(named_weights(MODEL), 1)

@@ -24,7 +24,7 @@ from toolorchestra.envs.money.prices import ORCHESTRATOR, Usage
 from toolorchestra.envs.registration import full_id
 from toolorchestra.envs.sandbox import Execution
 from toolorchestra.envs.sandbox.confine import landlock_abi
-from toolorchestra.envs.testing.loopback import Asked, Loopback, Reply
+from toolorchestra.envs.testing.loopback import Loopback, ReceivedRequest, ServerReply
 from toolorchestra.envs.tools.backends import Backing, read
 
 pytest.importorskip("openai", reason='needs pip install ".[models]"')
@@ -32,21 +32,21 @@ CANARY = "sk-canary-live-91c4"
 TOLD = '<tool_call>{"name": "answer", "arguments": {"model": "answer-4"}}</tool_call>'
 
 
-def expert(asked: Asked) -> Reply:
+def expert(asked: ReceivedRequest) -> ServerReply:
     """Plays query writer, programmer, expert, judge and orchestrator, by what it is told to do."""
     text = asked.text
     if "You compare a student's answer" in text:
-        return Reply("Thinking. <verdict>wrong</verdict>")
+        return ServerReply("Thinking. <verdict>wrong</verdict>")
     if "<query>" in text:
-        return Reply(f"<query>{' '.join(re.findall(r'[A-Z][a-z]+', text)[-6:])}</query>")
+        return ServerReply(f"<query>{' '.join(re.findall(r'[A-Z][a-z]+', text)[-6:])}</query>")
     if "```python" in text:
-        return Reply("```python\nimport time\nprint(sum(range(10)), round(time.time()))\n```")
+        return ServerReply("```python\nimport time\nprint(sum(range(10)), round(time.time()))\n```")
     if "<answer>" in text:
-        return Reply(f"I have read {len(text)} characters. <answer>{len(text) % 7}</answer>")
+        return ServerReply(f"I have read {len(text)} characters. <answer>{len(text) % 7}</answer>")
     used = text.count("<tool_response>")
     tools = [("search", "search-3"), ("enhance_reasoning", "reasoner-3"), ("answer", "answer-4")]
     name, alias = tools[min(used, 2)]
-    return Reply(f"<think>{used}</think>{render_call(name, {'model': alias})}")
+    return ServerReply(f"<think>{used}</think>{render_call(name, {'model': alias})}")
 
 
 def file_of(tmp_path: Path, server: Loopback, more: str = "", retries: int = 1, **endpoint: Any) -> str:
@@ -63,7 +63,9 @@ def made(env: str, backing: Backing | str, **settings: Any) -> EpisodeFactory:
     return factory(**gym.spec(full_id(env)).kwargs, backends=backing, preference="none", split="test", **settings)
 
 
-def run(made_factory: EpisodeFactory, name: str, tasks: int, at_once: int = 8) -> list[endpoint_evaluation.Played]:
+def run(
+    made_factory: EpisodeFactory, name: str, tasks: int, at_once: int = 8
+) -> list[endpoint_evaluation.PlayedEpisode]:
     return asyncio.run(
         endpoint_evaluation.evaluate(made_factory, endpoint_evaluation.policy(name, made_factory), 7, tasks, at_once)
     )
@@ -95,11 +97,17 @@ def test_a_recorded_evaluation_replays_without_a_server(tmp_path: Path, env: str
 
 def test_nothing_is_lost_and_nothing_billed_twice_over_a_breaking_server(tmp_path: Path) -> None:
     """Every third request breaks, each in another way: the bill is that of the good replies, token for token."""
-    faults = [Reply("busy", 429, headers={"retry-after": "0.05"}), Reply("oops", 500), Reply("x" * 999, fault="reset"),
-              Reply("x" * 999, fault="cut"), Reply(fault="not http"), Reply(body={"choices": []})]  # fmt: skip
+    faults = [
+        ServerReply("busy", 429, headers={"retry-after": "0.05"}),
+        ServerReply("oops", 500),
+        ServerReply("x" * 999, fault="reset"),
+        ServerReply("x" * 999, fault="cut"),
+        ServerReply(fault="not http"),
+        ServerReply(body={"choices": []}),
+    ]
     tokens = []
 
-    def sometimes(asked: Asked) -> Reply:
+    def sometimes(asked: ReceivedRequest) -> ServerReply:
         if asked.number % 3 == 2:
             return faults[asked.number // 3 % len(faults)]
         reply = expert(asked)
@@ -124,8 +132,8 @@ def test_nothing_is_lost_and_nothing_billed_twice_over_a_breaking_server(tmp_pat
 
 
 def test_an_outage_fails_its_episodes_and_bills_what_was_paid_before(tmp_path: Path) -> None:
-    def broken(asked: Asked) -> Reply:
-        return Reply("gone", 503) if "<answer>" in asked.text else expert(asked)
+    def broken(asked: ReceivedRequest) -> ServerReply:
+        return ServerReply("gone", 503) if "<answer>" in asked.text else expert(asked)
 
     with Loopback(broken) as server:
         file = file_of(tmp_path, server, failures_to_open=1000)
@@ -156,7 +164,7 @@ def test_a_program_that_cannot_be_run_still_pays_for_its_writing(tmp_path: Path)
 
 
 def test_five_hundred_and_twelve_episodes_share_sixty_four_places(tmp_path: Path) -> None:
-    with Loopback(lambda asked: Reply("<answer>1</answer>", seconds=0.02)) as server:
+    with Loopback(lambda asked: ServerReply("<answer>1</answer>", seconds=0.02)) as server:
         backing = Backing(read(file_of(tmp_path, server, in_flight=64)))
         made_factory = made("HLE-v0", backing)
 
@@ -172,7 +180,7 @@ def test_five_hundred_and_twelve_episodes_share_sixty_four_places(tmp_path: Path
 def test_a_spend_cap_is_overshot_by_what_is_in_flight_at_most(tmp_path: Path) -> None:
     usage = {"prompt_tokens": 1000, "completion_tokens": 250}  # a tenth of a cent on qwen3-32b
     cap = SpendCap(0.1)
-    with Loopback(lambda asked: Reply("<answer>1</answer>", usage=usage, seconds=0.02)) as server:
+    with Loopback(lambda asked: ServerReply("<answer>1</answer>", usage=usage, seconds=0.02)) as server:
         backing = Backing(read(file_of(tmp_path, server, in_flight=64)))
         made_factory = made("HLE-v0", backing, spend_cap=cap, max_turns=2)
 
@@ -199,9 +207,9 @@ def test_a_used_up_budget_lets_no_call_out(tmp_path: Path) -> None:
 def test_the_key_is_nowhere_but_in_the_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LIVE_KEY", CANARY)
 
-    def telltale(asked: Asked) -> Reply:
+    def telltale(asked: ReceivedRequest) -> ServerReply:
         told = asked.headers["authorization"]
-        return Reply(f"<answer>{told}</answer>") if asked.number % 2 else Reply(told, 500)
+        return ServerReply(f"<answer>{told}</answer>") if asked.number % 2 else ServerReply(told, 500)
 
     with Loopback(telltale) as server:
         file = file_of(tmp_path, server, key_env="LIVE_KEY")

@@ -17,7 +17,7 @@ from tests.agents.training.test_trainer import COLD
 from toolorchestra.agents.configuration.config import EnvMix, ModelConfig
 from toolorchestra.agents.engines.base import Datum, LossParams, Sample, SamplingParams
 from toolorchestra.agents.reports.training_report import write_report
-from toolorchestra.agents.training.trainer import Run, train
+from toolorchestra.agents.training.trainer import TrainingRun, train
 from toolorchestra.envs.base.actions import render_call
 
 UNEVEN = replace(
@@ -66,12 +66,12 @@ class Moody:
         self.loaded.append(folder.name)
 
 
-def trained(folder: Path) -> tuple[Run, Moody]:
+def trained(folder: Path) -> tuple[TrainingRun, Moody]:
     engine = Moody()
     return train(UNEVEN, folder, engine, CHAT, resume=False, say=lambda _: None), engine  # type: ignore[arg-type]
 
 
-def summary(run: Run) -> dict[str, Any]:
+def summary(run: TrainingRun) -> dict[str, Any]:
     write_report(run)
     return dict(json.loads((run.folder / "report" / "summary.json").read_text()))
 

@@ -36,7 +36,7 @@ from toolorchestra.agents.rollouts.trajectory import Group
 from toolorchestra.agents.training import checkpoint, training_batch
 from toolorchestra.agents.training.build import build
 from toolorchestra.agents.training.metrics import read
-from toolorchestra.agents.training.trainer import Run, collect_groups, train
+from toolorchestra.agents.training.trainer import TrainingRun, collect_groups, train
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.registration import register
 
@@ -57,22 +57,24 @@ COLD = replace(SMALL, steps=1, warm_start=WarmStart(steps=0))
 """Without a warm start: enough where nothing has to be learnt."""
 
 
-def run(folder: Path, config: TrainConfig = SMALL, *, resume: bool = False, said: list[str] | None = None) -> Run:
+def run(
+    folder: Path, config: TrainConfig = SMALL, *, resume: bool = False, said: list[str] | None = None
+) -> TrainingRun:
     engine, chat = build(config)
     return train(config, folder, engine, chat, resume=resume, say=(said if said is not None else []).append)
 
 
-def weights(made: Run) -> dict[str, torch.Tensor]:
+def weights(made: TrainingRun) -> dict[str, torch.Tensor]:
     return {k: v.clone() for k, v in made.engine.model.state_dict().items()}  # type: ignore[attr-defined]
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> TrainingRun:
     """One run from nothing to its end, which several tests look at."""
     return run(tmp_path_factory.mktemp("whole"))
 
 
-def test_a_run_from_nothing_to_a_report(whole: Run) -> None:
+def test_a_run_from_nothing_to_a_report(whole: TrainingRun) -> None:
     rows = list(read(whole.folder / "metrics.jsonl"))
     assert [r["step"] for r in rows if r["kind"] == "train"] == [0, 1]
     assert [r["step"] for r in rows if r["kind"] == "eval"] == [0, 1, 2]
@@ -88,7 +90,7 @@ def test_a_run_from_nothing_to_a_report(whole: Run) -> None:
 
 
 @pytest.mark.parametrize("lost", [1, 2])
-def test_resumed_equals_uninterrupted(whole: Run, tmp_path: Path, lost: int) -> None:
+def test_resumed_equals_uninterrupted(whole: TrainingRun, tmp_path: Path, lost: int) -> None:
     """Without its last checkpoints a run goes on from an earlier one: to the same weights, and no metrics row twice."""
     shutil.copytree(whole.folder, tmp_path / "copy")
     for step in range(2, 2 - lost, -1):
@@ -206,7 +208,7 @@ def test_failed_rollouts_are_said_and_have_no_numbers(tmp_path: Path) -> None:
     assert (row["accuracy"], row["cents"], row["valid"], row["failed"]) == (None, None, None, 16)
 
 
-def test_groups_share_task_prices_and_preference(whole: Run) -> None:
+def test_groups_share_task_prices_and_preference(whole: TrainingRun) -> None:
     groups = collect_groups(whole)
     assert len(groups) == 4
     trajectories = [t for g in groups for t in g.trajectories]

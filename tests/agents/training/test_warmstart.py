@@ -20,14 +20,14 @@ from toolorchestra.agents.engines.tiny import load_tokenizer
 from toolorchestra.agents.evaluation.evaluate import played
 from toolorchestra.agents.rollouts.rollout import factory_of, measured
 from toolorchestra.agents.rollouts.tokens import Chat
-from toolorchestra.agents.training.warmstart import Found, demonstrations, find_routes, recorded
+from toolorchestra.agents.training.warmstart import BestRoute, demonstrations, find_routes, recorded
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.factory import EpisodeFactory
 
 SOME = replace(preset("tiny"), warm_start=WarmStart(demonstrations=24, routes=4))
 
 
-def made(config: TrainConfig, found: Found) -> EpisodeFactory:
+def made(config: TrainConfig, found: BestRoute) -> EpisodeFactory:
     mix = config.environments[found.env]
     return factory_of(mix.env_id, **{"diversify": "train", **mix.arguments, "split": "train"})
 

@@ -14,10 +14,10 @@ from toolorchestra.envs.base.errors import ConfigError, Outage, PriceError, Tool
 from toolorchestra.envs.base.types import Message
 from toolorchestra.envs.models import ChatRequest, Completion
 from toolorchestra.envs.models.endpoints import Endpoint, Endpoints
-from toolorchestra.envs.models.rate_limits import Traffic
+from toolorchestra.envs.models.rate_limits import EndpointLimits
 from toolorchestra.envs.money.ledger import SpendCap
 from toolorchestra.envs.money.prices import JUDGE, Tokens, load_sheet
-from toolorchestra.envs.testing.loopback import Asked, Loopback, Reply
+from toolorchestra.envs.testing.loopback import Loopback, ReceivedRequest, ServerReply
 
 pytest.importorskip("openai", reason='needs pip install ".[models]"')
 from toolorchestra.envs.models.openai import OpenAiModels
@@ -30,13 +30,13 @@ def asks(**changes: Any) -> ChatRequest:
     return ChatRequest(**{"model": "qwen3-32b", "purpose": "answer", "messages": QUESTION, **changes})
 
 
-def scripted(replies: Iterable[Reply]) -> Callable[[Asked], Reply]:
+def scripted(replies: Iterable[ServerReply]) -> Callable[[ReceivedRequest], ServerReply]:
     """One reply after the other; the last goes on for ever."""
-    left: Iterator[Reply] = iter(replies)
-    last: list[Reply] = []
+    left: Iterator[ServerReply] = iter(replies)
+    last: list[ServerReply] = []
 
-    def reply(_asked: Asked) -> Reply:
-        last[:] = [next(left, last[0] if last else Reply())]
+    def reply(_asked: ReceivedRequest) -> ServerReply:
+        last[:] = [next(left, last[0] if last else ServerReply())]
         return last[0]
 
     return reply
@@ -65,7 +65,7 @@ def test_a_completion_is_billed_by_the_reported_usage_in_disjoint_classes() -> N
         "prompt_tokens_details": {"cached_tokens": 60},
         "completion_tokens_details": {"reasoning_tokens": 45},
     }
-    with Loopback(lambda _: Reply("<answer>42</answer>", usage=usage)) as server:
+    with Loopback(lambda _: ServerReply("<answer>42</answer>", usage=usage)) as server:
         (done,) = run(backend(server, model="served-name", temperature=0.5), asks(role=JUDGE))
     assert done.text == "<answer>42</answer>"
     assert done.usage.tokens == Tokens(40, 60, 5, 45)
@@ -76,7 +76,7 @@ def test_a_completion_is_billed_by_the_reported_usage_in_disjoint_classes() -> N
 
 
 def test_too_many_requests_are_made_again_after_the_time_asked_for() -> None:
-    replies = [Reply("slow down", 429, headers={"retry-after": "0.4"}), Reply("42")]
+    replies = [ServerReply("slow down", 429, headers={"retry-after": "0.4"}), ServerReply("42")]
     with Loopback(scripted(replies)) as server:
         started = time.monotonic()
         (done,) = run(backend(server), asks())
@@ -90,38 +90,40 @@ def test_too_many_requests_are_made_again_after_the_time_asked_for() -> None:
 @pytest.mark.parametrize(
     "fault",
     [
-        Reply("oops", 500),
-        Reply("busy", 503, headers={"retry-after": "soon"}),
-        Reply("busy", 503, headers={"retry-after": f"Mon, 01 Jan 2024 00:00:00 +{10**20}"}),
-        Reply("42" * 5000, fault="reset"),
-        Reply("42", fault="cut"),
-        Reply(fault="not http"),
-        Reply(body="[1, 2]"),
-        Reply(body={"choices": []}),
-        Reply(body={"choices": [{"message": {"content": 7}}]}),
+        ServerReply("oops", 500),
+        ServerReply("busy", 503, headers={"retry-after": "soon"}),
+        ServerReply("busy", 503, headers={"retry-after": f"Mon, 01 Jan 2024 00:00:00 +{10**20}"}),
+        ServerReply("42" * 5000, fault="reset"),
+        ServerReply("42", fault="cut"),
+        ServerReply(fault="not http"),
+        ServerReply(body="[1, 2]"),
+        ServerReply(body={"choices": []}),
+        ServerReply(body={"choices": [{"message": {"content": 7}}]}),
     ],
     ids=["500", "503", "date", "reset in mid-body", "truncated JSON", "not HTTP", "a list", "no choices", "a number"],
 )
-def test_a_passing_fault_is_tried_again_and_billed_once(fault: Reply) -> None:
-    with Loopback(scripted([fault, Reply("42", usage={"prompt_tokens": 9, "completion_tokens": 1})])) as server:
+def test_a_passing_fault_is_tried_again_and_billed_once(fault: ServerReply) -> None:
+    with Loopback(scripted([fault, ServerReply("42", usage={"prompt_tokens": 9, "completion_tokens": 1})])) as server:
         (done,) = run(backend(server), asks())
     assert (done.text, done.usage.tokens) == ("42", Tokens(9, 0, 1, 0))
     assert len(server.seen) == 2
 
 
 USED = {"prompt_tokens": 9, "completion_tokens": 4, "completion_tokens_details": {"reasoning_tokens": 1}}
-UNUSABLE = Reply(body={"choices": [], "usage": USED})
+UNUSABLE = ServerReply(body={"choices": [], "usage": USED})
 
 
 def test_a_reply_that_cannot_be_used_is_billed_for_what_it_says_it_used() -> None:
-    with Loopback(scripted([UNUSABLE, Reply("oops", 500), UNUSABLE, Reply("42", usage=USED)])) as server:
+    with Loopback(scripted([UNUSABLE, ServerReply("oops", 500), UNUSABLE, ServerReply("42", usage=USED)])) as server:
         (done,) = run(backend(server), asks())
     assert (done.text, done.usage.tokens, done.usage.estimated) == ("42", Tokens(27, 0, 9, 3), False)
     assert len(server.seen) == 4
 
 
-@pytest.mark.parametrize(("last", "error"), [(UNUSABLE, Outage), (Reply("too long", 400), ToolError)])
-def test_replies_that_could_not_be_used_are_billed_when_none_can(last: Reply, error: type[ToolError | Outage]) -> None:
+@pytest.mark.parametrize(("last", "error"), [(UNUSABLE, Outage), (ServerReply("too long", 400), ToolError)])
+def test_replies_that_could_not_be_used_are_billed_when_none_can(
+    last: ServerReply, error: type[ToolError | Outage]
+) -> None:
     with Loopback(scripted([UNUSABLE, last])) as server, pytest.raises(error) as caught:
         run(backend(server, retries=1), asks(role=JUDGE))
     (usage,) = caught.value.usages
@@ -130,7 +132,7 @@ def test_replies_that_could_not_be_used_are_billed_when_none_can(last: Reply, er
 
 
 def test_silence_ends_at_the_deadline_and_after_the_last_retry_is_an_outage() -> None:
-    with Loopback(lambda _: Reply(fault="silence")) as server:
+    with Loopback(lambda _: ServerReply(fault="silence")) as server:
         started = time.monotonic()
         with pytest.raises(Outage, match=r"tried 2 times: end0: no reply within 1 s"):
             run(backend(server, deadline_seconds=1.0, retries=1), asks())
@@ -139,7 +141,7 @@ def test_silence_ends_at_the_deadline_and_after_the_last_retry_is_an_outage() ->
 
 
 def test_an_asked_for_wait_beyond_the_patience_is_not_waited_for() -> None:
-    with Loopback(lambda _: Reply("later", 429, headers={"retry-after": "3600"})) as server:
+    with Loopback(lambda _: ServerReply("later", 429, headers={"retry-after": "3600"})) as server:
         started = time.monotonic()
         with pytest.raises(Outage, match="429"):
             run(backend(server, patience_seconds=5.0), asks())
@@ -162,7 +164,7 @@ def test_an_asked_for_wait_beyond_the_patience_is_not_waited_for() -> None:
     ],
 )
 def test_usage_that_makes_no_sense_is_estimated_and_says_so(usage: Any) -> None:
-    with Loopback(lambda _: Reply("four", usage=usage)) as server:
+    with Loopback(lambda _: ServerReply("four", usage=usage)) as server:
         (done,) = run(backend(server), asks())
     assert done.usage.estimated
     assert done.usage.tokens.input > 10
@@ -170,13 +172,13 @@ def test_usage_that_makes_no_sense_is_estimated_and_says_so(usage: Any) -> None:
 
 
 def test_an_empty_reply_is_a_reply_and_not_asked_for_again() -> None:
-    with Loopback(lambda _: Reply(None, usage={"prompt_tokens": 7, "completion_tokens": 0})) as server:
+    with Loopback(lambda _: ServerReply(None, usage={"prompt_tokens": 7, "completion_tokens": 0})) as server:
         (done,) = run(backend(server), asks())
     assert (done.text, done.usage.tokens.input, len(server.seen)) == ("", 7, 1)
 
 
 def test_ten_megabytes_keep_their_end() -> None:
-    with Loopback(lambda _: Reply("x" * 10_000_000 + "<answer>42</answer>")) as server:
+    with Loopback(lambda _: ServerReply("x" * 10_000_000 + "<answer>42</answer>")) as server:
         (done,) = run(backend(server, deadline_seconds=30.0), asks())
     assert len(done.text) == 200_000
     assert done.text.endswith("<answer>42</answer>")
@@ -184,7 +186,7 @@ def test_ten_megabytes_keep_their_end() -> None:
 
 def test_any_unicode_goes_both_ways_and_half_a_surrogate_pair_is_replaced() -> None:
     body = '{"choices": [{"message": {"content": "größe \\ud83d\\ude00 \\ud800 表"}}]}'
-    with Loopback(lambda _: Reply(body=body)) as server:
+    with Loopback(lambda _: ServerReply(body=body)) as server:
         (done,) = run(backend(server), asks(messages=(Message(role="user", content="表 \ud800 π"),)))
     assert done.text == "größe 😀 ? 表"
     assert server.seen[0].json["messages"][0]["content"] == "表 ? π"
@@ -205,7 +207,7 @@ HISTORY = (
 
 def test_native_calls_come_back_in_the_action_grammar() -> None:
     calls = ({"name": "add", "arguments": '{"a": 20, "b": "ü"}'}, {"name": "add", "arguments": ""})
-    with Loopback(lambda _: Reply("Adding.", calls=calls, reasoning="I add.")) as server:
+    with Loopback(lambda _: ServerReply("Adding.", calls=calls, reasoning="I add.")) as server:
         (done,) = run(backend(server, native_tools=True), asks(purpose="move", tools=(TOOL,), messages=HISTORY))
     action = parse(done.text)
     assert [tuple(c) for c in action.calls] == [("add", {"a": 20, "b": "ü"}), ("add", {})]
@@ -217,7 +219,7 @@ def test_native_calls_come_back_in_the_action_grammar() -> None:
 
 
 def test_native_arguments_that_are_not_json_reach_the_parser_which_says_why() -> None:
-    with Loopback(lambda _: Reply(calls=({"name": "add", "arguments": '{"a": '},))) as server:
+    with Loopback(lambda _: ServerReply(calls=({"name": "add", "arguments": '{"a": '},))) as server:
         (done,) = run(backend(server, native_tools=True), asks(purpose="move", tools=(TOOL,)))
     with pytest.raises(ValueError, match="tool call 1"):
         parse(done.text)
@@ -225,7 +227,7 @@ def test_native_arguments_that_are_not_json_reach_the_parser_which_says_why() ->
 
 def test_calls_as_text_need_no_tool_support() -> None:
     text = '<tool_call>{"name": "add", "arguments": {}}</tool_call>'
-    with Loopback(lambda _: Reply(text)) as server:
+    with Loopback(lambda _: ServerReply(text)) as server:
         (done,) = run(backend(server), asks(purpose="move", tools=(TOOL,), messages=HISTORY))
     assert parse(done.text).calls[0].name == "add"
     sent = server.seen[0].json
@@ -235,13 +237,13 @@ def test_calls_as_text_need_no_tool_support() -> None:
 
 
 def test_thoughts_are_not_part_of_an_answer() -> None:
-    with Loopback(lambda _: Reply("<think>maybe <answer>41</answer></think>\n<answer>42</answer>")) as server:
+    with Loopback(lambda _: ServerReply("<think>maybe <answer>41</answer></think>\n<answer>42</answer>")) as server:
         (done,) = run(backend(server), asks())
     assert done.text == "<answer>42</answer>"
 
 
 def test_plain_completion_servers() -> None:
-    with Loopback(lambda _: Reply(" 42")) as server:
+    with Loopback(lambda _: ServerReply(" 42")) as server:
         (done,) = run(backend(server, api="completion"), asks())
     assert done.text == " 42"
     assert server.seen[0].path == "/v1/completions"
@@ -250,7 +252,7 @@ def test_plain_completion_servers() -> None:
 
 def test_a_prompt_too_long_for_the_context_loses_its_beginning_not_its_question() -> None:
     long = Message(role="user", content="old " * 20_000 + "Question: how many?")
-    with Loopback(lambda _: Reply("1")) as server:
+    with Loopback(lambda _: ServerReply("1")) as server:
         run(backend(server, context_tokens=4096, output_tokens=1096), asks(messages=(QUESTION[0], long)))
     sent = server.seen[0].json["messages"]
     assert sum(len(m["content"]) for m in sent) == 4 * 3000
@@ -258,7 +260,7 @@ def test_a_prompt_too_long_for_the_context_loses_its_beginning_not_its_question(
 
 
 def test_failover_takes_the_next_endpoint_and_a_failing_one_is_rested() -> None:
-    with Loopback(lambda _: Reply("down", 500)) as bad, Loopback(lambda _: Reply("42")) as good:
+    with Loopback(lambda _: ServerReply("down", 500)) as bad, Loopback(lambda _: ServerReply("42")) as good:
         models = backend(bad, good, endpoint={"failures_to_open": 2, "rest_seconds": 60.0})
         for _ in range(5):
             assert run(models, asks())[0].text == "42"
@@ -268,8 +270,8 @@ def test_failover_takes_the_next_endpoint_and_a_failing_one_is_rested() -> None:
 
 def test_an_endpoint_that_wants_a_pause_does_not_keep_from_the_next() -> None:
     with (
-        Loopback(lambda _: Reply("later", 429, headers={"retry-after": "600"})) as busy,
-        Loopback(lambda _: Reply("42")) as free,
+        Loopback(lambda _: ServerReply("later", 429, headers={"retry-after": "600"})) as busy,
+        Loopback(lambda _: ServerReply("42")) as free,
     ):
         (done,) = run(backend(busy, free, patience_seconds=10.0), asks())
     assert done.text == "42"
@@ -279,8 +281,8 @@ def test_an_endpoint_that_wants_a_pause_does_not_keep_from_the_next() -> None:
 
 def test_an_endpoint_that_wants_a_pause_is_left_alone_while_another_is_tried_again() -> None:
     with (
-        Loopback(lambda _: Reply("later", 429, headers={"retry-after": "600"})) as busy,
-        Loopback(scripted([Reply("down", 500), Reply("down", 500), Reply("42")])) as shaky,
+        Loopback(lambda _: ServerReply("later", 429, headers={"retry-after": "600"})) as busy,
+        Loopback(scripted([ServerReply("down", 500), ServerReply("down", 500), ServerReply("42")])) as shaky,
     ):
         (done,) = run(backend(busy, shaky), asks())
     assert done.text == "42"
@@ -288,9 +290,9 @@ def test_an_endpoint_that_wants_a_pause_is_left_alone_while_another_is_tried_aga
 
 
 def test_when_all_endpoints_want_a_pause_the_shortest_is_kept() -> None:
-    replies = [Reply("later", 429, headers={"retry-after": "0.3"}), Reply("42")]
+    replies = [ServerReply("later", 429, headers={"retry-after": "0.3"}), ServerReply("42")]
     with (
-        Loopback(lambda _: Reply("later", 429, headers={"retry-after": "600"})) as long,
+        Loopback(lambda _: ServerReply("later", 429, headers={"retry-after": "600"})) as long,
         Loopback(scripted(replies)) as short,
     ):
         (done,) = run(backend(long, short), asks())
@@ -300,14 +302,14 @@ def test_when_all_endpoints_want_a_pause_the_shortest_is_kept() -> None:
 
 
 def test_an_endpoint_that_rests_is_tried_again_after_its_rest() -> None:
-    with Loopback(scripted([Reply("down", 500), Reply("42")])) as server:
+    with Loopback(scripted([ServerReply("down", 500), ServerReply("42")])) as server:
         models = backend(server, endpoint={"failures_to_open": 1, "rest_seconds": 0.3})
         assert run(models, asks())[0].text == "42"
     assert len(server.seen) == 2
 
 
 def test_a_rest_longer_than_the_patience_is_an_outage() -> None:
-    with Loopback(lambda _: Reply("down", 500)) as server:
+    with Loopback(lambda _: ServerReply("down", 500)) as server:
         models = backend(server, endpoint={"failures_to_open": 1, "rest_seconds": 60.0})
         with pytest.raises(Outage, match="rest for"):
             run(models, asks())
@@ -324,7 +326,7 @@ def test_a_rest_longer_than_the_patience_is_an_outage() -> None:
     ],
 )
 def test_what_will_not_pass_is_not_tried_again(status: int, error: type[Exception], says: str) -> None:
-    with Loopback(lambda _: Reply("too long", status)) as server:
+    with Loopback(lambda _: ServerReply("too long", status)) as server:
         with pytest.raises(error, match=says):
             run(backend(server), asks())
         assert len(server.seen) == 1
@@ -333,9 +335,15 @@ def test_what_will_not_pass_is_not_tried_again(status: int, error: type[Exceptio
 def test_the_key_is_sent_and_appears_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEST_KEY", CANARY)
 
-    def echo(asked: Asked) -> Reply:
+    def echo(asked: ReceivedRequest) -> ServerReply:
         told = asked.headers["authorization"]
-        return Reply(told, 401) if asked.number == 0 else Reply(told, 500) if asked.number < 3 else Reply(told)
+        return (
+            ServerReply(told, 401)
+            if asked.number == 0
+            else ServerReply(told, 500)
+            if asked.number < 3
+            else ServerReply(told)
+        )
 
     with Loopback(echo) as server:
         models = backend(server, endpoint={"key_env": "TEST_KEY"}, retries=1)
@@ -358,13 +366,13 @@ def test_the_key_is_sent_and_appears_nowhere_else(monkeypatch: pytest.MonkeyPatc
 
 def test_a_missing_key_names_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TEST_KEY", raising=False)
-    with Loopback(lambda _: Reply()) as server, pytest.raises(ConfigError, match="export TEST_KEY="):
+    with Loopback(lambda _: ServerReply()) as server, pytest.raises(ConfigError, match="export TEST_KEY="):
         backend(server, endpoint={"key_env": "TEST_KEY"})
 
 
 def test_the_line_end_of_a_key_s_file_is_no_part_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEST_KEY", f"{CANARY}\n")
-    with Loopback(lambda _: Reply("42")) as server:
+    with Loopback(lambda _: ServerReply("42")) as server:
         run(backend(server, endpoint={"key_env": "TEST_KEY"}), asks())
     assert server.seen[0].headers["authorization"] == f"Bearer {CANARY}"
 
@@ -372,13 +380,16 @@ def test_the_line_end_of_a_key_s_file_is_no_part_of_it(monkeypatch: pytest.Monke
 @pytest.mark.parametrize("end", ["\n#", "\u2026"])
 def test_a_key_that_no_header_takes_is_refused_unquoted(monkeypatch: pytest.MonkeyPatch, end: str) -> None:
     monkeypatch.setenv("TEST_KEY", CANARY + end)
-    with Loopback(lambda _: Reply()) as server, pytest.raises(ConfigError, match=r"\$TEST_KEY has char") as caught:
+    with (
+        Loopback(lambda _: ServerReply()) as server,
+        pytest.raises(ConfigError, match=r"\$TEST_KEY has char") as caught,
+    ):
         backend(server, endpoint={"key_env": "TEST_KEY"})
     assert CANARY not in str(caught.value)
 
 
 def test_five_hundred_and_twelve_calls_keep_to_sixty_four_in_flight() -> None:
-    with Loopback(lambda asked: Reply(asked.text.split()[-1], seconds=0.05)) as server:
+    with Loopback(lambda asked: ServerReply(asked.text.split()[-1], seconds=0.05)) as server:
         models = backend(server, endpoint={"in_flight": 64}, deadline_seconds=30.0)
         requests = [asks(messages=(Message(role="user", content=f"echo {i}"),)) for i in range(512)]
         done = run(models, *requests)
@@ -389,7 +400,7 @@ def test_five_hundred_and_twelve_calls_keep_to_sixty_four_in_flight() -> None:
 
 
 def test_a_place_that_never_comes_free_is_given_up_unsent() -> None:
-    with Loopback(lambda _: Reply("42", seconds=1.0)) as server:
+    with Loopback(lambda _: ServerReply("42", seconds=1.0)) as server:
         models = backend(server, endpoint={"in_flight": 1}, queue_seconds=0.3)
 
         async def two() -> list[Any]:
@@ -405,7 +416,7 @@ def test_a_place_that_never_comes_free_is_given_up_unsent() -> None:
 
 
 def test_the_wait_for_a_place_neither_uses_up_the_patience_nor_is_billed_when_a_request_fails() -> None:
-    replies = [Reply("42", seconds=3.0), Reply("", 503), Reply("42")]
+    replies = [ServerReply("42", seconds=3.0), ServerReply("", 503), ServerReply("42")]
     with Loopback(scripted(replies)) as server:
         models = backend(server, endpoint={"in_flight": 1}, patience_seconds=3.0)
         done = run(models, asks(), asks())
@@ -414,7 +425,7 @@ def test_the_wait_for_a_place_neither_uses_up_the_patience_nor_is_billed_when_a_
 
 
 def test_the_queue_s_patience_is_that_of_the_call_and_not_of_each_request() -> None:
-    replies = [Reply("42", seconds=2.0), Reply("", 503), Reply("42", seconds=4.0), Reply("42")]
+    replies = [ServerReply("42", seconds=2.0), ServerReply("", 503), ServerReply("42", seconds=4.0), ServerReply("42")]
     with Loopback(scripted(replies)) as server:
         models = backend(server, endpoint={"in_flight": 1}, queue_seconds=3.5)
 
@@ -435,7 +446,7 @@ def test_the_queue_s_patience_is_that_of_the_call_and_not_of_each_request() -> N
 
 
 def test_a_cancelled_call_gives_its_place_back() -> None:
-    with Loopback(lambda asked: Reply("42", fault="silence" if asked.number == 0 else "")) as server:
+    with Loopback(lambda asked: ServerReply("42", fault="silence" if asked.number == 0 else "")) as server:
         models = backend(server, endpoint={"in_flight": 1}, deadline_seconds=30.0)
 
         async def cancelled() -> Completion:
@@ -456,7 +467,7 @@ def test_a_cancelled_call_gives_its_place_back() -> None:
 
 
 def test_requests_keep_to_the_rate() -> None:
-    with Loopback(lambda _: Reply("42")) as server:
+    with Loopback(lambda _: ServerReply("42")) as server:
         models = backend(server, endpoint={"requests_per_minute": 600})
         started = time.monotonic()
         run(models, *[asks()] * 16)
@@ -465,7 +476,7 @@ def test_requests_keep_to_the_rate() -> None:
 
 
 def test_calls_that_were_cancelled_unsent_use_up_no_rate() -> None:
-    traffic = Traffic(Endpoint("end", "http://end", requests_per_minute=60, tokens_per_minute=6000))
+    traffic = EndpointLimits(Endpoint("end", "http://end", requests_per_minute=60, tokens_per_minute=6000))
 
     async def call() -> None:
         async with traffic.place(100, 3600):
@@ -488,7 +499,7 @@ def test_calls_that_were_cancelled_unsent_use_up_no_rate() -> None:
 def test_a_used_up_cap_lets_no_request_out() -> None:
     cap = SpendCap(0.001)
     cap.add(1_000_000)
-    with Loopback(lambda _: Reply("42")) as server:
+    with Loopback(lambda _: ServerReply("42")) as server:
         with pytest.raises(ToolError, match="nothing was sent"):
             run(backend(server), asks(spend_cap=cap))
         assert server.seen == []

@@ -18,7 +18,7 @@ from toolorchestra.envs.base.types import Passage
 from toolorchestra.envs.retrieval import Hit, Retriever
 from toolorchestra.envs.retrieval.bm25 import Bm25
 from toolorchestra.envs.retrieval.remote import TOKEN_ENV, IndexServer, Remote
-from toolorchestra.envs.testing.loopback import Loopback, Reply
+from toolorchestra.envs.testing.loopback import Loopback, ServerReply
 
 PASSAGES = tuple(Passage(str(i), f"Title {i}", f"river number{i} größe \u2603") for i in range(100))
 INDEX = Bm25(PASSAGES)
@@ -80,10 +80,10 @@ def test_a_request_that_cannot_be_read_is_answered(body: str) -> None:
 
 def test_the_token_does_not_follow_a_redirection(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(TOKEN_ENV, "secret")
-    moved = Reply(body={"hits": []})
+    moved = ServerReply(body={"hits": []})
     with Loopback(lambda _: moved) as other:
-        away = Reply("", 302, headers={"Location": f"{other.base_url}/moved"})
-        with Loopback(lambda asked: Reply() if asked.path.endswith("health") else away) as server:
+        away = ServerReply("", 302, headers={"Location": f"{other.base_url}/moved"})
+        with Loopback(lambda asked: ServerReply() if asked.path.endswith("health") else away) as server:
             assert asyncio.run(Remote(server.base_url).search("river", 3)) == []
     assert [asked.headers.get("authorization") for asked in server.seen] == [None, "Bearer secret"]
     assert [asked.headers.get("authorization") for asked in other.seen] == [None]
@@ -92,14 +92,14 @@ def test_the_token_does_not_follow_a_redirection(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     "fault",
     [
-        Reply(fault="not http"),
-        Reply(body="ff\r\n" + "x" * 200, headers={"Transfer-Encoding": "chunked"}, fault="reset"),
-        Reply("x" * 9999, 500, fault="reset"),
-        Reply(body={"hits": [1]}),
+        ServerReply(fault="not http"),
+        ServerReply(body="ff\r\n" + "x" * 200, headers={"Transfer-Encoding": "chunked"}, fault="reset"),
+        ServerReply("x" * 9999, 500, fault="reset"),
+        ServerReply(body={"hits": [1]}),
     ],
 )
-def test_what_passes_is_asked_again(fault: Reply) -> None:
-    good = Reply(body={"hits": [[asdict(PASSAGES[0]), 0.5]]})
+def test_what_passes_is_asked_again(fault: ServerReply) -> None:
+    good = ServerReply(body={"hits": [[asdict(PASSAGES[0]), 0.5]]})
     with Loopback(lambda asked: fault if asked.number == 1 else good) as server:
         assert asyncio.run(Remote(server.base_url).search("river", 3)) == [Hit(PASSAGES[0], 0.5)]
     assert len(server.seen) == 3

@@ -15,7 +15,7 @@ from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError, Outage, ToolError
 from toolorchestra.envs.retrieval import Hit
 from toolorchestra.envs.retrieval.tavily import SEARCHED, Service, Tavily
-from toolorchestra.envs.testing.loopback import Asked, Loopback, Reply
+from toolorchestra.envs.testing.loopback import Loopback, ReceivedRequest, ServerReply
 from toolorchestra.envs.tools.backends import Backing, read
 
 CANARY = "tvly-canary-3d"
@@ -30,11 +30,11 @@ def _key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TAVILY_API_KEY", CANARY)
 
 
-def web(asked: Asked) -> Reply:
-    return Reply(body=FOUND if asked.path.endswith("/search") else PAGES)
+def web(asked: ReceivedRequest) -> ServerReply:
+    return ServerReply(body=FOUND if asked.path.endswith("/search") else PAGES)
 
 
-def search(reply: Callable[[Asked], Reply], **service: Any) -> tuple[list[str], Loopback]:
+def search(reply: Callable[[ReceivedRequest], ServerReply], **service: Any) -> tuple[list[str], Loopback]:
     with Loopback(reply) as server:
         made = Tavily(Service(base_url=server.base_url, **service))
         hits = asyncio.run(made.search("who?", 4))
@@ -53,23 +53,23 @@ def test_pages_come_in_the_order_of_their_scores_and_stubs_are_left_out() -> Non
 @pytest.mark.parametrize("score", ["high", [1], None, float("nan")])
 def test_a_page_whose_score_is_no_number_comes_last(score: Any) -> None:
     rows = [{**FOUND["results"][0], "score": score}, *FOUND["results"][1:]]
-    urls, _ = search(lambda a: Reply(body={"results": rows}) if a.path.endswith("/search") else web(a))
+    urls, _ = search(lambda a: ServerReply(body={"results": rows}) if a.path.endswith("/search") else web(a))
     assert urls == ["http://site/1", "http://site/3", "http://site/0"]
 
 
 @pytest.mark.parametrize(
     "fault",
     [
-        Reply("slow", 429, headers={"Retry-After": "0"}),
-        Reply("oops", 500),
-        Reply(body="{"),
-        Reply("x" * 99, fault="reset"),
-        Reply("x" * 9999, 500, fault="reset"),
-        Reply(fault="not http"),
-        Reply(body="ff\r\n" + "x" * 200, headers={"Transfer-Encoding": "chunked"}, fault="reset"),
+        ServerReply("slow", 429, headers={"Retry-After": "0"}),
+        ServerReply("oops", 500),
+        ServerReply(body="{"),
+        ServerReply("x" * 99, fault="reset"),
+        ServerReply("x" * 9999, 500, fault="reset"),
+        ServerReply(fault="not http"),
+        ServerReply(body="ff\r\n" + "x" * 200, headers={"Transfer-Encoding": "chunked"}, fault="reset"),
     ],
 )
-def test_what_passes_is_tried_again(fault: Reply) -> None:
+def test_what_passes_is_tried_again(fault: ServerReply) -> None:
     urls, server = search(lambda asked: fault if asked.number == 0 else web(asked))
     assert (len(urls), len(server.seen)) == (3, 3)
 
@@ -87,25 +87,25 @@ def test_a_search_s_deadline_begins_when_its_turn_has_come() -> None:
 
 def test_silence_ends_at_the_deadline() -> None:
     with pytest.raises(Outage, match="search did not answer"):
-        search(lambda _: Reply(fault="silence"), deadline_seconds=0.3, retries=1)
+        search(lambda _: ServerReply(fault="silence"), deadline_seconds=0.3, retries=1)
 
 
 @pytest.mark.parametrize(("status", "error"), [(401, ConfigError), (400, ToolError), (432, Outage)])
 def test_what_will_not_pass_is_said_at_once(status: int, error: type[Exception]) -> None:
     with pytest.raises(error) as caught:
-        search(lambda asked: Reply(f"no, {asked.headers['authorization']}", status))
+        search(lambda asked: ServerReply(f"no, {asked.headers['authorization']}", status))
     assert CANARY not in str(caught.value)
 
 
 def test_the_key_does_not_follow_a_redirection() -> None:
     with Loopback(web) as other:
-        search(lambda _: Reply("", 302, headers={"Location": f"{other.base_url}/moved"}))
+        search(lambda _: ServerReply("", 302, headers={"Location": f"{other.base_url}/moved"}))
     assert [asked.headers.get("authorization") for asked in other.seen] == [None, None]
 
 
 def test_a_search_whose_pages_cannot_be_read_is_paid() -> None:
     with pytest.raises(Outage) as caught:
-        search(lambda a: web(a) if a.path.endswith("search") else Reply("", 503), retries=0)
+        search(lambda a: web(a) if a.path.endswith("search") else ServerReply("", 503), retries=0)
     assert caught.value.usages == (SEARCHED,)
 
 

@@ -19,7 +19,7 @@ import pytest
 from tests.playing import ADD, vector_of
 from tests.sources import nap
 from toolorchestra.envs.runtime import background as module
-from toolorchestra.envs.runtime.background import BackgroundLoop, Loan
+from toolorchestra.envs.runtime.background import BackgroundLoop, BorrowedLoop
 from toolorchestra.envs.vector import OrchestraVectorEnv
 
 
@@ -32,18 +32,18 @@ async def whose() -> str:
     return threading.current_thread().name
 
 
-def run_with(loan: Loan, callback: Callable[[], None]) -> None:
+def run_with(loan: BorrowedLoop, callback: Callable[[], None]) -> None:
     loan._background.loop.call_soon(callback)
     loan.run(5)
 
 
-def run_if_held(loan: Loan) -> None:
+def run_if_held(loan: BorrowedLoop) -> None:
     if loan.held:
         loan.run(0)
 
 
 @contextmanager
-def lent(loop: BackgroundLoop) -> Iterator[Loan]:
+def lent(loop: BackgroundLoop) -> Iterator[BorrowedLoop]:
     """The loop, for certain: on a busy machine its thread may not hand it over within the borrower's patience."""
     for _ in range(1000):
         with loop.borrowed() as loan:

@@ -9,7 +9,7 @@ import pytest
 from gymnasium.error import ClosedEnvironmentError
 
 from tests.playing import vector_of
-from toolorchestra.envs.runtime.collector import OBJECTS_PER_ENV, Nursery
+from toolorchestra.envs.runtime.collector import OBJECTS_PER_ENV, Collector
 from toolorchestra.envs.vector import OrchestraVectorEnv
 
 
@@ -81,7 +81,7 @@ def test_garbage_is_still_collected() -> None:
         def __del__(self) -> None:
             Knot.alive -= 1
 
-    nursery = Nursery()
+    nursery = Collector()
     nursery.open(64)
     for _ in range(10 * 64 * OBJECTS_PER_ENV):
         Knot()

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import pytest
 
 from toolorchestra.envs.base.clock import VirtualClock
-from toolorchestra.envs.episode.calls import CallResult, Ready
+from toolorchestra.envs.episode.calls import CallResult, ReadyCall
 from toolorchestra.envs.runtime.deadlines import IDLE_TIMERS
 from toolorchestra.envs.runtime.invoke import Gates
 from toolorchestra.envs.tools import Tool, ToolContext
@@ -48,15 +48,15 @@ def run(main: Coroutine[Any, Any, T]) -> T:
         return runner.run(main)
 
 
-def ready(work: Callable[[], Awaitable[object]], deadline_seconds: float) -> Ready:
+def ready(work: Callable[[], Awaitable[object]], deadline_seconds: float) -> ReadyCall:
     async def working(context: ToolContext) -> object:
         return await work()
 
     tool = Tool("work", "Works.", NOTHING, working, deadline_seconds=deadline_seconds)
-    return Ready(tool, {}, ToolContext(None, 0, VirtualClock()))
+    return ReadyCall(tool, {}, ToolContext(None, 0, VirtualClock()))
 
 
-def sleeping(seconds: float, deadline_seconds: float) -> Ready:
+def sleeping(seconds: float, deadline_seconds: float) -> ReadyCall:
     async def work() -> str:
         await asyncio.sleep(seconds)
         return "done"
@@ -64,7 +64,7 @@ def sleeping(seconds: float, deadline_seconds: float) -> Ready:
     return ready(work, deadline_seconds)
 
 
-async def timed(gates: Gates, call: Ready) -> tuple[CallResult, float]:
+async def timed(gates: Gates, call: ReadyCall) -> tuple[CallResult, float]:
     """A call's result, and how long it took on the loop's clock."""
     loop = asyncio.get_running_loop()
     began = loop.time()
@@ -259,7 +259,7 @@ def test_cancelled_and_failed_calls_are_forgotten_too(limit: int) -> None:
     async def broken() -> None:
         raise ValueError("a bug")
 
-    def limited(call: Ready) -> Ready:
+    def limited(call: ReadyCall) -> ReadyCall:
         tool = replace(call.tool, backend="narrow", max_in_flight=limit) if limit else call.tool
         return call._replace(tool=tool)
 

@@ -12,7 +12,7 @@ import pytest
 from tests.synth import runs
 from toolorchestra.synth.authors import Unusable, untrusted_answers
 from toolorchestra.synth.formats import spec as specs
-from toolorchestra.synth.runs.paid_calls import MOST_CHARACTERS, Answer
+from toolorchestra.synth.runs.paid_calls import MOST_CHARACTERS, PaidAnswer
 from toolorchestra.synth.stages import policy_checks, run_report
 from toolorchestra.synth.stages.stage_values import StageFailed
 
@@ -207,7 +207,7 @@ def test_two_intents_that_say_the_same_become_one(tmp_path: Path) -> None:
 def test_a_batch_that_cannot_be_read_is_left_out_of_the_intents(reason: str, slip: Callable[[str], str]) -> None:
     text = slip(json.dumps({"intents": [{"intent": "a", "say": ["Where is {title}?"]}]}))
     with pytest.raises(Unusable) as caught:
-        untrusted_answers.part("intents", Answer(text, len(text)))
+        untrusted_answers.part("intents", PaidAnswer(text, len(text)))
     assert caught.value.fault.reason == reason
 
 

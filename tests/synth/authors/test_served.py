@@ -10,9 +10,9 @@ import pytest
 from tests.synth import runs
 from toolorchestra.envs.base.types import Message
 from toolorchestra.envs.models import ChatRequest
-from toolorchestra.envs.testing.loopback import Asked, Loopback, Reply
+from toolorchestra.envs.testing.loopback import Loopback, ReceivedRequest, ServerReply
 from toolorchestra.synth import generate
-from toolorchestra.synth.authors.scripted_author import StandIn
+from toolorchestra.synth.authors.scripted_author import ScriptedParts
 
 pytest.importorskip("openai", reason="models behind servers need .[models]")
 
@@ -20,13 +20,13 @@ pytest.importorskip("openai", reason="models behind servers need .[models]")
 def test_a_served_model_writes_a_domain_through_a_server_that_breaks_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    stand_in = StandIn(runs.texts())
+    stand_in = ScriptedParts(runs.texts())
 
-    def reply(asked: Asked) -> Reply:
+    def reply(asked: ReceivedRequest) -> ServerReply:
         if asked.number == 1:
-            return Reply(status=503)
+            return ServerReply(status=503)
         messages = tuple(Message(row) for row in asked.json["messages"])
-        return Reply(stand_in(ChatRequest("served", "answer", messages)))
+        return ServerReply(stand_in(ChatRequest("served", "answer", messages)))
 
     with Loopback(reply) as server:
         endpoints = tmp_path / "endpoints.toml"

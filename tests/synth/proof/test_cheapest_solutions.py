@@ -18,7 +18,7 @@ from tests.domains import LIBRARY, changed, library
 from toolorchestra.agents.evaluation.evaluate import regret_usd
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.sql import loader
-from toolorchestra.envs.domains.sql.known_costs import FILE, Known, known
+from toolorchestra.envs.domains.sql.known_costs import FILE, KnownCost, known
 from toolorchestra.envs.domains.sql.oracle import moves
 from toolorchestra.envs.domains.sql.source import ToolScaleSource, ready
 from toolorchestra.envs.env import OrchestraEnv
@@ -33,7 +33,7 @@ SECOND = "unseen-2026-01"
 MOST_BYTES = 200_000
 
 
-def played(env: OrchestraEnv, name: str, one: Known, **options: Any) -> dict[str, Any]:
+def played(env: OrchestraEnv, name: str, one: KnownCost, **options: Any) -> dict[str, Any]:
     """The last info of an episode in which the stored solution is played."""
     domain = ready(name).domain
     env.reset(seed=one.setting.seed, options={"task_id": f"toolscale/{domain.name}/{one.task_id}", **options})
@@ -46,7 +46,7 @@ def played(env: OrchestraEnv, name: str, one: Known, **options: Any) -> dict[str
     return info
 
 
-def sampled(name: str, count: int = 6) -> list[Known]:
+def sampled(name: str, count: int = 6) -> list[KnownCost]:
     found = list(known(ready(name).domain).values())
     return random.Random(7).sample(found, count)
 
@@ -180,7 +180,7 @@ def copied(tmp_path: Path) -> Path:
     return folder
 
 
-def dearer(found: Iterator[Known]) -> list[Known]:
+def dearer(found: Iterator[KnownCost]) -> list[KnownCost]:
     first, *others = found
     return [replace(first, nano_usd=first.nano_usd + 1), *others]
 

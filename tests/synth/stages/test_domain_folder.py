@@ -17,7 +17,7 @@ from tests.domains import LIBRARY, library, with_tool
 from tests.paths import REPOSITORY
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.sql import loader
-from toolorchestra.envs.domains.sql.domain import Action, Task
+from toolorchestra.envs.domains.sql.domain import GoldCall, SqlTask
 from toolorchestra.envs.domains.sql.known_costs import FILE as COSTS
 from toolorchestra.envs.domains.sql.reading import FILES
 from toolorchestra.synth import compare_solvers, generate, prove
@@ -26,7 +26,7 @@ from toolorchestra.synth.formats import spec as specs
 from toolorchestra.synth.formats import task_variants
 from toolorchestra.synth.formats.word_lists import LISTS
 from toolorchestra.synth.proof import similarity
-from toolorchestra.synth.proof.task_checks import CHECKS, Bench, fault
+from toolorchestra.synth.proof.task_checks import CHECKS, DomainPlayer, fault
 from toolorchestra.synth.stages.domain_folder import make, rebuilt
 
 
@@ -65,8 +65,8 @@ def test_a_domain_that_was_written_half_does_not_load(tmp_path: Path) -> None:
         loader.read(out)
 
 
-def _task() -> tuple[Bench, Task]:
-    bench = Bench(loader.read(library()))
+def _task() -> tuple[DomainPlayer, SqlTask]:
+    bench = DomainPlayer(loader.read(library()))
     found = next(t for t in bench.domain.tasks.values() if [r.intent for r in t.requests] == ["renew"])
     return bench, found
 
@@ -81,7 +81,7 @@ def test_each_check_catches_its_fault(check: str) -> None:
     read, listed, write = task.actions
     unchanged = replace(task, end_states=("unchanged",))
     broken = {
-        "gold": replace(task, actions=(read, listed, Action("renew_loan", {"loan_id": "LO-999"}))),
+        "gold": replace(task, actions=(read, listed, GoldCall("renew_loan", {"loan_id": "LO-999"}))),
         "nothing": replace(unchanged, actions=(), communicate=(), requests=task.requests),
         "told": replace(task, communicate=(task.facts[0].value,)),
         "dropped": replace(task, end_states=(*task.end_states, "unchanged"), communicate=()),
@@ -95,11 +95,11 @@ def test_each_check_catches_its_fault(check: str) -> None:
     assert CHECKS[check](bench, broken)
 
 
-def _others(bench: Bench, write: Action) -> list[Action]:
+def _others(bench: DomainPlayer, write: GoldCall) -> list[GoldCall]:
     return [other for _, other in bench.swaps(write)]
 
 
-def _shelving(tmp_path: Path, *steps: tuple[str, str]) -> tuple[Bench, Task]:
+def _shelving(tmp_path: Path, *steps: tuple[str, str]) -> tuple[DomainPlayer, SqlTask]:
     """The library with a tool that puts a book on a shelf, and a task with a request for each step."""
     shelf = {"type": "string", "format": "text", "description": ""}
     book = {"type": "string", "format": "id", "description": ""}
@@ -113,9 +113,9 @@ def _shelving(tmp_path: Path, *steps: tuple[str, str]) -> tuple[Bench, Task]:
         ],
         "returns": {"row": "SELECT shelf FROM books WHERE book_id = :book_id"},
     }
-    bench = Bench(with_tool(tmp_path, **tool))
+    bench = DomainPlayer(with_tool(tmp_path, **tool))
     task = next(iter(bench.domain.tasks.values()))
-    actions = tuple(Action("put_on_shelf", {"book_id": book_id, "shelf": where}) for book_id, where in steps)
+    actions = tuple(GoldCall("put_on_shelf", {"book_id": book_id, "shelf": where}) for book_id, where in steps)
     requests = tuple(replace(task.requests[0], intent=f"step {n}", actions=(n,)) for n in range(len(steps)))
     return bench, replace(task, actions=actions, alternatives=(), requests=requests)
 
@@ -147,9 +147,9 @@ def test_requests_that_contradict_each_other_are_found(tmp_path: Path, steps: li
 def test_of_several_contradictions_the_first_is_said(tmp_path: Path) -> None:
     text = {"type": "string", "format": "text", "description": ""}
     move = {"kind": "write", "parameters": {"shelf": text}, "steps": [{"do": "UPDATE books SET shelf = :shelf"}]}
-    bench = Bench(with_tool(tmp_path, name="move_all", **move, returns={"row": "SELECT 1 AS done"}))
+    bench = DomainPlayer(with_tool(tmp_path, name="move_all", **move, returns={"row": "SELECT 1 AS done"}))
     task = next(iter(bench.domain.tasks.values()))
-    actions = tuple(Action("move_all", {"shelf": shelf}) for shelf in ("North", "South"))
+    actions = tuple(GoldCall("move_all", {"shelf": shelf}) for shelf in ("North", "South"))
     requests = tuple(replace(task.requests[0], intent=f"step {n}", actions=(n,)) for n in range(2))
     found = CHECKS["contradictory"](bench, replace(task, actions=actions, alternatives=(), requests=requests))
     assert found.startswith("step 0 sets books.BO-001.shelf to 'North'")
@@ -160,14 +160,14 @@ def test_requests_that_add_up_are_no_contradiction() -> None:
     bench, task = _task()
     book = next(row[0] for row in bench.domain.tables["books"].rows if row[3] > 1)
     members = [row[0] for row in bench.domain.tables["members"].rows if row[-1] == "active"][:2]
-    actions = tuple(Action("borrow_book", {"member_id": member, "book_id": book}) for member in members)
+    actions = tuple(GoldCall("borrow_book", {"member_id": member, "book_id": book}) for member in members)
     requests = tuple(replace(task.requests[0], intent=f"loan {n}", actions=(n,)) for n in range(2))
     assert CHECKS["contradictory"](bench, replace(task, actions=actions, requests=requests)) == ""
 
 
 @pytest.mark.parametrize("name", loader.names())
 def test_no_shipped_task_contradicts_itself(name: str) -> None:
-    bench = Bench(loader.load(name))
+    bench = DomainPlayer(loader.load(name))
     found = [task.task_id for task in bench.domain.tasks.values() if CHECKS["contradictory"](bench, task)]
     assert found == []
 

@@ -24,12 +24,12 @@ from toolorchestra.envs.models.scripted import ScriptedModel
 from toolorchestra.envs.money.ledger import SpendCap
 from toolorchestra.synth import generate
 from toolorchestra.synth.authors.given_spec import GrammarAuthor
-from toolorchestra.synth.authors.scripted_author import USUAL, StandIn
+from toolorchestra.synth.authors.scripted_author import USUAL, ScriptedParts
 from toolorchestra.synth.formats import spec as specs
-from toolorchestra.synth.runs.paid_calls import AUTHOR, Answer, Journal, Purse, Question
-from toolorchestra.synth.runs.stage_store import TAKES, Work
+from toolorchestra.synth.runs.paid_calls import AUTHOR, Journal, PaidAnswer, PaidModel, PaidRequest
+from toolorchestra.synth.runs.stage_store import TAKES, StageStore
 from toolorchestra.synth.stages import domain_folder, pipeline, run_report
-from toolorchestra.synth.stages.stage_values import Settings
+from toolorchestra.synth.stages.stage_values import SynthesisSettings
 
 KILLS = 10
 COMMAND = """
@@ -54,14 +54,18 @@ def test_a_spec_goes_through_the_stages_to_the_bytes_of_the_plain_maker(tmp_path
     spec = specs.load(runs.SPEC)
     domain_folder.make(spec, 15, 3, tmp_path / "plain")
     author = GrammarAuthor(spec, specs.texts(spec.folder))
-    work = Work(tmp_path / "work", resume=False)
-    asyncio.run(pipeline.make(pipeline.Run(author, Settings(tasks=15, seed=3), work, tmp_path / "out", spec.digest)))
+    work = StageStore(tmp_path / "work", resume=False)
+    asyncio.run(
+        pipeline.make(
+            pipeline.SynthesisRun(author, SynthesisSettings(tasks=15, seed=3), work, tmp_path / "out", spec.digest)
+        )
+    )
     assert runs.read(tmp_path / "out") == runs.read(tmp_path / "plain")
 
 
 @pytest.mark.slow
 def test_a_killed_run_resumes_to_the_same_bytes_and_pays_no_answer_twice(tmp_path: Path) -> None:
-    runs.made(tmp_path / "whole", StandIn(runs.texts(), USUAL))
+    runs.made(tmp_path / "whole", ScriptedParts(runs.texts(), USUAL))
     log = tmp_path / "asked"
     folder = tmp_path / "broken"
     command = [sys.executable, "-c", COMMAND, str(folder), str(log)]
@@ -137,10 +141,10 @@ def test_equal_questions_at_the_same_time_are_paid_once_and_purses_beside_count_
 ) -> None:
     asked: list[ChatRequest] = []
     models = Slow(lambda request: f"answer {asked.append(request) or len(asked)}")
-    purse = Purse(models, "scripted", runs.sheet(), Journal(tmp_path / "calls.jsonl"), SpendCap(1), concurrency)
-    question = Question("rows", AUTHOR, (Message(role="user", content="hi"),))
+    purse = PaidModel(models, "scripted", runs.sheet(), Journal(tmp_path / "calls.jsonl"), SpendCap(1), concurrency)
+    question = PaidRequest("rows", AUTHOR, (Message(role="user", content="hi"),))
 
-    async def play() -> list[Answer]:
+    async def play() -> list[PaidAnswer]:
         answers = await asyncio.gather(purse.ask(question), purse.ask(question))
         await purse.beside(models, "gpt-5").ask(question)
         return answers
@@ -170,12 +174,12 @@ def test_a_line_that_was_being_written_is_asked_again(tmp_path: Path) -> None:
 
 
 def test_other_settings_or_an_unnamed_resume_are_refused(tmp_path: Path) -> None:
-    work = Work(tmp_path / "work", resume=False)
+    work = StageStore(tmp_path / "work", resume=False)
     work.agree({"tasks": 3})
     with pytest.raises(ConfigError, match="tasks: 3 then, 4 now"):
-        Work(tmp_path / "work", resume=True).agree({"tasks": 4})
+        StageStore(tmp_path / "work", resume=True).agree({"tasks": 4})
     with pytest.raises(ConfigError, match="--resume"):
-        Work(tmp_path / "work", resume=False)
+        StageStore(tmp_path / "work", resume=False)
 
 
 def test_the_report_bills_by_stage_and_role_and_counts_what_was_dropped(tmp_path: Path) -> None:
@@ -217,7 +221,7 @@ def test_a_refused_run_takes_no_stage_anew(
     author: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     work = tmp_path / "zoo.work"
-    Work(work, resume=False).agree({"seed": 1})
+    StageStore(work, resume=False).agree({"seed": 1})
     again = [*author, "--out", str(tmp_path / "zoo"), "--resume", "--stage", "policy"]
     assert generate.main(again) == 2
     assert "was begun with other settings" in capsys.readouterr().err

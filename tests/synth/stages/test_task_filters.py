@@ -23,11 +23,11 @@ from toolorchestra.synth.authors.given_spec import GrammarAuthor
 from toolorchestra.synth.formats import export, task_variants
 from toolorchestra.synth.formats import spec as specs
 from toolorchestra.synth.proof.solvers import GRADED, SCRIPTED, Arena, ModelSolver
-from toolorchestra.synth.proof.task_checks import Bench, fault
-from toolorchestra.synth.runs.stage_store import Work
+from toolorchestra.synth.proof.task_checks import DomainPlayer, fault
+from toolorchestra.synth.runs.stage_store import StageStore
 from toolorchestra.synth.stages import domain_folder, harder_tasks, pipeline
-from toolorchestra.synth.stages.stage_values import Settings
-from toolorchestra.synth.stages.task_filters import Band, Sieve
+from toolorchestra.synth.stages.stage_values import SynthesisSettings
+from toolorchestra.synth.stages.task_filters import Band, TaskFilter
 from toolorchestra.synth.stages.written_parts import CHECKS
 
 
@@ -36,9 +36,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> pipeline.Made:
     """A domain with all that can be had: evolved, filtered, with costs and variants."""
     folder = tmp_path_factory.mktemp("made")
     spec = specs.load("parking")
-    settings = Settings(tasks=20, evolve=1, solvers=("strong", "weak"), band=Band(0.1, 0.95, 4), variants=2)
+    settings = SynthesisSettings(tasks=20, evolve=1, solvers=("strong", "weak"), band=Band(0.1, 0.95, 4), variants=2)
     author = GrammarAuthor(spec, specs.texts(spec.folder))
-    run = pipeline.Run(author, settings, Work(folder / "work", resume=False), folder / "out", spec.digest)
+    run = pipeline.SynthesisRun(
+        author, settings, StageStore(folder / "work", resume=False), folder / "out", spec.digest
+    )
     return asyncio.run(pipeline.make(run))
 
 
@@ -68,11 +70,11 @@ def test_harder_tasks_measure_harder_and_are_proven() -> None:
     spec = specs.load("gym_studio")
     domain, _ = domain_folder.skeleton(spec, 2)
     shapes, _ = domain_folder.tasks(spec, domain, 25, 2)
-    done = harder_tasks.evolve(spec, Bench(domain), shapes, 1, random.Random(2))
+    done = harder_tasks.evolve(spec, DomainPlayer(domain), shapes, 1, random.Random(2))
     changed = [(a, b) for a, b in zip(shapes, done.shapes, strict=True) if a is not b]
     assert sum(done.harder.values()) == len(changed) > 10
     assert all(harder_tasks.hardness(b) > harder_tasks.hardness(a) for a, b in changed)
-    bench = Bench(domain)
+    bench = DomainPlayer(domain)
     assert [fault(bench, loader.task(b)) for _, b in changed] == [("", "")] * len(changed)
     level = sum(k * n for k, n in done.after.items()) / 25
     assert level > sum(k * n for k, n in done.before.items()) / 25
@@ -83,11 +85,11 @@ def test_filters_drop_by_reason(tmp_path: Path) -> None:
     domain = loader.load(folder)
     shapes = [task.shape for task in domain.tasks.values()]
     again = {**shapes[0], "id": shapes[1]["id"]}
-    sieve = Sieve(Arena(str(folder)), [SCRIPTED["oracle"]], Band(0.0, 0.9, 2))
+    sieve = TaskFilter(Arena(str(folder)), [SCRIPTED["oracle"]], Band(0.0, 0.9, 2))
     sifted = asyncio.run(sieve.sift([shapes[0], again]))
     assert sifted.kept == []
     assert sifted.dropped == {"near-duplicate": 1, "pass@2 above the band": 1}
-    hard = asyncio.run(Sieve(Arena(str(folder)), [SCRIPTED["idle"]], Band(0.5, 1.0, 2)).sift(shapes[:1]))
+    hard = asyncio.run(TaskFilter(Arena(str(folder)), [SCRIPTED["idle"]], Band(0.5, 1.0, 2)).sift(shapes[:1]))
     assert hard.dropped == {"pass@2 below the band": 1}
     assert hard.passes == {shapes[0]["id"]: {"idle": 0}}
 
@@ -98,14 +100,14 @@ def test_a_task_that_a_trivial_policy_solves_is_dropped(tmp_path: Path) -> None:
     shape = next(t.shape for t in domain.tasks.values() if not t.idle and t.requests[0].ending == "serve")
     row = json.loads(json.dumps(dict(shape)))
     row["evaluation_criteria"].update(communicate_info=[], actions=[])
-    row["toolscale"].update(end_states=[Bench(domain).play(()).state], alternatives=[], identify=0)
+    row["toolscale"].update(end_states=[DomainPlayer(domain).play(()).state], alternatives=[], identify=0)
     row["toolscale"]["requests"] = [{**r, "actions": [], "inform": []} for r in row["toolscale"]["requests"]]
 
     def swap(text: str) -> str:
         lines = [json.loads(line) for line in text.splitlines()]
         return "".join(json.dumps(row if line["id"] == row["id"] else line) + "\n" for line in lines)
 
-    sieve = Sieve(Arena(str(changed(tmp_path, "tasks.jsonl.gz", swap))), [], Band())
+    sieve = TaskFilter(Arena(str(changed(tmp_path, "tasks.jsonl.gz", swap))), [], Band())
     assert asyncio.run(sieve.sift([row])).dropped == {"solved by a trivial policy": 1}
 
 

@@ -23,7 +23,7 @@ _ATOMS: tuple[type, ...] = (
 )  # fmt: skip
 
 
-class Seal:
+class SavedState:
     """The state of a value's containers at one moment."""
 
     __slots__ = ("_dicts", "_hidden", "_lists", "_marks", "_objects", "_sets")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from toolorchestra.envs.domains.tau2.reference.change_tracking import Seal, duplicate, remade
-from toolorchestra.envs.domains.tau2.reference.tables import ABSENT, Lent, Table
+from toolorchestra.envs.domains.tau2.reference.change_tracking import SavedState, duplicate, remade
+from toolorchestra.envs.domains.tau2.reference.tables import ABSENT, Lent, TrackedTable
 
 
 class Master:
@@ -16,7 +16,7 @@ class Master:
         self.model = model
         fields = model.__dict__
         self.tables = {name: Lent(value) for name, value in fields.items() if type(value) is dict}
-        self.rest = {name: Seal(value) for name, value in fields.items() if name not in self.tables}
+        self.rest = {name: SavedState(value) for name, value in fields.items() if name not in self.tables}
         """Fields that are no tables are lent whole, and checked after every call."""
         self._texts: dict[tuple[str, Any], str] = {}
 
@@ -33,22 +33,22 @@ class Master:
         return self._texts[field, key]
 
 
-class Database:
+class EpisodeRecords:
     """One episode's database; `model` is what its toolkit is given."""
 
     __slots__ = ("_before", "_images", "_own", "_tables", "master", "model")
 
     def __init__(self, master: Master) -> None:
         self.master = master
-        self._tables = {name: Table(lent) for name, lent in master.tables.items()}
+        self._tables = {name: TrackedTable(lent) for name, lent in master.tables.items()}
         self.model = remade(master.model, {**master.model.__dict__, **self._tables})
         self._own: set[str] = set()
         self._before: dict[str, Any] = {}
-        self._images: dict[str, Seal] = {}
+        self._images: dict[str, SavedState] = {}
 
     def begin(self) -> None:
         self._before = dict(self.model.__dict__)
-        self._images = {name: Seal(self._before[name]) for name in self._own}
+        self._images = {name: SavedState(self._before[name]) for name in self._own}
 
     def keep(self, model: Any) -> None:
         """The call is good. `model` is the database that the toolkit has now, which may be another object. Raises
@@ -80,7 +80,7 @@ class Database:
         self._restore_lent()
         self._hold(self._before)
 
-    def _whole(self) -> list[tuple[str, Seal]]:
+    def _whole(self) -> list[tuple[str, SavedState]]:
         """The fields that are no tables, with what they were before the call."""
         return [(name, self._images.get(name, seal)) for name, seal in self.master.rest.items()]
 

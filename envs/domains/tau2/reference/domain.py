@@ -17,15 +17,15 @@ from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.tau2 import package
 from toolorchestra.envs.domains.tau2.calculator import calculate
 from toolorchestra.envs.domains.tau2.copies import clone
-from toolorchestra.envs.domains.tau2.domain import Answer, Domain, State, described, rendered, steady, updated
+from toolorchestra.envs.domains.tau2.domain import State, Tau2Domain, ToolReply, described, rendered, steady, updated
 from toolorchestra.envs.domains.tau2.reference.change_tracking import duplicate
-from toolorchestra.envs.domains.tau2.reference.database import Database, Master
+from toolorchestra.envs.domains.tau2.reference.database import EpisodeRecords, Master
 from toolorchestra.envs.domains.tau2.reference.folders import DATABASE, POLICY, TOOLKIT, place_of, places
-from toolorchestra.envs.domains.tau2.reference.frozen_modules import Frozen, moment
+from toolorchestra.envs.domains.tau2.reference.frozen_modules import FrozenModules, moment
 from toolorchestra.envs.domains.tau2.reference.importing import Importer
-from toolorchestra.envs.domains.tau2.reference.tables import Table
+from toolorchestra.envs.domains.tau2.reference.tables import TrackedTable
 from toolorchestra.envs.domains.tau2.release import Release
-from toolorchestra.envs.domains.tau2.task import Function, Plan, Side
+from toolorchestra.envs.domains.tau2.task import Function, Side, Tau2Task
 
 DEFAULT_NOW = "2024-05-15 15:00:00"
 """What most of the reference's policies say, for those that say nothing."""
@@ -51,7 +51,7 @@ class Toolkit:
         self.name, self.policy = name, policy.read_text(encoding="utf-8")
         stated = _STATED.search(self.policy)
         self.clock = now or (stated.group(1) if stated else DEFAULT_NOW)
-        self.frozen = Frozen(moment(self.clock, "now" if now else str(policy)))
+        self.frozen = FrozenModules(moment(self.clock, "now" if now else str(policy)))
         importer = Importer({n: p.code for n, p in found.items() if p.code}, self.frozen)
         tools = importer.load(name, "tools")
         path = code / TOOLKIT
@@ -60,7 +60,7 @@ class Toolkit:
         self.master = Master(_database(self.kind, tools, database, path))
         self.lock = threading.RLock()
         try:
-            self.tools = described(self.kind(Database(self.master).model))
+            self.tools = described(self.kind(EpisodeRecords(self.master).model))
         except ConfigError:
             raise
         except Exception as err:
@@ -120,15 +120,15 @@ class KitState(State):
 
     def __init__(self, domain: ReferenceDomain, master: Master) -> None:
         self._toolkit = domain.toolkit
-        self._database = Database(master)
+        self._database = EpisodeRecords(master)
         super().__init__(domain.toolkit.kind(self._database.model), None, None, domain)
         self._made: Counter[str] = Counter()
 
-    def call(self, side: Side, name: str, arguments: Mapping[str, Any]) -> Answer:
+    def call(self, side: Side, name: str, arguments: Mapping[str, Any]) -> ToolReply:
         try:
-            return Answer(self._whole(name, arguments, lambda: rendered(self._run(side, name, arguments))), False)
+            return ToolReply(self._whole(name, arguments, lambda: rendered(self._run(side, name, arguments))), False)
         except (Exception, SystemExit) as err:  # noqa: BLE001 - toolkits refuse by raising anything
-            return Answer(f"Error: {steady(str(err))}", True)
+            return ToolReply(f"Error: {steady(str(err))}", True)
 
     def value(self, side: Side, name: str, arguments: Mapping[str, Any], *, sync: bool = True) -> Any:
         del sync
@@ -178,7 +178,7 @@ class KitState(State):
 def _attributes(kit: Any) -> dict[str, Any]:
     """What a toolkit keeps beside its database, copied. Its database and tables are put back by themselves."""
     return {
-        name: value if name == "db" or isinstance(value, Table) else duplicate(value)
+        name: value if name == "db" or isinstance(value, TrackedTable) else duplicate(value)
         for name, value in vars(kit).items()
     }
 
@@ -204,7 +204,7 @@ def _numbers(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-class ReferenceDomain(Domain):
+class ReferenceDomain(Tau2Domain):
     """A domain of the reference with the tasks of one shelf."""
 
     def __init__(self, toolkit: Toolkit, release: Release) -> None:
@@ -217,10 +217,10 @@ class ReferenceDomain(Domain):
         self._variants: dict[str, Master] = {}
         """Databases of tasks that start from another one than the folder's."""
 
-    def start(self, plan: Plan) -> State:
+    def start(self, plan: Tau2Task) -> State:
         return self._prepared(KitState(self, self._master(plan)), plan)
 
-    def _master(self, plan: Plan) -> Master:
+    def _master(self, plan: Tau2Task) -> Master:
         if not plan.agent_data:
             return self.toolkit.master
         if plan.task_id not in self._variants:

@@ -37,7 +37,7 @@ def moment(text: str, where: str) -> real_datetime.datetime:
     return made
 
 
-class Frozen:
+class FrozenModules:
     """The modules that stand in for Python's at one moment."""
 
     def __init__(self, now: real_datetime.datetime) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.tau2 import package
-from toolorchestra.envs.domains.tau2.reference.frozen_modules import Frozen
+from toolorchestra.envs.domains.tau2.reference.frozen_modules import FrozenModules
 
 _DOMAINS = "tau2.domains"
 
@@ -28,7 +28,7 @@ _DOMAINS = "tau2.domains"
 class Importer:
     """The modules of the domains of one folder, at one frozen moment."""
 
-    def __init__(self, folders: Mapping[str, Path], frozen: Frozen) -> None:
+    def __init__(self, folders: Mapping[str, Path], frozen: FrozenModules) -> None:
         self._folders = folders
         self._frozen = frozen
         where = "\n".join([*(f"{name}={path}" for name, path in sorted(folders.items())), str(frozen.now)])

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.envs.domains.tau2.domain import Domain
+from toolorchestra.envs.domains.tau2.domain import Tau2Domain
 from toolorchestra.envs.domains.tau2.reference.domain import ReferenceDomain, load_toolkit
 from toolorchestra.envs.domains.tau2.reference.folders import Place, place_of, places
 from toolorchestra.envs.domains.tau2.reference.toolscale_rows import (
-    Shelf,
+    ReferenceTasks,
     fitting,
     has_tasks,
     missing_databases,
@@ -21,7 +21,7 @@ ALL = "all"
 
 
 @dataclass(frozen=True)
-class Asked:
+class ReferenceRequest:
     """What a source was given of reference domains."""
 
     folder: str
@@ -33,7 +33,7 @@ class Asked:
     skip_unmatched: bool = False
 
 
-def open_domains(asked: Asked) -> tuple[Shelf, Mapping[str, Domain]]:
+def open_domains(asked: ReferenceRequest) -> tuple[ReferenceTasks, Mapping[str, Tau2Domain]]:
     """The tasks and the domains, by name."""
     found = places(asked.folder)
     wanted = _wanted(asked, found)
@@ -51,7 +51,7 @@ def open_domains(asked: Asked) -> tuple[Shelf, Mapping[str, Domain]]:
     return replace(shelf, by_domain=kept), domains
 
 
-def _wanted(asked: Asked, found: Mapping[str, Place]) -> Mapping[str, Place]:
+def _wanted(asked: ReferenceRequest, found: Mapping[str, Place]) -> Mapping[str, Place]:
     if asked.domain is None and len(found) == 1:
         return found
     if asked.domain is None:

@@ -11,7 +11,7 @@ import copy
 from collections.abc import ItemsView, Iterator, ValuesView
 from typing import Any
 
-from toolorchestra.envs.domains.tau2.reference.change_tracking import Seal, duplicate
+from toolorchestra.envs.domains.tau2.reference.change_tracking import SavedState, duplicate
 
 ABSENT = object()
 
@@ -23,10 +23,10 @@ class Lent:
 
     def __init__(self, records: dict[Any, Any]) -> None:
         self.records = records
-        self.seals = {key: Seal(record) for key, record in records.items()}
+        self.seals = {key: SavedState(record) for key, record in records.items()}
 
 
-class Table(dict[Any, Any]):
+class TrackedTable(dict[Any, Any]):
     """One episode's table. Notes which records a call may have seen."""
 
     __slots__ = ("_all", "_before", "_broken", "_images", "_lent", "_seen", "_shaped", "own")
@@ -42,8 +42,8 @@ class Table(dict[Any, Any]):
 
     def _begin_empty(self) -> None:
         self._seen: set[Any] = set()
-        self._images: dict[Any, Seal] = {}
-        self._broken: list[Seal] = []
+        self._images: dict[Any, SavedState] = {}
+        self._broken: list[SavedState] = []
         self._all = self._shaped = False
 
     # -- a call --------------------------------------------------------------------------------------------------------
@@ -105,7 +105,7 @@ class Table(dict[Any, Any]):
     def _look(self, key: Any) -> None:
         if key in self.own:
             if key not in self._images and key in self._before:
-                self._images[key] = Seal(self._before[key])
+                self._images[key] = SavedState(self._before[key])
         else:
             self._seen.add(key)
 
@@ -162,7 +162,7 @@ class Table(dict[Any, Any]):
         self._shaped = True
         super().update(*args, **kwargs)
 
-    def __ior__(self, other: Any) -> Table:
+    def __ior__(self, other: Any) -> TrackedTable:
         self.update(other)
         return self
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.sql import hub_rows
-from toolorchestra.envs.domains.tau2.domain import Domain
+from toolorchestra.envs.domains.tau2.domain import Tau2Domain
 from toolorchestra.envs.domains.tau2.reference.folders import TASKS, Place
 from toolorchestra.envs.domains.tau2.release import Release
 from toolorchestra.envs.domains.tau2.task import read_plan
@@ -32,7 +32,7 @@ _SHOWN = 3
 
 
 @dataclass(frozen=True, eq=False)
-class Shelf(Release):
+class ReferenceTasks(Release):
     """The tasks of some domains. `base` has all of a domain's; the other splits follow from hashes of the ids."""
 
     by_domain: Mapping[str, Rows] = field(default_factory=dict)
@@ -54,13 +54,13 @@ class Shelf(Release):
         return {"base": tuple(rows), **{name: tuple(parts[name]) for name, _ in _SHARES if name in parts}}
 
 
-def read_shelf(folder: str, wanted: Mapping[str, Place], tasks_path: str | None, version: str | None) -> Shelf:
+def read_shelf(folder: str, wanted: Mapping[str, Place], tasks_path: str | None, version: str | None) -> ReferenceTasks:
     """The tasks of the wanted domains, from their folders or from `tasks_path`."""
     by_domain = _given(tasks_path, wanted) if tasks_path else {name: _own(place) for name, place in wanted.items()}
     digest = hashlib.sha256(json.dumps(by_domain, sort_keys=True, default=str).encode()).hexdigest()[:12]
     named = {} if tasks_path else {name: split for name, place in wanted.items() if (split := _named(place))}
     source = Path(tasks_path or folder).name
-    return Shelf(Path(folder), version or f"{source} sha256:{digest}", by_domain, named)
+    return ReferenceTasks(Path(folder), version or f"{source} sha256:{digest}", by_domain, named)
 
 
 def has_tasks(place: Place) -> bool:
@@ -126,7 +126,7 @@ def _by_id(rows: Iterable[Mapping[str, Any]], where: str) -> Rows:
     return made
 
 
-def fitting(domain: Domain, rows: Rows, *, skip: bool) -> Rows:
+def fitting(domain: Tau2Domain, rows: Rows, *, skip: bool) -> Rows:
     """The tasks that a toolkit can play; the others are refused together, or left out."""
     schemas = {tool.name: tool.parameters for tool in domain.tools}
     whole = {task_id: _completed(row, schemas) for task_id, row in rows.items()}

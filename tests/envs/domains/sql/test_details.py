@@ -8,19 +8,19 @@ import pytest
 
 from toolorchestra.envs.domains.sql import loader
 from toolorchestra.envs.domains.sql.details import Detail, details, wrong
-from toolorchestra.envs.domains.sql.domain import Domain, Task
+from toolorchestra.envs.domains.sql.domain import SqlDomain, SqlTask
 from toolorchestra.envs.domains.sql.oracle import moves
 from toolorchestra.envs.domains.sql.source import ToolScaleSource, ready
-from toolorchestra.envs.domains.sql.user import PATIENCE, Mood, ScriptedUser
+from toolorchestra.envs.domains.sql.user import PATIENCE, Mood, SqlScriptedUser
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.synth.proof.cheapest_solutions import along
 
 
-def all_of(task: Task) -> tuple[Detail, ...]:
+def all_of(task: SqlTask) -> tuple[Detail, ...]:
     return tuple(detail for own in details(task) for detail in own)
 
 
-def confirmations(domain: Domain, task: Task) -> list[str]:
+def confirmations(domain: SqlDomain, task: SqlTask) -> list[str]:
     return [text for text in moves(domain, task) if "Do you confirm" in text]
 
 
@@ -37,7 +37,7 @@ def test_no_right_path_of_a_shipped_task_is_ever_corrected(name: str) -> None:
     assert noticed
 
 
-def case() -> tuple[Domain, Task, Detail]:
+def case() -> tuple[SqlDomain, SqlTask, Detail]:
     """A task with one request, in which the user says an amount."""
     domain = ready("finance").domain
     for task in domain.tasks.values():
@@ -89,7 +89,7 @@ def test_a_date_and_an_id_are_noticed_and_an_argument_of_a_longer_name_is_not_ta
 
 def test_the_user_corrects_confirms_when_it_is_right_and_gives_up_in_the_end() -> None:
     domain, task, detail = case()
-    user = ScriptedUser(task, 4)
+    user = SqlScriptedUser(task, 4)
     (right,) = confirmations(domain, task)
     false = right.replace(f"amount {detail.value}", "amount 4711")
     assert false != right

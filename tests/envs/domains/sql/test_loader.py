@@ -12,7 +12,7 @@ import pytest
 from tests.domains import changed, library, with_tool
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.sql import loader
-from toolorchestra.envs.domains.sql.database import Database
+from toolorchestra.envs.domains.sql.database import SqlDatabase
 
 RECURSIVE = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x FROM c) SELECT x FROM c"
 
@@ -52,7 +52,7 @@ def test_the_library_loads_and_its_hash_holds() -> None:
 def test_errors_name_the_place(tmp_path: Path, name: str, old: str, new: str, seen: str) -> None:
     folder = changed(tmp_path, name, lambda text: text.replace(old, new, 1))
     with pytest.raises(ConfigError) as caught:
-        Database(loader.read(folder))
+        SqlDatabase(loader.read(folder))
     assert seen in str(caught.value)
 
 
@@ -77,9 +77,9 @@ def test_only_a_newline_ends_a_line(tmp_path: Path, mark: str) -> None:
 @pytest.mark.parametrize(
     ("name", "data", "seen"),
     [
-        ("tasks.jsonl.gz", gzip.compress(bytes(range(200)))[:60], "tasks.jsonl.gz: not a gzip file"),
-        ("tasks.jsonl.gz", gzip.compress(b"")[:10] + b"\xff" * 40, "tasks.jsonl.gz: not a gzip file"),
-        ("rows.jsonl.gz", gzip.compress(b"\xff"), "rows.jsonl.gz: not UTF-8 text"),
+        ("tasks.jsonl.gz", gzip.compress(bytes(range(200)), mtime=0)[:60], "tasks.jsonl.gz: not a gzip file"),
+        ("tasks.jsonl.gz", gzip.compress(b"", mtime=0)[:10] + b"\xff" * 40, "tasks.jsonl.gz: not a gzip file"),
+        ("rows.jsonl.gz", gzip.compress(b"\xff", mtime=0), "rows.jsonl.gz: not UTF-8 text"),
         ("policy.md", b"\xff", "policy.md: not UTF-8 text"),
         ("domain.json", b"\xff", "domain.json: not UTF-8 text"),
     ],
@@ -212,5 +212,5 @@ def test_a_strangers_schema_does_no_more_than_define(tmp_path: Path, statement: 
     place = tmp_path / "written"
     folder = changed(tmp_path, "schema.sql", lambda text: text + statement.format(place=place))
     with pytest.raises(ConfigError):
-        Database(loader.read(folder))
+        SqlDatabase(loader.read(folder))
     assert not place.exists()

@@ -15,27 +15,27 @@ import pytest
 from tests.domains import library, with_tool
 from toolorchestra.envs.base.errors import ConfigError, Outage, ToolError
 from toolorchestra.envs.domains.sql import loader
-from toolorchestra.envs.domains.sql.database import Database, Session
-from toolorchestra.envs.domains.sql.domain import Action, Table
+from toolorchestra.envs.domains.sql.database import Session, SqlDatabase
+from toolorchestra.envs.domains.sql.domain import GoldCall, SqlTable
 from toolorchestra.envs.domains.sql.state_digest import digest
 from toolorchestra.synth.proof import hostile_arguments
-from toolorchestra.synth.proof.task_checks import Bench
+from toolorchestra.synth.proof.task_checks import DomainPlayer
 
 
-def bench() -> Bench:
-    return Bench(loader.read(library()))
+def bench() -> DomainPlayer:
+    return DomainPlayer(loader.read(library()))
 
 
-def borrowable(made: Bench, count: int) -> list[Action]:
+def borrowable(made: DomainPlayer, count: int) -> list[GoldCall]:
     """Loans that can be made."""
     tables = made.domain.tables
     members = [row[0] for row in tables["members"].rows if row[4] == "active"]
     books = [row[0] for row in tables["books"].rows if isinstance(row[3], int) and row[3] > 0]
-    return [Action("borrow_book", {"member_id": members[i], "book_id": books[i]}) for i in range(count)]
+    return [GoldCall("borrow_book", {"member_id": members[i], "book_id": books[i]}) for i in range(count)]
 
 
 def test_an_error_after_a_write_leaves_nothing_behind(tmp_path: Path) -> None:
-    made = Bench(
+    made = DomainPlayer(
         with_tool(
             tmp_path,
             name="half",
@@ -49,13 +49,13 @@ def test_an_error_after_a_write_leaves_nothing_behind(tmp_path: Path) -> None:
     )
     with made.session() as session:
         with pytest.raises(ToolError, match="FOREIGN KEY constraint failed"):
-            made.call(session, Action("half", {}))
+            made.call(session, GoldCall("half", {}))
         assert session.changes() == []
         assert digest(session) == "unchanged"
 
 
 def test_a_check_after_a_write_undoes_it(tmp_path: Path) -> None:
-    made = Bench(
+    made = DomainPlayer(
         with_tool(
             tmp_path,
             name="late",
@@ -69,16 +69,18 @@ def test_a_check_after_a_write_undoes_it(tmp_path: Path) -> None:
     )
     with made.session() as session:
         with pytest.raises(ToolError, match="too late"):
-            made.call(session, Action("late", {}))
+            made.call(session, GoldCall("late", {}))
         assert digest(session) == "unchanged"
 
 
 def test_a_bomb_is_stopped_and_the_database_goes_on(tmp_path: Path) -> None:
     product = ", ".join(f"loans l{i}" for i in range(8))
-    made = Bench(with_tool(tmp_path, name="bomb", kind="read", returns={"row": f"SELECT count(*) AS n FROM {product}"}))
+    made = DomainPlayer(
+        with_tool(tmp_path, name="bomb", kind="read", returns={"row": f"SELECT count(*) AS n FROM {product}"})
+    )
     with made.session() as session:
         with pytest.raises(ToolError, match="took too long and was stopped"):
-            made.call(session, Action("bomb", {}))
+            made.call(session, GoldCall("bomb", {}))
         assert made.call(session, borrowable(made, 1)[0]).value["loan_id"]
 
 
@@ -86,7 +88,7 @@ def test_a_write_that_is_stopped_ends_the_episode_and_leaks_into_no_other(tmp_pa
     product = ", ".join(f"books b{i}" for i in range(8))
     slow = f"UPDATE books SET copies = (SELECT count(*) FROM {product})"
     row = {"returns": {"row": "SELECT 1 AS done"}, "kind": "write"}
-    made = Bench(with_tool(tmp_path, name="recount", steps=[{"do": slow}], **row))
+    made = DomainPlayer(with_tool(tmp_path, name="recount", steps=[{"do": slow}], **row))
     recount, (loan, other) = made.runners["recount"], borrowable(made, 2)
     borrow = made.runners[loan.name]
     with made.session() as session:
@@ -101,7 +103,7 @@ def test_a_write_that_is_stopped_ends_the_episode_and_leaks_into_no_other(tmp_pa
     with made.session() as session:
         assert session.own() is not copy
         assert session.changes() == []
-        assert made.play([Action("recount", {}), loan]).state == "unchanged"
+        assert made.play([GoldCall("recount", {}), loan]).state == "unchanged"
 
 
 def test_a_copy_that_left_its_transaction_is_thrown_away() -> None:
@@ -115,11 +117,11 @@ def test_a_copy_that_left_its_transaction_is_thrown_away() -> None:
 
 
 def test_long_results_are_bounded(tmp_path: Path) -> None:
-    many = Bench(
+    many = DomainPlayer(
         with_tool(tmp_path, name="all_pairs", kind="read", returns={"rows": "SELECT a.loan_id FROM loans a, loans b"})
     )
     with many.session() as session:
-        value = many.call(session, Action("all_pairs", {})).value
+        value = many.call(session, GoldCall("all_pairs", {})).value
     assert len(value) == 51
     assert "narrow the search" in value[-1]["note"]
 
@@ -127,7 +129,7 @@ def test_long_results_are_bounded(tmp_path: Path) -> None:
 def test_numbers_beyond_sqlite_are_refused() -> None:
     made = bench()
     with made.session() as session, pytest.raises(ToolError, match="birth_year must be at most 2026"):
-        made.call(session, Action("find_member", {"email": "a@b.c", "birth_year": 10**30}))
+        made.call(session, GoldCall("find_member", {"email": "a@b.c", "birth_year": 10**30}))
 
 
 def test_sessions_do_not_see_each_other_and_reset_by_rolling_back() -> None:
@@ -165,14 +167,14 @@ Part = tuple[str, int | None, int | None]
 """What a new row says, and the numbers of the new rows that it refers to."""
 
 
-def parts() -> Database:
+def parts() -> SqlDatabase:
     """A table whose rows may refer to each other."""
     schema = "CREATE TABLE parts (part_id TEXT NOT NULL UNIQUE, name TEXT, inside_id TEXT, beside_id TEXT)"
-    table = Table(("part_id", "name", "inside_id", "beside_id"), "part_id", [("PA-00", "box", None, None)])
-    return Database(replace(loader.read(library()), schema=schema, tables={"parts": table}))
+    table = SqlTable(("part_id", "name", "inside_id", "beside_id"), "part_id", [("PA-00", "box", None, None)])
+    return SqlDatabase(replace(loader.read(library()), schema=schema, tables={"parts": table}))
 
 
-def state(database: Database, rows: Sequence[Part], order: Sequence[int]) -> str:
+def state(database: SqlDatabase, rows: Sequence[Part], order: Sequence[int]) -> str:
     """Of an episode that makes the rows in this order and then puts the last of them into the box."""
     ids: dict[int | None, str] = {row: f"PA-{place:02d}" for place, row in enumerate(order, 1)}
     session = Session(database)
@@ -233,11 +235,11 @@ def test_hundreds_of_new_rows_may_say_the_same() -> None:
 
 def test_a_new_row_in_the_place_of_a_removed_one_is_new() -> None:
     """The last seed row's place, and the number that follows from it, are free once it is removed."""
-    made = Bench(loader.load("entertainment"))
+    made = DomainPlayer(loader.load("entertainment"))
     profiles = made.domain.tables["profiles"]
     last = dict(zip(profiles.columns, profiles.rows[-1], strict=True))
-    add = Action("add_profile", {"member_id": "ME-0097", "name": "Zoe", "child": False, "age_limit": 12})
-    remove = Action("remove_profile", {"profile_id": last["profile_id"]})
+    add = GoldCall("add_profile", {"member_id": "ME-0097", "name": "Zoe", "child": False, "age_limit": 12})
+    remove = GoldCall("remove_profile", {"profile_id": last["profile_id"]})
     add_first, remove_first = made.play([add, remove]), made.play([remove, add])
     assert (add_first.error, remove_first.error) == ("", "")
     assert add_first.state == remove_first.state
@@ -261,7 +263,7 @@ def test_what_a_statement_does_on_conflict_does_not_reach_the_log(conflict: str)
 
 def test_orders_of_equal_price_may_be_placed_in_either_order() -> None:
     """Two orders of one shop differ only in the items that refer to them, and the parcels only in their orders."""
-    made = Bench(loader.load("ecommerce"))
+    made = DomainPlayer(loader.load("ecommerce"))
     for task_id in ("0109", "0131"):
         task = made.domain.tasks[task_id]
         owned = [request.actions for request in task.requests]
@@ -270,11 +272,11 @@ def test_orders_of_equal_price_may_be_placed_in_either_order() -> None:
         assert made.play([task.actions[place] for place in order]).state in task.end_states
 
 
-def numbered(rows: list[tuple[int, str]], more: str = "") -> Database:
+def numbered(rows: list[tuple[int, str]], more: str = "") -> SqlDatabase:
     """A table whose first column is the rowid."""
     schema = f"CREATE TABLE parts (number INTEGER PRIMARY KEY, part_id TEXT NOT NULL UNIQUE); {more}"
-    table = Table(("number", "part_id"), "part_id", rows)
-    return Database(replace(loader.read(library()), schema=schema, tables={"parts": table}))
+    table = SqlTable(("number", "part_id"), "part_id", rows)
+    return SqlDatabase(replace(loader.read(library()), schema=schema, tables={"parts": table}))
 
 
 @pytest.mark.parametrize(
@@ -297,7 +299,7 @@ def test_a_row_that_gets_another_rowid_is_gone_from_its_place() -> None:
 
 
 def test_undoing_a_change_is_no_change(tmp_path: Path) -> None:
-    made = Bench(
+    made = DomainPlayer(
         with_tool(
             tmp_path,
             name="set_shelf",
@@ -308,7 +310,7 @@ def test_undoing_a_change_is_no_change(tmp_path: Path) -> None:
         )
     )
     shelf = made.domain.tables["books"].rows[0][2]
-    there, back = Action("set_shelf", {"shelf": "Z-1"}), Action("set_shelf", {"shelf": shelf})
+    there, back = GoldCall("set_shelf", {"shelf": "Z-1"}), GoldCall("set_shelf", {"shelf": shelf})
     assert made.play([there]).state != "unchanged"
     assert made.play([there, back]).state == "unchanged"
 
@@ -334,18 +336,18 @@ def test_hundreds_of_sessions_on_other_threads() -> None:
 @pytest.mark.parametrize("name", loader.names())
 def test_hostile_arguments_are_contained(name: str) -> None:
     assert len(hostile_arguments.ARGUMENTS) >= 40
-    assert list(hostile_arguments.breaches(Bench(loader.load(name)))) == []
+    assert list(hostile_arguments.breaches(DomainPlayer(loader.load(name)))) == []
 
 
 def test_values_are_bound_never_pasted() -> None:
     made = bench()
     with made.session() as session, pytest.raises(ToolError, match="No book is called O'Brien's UNION SELECT"):
-        made.call(session, Action("find_book", {"title": "O'Brien's UNION SELECT"}))
+        made.call(session, GoldCall("find_book", {"title": "O'Brien's UNION SELECT"}))
 
 
 def test_results_are_json_that_says_what_the_rows_say() -> None:
     made = bench()
     row = made.domain.tables["books"].rows[0]
     with made.session() as session:
-        called = made.call(session, Action("find_book", {"title": row[1]}))
+        called = made.call(session, GoldCall("find_book", {"title": row[1]}))
     assert json.loads(called.text) == {"book_id": row[0], "title": row[1], "shelf": row[2], "copies": row[3]}

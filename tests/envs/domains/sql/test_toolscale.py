@@ -15,11 +15,11 @@ from tests.domains import changed, library, with_tool
 from toolorchestra.envs.base.actions import parse, render_call
 from toolorchestra.envs.base.errors import ConfigError, Outage
 from toolorchestra.envs.domains.sql import loader, wording
-from toolorchestra.envs.domains.sql.domain import Task
+from toolorchestra.envs.domains.sql.domain import SqlTask
 from toolorchestra.envs.domains.sql.grading import mentions
 from toolorchestra.envs.domains.sql.oracle import moves
 from toolorchestra.envs.domains.sql.source import ToolScaleSource, ready
-from toolorchestra.envs.domains.sql.user import LlmUser, Mood, ScriptedUser
+from toolorchestra.envs.domains.sql.user import Mood, SqlModelUser, SqlScriptedUser
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.envs.models import ChatRequest
 from toolorchestra.envs.models.scripted import ScriptedModel
@@ -35,11 +35,11 @@ def env(spend_cap: SpendCap | None = None, **arguments: Any) -> OrchestraEnv:
     return OrchestraEnv(source, preference="none", spend_cap=spend_cap)
 
 
-def task_with(holds: Callable[[Task], bool]) -> Task:
+def task_with(holds: Callable[[SqlTask], bool]) -> SqlTask:
     return next(task for task in ready(LIBRARY).domain.tasks.values() if holds(task))
 
 
-def played(made: OrchestraEnv, task: Task, leave_out: str = "", seed: int = 3) -> tuple[float, dict[str, Any]]:
+def played(made: OrchestraEnv, task: SqlTask, leave_out: str = "", seed: int = 3) -> tuple[float, dict[str, Any]]:
     """The oracle's conversation without the calls of one tool."""
     made.reset(seed=seed, options={"task_id": f"toolscale/library/{task.task_id}"})
     for move in moves(ready(LIBRARY).domain, task):
@@ -126,7 +126,7 @@ def test_texts_are_told_in_whole_words(text: str, info: str, said: bool) -> None
 
 def test_the_user_answers_confirms_objects_and_stops() -> None:
     task = task_with(lambda t: any(r.pushback for r in t.requests[:1]))
-    user = ScriptedUser(task, 5)
+    user = SqlScriptedUser(task, 5)
     email = next(fact.value for fact in task.facts if "e-mail" in fact.label)
     assert email in user.reply(Mood(), "Could you tell me your e-mail address?", 1).text
     unknown = user.reply(Mood(), "What is your member number?", 1).text
@@ -144,7 +144,7 @@ def test_the_user_answers_confirms_objects_and_stops() -> None:
 
 
 def test_a_user_who_is_never_understood_gives_up() -> None:
-    user = ScriptedUser(task_with(lambda t: True), 1)
+    user = SqlScriptedUser(task_with(lambda t: True), 1)
     mood, turns = Mood(), 0
     while True:
         turns += 1
@@ -158,8 +158,8 @@ def test_a_user_who_is_never_understood_gives_up() -> None:
 
 def test_wording_follows_from_the_seed_and_varies() -> None:
     task = task_with(lambda t: len(t.requests) > 1)
-    openings = [ScriptedUser(task, seed).opening() for seed in range(200)]
-    assert openings == [ScriptedUser(task, seed).opening() for seed in range(200)]
+    openings = [SqlScriptedUser(task, seed).opening() for seed in range(200)]
+    assert openings == [SqlScriptedUser(task, seed).opening() for seed in range(200)]
     assert len(set(openings)) > 40
 
 
@@ -170,7 +170,7 @@ def test_a_model_may_play_the_user_and_is_billed_as_such() -> None:
         heard.append(request)
         return "###STOP###" if len(heard) == 2 else "My e-mail is x@example.org."
 
-    made = env(user=LlmUser(ScriptedModel(reply), "gpt-5-mini"))
+    made = env(user=SqlModelUser(ScriptedModel(reply), "gpt-5-mini"))
     made.reset(seed=2)
     _, _, terminated, _, info = made.step("Who are you?")
     assert not terminated
@@ -206,7 +206,7 @@ def test_the_spend_cap_goes_with_each_request_of_user_and_expert() -> None:
         return "Who are you?"
 
     model = ScriptedModel(reply)
-    made = env(cap, user=LlmUser(model, "gpt-5-mini"), expert_models=model)
+    made = env(cap, user=SqlModelUser(model, "gpt-5-mini"), expert_models=model)
     made.reset(seed=2)
     made.step(render_call("call_expert", {"expert": "expert-1"}))
     assert asked == [("expert", cap), ("user", cap)]
@@ -216,7 +216,7 @@ def test_an_expert_is_billed_though_the_user_it_talks_to_is_away() -> None:
     def away(request: ChatRequest) -> str:
         raise Outage("503 from the user's endpoint", (Usage(request.model, "user", Tokens(7, 0, 0, 0)),))
 
-    made = env(user=LlmUser(ScriptedModel(away), "gpt-5-mini"), expert_models=ScriptedModel(lambda _: "Hello?"))
+    made = env(user=SqlModelUser(ScriptedModel(away), "gpt-5-mini"), expert_models=ScriptedModel(lambda _: "Hello?"))
     made.reset(seed=2)
     _, _, _, _, info = made.step(render_call("call_expert", {"expert": "expert-1"}))
     assert "503" in info["failed"]["error"]
@@ -237,9 +237,9 @@ def test_deadlines_follow_the_patience_of_the_models_that_are_waited_for() -> No
 
     model, other = Patient(lambda _: "hm"), ScriptedModel(lambda _: "hm")
     assert deadlines(env()) == (120, 120)
-    assert deadlines(env(user=LlmUser(model, "gpt-5-mini"))) == (3930, 4050)
-    assert deadlines(env(user=LlmUser(other, "gpt-5-mini"), expert_models=model)) == (120, 4050)
-    assert deadlines(env(user=LlmUser(model, "gpt-5-mini"), expert_models=model)) == (3930, 7860)
+    assert deadlines(env(user=SqlModelUser(model, "gpt-5-mini"))) == (3930, 4050)
+    assert deadlines(env(user=SqlModelUser(other, "gpt-5-mini"), expert_models=model)) == (120, 4050)
+    assert deadlines(env(user=SqlModelUser(model, "gpt-5-mini"), expert_models=model)) == (3930, 7860)
 
 
 def test_an_expert_cannot_call_experts() -> None:
@@ -350,7 +350,7 @@ def test_all_that_a_held_out_user_says_is_kept_from_training() -> None:
     turns = (f"Could you tell me your {fact.asked[0]}?", "Do you confirm (yes/no)?", "Banana?", "It has been done.")
     said: dict[Half | None, set[str]] = {}
     for half in (None, "train", "heldout"):
-        users = [ScriptedUser(task, seed, half) for seed in range(300)]
+        users = [SqlScriptedUser(task, seed, half) for seed in range(300)]
         said[half] = {user.reply(Mood(), text, 1).text for user in users for text in turns}
     assert not said["train"] & said["heldout"]
     assert said["train"] < said[None]

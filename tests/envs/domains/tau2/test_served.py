@@ -13,7 +13,7 @@ from toolorchestra.envs.factory import factory
 from toolorchestra.envs.models.endpoints import Endpoints
 from toolorchestra.envs.runtime.driver import advance, begin
 from toolorchestra.envs.runtime.invoke import Gates
-from toolorchestra.envs.testing.loopback import Asked, Loopback, Reply
+from toolorchestra.envs.testing.loopback import Loopback, ReceivedRequest, ServerReply
 
 pytest.importorskip("openai", reason='needs pip install ".[models]"')
 from toolorchestra.envs.models.openai import OpenAiModels
@@ -44,9 +44,9 @@ def played(server: Loopback) -> tuple[str, Step]:
 def test_a_served_user_opens_leaves_and_is_billed_as_the_user() -> None:
     usage = {"prompt_tokens": 1000, "completion_tokens": 10}
 
-    def customer(asked: Asked) -> Reply:
+    def customer(asked: ReceivedRequest) -> ServerReply:
         del asked
-        return Reply("###STOP###" if len(server.seen) > 1 else "I want to return a lamp.", usage=usage)
+        return ServerReply("###STOP###" if len(server.seen) > 1 else "I want to return a lamp.", usage=usage)
 
     with Loopback(customer) as server:
         first, step = played(server)
@@ -59,7 +59,7 @@ def test_a_served_user_opens_leaves_and_is_billed_as_the_user() -> None:
 
 
 def test_a_served_user_that_breaks_fails_the_episode() -> None:
-    with Loopback(lambda asked: Reply("oops", 500)) as server:
+    with Loopback(lambda asked: ServerReply("oops", 500)) as server:
         _, step = played(server)
     assert step.reward != step.reward  # nan: no evidence of anything
     assert step.info["failed"]

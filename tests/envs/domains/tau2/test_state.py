@@ -26,7 +26,7 @@ from toolorchestra.envs.base.types import ToolCall
 from toolorchestra.envs.domains.tau2 import install, package
 from toolorchestra.envs.domains.tau2.calculator import calculate
 from toolorchestra.envs.domains.tau2.conversation_log import Aside, Done, Said
-from toolorchestra.envs.domains.tau2.copies import Table, clone
+from toolorchestra.envs.domains.tau2.copies import CopyOnReadTable, clone
 from toolorchestra.envs.domains.tau2.domain import PARTS, load_domain
 from toolorchestra.envs.domains.tau2.grading import actions_met, communicated
 from toolorchestra.envs.domains.tau2.release import load_release
@@ -85,7 +85,7 @@ def test_the_calculator_refuses(expression: str) -> None:
 
 def test_a_table_copies_what_it_hands_out_and_leaves_the_pristine_one_alone() -> None:
     pristine = {"a": {"n": [1]}, "b": {"n": [2]}}
-    table = Table(pristine)
+    table = CopyOnReadTable(pristine)
     table["a"]["n"].append(5)
     table["c"] = {"n": [3]}
     assert pristine == {"a": {"n": [1]}, "b": {"n": [2]}}

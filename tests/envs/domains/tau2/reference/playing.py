@@ -10,7 +10,7 @@ from typing import Any
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.domains.tau2.reference.domain import ReferenceDomain
 from toolorchestra.envs.domains.tau2.source import Tau2Source
-from toolorchestra.envs.domains.tau2.task import Plan
+from toolorchestra.envs.domains.tau2.task import Tau2Task
 from toolorchestra.envs.domains.tau2.world import Tau2World
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.envs.episode.episode import Episode, Step
@@ -67,7 +67,7 @@ def call(env: OrchestraEnv, name: str, **arguments: Any) -> str:
     return str(step.info["new_messages"][1]["content"])
 
 
-def plans(env: OrchestraEnv) -> dict[str, Plan]:
+def plans(env: OrchestraEnv) -> dict[str, Tau2Task]:
     source = source_of(env)
     return {task_id: source.plan(task_id) for task_id in source.ids("base")}
 

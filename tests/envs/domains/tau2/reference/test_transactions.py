@@ -23,8 +23,8 @@ from tests.envs.domains.tau2.reference.playing import (
 )
 from tests.tau2_playing import needs_package
 from toolorchestra.envs.base.actions import render_call
-from toolorchestra.envs.domains.tau2.reference.change_tracking import Seal, duplicate
-from toolorchestra.envs.domains.tau2.reference.tables import Lent, Table
+from toolorchestra.envs.domains.tau2.reference.change_tracking import SavedState, duplicate
+from toolorchestra.envs.domains.tau2.reference.tables import Lent, TrackedTable
 from toolorchestra.envs.vector import OrchestraVectorEnv
 
 pytestmark = needs_package
@@ -166,7 +166,7 @@ def _do(table: Any, deed: str, key: str, number: int) -> Any:
 def test_a_table_does_what_a_dict_that_is_copied_for_each_call_does(calls: list[list[tuple[str, str, int]]]) -> None:
     pristine = {key: {"list": [index], "inner": {"n": 0}} for index, key in enumerate("abc")}
     lent = Lent(copy.deepcopy(pristine))
-    table, other, plain = Table(lent), Table(lent), copy.deepcopy(pristine)
+    table, other, plain = TrackedTable(lent), TrackedTable(lent), copy.deepcopy(pristine)
     for deeds in calls:
         saved, failed = copy.deepcopy(plain), [False, False]
         for place, held in enumerate((table, plain)):
@@ -198,7 +198,7 @@ def test_a_seal_sees_what_equality_does_not() -> None:
         lambda: value["set"].add(2),
         lambda: value["list"].__setitem__(0, True),
     ):
-        seal, before = Seal(value), repr(value)
+        seal, before = SavedState(value), repr(value)
         assert not seal.broken()
         change()
         assert seal.broken()
