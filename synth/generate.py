@@ -9,20 +9,19 @@ Each stage's result is kept in a work folder (by default OUT.work), so that a ru
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from toolorchestra.agents.configuration.option_types import count, count_or_none, dollars, folder
-from toolorchestra.envs.base.errors import ConfigError, SpendCapReached
+from toolorchestra.agents.commands.console import DONE, check_counts, check_folder, check_spend_cap, command
+from toolorchestra.envs.base.errors import ConfigError, no_such
 from toolorchestra.envs.domains.sql import loader
 from toolorchestra.envs.money.ledger import SpendCap
 from toolorchestra.synth.authors import author_models
@@ -31,7 +30,7 @@ from toolorchestra.synth.authors.model_author import LlmAuthor
 from toolorchestra.synth.console.progress import Bars
 from toolorchestra.synth.formats import export
 from toolorchestra.synth.formats import spec as specs
-from toolorchestra.synth.proof.solvers import GRADED, SCRIPTED, ModelSolver, named
+from toolorchestra.synth.proof.solvers import GRADED, ModelSolver, named
 from toolorchestra.synth.runs.paid_calls import Journal, PaidModel
 from toolorchestra.synth.runs.stage_store import StageStore, key
 from toolorchestra.synth.stages import cost_estimate, pipeline, run_report
@@ -42,68 +41,101 @@ BATCHES = 3
 """Calls over which a model's intents are spread."""
 
 
-def arguments() -> argparse.ArgumentParser:
-    """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    who = parser.add_mutually_exclusive_group(required=True)
-    who.add_argument("--spec", nargs="+", help="folders, YAML files, or names of: " + ", ".join(specs.shipped()))
-    who.add_argument("--domain", help="a subject in words, for a model to write")
-    parser.add_argument("--model", help="who writes: openai:NAME, or standin:SPEC, a script in a model's place")
-    parser.add_argument("--endpoints", type=Path, help="TOML file of servers, for openai:NAME")
-    parser.add_argument("--prices", default="paper-2025-11", help="price sheet that bills the model")
-    parser.add_argument("--price-as", default="", help="bill the model as this item of the sheet")
-    parser.add_argument("--tasks", type=count, default=450)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--out", type=folder, help="the new domain's folder; a shipped one's spec needs none")
-    parser.add_argument("--work", type=folder, help="where stages are kept; by default OUT.work")
-    parser.add_argument("--resume", action="store_true", help="go on with what the work folder holds")
-    parser.add_argument("--stage", choices=pipeline.STAGES, help="make this stage anew, and what follows from it")
-    parser.add_argument(
-        "--evolve", type=count_or_none, help="rounds of making harder; default 0 with --spec, 1 with --domain"
-    )
-    parser.add_argument("--solvers", nargs="*", default=[], help="for pass@k: " + ", ".join(SCRIPTED))
-    parser.add_argument("--solver-model", help="a served model as one more solver: openai:NAME")
-    parser.add_argument("--k", type=count, default=8, help="tries a task and solver")
-    parser.add_argument("--band", type=float, nargs=2, default=(0.05, 0.95), metavar=("LOW", "HIGH"))
-    parser.add_argument("--sift", action="store_true", help="drop near-duplicates and what trivial policies solve")
-    parser.add_argument("--no-costs", dest="costs", action="store_false", help="do not measure what tasks cost")
-    parser.add_argument(
-        "--variants", type=count_or_none, default=0, help="of each task: tools, aliases, prices, preference"
-    )
-    parser.add_argument("--rounds", type=count_or_none, default=3, help="of repair, for each part that a model writes")
-    parser.add_argument("--budget-usd", type=dollars, help="stop before a call once so much is spent")
-    parser.add_argument("--concurrency", type=count, default=4, help="model calls at a time")
-    parser.add_argument("--dry-run", action="store_true", help="print calls and dollars to be expected, and stop")
-    tape = parser.add_mutually_exclusive_group()
-    tape.add_argument("--record", type=Path, help="keep answered calls here instead of in the work folder")
-    tape.add_argument("--replay", type=Path, help="answer from this cassette; a call that is not in it is an error")
-    parser.add_argument("--export", nargs="*", default=[], choices=export.FORMATS, help="written beside OUT")
-    return parser
+@dataclass(frozen=True)
+class SynthOptions:
+    """What `toolorchestra synth` takes."""
+
+    spec: tuple[str, ...] = ()
+    """Folders, YAML files, or names of shipped specs; nobody but a person wrote them, so no model is asked."""
+    domain: str = ""
+    """A subject in words, for a model to write. Either this or --spec."""
+    model: str = ""
+    """Who writes: openai:NAME, or standin:SPEC, a script in a model's place."""
+    backends: Path | None = None
+    """TOML file of servers, for openai:NAME."""
+    prices: str = "paper-2025-11"
+    """Price sheet that bills the model."""
+    price_as: str = ""
+    """Bill the model as this item of the sheet."""
+    tasks: int = 450
+    """How many to make."""
+    seed: int = 1
+    """Of all that is drawn."""
+    out: Path | None = None
+    """The new domain's folder; a shipped one's spec needs none."""
+    work: Path | None = None
+    """Where stages are kept; OUT.work by default."""
+    resume: bool = False
+    """Go on with what the work folder holds."""
+    stage: str = ""
+    """Make this stage anew, and what follows from it; docs/synthesis.md lists the stages."""
+    evolve: int | None = None
+    """Rounds of making tasks harder; by default 0 with --spec, 1 with --domain."""
+    solvers: tuple[str, ...] = ()
+    """For pass@k: scripted solvers, by name."""
+    solver_model: str = ""
+    """A served model as one more solver: openai:NAME."""
+    k: int = 8
+    """Tries of each task and solver."""
+    band: tuple[float, float] = (0.05, 0.95)
+    """Tasks outside these shares of passed tries are dropped."""
+    sift: bool = False
+    """Drop near-duplicates and what trivial policies solve."""
+    no_costs: bool = False
+    """Do not measure what tasks cost."""
+    variants: int = 0
+    """Of each task: tools, aliases, prices, preference."""
+    rounds: int = 3
+    """Of repair, for each part that a model writes."""
+    spend_cap: float | None = None
+    """Dollars: stop before a call once so much is spent."""
+    at_once: int = 4
+    """Model calls at a time."""
+    dry_run: bool = False
+    """Print calls and dollars to be expected, and stop."""
+    record: Path | None = None
+    """Keep answered calls here instead of in the work folder."""
+    replay: Path | None = None
+    """Answer from this file; a call that is not in it is an error."""
+    export: tuple[str, ...] = ()
+    """Formats for other software, written beside OUT: tau2, rows, hf."""
+
+    def __post_init__(self) -> None:
+        check_counts(self, {"tasks": 1, "k": 1, "at_once": 1, "evolve": 0, "variants": 0, "rounds": 0})
+        check_spend_cap(self.spend_cap)
+        check_folder("--out", self.out)
+        check_folder("--work", self.work)
+        if bool(self.spec) == bool(self.domain):
+            raise ConfigError(
+                f"give --spec NAME or --domain WORDS; specs that are shipped: {', '.join(specs.shipped())}"
+            )
+        if self.spec and (self.model or self.replay):
+            raise ConfigError("--spec needs no model; --domain does")
+        if self.domain and not (self.model and self.out):
+            raise ConfigError("--domain needs --model and --out")
+        if len(self.spec) > 1 and (self.out or self.work):
+            raise ConfigError("--out and --work name one folder; give one --spec with them")
+        if self.record and self.replay:
+            raise ConfigError("--record writes a file of answers and --replay reads one; give one of them")
+        if self.stage and self.stage not in pipeline.STAGES:
+            raise ConfigError(no_such("stage", self.stage, pipeline.STAGES))
+        for form in self.export:
+            if form not in export.FORMATS:
+                raise ConfigError(no_such("export", form, export.FORMATS))
+        named(self.solvers)
 
 
-def main(argv: list[str] | None = None) -> int:
+def main(given: Sequence[str] | None = None) -> int:
     """The command line."""
-    parser = arguments()
-    given = parser.parse_args(argv)
-    if given.spec and (given.model or given.replay):
-        parser.error("--spec needs no model; --domain does")
-    if given.domain and not (given.model and given.out):
-        parser.error("--domain needs --model and --out")
-    if given.spec and len(given.spec) > 1 and (given.out or given.work):
-        parser.error("--out and --work name one folder; give one --spec with them")
-    try:
-        named(given.solvers)
-        with _interruptible():
-            for name in given.spec or [None]:
-                _one(given, name)
-    except (ConfigError, SpendCapReached) as err:
-        print(f"error: {err}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        kept = "; go on with --resume" if given.out or given.work else ""
-        print(f"\nstopped{kept}" if sys.stderr.isatty() else f"stopped{kept}", file=sys.stderr)
-        return 130
-    return 0
+    return command(SynthOptions, run, given, about=__doc__, stopped="stopped; go on with --resume")
+
+
+def run(given: SynthOptions) -> int:
+    """Make the domains."""
+    with _interruptible():
+        for name in given.spec or [None]:
+            _one(given, name)
+    return DONE
 
 
 @contextmanager
@@ -122,17 +154,17 @@ def _interruptible() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _settings(given: argparse.Namespace) -> SynthesisSettings:
+def _settings(given: SynthOptions) -> SynthesisSettings:
     low, high = given.band
-    written = given.domain is not None
+    written = bool(given.domain)
     return SynthesisSettings(
         tasks=given.tasks, seed=given.seed, evolve=int(written) if given.evolve is None else given.evolve,
         solvers=tuple(given.solvers), band=Band(low, high, given.k), sift=given.sift or written,
-        costs=given.costs, variants=given.variants, rounds=given.rounds if written else 0,
+        costs=not given.no_costs, variants=given.variants, rounds=given.rounds if written else 0,
     )  # fmt: skip
 
 
-def _one(given: argparse.Namespace, name: str | None) -> None:
+def _one(given: SynthOptions, name: str | None) -> None:
     started = time.perf_counter()
     with tempfile.TemporaryDirectory() as scratch:
         if given.dry_run:
@@ -165,10 +197,10 @@ async def _made(run: pipeline.SynthesisRun, purse: PaidModel | None) -> pipeline
                 await open_.close()
 
 
-def _purse(given: argparse.Namespace, folder: Path) -> PaidModel | None:
+def _purse(given: SynthOptions, folder: Path) -> PaidModel | None:
     """The writer's, or the solver's where a spec is written already."""
     wanted = given.model or given.solver_model
-    if wanted is None:
+    if not wanted:
         return None
     backend = _backend(given, wanted)
     sheet = backend.sheet
@@ -176,17 +208,17 @@ def _purse(given: argparse.Namespace, folder: Path) -> PaidModel | None:
         other = _backend(given, given.solver_model)
         sheet = replace(sheet, prices={**other.sheet.prices, **sheet.prices})
     journal = Journal(given.replay or given.record or folder / "calls.jsonl", replay=given.replay is not None)
-    cap = SpendCap(given.budget_usd) if given.budget_usd is not None else None
-    return PaidModel(backend.models, backend.model, sheet, journal, cap, given.concurrency)
+    cap = SpendCap(given.spend_cap) if given.spend_cap is not None else None
+    return PaidModel(backend.models, backend.model, sheet, journal, cap, given.at_once)
 
 
-def _backend(given: argparse.Namespace, named: str) -> author_models.Backend:
+def _backend(given: SynthOptions, named: str) -> author_models.Backend:
     silent = given.replay is not None or given.dry_run
-    return author_models.load(named, given.prices, given.price_as, given.endpoints, silent=silent)
+    return author_models.load(named, given.prices, given.price_as, given.backends, silent=silent)
 
 
 def _run(
-    given: argparse.Namespace, spec: specs.Spec | None, work: StageStore, out: Path, purse: PaidModel | None
+    given: SynthOptions, spec: specs.Spec | None, work: StageStore, out: Path, purse: PaidModel | None
 ) -> pipeline.SynthesisRun:
     settings = _settings(given)
     solvers = []
@@ -205,7 +237,7 @@ def _run(
     return pipeline.SynthesisRun(GrammarAuthor(spec, texts), settings, work, out, spec.digest, solvers, takes, bars)
 
 
-def _takes(given: argparse.Namespace, work: StageStore, settings: Mapping[str, Any]) -> dict[str, int]:
+def _takes(given: SynthOptions, work: StageStore, settings: Mapping[str, Any]) -> dict[str, int]:
     """The takes, with the one that is asked for. A run that is refused leaves none: a take is paid for."""
     work.agree(settings)
     if given.stage:
@@ -213,7 +245,7 @@ def _takes(given: argparse.Namespace, work: StageStore, settings: Mapping[str, A
     return work.takes()
 
 
-def _expected(given: argparse.Namespace, purse: PaidModel | None) -> None:
+def _expected(given: SynthOptions, purse: PaidModel | None) -> None:
     settings = _settings(given)
     if purse is None:
         print(f"no model is asked: 0 calls, 0 $; graded solvers that may be named: {', '.join(s.name for s in GRADED)}")

@@ -9,18 +9,17 @@ bytes again from the spec.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import os
 import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from toolorchestra.agents.configuration.option_types import count
-from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.agents.commands.console import DONE, FAILED, check_counts, command, say
 from toolorchestra.envs.domains.sql import loader
 from toolorchestra.envs.domains.sql.domain import SqlDomain
 from toolorchestra.envs.domains.sql.known_costs import known as known_costs
@@ -174,28 +173,37 @@ def report(proofs: Sequence[Proof], names: Sequence[str]) -> list[str]:
     return lines
 
 
-def main(argv: list[str] | None = None) -> int:
+@dataclass(frozen=True)
+class ProveOptions:
+    """What `toolorchestra prove` takes."""
+
+    domain: tuple[str, ...] = ()
+    """Names or folders; all that are shipped when left out."""
+    sample: int | None = None
+    """So many tasks of each domain; all when left out."""
+    at_once: int = os.cpu_count() or 1
+    """Processes."""
+    no_rebuild: bool = False
+    """Do not make the domains again from their specs."""
+
+    def __post_init__(self) -> None:
+        check_counts(self, {"sample": 1, "at_once": 1})
+
+
+def main(given: Sequence[str] | None = None) -> int:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--domain", nargs="+", default=loader.names(), help="names or folders; by default all shipped")
-    parser.add_argument("--sample", type=count, help="tasks of each domain; by default all")
-    parser.add_argument("--jobs", type=count, default=os.cpu_count() or 1)
-    parser.add_argument("--no-rebuild", action="store_true", help="do not make the domains again from their specs")
-    args = parser.parse_args(argv)
+    return command(ProveOptions, run, given, about=__doc__)
+
+
+def run(given: ProveOptions) -> int:
+    """Prove, and print what was found; a fault fails the command."""
     started = time.perf_counter()
-    try:
-        proofs = prove(args.domain, sample=args.sample, jobs=args.jobs, rebuild=not args.no_rebuild)
-    except ConfigError as err:
-        print(f"error: {err}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
-        return 130
-    lines = report(proofs, args.domain)
-    print("\n".join(lines))
+    names = given.domain or tuple(loader.names())
+    lines = report(prove(names, sample=given.sample, jobs=given.at_once, rebuild=not given.no_rebuild), names)
     faults = sum(line.startswith("FAULT") for line in lines)
-    print(f"{len(args.domain)} domains, {faults} faults, {time.perf_counter() - started:.0f} s")
-    return 1 if faults else 0
+    say("\n".join(lines))
+    say(f"{len(names)} domains, {faults} faults, {time.perf_counter() - started:.0f} s")
+    return FAILED if faults else DONE
 
 
 if __name__ == "__main__":

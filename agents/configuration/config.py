@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass, replace
-from typing import Any, get_type_hints
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal, get_args
 
-from toolorchestra.agents.configuration.option_types import pairs, value
-from toolorchestra.agents.engines.base import Divergence, Kind, LossParams
+from toolorchestra.agents.configuration.environment_options import chosen_envs
+from toolorchestra.agents.engines.base import LossParams
+from toolorchestra.agents.engines.settings import EngineSettings
 from toolorchestra.agents.policies.baselines import NAMES
 from toolorchestra.agents.rollouts.rewards import AdvantageParams
 from toolorchestra.envs.base.errors import AT_LEAST_ONE, NOT_NEGATIVE, POSITIVE, SHARE, ConfigError, no_such, require
-from toolorchestra.envs.registration import full_id
 
-SAMPLERS = ("local", "vllm", "served")
+SamplerKind = Literal["local", "vllm", "served"]
 
 
 @dataclass(frozen=True)
@@ -37,28 +37,21 @@ class EnvMix:
 
 
 @dataclass(frozen=True)
-class ModelConfig:
-    """Which model, and how the local engine holds it."""
+class ModelConfig(EngineSettings):
+    """Which model, how the local engine holds it, and what it is sampled with."""
 
     path: str = ""
     """A folder or hub id of transformers; "" makes the tiny model."""
     hidden: int = 64
+    """Width of the tiny model."""
     layers: int = 2
-    device: str = "cpu"
-    dtype: str = "float32"
-    threads: int = 1
+    """Of the tiny model."""
     processes: int = 1
     """That share the rollouts, each with a copy of the model, and the warm start's routes; an optimiser step takes as
     many threads. For small models on a CPU: a GPU holds one."""
-    rows: int = 128
-    """Rollouts in the sampler's cache at a time."""
-    tokens_per_batch: int = 16_384
-    lora_rank: int = 0
-    lora_alpha: int = 32
-    gradient_checkpointing: bool = False
     thinking: bool | None = None
     """enable_thinking of the chat template; None leaves it to the template."""
-    sampler: str = "local"
+    sampler: SamplerKind = "local"
     """What rollouts are sampled with: "local" in this process, "vllm" an engine of vLLM beside it, "served" a running
     `vllm serve`."""
     memory_share: float = 0.5
@@ -69,15 +62,16 @@ class ModelConfig:
     """What the server calls the model; "" asks it."""
     handover: str = ""
     """Folder through which weights reach the sampler; a server must see it under the same path. "" finds one."""
-    tolerance: float = 0.0
-    """Most mean gap between the sampler's log-probabilities and the trainer's; 0 goes by the dtype."""
 
     def __post_init__(self) -> None:
         counts = ("hidden", "layers", "threads", "rows", "tokens_per_batch", "lora_alpha")
         require(self, AT_LEAST_ONE, *counts, where="model.")
-        require(self, NOT_NEGATIVE, "lora_rank", "tolerance", where="model.")
-        if self.sampler not in SAMPLERS:
-            raise ConfigError(no_such("model.sampler", self.sampler, SAMPLERS))
+        require(self, NOT_NEGATIVE, "lora_rank", "tolerance", "weight_decay", where="model.")
+        require(self, POSITIVE, "clip_norm", "logit_bytes", where="model.")
+        if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
+            raise ConfigError(f"model.betas are two numbers from 0 to below 1, got {self.betas!r}")
+        if self.sampler not in get_args(SamplerKind):
+            raise ConfigError(no_such("model.sampler", self.sampler, get_args(SamplerKind)))
         if self.sampler == "served" and not (self.server and self.handover):
             raise ConfigError(
                 "model.sampler=served needs model.server=http://HOST:PORT/v1 and model.handover=FOLDER, a folder that "
@@ -98,7 +92,9 @@ class WarmStart:
     steps: int = 800
     """0 skips it, for models that already speak the grammar."""
     batch: int = 32
+    """Demonstrations of one optimiser step."""
     learning_rate: float = 3e-3
+    """Rises for 20 steps, then falls to a tenth by the last."""
     demonstrations: int = 12_000
     """Tasks whose best random route is shown."""
     routes: int = 8
@@ -124,12 +120,16 @@ class TrainConfig:
     """A run."""
 
     preset: str = "tiny"
+    """What the other settings start from."""
     seed: int = 0
+    """Of the weights, the tasks and the sampling."""
     environments: tuple[EnvMix, ...] = ()
     model: ModelConfig = ModelConfig()
     warm_start: WarmStart = WarmStart()
     steps: int = 200
+    """Of reinforcement learning."""
     groups: int = 16
+    """Tasks of one step; each is played by a group of rollouts."""
     rollouts: int = 8
     """Per group."""
     anchors: tuple[str, ...] = ()
@@ -140,6 +140,7 @@ class TrainConfig:
     epochs: int = 1
     """Passes over one step's rollouts."""
     learning_rate: float = 1e-3
+    """At the first step."""
     final_learning_rate: float = 1e-4
     """Reached linearly at the last step."""
     average: float = 0.0
@@ -149,16 +150,23 @@ class TrainConfig:
     max_tokens: int = 10
     """Of one turn."""
     max_context: int = 256
+    """Tokens of an episode, prompt and all; one that reaches it is cut."""
     temperature: float = 1.0
+    """Of sampling, in training."""
     deadline_seconds: float = 600.0
+    """Of one sampled turn."""
     stop_at_call: bool = False
     """End a turn behind its first tool call: sooner, but never several calls in one turn."""
     evaluate_every: int = 50
+    """Steps between evaluations on held-out tasks."""
     evaluation_temperature: float = 1.0
+    """Of sampling, in evaluations."""
     evaluation_tasks: int = 100
     """Per environment, on held-out tasks, prices, tools and wordings."""
     save_every: int = 10
+    """Steps between checkpoints."""
     keep_last: int = 2
+    """Checkpoints to keep, beside the best."""
 
     def __post_init__(self) -> None:
         counts = ("groups", "rollouts", "steps", "updates", "epochs", "max_tokens")
@@ -248,64 +256,20 @@ def preset(name: str) -> TrainConfig:
     return PRESETS[name]
 
 
-def with_settings(config: Any, settings: Mapping[str, str]) -> Any:
-    """The configuration with `model.hidden=96`-like settings from a command line, read as the field's type. All take
-    effect at once: what does not go together is found whatever their order."""
-    return _with_settings(config, {tuple(path.split(".")): text for path, text in settings.items()}, "")
-
-
-def _with_settings(config: Any, settings: Mapping[tuple[str, ...], str], above: str) -> Any:
-    names = [f.name for f in fields(config)]
-    changes: dict[str, Any] = {}
-    for name in dict.fromkeys(path[0] for path in settings):
-        where = f"{above}{name}"
-        mine = {path[1:]: text for path, text in settings.items() if path[0] == name}
-        if name not in names:
-            raise ConfigError(f"setting {'.'.join([where, *next(iter(mine))])!r}: {no_such('field', name, names)}")
-        if () in mine:
-            changes[name] = _read(mine[()], get_type_hints(type(config))[name], where)
-        elif is_dataclass(current := getattr(config, name)):
-            changes[name] = _with_settings(current, mine, f"{where}.")
-        else:
-            raise ConfigError(f"setting {'.'.join([where, *next(iter(mine))])!r}: {name} has no fields of its own")
-    return replace(config, **changes)
-
-
-def _read(text: str, kind: Any, path: str) -> Any:
-    words = {"true": True, "false": False}
-    readers: Mapping[Any, Any] = {
-        int: int,
-        float: float,
-        str: str,
-        Kind: str,
-        Divergence: str,
-        bool: words.__getitem__,
-        bool | None: {**words, "none": None}.__getitem__,
-    }
-    if kind not in readers:
-        raise ConfigError(f"setting {path!r} cannot be given on the command line; make a TrainConfig in Python")
-    try:
-        return readers[kind](text)
-    except (ValueError, KeyError):
-        raise ConfigError(f"setting {path!r} takes a {getattr(kind, '__name__', kind)}, got {text!r}") from None
-
-
-def with_environments(config: TrainConfig, given: Sequence[Sequence[str]]) -> TrainConfig:
-    """The configuration with other environments, each given as its id and NAME=VALUE of EnvMix's fields and of
-    gym.make's arguments. What the configuration gives the same id stays where nothing else is said."""
+def with_environments(config: TrainConfig, given: Sequence[Sequence[str]], for_all: Sequence[str] = ()) -> TrainConfig:
+    """The configuration with the environments of a command line: each an id with NAME=VALUE of EnvMix's fields and of
+    gym.make's arguments, and `for_all` arguments for all of them. Without any, those of the configuration stay."""
     known = {mix.env_id: mix for mix in config.environments}
-    own = {f.name: get_type_hints(EnvMix)[f.name] for f in fields(EnvMix) if f.name not in ("env_id", "arguments")}
-    mixes = []
-    for name, *settings in given:
-        env_id = name if ":" in name else full_id(name)  # "module:id" has to import its module wherever it is used
-        mix, arguments = known.get(env_id, EnvMix(env_id)), {}
-        for key, text in pairs("--env", settings).items():
-            if key in own:
-                mix = replace(mix, **{key: _read(text, own[key], f"{env_id}: {key}")})
-            else:
-                arguments[key] = value(text)
-        mixes.append(replace(mix, arguments={**mix.arguments, **arguments}))
+    chosen = chosen_envs(given or [[mix.env_id] for mix in config.environments], for_all)
+    mixes = [_mix(known.get(one.env_id, EnvMix(one.env_id)), one.arguments) for one in chosen]
     return replace(config, environments=tuple(mixes))
+
+
+def _mix(mix: EnvMix, arguments: Mapping[str, Any]) -> EnvMix:
+    own = {f.name for f in fields(EnvMix)} - {"env_id", "arguments"}
+    for_make = {name: value for name, value in arguments.items() if name not in own}
+    changed = {name: value for name, value in arguments.items() if name in own}
+    return replace(mix, **changed, arguments={**mix.arguments, **for_make})
 
 
 def as_json(config: TrainConfig) -> dict[str, Any]:

@@ -52,14 +52,19 @@ class LossParams:
     """The loss of one optimiser step, a mean over all tokens that are not masked."""
 
     kind: Kind = "ppo"
+    """"ppo" clips the ratio of new to old probabilities; "cross_entropy" imitates."""
     clip_low: float = 0.2
+    """The ratio is clipped below 1 minus this."""
     clip_high: float = 0.28
+    """The ratio is clipped above 1 plus this."""
     dual_clip: float = 10.0
     """Bound on the loss of tokens with a negative advantage whose probability has grown."""
     kl: Divergence = ""
     """Estimator of the KL to the reference model; "" leaves it out."""
     kl_weight: float = 0.0
+    """Of that estimate in the loss."""
     entropy_weight: float = 0.0
+    """Of the entropy of the choices, which the loss keeps up."""
     temperature: float = 1.0
     """At which the data were sampled: log-probabilities are of that distribution."""
     cap: float = 0.0

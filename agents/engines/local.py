@@ -20,45 +20,26 @@ from toolorchestra.agents.engines import agreement
 from toolorchestra.agents.engines.base import NONE, Datum, LossParams, Probed, Sample, Sampler, SamplingParams
 from toolorchestra.agents.engines.decoder import Decoder, check_shape
 from toolorchestra.agents.engines.losses import kl_to, token_losses
-from toolorchestra.agents.engines.memory import LOGIT_BYTES
 from toolorchestra.agents.engines.sampler import LocalSampler
+from toolorchestra.agents.engines.settings import EngineSettings
 from toolorchestra.agents.engines.weights import merged_weights, named_weights
 from toolorchestra.envs.base.errors import ConfigError
 
 
 @dataclass(frozen=True)
-class LocalConfig:
-    """How the model is held and trained."""
+class LocalConfig(EngineSettings):
+    """What a user says of the engine, and what follows from the run."""
 
-    rows: int = 128
-    """Sessions that can be in the sampler's cache at a time."""
     length: int = 512
-    """Tokens of context the sampler keeps for each."""
-    tokens_per_batch: int = 16_384
-    """Padded tokens of one forward and backward pass."""
-    device: str = "cpu"
-    dtype: str = "float32"
-    threads: int = 1
-    """Of torch, in sampling: more do not help a small model."""
+    """Tokens of context the sampler keeps for each rollout."""
     training_threads: int = 1
-    """Their number changes the last digits."""
-    lora_rank: int = 0
-    """0 trains all weights."""
-    lora_alpha: int = 32
-    gradient_checkpointing: bool = False
-    weight_decay: float = 0.0
-    betas: tuple[float, float] = (0.9, 0.95)
-    clip_norm: float = 1.0
+    """Of torch, in training. Their number changes the last digits."""
     average: float = 0.0
     """Decay, per optimiser step, of the running average of the trained weights; 0 keeps none."""
-    logit_bytes: int = LOGIT_BYTES
-    """Most that one copy of a batch's logits may take; more tokens go through the head in parts."""
     seed: int = 0
     reference: bool = False
     """Keep weights that a KL term holds the model to: the starting ones until take_reference(). With LoRA the starting
     ones are there anyway: the adapter is switched off."""
-    tolerance: float = 0.0
-    """Most mean gap between a separate sampler's log-probabilities and the trainer's; 0 goes by the dtype."""
 
 
 _VERSIONS = itertools.count()

@@ -9,11 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from toolorchestra.agents.engines.settings import LOGIT_BYTES
 from toolorchestra.envs.base.errors import ConfigError
 
 GB = 1e9
-LOGIT_BYTES = 1 << 30
-"""Most that one copy of the logits may take: the head is run over so many tokens at a time."""
 LOGIT_COPIES = 6
 """Logits, scaled, log-softmax, their exponential and product for the entropy, and a gradient, alive at once."""
 CONTEXT_BYTES = 1_500_000_000
@@ -94,6 +93,7 @@ class MemoryPlan:
     """Bytes of a weight."""
     lora_rank: int = 0
     tokens_per_batch: int = 16_384
+    logit_bytes: int = LOGIT_BYTES
     checkpointing: bool = False
     average: bool = False
     reference: bool = False
@@ -220,4 +220,4 @@ def _activations(plan: MemoryPlan) -> int:
 
 
 def _logits(plan: MemoryPlan) -> int:
-    return LOGIT_COPIES * min(LOGIT_BYTES, plan.tokens_per_batch * plan.shape.vocabulary * 4)
+    return LOGIT_COPIES * min(plan.logit_bytes, plan.tokens_per_batch * plan.shape.vocabulary * 4)

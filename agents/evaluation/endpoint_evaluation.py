@@ -77,7 +77,7 @@ def policy(name: str, factory: EpisodeFactory, seed: int = 0) -> Policy:
     if name == "chat":
         behind = getattr(factory.source, "behind", None)
         if behind is None or behind.endpoints is None:
-            raise ConfigError("policy 'chat' asks a model: name its endpoint: --endpoints FILE")
+            raise ConfigError("policy 'chat' asks a model: name its endpoint: --backends FILE")
         return ChatPolicy(behind.models, factory.settings.orchestrator)
     made: Mapping[str, Callable[[], Baseline]] = {
         "random": lambda: RandomPolicy(seed),

@@ -117,9 +117,11 @@ class AdvantageParams:
     """Divide by no less than this. Where fixed policies widen the scale, rollouts that are all right differ by little:
     with a floor and without the filter they teach what is cheaper, and no more loudly than it is worth."""
     clip: float = 3.0
+    """Advantages are kept between minus this and this."""
     boost: float = 0.0
     """Added to advantages of 1 or more, as the released code does with 0.1."""
     epsilon: float = 1e-6
+    """Added to the deviation before dividing."""
     strict_format: bool = False
     """A trajectory with an unreadable turn is taught against, as if it had not solved its task."""
     drop_invalid_format: bool = False

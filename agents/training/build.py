@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from toolorchestra.agents.configuration.config import ModelConfig, TrainConfig
+from toolorchestra.agents.engines.settings import EngineSettings
 from toolorchestra.agents.rollouts.tokens import Chat
 from toolorchestra.envs.base.errors import ConfigError
 
@@ -37,20 +39,12 @@ def build(config: TrainConfig, say: Say = print) -> tuple[Any, Chat]:
     if config.max_context > longest:
         raise ConfigError(f"max_context is {config.max_context}, but {wanted.path or 'the tiny model'} reads {longest}")
     held = LocalConfig(
-        rows=wanted.rows,
+        **{setting.name: getattr(wanted, setting.name) for setting in fields(EngineSettings)},
         length=config.max_context,
-        tokens_per_batch=wanted.tokens_per_batch,
-        device=wanted.device,
-        dtype=wanted.dtype,
-        threads=wanted.threads,
         training_threads=max(wanted.threads, wanted.processes),
-        lora_rank=wanted.lora_rank,
-        lora_alpha=wanted.lora_alpha,
-        gradient_checkpointing=wanted.gradient_checkpointing,
         average=config.average,
         seed=config.seed,
         reference=bool(config.loss.kl),
-        tolerance=wanted.tolerance,
     )
     shape = {**model.config.to_dict(), "architectures": [type(model).__name__]}
     return LocalEngine(model, [chat.stop], held, _sampler(config, shape, chat.stop, say)), chat
@@ -108,6 +102,7 @@ def plan(config: TrainConfig, shape: Mapping[str, Any], device_bytes: int) -> An
         width=4 if wanted.dtype == "float32" else 2,
         lora_rank=wanted.lora_rank,
         tokens_per_batch=wanted.tokens_per_batch,
+        logit_bytes=wanted.logit_bytes,
         checkpointing=wanted.gradient_checkpointing,
         average=bool(config.average),
         reference=bool(config.loss.kl and (config.warm_start.steps or not wanted.lora_rank)),  # else it costs nothing

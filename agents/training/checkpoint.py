@@ -44,7 +44,7 @@ def save(folder: Path, step: int, state: Mapping[str, Any], write: Callable[[Pat
         last = latest(folder)
         kept = f"the last good one is {last.name}" if last else "there is none yet"
         raise CheckpointError(
-            f"checkpoint {final.name} could not be written: {err}; {kept}; free space and --resume auto"
+            f"checkpoint {final.name} could not be written: {err}; {kept}; free space and --resume"
         ) from err
     return final
 

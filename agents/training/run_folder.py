@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
 
 from toolorchestra.envs.base.errors import ConfigError
 
@@ -15,21 +13,21 @@ LOCK = ".lock"
 
 @contextmanager
 def claimed(folder: Path) -> Iterator[None]:
-    """Hold the folder while this lasts. The lock is the kernel's, so it ends with its process, whatever ends that."""
-    with _opened(folder) as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ConfigError(
-                f"another process is training in {folder}; wait until it has ended, or name another folder with --out"
-            ) from None
-        yield
+    """Hold the folder while this lasts. The lock is the system's, so it ends with its process, whatever ends that."""
+    from filelock import FileLock, Timeout
 
-
-def _opened(folder: Path) -> IO[str]:
+    lock = FileLock(folder / LOCK, timeout=0)
     try:
         for name in ("checkpoints", "report"):
             (folder / name).mkdir(parents=True, exist_ok=True)
-        return (folder / LOCK).open("a")
+        lock.acquire()
+    except Timeout:
+        raise ConfigError(
+            f"another process is training in {folder}; wait until it has ended, or name another folder with --out"
+        ) from None
     except OSError as err:
         raise ConfigError(f"the run's folder cannot be written: {err}; name another with --out") from None
+    try:
+        yield
+    finally:
+        lock.release()

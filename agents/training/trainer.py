@@ -235,7 +235,7 @@ def _open(config: TrainConfig, folder: Path, engine: Engine, chat: Chat, *, resu
     if written and not found:
         raise ConfigError(f"no checkpoint of the run in {folder} is whole; move it away, or begin in another --out")
     if found and not resume:
-        raise ConfigError(f"{folder} holds a run already ({found.name}); use --resume auto, or another --out")
+        raise ConfigError(f"{folder} holds a run already ({found.name}); use --resume, or another --out")
     state = checkpoint.read_state(found) if found else {}
     if state and state["config"] != _plain(as_json(config)):
         differing = sorted(k for k, v in _plain(as_json(config)).items() if state["config"].get(k) != v)

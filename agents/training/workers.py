@@ -83,7 +83,7 @@ class Workers:
         except OSError:
             raise self._gone(number) from None
         except TypeError as err:
-            raise TypeError(f"{err}; or make all rollouts here: --set model.processes=1") from None
+            raise TypeError(f"{err}; or make all rollouts here: --model.processes 1") from None
 
     def receive(self, number: int) -> list[Trajectory]:
         """What one made, waiting for it."""
@@ -107,7 +107,7 @@ class Workers:
         process.join(_SECONDS_TO_END)
         return RuntimeError(
             f"rollout process {number + 1} is gone (exit code {process.exitcode}; -9 is often a lack of memory): "
-            "go on with --resume auto, or with --set model.processes=1"
+            "go on with --resume, or with --model.processes 1"
         )
 
     def close(self) -> None:

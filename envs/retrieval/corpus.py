@@ -110,7 +110,7 @@ class Manifest:
     @classmethod
     def read(cls, folder: Path) -> Manifest:
         """Read and check it."""
-        line = f"python scripts/build_index.py CORPUS {folder}"
+        line = f"toolorchestra index CORPUS {folder}"
         if not folder.is_dir():
             raise ConfigError(f"no index folder {str(folder)!r}; build one: {line}")
         try:
@@ -131,5 +131,5 @@ class Manifest:
             raise ConfigError(
                 f"index {str(folder)!r}: {PASSAGES} is not what was indexed ({len(passages)} passages, hash "
                 f"{passages.digest[:8]}, indexed were {self.passages}, {self.corpus[:8]}); build it anew: "
-                f"python scripts/build_index.py CORPUS {folder} --again"
+                f"toolorchestra index CORPUS {folder} --again"
             )

@@ -1,6 +1,6 @@
 """An index served over HTTP, for several rollout processes that should hold it once; and the retriever that asks it.
 
-    python scripts/serve_index.py indexes/mine --port 8765         then  index = "http://127.0.0.1:8765"
+    toolorchestra serve-index indexes/mine --port 8765         then  index = "http://127.0.0.1:8765"
 
 Bound to the loopback unless a token is set. Queries that come together reach a dense index as one batch.
 """
@@ -113,7 +113,7 @@ class Remote:
             with urllib.request.urlopen(f"{self.url}/health", timeout=DEADLINE_SECONDS) as reply:
                 reply.read()
         except (OSError, http.client.HTTPException) as err:
-            line = "python scripts/serve_index.py FOLDER --port PORT"
+            line = "toolorchestra serve-index FOLDER --port PORT"
             raise ConfigError(f"no index server at {self.url} ({err}); start one: {line}") from None
 
     async def search(self, query: str, top_k: int) -> Sequence[Hit]:

@@ -65,6 +65,6 @@ def _served(endpoints: Path | None) -> ChatModel:
             " --spec makes a domain, and --model standin:public_library goes the way of a model"
         ) from None
     except (OSError, tomllib.TOMLDecodeError) as err:
-        raise ConfigError(f"--endpoints {endpoints}: a TOML file of servers and models expected: {err}") from None
+        raise ConfigError(f"--backends {endpoints}: a TOML file of servers and models expected: {err}") from None
     made: ChatModel = backend.OpenAiModels(files.Endpoints.read(rows, str(endpoints or "openai")))
     return made

@@ -68,7 +68,7 @@ def endpoints(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoints]:
     written = folder / "endpoints.toml"
     script = [sys.executable, str(REPOSITORY / "scripts" / "serve_experts.py"), str(servers_file(folder))]
     process = subprocess.Popen(
-        [*script, "--endpoints", str(written), "--logs", str(folder / "logs"), "--start-seconds", "240"],
+        [*script, "--backends", str(written), "--logs", str(folder / "logs"), "--start-seconds", "240"],
         env={**os.environ, MARK: mark},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

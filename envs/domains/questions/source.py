@@ -120,7 +120,7 @@ class QaSource:
         if searches and not named:
             raise ConfigError(
                 f"real questions need something real to search in for the tools {searches}: name an index (--index "
-                "FOLDER, built by scripts/build_index.py) or the web (--web) in the backends, take tools without "
+                "FOLDER, built by toolorchestra index) or the web (--web) in the backends, take tools without "
                 'search, or name the index "embedded" if the invented one is meant'
             )
 

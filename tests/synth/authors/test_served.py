@@ -34,7 +34,7 @@ def test_a_served_model_writes_a_domain_through_a_server_that_breaks_once(
             f'[endpoints.here]\nbase_url = "{server.base_url}"\n[models."*"]\nendpoints = ["here"]\n', encoding="utf-8"
         )
         command = ["--domain", "a library", "--model", "openai:served", "--price-as", "qwen3-32b", "--tasks", "10"]
-        command += ["--endpoints", str(endpoints), "--out", str(tmp_path / "out")]
+        command += ["--backends", str(endpoints), "--out", str(tmp_path / "out")]
         assert generate.main(command) == 0
         told = capsys.readouterr().out
         assert "tasks kept" in told

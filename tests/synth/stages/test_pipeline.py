@@ -229,7 +229,7 @@ def test_a_refused_run_takes_no_stage_anew(
 
 
 def test_a_stage_is_taken_anew_before_it_is_paid_for(tmp_path: Path) -> None:
-    made = ["--domain", "a zoo", "--model", "standin:parking", "--out", str(tmp_path / "zoo"), "--budget-usd", "1e-9"]
+    made = ["--domain", "a zoo", "--model", "standin:parking", "--out", str(tmp_path / "zoo"), "--spend-cap", "1e-9"]
     assert generate.main([*made, "--stage", "policy"]) == 2
     assert json.loads((tmp_path / "zoo.work" / TAKES).read_text()) == {"policy": 1}
 

@@ -21,7 +21,7 @@ from toolorchestra.envs.domains.tau2.release import Release
 from toolorchestra.envs.domains.tau2.task import read_plan
 from toolorchestra.envs.env import OrchestraEnv
 
-DEPOT = Path(__file__).parents[1] / "tests" / "envs" / "reference" / "folders" / "depot"
+DEPOT = Path(__file__).parents[2] / "tests" / "envs" / "domains" / "tau2" / "reference" / "folders" / "depot"
 RECORDS = 1000
 LIVE = 512
 Row = tuple[str, str, str]

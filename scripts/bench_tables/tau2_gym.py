@@ -1,4 +1,4 @@
-"""Plays reference paths through the package's own gym (`tau2.gym`), for bench_tau2.py to stand beside ours.
+"""Plays reference paths through the package's own gym (`tau2.gym`), for tau2.py to stand beside ours.
 
 Run in an interpreter of its own, since it puts stand-ins where that gym imports litellm and pandas: its user then
 answers at once with a constant. Prints a JSON line for each domain.
@@ -6,6 +6,7 @@ answers at once with a constant. Prints a JSON line for each domain.
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 import time
@@ -87,6 +88,7 @@ def _past(task: Any) -> bool:
 
 
 def main() -> int:
+    argparse.ArgumentParser(description=__doc__).parse_args()
     put_stand_ins()
     from loguru import logger
 

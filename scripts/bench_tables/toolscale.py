@@ -127,7 +127,7 @@ def retail() -> tuple[float, float] | None:
 
 def rows(_seconds: float = 1.0) -> Iterator[tuple[str, str, str]]:
     """The table."""
-    from bench_tau2 import package_gym
+    from bench_tables.tau2 import package_gym
 
     theirs = retail()
     gym = package_gym().get("retail") if theirs else None

@@ -11,17 +11,16 @@ import sys
 
 import pytest
 
-from tests.paths import REPOSITORY
+from tests.command_line import TOOLORCHESTRA
 from tests.tau2_playing import needs_package
-from toolorchestra.agents.configuration.option_types import value
+from toolorchestra.agents.configuration.environment_options import value
 
-PLAY = str(REPOSITORY / "scripts" / "play.py")
 CLEAN = {k: v for k, v in os.environ.items() if k != "NO_COLOR"}
 
 
 def play(*arguments: str, said: str = "") -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, PLAY, *arguments], input=said, capture_output=True, text=True, timeout=60, env=CLEAN
+        [*TOOLORCHESTRA, "play", *arguments], input=said, capture_output=True, text=True, timeout=60, env=CLEAN
     )
 
 
@@ -90,9 +89,6 @@ def test_task_preference_and_prices() -> None:
         (["--policy", "best"], "strongest"),
         (["--policy", "guess"], "plain"),
         (["--task-id", "7"], "SPLIT/N"),
-        (["--delay", "-1"], "0 or more"),
-        (["--delay", "nan"], "0 or more seconds, got nan"),
-        (["--delay", "inf"], "0 or more seconds, got inf"),
     ],
 )
 def test_bad_names_get_one_line_and_status_2(arguments: list[str], expected: str) -> None:
@@ -100,6 +96,13 @@ def test_bad_names_get_one_line_and_status_2(arguments: list[str], expected: str
     assert done.returncode == 2
     assert re.fullmatch(r"error: .*\n", done.stderr), done.stderr
     assert expected in done.stderr
+
+
+@pytest.mark.parametrize("seconds", ["-1", "nan", "inf"])
+def test_a_delay_is_a_time(seconds: str) -> None:
+    done = play("--delay", seconds)
+    assert done.returncode == 2
+    assert f"--delay must be 0 or more seconds, got {seconds}" in unboxed(done.stderr)
 
 
 @pytest.mark.parametrize(
@@ -140,16 +143,16 @@ def test_a_policy_that_cannot_play_is_refused_before_anything_is_shown(policy: s
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
-def test_interrupt_is_quiet() -> None:
+def test_an_interrupt_is_answered_with_a_word() -> None:
     with subprocess.Popen(
-        [sys.executable, PLAY, "--policy", "oracle", "--delay", "60"],
+        [*TOOLORCHESTRA, "play", "--policy", "oracle", "--delay", "60"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=CLEAN,
     ) as player:  # fmt: skip
         assert player.stdout is not None
         assert player.stdout.readline().startswith("task ")
         player.send_signal(signal.SIGINT)
         _, err = player.communicate(timeout=30)
-    assert (player.returncode, err) == (130, "")
+    assert (player.returncode, err) == (130, "stopped\n")
 
 
 @pytest.mark.parametrize(
@@ -158,7 +161,7 @@ def test_interrupt_is_quiet() -> None:
 def test_colour_on_a_terminal_alone(arguments: list[str], extra: dict[str, str], coloured: bool) -> None:
     here, there = pty.openpty()
     player = subprocess.Popen(
-        [sys.executable, PLAY, "--env", "HLE-v0", "--policy", "cheapest", *arguments],
+        [*TOOLORCHESTRA, "play", "--env", "HLE-v0", "--policy", "cheapest", *arguments],
         stdin=subprocess.DEVNULL, stdout=there, stderr=there, env={**CLEAN, **extra},
     )  # fmt: skip
     os.close(there)

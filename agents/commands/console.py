@@ -1,0 +1,106 @@
+"""How every command of the command line reads its options, reports what went wrong, and ends.
+
+A command is a frozen dataclass of options and a function that takes it. tyro makes the options and `--help` from the
+dataclass: each field's default and the text below it. Exit codes: 0 done, 2 the command line or a setting is wrong,
+1 something failed, 130 stopped by Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TextIO, TypeVar
+
+import gymnasium as gym
+import tyro
+
+from toolorchestra.agents.training.checkpoint import CheckpointError
+from toolorchestra.envs.base.errors import ConfigError, Outage, SpendCapReached
+
+DONE, FAILED, USAGE, STOPPED = 0, 1, 2, 130
+Options = TypeVar("Options")
+
+
+class Failed(RuntimeError):
+    """The command could not do all that was asked, through no fault of the command line. The text says what."""
+
+
+def command(
+    kind: type[Options],
+    run: Callable[[Options], int],
+    given: Sequence[str] | None = None,
+    *,
+    about: str | None = None,
+    default: Callable[[], Options] | None = None,
+    stopped: str = "stopped",
+) -> int:
+    """Read the options, run the command, and give its exit code. `about` is what `--help` says of the command,
+    `stopped` what is said after Ctrl-C."""
+    _print_anything(sys.stdout)
+    _print_anything(sys.stderr)
+    try:
+        return run(read_options(kind, given, about, default() if default is not None else tyro.MISSING_NONPROP))
+    except (ConfigError, gym.error.Error, ModuleNotFoundError) as err:  # the last: `--env module:id`, or an extra
+        return _say(f"error: {err}", USAGE)
+    except (Failed, Outage, SpendCapReached, CheckpointError) as err:
+        return _say(f"error: {err}", FAILED)
+    except BrokenPipeError:  # `| head` has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except OSError as err:
+        if err.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        return _say(f"error: {err}; free space, then go on with --resume", FAILED)
+    except KeyboardInterrupt:
+        return _say(f"\n{stopped}" if sys.stderr.isatty() else stopped, STOPPED)
+
+
+def read_options(
+    kind: type[Options], given: Sequence[str] | None, about: str | None = None, default: Any = tyro.MISSING_NONPROP
+) -> Options:
+    """The options of a command line. Ends the process, with a box that says why, where they are wrong."""
+    flags = (tyro.conf.FlagCreatePairsOff,)  # --resume, and no --no-resume beside it
+    read: Options = tyro.cli(kind, args=given, description=about, default=default, config=flags)
+    return read
+
+
+def _say(text: str, code: int) -> int:
+    print(text, file=sys.stderr, flush=True)
+    return code
+
+
+def _print_anything(stream: TextIO) -> None:
+    """A terminal that has no ¢ shows a ? and does not end the command."""
+    reconfigure = getattr(stream, "reconfigure", None)
+    if reconfigure is not None:
+        reconfigure(errors="replace")
+
+
+def say(text: str) -> None:
+    """Print a line at once."""
+    print(text, flush=True)
+
+
+def check_folder(option: str, path: Path | None) -> None:
+    """Refuse a place where no folder is and none can be made."""
+    for place in (path, *path.parents) if path is not None else ():
+        if place.exists() and not place.is_dir():
+            raise ConfigError(f"{option}: a folder expected, but {place} is a file; name another")
+
+
+def check_spend_cap(usd: float | None) -> None:
+    """Refuse a cap that is no positive, finite number of dollars."""
+    if usd is not None and not 0 < usd < float("inf"):
+        raise ConfigError(f"--spend-cap: a number of dollars above 0 expected, got {usd!r}; leave it out to set no cap")
+
+
+def check_counts(options: object, least: Mapping[str, int]) -> None:
+    """Refuse a whole number that is too small; `least` has the smallest by the field's name. None is no number."""
+    for name, smallest in least.items():
+        value = getattr(options, name)
+        if value is not None and value < smallest:
+            flag = name.replace("_", "-")
+            raise ConfigError(f"--{flag}: a whole number from {smallest} up expected, got {value}")

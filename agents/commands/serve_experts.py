@@ -1,0 +1,69 @@
+"""Start the `vllm serve` processes that a TOML names, write their backends file, and stop them all on Ctrl-C:
+
+    toolorchestra serve-experts experts.toml --out backends.toml
+    toolorchestra evaluate --backends backends.toml --policy chat
+
+docs/serving.md has the file's format.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+
+from toolorchestra.agents.commands.console import DONE, command, say
+from toolorchestra.agents.serving.expert_servers import endpoint_file, read_servers, serving
+from toolorchestra.envs.base.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class ServeExpertsOptions:
+    """What `toolorchestra serve-experts` takes."""
+
+    servers: tyro.conf.Positional[Path]
+    """A TOML that names the models and how to serve them."""
+    out: Path = Path("backends.toml")
+    """The backends file, written when all servers answer."""
+    logs: Path = Path("runs/servers")
+    """Folder for the servers' output."""
+    start_seconds: float = 900.0
+    """How long they may take to answer."""
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    """The command line."""
+    return command(ServeExpertsOptions, run, given, about=__doc__)
+
+
+def run(given: ServeExpertsOptions) -> int:
+    """Serve until Ctrl-C or SIGTERM."""
+    ended = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: _end(ended))
+    try:
+        servers = read_servers(tomllib.loads(given.servers.read_text(encoding="utf-8")), str(given.servers))
+        with serving(servers, given.logs, given.start_seconds, say) as running:
+            given.out.write_text(endpoint_file(running), encoding="utf-8")
+            say(f"{given.out} written; Ctrl-C stops the servers")
+            while not ended.wait(1.0):
+                for one in running:
+                    one.answers()
+    except (OSError, tomllib.TOMLDecodeError) as err:
+        raise ConfigError(str(err)) from None
+    except KeyboardInterrupt:
+        pass
+    say("stopped")
+    return DONE
+
+
+def _end(ended: threading.Event) -> None:
+    if ended.is_set():
+        return
+    ended.set()
+    raise KeyboardInterrupt

@@ -1,0 +1,50 @@
+"""Serve an index folder to other processes: `toolorchestra serve-index indexes/mine --port 8765`.
+
+Beyond this machine (--host) only with a token in $TOOLORCHESTRA_INDEX_TOKEN, which the askers set as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import tyro
+
+from toolorchestra.agents.commands.console import DONE, command, say
+from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.retrieval import Retriever
+from toolorchestra.envs.retrieval.index import load
+from toolorchestra.envs.retrieval.remote import IndexServer
+
+
+@dataclass(frozen=True)
+class ServeIndexOptions:
+    """What `toolorchestra serve-index` takes."""
+
+    folder: tyro.conf.Positional[str]
+    """The index."""
+    host: str = "127.0.0.1"
+    """Where to listen; the default is heard on this machine alone."""
+    port: int = 8765
+    """0 takes a free one."""
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    """The command line."""
+    return command(ServeIndexOptions, run, given, about=__doc__)
+
+
+def run(given: ServeIndexOptions) -> int:
+    """Serve until Ctrl-C."""
+    with serving(load(given.folder), given.host, given.port) as server:
+        say(f"{given.folder} at {server.url}")
+        server.serve_forever()
+    return DONE
+
+
+def serving(index: Retriever, host: str, port: int) -> IndexServer:
+    """The server, bound to its port."""
+    try:
+        return IndexServer(index, host, port)
+    except (OSError, OverflowError) as err:
+        raise ConfigError(f"cannot serve at {host}:{port}: {err}; name another with --host or --port") from None

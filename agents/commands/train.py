@@ -1,0 +1,113 @@
+"""Train an orchestrator; without options the tiny one, on this machine, offline.
+
+Every setting of a run is an option, grouped below by what it is about; --preset says what they start from.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from toolorchestra.agents.commands.console import DONE, STOPPED, check_folder, command, read_options, say
+from toolorchestra.agents.configuration.config import PRESETS, EnvMix, TrainConfig, preset, with_environments
+from toolorchestra.agents.reports.training_report import write_report
+from toolorchestra.agents.training.build import build, default_folder
+from toolorchestra.agents.training.run_folder import claimed
+from toolorchestra.agents.training.trainer import TrainingRun, train
+
+STOPPED_SAYS = "stopped; the run goes on from its last checkpoint with --resume"
+
+
+@dataclass(frozen=True)
+class Settings(TrainConfig):
+    """A run's settings as options. The environments have options of their own."""
+
+    environments: tyro.conf.Suppress[tuple[EnvMix, ...]] = ()
+
+    @classmethod
+    def of(cls, config: TrainConfig) -> Settings:
+        """A configuration as options."""
+        return cls(**{f.name: getattr(config, f.name) for f in fields(config)})
+
+    @property
+    def config(self) -> TrainConfig:
+        """The options as a configuration."""
+        return TrainConfig(**{f.name: getattr(self, f.name) for f in fields(TrainConfig)})
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """What `toolorchestra train` takes."""
+
+    settings: Annotated[Settings, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff]
+    env: tyro.conf.UseAppendAction[tuple[tuple[str, ...], ...]] = ()
+    """Train on this instead of the preset's environments: an id, then NAME=VALUE for gym.make and for the mix (weight,
+    train, validation, test); once for each environment. For example: --env ToolScale-v0 domain=finance weight=2"""
+    set: tuple[str, ...] = ()
+    """NAME=VALUE for gym.make, for all environments. For example: --set max_turns=5 prices=mine.json"""
+    out: Path | None = None
+    """The run's folder; runs/PRESET-seedN by default."""
+    resume: bool = False
+    """Go on from the last checkpoint in the run's folder; begin where there is none."""
+    no_report: bool = False
+    """Write no report when the run has ended."""
+
+    def __post_init__(self) -> None:
+        check_folder("--out", self.out)
+
+    @property
+    def config(self) -> TrainConfig:
+        """The run's configuration."""
+        config = self.settings.config
+        return with_environments(config, self.env, self.set) if self.env or self.set else config
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    """The command line."""
+    words = list(sys.argv[1:] if given is None else given)
+    return command(TrainOptions, run, words, about=__doc__, default=lambda: defaults(words), stopped=STOPPED_SAYS)
+
+
+def options(given: Sequence[str]) -> TrainOptions:
+    """The options of a command line, without running it. Ends the process where they are wrong."""
+    return read_options(TrainOptions, given, default=defaults(given))
+
+
+def defaults(words: Sequence[str]) -> TrainOptions:
+    """What the options start from: the preset that is named among them."""
+    return TrainOptions(Settings.of(preset_named(words, next(iter(PRESETS)))))
+
+
+def preset_named(words: Sequence[str], otherwise: str) -> TrainConfig:
+    """The preset behind --preset. It is looked up first, since it is what the other options start from."""
+    first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    first.add_argument("--preset", default=otherwise)
+    return preset(first.parse_known_args(words)[0].preset)
+
+
+def run(given: TrainOptions) -> int:
+    """Train, and write the report."""
+    config = given.config
+    with claimed(folder := given.out or default_folder(config)):
+        ended = _trained(given, config, folder)
+    if ended.stopping:
+        say("stopped after a whole step, which is saved; go on with --resume")
+    return STOPPED if ended.stopping else DONE
+
+
+def _trained(given: TrainOptions, config: TrainConfig, folder: Path) -> TrainingRun:
+    engine, chat = build(config, say)
+    try:
+        made = train(config, folder, engine, chat, resume=given.resume, say=say)
+        if not given.no_report and not made.stopping:
+            say(f"report: {write_report(made)}")
+        made.rollouts.close()
+    finally:
+        engine.close()
+    return made

@@ -1,0 +1,1 @@
+"""The tables of `python scripts/bench.py --table NAME`, one module each."""

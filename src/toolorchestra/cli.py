@@ -1,0 +1,62 @@
+"""The command `toolorchestra`: a table of commands, each imported when it is asked for."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from importlib import import_module
+from typing import NamedTuple
+
+
+class Command(NamedTuple):
+    """Where a command lives, and what it does in a line."""
+
+    module: str
+    about: str
+
+
+COMMANDS: Mapping[str, Command] = {
+    "ids": Command("toolorchestra.agents.commands.ids", "the environments, with their splits"),
+    "play": Command("toolorchestra.agents.commands.play", "play an episode by hand, or watch a policy"),
+    "evaluate": Command("toolorchestra.agents.commands.evaluate", "compare policies: accuracy, cents, seconds"),
+    "train": Command("toolorchestra.agents.commands.train", "train an orchestrator"),
+    "report": Command("toolorchestra.agents.commands.report", "the results of runs that have ended, in one table"),
+    "synth": Command("toolorchestra.synth.generate", "make a tool domain, and prove every task of it"),
+    "prove": Command("toolorchestra.synth.prove", "prove the tasks of domains by running them"),
+    "compare-solvers": Command(
+        "toolorchestra.synth.compare_solvers", "see whether tasks tell strong solvers from weak"
+    ),
+    "index": Command("toolorchestra.agents.commands.index", "build a search index over a corpus"),
+    "serve-index": Command("toolorchestra.agents.commands.serve_index", "serve an index to other processes"),
+    "serve-experts": Command("toolorchestra.agents.commands.serve_experts", "start servers of expert models"),
+    "memory-budget": Command("toolorchestra.agents.commands.memory_budget", "what a preset takes of a GPU's memory"),
+}
+
+
+def main() -> int:
+    """Run the command that is named first; its options follow."""
+    name, *rest = sys.argv[1:] or ["--help"]
+    if name in ("-h", "--help", "help"):
+        print(usage())
+        return 0
+    if name == "--version":
+        from toolorchestra import __version__
+
+        print(__version__)
+        return 0
+    if name not in COMMANDS:
+        from toolorchestra.envs.base.errors import no_such
+
+        print(f"error: {no_such('command', name, COMMANDS)} See toolorchestra --help", file=sys.stderr)
+        return 2
+    sys.argv = [f"toolorchestra {name}", *rest]
+    return int(import_module(COMMANDS[name].module).main())
+
+
+def usage() -> str:
+    """The commands, a line each."""
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:{width}}  {command.about}" for name, command in COMMANDS.items()]
+    return "\n".join(
+        ["usage: toolorchestra COMMAND [OPTIONS]", "", *lines, "", "toolorchestra COMMAND --help shows its options."]
+    )

@@ -1,0 +1,21 @@
+"""The command line as its users start it: in a process of its own."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+TOOLORCHESTRA = (sys.executable, "-m", "toolorchestra")
+
+
+def toolorchestra(*arguments: str | Path, said: str = "", timeout: float = 120) -> subprocess.CompletedProcess[str]:
+    """`toolorchestra ...`, to its end."""
+    command = [*TOOLORCHESTRA, *map(str, arguments)]
+    return subprocess.run(command, input=said, capture_output=True, text=True, check=False, timeout=timeout)
+
+
+def unboxed(text: str) -> str:
+    """What is wrong with an option is told in a box, whose lines break anywhere: as one line."""
+    return " ".join(re.sub(r"[╭╮╰╯│─|]|-{4,}", " ", text).split())
