@@ -1,4 +1,4 @@
-"""One command for everything: each command and each script says how it is used, and ends with the code that it should."""
+"""One command for everything: each command and each script says how it is used, and ends with the right code."""
 
 from __future__ import annotations
 

@@ -294,9 +294,11 @@ def _stop_on_interrupt(run: TrainingRun) -> Iterator[None]:
     """The first Ctrl-C lets the step end and saves; the second one is Python's own."""
 
     def stop(_number: int, _frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if not run.warm:
+            raise KeyboardInterrupt  # nothing is learnt yet that could be saved, and a step of it may take minutes
         run.stopping = True
         run.say("stopping after this step; Ctrl-C again to stop at once")
-        signal.signal(signal.SIGINT, signal.default_int_handler)
 
     try:
         before = signal.signal(signal.SIGINT, stop)

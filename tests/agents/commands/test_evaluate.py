@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line import toolorchestra, unboxed
+from tests.command_line import TOOLORCHESTRA, toolorchestra, unboxed
 
 
 def test_an_index_is_built_named_recorded_and_replayed_without_it(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from tests.command_line import TOOLORCHESTRA
+from tests.command_line import TOOLORCHESTRA, unboxed
 from tests.tau2_playing import needs_package
 from toolorchestra.agents.configuration.environment_options import value
 
