@@ -181,22 +181,6 @@ class Price:
             raise PriceError(f"{usage.item!r} was used by the {kind}, but the sheet has no price per {kind} for it")
         return rate
 
-    def spoken(self) -> str:
-        """The price as tool descriptions say it."""
-        if self.free:
-            return f"free ({self.free})"
-        parts = []
-        if self.pico_usd_per_token is not None:
-            into, cached, out, reasoning = (f"${plain(pico, 6)}" for pico in self.pico_usd_per_token)
-            into += f" in ({cached} cached)" if cached != into else " in"
-            out += f" out ({reasoning} reasoning)" if reasoning != out else " out"
-            parts.append(f"{into}, {out} per million tokens")
-        if self.nano_usd_per_unit is not None:
-            parts.append(f"${plain(self.nano_usd_per_unit, 9)} each")
-        if self.nano_usd_per_second is not None:
-            parts.append(f"${plain(self.nano_usd_per_second, 9)} per second")
-        return ", ".join(parts)
-
     def times(self, factor: Decimal) -> Price:
         """This price scaled, on the grid of the ledger."""
 
@@ -256,8 +240,9 @@ class PriceSheet:
         for item in models:
             price = self.prices[item]
             if not price.free and price.pico_usd_per_token is None:
+                sold = "unit" if price.nano_usd_per_unit is not None else "second"
                 raise PriceError(
-                    f"{who}: price sheet {self.sheet_id} sells {item} for {price.spoken()}; give it usd_per_mtok"
+                    f"{who}: price sheet {self.sheet_id} sells {item} by the {sold} alone; give it usd_per_mtok"
                 )
 
     def charge(self, usage: Usage, tool: str = "") -> Charge:

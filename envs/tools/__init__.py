@@ -14,6 +14,7 @@ from toolorchestra.envs.base.schema import Checker, check_schema
 from toolorchestra.envs.base.types import Outcome, Rows, ToolCall, freeze
 from toolorchestra.envs.money.ledger import SpendCap
 from toolorchestra.envs.money.prices import PriceSheet, Usage
+from toolorchestra.envs.money.wording import tool_price
 
 _sessions = itertools.count(1)
 
@@ -183,14 +184,10 @@ class Toolbox:
     def priced(self, sheet: PriceSheet) -> Toolbox:
         """The same tools, whose descriptions say what the sheet bills. An item that it lacks is refused."""
         sheet.require(self.bills, "the toolbox")
-        return Toolbox(replace(t, description=_with_price(t, sheet)) if t.bills else t for t in self.tools)
-
-
-def _with_price(tool: Tool, sheet: PriceSheet) -> str:
-    prices = [sheet.price(item).spoken() for item in tool.bills]
-    if len(prices) > 1:
-        prices = [f"{item}: {price}" for item, price in zip(tool.bills, prices, strict=True)]
-    return f"{tool.description} Price: {'; '.join(prices)}."
+        return Toolbox(
+            replace(t, description=f"{t.description} {tool_price(sheet, t.bills)}") if t.bills else t
+            for t in self.tools
+        )
 
 
 @overload

@@ -8,10 +8,11 @@ from typing import Any
 
 from toolorchestra.envs.models import ChatModel
 from toolorchestra.envs.models.endpoints import ANY, Endpoints
+from toolorchestra.envs.money import wording
 from toolorchestra.envs.money.prices import PriceSheet
 from toolorchestra.envs.retrieval import Retriever
 from toolorchestra.envs.sandbox import Interpreter
-from toolorchestra.envs.tools import Offer, Tool, Toolbox, ToolContext, answer
+from toolorchestra.envs.tools import Tool, Toolbox, ToolContext, answer
 from toolorchestra.envs.tools.code import Code
 from toolorchestra.envs.tools.search import Search, SearchSettings, WebSearch
 from toolorchestra.envs.tools.tool_config import ToolConfig, ToolEntry
@@ -184,23 +185,16 @@ def _describe(
 ) -> str:
     if config.style == "brief":
         cheapest_first = sorted(entry.offers, key=lambda o: (sheet.price(o.model).pico_usd_per_token or (0, 0, 0))[2])
-        return ";".join(_brief_offer(o, sheet) for o in cheapest_first) or entry.name
+        brief = [wording.brief_offer(sheet, o.alias, o.model, o.seconds) for o in cheapest_first]
+        return ";".join(brief) or entry.name
     lines = [entry.description]
     if entry.kind == "python":
         lines.append(f"It runs {backends.interpreter.describe}.")
     for offer in entry.offers:
-        price = sheet.price(offer.model).spoken()
-        lines.append(f"- {offer.alias}: {offer.note}; {price}; about {offer.seconds:g} s a call")
+        time = f"about {offer.seconds:g} s a call"
+        lines.append(wording.offer_line(sheet, offer.alias, offer.model, offer.note, time))
     if entry.offers and (extra := [item for item in items if not sheet.price(item).free]):
-        lines.append("Each call also pays " + "; ".join(f"{item}: {sheet.price(item).spoken()}" for item in extra))
+        lines.append(f"Each call also pays {wording.item_prices(sheet, extra)}")
     if not entry.offers:
-        prices = "; ".join(f"{item}: {sheet.price(item).spoken()}" for item in items)
-        lines.append(f"Price: {prices or 'nothing'}; about {entry.seconds:g} s a call.")
+        lines.append(f"Price: {wording.item_prices(sheet, items) or 'nothing'}; about {entry.seconds:g} s a call.")
     return "\n".join(lines)
-
-
-def _brief_offer(offer: Offer, sheet: PriceSheet) -> str:
-    """Alias, dollars per million output tokens (one digit), seconds."""
-    rate = sheet.price(offer.model).pico_usd_per_token
-    shown = f"{float(f'{rate[2] / 1_000_000:.1g}'):g}" if rate else sheet.price(offer.model).spoken()
-    return f"{offer.alias} {shown} {offer.seconds:g}"

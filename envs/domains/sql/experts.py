@@ -18,6 +18,7 @@ from toolorchestra.envs.domains.sql.tool_runs import Called
 from toolorchestra.envs.models import ChatModel, ChatRequest, Completion
 from toolorchestra.envs.models.simulated import CHARACTERS_PER_TOKEN, SimulatedModels, chance
 from toolorchestra.envs.money.prices import PriceSheet, Tokens, Usage
+from toolorchestra.envs.money.wording import offer_line
 from toolorchestra.envs.tools import Offer, Tool, Toolbox, ToolContext, ToolResult
 
 NAME = "call_expert"
@@ -77,7 +78,7 @@ def call_expert(
         completion = await models.complete(request)
         return await _play(context, desk, expert, completion)
 
-    lines = [f"- {o.alias}: {o.note}; {sheet.price(o.model).spoken()}; about {o.seconds:g} s" for o in offers]
+    lines = [offer_line(sheet, o.alias, o.model, o.note, f"about {o.seconds:g} s") for o in offers]
     return Tool(
         NAME,
         "Let an expert write this turn: its tool calls are made, or its message is sent to the user.\n"

@@ -12,6 +12,7 @@ from toolorchestra.envs.domains.tau2.domain import DomainTool, Tau2Domain
 from toolorchestra.envs.domains.tau2.judge import BilledModel
 from toolorchestra.envs.domains.tau2.schemas import outer
 from toolorchestra.envs.money.prices import PriceSheet
+from toolorchestra.envs.money.wording import offer_line
 from toolorchestra.envs.tools import Offer, Tool, Toolbox, ToolContext, ToolResult
 
 DONE = "done"
@@ -103,7 +104,7 @@ def _expert_tool(
     experts: Mapping[str, BilledModel], sheet: PriceSheet, suspends: bool, deadline_seconds: float
 ) -> Tool:
     lines = ["Hands this one move to an expert, who sees the conversation and the other tools and acts in your place."]
-    lines += [f"- {alias}: {hired.item}; {sheet.price(hired.item).spoken()}" for alias, hired in experts.items()]
+    lines += [offer_line(sheet, alias, hired.item, hired.item) for alias, hired in experts.items()]
     alias = {"type": "string", "enum": list(experts), "description": "Which expert moves."}
 
     async def run(context: ToolContext, expert: str) -> ToolResult:

@@ -34,6 +34,7 @@ from toolorchestra.envs.money.prices import (
     load_sheet,
     sheet_names,
 )
+from toolorchestra.envs.money.wording import in_words
 
 PAPER, UNSEEN = load_sheet("paper-2025-11"), load_sheet("unseen-2026-01")
 MILLION = 1_000_000
@@ -204,7 +205,7 @@ def test_models_have_to_be_sold_by_the_token() -> None:
     rows = {"m": {"usd_per_unit": 1}, "ours": {"free": "runs at home"}}
     sheet = PriceSheet.read({"id": "s", "date": "d", "source": "t", "prices": rows}, "s")
     assert refusal(lambda: sheet.require_tokens(["ours", "m"], "tool 'x'")) == (
-        "tool 'x': price sheet s sells m for $1 each; give it usd_per_mtok"
+        "tool 'x': price sheet s sells m by the unit alone; give it usd_per_mtok"
     )
     assert "cannot bill ['n']" in refusal(lambda: sheet.require_tokens(["n"], "tool 'x'"))
 
@@ -279,9 +280,9 @@ def test_bad_sheets(change: Mapping[str, Any], said: str) -> None:
 
 def test_a_free_item_says_why_and_costs_nothing() -> None:
     free = priced(free="runs at home")
-    assert free.spoken() == "free (runs at home)"
+    assert in_words(free) == "free (runs at home)"
     assert free.nano_usd(Usage("m", "tool", Tokens(9, 9, 9, 9), 9, 9.0)) == 0
-    assert priced(free="trial", usd_per_mtok={"input": 0, "output": 0}).spoken() == "free (trial)"
+    assert in_words(priced(free="trial", usd_per_mtok={"input": 0, "output": 0})) == "free (trial)"
 
 
 # Files
@@ -377,8 +378,8 @@ _SPOKEN = re.compile(
 
 def heard(price: Price) -> list[Fraction | None]:
     """What a reader of the description takes the prices to be: input, cached, output, reasoning, a unit, a second."""
-    found = _SPOKEN.fullmatch(price.spoken())
-    assert found, price.spoken()
+    found = _SPOKEN.fullmatch(in_words(price))
+    assert found, in_words(price)
     into, cached, out, reasoning, unit, second = found.groups()
     amounts = (into, cached or into, out, reasoning or out, unit, second)
     return [None if amount is None else Fraction(amount) for amount in amounts]
@@ -400,19 +401,21 @@ def test_spoken_prices_are_the_billed_ones(row: dict[str, Any]) -> None:
     assert [amount is not None for amount in amounts] == sold
     for amount, usage in zip(amounts, USED_ONE, strict=True):
         if amount is not None:
-            assert Fraction(price.nano_usd(usage), NANO) == amount, price.spoken()
+            assert Fraction(price.nano_usd(usage), NANO) == amount, in_words(price)
 
 
 def test_spoken_in_words() -> None:
-    assert PAPER.price("gpt-5").spoken() == "$1.25 in, $10 out per million tokens"
-    assert UNSEEN.price("llama-3.3-70b").spoken() == "$0.038 in, $0.12 out per million tokens"
-    assert PAPER.price("code-interpreter").spoken() == "$0.0000083 per second"
-    assert PAPER.price("tavily/search").spoken() == "$0.01 each"
-    assert PAPER.price("local-index").spoken() == "free (an index on our own machine)"
+    assert in_words(PAPER.price("gpt-5")) == "$1.25 in, $10 out per million tokens"
+    assert in_words(UNSEEN.price("llama-3.3-70b")) == "$0.038 in, $0.12 out per million tokens"
+    assert in_words(PAPER.price("code-interpreter")) == "$0.0000083 per second"
+    assert in_words(PAPER.price("tavily/search")) == "$0.01 each"
+    assert in_words(PAPER.price("local-index")) == "free (an index on our own machine)"
     cached = priced(usd_per_mtok={"input": 1.25, "cached": 0.125, "output": 10, "reasoning": 12})
-    assert cached.spoken() == "$1.25 in ($0.125 cached), $10 out ($12 reasoning) per million tokens"
-    assert priced(usd_per_unit=1, usd_per_second=2).spoken() == "$1 each, $2 per second"
-    assert priced(usd_per_mtok={"input": "1234.567891", "output": 100}).spoken().startswith("$1234.567891 in, $100 out")
+    assert in_words(cached) == "$1.25 in ($0.125 cached), $10 out ($12 reasoning) per million tokens"
+    assert in_words(priced(usd_per_unit=1, usd_per_second=2)) == "$1 each, $2 per second"
+    assert in_words(priced(usd_per_mtok={"input": "1234.567891", "output": 100})).startswith(
+        "$1234.567891 in, $100 out"
+    )
 
 
 # Factors
@@ -453,12 +456,12 @@ def test_with_factors_scales_the_named_items_alone() -> None:
     sheet = PAPER.with_factors({"gpt-5": Decimal("1.4"), "tavily/search": Decimal("0.5")}, "paper*x")
     assert sheet.sheet_id == "paper*x"
     assert sheet.source.endswith("; scaled")
-    assert sheet.price("gpt-5").spoken() == "$1.75 in, $14 out per million tokens"
+    assert in_words(sheet.price("gpt-5")) == "$1.75 in, $14 out per million tokens"
     assert bill(sheet, "gpt-5", tokens=Tokens(MILLION)) == 1_750_000_000
-    assert sheet.price("tavily/search").spoken() == "$0.005 each"
+    assert in_words(sheet.price("tavily/search")) == "$0.005 each"
     changed = {item for item in PAPER.prices if sheet.prices[item] != PAPER.prices[item]}
     assert changed == {"gpt-5", "tavily/search"}
-    assert PAPER.price("gpt-5").spoken() == "$1.25 in, $10 out per million tokens"
+    assert in_words(PAPER.price("gpt-5")) == "$1.25 in, $10 out per million tokens"
     assert PAPER.with_factors({"local-index": Decimal(2)}, "x").prices == PAPER.prices
 
 

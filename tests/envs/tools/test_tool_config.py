@@ -21,6 +21,7 @@ from toolorchestra.envs.domains.questions.world import QaWorld
 from toolorchestra.envs.models.scripted import ScriptedModel
 from toolorchestra.envs.models.simulated import SimulatedModels
 from toolorchestra.envs.money.prices import NANO, PriceSheet, load_sheet
+from toolorchestra.envs.money.wording import in_words
 from toolorchestra.envs.retrieval.bm25 import Bm25
 from toolorchestra.envs.sandbox.arithmetic import NOMINAL_SECONDS, ArithmeticInterpreter
 from toolorchestra.envs.tools import Tool, Toolbox, ToolContext, ToolResult
@@ -195,7 +196,7 @@ def test_every_price_that_a_call_may_bill_is_shown(sheet: PriceSheet, config: To
     for tool in toolbox(config, sheet):
         for item in tool.bills:
             price = sheet.price(item)
-            assert price.spoken() in tool.description or (price.free and tool.offers), (tool.name, item)
+            assert in_words(price) in tool.description or (price.free and tool.offers), (tool.name, item)
 
 
 def test_the_wording_of_descriptions() -> None:
@@ -321,7 +322,7 @@ def test_a_variants_description_follows_the_hidden_model() -> None:
             for offer in entry.offers:
                 usage = called(box, entry.name, model=offer.alias).usages[0]
                 assert usage.item == offer.model
-                assert f"{offer.note}; {SHEET.price(offer.model).spoken()}" in next(
+                assert f"{offer.note}; {in_words(SHEET.price(offer.model))}" in next(
                     line for line in box[entry.name].description.splitlines() if line.startswith(f"- {offer.alias}: ")
                 )
 
