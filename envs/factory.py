@@ -21,8 +21,8 @@ from toolorchestra.envs.base.types import Observation
 from toolorchestra.envs.domains.source import TaskSource
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.episode.rules import Limits, Rules
-from toolorchestra.envs.money.ledger import SpendCap
 from toolorchestra.envs.money.prices import PriceSheet, load_sheet
+from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.envs.tools import ToolContext
 
 OPTIONS = ("task_id", "preference", "prices", "tools", "budget")

@@ -25,7 +25,7 @@ from toolorchestra.agents.policies.baselines import NAMES, baseline
 from toolorchestra.envs.base.errors import ConfigError, no_such
 from toolorchestra.envs.domains.questions.datasets import Dataset
 from toolorchestra.envs.factory import EpisodeFactory, factory
-from toolorchestra.envs.money.ledger import SpendCap
+from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.envs.registration import ids
 from toolorchestra.envs.sandbox.kinds import UNSAFE
 from toolorchestra.envs.tools.backends import Backing, read

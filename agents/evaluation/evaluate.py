@@ -11,8 +11,8 @@ from toolorchestra.envs.domains.sql.world import SqlWorld
 from toolorchestra.envs.env import run_calls
 from toolorchestra.envs.episode.episode import Episode, Pending, Step
 from toolorchestra.envs.factory import EpisodeFactory
-from toolorchestra.envs.money.ledger import SpendCap
 from toolorchestra.envs.money.prices import NANO, REWARDED_ROLES
+from toolorchestra.envs.money.spend_cap import SpendCap
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from typing import Literal
 
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.types import build
-from toolorchestra.envs.money.ledger import SpendCap
 from toolorchestra.envs.money.prices import ORCHESTRATOR, Tokens, Usage
+from toolorchestra.envs.money.spend_cap import SpendCap
 
 CHARACTERS_PER_TOKEN = 4
 

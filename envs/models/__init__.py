@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol, cast
 
 from toolorchestra.envs.base.types import Question, Transcript
-from toolorchestra.envs.money.ledger import SpendCap
 from toolorchestra.envs.money.prices import EXPERT, Usage
+from toolorchestra.envs.money.spend_cap import SpendCap
 
 Purpose = Literal["query", "code", "answer", "move", "user", "judge"]
 """A search query, a program, an answer, a turn of the agent's on its behalf, a simulated user's turn, a verdict."""

@@ -12,8 +12,8 @@ from toolorchestra.envs.base.clock import Clock
 from toolorchestra.envs.base.errors import ConfigError, ToolError, no_such
 from toolorchestra.envs.base.schema import Checker, check_schema
 from toolorchestra.envs.base.types import Outcome, Rows, ToolCall, freeze
-from toolorchestra.envs.money.ledger import SpendCap
 from toolorchestra.envs.money.prices import PriceSheet, Usage
+from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.envs.money.wording import tool_price
 
 _sessions = itertools.count(1)

@@ -13,7 +13,8 @@ from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 from weakref import WeakValueDictionary
 
 from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.envs.money.ledger import Ledger, SpendCap
+from toolorchestra.envs.money.ledger import Ledger
+from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.envs.models import ChatModel, ChatRequest
 from toolorchestra.envs.money.prices import (NANO, PriceSheet, Tokens, Usage)
 from toolorchestra.envs.base.types import Message

@@ -21,8 +21,8 @@ from toolorchestra.envs.base.actions import render, render_call
 from toolorchestra.envs.base.errors import ConfigError, PriceError, ResetNeeded
 from toolorchestra.envs.base.types import Message, ToolCall
 from toolorchestra.envs.env import OrchestraEnv
-from toolorchestra.envs.money.ledger import SpendCap
 from toolorchestra.envs.money.prices import ORCHESTRATOR, PriceSheet, Tokens, Usage
+from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.envs.registration import register
 from toolorchestra.envs.vector import OrchestraVectorEnv
 

@@ -17,8 +17,8 @@ from toolorchestra.envs.base.types import Message, Outcome, Transcript
 from toolorchestra.envs.domains.world import BaseWorld, World
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.envs.factory import factory
-from toolorchestra.envs.money.ledger import SpendCap
 from toolorchestra.envs.money.prices import USER, Tokens, Usage
+from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.envs.runtime.driver import begin
 from toolorchestra.envs.runtime.invoke import Gates
 from toolorchestra.envs.tools import Tool, Toolbox, ToolContext, ToolResult

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from toolorchestra.envs.models import ChatRequest
 from toolorchestra.envs.models.scripted import ScriptedModel
-from toolorchestra.envs.money.ledger import SpendCap
 from toolorchestra.envs.money.prices import PriceSheet, load_sheet
+from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.synth.authors.model_author import LlmAuthor
 from toolorchestra.synth.authors.scripted_author import ScriptedParts, Slip
 from toolorchestra.synth.formats import spec as specs

@@ -10,8 +10,8 @@ from toolorchestra.envs.base.errors import Outage
 from toolorchestra.envs.base.types import Message
 from toolorchestra.envs.domains.tau2.conversation_log import Entry, conversation
 from toolorchestra.envs.models import ChatModel, ChatRequest
-from toolorchestra.envs.money.ledger import SpendCap
 from toolorchestra.envs.money.prices import JUDGE, Usage
+from toolorchestra.envs.money.spend_cap import SpendCap
 
 _INSTRUCTION = """\
 You check a customer service conversation. Below is the conversation, then a numbered list of expectations.

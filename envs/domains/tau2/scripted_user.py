@@ -18,7 +18,7 @@ from toolorchestra.envs.domains.tau2.conversation_log import Done, Entry, Said
 from toolorchestra.envs.domains.tau2.domain import Tau2Domain
 from toolorchestra.envs.domains.tau2.task import Tau2Task
 from toolorchestra.envs.domains.tau2.users import STOPS, Tau2UserReply
-from toolorchestra.envs.money.ledger import SpendCap
+from toolorchestra.envs.money.spend_cap import SpendCap
 
 STOP, TRANSFER, OUT_OF_SCOPE = STOPS
 MOST_IDLE_TURNS = 8

@@ -19,8 +19,8 @@ from toolorchestra.envs.domains.tau2.judge import BilledModel
 from toolorchestra.envs.domains.tau2.prompts import guidelines_digest, user_message
 from toolorchestra.envs.domains.tau2.task import Tau2Task
 from toolorchestra.envs.models import ChatModel, ChatRequest
-from toolorchestra.envs.money.ledger import SpendCap
 from toolorchestra.envs.money.prices import USER, Usage
+from toolorchestra.envs.money.spend_cap import SpendCap
 
 STOPS = ("###STOP###", "###TRANSFER###", "###OUT-OF-SCOPE###")
 """A user's message that holds one of these ends the conversation. From an agent they are plain text."""

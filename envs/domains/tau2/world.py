@@ -26,8 +26,8 @@ from toolorchestra.envs.domains.tau2.toolbox import DomainToolbox
 from toolorchestra.envs.domains.tau2.users import STOPPED, STOPS, RunEnds, User
 from toolorchestra.envs.domains.world import MESSAGE, BaseWorld
 from toolorchestra.envs.models import ChatRequest
-from toolorchestra.envs.money.ledger import SpendCap
 from toolorchestra.envs.money.prices import EXPERT, Usage
+from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.envs.tools import Tool, ToolContext, ToolResult
 from toolorchestra.envs.tools.waiting import deadline
 

@@ -19,8 +19,8 @@ from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError, Outage
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.factory import EpisodeFactory, factory
-from toolorchestra.envs.money.ledger import SpendCap
 from toolorchestra.envs.money.prices import ORCHESTRATOR, Usage
+from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.envs.registration import full_id
 from toolorchestra.envs.sandbox import Execution
 from toolorchestra.envs.sandbox.confine import landlock_abi

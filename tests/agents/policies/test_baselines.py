@@ -8,7 +8,7 @@ from toolorchestra.agents.evaluation.evaluate import Summary, play, plays, summa
 from toolorchestra.agents.policies.baselines import NAMES, baseline
 from toolorchestra.agents.rollouts.rollout import factory_of
 from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.envs.money.ledger import SpendCap
+from toolorchestra.envs.money.spend_cap import SpendCap
 
 TASKS = 300
 

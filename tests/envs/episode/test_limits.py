@@ -14,7 +14,6 @@ from toolorchestra.envs.base.types import ToolCall
 from toolorchestra.envs.domains.world import World
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.envs.episode.rules import Limits
-from toolorchestra.envs.money.ledger import SpendCap
 from toolorchestra.envs.money.prices import (
     EXPERT,
     JUDGE,
@@ -26,6 +25,7 @@ from toolorchestra.envs.money.prices import (
     Usage,
     load_sheet,
 )
+from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.envs.tools import Tool, Toolbox, ToolContext, ToolResult
 from toolorchestra.envs.wrappers import VectorReward
 

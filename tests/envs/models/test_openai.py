@@ -15,8 +15,8 @@ from toolorchestra.envs.base.types import Message
 from toolorchestra.envs.models import ChatRequest, Completion
 from toolorchestra.envs.models.endpoints import Endpoint, Endpoints
 from toolorchestra.envs.models.rate_limits import EndpointLimits
-from toolorchestra.envs.money.ledger import SpendCap
 from toolorchestra.envs.money.prices import JUDGE, Tokens, load_sheet
+from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.envs.testing.loopback import Loopback, ReceivedRequest, ServerReply
 
 pytest.importorskip("openai", reason='needs pip install ".[models]"')

@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolorchestra.envs.base.errors import ConfigError, PriceError, SpendCapReached
-from toolorchestra.envs.money.ledger import Ledger, SpendCap, total_tokens
+from toolorchestra.envs.money.ledger import Ledger, total_tokens
 from toolorchestra.envs.money.prices import (
     CLASSES,
     NANO,
@@ -34,6 +34,7 @@ from toolorchestra.envs.money.prices import (
     load_sheet,
     sheet_names,
 )
+from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.envs.money.wording import in_words
 
 PAPER, UNSEEN = load_sheet("paper-2025-11"), load_sheet("unseen-2026-01")

@@ -14,8 +14,8 @@ import toolorchestra  # noqa: F401 - registers the ids
 from tests.playing import ADD, FREE, env_of, vector_of
 from tests.sources import BREAK, nap
 from toolorchestra.envs.base.errors import ConfigError, PriceError, ResetNeeded
-from toolorchestra.envs.money.ledger import SpendCap
 from toolorchestra.envs.money.prices import ORCHESTRATOR, Tokens, Usage
+from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.envs.testing.leaks import Held
 
 # -- send and recv -------------------------------------------------------------------------------------------------

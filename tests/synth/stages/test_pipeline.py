@@ -21,7 +21,7 @@ from toolorchestra.envs.base.types import Message
 from toolorchestra.envs.domains.sql import loader
 from toolorchestra.envs.models import ChatRequest, Completion
 from toolorchestra.envs.models.scripted import ScriptedModel
-from toolorchestra.envs.money.ledger import SpendCap
+from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.synth import generate
 from toolorchestra.synth.authors.given_spec import GrammarAuthor
 from toolorchestra.synth.authors.scripted_author import USUAL, ScriptedParts

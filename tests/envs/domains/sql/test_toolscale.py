@@ -23,8 +23,8 @@ from toolorchestra.envs.domains.sql.user import Mood, SqlModelUser, SqlScriptedU
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.envs.models import ChatRequest
 from toolorchestra.envs.models.scripted import ScriptedModel
-from toolorchestra.envs.money.ledger import SpendCap
 from toolorchestra.envs.money.prices import Tokens, Usage
+from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.envs.tools.tool_config import Half
 
 LIBRARY = str(library())

@@ -22,8 +22,8 @@ from toolorchestra.envs.domains.tau2.world import MOST_USER_CALLS
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.envs.models import ChatRequest, Completion
 from toolorchestra.envs.models.scripted import ScriptedModel
-from toolorchestra.envs.money.ledger import SpendCap
 from toolorchestra.envs.money.prices import Tokens, Usage
+from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.envs.testing.tau2_players import FAREWELL
 from toolorchestra.envs.testing.tau2_proof import replay_all
 from toolorchestra.envs.tools import Tool
