@@ -31,11 +31,11 @@ from toolorchestra.synth.console.progress import Bars
 from toolorchestra.synth.formats import export
 from toolorchestra.synth.formats import spec as specs
 from toolorchestra.synth.proof.solvers import GRADED, ModelSolver, named
-from toolorchestra.synth.runs.paid_calls import Journal, PaidModel
-from toolorchestra.synth.runs.stage_store import StageStore, key
 from toolorchestra.synth.stages import cost_estimate, pipeline, run_report
 from toolorchestra.synth.stages.stage_values import SynthesisSettings
 from toolorchestra.synth.stages.task_filters import Band
+from toolorchestra.synth.storage.paid_calls import Journal, PaidModel
+from toolorchestra.synth.storage.stage_store import StageStore, key
 
 BATCHES = 3
 """Calls over which a model's intents are spread."""

@@ -19,12 +19,12 @@ from toolorchestra.synth.authors.model_author import LlmAuthor
 from toolorchestra.synth.formats import spec as specs
 from toolorchestra.synth.proof import diversity
 from toolorchestra.synth.proof.solvers import GRADED
-from toolorchestra.synth.runs.paid_calls import Journal, PaidModel
-from toolorchestra.synth.runs.stage_store import StageStore
 from toolorchestra.synth.stages import pipeline
 from toolorchestra.synth.stages.run_report import cheapest, levels, passes
 from toolorchestra.synth.stages.stage_values import SynthesisSettings
 from toolorchestra.synth.stages.task_filters import Band
+from toolorchestra.synth.storage.paid_calls import Journal, PaidModel
+from toolorchestra.synth.storage.stage_store import StageStore
 
 TASKS = 300
 

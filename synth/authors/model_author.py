@@ -10,7 +10,7 @@ from toolorchestra.envs.base.types import Message
 from toolorchestra.synth.authors import PART_OF, PartRequest, Unusable, author_prompts, untrusted_answers
 from toolorchestra.synth.formats.part_checks import Fault
 from toolorchestra.synth.formats.spec import parsed
-from toolorchestra.synth.runs.paid_calls import AUTHOR, JUDGE, PaidAnswer, PaidModel, PaidRequest
+from toolorchestra.synth.storage.paid_calls import AUTHOR, JUDGE, PaidAnswer, PaidModel, PaidRequest
 
 DOUBTED = ("policy.md", "intents.yaml")
 """Parts that a second reader sees: what runs cannot tell whether it contradicts itself."""

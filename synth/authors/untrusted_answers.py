@@ -15,7 +15,7 @@ from typing import Any
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.synth.authors import Unusable
 from toolorchestra.synth.formats.part_checks import Fault
-from toolorchestra.synth.runs.paid_calls import MOST_CHARACTERS, PaidAnswer
+from toolorchestra.synth.storage.paid_calls import MOST_CHARACTERS, PaidAnswer
 
 MOST_DEPTH = 12
 MOST_ENTRIES = 400

@@ -23,7 +23,7 @@ from toolorchestra.envs.domains.sql.source import ready
 from toolorchestra.envs.money.prices import load_sheet
 from toolorchestra.synth.proof.solvers import GRADED, Arena, Scripted
 from toolorchestra.synth.proof.task_checks import DomainPlayer
-from toolorchestra.synth.runs.stage_store import replace as write
+from toolorchestra.synth.storage.stage_store import replace as write
 
 SHEET = "paper-2025-11"
 ORCHESTRATOR = "qwen3-8b"

@@ -21,7 +21,7 @@ from toolorchestra.envs.domains.sql.oracle import CLOSING, moves
 from toolorchestra.envs.domains.sql.source import ToolScaleSource, ready
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.synth.proof.task_checks import DomainPlayer
-from toolorchestra.synth.runs.paid_calls import SOLVER, PaidModel, PaidRequest
+from toolorchestra.synth.storage.paid_calls import SOLVER, PaidModel, PaidRequest
 
 K = 8
 MOST_MOVES = 50

@@ -8,8 +8,8 @@ from toolorchestra.envs.money.prices import NANO, PriceSheet, Tokens, Usage
 from toolorchestra.synth.authors import PART_OF, PartRequest, author_prompts
 from toolorchestra.synth.authors.model_author import DOUBTED
 from toolorchestra.synth.formats import spec as specs
-from toolorchestra.synth.runs.paid_calls import AUTHOR
 from toolorchestra.synth.stages.stage_values import SynthesisSettings
+from toolorchestra.synth.storage.paid_calls import AUTHOR
 
 CHARACTERS_A_TOKEN = 4
 TURNS = 16

@@ -22,8 +22,8 @@ from toolorchestra.synth.formats.seed_rows import Maker
 from toolorchestra.synth.formats.spec import Spec
 from toolorchestra.synth.proof import cheapest_solutions, similarity
 from toolorchestra.synth.proof.task_checks import DomainPlayer, fault
-from toolorchestra.synth.runs.stage_store import replace
 from toolorchestra.synth.stages.task_drafts import Drafter, Rejected, Shape
+from toolorchestra.synth.storage.stage_store import replace
 
 VERSION = "1"
 """Of the generator. Raise it when the same spec and seed give other bytes."""

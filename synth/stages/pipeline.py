@@ -18,13 +18,13 @@ from toolorchestra.synth.formats import task_variants
 from toolorchestra.synth.proof import cheapest_solutions
 from toolorchestra.synth.proof.solvers import Arena, Solver, named
 from toolorchestra.synth.proof.task_checks import DomainPlayer
-from toolorchestra.synth.runs.stage_store import StageStore, key
-from toolorchestra.synth.runs.stage_store import replace as write_file
 from toolorchestra.synth.stages import domain_folder, written_parts
 from toolorchestra.synth.stages.domain_folder import Seen
 from toolorchestra.synth.stages.harder_tasks import evolve
 from toolorchestra.synth.stages.stage_values import Making, Progress, SynthesisSettings, Tally, counted
 from toolorchestra.synth.stages.task_filters import TaskFilter
+from toolorchestra.synth.storage.stage_store import StageStore, key
+from toolorchestra.synth.storage.stage_store import replace as write_file
 
 VERSION = "1"
 """Of the stages. Raise it when the same inputs give other results; work folders of older runs are then made anew."""

@@ -17,10 +17,10 @@ from typing import Any
 from toolorchestra.envs.domains.sql.domain import SqlDomain
 from toolorchestra.envs.domains.sql.known_costs import KnownCost
 from toolorchestra.synth.proof import diversity
-from toolorchestra.synth.runs.paid_calls import PaidModel
-from toolorchestra.synth.runs.stage_store import replace
 from toolorchestra.synth.stages.pipeline import Made
 from toolorchestra.synth.stages.stage_values import Tally
+from toolorchestra.synth.storage.paid_calls import PaidModel
+from toolorchestra.synth.storage.stage_store import replace
 
 MOST_TEXT = 300
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")

@@ -10,9 +10,9 @@ from typing import Any
 
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.synth.formats import spec as specs
-from toolorchestra.synth.runs.stage_store import key
 from toolorchestra.synth.stages.task_drafts import Shape
 from toolorchestra.synth.stages.task_filters import Band
+from toolorchestra.synth.storage.stage_store import key
 
 Progress = Callable[[str, int, int], None]
 """Told the stage, and how many of how many are done."""

@@ -14,10 +14,10 @@ from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.synth.authors.model_author import LlmAuthor
 from toolorchestra.synth.authors.scripted_author import ScriptedParts, Slip
 from toolorchestra.synth.formats import spec as specs
-from toolorchestra.synth.runs.paid_calls import Journal, PaidModel
-from toolorchestra.synth.runs.stage_store import StageStore
 from toolorchestra.synth.stages import pipeline
 from toolorchestra.synth.stages.stage_values import SynthesisSettings
+from toolorchestra.synth.storage.paid_calls import Journal, PaidModel
+from toolorchestra.synth.storage.stage_store import StageStore
 
 SPEC = "public_library"
 SMALL = SynthesisSettings(tasks=12, evolve=1, sift=True, rounds=2)

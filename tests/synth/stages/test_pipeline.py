@@ -26,10 +26,10 @@ from toolorchestra.synth import generate
 from toolorchestra.synth.authors.given_spec import GrammarAuthor
 from toolorchestra.synth.authors.scripted_author import USUAL, ScriptedParts
 from toolorchestra.synth.formats import spec as specs
-from toolorchestra.synth.runs.paid_calls import AUTHOR, Journal, PaidAnswer, PaidModel, PaidRequest
-from toolorchestra.synth.runs.stage_store import TAKES, StageStore
 from toolorchestra.synth.stages import domain_folder, pipeline, run_report
 from toolorchestra.synth.stages.stage_values import SynthesisSettings
+from toolorchestra.synth.storage.paid_calls import AUTHOR, Journal, PaidAnswer, PaidModel, PaidRequest
+from toolorchestra.synth.storage.stage_store import TAKES, StageStore
 
 KILLS = 10
 COMMAND = """

@@ -24,11 +24,11 @@ from toolorchestra.synth.formats import export, task_variants
 from toolorchestra.synth.formats import spec as specs
 from toolorchestra.synth.proof.solvers import GRADED, SCRIPTED, Arena, ModelSolver
 from toolorchestra.synth.proof.task_checks import DomainPlayer, fault
-from toolorchestra.synth.runs.stage_store import StageStore
 from toolorchestra.synth.stages import domain_folder, harder_tasks, pipeline
 from toolorchestra.synth.stages.stage_values import SynthesisSettings
 from toolorchestra.synth.stages.task_filters import Band, TaskFilter
 from toolorchestra.synth.stages.written_parts import CHECKS
+from toolorchestra.synth.storage.stage_store import StageStore
 
 
 @pytest.fixture(scope="module")

@@ -13,12 +13,12 @@ from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 from weakref import WeakValueDictionary
 
 from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.envs.money.ledger import Ledger
-from toolorchestra.envs.money.spend_cap import SpendCap
-from toolorchestra.envs.models import ChatModel, ChatRequest
-from toolorchestra.envs.money.prices import (NANO, PriceSheet, Tokens, Usage)
 from toolorchestra.envs.base.types import Message
-from toolorchestra.synth.runs.stage_store import key
+from toolorchestra.envs.models import ChatModel, ChatRequest
+from toolorchestra.envs.money.ledger import Ledger
+from toolorchestra.envs.money.prices import NANO, PriceSheet, Tokens, Usage
+from toolorchestra.envs.money.spend_cap import SpendCap
+from toolorchestra.synth.storage.stage_store import key
 
 MOST_CHARACTERS = 400_000
 """Of an answer: what is longer is refused unread, and only so much of it is kept."""
