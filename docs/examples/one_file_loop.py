@@ -267,10 +267,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def interval(lines: Sequence[dict[str, Any]]) -> str:
-    """Mean reward of some steps, ± 1.96 standard errors over their tasks: siblings are too alike to be counted."""
+    """Mean reward of some steps, ± 1.96 standard errors over their tasks (siblings are too alike to be counted one by
+    one); and what it is made of."""
     values = [value for line in lines for value in line["reward_by_task"]]
     half = 1.96 * statistics.stdev(values) / len(values) ** 0.5
-    return f"{statistics.fmean(values):.3f} ± {half:.3f} ({len(values)} tasks)"
+    accuracy, cents = (statistics.fmean(line[name] for line in lines) for name in ("accuracy", "cents"))
+    return f"{statistics.fmean(values):.3f} ± {half:.3f} ({len(values)} tasks, {accuracy:.0%} right, {cents:.2f} ¢)"
 
 
 def draw(lines: Sequence[dict[str, Any]], path: Path) -> None:
@@ -279,7 +281,7 @@ def draw(lines: Sequence[dict[str, Any]], path: Path) -> None:
         from matplotlib.figure import Figure
     except ImportError:
         return print("no picture, since matplotlib is not installed")
-    figure = Figure(figsize=(12, 3.5))
+    figure = Figure(figsize=(12, 3.5), layout="constrained")
     for axis, name in zip(figure.subplots(1, 3), ("reward", "accuracy", "cents"), strict=True):
         axis.plot([line["step"] for line in lines], [line[name] for line in lines])
         axis.set(title=f"{name}, SIMULATED", xlabel="step", ylim=(0, None))
