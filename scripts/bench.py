@@ -314,7 +314,7 @@ def rows(seconds: float) -> Iterator[tuple[str, str, str]]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    tables = ("engine", "tau2", "toolscale", "reference", "synth", "costs", "sandbox", "retrieval", "vllm")
+    tables = ("engine", "vector-parts", "tau2", "toolscale", "reference", "synth", "costs", "sandbox", "retrieval", "vllm")
     parser.add_argument("--table", default="engine", choices=tables, help="what to measure")
     parser.add_argument(
         "--seconds", type=float, default=1.0, help="how long to measure: more or fewer rounds, 1.0 makes ten"
@@ -337,6 +337,10 @@ def main() -> int:
         from bench_tables.reference import made_up, of_folder
 
         measured = (lambda _: of_folder(args.reference)) if args.reference else made_up
+    elif args.table == "vector-parts":
+        from bench_tables.vector_parts import rows as parts
+
+        measured = lambda _: parts(free_running)  # noqa: E731 - a table is a function of the seconds
     elif args.table == "synth":
         from bench_tables.synth import rows as measured
     elif args.table == "costs":

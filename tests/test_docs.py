@@ -1,0 +1,95 @@
+"""The documents: every link leads somewhere, every page can be found, every command line is one that exists."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from functools import lru_cache
+from pathlib import Path
+
+import pytest
+
+from tests.command_line import toolorchestra
+from tests.paths import REPOSITORY
+from toolorchestra.cli import COMMANDS
+
+PAGES = [REPOSITORY / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")] + sorted(
+    (REPOSITORY / "docs").rglob("*.md")
+)
+SPEC = {"docs/examples/library/policy.md"}
+"""Part of an example, and no page of the documentation."""
+_LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+_FENCE = re.compile(r"^```.*?^```", re.M | re.S)
+_PATH = re.compile(r"`((?:envs|agents|synth|scripts|tests|docs)/[\w/.-]+\.\w+)`")
+
+
+def named(page: Path) -> str:
+    return str(page.relative_to(REPOSITORY))
+
+
+def prose(page: Path) -> str:
+    return _FENCE.sub("", page.read_text(encoding="utf-8"))
+
+
+def anchors(page: Path) -> set[str]:
+    """Of a page's headings, as hosting pages make them."""
+    heads = re.findall(r"^#+ (.*)$", prose(page), re.M)
+    plain = [re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", head).lower() for head in heads]
+    return {re.sub(r"[^\w\- ]", "", head).strip().replace(" ", "-") for head in plain}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for target in _LINK.findall(prose(page)):
+        if target.startswith(("http://", "https://")):
+            continue
+        path, _, anchor = target.partition("#")
+        file = (page.parent / path).resolve() if path else page
+        assert file.exists(), f"{target} in {named(page)}"
+        assert not anchor or anchor in anchors(file), f"#{anchor} in {named(page)}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_every_file_that_is_named_is_there(page: Path) -> None:
+    for path in _PATH.findall(prose(page)):
+        assert (REPOSITORY / path).exists(), f"{path} in {named(page)}"
+
+
+def test_the_index_has_every_page() -> None:
+    linked = {
+        (REPOSITORY / "docs" / target.partition("#")[0]).resolve()
+        for target in _LINK.findall((REPOSITORY / "docs" / "README.md").read_text(encoding="utf-8"))
+    }
+    for page in sorted((REPOSITORY / "docs").rglob("*.md")):
+        if page.name != "README.md" and named(page) not in SPEC:
+            assert page.resolve() in linked, f"docs/README.md has no link to {named(page)}"
+
+
+def command_lines() -> list[tuple[str, str]]:
+    """Each `toolorchestra ...` in a block of a page, as one line."""
+    found = []
+    for page in PAGES:
+        for block in _FENCE.findall(page.read_text(encoding="utf-8")):
+            for line in block.replace("\\\n", " ").splitlines():
+                if match := re.match(r"\s*(?:\w+=\S+ )*(toolorchestra .*)", line):
+                    found.append((named(page), match[1]))
+    return found
+
+
+@lru_cache
+def options_of(name: str) -> set[str]:
+    preset = ("--preset", "8b-h100") if name == "train" else ()
+    return set(re.findall(r"(--[\w.-]+)", toolorchestra(name, *preset, "--help").stdout))
+
+
+def test_every_command_line_is_one_that_exists() -> None:
+    lines = command_lines()
+    assert len(lines) > 20
+    for page, line in lines:
+        words = shlex.split(line, comments=True)
+        if words[1].startswith("-") or words[1] == "COMMAND":
+            continue
+        assert words[1] in COMMANDS, f"{page}: {line}"
+        for word in words[2:]:
+            if word.startswith("--"):
+                assert word.partition("=")[0] in options_of(words[1]), f"{page}: {word} of {line}"
