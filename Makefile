@@ -63,9 +63,9 @@ prove-tau2: $(VENV)/.core
 evaluate: $(VENV)/.core
 	$(BIN)/toolorchestra evaluate --tasks 300
 
-$(VENV)/.core: setup.cfg pyproject.toml
+$(VENV)/.core: setup.cfg pyproject.toml requirements-dev.lock
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python $(INSTALL) -e ".[dev,models,sandbox]"
+	$(BIN)/python $(INSTALL) -c requirements-dev.lock -e ".[dev,models,sandbox]"
 	$(BIN)/python -m toolorchestra.envs.domains.tau2.install
 	touch $@
 
@@ -74,7 +74,7 @@ $(VENV)/.core: setup.cfg pyproject.toml
 # torch first and pinned: a machine without a GPU then takes the CPU build it has, and nothing after it pulls the CUDA one.
 $(VENV)/.train: $(VENV)/.core
 	$(BIN)/python $(INSTALL) "torch==2.13.0"
-	$(BIN)/python $(INSTALL) -e ".[data,dev,models,sandbox,train]"
+	$(BIN)/python $(INSTALL) -c requirements-dev.lock -e ".[data,dev,models,sandbox,train]"
 	$(BIN)/python $(INSTALL) --no-deps "trl==1.16.0"
 	touch $@
 
