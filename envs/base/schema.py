@@ -1,15 +1,19 @@
-"""The part of JSON Schema that tool arguments use: checked fast, with errors an agent can act on.
+"""Tool arguments and their JSON Schemas. A schema that cannot be checked is refused when the tool is made.
 
-Understood: type, enum, properties, required, additionalProperties (default false), items, minimum, maximum, maxLength,
-maxItems, description, default. Anything else is refused when the tool is made, not ignored when it is called.
+The part that most tools use is checked here, fast: type, enum, properties, required, additionalProperties (true or
+false, default false), items, minimum, maximum, maxLength, maxItems, description, default, title. Checker gives a schema
+that holds anything else to schema_library, which takes the whole of JSON Schema.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from toolorchestra.envs.base.errors import ConfigError, ToolError
+
+if TYPE_CHECKING:
+    from toolorchestra.envs.base.schema_library import LibrarySchema
 
 _TYPES: Mapping[str, tuple[type, ...]] = {
     "string": (str,),
@@ -25,6 +29,22 @@ _KEYS = frozenset(
     " description default title".split()
 )
 _BOUNDS = _KEYS - {"type", "enum", "required", "description", "default", "title"}
+
+
+def is_simple(schema: Any) -> bool:
+    """Whether a schema keeps to the part that is checked here. It may be wrong all the same."""
+    waiting = [schema]
+    while waiting:
+        part = waiting.pop()
+        if not isinstance(part, Mapping) or not _KEYS.issuperset(part):
+            return False
+        named = part.get("properties", {})
+        if not isinstance(named, Mapping) or isinstance(part.get("additionalProperties"), Mapping):
+            return False
+        waiting += named.values()
+        if "items" in part:
+            waiting.append(part["items"])
+    return True
 
 
 def check_schema(schema: Mapping[str, Any], where: str) -> None:
@@ -62,15 +82,33 @@ _EXACT: Mapping[str, frozenset[type]] = {
 }
 
 
+_NEVER_GIVEN: Any = object()
+
+
 class Checker:
-    """check_arguments for one schema, with the common case (a plain type, maybe an enum) looked up beforehand."""
+    """Checks arguments against one schema, with the common case (a plain type, maybe an enum) looked up beforehand."""
 
-    __slots__ = ("_all", "_plain", "_required", "_schema")
+    __slots__ = ("_all", "_library", "_plain", "_required", "_schema", "arguments")
 
-    def __init__(self, schema: Mapping[str, Any]) -> None:
+    def __init__(self, schema: Mapping[str, Any], where: str = "the schema") -> None:
+        """Raises ConfigError for a schema that is wrong or cannot be enforced."""
         self._schema = schema
-        self._required = tuple(schema.get("required", ()))
+        self._library: LibrarySchema | None = None
+        self._required: tuple[str, ...]
         self._plain: dict[str, tuple[frozenset[type], frozenset[Any] | None]] = {}
+        self.arguments: Mapping[str, Mapping[str, Any]]
+        """The arguments that have a name, and what the schema says of each, references followed."""
+        if not is_simple(schema):
+            from toolorchestra.envs.base.schema_library import library_schema
+
+            self._library = library_schema(schema, where)
+            self.arguments = self._library.arguments
+            # No call passes the quick look.
+            self._required, self._all = (_NEVER_GIVEN,), -1
+            return
+        check_schema(schema, where)
+        self.arguments = schema.get("properties", {})
+        self._required = tuple(schema.get("required", ()))
         for name, part in schema.get("properties", {}).items():
             kind = part.get("type")
             listed = any(isinstance(value, list | dict) for value in part.get("enum", ()))  # those cannot be hashed
@@ -95,7 +133,10 @@ class Checker:
                     break
             else:
                 return
-        check_arguments(self._schema, arguments, where)
+        if self._library is None:
+            check_arguments(self._schema, arguments, where)
+        else:
+            self._library.check(arguments, where)
 
 
 def check_arguments(schema: Mapping[str, Any], arguments: Mapping[str, Any], where: str) -> None:

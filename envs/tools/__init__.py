@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hint
 
 from toolorchestra.envs.base.clock import Clock
 from toolorchestra.envs.base.errors import ConfigError, ToolError, no_such
-from toolorchestra.envs.base.schema import Checker, check_schema
+from toolorchestra.envs.base.schema import Checker
 from toolorchestra.envs.base.types import Outcome, Rows, ToolCall, freeze
 from toolorchestra.envs.money.prices import PriceSheet, Usage
 from toolorchestra.envs.money.spend_cap import SpendCap
@@ -99,13 +99,12 @@ class Tool:
     """Of a tool configuration's entry, whatever its name is: "search", "answer"; policies find it by this."""
 
     def __post_init__(self) -> None:
-        check_schema(self.parameters, f"tool {self.name!r}")
-        if self.keyed_by and "enum" not in self.parameters.get("properties", {}).get(self.keyed_by, {}):
+        object.__setattr__(self, "checker", Checker(self.parameters, f"tool {self.name!r}"))
+        if self.keyed_by and "enum" not in self.checker.arguments.get(self.keyed_by, {}):
             raise ConfigError(
                 f"tool {self.name!r} is keyed_by {self.keyed_by!r}, which is no argument with choices; annotate it "
                 "with Literal"
             )
-        object.__setattr__(self, "checker", Checker(self.parameters))
         if self.suspends is None:
             object.__setattr__(self, "suspends", inspect.iscoroutinefunction(self.run))
 
@@ -120,7 +119,7 @@ class Tool:
         """What its calls are counted under."""
         if not self.keyed_by:
             return (self.name,)
-        return tuple(self.parameters["properties"][self.keyed_by]["enum"])
+        return tuple(self.checker.arguments[self.keyed_by]["enum"])
 
     def key(self, arguments: Mapping[str, Any]) -> str:
         """What this call is counted under."""

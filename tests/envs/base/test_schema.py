@@ -1,4 +1,4 @@
-"""Owns the checks of the JSON Schema subset: every keyword is enforced, every other one refused when a tool is made."""
+"""Owns the fast part of the schema checks: every keyword is enforced; what is not fast goes to test_schema_library."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolorchestra.envs.base.errors import ConfigError, ToolError
-from toolorchestra.envs.base.schema import Checker, check_arguments, check_schema
+from toolorchestra.envs.base.schema import Checker, check_arguments, check_schema, is_simple
 from toolorchestra.envs.tools import Tool, tool
 
 Check = Callable[[Mapping[str, Any], Mapping[str, Any], str], None]
@@ -139,22 +139,14 @@ def test_missing_and_unknown_arguments(check: Check) -> None:
     check({"type": "object", "properties": {}, "additionalProperties": True}, {"q": 1}, "t")
 
 
-REFUSED: list[tuple[dict[str, Any], str]] = [
+NOT_SIMPLE: list[tuple[dict[str, Any], str]] = [
     ({"pattern": "a"}, "t.x: JSON schema keys ['pattern'] are not understood; use ['additionalProperties', "),
     ({"type": "string", "format": "date"}, "t.x: JSON schema keys ['format'] are not understood"),
     ({"anyOf": [{}]}, "t.x: JSON schema keys ['anyOf'] are not understood"),
-    ({"$ref": "#"}, "t.x: JSON schema keys ['$ref'] are not understood"),
     ({"minLength": 1}, "t.x: JSON schema keys ['minLength'] are not understood"),
     ({"const": 1}, "t.x: JSON schema keys ['const'] are not understood"),
-    ({"type": "str"}, "t.x: types ['str'] are not JSON types; use ['array', 'boolean', 'integer', 'null', "),
-    ({"type": ["string", "date"]}, "t.x: types ['date'] are not JSON types"),
     ({"items": {"pattern": "a"}}, "t.x[]: JSON schema keys ['pattern']"),
     ({"properties": {"y": {"pattern": "a"}}}, "t.x.y: JSON schema keys ['pattern']"),
-    ({"properties": {"y": {}}, "required": ["z"]}, "t.x: required names ['z'] are not among the properties"),
-    ({"type": "integer", "minimum": "1"}, "t.x: minimum is a number, got '1'"),
-    ({"type": "string", "maxLength": True}, "t.x: maxLength is a number, got True"),
-    ({"type": "integer", "enum": 5}, "t.x: enum lists the values that are allowed, got 5"),
-    ({"required": ["z"]}, "t.x: required names ['z'] are not among the properties"),
     (
         {"additionalProperties": {"type": "string"}},
         "t.x: additionalProperties is true or false, got {'type': 'string'}",
@@ -162,14 +154,38 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("part", "message"), REFUSED, ids=str)
-def test_what_would_not_be_enforced_is_refused_at_construction(part: dict[str, Any], message: str) -> None:
+@pytest.mark.parametrize(("part", "message"), NOT_SIMPLE, ids=str)
+def test_where_the_fast_part_alone_checks_nothing_else_is_taken(part: dict[str, Any], message: str) -> None:
     schema = {"type": "object", "properties": {"x": part}}
     with pytest.raises(ConfigError) as caught:
         check_schema(schema, "t")
     assert str(caught.value).startswith(message)
-    with pytest.raises(ConfigError, match="tool 'look'"):
+    assert not is_simple(schema)
+    Tool("look", "Looks.", schema, lambda context, x: x).checker.check({}, "look")
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"type": "str"}, ".x: types ['str'] are not JSON types; use ['array', 'boolean', 'integer', 'null', "),
+    ({"type": ["string", "date"]}, ".x: types ['date'] are not JSON types"),
+    ({"properties": {"y": {}}, "required": ["z"]}, ".x: required names ['z'] are not among the properties"),
+    ({"type": "integer", "minimum": "1"}, ".x: minimum is a number, got '1'"),
+    ({"type": "string", "maxLength": True}, ".x: maxLength is a number, got True"),
+    ({"type": "integer", "enum": 5}, ".x: enum lists the values that are allowed, got 5"),
+    ({"required": ["z"]}, ".x: required names ['z'] are not among the properties"),
+    ({"additionalProperties": "no"}, ".x: additionalProperties is true or false, got 'no'"),
+]
+
+
+@pytest.mark.parametrize(("part", "message"), REFUSED, ids=str)
+def test_a_simple_schema_that_is_wrong_is_refused_at_construction(part: dict[str, Any], message: str) -> None:
+    schema = {"type": "object", "properties": {"x": part}}
+    assert is_simple(schema)
+    with pytest.raises(ConfigError) as caught:
+        check_schema(schema, "t")
+    assert str(caught.value).startswith(f"t{message}")
+    with pytest.raises(ConfigError) as caught:
         Tool("look", "Looks.", schema, lambda context: None)
+    assert str(caught.value).startswith(f"tool 'look'{message}")
 
 
 def test_a_function_becomes_a_schema_that_is_enforced() -> None:
