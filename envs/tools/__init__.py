@@ -6,7 +6,7 @@ import inspect
 import itertools
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints, overload
+from typing import Any, NamedTuple, get_type_hints, overload
 
 from toolorchestra.envs.base.clock import Clock
 from toolorchestra.envs.base.errors import ConfigError, ToolError, no_such
@@ -15,6 +15,7 @@ from toolorchestra.envs.base.types import Outcome, Rows, ToolCall, freeze
 from toolorchestra.envs.money.prices import PriceSheet, Usage
 from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.envs.money.wording import tool_price
+from toolorchestra.envs.tools.annotations import builder_of, schema_of
 
 _sessions = itertools.count(1)
 
@@ -198,7 +199,7 @@ def tool(*, bills: Sequence[str] = (), keyed_by: str = "") -> Callable[[Callable
 
 
 def tool(function: Callable[..., Any] | None = None, /, *, bills: Sequence[str] = (), keyed_by: str = "") -> Any:
-    """A Tool from a function's name, docstring and annotations (str, int, float, bool, list, Literal).
+    """A Tool from a function's name, docstring and annotations (see annotations.schema_of for those it may have).
 
     A first parameter named `context` is given the ToolContext; everything else is an argument of the agent's. `bills`
     and `keyed_by` are those of Tool: `@tool(bills=("tracking-service",))`.
@@ -207,6 +208,7 @@ def tool(function: Callable[..., Any] | None = None, /, *, bills: Sequence[str] 
         return lambda found: replace(tool(found), bills=tuple(bills), keyed_by=keyed_by)
     hints = get_type_hints(function)
     properties: dict[str, Any] = {}
+    builders: dict[str, Callable[[Any], Any]] = {}
     required: list[str] = []
     wants_context = False
     for index, (name, parameter) in enumerate(inspect.signature(function).parameters.items()):
@@ -215,11 +217,16 @@ def tool(function: Callable[..., Any] | None = None, /, *, bills: Sequence[str] 
             continue
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             raise ConfigError(f"{function.__name__}: arguments are given by name; `{parameter}` cannot be")
-        properties[name] = _schema_of(hints.get(name, str), f"{function.__name__}.{name}")
+        hint = hints.get(name, str)
+        properties[name] = schema_of(hint, f"{function.__name__}.{name}")
+        if build := builder_of(hint):
+            builders[name] = build
         if parameter.default is parameter.empty:
             required.append(name)
     parameters = {"type": "object", "properties": properties, "required": required}
     run = function if wants_context else _without_context(function)
+    if builders:
+        run = _with_records(run, builders)
     description = inspect.cleandoc(function.__doc__ or "").split("\n\n")[0].replace("\n", " ")
     suspends = inspect.iscoroutinefunction(function)
     return Tool(function.__name__, description, parameters, run, suspends=suspends)
@@ -233,17 +240,9 @@ def _without_context(function: Callable[..., Any]) -> Callable[..., Any | Awaita
     return run
 
 
-_JSON_TYPES: Mapping[object, str] = {str: "string", int: "integer", float: "number", bool: "boolean", list: "array"}
+def _with_records(inner: Callable[..., Any], builders: Mapping[str, Callable[[Any], Any]]) -> Callable[..., Any]:
+    def run(context: ToolContext, /, **arguments: Any) -> Any:
+        built = {name: builders[name](value) if name in builders else value for name, value in arguments.items()}
+        return inner(context, **built)
 
-
-def _schema_of(hint: Any, where: str) -> dict[str, Any]:
-    if get_origin(hint) is Literal:
-        kinds = dict.fromkeys(_schema_of(type(value), where)["type"] for value in get_args(hint))
-        return {"type": next(iter(kinds)) if len(kinds) == 1 else list(kinds), "enum": list(get_args(hint))}
-    kind = _JSON_TYPES.get(get_origin(hint) or hint)
-    if kind is None:
-        raise ConfigError(f"{where}: annotate with str, int, float, bool, list or Literal, got {hint!r}")
-    element = next(iter(get_args(hint)), None)
-    if kind == "array" and (get_origin(element) or element) in (*_JSON_TYPES, Literal):
-        return {"type": kind, "items": _schema_of(element, f"{where}[]")}
-    return {"type": kind}
+    return run
