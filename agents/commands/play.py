@@ -171,7 +171,7 @@ def read(line: str, episode: Episode) -> str:
         arguments[tool.keyed_by], _, rest = rest.strip().partition(" ")
         if arguments[tool.keyed_by] not in tool.keys:
             return line
-    texts = [argument for argument in tool.parameters["properties"] if argument != tool.keyed_by]
+    texts = [argument for argument in tool.checker.arguments if argument != tool.keyed_by]
     if rest.strip() and texts:
         arguments[texts[0]] = rest.strip()
     return render_call(name, arguments)

@@ -69,7 +69,7 @@ class RandomPolicy:
     def __call__(self, episode: Episode) -> str:
         tool = self._rng.choice(episode.world.toolbox.tools)
         arguments: dict[str, str] = {}
-        for name, schema in tool.parameters["properties"].items():
+        for name, schema in tool.checker.arguments.items():
             if "enum" in schema:
                 arguments[name] = self._rng.choice(schema["enum"])
             elif name == "query":

@@ -9,7 +9,7 @@ import math
 import warnings
 from collections import Counter
 from collections.abc import Callable
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from typing import Any, cast
 
 from gymnasium.utils.env_checker import check_env
@@ -25,6 +25,7 @@ from toolorchestra.envs.testing.rehearsal import (
     Rehearsal,
     Sabotaged,
     difference,
+    fits,
     leaves,
     replay,
     twin,
@@ -185,8 +186,10 @@ def _failure(rehearsal: Rehearsal) -> None:
     broken = twin(env, source=Sabotaged(env.factory.source))
     for seed in rehearsal.seeds:
         broken.reset(seed=seed)
-        for tool in cast(Episode, broken.episode).world.toolbox.tools[:1]:
-            last = Step(*broken.step(render_call(tool.name, RandomCaller(seed).value(tool.parameters))))
+        tools = cast(Episode, broken.episode).world.toolbox.tools
+        made = ((tool, RandomCaller(seed).value(tool.parameters)) for tool in tools)
+        for tool, arguments in islice(((tool, found) for tool, found in made if fits(tool, found)), 1):
+            last = Step(*broken.step(render_call(tool.name, arguments)))
             what = f"tool {tool.name!r} raised, and the step has"
             _demand(math.isnan(last.reward), f"{what} a reward of {last.reward}: it must be nan")
             why = last.info.get("truncated_by")

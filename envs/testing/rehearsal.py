@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -12,13 +11,15 @@ from typing import Any, NamedTuple, NoReturn, cast
 import gymnasium as gym
 
 from toolorchestra.envs.base.actions import render, render_call
+from toolorchestra.envs.base.errors import ToolError
 from toolorchestra.envs.base.types import ToolCall
 from toolorchestra.envs.domains.source import Scene, TaskSource
 from toolorchestra.envs.domains.world import World
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.envs.episode.episode import Episode, Step
 from toolorchestra.envs.money.prices import PriceSheet
-from toolorchestra.envs.tools import Toolbox, ToolContext
+from toolorchestra.envs.testing.random_values import random_value
+from toolorchestra.envs.tools import Tool, Toolbox, ToolContext
 from toolorchestra.envs.vector import OrchestraVectorEnv
 
 Policy = Callable[[Episode], str]
@@ -40,42 +41,8 @@ class RandomCaller:
         return render([ToolCall(t.name, self.value(t.parameters)) for t in chosen])
 
     def value(self, schema: Mapping[str, Any]) -> Any:
-        """Something that fits; small numbers and short texts, so that what they ask for is soon done."""
-        if "enum" in schema:
-            return self._rng.choice(schema["enum"])
-        kind = schema.get("type", "string")
-        return self._makers[kind if isinstance(kind, str) else kind[0]](self, schema)
-
-    def _object(self, schema: Mapping[str, Any]) -> dict[str, Any]:
-        parts, required = schema.get("properties", {}), schema.get("required", ())
-        return {name: self.value(parts[name]) for name in parts if name in required or self._rng.random() < 0.5}
-
-    def _array(self, schema: Mapping[str, Any]) -> list[Any]:
-        return [self.value(schema.get("items", {})) for _ in range(min(2, schema.get("maxItems", 2)))]
-
-    def _integer(self, schema: Mapping[str, Any]) -> int:
-        low = math.ceil(schema.get("minimum", 0))
-        return self._rng.randint(low, min(low + 9, math.floor(schema.get("maximum", low + 9))))
-
-    def _number(self, schema: Mapping[str, Any]) -> float:
-        low = float(schema.get("minimum", 0.0))
-        return low + self._rng.random() * min(1.0, float(schema.get("maximum", low + 1.0)) - low)
-
-    def _string(self, schema: Mapping[str, Any]) -> str:
-        return " ".join(self._rng.choices(("river", "7", "größe", "of"), k=3))[: schema.get("maxLength", 20)]
-
-    def _boolean(self, _schema: Mapping[str, Any]) -> bool:
-        return self._rng.random() < 0.5
-
-    _makers: Mapping[str, Callable[[RandomCaller, Mapping[str, Any]], Any]] = {
-        "object": _object,
-        "array": _array,
-        "integer": _integer,
-        "number": _number,
-        "string": _string,
-        "boolean": _boolean,
-        "null": lambda _self, _schema: None,
-    }
+        """Something that fits, and is soon done with; see random_values."""
+        return random_value(schema, self._rng)
 
 
 def unusable(episode: Episode) -> Iterator[str]:
@@ -83,13 +50,26 @@ def unusable(episode: Episode) -> Iterator[str]:
     yield from MALFORMED
     yield render_call(NO_SUCH, {})
     for tool in episode.world.toolbox:
-        if not tool.parameters.get("additionalProperties", False):
-            yield render_call(tool.name, {NO_SUCH: 1})
-        if tool.parameters.get("required"):
-            yield render_call(tool.name, {})
-        for name, part in tool.parameters.get("properties", {}).items():
-            if isinstance(part.get("type"), str) and part["type"] != "object":
-                yield render_call(tool.name, {**RandomCaller(0).value(tool.parameters), name: {}})
+        yield from (render_call(tool.name, arguments) for arguments in _misfits(tool) if not fits(tool, arguments))
+
+
+def _misfits(tool: Tool) -> Iterator[dict[str, Any]]:
+    if not tool.parameters.get("additionalProperties", False):
+        yield {NO_SUCH: 1}
+    if tool.parameters.get("required"):
+        yield {}
+    for name, part in tool.checker.arguments.items():
+        if isinstance(part.get("type"), str) and part["type"] != "object":
+            yield {**RandomCaller(0).value(tool.parameters), name: {}}
+
+
+def fits(tool: Tool, arguments: Mapping[str, Any]) -> bool:
+    """Whether a tool's schema takes the arguments."""
+    try:
+        tool.checker.check(arguments, tool.name)
+    except ToolError:
+        return False
+    return True
 
 
 class Trace(NamedTuple):

@@ -1,0 +1,136 @@
+"""Tools with schemas as pydantic and MCP servers write them, wherever tools are used: episodes, players, wire, keys."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import pytest
+
+from tests.foreign_schemas import EDIT, FETCH, PYDANTIC
+from tests.sources import AdderSource
+from toolorchestra.agents.commands.play import read
+from toolorchestra.agents.policies.baselines import RandomPolicy
+from toolorchestra.envs.base.actions import render_call
+from toolorchestra.envs.base.types import Message
+from toolorchestra.envs.env import OrchestraEnv
+from toolorchestra.envs.models import ChatRequest
+from toolorchestra.envs.models.endpoints import Served
+from toolorchestra.envs.models.wire import body
+from toolorchestra.envs.registration import register
+from toolorchestra.envs.testing import check_environment
+from toolorchestra.envs.testing.random_values import random_value
+from toolorchestra.envs.testing.rehearsal import fits, unusable
+from toolorchestra.envs.tools import Tool, ToolContext
+
+WHOLE = {
+    "$ref": "#/$defs/Args",
+    "$defs": {
+        "Args": {
+            "type": "object",
+            "properties": {"q": {"type": "string", "pattern": "^[a-z]{3}-\\d+$"}, "deep": {"$ref": "#/$defs/Tree"}},
+            "required": ["q"],
+        },
+        "Tree": {"properties": {"left": {"$ref": "#/$defs/Tree"}, "n": {"type": "integer"}}, "type": "object"},
+    },
+}
+SEVERAL = {
+    "type": "object",
+    "properties": {
+        "at": {"type": "string", "format": "date-time"},
+        "day": {"type": "string", "format": "date"},
+        "share": {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
+        "below": {"type": "integer", "exclusiveMaximum": -3},
+        "units": {"type": "integer", "multipleOf": 5, "minimum": 7},
+        "name": {"type": "string", "minLength": 13},
+        "code": {"type": "string", "pattern": "^(a|b)(?=1)\\d$", "examples": ["a1"]},
+        "rows": {"type": "array", "items": {"oneOf": [{"const": 1}, {"enum": ["x"]}]}, "minItems": 3},
+        "base": {"allOf": [{"properties": {"a": {"type": "null"}}, "required": ["a"]}, {"required": ["b"]}]},
+        "free": {},
+        "any": True,
+    },
+    "required": ["at", "share", "below", "units", "name", "code", "rows"],
+}
+
+
+def _echo(context: ToolContext, **arguments: Any) -> str:
+    return json.dumps(arguments, sort_keys=True)
+
+
+TOOLS = tuple(
+    Tool(name, "Shows its arguments.", schema, _echo)
+    for name, schema in (("place", PYDANTIC), ("edit", EDIT), ("fetch", FETCH), ("whole", WHOLE), ("several", SEVERAL))
+)
+
+
+class ForeignSource(AdderSource):
+    """The adder with tools that somebody else described."""
+
+    tools = TOOLS
+
+
+def test_an_environment_of_such_tools_keeps_every_rule() -> None:
+    register("Tests/Foreign-v0", "tests.envs.tools.test_foreign_schemas:ForeignSource")
+    assert check_environment("Tests/Foreign-v0", abandoned=16).steps > 20
+
+
+@pytest.mark.parametrize("made", TOOLS, ids=lambda made: made.name)
+def test_a_random_caller_finds_arguments_that_fit(made: Tool) -> None:
+    arguments = [random_value(made.parameters, random.Random(seed)) for seed in range(60)]
+    assert len({str(one) for one in arguments}) > 3
+    fitting = [one for one in arguments if fits(made, one)]
+    assert fitting == [one for one in arguments if one.get("id") != 0]  # `not` is ignored, which is said
+
+
+def test_what_a_random_caller_makes_follows_from_the_seed() -> None:
+    one, other = (random_value(PYDANTIC, random.Random(7)) for _ in range(2))
+    assert one == other
+
+
+def opened() -> OrchestraEnv:
+    env = OrchestraEnv(ForeignSource())
+    env.reset(seed=1)
+    return env
+
+
+def test_the_agent_reads_the_refusal_and_the_result() -> None:
+    env = opened()
+    observation = env.step(render_call("place", {"place": {"city": "R"}}))[0]
+    assert observation["messages"][-1]["content"] == "Error: place.city needs at least 2 characters, got 1"
+    observation = env.step(render_call("place", {"place": {"city": "Rome"}}))[0]
+    assert observation["messages"][-1]["content"] == '{"place": {"city": "Rome"}}'
+    assert observation["tools"][0]["function"]["parameters"] == PYDANTIC
+
+
+def test_actions_for_the_conformance_test_are_refused() -> None:
+    env = opened()
+    assert env.episode is not None
+    calls = [action for action in unusable(env.episode) if '"whole"' in action]
+    assert calls == [render_call("whole", {"no_such_name_here": 1}), *calls[1:]]
+    assert any('"q": {}' in call for call in calls)
+
+
+def test_shorthand_finds_the_arguments_of_a_referenced_schema() -> None:
+    episode = opened().episode
+    assert episode is not None
+    assert read("whole abc-1", episode) == render_call("whole", {"q": "abc-1"})
+    assert read("fetch x", episode) == render_call("fetch", {"url": "x"})
+
+
+def test_a_random_policy_knows_the_names() -> None:
+    episode = opened().episode
+    assert episode is not None
+    calls = {RandomPolicy(seed)(episode) for seed in range(40)}
+    assert {call.split('"')[3] for call in calls} == {made.name for made in TOOLS}
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_a_server_is_sent_the_schema_as_it_is(native: bool) -> None:
+    schemas = [made.schema for made in TOOLS]
+    request = ChatRequest("m", "move", (Message(role="user", content="hm"),), 1, 1, tools=schemas)
+    sent = body(request, Served("m", (), native_tools=native, context_tokens=100_000))
+    if native:
+        assert sent["tools"] == schemas
+    else:
+        assert all(json.dumps(made.parameters, ensure_ascii=False) in sent["messages"][0]["content"] for made in TOOLS)
