@@ -225,10 +225,35 @@ def test_the_tools_are_the_packages_with_their_references_written_out(name: str)
     assert (len(domain.tools), len(domain.user_tools)) == sizes.get(name, (13, 30))
 
 
-def test_schemas_that_cannot_be_written_as_one_are_refused() -> None:
-    mixed = {"type": "object", "properties": {"x": {"anyOf": [{"type": "string"}, {"type": "array"}]}}}
-    with pytest.raises(ConfigError, match=r"f\.x: alternatives of \['string', 'array'\]"):
-        plain_schema(mixed, "f")
+def _plain(part: dict[str, Any], **defs: Any) -> Any:
+    return plain_schema({"type": "object", "properties": {"x": part}, "$defs": defs}, "f")["properties"]["x"]
+
+
+def test_alternatives_of_several_kinds_become_one_schema() -> None:
+    words = {"type": "array", "items": {"type": "string"}}
+    assert _plain({"anyOf": [{"type": "string"}, words], "title": "X"}) == {
+        "items": {"type": "string"}, "type": ["string", "array"], "title": "X",
+    }  # fmt: skip
+    null = {"type": "null"}
+    assert _plain({"anyOf": [{"type": "integer"}, null]}) == {"type": ["integer", "null"]}
+    assert _plain({"anyOf": [{"type": "integer"}, {"type": "string", "enum": ["all"]}, null]}) == {
+        "type": ["integer", "string", "null"]
+    }
+    records = [{"type": "object", "properties": {n: {}}, "required": [n]} for n in "ab"]
+    assert _plain({"anyOf": [*records, {"type": "string"}]}) == {
+        "type": ["object", "string"], "properties": {"a": {}}, "required": [], "additionalProperties": True,
+    }  # fmt: skip
+    assert _plain({"anyOf": [{}, null], "default": None}) == {"default": None}
+
+
+def test_a_record_that_holds_itself_is_open_where_it_does() -> None:
+    node = {"type": "object", "properties": {"next": {"anyOf": [{"$ref": "#/$defs/Node"}, {"type": "null"}]}}}
+    assert _plain({"$ref": "#/$defs/Node", "description": "d"}, Node=node) == {
+        "type": "object",
+        "properties": {"next": {"type": ["object", "null"], "additionalProperties": True}},
+        "required": [],
+        "description": "d",
+    }
 
 
 @needs_package
