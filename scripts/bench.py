@@ -314,7 +314,18 @@ def rows(seconds: float) -> Iterator[tuple[str, str, str]]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    tables = ("engine", "vector-parts", "tau2", "toolscale", "reference", "synth", "costs", "sandbox", "retrieval", "vllm")
+    tables = (
+        "engine",
+        "vector-parts",
+        "tau2",
+        "toolscale",
+        "reference",
+        "synth",
+        "costs",
+        "sandbox",
+        "retrieval",
+        "vllm",
+    )
     parser.add_argument("--table", default="engine", choices=tables, help="what to measure")
     parser.add_argument(
         "--seconds", type=float, default=1.0, help="how long to measure: more or fewer rounds, 1.0 makes ten"

@@ -12,7 +12,7 @@ import sys
 import time
 from typing import Any
 
-from tau2_gym import put_stand_ins
+from bench_tables.tau2_gym import put_stand_ins
 
 put_stand_ins()
 

