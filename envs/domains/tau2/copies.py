@@ -2,34 +2,45 @@
 
 from __future__ import annotations
 
+import copy
+import datetime
+import decimal
+import enum
 import json
+import uuid
 from collections.abc import Iterator, Mapping, MutableMapping, ValuesView
 from itertools import chain
 from typing import Any, NoReturn
 
 SHARED: frozenset[type] = frozenset({str, int, float, bool, type(None)})
+_UNCHANGING = (
+    bytes, str, int, float, complex, datetime.date, datetime.time, datetime.timedelta, datetime.tzinfo, decimal.Decimal,
+    uuid.UUID, enum.Enum, type(None),
+)  # fmt: skip
 _set = object.__setattr__
 
 
 def clone(value: Any, shared: frozenset[type] = SHARED) -> Any:
-    """A deep copy of records, lists and dicts. What cannot be changed (texts, numbers, dates) is shared, and so are
-    values of the kinds in `shared`."""
+    """A deep copy. What cannot be changed (texts, numbers, dates) is shared, and so are values of the kinds in
+    `shared`."""
     kind = type(value)
     if kind in shared:
         return value
     if kind is dict:
-        return {key: clone(part, shared) for key, part in value.items()}
+        return {key: part if type(part) in shared else clone(part, shared) for key, part in value.items()}
     if kind is list:
-        return [clone(part, shared) for part in value]
+        return [part if type(part) in shared else clone(part, shared) for part in value]
     if hasattr(kind, "__pydantic_fields__"):
-        fields = {k: part if type(part) in shared else clone(part, shared) for k, part in value.__dict__.items()}
-        made = object.__new__(kind)
-        _set(made, "__dict__", fields)
-        _set(made, "__pydantic_fields_set__", value.__pydantic_fields_set__)
-        _set(made, "__pydantic_extra__", None)
-        _set(made, "__pydantic_private__", None)
+        made, marks, extra = object.__new__(kind), value.__pydantic_fields_set__, value.__pydantic_extra__
+        full = extra is None and len(marks) == len(kind.__pydantic_fields__)  # it cannot grow: one does for all copies
+        _set(made, "__dict__", clone(value.__dict__, shared))
+        _set(made, "__pydantic_fields_set__", marks if full else clone(marks, shared))
+        _set(made, "__pydantic_extra__", clone(extra, shared))
+        _set(made, "__pydantic_private__", clone(value.__pydantic_private__, shared))
         return made
-    return value
+    if isinstance(value, _UNCHANGING):
+        return value
+    return set(value) if kind is set else copy.deepcopy(value)
 
 
 def leaves(value: Any) -> frozenset[type]:
@@ -96,6 +107,11 @@ class CopyOnReadTable(MutableMapping[str, Any]):
 def written(record: Any) -> str:
     """A record as text; two are the same record when the benchmark's hash of their databases says so."""
     try:
-        return json.dumps(record.model_dump(), sort_keys=True, default=str)
+        return json.dumps(record.model_dump(warnings=False), sort_keys=True, default=_as_text)
     except ValueError as err:  # a number with more digits than Python prints: nothing that a task asks for
         return f"unprintable: {err}"
+
+
+def _as_text(value: Any) -> Any:
+    """A set is a sorted list: as text it would depend on the order in which it was filled."""
+    return sorted(value, key=str) if isinstance(value, set | frozenset) else str(value)

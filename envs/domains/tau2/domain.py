@@ -177,7 +177,7 @@ class Tau2Domain:
         self.agent_names = frozenset(tool.name for tool in self.tools)
         self.user_names = frozenset(tool.name for tool in self.user_tools)
         kinds = package.module(parts.database.partition(":")[0])
-        self._shared = SHARED | {getattr(kinds, kind) for kind in parts.unchanging}
+        self._shared = SHARED | {getattr(kinds, kind) for kind in parts.unchanging} | {set}  # its records hold no sets
         if not parts.tables:
             self._shared |= leaves(self._agent_db) | leaves(self._user_db)
         self._snapshots: dict[str, tuple[Any, Any]] = {}

@@ -1,29 +1,27 @@
-"""A reference domain that is ready to be played: its toolkit run, its database lent, every call a transaction."""
+"""A reference domain that is ready to be played: its toolkit run, and a database for each episode."""
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import json
 import re
 import threading
 import typing
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.tau2 import package
 from toolorchestra.envs.domains.tau2.calculator import calculate
-from toolorchestra.envs.domains.tau2.copies import clone
+from toolorchestra.envs.domains.tau2.copies import clone, written
 from toolorchestra.envs.domains.tau2.domain import State, Tau2Domain, ToolReply, described, rendered, steady, updated
-from toolorchestra.envs.domains.tau2.reference.change_tracking import duplicate
-from toolorchestra.envs.domains.tau2.reference.database import EpisodeRecords, Master
-from toolorchestra.envs.domains.tau2.reference.folders import DATABASE, POLICY, TOOLKIT, place_of, places
+from toolorchestra.envs.domains.tau2.reference.folders import DATABASE, POLICY, TOOLKIT, places
 from toolorchestra.envs.domains.tau2.reference.frozen_modules import FrozenModules, moment
 from toolorchestra.envs.domains.tau2.reference.importing import Importer
-from toolorchestra.envs.domains.tau2.reference.tables import TrackedTable
 from toolorchestra.envs.domains.tau2.release import Release
 from toolorchestra.envs.domains.tau2.task import Function, Side, Tau2Task
 
@@ -34,39 +32,41 @@ _STATED = re.compile(
     r"(\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d)?)?)",
     re.IGNORECASE,
 )
-_MOST_VARIANTS = 64
-_T = TypeVar("_T")
 
 
 class Toolkit:
-    """A domain's classes, database and clock. One for all episodes, whatever tasks they play."""
+    """A domain's classes, clock and pristine database. One for all episodes, whatever tasks they play."""
 
     def __init__(self, folder: str, name: str, now: str | None) -> None:
         found = places(folder)
-        place = place_of(found, name, folder)
-        code = place.toolkit()
+        place = found[name]
+        path = place.toolkit() / TOOLKIT
         database, policy = place.file(DATABASE, "the database"), place.file(POLICY, "what the agent has to follow")
-        if (code / "user_tools.py").is_file():
+        if path.with_name("user_tools.py").is_file():
             raise ConfigError(f"{name} has tools of the user's, which are not played; telecom is a domain of Tau2-v0")
         self.name, self.policy = name, policy.read_text(encoding="utf-8")
         stated = _STATED.search(self.policy)
         self.clock = now or (stated.group(1) if stated else DEFAULT_NOW)
         self.frozen = FrozenModules(moment(self.clock, "now" if now else str(policy)))
-        importer = Importer({n: p.code for n, p in found.items() if p.code}, self.frozen)
-        tools = importer.load(name, "tools")
-        path = code / TOOLKIT
+        tools = Importer({n: p.code for n, p in found.items() if p.code}, self.frozen).load(name, "tools")
         self.kind = _leaf(tools, package.member("environment.toolkit:ToolKitBase"), path, "toolkit")
         _resolve(self.kind, path)
-        self.master = Master(_database(self.kind, tools, database, path))
+        self.database = _database(self.kind, tools, database, path)
         self.lock = threading.RLock()
         try:
-            self.tools = described(self.kind(EpisodeRecords(self.master).model))
+            self.tools = described(self.fresh({}))
         except ConfigError:
             raise
         except Exception as err:
             raise ConfigError(f"{path}: {self.kind.__name__}(db) fails: {type(err).__name__}: {err}") from err
         if not self.tools:
             raise ConfigError(f"{path}: {self.kind.__name__} has no tool; mark its methods with @is_tool(...)")
+
+    def fresh(self, changes: Mapping[str, Any]) -> Any:
+        """The toolkit's class over a database of its own, some of whose fields may be changed."""
+        with self.lock:
+            self.frozen.reseed(self.name)
+            return self.kind(updated(self.database, changes) if changes else clone(self.database))
 
 
 @lru_cache(maxsize=32)
@@ -114,85 +114,90 @@ def _database(kind: Any, tools: Any, file: Path, path: Path) -> Any:
 
 
 class KitState(State):
-    """One episode's database with its toolkit. A call that raises leaves nothing behind."""
+    """One episode's toolkit, over a database of its own that is made when it is first used.
 
-    __slots__ = ("_database", "_made", "_toolkit")
+    A call that raises leaves nothing behind: the toolkit is dropped, and made again by the calls that succeeded. Those
+    do what they did before, since time stands still and chance follows from each call."""
 
-    def __init__(self, domain: ReferenceDomain, master: Master) -> None:
-        self._toolkit = domain.toolkit
-        self._database = EpisodeRecords(master)
-        super().__init__(domain.toolkit.kind(self._database.model), None, None, domain)
-        self._made: Counter[str] = Counter()
+    __slots__ = ("_changes", "_counts", "_done", "_toolkit")
+
+    def __init__(self, domain: ReferenceDomain, changes: Mapping[str, Any]) -> None:
+        super().__init__(None, None, None, domain)
+        self._toolkit, self._changes = domain.toolkit, changes
+        self._done: list[tuple[str, Mapping[str, Any]]] = []
+        """The calls that succeeded."""
+        self._counts: Counter[str] = Counter()
+        """How often each call was made of late, by its text."""
+
+    def kit(self) -> Any:
+        """The toolkit, after every call that succeeded."""
+        if self.kits[0] is None:
+            with self._toolkit.lock:
+                kit = self._toolkit.fresh(self._changes)
+                self._counts.clear()
+                for name, arguments in self._done:
+                    try:
+                        self._make(kit, name, arguments)
+                    except Exception as err:
+                        where = f"{self._toolkit.name}: {name} was made, and fails when it is made again"
+                        raise RuntimeError(f"{where}: {err}; a toolkit may keep what changes in itself only") from err
+                self.kits = kit, None
+        return self.kits[0]
 
     def call(self, side: Side, name: str, arguments: Mapping[str, Any]) -> ToolReply:
+        self.kit()  # what raises here is no answer of a tool's
+        before = len(self._done)
         try:
-            return ToolReply(self._whole(name, arguments, lambda: rendered(self._run(side, name, arguments))), False)
+            return ToolReply(rendered(self.value(side, name, arguments)), False)
         except (Exception, SystemExit) as err:  # noqa: BLE001 - toolkits refuse by raising anything
+            if self._done[before:]:  # it was made, but what it gave cannot be shown
+                del self._done[before:]
+                self.kits = None, None
             return ToolReply(f"Error: {steady(str(err))}", True)
 
     def value(self, side: Side, name: str, arguments: Mapping[str, Any], *, sync: bool = True) -> Any:
         del sync
-        return self._whole(name, arguments, lambda: self._run(side, name, arguments))
-
-    def run(self, function: Function) -> Any:
-        method = getattr(self.kits[0], function.name)
-        return self._whole(function.name, function.arguments, lambda: method(**clone(function.arguments)))
-
-    def _run(self, side: Side, name: str, arguments: Mapping[str, Any]) -> Any:
         if side != "assistant" or name not in self._agent_names:
             raise ValueError(f"Tool '{name}' not found.")
         if name == "calculate" and set(arguments) == {"expression"}:
             return calculate(**arguments)
-        return getattr(self.kits[0], name)(**clone(arguments))
+        return self.run(Function(side, name, arguments))
 
-    def _whole(self, name: str, arguments: Mapping[str, Any], deed: Callable[[], _T]) -> _T:
-        """All of it or nothing. Chance follows from the call and from how often it was made, so that calls in another
-        order draw the same ids."""
-        kit, database = self.kits[0], self._database
+    def run(self, function: Function) -> Any:
         with self._toolkit.lock:
-            call = f"{self._toolkit.name} {name} {_canonical(getattr(kit, name, None), arguments)}"
-            self._toolkit.frozen.reseed(f"{call} {self._made[call]}")
-            database.begin()
-            own = _attributes(kit)
+            kit, kind = self.kit(), type(self._toolkit.database)
             try:
-                made = deed()
-                database.keep(kit.db)
-                vars(kit).update(_attributes(kit))
+                made = self._make(kit, function.name, function.arguments)
+                if type(kit.db) is not kind:
+                    raise TypeError(f"the toolkit's db must stay a {kind.__name__}, got {type(kit.db).__name__}")
             except BaseException:
-                database.undo()
-                vars(kit).clear()
-                vars(kit).update(own)
+                self.kits = None, None
                 raise
-            finally:
-                kit.db = database.model
-            self._made[call] += 1
+            self._done.append((function.name, clone(function.arguments)))
             return made
 
+    def _make(self, kit: Any, name: str, arguments: Mapping[str, Any]) -> Any:
+        """Chance follows from the call and from how often it was made, so that calls in another order draw the same."""
+        method = getattr(kit, name)
+        call = f"{self._toolkit.name} {name} {_canonical(method, arguments)}"
+        self._toolkit.frozen.reseed(f"{call} {self._counts[call]}")
+        self._counts[call] += 1
+        return method(**clone(arguments))
+
     def touched(self) -> dict[tuple[str, str], str]:
-        return self._database.touched()
-
-    def pristine(self, row: tuple[str, str]) -> str:
-        return self._database.master.text(*row)
-
-
-def _attributes(kit: Any) -> dict[str, Any]:
-    """What a toolkit keeps beside its database, copied. Its database and tables are put back by themselves."""
-    return {
-        name: value if name == "db" or isinstance(value, TrackedTable) else duplicate(value)
-        for name, value in vars(kit).items()
-    }
+        """The whole database, as a hash: those of reference paths are kept."""
+        return {("database", ""): hashlib.sha256(written(self.kit().db).encode()).hexdigest()}
 
 
 def _canonical(method: Any, arguments: Mapping[str, Any]) -> str:
     """The arguments with the defaults filled in, whole numbers written one way."""
     given = dict(arguments)
-    if method is not None:
-        try:
-            bound = inspect.signature(method).bind(**given)
-            bound.apply_defaults()
-            given = dict(bound.arguments)
-        except (TypeError, ValueError):
-            pass  # a call that does not fit will be refused by the method itself
+    try:
+        bound = inspect.signature(method).bind(**given)
+        bound.apply_defaults()
+        given = dict(bound.arguments)
+    except (TypeError, ValueError):
+        pass  # a call that does not fit will be refused by the method itself
     return json.dumps(_numbers(given), sort_keys=True, default=str)
 
 
@@ -214,18 +219,8 @@ class ReferenceDomain(Tau2Domain):
         self.tools, self.user_tools = toolkit.tools, ()
         self.agent_names = frozenset(tool.name for tool in self.tools)
         self.user_names = frozenset()
-        self._variants: dict[str, Master] = {}
-        """Databases of tasks that start from another one than the folder's."""
 
-    def start(self, plan: Tau2Task) -> State:
-        return self._prepared(KitState(self, self._master(plan)), plan)
-
-    def _master(self, plan: Tau2Task) -> Master:
-        if not plan.agent_data:
-            return self.toolkit.master
-        if plan.task_id not in self._variants:
-            if len(self._variants) >= _MOST_VARIANTS:
-                self._variants.clear()
-            model = updated(duplicate(self.toolkit.master.model), plan.agent_data)
-            self._variants[plan.task_id] = Master(model)
-        return self._variants[plan.task_id]
+    def start(self, plan: Tau2Task) -> KitState:
+        state = KitState(self, plan.agent_data or {})
+        self._prepared(state, plan)
+        return state

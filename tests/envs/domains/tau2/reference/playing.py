@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from toolorchestra.envs.base.actions import render_call
-from toolorchestra.envs.domains.tau2.reference.domain import ReferenceDomain
+from toolorchestra.envs.domains.tau2.reference.domain import KitState, ReferenceDomain
 from toolorchestra.envs.domains.tau2.source import Tau2Source
 from toolorchestra.envs.domains.tau2.task import Tau2Task
 from toolorchestra.envs.domains.tau2.world import Tau2World
@@ -17,15 +17,16 @@ from toolorchestra.envs.episode.episode import Episode, Step
 
 FOLDERS = Path(__file__).parent / "folders"
 DEPOT, CHECKOUT, ROWS = FOLDERS / "depot", FOLDERS / "checkout", FOLDERS / "rows.jsonl"
-SOURCE = "toolorchestra.envs.domains.tau2.source:Tau2Source"
 CLINIC: dict[str, Any] = {"reference": str(CHECKOUT), "tasks_path": str(ROWS), "skip_unmatched": True}
 SETTINGS: dict[str, dict[str, Any]] = {"depot": {"reference": str(DEPOT)}, "clinic": CLINIC}
+LONG = "a note that is a good deal longer than forty characters"
+"""The depot writes it, and refuses it then."""
 
 
 def made(**settings: Any) -> OrchestraEnv:
     """An environment of a reference domain, with a scripted user and no wish."""
     given = {"user": "scripted", "split": "base", "preference": "none", "trust_code": True, **settings}
-    return OrchestraEnv(SOURCE, **given)
+    return OrchestraEnv("toolorchestra.envs.domains.tau2.source:Tau2Source", **given)
 
 
 def source_of(env: OrchestraEnv) -> Tau2Source:
@@ -46,18 +47,16 @@ def domain_of(env: OrchestraEnv) -> ReferenceDomain:
     return domain
 
 
-def database_of(env: OrchestraEnv) -> str:
-    """The whole database of the episode, as text."""
-    return json.dumps(world_of(env).state.kits[0].db.model_dump(), sort_keys=True, default=_text)
+def state_of(env: OrchestraEnv) -> KitState:
+    state = world_of(env).state
+    assert isinstance(state, KitState)
+    return state
 
 
-def shared_of(env: OrchestraEnv) -> str:
-    """The database that all episodes of the domain share, as text."""
-    return json.dumps(domain_of(env).toolkit.master.model.model_dump(), sort_keys=True, default=_text)
-
-
-def _text(value: Any) -> Any:
-    return sorted(value) if isinstance(value, set) else str(value)
+def database_of(owner: Any) -> str:
+    """The whole database of an environment's episode, or of a toolkit, as text."""
+    kit = state_of(owner).kit() if isinstance(owner, OrchestraEnv) else owner
+    return json.dumps(kit.db.model_dump(), sort_keys=True, default=lambda v: sorted(v) if type(v) is set else str(v))
 
 
 def call(env: OrchestraEnv, name: str, **arguments: Any) -> str:
@@ -76,3 +75,11 @@ def copied(folder: Path, to: Path) -> Path:
     """A domain's folder to spoil."""
     shutil.copytree(folder, to, ignore=shutil.ignore_patterns("__pycache__"))
     return to
+
+
+def edited(folder: Path, old: str, new: str, name: str = "tools.py") -> Path:
+    """The folder, in one of whose files something is written otherwise."""
+    text = (folder / name).read_text(encoding="utf-8")
+    assert old in text
+    (folder / name).write_text(text.replace(old, new), encoding="utf-8")
+    return folder

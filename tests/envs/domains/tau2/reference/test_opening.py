@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,9 @@ from tests.envs.domains.tau2.reference.playing import (
     DEPOT,
     FOLDERS,
     ROWS,
+    call,
     copied,
+    edited,
     made,
     plans,
     source_of,
@@ -30,10 +31,10 @@ pytestmark = needs_package
 
 
 def test_nothing_runs_before_it_is_trusted(tmp_path: Path) -> None:
-    folder = copied(DEPOT, tmp_path / "depot")
     ran = tmp_path / "ran"
-    with (folder / "tools.py").open("a", encoding="utf-8") as tools:
-        tools.write(f"\nopen({str(ran)!r}, 'w').close()\n")
+    folder = edited(
+        copied(DEPOT, tmp_path / "depot"), "IMPORTED_AT =", f"open({str(ran)!r}, 'w').close()\nIMPORTED_AT ="
+    )
     with pytest.raises(ConfigError, match=r"would be run in this process.*tools\.py.*say trust_code=True") as refused:
         made(reference=str(folder), trust_code=False)
     assert str(folder / "data_model.py") in str(refused.value)
@@ -42,82 +43,59 @@ def test_nothing_runs_before_it_is_trusted(tmp_path: Path) -> None:
     assert ran.exists()
 
 
-Spoil = Callable[[Path], Any]
-
-
-def _edit(name: str, old: str, new: str) -> Spoil:
-    def spoil(folder: Path) -> None:
-        text = (folder / name).read_text(encoding="utf-8")
-        assert old in text
-        (folder / name).write_text(text.replace(old, new), encoding="utf-8")
-
-    return spoil
-
-
-def _write(name: str, text: str) -> Spoil:
-    return lambda folder: (folder / name).write_text(text, encoding="utf-8")
-
-
-def _remove(name: str) -> Spoil:
-    return lambda folder: (folder / name).unlink()
-
-
-SPOILED: dict[str, tuple[Spoil, str]] = {
-    "no database": (_remove("db.json"), r"depot has no db\.json \(the database\); put one into .*depot"),
-    "no policy": (_remove("policy.md"), r"depot has no policy\.md \(what the agent has to follow\)"),
-    "no tasks": (_remove("tasks.json"), r"depot has no tasks\.json or tasks\.jsonl .*nvidia/ToolScale"),
-    "no toolkit": (_remove("tools.py"), r"depot has data in .*, but no tools\.py"),
-    "a pointer": (
-        _write("db.json", "version https://git-lfs.github.com/spec/v1\noid x"),
-        r"pointer of Git LFS.*lfs pull",
-    ),
-    "not JSON": (_write("db.json", "{"), r"db\.json: not JSON: Expecting"),
-    "another database": (
-        _edit("db.json", '"fee_usd"', '"tea_usd"'),
-        r"db\.json does not fit DepotDB: 2 validation err",
-    ),
+# a file, what is taken out of it (None: all), what is put in its place (None: the file is gone), and what is said
+SPOILED: dict[str, tuple[str, str | None, str | None, str]] = {
+    "no database": ("db.json", None, None, r"depot has no db\.json \(the database\); put one into .*depot"),
+    "no policy": ("policy.md", None, None, r"depot has no policy\.md \(what the agent has to follow\)"),
+    "no tasks": ("tasks.json", None, None, r"depot has no tasks\.json or tasks\.jsonl .*nvidia/ToolScale"),
+    "no toolkit": ("tools.py", None, None, r"depot has data in .*, but no tools\.py"),
+    "no data model": ("data_model.py", None, None, r"imports 'tau2.domains.depot.data_model', which is n"),
+    "a pointer": ("db.json", None, "version https://git-lfs.github.com/spec/v1\noid", r"pointer of Git LFS.*lfs pull"),
+    "not JSON": ("db.json", None, "{", r"db\.json: not JSON: Expecting"),
+    "no task": ("tasks.json", None, "[]", r"at least one task expected, got none"),
+    "tools of a user's": ("user_tools.py", None, "", r"depot has tools of the user's, which are not played"),
+    "a split": ("split_tasks.json", None, "[1]", r"split_tasks\.json: a name with a list of task ids"),
+    "another database": ("db.json", '"fee_usd"', '"tea_usd"', r"db\.json does not fit DepotDB: 2 validation err"),
     "a missing module": (
-        _edit("tools.py", "import json", "import json\nimport nosuchmodule"),
+        "tools.py", "import json", "import json\nimport nosuchmodule",
         r"tools\.py imports 'nosuchmodule', which is neither in the folder nor installed; install",
     ),
-    "no data model": (_remove("data_model.py"), r"imports 'tau2.domains.depot.data_model', which is neither in the f"),
     "a missing name": (
-        _edit("tools.py", "DepotDB, Grade", "DepotDB, Upgrade, Grade"),
+        "tools.py", "DepotDB, Grade", "DepotDB, Upgrade, Grade",
         r"tools\.py cannot be run: ImportError: cannot import name 'Upgrade'.*tools\.py, line \d+\)",
     ),
-    "a wrong line": (_edit("tools.py", "IMPORTED_AT =", "IMPORTED_AT =="), r"cannot be run: NameError: .*IMPORTED_AT"),
-    "no Python": (_edit("tools.py", "IMPORTED_AT =", "IMPORTED_AT = ="), r"cannot be run: SyntaxError: invalid syntax"),
-    "no class": (_edit("tools.py", "(ToolKitBase)", ""), r"one class derived from ToolKitBase expected .*, got none"),
+    "a wrong line": ("tools.py", "IMPORTED_AT =", "IMPORTED_AT ==", r"cannot be run: NameError: .*IMPORTED_AT"),
+    "no Python": ("tools.py", "IMPORTED_AT =", "IMPORTED_AT = =", r"cannot be run: SyntaxError: invalid syntax"),
+    "no class": ("tools.py", "(ToolKitBase)", "", r"one class derived from ToolKitBase expected .*, got none"),
     "two classes": (
-        _edit("tools.py", "IMPORTED_AT =", "class Other(ToolKitBase):\n    pass\n\n\nIMPORTED_AT ="),
+        "tools.py", "IMPORTED_AT =", "class Other(ToolKitBase):\n    pass\n\n\nIMPORTED_AT =",
         r"one class derived from ToolKitBase expected as the toolkit, got DepotTools, Other",
     ),
     "another constructor": (
-        _edit("tools.py", "self, db: DepotDB) -> None", "self, db: DepotDB, more: int) -> None"),
+        "tools.py", "self, db: DepotDB) -> None", "self, db: DepotDB, more: int) -> None",
         r"DepotTools\(db\) fails: TypeError: .*'more'",
     ),
     "an unknown tool": (
-        _edit("tasks.json", "close_on", "open_on"),
+        "tasks.json", "close_on", "open_on",
         r"depot: 1 of 6 tasks do not match the toolkit: task 4: no tool 'open_on'\. Its tools: annotate, .*skip_unmat",
     ),
-    "an unknown parameter": (_edit("tasks.json", '"day":', '"date":'), r"task 4: close_on has no parameter 'date'"),
-    "a parameter left out": (
-        _edit("tasks.json", '"note": "a gift", ', ""),
-        r"task 5: annotate needs 'note', which the t",
-    ),
-    "two of an id": (_edit("tasks.json", '"id": "1"', '"id": "0"'), r"tasks\.json: a second task '0'"),
-    "no id": (_edit("tasks.json", '"id": "1"', '"no": "1"'), r"tasks\.json: row 2: 'id' expected, got None"),
-    "no task": (_write("tasks.json", "[]"), r"at least one task expected, got none"),
-    "tools of a user's": (_write("user_tools.py", ""), r"depot has tools of the user's, which are not played"),
-    "a split": (_write("split_tasks.json", "[1]"), r"split_tasks\.json: a name with a list of task ids"),
-}
+    "an unknown parameter": ("tasks.json", '"day":', '"date":', r"task 4: close_on has no parameter 'date'"),
+    "a parameter left out": ("tasks.json", '"note": "a gift", ', "", r"task 5: annotate needs 'note', which the t"),
+    "two of an id": ("tasks.json", '"id": "1"', '"id": "0"', r"tasks\.json: a second task '0'"),
+    "no id": ("tasks.json", '"id": "1"', '"no": "1"', r"tasks\.json: row 2: 'id' expected, got None"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SPOILED)
 def test_what_is_missing_is_said(name: str, tmp_path: Path) -> None:
     folder = copied(DEPOT, tmp_path / "depot")
-    spoil, told = SPOILED[name]
-    spoil(folder)
+    file, old, new, told = SPOILED[name]
+    if new is None:
+        (folder / file).unlink()
+    elif old is None:
+        (folder / file).write_text(new, encoding="utf-8")
+    else:
+        edited(folder, old, new, file)
     with pytest.raises(ConfigError, match=re.compile(told, re.DOTALL)):
         made(reference=str(folder))
 
@@ -130,7 +108,7 @@ def test_what_is_missing_is_said(name: str, tmp_path: Path) -> None:
         ({"reference": str(FOLDERS), "domain": "depo"}, r"no domain 'depo'"),
         (
             {**CLINIC, "domain": "all", "skip_unmatched": False},
-            r"tasks of museum, whose databases are missing: .*clinic",
+            r"tasks of museum, whose databases are missing; .*clinic",
         ),
         ({**CLINIC, "skip_unmatched": False}, r"clinic: 1 of 4 tasks do not match .*: no tool 'book_xray'"),
         (
@@ -146,6 +124,23 @@ def test_what_does_not_fit_is_said(given: dict[str, Any], told: str) -> None:
         made(**given)
 
 
+@pytest.mark.parametrize(
+    "written",
+    [
+        "from data_model import",
+        "from .data_model import",
+        "from tau2.domains.depot import data_model\nfrom tau2.domains.depot.data_model import",
+        "import tau2.domains.depot.data_model as model\nassert model.Item\nfrom . data_model import",
+        "import tau2.domains.depot.data_model, os.path\nassert tau2.domains.depot.data_model\nfrom .data_model import",
+    ],
+)
+def test_imports_may_be_written_in_any_way(written: str, tmp_path: Path) -> None:
+    folder = edited(copied(DEPOT, tmp_path / "depot"), "from tau2.domains.depot.data_model import", written)
+    env = made(reference=str(folder))
+    env.reset(seed=0)
+    assert '"member_id": "M-1"' in call(env, "get_member", member_id="M-1")
+
+
 def test_toolscale_says_where_such_a_folder_is_played() -> None:
     with pytest.raises(ConfigError, match=r"Python toolkit.*ToolOrchestra/Tau2-v0.*reference="):
         gym.make("ToolOrchestra/ToolScale-v0", domain=str(DEPOT))
@@ -154,25 +149,18 @@ def test_toolscale_says_where_such_a_folder_is_played() -> None:
 def test_rows_of_toolscale_are_played_without_their_nulls() -> None:
     env = made(**CLINIC)
     assert {plan.task_id for plan in plans(env).values()} == {"c1", "c2", "c3"}
-    first = plans(env)[f"clinic/{public_id('c1')}"]
-    assert first.criteria is not None
-    assert first.criteria.actions is not None
-    assert [action.call.arguments for action in first.criteria.actions] == [
-        {"patient_id": "P-7"},
-        {"patient_id": "P-7", "day": "2025-06-02", "reason": "check-up"},
-    ]
-    second = plans(env)[f"clinic/{public_id('c2')}"]
-    assert second.criteria is not None
-    assert second.criteria.actions is not None
-    assert second.criteria.actions[1].call.arguments == {"reason": None, "visit_id": "V-1"}  # it has to be given
+    given = []
+    for task_id in ("c1", "c2"):
+        criteria = plans(env)[f"clinic/{public_id(task_id)}"].criteria
+        given.append([action.call.arguments for action in (criteria and criteria.actions) or ()])
+    assert given[0] == [{"patient_id": "P-7"}, {"patient_id": "P-7", "day": "2025-06-02", "reason": "check-up"}]
+    assert given[1][1] == {"reason": None, "visit_id": "V-1"}  # it has to be given
     assert env.reset(seed=0)[1]["task"]["tasks_version"].startswith("rows.jsonl sha256:")
 
 
 def test_the_papers_names_mean_the_codes_folders(tmp_path: Path) -> None:
     folder = copied(DEPOT, tmp_path / "bank")
-    for name in ("tools.py", "__init__.py"):
-        text = (folder / name).read_text(encoding="utf-8")
-        (folder / name).write_text(text.replace("tau2.domains.depot", "tau2.domains.bank"), encoding="utf-8")
+    edited(folder, "tau2.domains.depot", "tau2.domains.bank")
     rows = json.loads((folder / "tasks.json").read_text(encoding="utf-8"))
     for row in rows:
         row["user_scenario"]["instructions"]["domain"] = "Finance"

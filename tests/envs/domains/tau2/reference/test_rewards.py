@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,6 +15,7 @@ from tests.envs.domains.tau2.reference.playing import (
     SETTINGS,
     call,
     copied,
+    database_of,
     domain_of,
     made,
     plans,
@@ -24,7 +25,7 @@ from tests.tau2_playing import needs_package
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.types import ToolCall
 from toolorchestra.envs.domains.tau2.grading import database_matches
-from toolorchestra.envs.domains.tau2.task import Criteria, GoldAction, public_id
+from toolorchestra.envs.domains.tau2.task import Criteria, Function, GoldAction, public_id
 from toolorchestra.envs.models import ChatRequest
 from toolorchestra.envs.models.scripted import ScriptedModel
 from toolorchestra.envs.testing import check_environment
@@ -81,17 +82,13 @@ def test_calls_in_any_order_draw_the_same_ids() -> None:
         assert play(env, "depot/1", [extra, *order, extra, farewell]).reward == 1.0
 
 
-def test_an_argument_left_at_its_default_is_the_default() -> None:
+def test_defaults_and_refusals_do_not_change_what_is_drawn() -> None:
     env = made(**SETTINGS["depot"])
-    texts = [render_call("rent_item", {"member_id": "M-1", "item_id": item, "days": 1.0}) for item in ("I-1", "I-2")]
-    assert play(env, "depot/1", [*texts, FAREWELL]).reward == 1.0
-
-
-def test_a_refused_call_leaves_the_lots_of_the_next_one_alone() -> None:
-    env = made(**SETTINGS["depot"])
+    said = [render_call("rent_item", {"member_id": "M-1", "item_id": item, "days": 1.0}) for item in ("I-1", "I-2")]
+    assert play(env, "depot/1", [*said, FAREWELL]).reward == 1.0
     refused = render_call("rent_item", {"member_id": "M-1", "item_id": "I-1", "days": 90})
-    rent = [render_call("rent_item", {"member_id": "M-1", "item_id": item}) for item in ("I-1", "I-2")]
-    assert play(env, "depot/1", [refused, refused, *rent, FAREWELL]).reward == 1.0
+    left = [render_call("rent_item", {"member_id": "M-1", "item_id": item}) for item in ("I-1", "I-2")]
+    assert play(env, "depot/1", [refused, refused, left[0], refused, left[1], FAREWELL]).reward == 1.0
 
 
 def test_a_record_that_was_made_and_is_gone_again_never_was() -> None:
@@ -119,18 +116,14 @@ def test_the_same_call_twice_makes_two() -> None:
 
 def test_a_task_may_start_from_another_database_and_from_calls() -> None:
     """initial_state as tau2 has it: data put in the database's place, then any method of the toolkit."""
-    from toolorchestra.envs.domains.tau2.task import Function
-
     env = made(**SETTINGS["depot"])
     env.reset(seed=0, options={"task_id": "depot/4"})
     domain, plan = domain_of(env), world_of(env).plan
     begun = Function("assistant", "close_on", {"day": "2025-01-01"})
-    other = plan.__class__(
-        "other", plan.scenario, "", {"fee_usd": 9.0, "holidays": []}, None, (begun,), (), plan.criteria
-    )
-    database: Any = domain.start(other).kits[0].db
-    assert (database.fee_usd, database.holidays) == (9.0, ["2025-01-01"])
-    assert domain.start(plan).kits[0].db.fee_usd == 0.5
+    other = replace(plan, task_id="other", agent_data={"fee_usd": 9.0, "holidays": []}, actions=(begun,))
+    database = json.loads(database_of(domain.start(other).kit()))
+    assert (database["fee_usd"], database["holidays"]) == (9.0, ["2025-01-01"])
+    assert json.loads(database_of(domain.start(plan).kit()))["fee_usd"] == 0.5
 
 
 @DOMAINS

@@ -14,21 +14,18 @@ from typing import Any
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.sql import hub_rows
 from toolorchestra.envs.domains.tau2.domain import Tau2Domain
-from toolorchestra.envs.domains.tau2.reference.folders import TASKS, Place
+from toolorchestra.envs.domains.tau2.reference.folders import Place
 from toolorchestra.envs.domains.tau2.release import Release
 from toolorchestra.envs.domains.tau2.task import read_plan
 
 Rows = Mapping[str, Mapping[str, Any]]
-"""Tasks as they are written, by id."""
-Schemas = Mapping[str, Mapping[str, Any]]
-"""The parameters of tools, by name."""
+"""Tasks as they are written, by id; or the parameters of tools, by name."""
 PAPER_NAMES: Mapping[str, str] = {
     "finance": "bank", "sport": "basketball", "sports": "basketball", "e-commerce": "ecommerce",
     "entertainment": "movie", "education": "school",
 }  # fmt: skip
 """Domains that the paper calls by other names than the code's folders."""
-_SHARES = (("train", 80), ("validation", 90), ("test", 100))
-_SHOWN = 3
+_SHARES = {"train": range(80), "validation": range(80, 90), "test": range(90, 100)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,46 +41,39 @@ class ReferenceTasks(Release):
 
     def splits(self, domain: str) -> Mapping[str, tuple[str, ...]]:
         rows = self.by_domain[domain]
-        if domain in self.named:
-            kept = {name: tuple(i for i in map(str, ids) if i in rows) for name, ids in self.named[domain].items()}
-            return {"base": tuple(rows), **kept}
-        parts: dict[str, list[str]] = {}
-        for task_id in rows:
-            at = int(hashlib.sha256(f"{domain}/{task_id}".encode()).hexdigest(), 16) % 100
-            parts.setdefault(next(name for name, end in _SHARES if at < end), []).append(task_id)
-        return {"base": tuple(rows), **{name: tuple(parts[name]) for name, _ in _SHARES if name in parts}}
+        named = self.named.get(domain)
+        if named is None:
+            percent = {i: int(hashlib.sha256(f"{domain}/{i}".encode()).hexdigest(), 16) % 100 for i in rows}
+            drawn = {name: [i for i in rows if percent[i] in share] for name, share in _SHARES.items()}
+            named = {name: ids for name, ids in drawn.items() if ids}
+        return {"base": tuple(rows)} | {n: tuple(i for i in map(str, ids) if i in rows) for n, ids in named.items()}
 
 
-def read_shelf(folder: str, wanted: Mapping[str, Place], tasks_path: str | None, version: str | None) -> ReferenceTasks:
-    """The tasks of the wanted domains, from their folders or from `tasks_path`."""
-    by_domain = _given(tasks_path, wanted) if tasks_path else {name: _own(place) for name, place in wanted.items()}
+def read_tasks(
+    folder: str, wanted: Mapping[str, Place], tasks_path: str | None, version: str | None, *, every: bool
+) -> ReferenceTasks:
+    """The tasks of the wanted domains, from their folders or from `tasks_path`. every: that file's are all wanted."""
+    by_domain = _sorted_out(tasks_path, wanted, every) if tasks_path else {n: _own(p) for n, p in wanted.items()}
     digest = hashlib.sha256(json.dumps(by_domain, sort_keys=True, default=str).encode()).hexdigest()[:12]
     named = {} if tasks_path else {name: split for name, place in wanted.items() if (split := _named(place))}
     source = Path(tasks_path or folder).name
     return ReferenceTasks(Path(folder), version or f"{source} sha256:{digest}", by_domain, named)
 
 
-def has_tasks(place: Place) -> bool:
-    """Whether a domain comes with tasks of its own."""
-    return any(place.find(name) for name in TASKS)
-
-
 def _own(place: Place) -> Rows:
-    path = next((found for name in TASKS if (found := place.find(name))), None)
+    path = place.tasks()
     if path is None:
-        expected = f"{place.name} has no {' or '.join(TASKS)} in {place.data[0]}"
+        expected = f"{place.name} has no tasks.json or tasks.jsonl in {place.data[0]}"
         raise ConfigError(f'{expected}; name tasks by tasks_path="nvidia/ToolScale@COMMIT", or a file of such rows')
     return _by_id(hub_rows.tasks(place.file(path.name, "the domain's tasks")), str(path))
 
 
 def _named(place: Place) -> Mapping[str, Sequence[str]] | None:
     path = place.find("split_tasks.json")
-    if path is None:
-        return None
-    split = json.loads(path.read_text(encoding="utf-8"))
+    split = json.loads(path.read_text(encoding="utf-8")) if path else {}
     if not isinstance(split, dict) or not all(isinstance(ids, list) for ids in split.values()):
         raise ConfigError(f"{path}: a name with a list of task ids for each split expected, got {split!r:.80}")
-    return split
+    return split if path else None
 
 
 @lru_cache(maxsize=4)
@@ -91,28 +81,26 @@ def _read(tasks_path: str) -> tuple[dict[str, Any], ...]:
     return tuple(hub_rows.tasks(tasks_path))
 
 
-def _given(tasks_path: str, wanted: Mapping[str, Place]) -> dict[str, Rows]:
-    rows = _read(tasks_path)
-    sorted_out: dict[str, list[Mapping[str, Any]]] = {name: [] for name in wanted}
-    strangers: Counter[str] = Counter()
-    for row in rows:
+def _sorted_out(tasks_path: str, wanted: Mapping[str, Place], every: bool) -> dict[str, Rows]:
+    """The rows of each domain."""
+    found: dict[str, list[Mapping[str, Any]]] = {name: [] for name in wanted}
+    others: Counter[str] = Counter()
+    for row in _read(tasks_path):
         told = hub_rows.domain_of(row)
-        name = next((n for n in (told, told.lower(), PAPER_NAMES.get(told.lower(), "")) if n in wanted), None)
+        name = next((n for n in (told, told.lower(), PAPER_NAMES.get(told.lower())) if n in wanted), None)
         if name is None:
-            strangers[told or "(none named)"] += 1
+            others[told or "(none named)"] += 1
         else:
-            sorted_out[name].append(row)
-    empty = [name for name, found in sorted_out.items() if not found]
-    if empty:
-        others = ", ".join(f"{name} ({count})" for name, count in sorted(strangers.items())) or "none"
-        raise ConfigError(f"tasks_path={tasks_path!r} has no task of {', '.join(empty)}; its other domains: {others}")
-    return {name: _by_id(found, f"{tasks_path}: {name}") for name, found in sorted_out.items()}
-
-
-def missing_databases(tasks_path: str, found: Mapping[str, Place]) -> list[str]:
-    """The domains that rows name and the folder does not have."""
-    told = {hub_rows.domain_of(row).lower() for row in _read(tasks_path)}
-    return sorted(name for name in told if PAPER_NAMES.get(name, name) not in found)
+            found[name].append(row)
+    if every and others:
+        raise ConfigError(
+            f"tasks_path={tasks_path!r} has tasks of {', '.join(sorted(others))}, whose databases are missing; there"
+            f" are {', '.join(wanted)}: get the others too, or play one by domain=NAME"
+        )
+    if empty := [name for name, rows in found.items() if not rows]:
+        listed = ", ".join(f"{name} ({count})" for name, count in sorted(others.items())) or "none"
+        raise ConfigError(f"tasks_path={tasks_path!r} has no task of {', '.join(empty)}; its other domains: {listed}")
+    return {name: _by_id(rows, f"{tasks_path}: {name}") for name, rows in found.items()}
 
 
 def _by_id(rows: Iterable[Mapping[str, Any]], where: str) -> Rows:
@@ -133,31 +121,27 @@ def fitting(domain: Tau2Domain, rows: Rows, *, skip: bool) -> Rows:
     wrong = {task_id: why for task_id, row in whole.items() if (why := _misfit(row, schemas))}
     kept = {task_id: row for task_id, row in whole.items() if task_id not in wrong}
     if wrong and not (skip and kept):
-        shown = "; ".join(f"task {task_id}: {why}" for task_id, why in [*wrong.items()][:_SHOWN])
-        tools = ", ".join(sorted(schemas))
+        shown = "; ".join(f"task {task_id}: {why}" for task_id, why in [*wrong.items()][:3])
         raise ConfigError(
-            f"{domain.name}: {len(wrong)} of {len(rows)} tasks do not match the toolkit: {shown}. Its tools: {tools}."
-            " Take the toolkit that the tasks were made for, or leave those tasks out by skip_unmatched=True"
+            f"{domain.name}: {len(wrong)} of {len(rows)} tasks do not match the toolkit: {shown}. Its tools:"
+            f" {', '.join(sorted(schemas))}. Take the toolkit that the tasks were made for, or leave those tasks out by"
+            " skip_unmatched=True"
         )
     return kept
 
 
-def _completed(row: Mapping[str, Any], schemas: Schemas) -> Mapping[str, Any]:
+def _completed(row: Mapping[str, Any], schemas: Rows) -> Mapping[str, Any]:
     """The task with its nulls again where a tool demands one: rows without them have lost those too."""
-    criteria = row["evaluation_criteria"]
-    actions = []
+    criteria, actions = row["evaluation_criteria"], []
     for action in criteria.get("actions") or ():
         schema = schemas.get(action["name"], {})
-        nulls = {name: None for name in schema.get("required", ()) if _nullable(schema["properties"][name])}
+        kinds = {name: schema["properties"][name].get("type") for name in schema.get("required", ())}
+        nulls = {name: None for name, kind in kinds.items() if isinstance(kind, list) and "null" in kind}
         actions.append({**action, "arguments": {**nulls, **action["arguments"]}})
     return {**row, "evaluation_criteria": {**criteria, "actions": actions}}
 
 
-def _nullable(schema: Mapping[str, Any]) -> bool:
-    return isinstance(schema.get("type"), list) and "null" in schema["type"]
-
-
-def _misfit(row: Mapping[str, Any], schemas: Schemas) -> str:
+def _misfit(row: Mapping[str, Any], schemas: Rows) -> str:
     """Why a task cannot be played with these tools, or ""."""
     plan = read_plan(row)
     if plan.user_data or any(function.side == "user" for function in plan.actions):
