@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from toolorchestra.envs.base import preference as preferences
-from toolorchestra.envs.base.argument_check import check
 from toolorchestra.envs.base.clock import VirtualClock, WallClock
 from toolorchestra.envs.base.errors import NOT_NEGATIVE, ConfigError, no_such, require
+from toolorchestra.envs.base.make_arguments import check
 from toolorchestra.envs.base.types import Observation
 from toolorchestra.envs.domains.source import TaskSource
 from toolorchestra.envs.episode.episode import Episode

@@ -13,7 +13,7 @@ NAMESPACE = "ToolOrchestra"
 SOURCES: Mapping[str, str] = {
     "HLE-v0": "toolorchestra.envs.domains.hle.source:HleSource",
     "FRAMES-v0": "toolorchestra.envs.domains.frames.source:FramesSource",
-    "ToolScale-v0": "toolorchestra.envs.domains.sql.source:ToolScaleSource",
+    "ToolScale-v0": "toolorchestra.envs.domains.toolscale.source:ToolScaleSource",
     "Tau2-v0": "toolorchestra.envs.domains.tau2.source:Tau2Source",
 }
 """Name in the namespace -> "module:Class" of its task source. A new source is a file under tasks/ and a line here."""

@@ -33,7 +33,7 @@ from toolorchestra.envs.episode import render
 from toolorchestra.envs.episode.episode import Episode, Pending, Step
 from toolorchestra.envs.factory import Started, factory, reset_options
 from toolorchestra.envs.money.prices import Usage
-from toolorchestra.envs.runtime.collector import COLLECTOR
+from toolorchestra.envs.runtime.garbage_collection import COLLECTOR
 from toolorchestra.envs.runtime.invoke import any_waits, perform_here
 from toolorchestra.envs.runtime.running_steps import RunningStep, RunningSteps
 

@@ -19,7 +19,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from toolorchestra.agents.commands.console import DONE, FAILED, check_counts, command, say
-from toolorchestra.envs.domains.sql import loader
+from toolorchestra.envs.domains.toolscale import loader
 from toolorchestra.synth.console.worker_processes import workers
 from toolorchestra.synth.proof.solvers import GRADED, SHORTCUTS, TRIVIAL, Arena, Try
 

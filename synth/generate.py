@@ -22,7 +22,7 @@ from typing import Any
 
 from toolorchestra.agents.commands.console import DONE, check_counts, check_folder, check_spend_cap, command
 from toolorchestra.envs.base.errors import ConfigError, no_such
-from toolorchestra.envs.domains.sql import loader
+from toolorchestra.envs.domains.toolscale import loader
 from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.synth.authors import author_models
 from toolorchestra.synth.authors.given_spec import GrammarAuthor

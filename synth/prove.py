@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from toolorchestra.agents.commands.console import DONE, FAILED, check_counts, command, say
-from toolorchestra.envs.domains.sql import loader
-from toolorchestra.envs.domains.sql.domain import SqlDomain
-from toolorchestra.envs.domains.sql.known_costs import known as known_costs
-from toolorchestra.envs.domains.sql.oracle import moves
-from toolorchestra.envs.domains.sql.source import ToolScaleSource, ready
+from toolorchestra.envs.domains.toolscale import loader
+from toolorchestra.envs.domains.toolscale.domain import SqlDomain
+from toolorchestra.envs.domains.toolscale.known_costs import known as known_costs
+from toolorchestra.envs.domains.toolscale.oracle import moves
+from toolorchestra.envs.domains.toolscale.source import ToolScaleSource, ready
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.synth.console.worker_processes import workers
 from toolorchestra.synth.formats import spec as specs

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.paths import REPOSITORY
-from toolorchestra.envs.domains.sql import loader
-from toolorchestra.envs.domains.sql.domain import SqlDomain
+from toolorchestra.envs.domains.toolscale import loader
+from toolorchestra.envs.domains.toolscale.domain import SqlDomain
 from toolorchestra.synth.formats import spec as specs
 from toolorchestra.synth.stages.domain_folder import make
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests.paths import REPOSITORY
 from toolorchestra.agents.configuration.config import EnvMix, WarmStart, preset
-from toolorchestra.agents.evaluation.evaluate import plays, summarise
+from toolorchestra.agents.evaluation.simulated_evaluation import plays, summarise
 from toolorchestra.agents.policies.baselines import baseline
 from toolorchestra.agents.rollouts.rollout import factory_of
 from toolorchestra.agents.training.warmstart import find_routes

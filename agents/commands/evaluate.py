@@ -20,7 +20,7 @@ import tyro
 from toolorchestra.agents.commands.console import DONE, FAILED, check_counts, check_spend_cap, command
 from toolorchestra.agents.configuration.environment_options import ChosenEnv, chosen_envs, pairs
 from toolorchestra.agents.evaluation import endpoint_evaluation
-from toolorchestra.agents.evaluation.evaluate import Record, plays, summarise, table
+from toolorchestra.agents.evaluation.simulated_evaluation import Record, plays, summarise, table
 from toolorchestra.agents.policies.baselines import NAMES, baseline
 from toolorchestra.envs.base.errors import ConfigError, no_such
 from toolorchestra.envs.domains.questions.datasets import Dataset

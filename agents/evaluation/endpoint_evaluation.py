@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from toolorchestra.agents.evaluation.evaluate import Record, record, used_up
+from toolorchestra.agents.evaluation.simulated_evaluation import Record, record, used_up
 from toolorchestra.agents.policies.baselines import Baseline, Pipeline, RandomPolicy
 from toolorchestra.envs.base.errors import ConfigError, Outage, ToolError, no_such
 from toolorchestra.envs.episode.episode import Episode

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from toolorchestra.agents.configuration.config import EnvMix
 from toolorchestra.agents.configuration.environments import held_out
-from toolorchestra.agents.evaluation.evaluate import played
+from toolorchestra.agents.evaluation.simulated_evaluation import played
 from toolorchestra.agents.policies.baselines import NAMES, baseline, players
 from toolorchestra.agents.rollouts.rewards import GroupReward, Measure
 from toolorchestra.agents.rollouts.rollout import Job, Rollouts, measured

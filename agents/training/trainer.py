@@ -23,8 +23,8 @@ from toolorchestra.agents.configuration.config import TrainConfig, as_json
 from toolorchestra.agents.configuration.environments import training
 from toolorchestra.agents.engines.base import Datum, Engine
 from toolorchestra.agents.evaluation import choice_metrics
-from toolorchestra.agents.evaluation.evaluate import played
 from toolorchestra.agents.evaluation.heldout import POLICY, Evaluation, HeldOut, as_metrics
+from toolorchestra.agents.evaluation.simulated_evaluation import played
 from toolorchestra.agents.policies.baselines import baseline, players
 from toolorchestra.agents.rollouts.rewards import Measure
 from toolorchestra.agents.rollouts.rollout import Job, RolloutParams, Rollouts, measured

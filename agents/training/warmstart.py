@@ -20,7 +20,7 @@ from toolorchestra.agents.configuration.config import TrainConfig
 from toolorchestra.agents.configuration.environments import training
 from toolorchestra.agents.engines.base import Datum, Engine, LossParams, Sample
 from toolorchestra.agents.evaluation.choice_metrics import failures
-from toolorchestra.agents.evaluation.evaluate import played
+from toolorchestra.agents.evaluation.simulated_evaluation import played
 from toolorchestra.agents.rollouts.rewards import GroupReward
 from toolorchestra.agents.rollouts.rollout import Job, Rollouts, measured
 from toolorchestra.agents.rollouts.tokens import Chat, Sequences

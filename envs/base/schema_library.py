@@ -24,8 +24,8 @@ from typing import Any
 import jsonschema
 import referencing.jsonschema
 
+from toolorchestra.envs.base.bounded_regex import Steps, TooMuchWork, pattern
 from toolorchestra.envs.base.errors import ConfigError, ToolError
-from toolorchestra.envs.base.patterns import Steps, TooMuchWork, pattern
 from toolorchestra.envs.base.schema_parts import Anatomy
 from toolorchestra.envs.base.schema_words import choices, spoken
 

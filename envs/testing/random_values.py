@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import unquote
 
-from toolorchestra.envs.base.patterns import pattern
-from toolorchestra.envs.base.schema import is_simple
+from toolorchestra.envs.base.bounded_regex import pattern
+from toolorchestra.envs.base.json_schema import is_simple
 
 _DEEP = 4
 """Levels after which what is optional is left out, so that schemas which hold themselves come to an end."""

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, get_type_hints, overload
 
 from toolorchestra.envs.base.clock import Clock
 from toolorchestra.envs.base.errors import ConfigError, ToolError, no_such
-from toolorchestra.envs.base.schema import Checker
+from toolorchestra.envs.base.json_schema import Checker
 from toolorchestra.envs.base.types import Outcome, Rows, ToolCall, freeze
 from toolorchestra.envs.money.prices import PriceSheet, Usage
 from toolorchestra.envs.money.spend_cap import SpendCap

@@ -14,10 +14,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from toolorchestra.envs.domains.sql import loader
-from toolorchestra.envs.domains.sql.known_costs import FILE, KnownCost, known
-from toolorchestra.envs.domains.sql.oracle import moves
-from toolorchestra.envs.domains.sql.source import ready
+from toolorchestra.envs.domains.toolscale import loader
+from toolorchestra.envs.domains.toolscale.known_costs import FILE, KnownCost, known
+from toolorchestra.envs.domains.toolscale.oracle import moves
+from toolorchestra.envs.domains.toolscale.source import ready
 from toolorchestra.envs.money.prices import load_sheet
 from toolorchestra.synth.proof import cheapest_solutions
 from toolorchestra.synth.proof.solvers import Arena

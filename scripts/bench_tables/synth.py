@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from toolorchestra.envs.domains.sql import loader
+from toolorchestra.envs.domains.toolscale import loader
 from toolorchestra.synth import compare_solvers, prove
 from toolorchestra.synth.authors import author_models
 from toolorchestra.synth.authors.given_spec import GrammarAuthor

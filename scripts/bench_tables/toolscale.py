@@ -15,9 +15,9 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 
-from toolorchestra.envs.domains.sql import loader
-from toolorchestra.envs.domains.sql.oracle import moves
-from toolorchestra.envs.domains.sql.source import ToolScaleSource, ready
+from toolorchestra.envs.domains.toolscale import loader
+from toolorchestra.envs.domains.toolscale.oracle import moves
+from toolorchestra.envs.domains.toolscale.source import ToolScaleSource, ready
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.synth.proof.task_checks import DomainPlayer
 

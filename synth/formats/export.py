@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from toolorchestra.envs.base.errors import ConfigError, no_such
-from toolorchestra.envs.domains.sql.domain import SqlDomain, SqlTask
-from toolorchestra.envs.domains.sql.experts import NAME, OFFERS
-from toolorchestra.envs.domains.sql.known_costs import FILE as COSTS
-from toolorchestra.envs.domains.sql.reading import FILES
+from toolorchestra.envs.domains.toolscale.domain import SqlDomain, SqlTask
+from toolorchestra.envs.domains.toolscale.experts import NAME, OFFERS
+from toolorchestra.envs.domains.toolscale.known_costs import FILE as COSTS
+from toolorchestra.envs.domains.toolscale.reading import FILES
 from toolorchestra.envs.money.prices import load_sheet
 from toolorchestra.synth.formats import task_variants
 

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.envs.domains.sql.domain import GoldCall, SqlDomain
-from toolorchestra.envs.domains.sql.tool_runs import Called
+from toolorchestra.envs.domains.toolscale.domain import GoldCall, SqlDomain
+from toolorchestra.envs.domains.toolscale.tool_runs import Called
+from toolorchestra.synth.formats.allowed_sql import Fenced
 from toolorchestra.synth.formats.spec import Marked, Spec
-from toolorchestra.synth.formats.sql_fence import Fenced
 
 Values = Mapping[str, Any]
 WHO = "who"

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.envs.domains.sql.database import build
-from toolorchestra.envs.domains.sql.domain import SqlTable
+from toolorchestra.envs.domains.toolscale.database import build
+from toolorchestra.envs.domains.toolscale.domain import SqlTable
 from toolorchestra.synth.formats import spec as specs
+from toolorchestra.synth.formats.allowed_sql import Fenced
 from toolorchestra.synth.formats.seed_rows import Maker
-from toolorchestra.synth.formats.sql_fence import Fenced
 
 Parts = Mapping[str, str]
 """The texts of a spec so far, by file name."""

@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from toolorchestra.envs.base.errors import ConfigError, no_such
-from toolorchestra.envs.domains.sql.domain import SqlTable
+from toolorchestra.envs.domains.toolscale.domain import SqlTable
 from toolorchestra.synth.formats import word_lists
+from toolorchestra.synth.formats.allowed_sql import Fenced
 from toolorchestra.synth.formats.spec import Spec
-from toolorchestra.synth.formats.sql_fence import Fenced
 
 Row = dict[str, Any]
 _TRIES = 200

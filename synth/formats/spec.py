@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from toolorchestra.envs.base.errors import ConfigError, ToolError
-from toolorchestra.envs.base.schema import check_arguments
-from toolorchestra.envs.domains.sql.loader import check_clock
-from toolorchestra.envs.domains.sql.shapes import FREE, TEXT, TEXTS
+from toolorchestra.envs.base.json_schema import check_arguments
+from toolorchestra.envs.domains.toolscale.loader import check_clock
+from toolorchestra.envs.domains.toolscale.shapes import FREE, TEXT, TEXTS
 
 PARTS = ("domain.yaml", "schema.sql", "rows.yaml", "tools.yaml", "policy.md", "intents.yaml")
 SHIPPED = Path(__file__).parents[1] / "specs"

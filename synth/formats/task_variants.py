@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 from toolorchestra.envs.base import preference
 from toolorchestra.envs.base.preference import Preference
 from toolorchestra.envs.base.types import freeze
-from toolorchestra.envs.domains.sql.domain import SqlDomain, SqlTask
-from toolorchestra.envs.domains.sql.experts import NAME, OFFERS
-from toolorchestra.envs.domains.sql.known_costs import zipped
+from toolorchestra.envs.domains.toolscale.domain import SqlDomain, SqlTask
+from toolorchestra.envs.domains.toolscale.experts import NAME, OFFERS
+from toolorchestra.envs.domains.toolscale.known_costs import zipped
 from toolorchestra.envs.money.prices import PriceSheet, load_sheet
 from toolorchestra.envs.tools.tool_config import Half, sample_prices
 

@@ -3,7 +3,7 @@
 Cheapest known: of the gold path and its alternatives, each without the reads that it can do without and still be judged
 right, the one with the smallest bill. It follows the policy's order (identify, read, confirm, write, tell), calls what
 it can in one turn, and is found by somebody who knows the answers; that nothing is cheaper is not proven. The format,
-and what is read from it, is envs/domains/sql/known_costs.py.
+and what is read from it, is envs/domains/toolscale/known_costs.py.
 """
 
 from __future__ import annotations
@@ -15,11 +15,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.envs.domains.sql import loader
-from toolorchestra.envs.domains.sql.domain import GoldCall, SqlTask
-from toolorchestra.envs.domains.sql.known_costs import FILE, KnownCost, Setting, calls_by_tool, entry, packed, zipped
-from toolorchestra.envs.domains.sql.oracle import moves
-from toolorchestra.envs.domains.sql.source import ready
+from toolorchestra.envs.domains.toolscale import loader
+from toolorchestra.envs.domains.toolscale.domain import GoldCall, SqlTask
+from toolorchestra.envs.domains.toolscale.known_costs import (
+    FILE,
+    KnownCost,
+    Setting,
+    calls_by_tool,
+    entry,
+    packed,
+    zipped,
+)
+from toolorchestra.envs.domains.toolscale.oracle import moves
+from toolorchestra.envs.domains.toolscale.source import ready
 from toolorchestra.envs.money.prices import load_sheet
 from toolorchestra.synth.proof.solvers import GRADED, Arena, Scripted
 from toolorchestra.synth.proof.task_checks import DomainPlayer

@@ -7,8 +7,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.envs.domains.sql import loader
-from toolorchestra.envs.domains.sql.domain import SqlDomain, SqlTool
+from toolorchestra.envs.domains.toolscale import loader
+from toolorchestra.envs.domains.toolscale.domain import SqlDomain, SqlTool
 from toolorchestra.synth.proof import similarity
 
 

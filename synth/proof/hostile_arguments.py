@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from toolorchestra.envs.base.errors import ToolError
-from toolorchestra.envs.domains.sql.domain import GoldCall, SqlTool
+from toolorchestra.envs.domains.toolscale.domain import GoldCall, SqlTool
 from toolorchestra.synth.proof.task_checks import DomainPlayer
 
 ARGUMENTS = (

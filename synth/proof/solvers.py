@@ -12,13 +12,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from toolorchestra.agents.evaluation.evaluate import regret_usd
+from toolorchestra.agents.evaluation.simulated_evaluation import regret_usd
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError, no_such
 from toolorchestra.envs.base.types import Message
-from toolorchestra.envs.domains.sql.domain import GoldCall, SqlDomain, SqlTask
-from toolorchestra.envs.domains.sql.oracle import CLOSING, moves
-from toolorchestra.envs.domains.sql.source import ToolScaleSource, ready
+from toolorchestra.envs.domains.toolscale.domain import GoldCall, SqlDomain, SqlTask
+from toolorchestra.envs.domains.toolscale.oracle import CLOSING, moves
+from toolorchestra.envs.domains.toolscale.source import ToolScaleSource, ready
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.synth.proof.task_checks import DomainPlayer
 from toolorchestra.synth.storage.paid_calls import SOLVER, PaidModel, PaidRequest

@@ -9,13 +9,13 @@ from itertools import combinations
 from typing import Any, NamedTuple
 
 from toolorchestra.envs.base.errors import Outage, ToolError
-from toolorchestra.envs.base.schema import Checker
-from toolorchestra.envs.domains.sql.database import Session, SqlDatabase
-from toolorchestra.envs.domains.sql.domain import GoldCall, SqlDomain, SqlTask
-from toolorchestra.envs.domains.sql.formats import check_formats
-from toolorchestra.envs.domains.sql.grading import SqlVerdict, judge, mentions
-from toolorchestra.envs.domains.sql.state_digest import digest
-from toolorchestra.envs.domains.sql.tool_runs import Called, Runner
+from toolorchestra.envs.base.json_schema import Checker
+from toolorchestra.envs.domains.toolscale.database import Session, SqlDatabase
+from toolorchestra.envs.domains.toolscale.domain import GoldCall, SqlDomain, SqlTask
+from toolorchestra.envs.domains.toolscale.formats import check_formats
+from toolorchestra.envs.domains.toolscale.grading import SqlVerdict, judge, mentions
+from toolorchestra.envs.domains.toolscale.state_digest import digest
+from toolorchestra.envs.domains.toolscale.tool_runs import Called, Runner
 
 
 class PlayedCalls(NamedTuple):

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.envs.domains.sql import loader, shapes
-from toolorchestra.envs.domains.sql.domain import SqlDomain, SqlTable
-from toolorchestra.envs.domains.sql.known_costs import FILE as COSTS
-from toolorchestra.envs.domains.sql.reading import FILES, content_hash, fits
+from toolorchestra.envs.domains.toolscale import loader, shapes
+from toolorchestra.envs.domains.toolscale.domain import SqlDomain, SqlTable
+from toolorchestra.envs.domains.toolscale.known_costs import FILE as COSTS
+from toolorchestra.envs.domains.toolscale.reading import FILES, content_hash, fits
 from toolorchestra.synth.formats import task_variants
 from toolorchestra.synth.formats.seed_rows import Maker
 from toolorchestra.synth.formats.spec import Spec

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from toolorchestra.envs.base.errors import ConfigError, no_such
-from toolorchestra.envs.domains.sql import loader
-from toolorchestra.envs.domains.sql.domain import SqlDomain
-from toolorchestra.envs.domains.sql.known_costs import KnownCost
+from toolorchestra.envs.domains.toolscale import loader
+from toolorchestra.envs.domains.toolscale.domain import SqlDomain
+from toolorchestra.envs.domains.toolscale.known_costs import KnownCost
 from toolorchestra.synth.authors import PART_OF, Author
 from toolorchestra.synth.formats import task_variants
 from toolorchestra.synth.proof import cheapest_solutions

@@ -11,8 +11,8 @@ from itertools import combinations
 from typing import Any
 
 from toolorchestra.envs.base.errors import ConfigError, ToolError
-from toolorchestra.envs.domains.sql.domain import SqlDomain, SqlTool
-from toolorchestra.envs.domains.sql.tool_runs import Called
+from toolorchestra.envs.domains.toolscale.domain import SqlDomain, SqlTool
+from toolorchestra.envs.domains.toolscale.tool_runs import Called
 from toolorchestra.synth.formats.intent_templates import Templates, action, informed, text
 from toolorchestra.synth.formats.part_checks import Fault, Parts, partial
 from toolorchestra.synth.formats.spec import Spec

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from toolorchestra.envs.domains.sql.domain import SqlDomain
-from toolorchestra.envs.domains.sql.known_costs import KnownCost
+from toolorchestra.envs.domains.toolscale.domain import SqlDomain
+from toolorchestra.envs.domains.toolscale.known_costs import KnownCost
 from toolorchestra.synth.proof import diversity
 from toolorchestra.synth.stages.pipeline import Made
 from toolorchestra.synth.stages.stage_values import Tally

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from toolorchestra.envs.base.errors import ToolError
-from toolorchestra.envs.domains.sql.database import Session
-from toolorchestra.envs.domains.sql.domain import GoldCall
-from toolorchestra.envs.domains.sql.state_digest import digest
-from toolorchestra.envs.domains.sql.tool_runs import Called
+from toolorchestra.envs.domains.toolscale.database import Session
+from toolorchestra.envs.domains.toolscale.domain import GoldCall
+from toolorchestra.envs.domains.toolscale.state_digest import digest
+from toolorchestra.envs.domains.toolscale.tool_runs import Called
 from toolorchestra.synth.formats.intent_templates import Caller, Templates, action, informed, text
 from toolorchestra.synth.formats.spec import Spec
 from toolorchestra.synth.proof.similarity import JOINTS

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from toolorchestra.envs.base.errors import ConfigError, ToolError
-from toolorchestra.envs.domains.sql.domain import GoldCall, SqlDomain, SqlTable, SqlTool
+from toolorchestra.envs.domains.toolscale.domain import GoldCall, SqlDomain, SqlTable, SqlTool
 from toolorchestra.synth.formats.part_checks import Fault, Parts, partial
 from toolorchestra.synth.proof.task_checks import DomainPlayer
 from toolorchestra.synth.stages.domain_folder import skeleton

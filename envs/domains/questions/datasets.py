@@ -1,6 +1,6 @@
 """Real question sets: from the hub at a pinned revision, or from a local file; rows become questions by their fields.
 
-dataset="cais/hle"                a hub set at the revision in hub.py, with `pip install ".[data]"`
+dataset="cais/hle"                a hub set at the revision in hub_revisions.py, with `pip install ".[data]"`
 dataset="NAME/OF-ANOTHER@COMMIT"  any other
 dataset="frames.jsonl"            a file: jsonl, json, csv, tsv or parquet
 """
@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from toolorchestra.envs.base import hub
+from toolorchestra.envs.base import hub_revisions
 from toolorchestra.envs.base.errors import ConfigError, no_such
 from toolorchestra.envs.base.types import Answer, Question
 
-Row = hub.Row
+Row = hub_revisions.Row
 GUESSES: Mapping[str, tuple[str, ...]] = {
     "id": ("id", "question_id", "task_id", "_id", "Unnamed: 0", ""),
     "question": ("question", "Prompt", "prompt", "problem"),
@@ -43,7 +43,7 @@ class Dataset:
     """Which questions, from where."""
 
     where: str
-    """A file, or a hub set as NAME@REVISION; those of hub.PINNED go without a revision."""
+    """A file, or a hub set as NAME@REVISION; those of hub_revisions.PINNED go without a revision."""
     fields: Mapping[str, str] = field(default_factory=dict)
     """id, question, answer, subject, image -> what the set calls them; what is missing is guessed."""
     ids: tuple[str, ...] = ()
@@ -148,7 +148,7 @@ def _rows(spec: Dataset) -> Iterable[Row]:
         if not path.is_file():
             raise ConfigError(f"no data set file {spec.where!r}; give a {', '.join(_SUFFIXES)} file, or NAME@REVISION")
         return _from_file(path)
-    return hub.rows(spec.where, spec.part)
+    return hub_revisions.rows(spec.where, spec.part)
 
 
 def _from_file(path: Path) -> Iterator[Row]:

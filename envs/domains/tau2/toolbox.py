@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from toolorchestra.envs.base.errors import ToolError
-from toolorchestra.envs.base.schema import Checker
+from toolorchestra.envs.base.json_schema import Checker
 from toolorchestra.envs.base.types import ToolCall
 from toolorchestra.envs.domains.tau2.domain import DomainTool, Tau2Domain
 from toolorchestra.envs.domains.tau2.judge import BilledModel

@@ -17,7 +17,7 @@ import pytest
 
 from toolorchestra.agents.configuration.config import TrainConfig, WarmStart, preset
 from toolorchestra.agents.engines.tiny import load_tokenizer
-from toolorchestra.agents.evaluation.evaluate import played
+from toolorchestra.agents.evaluation.simulated_evaluation import played
 from toolorchestra.agents.rollouts.rollout import factory_of, measured
 from toolorchestra.agents.rollouts.tokens import Chat
 from toolorchestra.agents.training.warmstart import BestRoute, demonstrations, find_routes, recorded

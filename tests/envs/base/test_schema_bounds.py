@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.foreign_schemas import EDIT, FETCH, PYDANTIC
 from toolorchestra.envs.base.errors import ToolError
-from toolorchestra.envs.base.schema import Checker, check_arguments, check_schema, is_simple
+from toolorchestra.envs.base.json_schema import Checker, check_arguments, check_schema, is_simple
 from toolorchestra.envs.base.schema_library import MOST_VALUES, LibrarySchema
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.foreign_schemas import EDIT, FETCH, PYDANTIC
 from toolorchestra.envs.base.errors import ConfigError, ToolError
-from toolorchestra.envs.base.schema import Checker
+from toolorchestra.envs.base.json_schema import Checker
 from toolorchestra.envs.base.schema_library import FORMATS, LibrarySchema
 from toolorchestra.envs.tools import Tool
 
@@ -298,7 +298,7 @@ def test_a_text_is_short_whatever_was_given() -> None:
 
 def test_the_library_is_imported_when_such_a_schema_is_seen_and_not_before() -> None:
     code = (
-        "import sys; from toolorchestra.envs.base.schema import Checker; import toolorchestra.envs.tools; "
+        "import sys; from toolorchestra.envs.base.json_schema import Checker; import toolorchestra.envs.tools; "
         "Checker({'type': 'object', 'properties': {'x': {'type': 'string'}}}).check({'x': 'a'}, 't'); "
         "before = 'jsonschema' in sys.modules; Checker({'type': 'object', 'minProperties': 0}).check({}, 't'); "
         "print(before, 'jsonschema' in sys.modules)"

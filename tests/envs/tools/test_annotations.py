@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, NotRequired, Optional, Required, Typ
 import pytest
 
 from toolorchestra.envs.base.errors import ConfigError, ToolError
-from toolorchestra.envs.base.schema import is_simple
+from toolorchestra.envs.base.json_schema import is_simple
 from toolorchestra.envs.tools import Tool, ToolContext, tool
 from toolorchestra.envs.tools.annotations import builder_of, schema_of
 

@@ -15,12 +15,12 @@ from typing import Any, Literal
 import pytest
 
 from tests.domains import LIBRARY, changed, library
-from toolorchestra.agents.evaluation.evaluate import regret_usd
+from toolorchestra.agents.evaluation.simulated_evaluation import regret_usd
 from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.envs.domains.sql import loader
-from toolorchestra.envs.domains.sql.known_costs import FILE, KnownCost, known
-from toolorchestra.envs.domains.sql.oracle import moves
-from toolorchestra.envs.domains.sql.source import ToolScaleSource, ready
+from toolorchestra.envs.domains.toolscale import loader
+from toolorchestra.envs.domains.toolscale.known_costs import FILE, KnownCost, known
+from toolorchestra.envs.domains.toolscale.oracle import moves
+from toolorchestra.envs.domains.toolscale.source import ToolScaleSource, ready
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.envs.money.prices import NANO, load_sheet
 from toolorchestra.synth import generate, prove

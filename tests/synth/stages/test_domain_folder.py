@@ -17,10 +17,10 @@ from tests.command_line import unboxed
 from tests.domains import LIBRARY, library, with_tool
 from tests.paths import REPOSITORY
 from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.envs.domains.sql import loader
-from toolorchestra.envs.domains.sql.domain import GoldCall, SqlTask
-from toolorchestra.envs.domains.sql.known_costs import FILE as COSTS
-from toolorchestra.envs.domains.sql.reading import FILES
+from toolorchestra.envs.domains.toolscale import loader
+from toolorchestra.envs.domains.toolscale.domain import GoldCall, SqlTask
+from toolorchestra.envs.domains.toolscale.known_costs import FILE as COSTS
+from toolorchestra.envs.domains.toolscale.reading import FILES
 from toolorchestra.synth import compare_solvers, generate, prove
 from toolorchestra.synth.console.worker_processes import workers
 from toolorchestra.synth.formats import spec as specs

@@ -19,7 +19,7 @@ from tests.domains import LIBRARY
 from tests.synth import runs
 from toolorchestra.envs.base.errors import ConfigError, SpendCapReached
 from toolorchestra.envs.base.types import Message
-from toolorchestra.envs.domains.sql import loader
+from toolorchestra.envs.domains.toolscale import loader
 from toolorchestra.envs.models import ChatRequest, Completion
 from toolorchestra.envs.models.scripted import ScriptedModel
 from toolorchestra.envs.money.spend_cap import SpendCap

@@ -14,9 +14,9 @@ import pytest
 from tests.domains import changed, library
 from tests.synth import runs
 from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.envs.domains.sql import hub_rows, loader
-from toolorchestra.envs.domains.sql.known_costs import known
-from toolorchestra.envs.domains.sql.source import ToolScaleSource
+from toolorchestra.envs.domains.toolscale import hub_rows, loader
+from toolorchestra.envs.domains.toolscale.known_costs import known
+from toolorchestra.envs.domains.toolscale.source import ToolScaleSource
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.synth import compare_solvers
 from toolorchestra.synth.authors.given_spec import GrammarAuthor

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.envs.domains.sql import hub_rows
 from toolorchestra.envs.domains.tau2.domain import Tau2Domain
 from toolorchestra.envs.domains.tau2.reference.folders import Place
 from toolorchestra.envs.domains.tau2.release import Release
 from toolorchestra.envs.domains.tau2.task import read_plan
+from toolorchestra.envs.domains.toolscale import hub_rows
 
 Rows = Mapping[str, Mapping[str, Any]]
 """Tasks as they are written, by id; or the parameters of tools, by name."""

@@ -21,7 +21,7 @@ from tests.paths import REPOSITORY
 from tests.tau2_playing import SOURCE, env_of, needs_package, told, world_of
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.envs.base.schema import check_schema
+from toolorchestra.envs.base.json_schema import check_schema
 from toolorchestra.envs.base.types import ToolCall
 from toolorchestra.envs.domains.tau2 import install, package
 from toolorchestra.envs.domains.tau2.calculator import calculate

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Mapping
 
 from toolorchestra.envs.base.errors import ConfigError, Outage
-from toolorchestra.envs.domains.sql.domain import SqlDomain, SqlTable, Value
+from toolorchestra.envs.domains.toolscale.domain import SqlDomain, SqlTable, Value
 
 LOG = "_changes"
 Change = tuple[str, tuple[Value, ...] | None, tuple[Value, ...] | None]

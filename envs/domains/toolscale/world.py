@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from toolorchestra.envs.base.types import Message, Outcome, ToolCall, Transcript
-from toolorchestra.envs.domains.sql import known_costs
-from toolorchestra.envs.domains.sql.database import Session
-from toolorchestra.envs.domains.sql.domain import SqlDomain, SqlTask
-from toolorchestra.envs.domains.sql.experts import Advice
-from toolorchestra.envs.domains.sql.grading import judge
-from toolorchestra.envs.domains.sql.tool_runs import Called
-from toolorchestra.envs.domains.sql.user import GREETING, Mood, SqlModelUser, SqlScriptedUser, SqlUserReply, llm_reply
+from toolorchestra.envs.domains.toolscale import known_costs
+from toolorchestra.envs.domains.toolscale.database import Session
+from toolorchestra.envs.domains.toolscale.domain import SqlDomain, SqlTask
+from toolorchestra.envs.domains.toolscale.experts import Advice
+from toolorchestra.envs.domains.toolscale.grading import judge
+from toolorchestra.envs.domains.toolscale.tool_runs import Called
+from toolorchestra.envs.domains.toolscale.user import (
+    GREETING,
+    Mood,
+    SqlModelUser,
+    SqlScriptedUser,
+    SqlUserReply,
+    llm_reply,
+)
 from toolorchestra.envs.domains.world import MESSAGE, BaseWorld
 from toolorchestra.envs.money.prices import PriceSheet, Usage
 from toolorchestra.envs.tools import Tool, Toolbox, ToolContext, ToolResult

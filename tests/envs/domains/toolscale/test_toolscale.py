@@ -14,12 +14,12 @@ import toolorchestra  # noqa: F401 - registers the ids
 from tests.domains import changed, library, with_tool
 from toolorchestra.envs.base.actions import parse, render_call
 from toolorchestra.envs.base.errors import ConfigError, Outage
-from toolorchestra.envs.domains.sql import loader, wording
-from toolorchestra.envs.domains.sql.domain import SqlTask
-from toolorchestra.envs.domains.sql.grading import mentions
-from toolorchestra.envs.domains.sql.oracle import moves
-from toolorchestra.envs.domains.sql.source import ToolScaleSource, ready
-from toolorchestra.envs.domains.sql.user import Mood, SqlModelUser, SqlScriptedUser
+from toolorchestra.envs.domains.toolscale import loader, user_sentences
+from toolorchestra.envs.domains.toolscale.domain import SqlTask
+from toolorchestra.envs.domains.toolscale.grading import mentions
+from toolorchestra.envs.domains.toolscale.oracle import moves
+from toolorchestra.envs.domains.toolscale.source import ToolScaleSource, ready
+from toolorchestra.envs.domains.toolscale.user import Mood, SqlModelUser, SqlScriptedUser
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.envs.models import ChatRequest
 from toolorchestra.envs.models.scripted import ScriptedModel
@@ -335,7 +335,9 @@ def test_halves_share_no_set_of_tools_no_price_schedule_and_no_wording() -> None
             say = task.requests[0].say
             assert any(text in said for text in (say[:-1] if half == "train" else say[-1:]))
             words.add(
-                next(greeting for greeting in sorted(wording.GREETINGS, reverse=True) if said.startswith(greeting))
+                next(
+                    greeting for greeting in sorted(user_sentences.GREETINGS, reverse=True) if said.startswith(greeting)
+                )
             )
     for train, heldout in zip(seen["train"], seen["heldout"], strict=True):
         assert train
@@ -358,9 +360,9 @@ def test_all_that_a_held_out_user_says_is_kept_from_training() -> None:
 
 
 def test_a_single_sentence_is_in_both_halves() -> None:
-    assert wording.half_of(("only",), "heldout") == wording.half_of(("only",), "train") == ("only",)
-    assert wording.half_of((1, 2, 3), "heldout") == (3,)
-    assert wording.half_of(tuple(range(10)), "train") == tuple(range(8))
+    assert user_sentences.half_of(("only",), "heldout") == user_sentences.half_of(("only",), "train") == ("only",)
+    assert user_sentences.half_of((1, 2, 3), "heldout") == (3,)
+    assert user_sentences.half_of(tuple(range(10)), "train") == tuple(range(8))
 
 
 @pytest.mark.parametrize(

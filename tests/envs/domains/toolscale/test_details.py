@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from toolorchestra.envs.domains.sql import loader
-from toolorchestra.envs.domains.sql.details import Detail, details, wrong
-from toolorchestra.envs.domains.sql.domain import SqlDomain, SqlTask
-from toolorchestra.envs.domains.sql.oracle import moves
-from toolorchestra.envs.domains.sql.source import ToolScaleSource, ready
-from toolorchestra.envs.domains.sql.user import PATIENCE, Mood, SqlScriptedUser
+from toolorchestra.envs.domains.toolscale import loader
+from toolorchestra.envs.domains.toolscale.details import Detail, details, wrong
+from toolorchestra.envs.domains.toolscale.domain import SqlDomain, SqlTask
+from toolorchestra.envs.domains.toolscale.oracle import moves
+from toolorchestra.envs.domains.toolscale.source import ToolScaleSource, ready
+from toolorchestra.envs.domains.toolscale.user import PATIENCE, Mood, SqlScriptedUser
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.synth.proof.cheapest_solutions import along
 

@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from toolorchestra.envs.domains.sql.domain import Request, SqlTask
-from toolorchestra.envs.domains.sql.grading import mentions
+from toolorchestra.envs.domains.toolscale.domain import Request, SqlTask
+from toolorchestra.envs.domains.toolscale.grading import mentions
 
 _SHAPES = tuple(
     re.compile(shape) for shape in (r"\d{4}-\d\d-\d\d", r"[a-z]{1,4}-?\d[\w-]*", r"[-+]?\d+(?:,\d{3})*(?:\.\d+)?")

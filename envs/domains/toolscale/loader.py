@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from toolorchestra.envs.base.errors import ConfigError, no_such
-from toolorchestra.envs.base.schema import check_schema
-from toolorchestra.envs.domains.sql import known_costs, shapes
-from toolorchestra.envs.domains.sql.database import GAP, authorize, build
-from toolorchestra.envs.domains.sql.domain import (
+from toolorchestra.envs.base.json_schema import check_schema
+from toolorchestra.envs.domains.toolscale import known_costs, shapes
+from toolorchestra.envs.domains.toolscale.database import GAP, authorize, build
+from toolorchestra.envs.domains.toolscale.domain import (
     GoldCall,
     Request,
     SqlDomain,
@@ -24,8 +24,17 @@ from toolorchestra.envs.domains.sql.domain import (
     ToolStatement,
     UserFact,
 )
-from toolorchestra.envs.domains.sql.formats import FORMATS
-from toolorchestra.envs.domains.sql.reading import FILES, content, content_hash, decoded, elements, fits, lines, parsed
+from toolorchestra.envs.domains.toolscale.formats import FORMATS
+from toolorchestra.envs.domains.toolscale.reading import (
+    FILES,
+    content,
+    content_hash,
+    decoded,
+    elements,
+    fits,
+    lines,
+    parsed,
+)
 
 SHIPPED = Path(__file__).parents[2] / "data" / "domains"
 _CLOCK = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")

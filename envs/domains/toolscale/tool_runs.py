@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from toolorchestra.envs.base.errors import ToolError
-from toolorchestra.envs.domains.sql.database import Copy, Session, broken_off
-from toolorchestra.envs.domains.sql.domain import GoldCall, SqlTool, ToolStatement
-from toolorchestra.envs.domains.sql.formats import check_formats
+from toolorchestra.envs.domains.toolscale.database import Copy, Session, broken_off
+from toolorchestra.envs.domains.toolscale.domain import GoldCall, SqlTool, ToolStatement
+from toolorchestra.envs.domains.toolscale.formats import check_formats
 
 MOST_ROWS = 50
 MOST_CHARACTERS = 20_000

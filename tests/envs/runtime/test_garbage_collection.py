@@ -9,7 +9,7 @@ import pytest
 from gymnasium.error import ClosedEnvironmentError
 
 from tests.playing import vector_of
-from toolorchestra.envs.runtime.collector import OBJECTS_PER_ENV, Collector
+from toolorchestra.envs.runtime.garbage_collection import OBJECTS_PER_ENV, Collector
 from toolorchestra.envs.vector import OrchestraVectorEnv
 
 

@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from toolorchestra.envs.domains.sql.database import Change, Session
-from toolorchestra.envs.domains.sql.domain import Value
+from toolorchestra.envs.domains.toolscale.database import Change, Session
+from toolorchestra.envs.domains.toolscale.domain import Value
 
 NEW = "\x00new"
 MOST_TRIED = 8

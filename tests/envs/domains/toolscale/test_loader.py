@@ -11,8 +11,8 @@ import pytest
 
 from tests.domains import changed, library, with_tool
 from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.envs.domains.sql import loader
-from toolorchestra.envs.domains.sql.database import SqlDatabase
+from toolorchestra.envs.domains.toolscale import loader
+from toolorchestra.envs.domains.toolscale.database import SqlDatabase
 
 RECURSIVE = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x FROM c) SELECT x FROM c"
 

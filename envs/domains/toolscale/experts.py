@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, Protocol
 from toolorchestra.envs.base.actions import parse
 from toolorchestra.envs.base.errors import ActionError, ConfigError, Outage, ToolError
 from toolorchestra.envs.base.types import Answer, Message, Question, ToolCall, Transcript
-from toolorchestra.envs.domains.sql.domain import SqlDomain, SqlTask
-from toolorchestra.envs.domains.sql.oracle import moves
-from toolorchestra.envs.domains.sql.tool_runs import Called
+from toolorchestra.envs.domains.toolscale.domain import SqlDomain, SqlTask
+from toolorchestra.envs.domains.toolscale.oracle import moves
+from toolorchestra.envs.domains.toolscale.tool_runs import Called
 from toolorchestra.envs.models import ChatModel, ChatRequest, Completion
 from toolorchestra.envs.models.simulated import CHARACTERS_PER_TOKEN, SimulatedModels, chance
 from toolorchestra.envs.money.prices import PriceSheet, Tokens, Usage

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from toolorchestra.envs.domains.sql.database import Session
-from toolorchestra.envs.domains.sql.domain import GoldCall, SqlTask
-from toolorchestra.envs.domains.sql.state_digest import digest
-from toolorchestra.envs.domains.sql.tool_runs import Called
+from toolorchestra.envs.domains.toolscale.database import Session
+from toolorchestra.envs.domains.toolscale.domain import GoldCall, SqlTask
+from toolorchestra.envs.domains.toolscale.state_digest import digest
+from toolorchestra.envs.domains.toolscale.tool_runs import Called
 
 _CURRENCY = "(?:AUD|CAD|CHF|CNY|CZK|DKK|EUR|GBP|HUF|INR|JPY|NOK|NZD|PLN|SEK|USD)"
 _NUMBER = re.compile(

@@ -14,10 +14,10 @@ import pytest
 
 from tests.domains import library, with_tool
 from toolorchestra.envs.base.errors import ConfigError, Outage, ToolError
-from toolorchestra.envs.domains.sql import loader
-from toolorchestra.envs.domains.sql.database import Session, SqlDatabase
-from toolorchestra.envs.domains.sql.domain import GoldCall, SqlTable
-from toolorchestra.envs.domains.sql.state_digest import digest
+from toolorchestra.envs.domains.toolscale import loader
+from toolorchestra.envs.domains.toolscale.database import Session, SqlDatabase
+from toolorchestra.envs.domains.toolscale.domain import GoldCall, SqlTable
+from toolorchestra.envs.domains.toolscale.state_digest import digest
 from toolorchestra.synth.proof import hostile_arguments
 from toolorchestra.synth.proof.task_checks import DomainPlayer
 

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from toolorchestra.envs.base import hub
+from toolorchestra.envs.base import hub_revisions
 from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.envs.domains.sql import loader
+from toolorchestra.envs.domains.toolscale import loader
 
 DATASET = "nvidia/ToolScale"
 
@@ -40,7 +40,7 @@ def _rows(source: str | Path | Iterable[Mapping[str, Any]]) -> Iterable[Mapping[
             ) from None
     if str(source).partition("@")[0] != DATASET:
         raise ConfigError(f"no file {str(source)!r}; name a JSON or JSONL file, or {DATASET}@COMMIT")
-    return hub.rows(str(source), "train")
+    return hub_revisions.rows(str(source), "train")
 
 
 def _task(row: Mapping[str, Any], where: str) -> dict[str, Any]:

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from toolorchestra.envs.base.bounded_regex import Pattern, Steps, TooMuchWork, pattern
 from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.envs.base.patterns import Pattern, Steps, TooMuchWork, pattern
 
 MANY = 10**7
 _ATOMS = [

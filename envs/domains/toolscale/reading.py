@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from toolorchestra.envs.base.errors import ConfigError, ToolError
-from toolorchestra.envs.base.schema import check_arguments
+from toolorchestra.envs.base.json_schema import check_arguments
 
 FILES = ("schema.sql", "rows.jsonl.gz", "tools.json", "policy.md", "tasks.jsonl.gz")
 """What a domain folder holds beside domain.json. The content hash runs over their uncompressed bytes, in this order."""

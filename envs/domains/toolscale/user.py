@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from toolorchestra.envs.base.types import Message, Transcript
-from toolorchestra.envs.domains.sql import wording
-from toolorchestra.envs.domains.sql.details import Detail, Wrong, details, wrong
-from toolorchestra.envs.domains.sql.domain import SqlTask, UserFact
+from toolorchestra.envs.domains.toolscale import user_sentences
+from toolorchestra.envs.domains.toolscale.details import Detail, Wrong, details, wrong
+from toolorchestra.envs.domains.toolscale.domain import SqlTask, UserFact
 from toolorchestra.envs.models import ChatModel, ChatRequest
 from toolorchestra.envs.money.prices import USER, Usage
 from toolorchestra.envs.tools import ToolContext
@@ -45,7 +45,7 @@ class SqlUserReply(NamedTuple):
 
     @property
     def final(self) -> bool:
-        return any(token in self.text for token in wording.STOP_TOKENS)
+        return any(token in self.text for token in user_sentences.STOP_TOKENS)
 
 
 class SqlScriptedUser:
@@ -64,38 +64,38 @@ class SqlScriptedUser:
         return random.Random(self._seed * 1009 + turn)
 
     def _one_of(self, sentences: tuple[str, ...], rng: random.Random) -> str:
-        return rng.choice(wording.half_of(sentences, self._half))
+        return rng.choice(user_sentences.half_of(sentences, self._half))
 
     def said(self, number: int) -> str:
         """How this episode's user words a request."""
-        say = wording.half_of(self.task.requests[number].say, self._half)
+        say = user_sentences.half_of(self.task.requests[number].say, self._half)
         return say[(self._seed // 7 + number) % len(say)]
 
     def opening(self) -> str:
         """The user's first words."""
         rng = self._rng(0)
-        parts = [self._one_of(wording.GREETINGS, rng), self.said(0)]
+        parts = [self._one_of(user_sentences.GREETINGS, rng), self.said(0)]
         if self._together:
-            parts += [self._one_of(wording.LINKS, rng) + self.said(k) for k in range(1, len(self.task.requests))]
+            parts += [self._one_of(user_sentences.LINKS, rng) + self.said(k) for k in range(1, len(self.task.requests))]
         return " ".join(part for part in parts if part)
 
     def reply(self, mood: Mood, text: str, turn: int) -> SqlUserReply:
         """The answer to what the agent said."""
         heard, rng = text.lower(), self._rng(turn)
-        if mood.handed_over or _any(wording.HANDS_OVER, heard):
-            return SqlUserReply(wording.TRANSFER, mood)
-        confirms = "?" in heard and _any(wording.CONFIRMS, heard)
-        asks = _any(wording.ASKS, heard) or ("?" in heard and not confirms)
+        if mood.handed_over or _any(user_sentences.HANDS_OVER, heard):
+            return SqlUserReply(user_sentences.TRANSFER, mood)
+        confirms = "?" in heard and _any(user_sentences.CONFIRMS, heard)
+        asks = _any(user_sentences.ASKS, heard) or ("?" in heard and not confirms)
         told = self._told(mood, heard, rng) if asks else []
         if confirms and (mistaken := self._mistaken(mood, text)):
             return self._corrected(mood, mistaken, rng)
         if confirms:
-            return SqlUserReply(" ".join([self._one_of(wording.YES, rng), *told]), replace(mood, lost=0))
+            return SqlUserReply(" ".join([self._one_of(user_sentences.YES, rng), *told]), replace(mood, lost=0))
         if told:
             return SqlUserReply(" ".join(told), replace(mood, lost=0))
-        if _any(wording.REFUSES, heard):
+        if _any(user_sentences.REFUSES, heard):
             return self._refused(mood, rng)
-        if "?" in heard and not _any(wording.CLOSES, heard):
+        if "?" in heard and not _any(user_sentences.CLOSES, heard):
             return self._lost(mood, rng)
         return self._next(mood, rng)
 
@@ -108,8 +108,8 @@ class SqlScriptedUser:
 
     def _corrected(self, mood: Mood, mistaken: Wrong, rng: random.Random) -> SqlUserReply:
         if mood.lost + 1 >= PATIENCE:
-            return SqlUserReply(f"This leads nowhere. {wording.LOST}", mood)
-        said = self._one_of(wording.CORRECTS, rng).format(**mistaken._asdict())
+            return SqlUserReply(f"This leads nowhere. {user_sentences.LOST}", mood)
+        said = self._one_of(user_sentences.CORRECTS, rng).format(**mistaken._asdict())
         return SqlUserReply(said, replace(mood, lost=mood.lost + 1))
 
     def _told(self, mood: Mood, heard: str, rng: random.Random) -> list[str]:
@@ -120,7 +120,7 @@ class SqlScriptedUser:
         ]
 
     def _line(self, fact: UserFact, rng: random.Random) -> str:
-        sentences = wording.TELLS if fact.value else wording.UNKNOWN
+        sentences = user_sentences.TELLS if fact.value else user_sentences.UNKNOWN
         return self._one_of(sentences, rng).format(label=fact.label, value=fact.value)
 
     def _refused(self, mood: Mood, rng: random.Random) -> SqlUserReply:
@@ -128,20 +128,21 @@ class SqlScriptedUser:
         if pushback and not mood.objected:
             return SqlUserReply(pushback, replace(mood, objected=True, lost=0))
         moved = self._next(mood, rng)
-        return moved._replace(text=f"{self._one_of(wording.ACCEPTS, rng)} {moved.text}")
+        return moved._replace(text=f"{self._one_of(user_sentences.ACCEPTS, rng)} {moved.text}")
 
     def _next(self, mood: Mood, rng: random.Random) -> SqlUserReply:
         number = mood.request + 1
         if number >= len(self.task.requests):
-            return SqlUserReply(self._one_of(wording.STOPS, rng), mood)
-        lead = wording.REMIND if self._together else wording.NEXT
+            return SqlUserReply(self._one_of(user_sentences.STOPS, rng), mood)
+        lead = user_sentences.REMIND if self._together else user_sentences.NEXT
         return SqlUserReply(self._one_of(lead, rng).format(say=self.said(number)), Mood(number))
 
     def _lost(self, mood: Mood, rng: random.Random) -> SqlUserReply:
         if mood.lost + 1 >= PATIENCE:
-            return SqlUserReply(f"This leads nowhere. {wording.LOST}", mood)
+            return SqlUserReply(f"This leads nowhere. {user_sentences.LOST}", mood)
         return SqlUserReply(
-            self._one_of(wording.AGAIN, rng).format(say=self.said(mood.request)), replace(mood, lost=mood.lost + 1)
+            self._one_of(user_sentences.AGAIN, rng).format(say=self.said(mood.request)),
+            replace(mood, lost=mood.lost + 1),
         )
 
 

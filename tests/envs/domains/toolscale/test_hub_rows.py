@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.envs.domains.sql import hub_rows
+from toolorchestra.envs.domains.toolscale import hub_rows
 
 ROW: dict[str, Any] = {
     "id": "17",

@@ -1,6 +1,6 @@
 """The fence around a spec's own SQL: it may define tables and work on them, within limits, and do nothing else.
 
-A domain's tools run under the stricter authorizer of `envs/domains/sql/database.py`. A spec's schema, its row recipes
+A domain's tools run under the stricter authorizer of `envs/domains/toolscale/database.py`. A spec's schema, its row recipes
 and its draws need more than that (they create tables, and join freely), but no file, no pragma, no trigger, no chance.
 """
 
@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from toolorchestra.envs.domains.sql.database import MOST_LENGTH
+from toolorchestra.envs.domains.toolscale.database import MOST_LENGTH
 
 OPERATIONS_A_TICK = 100_000
 MOST_TICKS = 3_000

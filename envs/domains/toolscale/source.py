@@ -11,13 +11,13 @@ from typing import Any, Literal
 
 from toolorchestra.envs.base.errors import ConfigError, no_such
 from toolorchestra.envs.domains.source import Scene
-from toolorchestra.envs.domains.sql import experts, loader
-from toolorchestra.envs.domains.sql.database import Session, SqlDatabase
-from toolorchestra.envs.domains.sql.domain import SqlDomain, SqlTask, SqlTool
-from toolorchestra.envs.domains.sql.experts import NAME as CALL_EXPERT
-from toolorchestra.envs.domains.sql.tool_runs import Called, Runner
-from toolorchestra.envs.domains.sql.user import SqlModelUser, SqlScriptedUser
-from toolorchestra.envs.domains.sql.world import SqlWorld, llm_listener
+from toolorchestra.envs.domains.toolscale import experts, loader
+from toolorchestra.envs.domains.toolscale.database import Session, SqlDatabase
+from toolorchestra.envs.domains.toolscale.domain import SqlDomain, SqlTask, SqlTool
+from toolorchestra.envs.domains.toolscale.experts import NAME as CALL_EXPERT
+from toolorchestra.envs.domains.toolscale.tool_runs import Called, Runner
+from toolorchestra.envs.domains.toolscale.user import SqlModelUser, SqlScriptedUser
+from toolorchestra.envs.domains.toolscale.world import SqlWorld, llm_listener
 from toolorchestra.envs.models import ChatModel
 from toolorchestra.envs.models.simulated import SimulatedModels
 from toolorchestra.envs.money.prices import PriceSheet

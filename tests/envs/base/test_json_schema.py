@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolorchestra.envs.base.errors import ConfigError, ToolError
-from toolorchestra.envs.base.schema import Checker, check_arguments, check_schema, is_simple
+from toolorchestra.envs.base.json_schema import Checker, check_arguments, check_schema, is_simple
 from toolorchestra.envs.tools import Tool, tool
 
 Check = Callable[[Mapping[str, Any], Mapping[str, Any], str], None]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from toolorchestra.agents.policies.baselines import Baseline
-from toolorchestra.envs.domains.sql.world import SqlWorld
+from toolorchestra.envs.domains.toolscale.world import SqlWorld
 from toolorchestra.envs.env import run_calls
 from toolorchestra.envs.episode.episode import Episode, Pending, Step
 from toolorchestra.envs.factory import EpisodeFactory
