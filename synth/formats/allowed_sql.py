@@ -1,7 +1,8 @@
 """The fence around a spec's own SQL: it may define tables and work on them, within limits, and do nothing else.
 
-A domain's tools run under the stricter authorizer of `envs/domains/toolscale/database.py`. A spec's schema, its row recipes
-and its draws need more than that (they create tables, and join freely), but no file, no pragma, no trigger, no chance.
+A domain's tools run under the stricter authorizer of `envs/domains/toolscale/database.py`. A spec's schema, its row
+recipes and its draws need more than that (they create tables, and join freely), but no file, no pragma, no trigger, no
+chance.
 """
 
 from __future__ import annotations
