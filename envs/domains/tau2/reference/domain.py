@@ -119,13 +119,15 @@ class KitState(State):
     A call that raises leaves nothing behind: the toolkit is dropped, and made again by the calls that succeeded. Those
     do what they did before, since time stands still and chance follows from each call."""
 
-    __slots__ = ("_changes", "_counts", "_done", "_toolkit")
+    __slots__ = ("_changes", "_counts", "_done", "_told", "_toolkit")
 
     def __init__(self, domain: ReferenceDomain, changes: Mapping[str, Any]) -> None:
         super().__init__(None, None, None, domain)
         self._toolkit, self._changes = domain.toolkit, changes
         self._done: list[tuple[str, Mapping[str, Any]]] = []
         """The calls that succeeded."""
+        self._told: dict[int, str] = {}
+        """What the agent read of them, by their places."""
         self._counts: Counter[str] = Counter()
         """How often each call was made of late, by its text."""
 
@@ -135,25 +137,33 @@ class KitState(State):
             with self._toolkit.lock:
                 kit = self._toolkit.fresh(self._changes)
                 self._counts.clear()
-                for name, arguments in self._done:
-                    try:
-                        self._make(kit, name, arguments)
-                    except Exception as err:
-                        where = f"{self._toolkit.name}: {name} was made, and fails when it is made again"
-                        raise RuntimeError(f"{where}: {err}; a toolkit may keep what changes in itself only") from err
+                for place, (name, arguments) in enumerate(self._done):
+                    self._make_again(kit, name, arguments, self._told.get(place))
                 self.kits = kit, None
         return self.kits[0]
 
+    def _make_again(self, kit: Any, name: str, arguments: Mapping[str, Any], told: str | None) -> None:
+        try:
+            made = self._make(kit, name, arguments)
+            if told is not None and rendered(made) != told:
+                raise ValueError(f"it gave {told:.200} and gives {rendered(made):.200}")
+        except (Exception, SystemExit) as err:
+            where = f"{self._toolkit.name}: {name} cannot be made again as it was: {err}"
+            raise RuntimeError(f"{where}; a toolkit may keep what changes in self and self.db only") from err
+
     def call(self, side: Side, name: str, arguments: Mapping[str, Any]) -> ToolReply:
         self.kit()  # what raises here is no answer of a tool's
-        before = len(self._done)
+        place = len(self._done)
         try:
-            return ToolReply(rendered(self.value(side, name, arguments)), False)
+            told = rendered(self.value(side, name, arguments))
         except (Exception, SystemExit) as err:  # noqa: BLE001 - toolkits refuse by raising anything
-            if self._done[before:]:  # it was made, but what it gave cannot be shown
-                del self._done[before:]
+            if self._done[place:]:  # it was made, but what it gave cannot be shown
+                del self._done[place:]
                 self.kits = None, None
             return ToolReply(f"Error: {steady(str(err))}", True)
+        if self._done[place:]:  # not the calculator
+            self._told[place] = told
+        return ToolReply(told, False)
 
     def value(self, side: Side, name: str, arguments: Mapping[str, Any], *, sync: bool = True) -> Any:
         del sync

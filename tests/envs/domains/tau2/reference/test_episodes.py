@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -85,16 +86,22 @@ def test_a_toolkit_keeps_its_kind_of_database(tmp_path: Path) -> None:
     assert database_of(env) == before
 
 
-def test_a_toolkit_that_cannot_be_made_again_fails_the_episode(tmp_path: Path) -> None:
-    once = "seen.append(day) if day not in seen else self._refuse('seen')\n        self.db.holidays = sorted"
-    folder = edited(copied(DEPOT, tmp_path / "depot"), "self.db.holidays = sorted", once)
-    edited(folder, "IMPORTED_AT =", "seen = []\nIMPORTED_AT =")
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("seen.append(day) if day not in seen else self._refuse('seen')", "seen;"),
+        ("seen.append(day); self.db.holidays.append(str(len(seen)))", r"it gave \[.*\] and gives \[.*\];"),
+    ],
+)
+def test_a_toolkit_that_cannot_be_made_again_fails_the_episode(line: str, told: str, tmp_path: Path) -> None:
+    folder = edited(copied(DEPOT, tmp_path / "depot"), "IMPORTED_AT =", "seen = []\nIMPORTED_AT =")
+    edited(folder, "self.db.holidays = sorted", f"{line}\n        self.db.holidays = sorted")
     env = made(reference=str(folder))
     env.reset(seed=0)
     assert "Error" not in call(env, "close_on", day="2025-01-01")
-    assert call(env, "close_on", day="2025-01-01") == "Error: seen"
+    assert call(env, "rent_item", member_id="M-1", item_id="I-3") == "Error: The item is out"
     *_, info = env.step(render_call("get_member", {"member_id": "M-1"}))
-    assert "close_on was made, and fails when it is made again: seen; a toolkit may keep" in info["failed"]["error"]
+    assert re.search(f"close_on cannot be made again as it was: {told} a toolkit may keep", info["failed"]["error"])
 
 
 def test_episodes_do_not_feel_each_other() -> None:
