@@ -24,10 +24,6 @@ DONE, FAILED, USAGE, STOPPED = 0, 1, 2, 130
 Options = TypeVar("Options")
 
 
-class Failed(RuntimeError):
-    """The command could not do all that was asked, through no fault of the command line. The text says what."""
-
-
 def command(
     kind: type[Options],
     run: Callable[[Options], int],
@@ -45,7 +41,7 @@ def command(
         return run(read_options(kind, given, about, default() if default is not None else tyro.MISSING_NONPROP))
     except (ConfigError, gym.error.Error, ModuleNotFoundError) as err:  # the last: `--env module:id`, or an extra
         return _say(f"error: {err}", USAGE)
-    except (Failed, Outage, SpendCapReached, CheckpointError) as err:
+    except (Outage, SpendCapReached, CheckpointError) as err:
         return _say(f"error: {err}", FAILED)
     except BrokenPipeError:  # `| head` has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
