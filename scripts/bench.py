@@ -32,7 +32,6 @@ from toolorchestra.envs.vector import OrchestraVectorEnv
 ADDER = "ToolOrchestra/ToyAdder-v0"
 SOURCE = "toolorchestra.envs.domains.toy:AdderSource"
 SCRIPT, SLOW_SCRIPT = script(), script("slow_add")
-PYTHONS_OWN = gc.get_threshold()[0]
 
 
 class Bare:
@@ -272,7 +271,6 @@ def waiting_rows(seconds: float) -> Iterator[tuple[str, str, str]]:
             loop=lambda n=n: max(side_by_side(n, 0.01, 0.01)),
             free=lambda n=n: max(free_running(n, 0.01, 0.01)),
             step=lambda n=n: lockstep(n, 0.01),
-            plain=lambda n=n: max(free_running(n, 0.01, 0.01, collector=PYTHONS_OWN)),
         )
         base = wall["floor"]
         yield f"10 ms tools, N = {n}: asyncio floor", f"{base:.3f} s", "ideal 0.070 s"
@@ -280,7 +278,6 @@ def waiting_rows(seconds: float) -> Iterator[tuple[str, str, str]]:
             ("loop", "episodes on one loop", " (goal <= 1.5)"),
             ("free", "recv/send", " (goal <= 1.5)"),
             ("step", "step, waits for all", ""),
-            ("plain", "recv/send, collector untouched", ""),
         ):
             yield f"10 ms tools, N = {n}: {what}", f"{wall[key]:.3f} s", f"{wall[key] / base:.2f} x floor{goal}"
     for n in (64, 512):
