@@ -38,7 +38,7 @@ from toolorchestra.envs.runtime.invoke import any_waits, perform_here
 from toolorchestra.envs.runtime.running_steps import RunningStep, RunningSteps
 
 _WAVE = 64
-"""Flights that are launched together, so that the first are in the air before the last is acted."""
+"""Steps that are launched together, so that the first are in the air before the last is acted."""
 
 _NONE: tuple[tuple[Any, ...], ...] = ((),) * 5
 
@@ -57,11 +57,11 @@ class Received(NamedTuple):
 class _Slot:
     """One environment's place."""
 
-    __slots__ = ("episode", "flight", "rng", "usage")
+    __slots__ = ("episode", "rng", "running", "usage")
 
     def __init__(self) -> None:
         self.episode: Episode | None = None
-        self.flight: RunningStep | None = None
+        self.running: RunningStep | None = None
         self.rng: np.random.Generator | None = None
         self.usage: Usage | None = None
 
@@ -89,7 +89,7 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         self.action_space = BatchSpace(Prose(), num_envs)
         self.observation_space = BatchSpace(Transcripts(), num_envs)
         self.factory = factory(source, **settings)
-        self._flights = RunningSteps()
+        self._running_steps = RunningSteps()
         self._launching: list[RunningStep] = []
         self._landed: deque[RunningStep] = deque()
         self._ready: dict[int, Step] = {}
@@ -175,7 +175,7 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         while len(self._ready) < min_envs:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
             if not self._land(left) and left == 0:
-                slow = [i for i, s in enumerate(self._slots) if s.flight is not None]
+                slow = [i for i, s in enumerate(self._slots) if s.running is not None]
                 got = f"{len(self._ready)} of {min_envs} environments were ready in {timeout} s"
                 raise TimeoutError(f"{got}; still waiting for {slow[:8]}")
         ready, self._ready = self._ready, {}
@@ -274,7 +274,7 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         for i, text in zip(env_ids, actions, strict=True):
             slot = self._slots[i]
             episode = slot.episode
-            if slot.flight is not None or i in self._ready:
+            if slot.running is not None or i in self._ready:
                 raise ResetNeeded(f"environment {i} has not been received since its last action; recv() it first")
             if episode is None:
                 raise ResetNeeded("step() before reset(); call reset() first")
@@ -314,8 +314,8 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         while isinstance(moved, Pending):
             calls = moved.calls
             if any_waits(calls):
-                flight = self._slots[i].flight = RunningStep(i, calls)
-                self._launching.append(flight)
+                running = self._slots[i].running = RunningStep(i, calls)
+                self._launching.append(running)
                 self._flying += 1
                 return
             moved = episode.resolve([perform_here(ready) for ready in calls])
@@ -328,30 +328,30 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
 
     def _land(self, timeout: float | None) -> bool:
         """Take what has landed, waiting for the first. False when nothing landed in time."""
-        self._landed.extend(self._flights.land(0 if self._landed else timeout))
+        self._landed.extend(self._running_steps.land(0 if self._landed else timeout))
         some = bool(self._landed)
         while self._landed:  # one by one: what is raised here leaves the others for the next call
-            flight = self._landed.popleft()
-            slot = self._slots[flight.slot]
+            running = self._landed.popleft()
+            slot = self._slots[running.slot]
             episode = slot.episode
-            if slot.flight is flight and episode is not None:  # else it was cancelled while landing
-                slot.flight = None
+            if slot.running is running and episode is not None:  # else it was cancelled while landing
+                slot.running = None
                 self._flying -= 1
-                self._move(flight.slot, episode, episode.resolve(flight.results))
+                self._move(running.slot, episode, episode.resolve(running.results))
         self._launch()
         return some
 
     def _launch(self) -> None:
         launching, self._launching = self._launching, []
-        self._flights.launch(launching)
+        self._running_steps.launch(launching)
 
     def _cancel(self, env_ids: Sequence[int]) -> None:
         slots = [self._slots[i] for i in env_ids]
-        flying = [s.flight for s in slots if s.flight is not None]
-        self._flights.cancel(flying)
-        self._flying -= len(flying)
+        cancelled = [s.running for s in slots if s.running is not None]
+        self._running_steps.cancel(cancelled)
+        self._flying -= len(cancelled)
         for i, slot in zip(env_ids, slots, strict=True):
-            slot.flight = None
+            slot.running = None
             self._ready.pop(i, None)
 
     def _gathered(self, infos: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:

@@ -168,7 +168,7 @@ def _one(given: SynthOptions, name: str | None) -> None:
     started = time.perf_counter()
     with tempfile.TemporaryDirectory() as scratch:
         if given.dry_run:
-            _expected(given, _purse(given, Path(scratch)))
+            _expected(given, _paid_model(given, Path(scratch)))
             return
         spec = specs.load(name) if name else None
         if spec is not None and given.out is None and spec.folder.resolve().parent != specs.SHIPPED.resolve():
@@ -176,9 +176,9 @@ def _one(given: SynthOptions, name: str | None) -> None:
         out = given.out or loader.SHIPPED / (spec.name if spec else "")
         kept = given.work or (out.with_name(f"{out.name}.work") if given.out else Path(scratch))
         work = StageStore(kept, resume=given.resume)
-        purse = _purse(given, kept)
-        made = asyncio.run(_made(_run(given, spec, work, out, purse), purse))
-        told = run_report.rows(made, purse)
+        paid_model = _paid_model(given, kept)
+        made = asyncio.run(_made(_run(given, spec, work, out, paid_model), paid_model))
+        told = run_report.rows(made, paid_model)
         run_report.store(kept, told)
         print(run_report.text(told))
         for form in given.export:
@@ -186,18 +186,18 @@ def _one(given: SynthOptions, name: str | None) -> None:
         print(f"  written to {made.domain.folder}, {time.perf_counter() - started:.1f} s", flush=True)
 
 
-async def _made(run: pipeline.SynthesisRun, purse: PaidModel | None) -> pipeline.Made:
+async def _made(run: pipeline.SynthesisRun, paid_model: PaidModel | None) -> pipeline.Made:
     """The run, and the connections closed after it."""
     try:
         return await pipeline.make(run)
     finally:
-        players = [solver.purse for solver in run.extra_solvers if isinstance(solver, ModelSolver)]
-        for open_ in [purse, *players]:
+        players = [solver.paid_model for solver in run.extra_solvers if isinstance(solver, ModelSolver)]
+        for open_ in [paid_model, *players]:
             if open_ is not None:
                 await open_.close()
 
 
-def _purse(given: SynthOptions, folder: Path) -> PaidModel | None:
+def _paid_model(given: SynthOptions, folder: Path) -> PaidModel | None:
     """The writer's, or the solver's where a spec is written already."""
     wanted = given.model or given.solver_model
     if not wanted:
@@ -218,19 +218,19 @@ def _backend(given: SynthOptions, named: str) -> author_models.Backend:
 
 
 def _run(
-    given: SynthOptions, spec: specs.Spec | None, work: StageStore, out: Path, purse: PaidModel | None
+    given: SynthOptions, spec: specs.Spec | None, work: StageStore, out: Path, paid_model: PaidModel | None
 ) -> pipeline.SynthesisRun:
     settings = _settings(given)
     solvers = []
-    if given.solver_model and purse is not None:
+    if given.solver_model and paid_model is not None:
         backend = _backend(given, given.solver_model)
-        solvers = [ModelSolver(purse.beside(backend.models, backend.model), backend.model)]
+        solvers = [ModelSolver(paid_model.beside(backend.models, backend.model), backend.model)]
     bars = Bars(sys.stderr)
     if spec is None:
-        assert purse is not None
-        takes = _takes(given, work, {"domain": given.domain, "model": purse.model, **asdict(settings)})
-        author = LlmAuthor(given.domain, purse, batches=BATCHES, takes=takes)
-        identity = key(given.domain, purse.model)
+        assert paid_model is not None
+        takes = _takes(given, work, {"domain": given.domain, "model": paid_model.model, **asdict(settings)})
+        author = LlmAuthor(given.domain, paid_model, batches=BATCHES, takes=takes)
+        identity = key(given.domain, paid_model.model)
         return pipeline.SynthesisRun(author, settings, work, out, identity, solvers, takes, bars)
     takes = _takes(given, work, {"spec": spec.digest, **asdict(settings)})
     texts = specs.texts(spec.folder)
@@ -245,13 +245,16 @@ def _takes(given: SynthOptions, work: StageStore, settings: Mapping[str, Any]) -
     return work.takes()
 
 
-def _expected(given: SynthOptions, purse: PaidModel | None) -> None:
+def _expected(given: SynthOptions, paid_model: PaidModel | None) -> None:
     settings = _settings(given)
-    if purse is None:
+    if paid_model is None:
         print(f"no model is asked: 0 calls, 0 $; graded solvers that may be named: {', '.join(s.name for s in GRADED)}")
         return
     if given.model:
-        print("author: " + cost_estimate.author(given.domain, purse.model, purse.sheet, settings, BATCHES).text())
+        print(
+            "author: "
+            + cost_estimate.author(given.domain, paid_model.model, paid_model.sheet, settings, BATCHES).text()
+        )
     if given.solver_model:
         backend = _backend(given, given.solver_model)
         print("solver: " + cost_estimate.solver(backend.model, backend.sheet, settings).text())

@@ -128,7 +128,8 @@ class Gates:
                 return _missed(ready, started)
             if task.cancelling():
                 raise
-            # The tool cancelled itself. Let through, it would end the flight before it lands, and recv() would wait on.
+            # The tool cancelled itself. Let through, it would end the step before its results are handed over, and
+            # recv() would wait on.
             return CallResult(ToolResult(""), failure=failure(tool.name, err))
         except (Exception, SystemExit) as err:  # noqa: BLE001 - a failed call is recorded, see _explain
             return _explain(err, ready, started)

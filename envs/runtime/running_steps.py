@@ -27,7 +27,7 @@ class RunningStep:
 
 class RunningSteps:
     """Launching and landing, for one owner thread. It runs the background loop itself while it launches or waits, where
-    it can have it; else the two threads hand the flights over."""
+    it can have it; else the two threads hand the steps over."""
 
     def __init__(self) -> None:
         self._landed: SimpleQueue[list[RunningStep]] = SimpleQueue()
@@ -35,45 +35,45 @@ class RunningSteps:
         self._running: BackgroundLoop | None = None
         """The loop, while the owner runs it and waits for a landing."""
 
-    def launch(self, flights: Sequence[RunningStep]) -> None:
+    def launch(self, steps: Sequence[RunningStep]) -> None:
         """Start them all at once."""
-        if not flights:
+        if not steps:
             return
         background = BackgroundLoop.shared()
         with background.borrowed() as loan:
             if loan.held:
-                self._start(background, flights)
+                self._start(background, steps)
                 loan.run(0)
             else:
-                background.loop.call_soon_threadsafe(self._start, background, list(flights))
+                background.loop.call_soon_threadsafe(self._start, background, list(steps))
 
-    def _start(self, background: BackgroundLoop, flights: Sequence[RunningStep]) -> None:
+    def _start(self, background: BackgroundLoop, steps: Sequence[RunningStep]) -> None:
         loop = background.loop
-        for flight in flights:  # not create_task(), which formats a name for each
-            flight.task = asyncio.Task(self._fly(background, flight), loop=loop, name="flight")
+        for step in steps:  # not create_task(), which formats a name for each
+            step.task = asyncio.Task(self._fly(background, step), loop=loop, name="step")
 
-    async def _fly(self, background: BackgroundLoop, flight: RunningStep) -> None:
-        calls = flight.calls
+    async def _fly(self, background: BackgroundLoop, step: RunningStep) -> None:
+        calls = step.calls
         try:
             if len(calls) == 1:
-                flight.results = (await background.gates.perform(calls[0]),)
+                step.results = (await background.gates.perform(calls[0]),)
             else:
-                flight.results = await background.gates.perform_all(calls)
+                step.results = await background.gates.perform_all(calls)
         except BaseException as err:
-            if flight.dropped:
+            if step.dropped:
                 raise
-            flight.results = [CallResult(ToolResult(""), failure=failure(c.tool.name, err)) for c in calls]
-            self._land(background, flight)
+            step.results = [CallResult(ToolResult(""), failure=failure(c.tool.name, err)) for c in calls]
+            self._land(background, step)
             if isinstance(err, KeyboardInterrupt):
                 raise
             return
-        self._land(background, flight)
+        self._land(background, step)
 
-    def _land(self, background: BackgroundLoop, flight: RunningStep) -> None:
-        flight.task = None
+    def _land(self, background: BackgroundLoop, step: RunningStep) -> None:
+        step.task = None
         if not self._landing:
             background.loop.call_soon(self._hand_over)
-        self._landing.append(flight)
+        self._landing.append(step)
 
     def _hand_over(self) -> None:
         # All that landed in one round of the loop goes over at once: waking the owner costs more than a landing.
@@ -114,11 +114,11 @@ class RunningSteps:
             return landed
 
     @staticmethod
-    def cancel(flights: Sequence[RunningStep]) -> None:
+    def cancel(steps: Sequence[RunningStep]) -> None:
         """Stop what still flies; it will not land."""
-        live = list(flights)
-        for flight in live:
-            flight.dropped = True
+        live = list(steps)
+        for step in live:
+            step.dropped = True
         if live:
-            # A launch that is still queued runs before this does, so every flight has its task by then.
+            # A launch that is still queued runs before this does, so every step has its task by then.
             BackgroundLoop.shared().loop.call_soon_threadsafe(lambda: [f.task and f.task.cancel() for f in live])

@@ -298,9 +298,9 @@ def main() -> None:
             loaded.append(name)
     gc.collect()
     gc.freeze()
-    zygote = ForkServer(settings)
+    server = ForkServer(settings)
     _send({"id": 0, "loaded": loaded})
     try:
-        zygote.run()
+        server.run()
     finally:
-        zygote.close()
+        server.close()

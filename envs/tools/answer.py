@@ -19,10 +19,12 @@ async def answer(context: ToolContext, models: ChatModel, model: str) -> ToolRes
 
 async def ask(context: ToolContext, models: ChatModel, model: str, question: str) -> ToolResult:
     """An expert sees everything gathered and answers; the agent decides what to do with it."""
-    desk: QuestionMaterial = context.world
-    messages = brief(desk, _ANSWER, question, limits_of(models, model))
+    material: QuestionMaterial = context.world
+    messages = brief(material, _ANSWER, question, limits_of(models, model))
     completion = await models.complete(
-        ChatRequest(model, "answer", messages, context.seed, context.turn, desk.question, spend_cap=context.spend_cap)
+        ChatRequest(
+            model, "answer", messages, context.seed, context.turn, material.question, spend_cap=context.spend_cap
+        )
     )
     return ToolResult(final_answer(completion.text)[:SHOWN_CHARACTERS], (completion.usage,))
 

@@ -18,7 +18,7 @@ _WRITE_CODE = "Write a self-contained Python program that prints the intermediat
 
 
 class Computed(NamedTuple):
-    """What a program leaves on the desk: its output, "" when it failed."""
+    """What a program leaves in the material: its output, "" when it failed."""
 
     output: str
 
@@ -31,10 +31,10 @@ class Code:
 
     async def written(self, context: ToolContext, models: ChatModel, model: str) -> ToolResult:
         """A model writes the program."""
-        desk: QuestionMaterial = context.world
-        messages = brief(desk, _WRITE_CODE, limits=limits_of(models, model))
+        material: QuestionMaterial = context.world
+        messages = brief(material, _WRITE_CODE, limits=limits_of(models, model))
         request = ChatRequest(
-            model, "code", messages, context.seed, context.turn, desk.question, spend_cap=context.spend_cap
+            model, "code", messages, context.seed, context.turn, material.question, spend_cap=context.spend_cap
         )
         completion = await models.complete(request)
         blocks = _FENCE.findall(completion.text)

@@ -21,10 +21,10 @@ class QuestionMaterial(Protocol):
     def results(self) -> Sequence[str]: ...
 
 
-def gathered(desk: QuestionMaterial, limits: ContextLimits = DEFAULT_LIMITS) -> str:
+def gathered(material: QuestionMaterial, limits: ContextLimits = DEFAULT_LIMITS) -> str:
     """Documents, then computed results; what is too long loses its beginning, since the latest finds stand last."""
-    documents = "\n".join(f"[{p.title}] {p.text[: limits.document]}" for p in desk.documents)
-    results = "\n".join(f"{RESULT_MARK} {_plain(r)}" for r in desk.results)[-limits.results :]
+    documents = "\n".join(f"[{p.title}] {p.text[: limits.document]}" for p in material.documents)
+    results = "\n".join(f"{RESULT_MARK} {_plain(r)}" for r in material.results)[-limits.results :]
     parts = [f"Documents:\n{documents}" if documents else "", results]
     return "\n\n".join(p for p in parts if p)[-limits.total :]
 
@@ -35,10 +35,10 @@ def _plain(text: str) -> str:
 
 
 def brief(
-    desk: QuestionMaterial, instruction: str, question: str = "", limits: ContextLimits = DEFAULT_LIMITS
+    material: QuestionMaterial, instruction: str, question: str = "", limits: ContextLimits = DEFAULT_LIMITS
 ) -> Transcript:
     """What an expert is shown: the instruction, the material, the question."""
-    material = gathered(desk, limits)
-    asked = _plain(question) or desk.question.text
-    body = f"{material}\n\nQuestion: {asked}" if material else f"Question: {asked}"
+    found = gathered(material, limits)
+    asked = _plain(question) or material.question.text
+    body = f"{found}\n\nQuestion: {asked}" if found else f"Question: {asked}"
     return (Message(role="system", content=instruction), Message(role="user", content=body))

@@ -28,7 +28,7 @@ NOTHING_MISSING = "Nothing further to look up."
 
 
 class NewPassages(NamedTuple):
-    """What a search leaves on the desk: passages that were not there."""
+    """What a search leaves in the material: passages that were not there."""
 
     passages: tuple[Passage, ...]
 
@@ -52,10 +52,10 @@ class Search:
 
     async def written(self, context: ToolContext, models: ChatModel, model: str) -> ToolResult:
         """A model writes the query."""
-        desk: QuestionMaterial = context.world
-        messages = brief(desk, _WRITE_QUERY, limits=limits_of(models, model))
+        material: QuestionMaterial = context.world
+        messages = brief(material, _WRITE_QUERY, limits=limits_of(models, model))
         request = ChatRequest(
-            model, "query", messages, context.seed, context.turn, desk.question, spend_cap=context.spend_cap
+            model, "query", messages, context.seed, context.turn, material.question, spend_cap=context.spend_cap
         )
         completion = await models.complete(request)
         found = _QUERY.search(completion.text)
@@ -68,9 +68,9 @@ class Search:
 
     async def asked(self, context: ToolContext, query: str) -> ToolResult:
         """The agent's own query."""
-        desk: QuestionMaterial = context.world
+        material: QuestionMaterial = context.world
         hits = await self.retriever.search(query[:QUERY_CHARACTERS], self.settings.top_k)
-        have = {p.doc_id for p in desk.documents}
+        have = {p.doc_id for p in material.documents}
         # Best hit last: what is cut off when a context is full is the beginning.
         new = tuple(h.passage for h in reversed(hits) if h.passage.doc_id not in have)
         usages = self._usages(len(hits))

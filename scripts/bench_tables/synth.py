@@ -88,15 +88,17 @@ def written() -> Iterator[tuple[str, str, str]]:
         models, model, sheet = author_models.load("standin:public_library", "paper-2025-11")
         started = time.perf_counter()
         for again in (False, True):
-            purse = PaidModel(models, model, sheet, Journal(folder / "calls.jsonl"))
+            paid_model = PaidModel(models, model, sheet, Journal(folder / "calls.jsonl"))
             work = StageStore(folder / f"work{again}", resume=again)
             settings = SynthesisSettings(tasks=100, evolve=1, sift=True)
-            run = pipeline.SynthesisRun(LlmAuthor("a public library", purse), settings, work, folder / "out", "bench")
+            run = pipeline.SynthesisRun(
+                LlmAuthor("a public library", paid_model), settings, work, folder / "out", "bench"
+            )
             done = asyncio.run(pipeline.make(run))
             seconds, started = time.perf_counter() - started, time.perf_counter()
             name = "a model's path (stand-in), " + ("again from its journal" if again else "100 tasks")
-            a_task = purse.ledger.usd / len(done.domain.tasks)
-            yield name, f"{seconds:.1f} s", f"{purse.paid} calls paid now; SIMULATED {a_task:.6f} $ a kept task"
+            a_task = paid_model.ledger.usd / len(done.domain.tasks)
+            yield name, f"{seconds:.1f} s", f"{paid_model.paid} calls paid now; SIMULATED {a_task:.6f} $ a kept task"
 
 
 def rows(_seconds: float = 1.0) -> Iterator[tuple[str, str, str]]:

@@ -26,14 +26,14 @@ class LlmAuthor:
     def __init__(
         self,
         domain: str,
-        purse: PaidModel,
+        paid_model: PaidModel,
         *,
         batches: int = 3,
         second_reader: bool = True,
         takes: Mapping[str, int] | None = None,
     ) -> None:
         self.domain = domain
-        self.purse = purse
+        self.paid_model = paid_model
         self.batches = batches
         self.second_reader = second_reader
         self.takes = takes or {}
@@ -58,7 +58,7 @@ class LlmAuthor:
     async def _ask(self, asked: PartRequest, messages: tuple[Message, ...], take_of: str = "") -> PaidAnswer:
         """`take_of`: the pipeline's name of the stage, where calls have another."""
         number = asked.number + _A_TAKE * self.takes.get(take_of or asked.stage, 0)
-        return await self.purse.ask(PaidRequest(asked.stage, AUTHOR, messages, number))
+        return await self.paid_model.ask(PaidRequest(asked.stage, AUTHOR, messages, number))
 
     async def doubts(self, parts: Mapping[str, str]) -> list[Fault]:
         """The second reader's reasons, where it says no. An answer that is no verdict counts as a doubt."""
@@ -66,7 +66,7 @@ class LlmAuthor:
         if not self.second_reader or newest not in DOUBTED:
             return []
         stage = next(stage for stage, part in PART_OF.items() if part == newest)
-        answer = await self.purse.ask(PaidRequest(stage, JUDGE, author_prompts.doubt(self.domain, stage, parts)))
+        answer = await self.paid_model.ask(PaidRequest(stage, JUDGE, author_prompts.doubt(self.domain, stage, parts)))
         try:
             said = untrusted_answers.parsed(answer)
         except Unusable as err:

@@ -133,22 +133,22 @@ SCRIPTED = {solver.name: solver for solver in (*GRADED, *TRIVIAL, *SHORTCUTS)}
 class ModelSolver:
     """A model that is served, played through the environment's text interface; its calls are paid like an author's."""
 
-    purse: PaidModel
+    paid_model: PaidModel
     name: str
 
     def begin(self, bench: DomainPlayer, task: SqlTask, seed: int) -> Playing:
-        return _ModelPlaying(self.purse, f"filters/{task.task_id}", seed)
+        return _ModelPlaying(self.paid_model, f"filters/{task.task_id}", seed)
 
 
 class _ModelPlaying:
-    def __init__(self, purse: PaidModel, stage: str, seed: int) -> None:
-        self._purse, self._stage, self._seed = purse, stage, seed
+    def __init__(self, paid_model: PaidModel, stage: str, seed: int) -> None:
+        self._paid_model, self._stage, self._seed = paid_model, stage, seed
 
     async def move(self, observation: Any) -> str:
         tools = json.dumps(list(observation["tools"]), ensure_ascii=False)
         grammar = f'To call a tool write {_OPEN}{{"name": ..., "arguments": {{...}}}}{_CLOSE}. The tools: {tools}'
         messages = (Message(role="system", content=grammar), *observation["messages"])
-        answer = await self._purse.ask(PaidRequest("filters", SOLVER, messages, self._seed))
+        answer = await self._paid_model.ask(PaidRequest("filters", SOLVER, messages, self._seed))
         return answer.text
 
 

@@ -33,11 +33,11 @@ def escaped(text: str) -> str:
     return _MARKS.sub(r"\\\1", html.escape(plain, quote=False))
 
 
-def rows(made: Made, purse: PaidModel | None) -> dict[str, Any]:
+def rows(made: Made, paid_model: PaidModel | None) -> dict[str, Any]:
     """The report as JSON."""
     domain = made.domain
     beside = diversity.compare(domain)
-    spent = purse.ledger.usd if purse else 0.0
+    spent = paid_model.ledger.usd if paid_model else 0.0
     return {
         "domain": domain.name,
         "tasks": len(domain.tasks),
@@ -53,9 +53,9 @@ def rows(made: Made, purse: PaidModel | None) -> dict[str, Any]:
         },
         "variants": made.variants,
         "usd": spent,
-        "usd_by_stage": purse.usd_by_stage() if purse else {},
+        "usd_by_stage": paid_model.usd_by_stage() if paid_model else {},
         "usd_a_kept_task": spent / max(1, len(domain.tasks)),
-        "calls": {"made_now": purse.paid, "answered": len(purse.ledger)} if purse else {},
+        "calls": {"made_now": paid_model.paid, "answered": len(paid_model.ledger)} if paid_model else {},
     }
 
 

@@ -36,8 +36,8 @@ def sheet() -> PriceSheet:
     return replace(paper, prices={**paper.prices, "scripted": paper.price("gpt-5")})
 
 
-def purse(folder: Path, reply: Callable[[ChatRequest], str], cap: SpendCap | None = None) -> PaidModel:
-    """A purse over a scripted model, its journal in the folder."""
+def paid_model(folder: Path, reply: Callable[[ChatRequest], str], cap: SpendCap | None = None) -> PaidModel:
+    """A paid_model over a scripted model, its journal in the folder."""
     return PaidModel(ScriptedModel(reply), "scripted", sheet(), Journal(folder / "calls.jsonl"), cap)
 
 
@@ -51,7 +51,7 @@ def made(
 ) -> tuple[pipeline.Made, PaidModel]:
     """One run, or the rest of one that was stopped."""
     work = StageStore(folder / "work", resume=True)
-    spent = purse(work.folder, reply or ScriptedParts(texts()), cap)
+    spent = paid_model(work.folder, reply or ScriptedParts(texts()), cap)
     author = LlmAuthor("a library", spent, takes=takes)
     run = pipeline.SynthesisRun(author, settings, work, folder / "out", "a library", takes=takes or {})
     return asyncio.run(pipeline.make(run)), spent

@@ -1,4 +1,4 @@
-"""The world of a question: documents and results pile up on a desk until an answer is given, graded by rule."""
+"""The world of a question: documents and results pile up until an answer is given, graded by rule."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ JUDGE_SECONDS = 4 * 3600.0
 
 
 class QaWorld(BaseWorld):
-    """One question's desk."""
+    """One question, and what was found for it."""
 
     __slots__ = ("answer", "documents", "ending", "judge", "listener", "question", "results", "skills", "toolbox")
     system = SYSTEM

@@ -68,15 +68,15 @@ def call_expert(
     model_of = {offer.alias: offer.model for offer in offers}
 
     async def run(context: ToolContext, expert: str) -> ToolResult:
-        desk: ExpertView = context.world
-        own = [schema for schema in desk.toolbox.schemas if schema["function"]["name"] != NAME]
-        truth = question(desk) if isinstance(models, SimulatedExperts) else None
+        view: ExpertView = context.world
+        own = [schema for schema in view.toolbox.schemas if schema["function"]["name"] != NAME]
+        truth = question(view) if isinstance(models, SimulatedExperts) else None
         request = ChatRequest(
-            model_of[expert], "move", brief(desk), context.seed, context.turn, truth, tuple(own),
+            model_of[expert], "move", brief(view), context.seed, context.turn, truth, tuple(own),
             spend_cap=context.spend_cap,
         )  # fmt: skip
         completion = await models.complete(request)
-        return await _play(context, desk, expert, completion)
+        return await _play(context, view, expert, completion)
 
     lines = [offer_line(sheet, o.alias, o.model, o.note, f"about {o.seconds:g} s") for o in offers]
     return Tool(
@@ -97,18 +97,18 @@ def call_expert(
     )
 
 
-async def _play(context: ToolContext, desk: ExpertView, expert: str, completion: Completion) -> ToolResult:
+async def _play(context: ToolContext, view: ExpertView, expert: str, completion: Completion) -> ToolResult:
     """Do what the expert wrote, as if the agent had."""
     try:
         action = parse(completion.text)
     except ActionError as err:
         raise ToolError(f"{expert} wrote a turn that cannot be read: {err}", (completion.usage,)) from None
-    calls = action.calls or (ToolCall(desk.listener.name, {"text": action.said}),)
+    calls = action.calls or (ToolCall(view.listener.name, {"text": action.said}),)
     lines, notes, usages = [], [], [completion.usage]
     final = False
     for call in calls:
         try:
-            tool = desk.listener if not action.calls else _allowed(desk.toolbox, call)
+            tool = view.listener if not action.calls else _allowed(view.toolbox, call)
             made = tool.run(context, **call.arguments)
             result: ToolResult = await made if inspect.isawaitable(made) else made
         except ToolError as err:
@@ -134,21 +134,21 @@ def _allowed(toolbox: Toolbox, call: ToolCall) -> Tool:
     return toolbox.check(call)
 
 
-def brief(desk: ExpertView) -> Transcript:
+def brief(view: ExpertView) -> Transcript:
     """What an expert is shown: the policy, the conversation, and what was called so far."""
-    made = "\n".join(f"{c.name}({dict(c.arguments)}) -> {c.text[:2000]}" for c in desk.calls[-20:])
-    system = Message(role="system", content=f"{desk.system}\n\nWrite the agent's next turn: tool calls, or a message.")
+    made = "\n".join(f"{c.name}({dict(c.arguments)}) -> {c.text[:2000]}" for c in view.calls[-20:])
+    system = Message(role="system", content=f"{view.system}\n\nWrite the agent's next turn: tool calls, or a message.")
     flip = {"user": "assistant", "assistant": "user"}
-    talk = [Message(role=flip[m["role"]], content=m["content"]) for m in desk.conversation]
+    talk = [Message(role=flip[m["role"]], content=m["content"]) for m in view.conversation]
     return (system, *talk, Message(role="user", content=f"Calls so far:\n{made or 'none'}"))
 
 
-def question(desk: ExpertView) -> Question:
+def question(view: ExpertView) -> Question:
     """For simulated experts: the situation, and the turn that an oracle would write in it."""
-    done = [(call.name, dict(call.arguments)) for call in desk.calls]
-    told = len(desk.told)
+    done = [(call.name, dict(call.arguments)) for call in view.calls]
+    told = len(view.told)
     best = ""
-    for move in moves(desk.domain, desk.task):
+    for move in moves(view.domain, view.task):
         best = move
         calls = parse(move).calls
         if calls:
@@ -158,8 +158,8 @@ def question(desk: ExpertView) -> Question:
             told -= 1
         else:
             break
-    text = f"{desk.task.task_id} after {len(desk.calls)} calls and {len(desk.told)} messages"
-    return Question(text, Answer(best), desk.domain.name, "knowledge", float(desk.task.difficulty), decoys=DECOYS)
+    text = f"{view.task.task_id} after {len(view.calls)} calls and {len(view.told)} messages"
+    return Question(text, Answer(best), view.domain.name, "knowledge", float(view.task.difficulty), decoys=DECOYS)
 
 
 @dataclass(frozen=True)

@@ -142,18 +142,20 @@ def test_equal_questions_at_the_same_time_are_paid_once_and_purses_beside_count_
 ) -> None:
     asked: list[ChatRequest] = []
     models = Slow(lambda request: f"answer {asked.append(request) or len(asked)}")
-    purse = PaidModel(models, "scripted", runs.sheet(), Journal(tmp_path / "calls.jsonl"), SpendCap(1), concurrency)
+    paid_model = PaidModel(
+        models, "scripted", runs.sheet(), Journal(tmp_path / "calls.jsonl"), SpendCap(1), concurrency
+    )
     question = PaidRequest("rows", AUTHOR, (Message(role="user", content="hi"),))
 
     async def play() -> list[PaidAnswer]:
-        answers = await asyncio.gather(purse.ask(question), purse.ask(question))
-        await purse.beside(models, "gpt-5").ask(question)
+        answers = await asyncio.gather(paid_model.ask(question), paid_model.ask(question))
+        await paid_model.beside(models, "gpt-5").ask(question)
         return answers
 
     assert [answer.text for answer in asyncio.run(play())] == ["answer 1"] * 2
-    assert len(asked) == len(purse.ledger) == purse.paid == 2
-    assert purse.cap is not None
-    assert purse.cap.spent_usd == purse.ledger.usd
+    assert len(asked) == len(paid_model.ledger) == paid_model.paid == 2
+    assert paid_model.cap is not None
+    assert paid_model.cap.spent_usd == paid_model.ledger.usd
 
 
 def test_the_budget_stops_a_run_before_a_call_and_a_larger_one_goes_on(tmp_path: Path) -> None:

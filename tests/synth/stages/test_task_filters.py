@@ -211,14 +211,14 @@ def test_exports_read_back(made: pipeline.Made, tmp_path: Path) -> None:
 
 def test_a_served_model_may_be_the_solver(tmp_path: Path) -> None:
     folder = library()
-    purse = runs.purse(tmp_path, lambda request: "I am sorry, but I cannot do this.")
+    paid_model = runs.paid_model(tmp_path, lambda request: "I am sorry, but I cannot do this.")
     arena = Arena(str(folder))
     task_id = next(task.task_id for task in arena.domain.tasks.values() if not task.idle)
-    assert asyncio.run(arena.passes(ModelSolver(purse, "served"), task_id, 2)) == 0
-    assert purse.usd_by_stage().keys() == {"filters/solver"}
-    paid = purse.paid
-    assert asyncio.run(arena.passes(ModelSolver(purse, "served"), task_id, 2)) == 0
-    assert purse.paid == paid > 1
+    assert asyncio.run(arena.passes(ModelSolver(paid_model, "served"), task_id, 2)) == 0
+    assert paid_model.usd_by_stage().keys() == {"filters/solver"}
+    paid = paid_model.paid
+    assert asyncio.run(arena.passes(ModelSolver(paid_model, "served"), task_id, 2)) == 0
+    assert paid_model.paid == paid > 1
 
 
 def test_graded_solvers_are_named_from_strong_to_weak() -> None:
