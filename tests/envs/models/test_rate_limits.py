@@ -1,0 +1,80 @@
+"""How hard an endpoint is driven: what its rates let through, and when it rests."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from toolorchestra.envs.models.endpoints import Endpoint
+from toolorchestra.envs.models.rate_limits import EndpointLimits
+
+PER_SECOND = 1000
+
+
+def metered() -> EndpointLimits:
+    """An endpoint that takes 1000 tokens a second."""
+    return EndpointLimits(Endpoint("end", "http://end", tokens_per_minute=60 * PER_SECOND))
+
+
+async def sent(limits: EndpointLimits, tokens: float, queue_seconds: float = 60) -> float:
+    """The seconds that a call waited for its place."""
+    started = time.monotonic()
+    async with limits.place(tokens, queue_seconds):
+        return time.monotonic() - started
+
+
+def test_what_an_idle_endpoint_saves_up_is_one_second_at_most() -> None:
+    limits = metered()
+    time.sleep(0.4)
+    assert asyncio.run(sent(limits, 1.4 * PER_SECOND)) >= 0.35
+
+
+def test_a_guess_that_was_too_low_is_waited_for_by_the_next() -> None:
+    limits = metered()
+
+    async def two() -> float:
+        await sent(limits, PER_SECOND)
+        limits.used(PER_SECOND, 3 * PER_SECOND)
+        return await sent(limits, 0)
+
+    assert asyncio.run(two()) >= 1.0
+
+
+def test_a_guess_that_was_too_high_is_given_back() -> None:
+    limits = metered()
+
+    async def two() -> float:
+        await sent(limits, PER_SECOND)
+        limits.used(PER_SECOND, 0)
+        return await sent(limits, PER_SECOND, queue_seconds=0.9)
+
+    assert asyncio.run(two()) < 0.9
+
+
+def test_failures_rest_an_endpoint_when_they_come_in_a_row() -> None:
+    limits = EndpointLimits(Endpoint("end", "http://end", failures_to_open=3, rest_seconds=60))
+    for _ in range(3):
+        limits.failed()
+        limits.failed()
+        assert limits.rests_for() == 0.0
+        limits.went_well()
+    for _ in range(3):
+        limits.failed()
+    assert 59 < limits.rests_for() <= 60
+    limits.went_well()
+    assert limits.rests_for() == 0.0
+
+
+def test_a_place_that_comes_at_the_moment_of_a_cancellation_is_not_lost() -> None:
+    limits = EndpointLimits(Endpoint("end", "http://end", in_flight=1))
+
+    async def cancelled() -> None:
+        async with limits.place(0, 60):
+            waiting = asyncio.create_task(sent(limits, 0))
+            await asyncio.sleep(0.01)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        await sent(limits, 0, queue_seconds=5)
+
+    asyncio.run(cancelled())
+    assert limits.sent == 2
