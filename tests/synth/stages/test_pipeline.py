@@ -167,6 +167,32 @@ def test_the_budget_stops_a_run_before_a_call_and_a_larger_one_goes_on(tmp_path:
     assert spent.paid == len(spent.ledger) - len(rows)
 
 
+def test_what_earlier_runs_paid_counts_towards_the_budget(tmp_path: Path) -> None:
+    asked: list[ChatRequest] = []
+
+    def reply(request: ChatRequest) -> str:
+        asked.append(request)
+        return f"answer {len(asked)}"
+
+    def purse(cap: SpendCap) -> PaidModel:
+        return PaidModel(ScriptedModel(reply), "scripted", runs.sheet(), Journal(tmp_path / "calls.jsonl"), cap)
+
+    def question(number: int) -> PaidRequest:
+        return PaidRequest("rows", AUTHOR, (Message(role="user", content="hi"),), number)
+
+    first = purse(SpendCap(1))
+    asyncio.run(first.ask(question(0)))
+    paid = first.ledger.usd
+    assert paid > 0
+    cap = SpendCap(paid)
+    second = purse(cap)
+    assert (cap.spent_usd, second.ledger.usd, second.paid) == (paid, paid, 0)
+    assert asyncio.run(second.ask(question(0))).text == "answer 1"
+    with pytest.raises(SpendCapReached):
+        asyncio.run(second.ask(question(1)))
+    assert len(asked) == 1
+
+
 def test_a_line_that_was_being_written_is_asked_again(tmp_path: Path) -> None:
     runs.made(tmp_path)
     path = tmp_path / "work" / "calls.jsonl"

@@ -94,6 +94,14 @@ def test_filters_drop_by_reason(tmp_path: Path) -> None:
     assert hard.passes == {shapes[0]["id"]: {"idle": 0}}
 
 
+@pytest.mark.parametrize(("solver", "share"), [("oracle", 1.0), ("idle", 0.0)])
+def test_the_bounds_of_a_band_are_inside_it(solver: str, share: float) -> None:
+    folder = library()
+    shape = next(task.shape for task in loader.load(folder).tasks.values() if not task.idle)
+    sieve = TaskFilter(Arena(str(folder)), [SCRIPTED[solver]], Band(share, share, 2))
+    assert asyncio.run(sieve.sift([shape])).kept == [shape]
+
+
 def test_a_task_that_a_trivial_policy_solves_is_dropped(tmp_path: Path) -> None:
     """The gold path is as it was, but the end state is the one in which nothing was done, and nothing is to be told."""
     domain = loader.load(library())
