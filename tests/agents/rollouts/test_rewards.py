@@ -171,6 +171,7 @@ def test_clip_and_boost() -> None:
     boosted = advantages(*made(0.0, 0.0, 3.0), AdvantageParams(boost=0.1))
     assert boosted[2] == pytest.approx(2 / 3**0.5 + 0.1, abs=1e-4)
     assert boosted[1] == pytest.approx(-1 / 3**0.5, abs=1e-4)
+    assert advantages(*made(0.0, 2.0), AdvantageParams(boost=0.1, by_deviation=False)) == [-1.0, 1.1]
 
 
 def test_filters_leave_out_what_they_name() -> None:
