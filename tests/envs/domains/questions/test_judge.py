@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +33,11 @@ QUESTION = Question("Which town?", Answer("Quaetport"), "towns", "knowledge", 1.
 SHEET = load_sheet("paper-2025-11")
 
 
-def submitted(answer: str, judge: Judge | None) -> Step:
+def submitted(answer: str, judge: Judge | None, question: Question = QUESTION) -> Step:
     """The step that submits an answer."""
     retriever = Bm25((Passage("1", "a", "b"),))
     backends = Backends(ScriptedModel(lambda _: ""), retriever, ArithmeticInterpreter(), SearchSettings())
-    world = QaWorld(QUESTION, assemble(load("plain"), SHEET, backends), message_answers=True, judge=judge)
+    world = QaWorld(question, assemble(load("plain"), SHEET, backends), message_answers=True, judge=judge)
     context = ToolContext(world, 0, VirtualClock())
     episode = Episode("t", world, context, Rules(Limits()), SHEET, ACCURATE)
     episode.open()
@@ -98,6 +99,7 @@ def test_the_student_cannot_write_the_verdict() -> None:
 
 def test_a_list_of_everything_is_wrong_unasked() -> None:
     assert submitted("town " * 501, judge(in_turn())).reward == 0.0
+    assert submitted("town " * 500, judge(in_turn("<verdict>right</verdict>"))).reward == 1.0
 
 
 def test_a_known_verdict_costs_nothing_also_in_the_next_run(tmp_path: Path) -> None:
@@ -115,6 +117,16 @@ def test_a_verdict_after_a_torn_line_is_known_in_the_next_run(tmp_path: Path) ->
     Verdicts(path).put("c", right=True)
     found = Verdicts(path)
     assert [found.get(key) for key in "abc"] == [True, None, True]
+
+
+@pytest.mark.parametrize("other", [{"text": "Which port?"}, {"answer": Answer("Ostport")}])
+def test_a_verdict_holds_for_its_question_and_reference_alone(other: dict[str, Any]) -> None:
+    verdicts = Verdicts()
+    first = submitted("the port", judge(in_turn("<verdict>right</verdict>"), verdicts=verdicts))
+    second = submitted(
+        "the port", judge(in_turn("<verdict>wrong</verdict>"), verdicts=verdicts), replace(QUESTION, **other)
+    )
+    assert (first.reward, second.reward) == (1.0, 0.0)
 
 
 def test_two_judges_must_agree() -> None:

@@ -16,9 +16,10 @@ from toolorchestra.envs.base.actions import parse, render_call
 from toolorchestra.envs.base.errors import ConfigError, Outage
 from toolorchestra.envs.domains.toolscale import loader, user_sentences
 from toolorchestra.envs.domains.toolscale.domain import SqlTask
-from toolorchestra.envs.domains.toolscale.grading import mentions
+from toolorchestra.envs.domains.toolscale.grading import mentions, touched
 from toolorchestra.envs.domains.toolscale.oracle import moves
 from toolorchestra.envs.domains.toolscale.source import ToolScaleSource, ready
+from toolorchestra.envs.domains.toolscale.tool_runs import Called
 from toolorchestra.envs.domains.toolscale.user import Mood, SqlModelUser, SqlScriptedUser
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.envs.models import ChatRequest
@@ -26,6 +27,7 @@ from toolorchestra.envs.models.scripted import ScriptedModel
 from toolorchestra.envs.money.prices import Tokens, Usage
 from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.envs.tools.tool_config import Half
+from toolorchestra.synth.proof.task_checks import DomainPlayer
 
 LIBRARY = str(library())
 
@@ -76,6 +78,22 @@ def test_what_was_not_touched_is_missing() -> None:
             break
     assert terminated
     assert (reward, info["outcome"]["evidence"]["completeness"]) == (0.0, False)
+
+
+def test_every_right_path_is_right_whatever_it_touches() -> None:
+    domain = ready("ecommerce").domain
+    bench = DomainPlayer(domain)
+    several = [task for task in domain.tasks.values() if task.alternatives]
+    assert several
+    verdicts = [bench.judged(task, path) for task in several for path in task.alternatives]
+    assert [verdict for verdict in verdicts if not verdict.value] == []
+
+
+def test_ids_are_touched_at_any_depth_of_arguments_and_results() -> None:
+    arguments = {"loan_id": "LO-1", "copies": [{"copy_id": "CO-1", "note": "XX-1"}]}
+    results = [{"member_id": "ME-1", "due": None, "fines": [{"fine_id": "FI-1", "paid": {"payment_id": "PA-1"}}]}]
+    seen = touched([Called("renew_loan", arguments, results, "")])
+    assert seen == {"LO-1", "CO-1", "ME-1", "FI-1", "PA-1"}
 
 
 @pytest.mark.parametrize(
