@@ -146,6 +146,10 @@ def _eternal(context: ToolContext) -> ToolResult:
     return ToolResult("done", seconds=float("inf"))
 
 
+def _backwards(context: ToolContext) -> ToolResult:
+    return ToolResult("done", seconds=-1.0)
+
+
 def _unlisted(context: ToolContext) -> ToolResult:
     return ToolResult("done", Usage("gpt-5", TOOL))  # type: ignore[arg-type]  # not a tuple of them
 
@@ -191,6 +195,7 @@ WAYS = {
     "unpriced": _unpriced,
     "unreadable": _unreadable,
     "eternal": _eternal,
+    "backwards": _backwards,
     "unlisted": _unlisted,
     "exits": _exits,
     "cancels": _cancels_itself,

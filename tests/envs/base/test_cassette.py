@@ -128,6 +128,16 @@ def test_a_program_or_search_that_comes_again_gives_what_it_gave(tmp_path: Path)
     assert RecordedInterpreter(None, tape).describe == "a counter"
 
 
+def test_what_is_asked_oftener_than_it_was_recorded_starts_again(tmp_path: Path) -> None:
+    tape = Cassette(tmp_path / "c", "record")
+    for said in ("first", "second"):
+        tape.add("model", "key", {"q": 1}, {"text": said})
+    tape = Cassette(tmp_path / "c", "replay")
+    rows = [tape.next("key") for _ in range(5)]
+    assert [row and row["reply"]["text"] for row in rows] == ["first", "second", "first", "second", "first"]
+    assert tape.next("another") is None
+
+
 def test_two_environments_on_one_tape_ask_what_they_want_at_once_only_once(tmp_path: Path) -> None:
     live, tape = Counting(), Cassette(tmp_path / "c", "record")
 

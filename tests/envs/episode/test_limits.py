@@ -187,6 +187,15 @@ def test_the_dollar_limit_cuts_off_after_the_call_that_reaches_it() -> None:
     assert last.info["outcome"]["value"] == 0.0
 
 
+def test_a_budget_is_used_up_when_it_is_spent_to_the_last_cent() -> None:
+    sheet = PriceSheet.read({"id": "cheap", "date": "2026-01-01", "source": "made up", "prices": _CHEAP}, "cheap")
+    env = spender(budget=0.003, **FREE)
+    env.reset(seed=0, options={"prices": sheet})
+    assert not step(env, spend(2)).truncated
+    last = step(env, spend(1))
+    assert (last.info["ledger"]["usd"], last.info["truncated_by"]) == (0.003, "usd")
+
+
 def test_a_turn_that_is_paid_above_the_limit_makes_no_calls() -> None:
     env = spender(budget=0.05, **FREE)
     env.charge_policy(Usage("gpt-5", ORCHESTRATOR, Tokens(output=10_000)))

@@ -35,7 +35,7 @@ from toolorchestra.envs.money.prices import (
     sheet_names,
 )
 from toolorchestra.envs.money.spend_cap import SpendCap
-from toolorchestra.envs.money.wording import in_words
+from toolorchestra.envs.money.wording import brief_offer, in_words
 
 PAPER, UNSEEN = load_sheet("paper-2025-11"), load_sheet("unseen-2026-01")
 MILLION = 1_000_000
@@ -417,6 +417,12 @@ def test_spoken_in_words() -> None:
     assert in_words(priced(usd_per_mtok={"input": "1234.567891", "output": 100})).startswith(
         "$1234.567891 in, $100 out"
     )
+
+
+def test_a_brief_offer_tells_the_price_of_output() -> None:
+    assert brief_offer(PAPER, "answer-1", "gpt-5", 8.0) == "answer-1 10 8"
+    assert brief_offer(UNSEEN, "answer-2", "llama-3.3-70b", 2.5) == "answer-2 0.1 2.5"
+    assert brief_offer(PAPER, "search-1", "tavily/search", 1.0) == "search-1 $0.01 each 1"
 
 
 # Factors
