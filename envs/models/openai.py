@@ -3,7 +3,8 @@
 A call tries its endpoints in order. A request that fails for a reason which may pass (429, 5xx, a broken or silent
 connection, a reply that is cut off) is made again, after the time the server asks for or a jittered back-off, until the
 retries or the patience are used up: then it is an Outage, and the episode is marked failed. What the server refuses for
-good is a ToolError that the agent reads. An empty reply is a reply: it is billed once and not asked for again. A reply
+good is an Outage too, unless it says that the request itself is wrong (400, 422): that is a ToolError, which the agent
+reads. An empty reply is a reply: it is billed once and not asked for again. A reply
 that cannot be used is billed for what it says it used, with the reply or the error that ends the call.
 
 Not billed: a request that broke off or timed out, for then nobody says what it used.
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 FIRST_BACKOFF_SECONDS, MOST_BACKOFF_SECONDS = 0.5, 30.0
 NO_KEY = "none"
 _PASSING = frozenset({408, 409, 425, 429})
+"""Statuses that may pass, beside 5xx: the request is made again."""
+_OF_THE_REQUEST = frozenset({400, 422})
+"""Statuses that speak of what was sent, and so of what the agent asked for."""
 
 
 class _Passing(Exception):
@@ -197,20 +201,20 @@ class OpenAiModels:
         raise problem  # out here, so that no request with its headers hangs on the error
 
     def _refusal(self, endpoint: Endpoint, served: Served, err: Any) -> Exception:
-        """What a status means: something that passes, a wrong set-up, or a refusal for the agent."""
+        """What a status means; the table stands in docs/real-tools.md. Only what is wrong with the request itself is
+        for the agent to read: everything else is no answer of its own, and fails the episode."""
         status = int(err.status_code)
         text = self._scrub(str(err))[:300]
-        if status in (401, 403):
-            key = f"the key in ${endpoint.key_env}" if endpoint.key_env else "a call without a key; set key_env"
-            return ConfigError(f"endpoint {endpoint.name!r} refused {key} ({status}): {text}")
-        if status == 404:
-            wanted = f"model {served.model or served.name!r}"
-            return ConfigError(f"endpoint {endpoint.name!r} has no {wanted} at {endpoint.base_url} (404): {text}")
+        if status in _OF_THE_REQUEST:
+            return ToolError(f"model {served.name!r} refused the request ({status}): {text}")
+        if getattr(err, "code", None) == "insufficient_quota":
+            return Outage(f"endpoint {endpoint.name!r} says that the account's quota is used up: {text}")
         if status in _PASSING or status >= 500:
-            if getattr(err, "code", None) == "insufficient_quota":
-                return Outage(f"endpoint {endpoint.name!r} says that the account's quota is used up: {text}")
             return _Passing(f"{status}: {text}", _retry_after(err.response.headers))
-        return ToolError(f"model {served.name!r} refused the request ({status}): {text}")
+        if status in (401, 403, 404) and not self.traffic[endpoint.name].answered:
+            return _wrong_setting(endpoint, served, status, text)
+        why = "has no credit left for this account" if status == 402 else f"refused model {served.name!r}"
+        return Outage(f"endpoint {endpoint.name!r} {why} ({status}): {text}")
 
     def _read(
         self, raw: str, request: ChatRequest, sent: str, tried: _Tried, traffic: EndpointLimits
@@ -249,6 +253,15 @@ class OpenAiModels:
             if key and key in text:
                 text = text.replace(key, "[key]")
         return text
+
+
+def _wrong_setting(endpoint: Endpoint, served: Served, status: int, text: str) -> ConfigError:
+    """Of an endpoint that never answered: its key, address or model is wrong, which would end every episode."""
+    if status == 404:
+        wanted = f"model {served.model or served.name!r}"
+        return ConfigError(f"endpoint {endpoint.name!r} has no {wanted} at {endpoint.base_url} (404): {text}")
+    key = f"the key in ${endpoint.key_env}" if endpoint.key_env else "a call without a key; set key_env"
+    return ConfigError(f"endpoint {endpoint.name!r} refused {key} ({status}): {text}")
 
 
 def _sum(one: Tokens, other: Tokens) -> Tokens:

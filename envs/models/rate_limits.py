@@ -96,6 +96,8 @@ class EndpointLimits:
     """The state of one endpoint."""
 
     def __init__(self, endpoint: Endpoint) -> None:
+        self.answered = False
+        """Whether a reply ever came: its address, key and model were right then."""
         self.endpoint = endpoint
         self.most_in_flight = 0
         """The most calls that were ever in flight at once."""
@@ -141,6 +143,7 @@ class EndpointLimits:
 
     def went_well(self) -> None:
         """Close the breaker."""
+        self.answered = True
         with self._lock:
             self._failures, self._rests_until = 0, 0.0
 

@@ -321,8 +321,14 @@ def test_a_rest_longer_than_the_patience_is_an_outage() -> None:
     [
         (401, ConfigError, r"refused a call without a key; set key_env"),
         (404, ConfigError, r"has no model 'qwen3-32b'"),
+        (403, ConfigError, r"refused a call without a key; set key_env"),
         (400, ToolError, r"refused the request \(400\): .*too long"),
-        (413, ToolError, r"413"),
+        (422, ToolError, r"refused the request \(422\): .*too long"),
+        (402, Outage, r"has no credit left for this account \(402\)"),
+        (410, Outage, r"refused model 'qwen3-32b' \(410\)"),
+        (413, Outage, r"refused model 'qwen3-32b' \(413\)"),
+        (418, Outage, r"refused model 'qwen3-32b' \(418\)"),
+        (451, Outage, r"refused model 'qwen3-32b' \(451\)"),
     ],
 )
 def test_what_will_not_pass_is_not_tried_again(status: int, error: type[Exception], says: str) -> None:
@@ -375,6 +381,17 @@ def test_the_line_end_of_a_key_s_file_is_no_part_of_it(monkeypatch: pytest.Monke
     with Loopback(lambda _: ServerReply("42")) as server:
         run(backend(server, endpoint={"key_env": "TEST_KEY"}), asks())
     assert server.seen[0].headers["authorization"] == f"Bearer {CANARY}"
+
+
+@pytest.mark.parametrize("status", [401, 403, 404])
+def test_a_refusal_by_an_endpoint_that_has_answered_fails_one_call_alone(status: int) -> None:
+    """The set-up was right a moment ago: one refusal does not end a whole evaluation."""
+    with Loopback(lambda asked: ServerReply("no", status) if asked.number == 1 else ServerReply("yes")) as server:
+        made = backend(server)
+        assert run(made, asks())[0].text == "yes"
+        with pytest.raises(Outage, match=rf"refused model 'qwen3-32b' \({status}\)"):
+            run(made, asks())
+        assert run(made, asks())[0].text == "yes"
 
 
 @pytest.mark.parametrize("end", ["\n#", "\u2026"])
