@@ -18,7 +18,7 @@ from toolorchestra.envs.base.clock import VirtualClock, WallClock
 from toolorchestra.envs.base.errors import NOT_NEGATIVE, ConfigError, no_such, require
 from toolorchestra.envs.base.make_arguments import check
 from toolorchestra.envs.base.types import Observation
-from toolorchestra.envs.domains.source import TaskSource
+from toolorchestra.envs.domains.source import PricesOrchestrators, TaskSource
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.episode.rules import Limits, Rules
 from toolorchestra.envs.money.prices import PriceSheet, load_sheet
@@ -101,8 +101,7 @@ class EpisodeFactory:
         if settings.split not in self.source.splits:
             raise ConfigError(f"{self.source.name}: {no_such('split', settings.split, self.source.splits)}")
         self.rules = settings.rules()
-        self.sheet = load_sheet(settings.prices)
-        self.sheet.require_tokens([settings.orchestrator], "the orchestrator's own tokens")
+        self.sheet = self._sheet(settings.prices)
         preferences.known(settings.preference)
 
     def __reduce__(self) -> tuple[Callable[..., EpisodeFactory], tuple[str, dict[str, Any]]]:
@@ -110,15 +109,21 @@ class EpisodeFactory:
             raise TypeError(f"only a source named by its path can be made again elsewhere, not {self._asked!r:.80}")
         return _again, (self._asked, self._arguments)
 
+    def _sheet(self, prices: str | Path | PriceSheet) -> PriceSheet:
+        """The prices that hold, by which the orchestrator's own tokens can be billed."""
+        sheet, orchestrator = load_sheet(prices), self.settings.orchestrator
+        if isinstance(self.source, PricesOrchestrators):
+            sheet = self.source.with_price_of(sheet, orchestrator)
+        sheet.require_tokens([orchestrator], "the orchestrator's own tokens")
+        return sheet
+
     def start(self, seed: int, options: Mapping[str, Any] | None = None) -> Started:
         """One episode. The same seed and options give the same task, preference and simulated results."""
         chosen = reset_options(options)
         rng = random.Random(seed)
         drawn = self.source.draw(self.settings.split, rng)  # also when a task is named, so that the wish is the same
         task_id = drawn if chosen.get("task_id") is None else chosen["task_id"]
-        sheet = load_sheet(chosen["prices"]) if chosen.get("prices") is not None else self.sheet
-        if sheet is not self.sheet:
-            sheet.require_tokens([self.settings.orchestrator], "the orchestrator's own tokens")
+        sheet = self._sheet(chosen["prices"]) if chosen.get("prices") is not None else self.sheet
         scene = self.source.open(task_id, seed, sheet, chosen.get("tools"))
         keys = scene.world.toolbox.keys
         wish = chosen.get("preference", self.settings.preference)

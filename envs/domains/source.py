@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from toolorchestra.envs.domains.world import World
 from toolorchestra.envs.money.prices import PriceSheet
@@ -32,3 +32,12 @@ class TaskSource(Protocol):
 
     def open(self, task_id: str, seed: int, sheet: PriceSheet, tools: Sequence[str] | None) -> Scene:
         """A task with fresh state. `tools` keeps only these tools. Raises ConfigError for an unknown id or tool."""
+
+
+@runtime_checkable
+class PricesOrchestrators(Protocol):
+    """A source over real models, some of which have prices of their own."""
+
+    def with_price_of(self, sheet: PriceSheet, orchestrator: str) -> PriceSheet:
+        """The sheet with the orchestrator's own price, where its backends have one; else the same sheet. The same
+        objects give the same object."""

@@ -132,6 +132,10 @@ class Endpoints:
                     raise ConfigError(f"{where}: model {served.name}: {no_such('endpoint', name, ends)}")
         return cls(ends, models)
 
+    def names(self, name: str) -> bool:
+        """Whether the file has an entry for a priced name, or one for all that it does not name."""
+        return name in self.models or ANY in self.models
+
     def served(self, name: str) -> Served:
         """The entry of a priced name."""
         if name in self.models:

@@ -195,6 +195,20 @@ class QaSource:
         ending = next((e.name for e in self.config.tools if e.kind == "answer" and e.name in toolbox), "")
         return _Shared(asked, question, sheet, toolbox, ending)
 
+    def with_price_of(self, sheet: PriceSheet, orchestrator: str) -> PriceSheet:
+        """The sheet with the price that the endpoint file gives the orchestrator, if it names it, or all models."""
+        endpoints = self.behind.endpoints
+        if endpoints is None or not endpoints.names(orchestrator):
+            return sheet
+        key = (id(sheet), orchestrator)
+        if key not in self._orchestrators:
+            if len(self._orchestrators) >= _MOST_BOXES:
+                self._orchestrators.clear()
+            self._orchestrators[key] = (sheet, endpoints.priced(sheet, [orchestrator]))
+        return self._orchestrators[key][1]
+
+    _orchestrators: dict[tuple[int, str], tuple[PriceSheet, PriceSheet]] = field(default_factory=dict, init=False)
+
     def _priced(self, sheet: PriceSheet) -> PriceSheet:
         """The sheet with the endpoint file's prices; the same object each time, for the toolboxes are kept by it."""
         if self.behind.endpoints is None:

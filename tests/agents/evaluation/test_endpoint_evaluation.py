@@ -19,7 +19,7 @@ from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError, Outage
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.factory import EpisodeFactory, factory
-from toolorchestra.envs.money.prices import ORCHESTRATOR, Usage
+from toolorchestra.envs.money.prices import ORCHESTRATOR, Tokens, Usage
 from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.envs.registration import full_id
 from toolorchestra.envs.sandbox import Execution
@@ -93,6 +93,22 @@ def test_a_recorded_evaluation_replays_without_a_server(tmp_path: Path, env: str
         (p.nano_usd, p.elapsed_ns, p.digest) for p in live_run
     ]
     assert sum(p.nano_usd for p in live_run) > 0
+
+
+def test_a_price_of_the_backends_file_bills_the_orchestrator_too(tmp_path: Path) -> None:
+    """For all models by one entry, and for a model of one's own that no price sheet has."""
+    price = "price = {usd_per_mtok = {input = 10, output = 10}}\n"
+    mine = "[models.my-model]\nprice = {usd_per_mtok = {input = 20, output = 20}}\n"
+    with Loopback(expert) as server:
+        file = file_of(tmp_path, server, price + mine)
+        for orchestrator, rate in (("qwen3-8b", 10), ("my-model", 20)):
+            env = made("HLE-v0", file, orchestrator=orchestrator)
+            for options in (None, {"prices": "unseen-2026-01"}):
+                episode = env.start(3, options).episode
+                charge = episode.sheet.charge(Usage(orchestrator, ORCHESTRATOR, Tokens(1_000_000)))
+                assert charge.usd == rate
+    with pytest.raises(ConfigError, match=r"cannot bill \['my-model'\]"):
+        factory(**gym.spec(full_id("HLE-v0")).kwargs, orchestrator="my-model")
 
 
 def test_nothing_is_lost_and_nothing_billed_twice_over_a_breaking_server(tmp_path: Path) -> None:
