@@ -38,9 +38,9 @@ test-docs: $(VENV)/.train
 	$(BIN)/python -m pytest tests/test_docs.py tests/test_examples.py tests/test_packaging.py
 
 # Every test there is.
-test-all: test-oldest coverage test-vllm
+test-all: test-oldest test test-slow test-vllm
 
-# The quick tests and the slow ones, with the share of lines that they reach together.
+# The quick tests and the slow ones, with the share of lines that they reach together. Counting lines makes them slower.
 coverage:
 	$(MAKE) test PYTEST="--cov --cov-report="
 	$(MAKE) test-slow PYTEST="--cov --cov-append --cov-report="
