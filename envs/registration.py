@@ -16,7 +16,7 @@ SOURCES: Mapping[str, str] = {
     "ToolScale-v0": "toolorchestra.envs.domains.toolscale.source:ToolScaleSource",
     "Tau2-v0": "toolorchestra.envs.domains.tau2.source:Tau2Source",
 }
-"""Name in the namespace -> "module:Class" of its task source. A new source is a file under tasks/ and a line here."""
+"""Name in the namespace -> "module:Class" of its task source. A new source: a folder in domains/ and a line here."""
 
 
 def ids() -> list[str]:
