@@ -13,6 +13,7 @@ import os
 import threading
 from collections.abc import Mapping
 from concurrent.futures import Future
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,6 +21,9 @@ from toolorchestra.envs.base.errors import ConfigError, no_such
 
 Mode = Literal["record", "replay", "cache"]
 MODES = ("record", "replay", "cache")
+PAYER: ContextVar[str] = ContextVar("payer", default="")
+"""Who plays: a trial of a run that can be broken off and resumed. What a trial asked before it was broken off it paid,
+so when it is played again it pays the same, once, though the cache answers."""
 _LOOKED_AT = 200
 """Recorded requests that a miss is compared with."""
 
@@ -45,6 +49,8 @@ class Cassette:
         self._rows: dict[str, list[Mapping[str, Any]]] = {}
         self._taken: dict[str, int] = {}
         self._asked: dict[str, Future[None]] = {}
+        self._owed: set[tuple[str, str]] = set()
+        """Payer and request, of a cache's rows that an earlier process wrote and that nobody has paid in this one."""
         if mode == "replay" and not self.path.is_file():
             raise ConfigError(f"no cassette {str(path)!r} to replay; record one first: --record {path}")
         if mode == "record" and self.path.is_file() and self.path.stat().st_size:
@@ -55,15 +61,15 @@ class Cassette:
             end_torn_line(self.path)
 
     def _read(self) -> None:
-        for number, line in enumerate(self.path.read_text(encoding="utf-8").splitlines(), 1):
-            try:
-                row = json.loads(line)
-                self._rows.setdefault(row["key"], []).append(row)
-            except (ValueError, KeyError, TypeError):
-                if self.mode != "cache":
-                    raise ConfigError(
-                        f"cassette {self.path}: line {number} is not a recording; record it anew"
-                    ) from None
+        with self.path.open("rb") as file:  # a line ends at a newline alone: JSON may hold U+2028 as it is
+            for number, line in enumerate(file, 1):
+                row = _row(line)
+                if row is not None:
+                    self._rows.setdefault(row["key"], []).append(row)
+                    if isinstance(payer := row.get("payer"), str):
+                        self._owed.add((payer, row["key"]))
+                elif self.mode != "cache" and line.strip():
+                    raise ConfigError(f"cassette {self.path}: line {number} is not a recording; record it anew")
 
     def __len__(self) -> int:
         return sum(map(len, self._rows.values()))
@@ -104,11 +110,21 @@ class Cassette:
     def add(self, kind: str, key: str, request: Mapping[str, Any], reply: Mapping[str, Any]) -> None:
         """Keep what came of a request."""
         row = {"kind": kind, "key": key, "request": request, "reply": reply}
+        if payer := PAYER.get():
+            row["payer"] = payer
         line = json.dumps(row, ensure_ascii=True, default=str) + "\n"
         with self._lock:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             append_line(self.path, line.encode())
             self._rows.setdefault(key, []).append(json.loads(line))
+
+    def owes(self, key: str) -> bool:
+        """Whether who plays now paid for this request before it was broken off. It is asked once: then it has paid."""
+        asked = (PAYER.get(), key)
+        with self._lock:
+            owed = asked in self._owed
+            self._owed.discard(asked)
+        return owed
 
     def miss(self, kind: str, request: Mapping[str, Any]) -> CassetteMiss:
         """The error that names the recorded request which is most like this one, and where they part."""
@@ -129,6 +145,17 @@ class Cassette:
             f"{start}; the nearest recorded one is {share:.0%} alike and differs in {', '.join(parts)}: "
             f"{part} has {here[lead : at + 40]!r}, recorded was {there[lead : at + 40]!r}"
         )
+
+
+def _row(line: bytes) -> Mapping[str, Any] | None:
+    """A line's recording; None where it is none."""
+    try:
+        row = json.loads(line.decode())
+    except (ValueError, RecursionError):
+        return None
+    kinds = {"kind": str, "key": str, "request": dict, "reply": dict}
+    whole = isinstance(row, dict) and all(isinstance(row.get(name), kind) for name, kind in kinds.items())
+    return row if whole else None
 
 
 def append_line(path: Path, line: bytes) -> None:

@@ -40,6 +40,13 @@ class WallClock:
     def __init__(self) -> None:
         self._start = time.monotonic()
 
+    def __getstate__(self) -> tuple[None, dict[str, float]]:
+        return None, {"_start": self.now()}
+
+    def __setstate__(self, state: tuple[None, dict[str, float]]) -> None:
+        """A copy goes on from the time that had passed: the start of another machine's clock says nothing here."""
+        self._start = time.monotonic() - state[1]["_start"]
+
     def now(self) -> float:
         return time.monotonic() - self._start
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 
 class ActionError(ValueError):
@@ -13,33 +12,19 @@ class ActionError(ValueError):
 
 
 class ToolError(Exception):
-    """A tool refuses or cannot do what was asked. Shown to the agent; `usages` says what it cost all the same."""
-
-    def __init__(self, message: str, usages: Sequence[Any] = ()) -> None:
-        super().__init__(message)
-        self.usages = tuple(usages)
-
-
-@contextmanager
-def paid(*usages: Any) -> Iterator[None]:
-    """An error raised inside carries what was paid before it, so that it is billed all the same."""
-    try:
-        yield
-    except (ToolError, Outage) as err:
-        err.usages = (*usages, *err.usages)
-        raise
+    """A tool refuses or cannot do what was asked. Shown to the agent. What it cost all the same stands on the bill."""
 
 
 class Outage(RuntimeError):
     """A backend is away, or broke off, after all that may be tried. The episode fails, and still pays what was used."""
 
-    def __init__(self, message: str, usages: Sequence[Any] = ()) -> None:
-        super().__init__(message)
-        self.usages = tuple(usages)
-
 
 class ConfigError(ValueError):
     """A wrong setting: the text says what was expected, what came, and what to do."""
+
+
+class WrongSetting(ConfigError):
+    """A backend refuses the key, the address or the model that a setting names. It would refuse every episode alike."""
 
 
 class PriceError(ConfigError):

@@ -6,14 +6,16 @@ import json
 import math
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from importlib import resources
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from toolorchestra.envs.base.errors import ConfigError, no_such
 
-Wording = Literal["train", "heldout"]
+Wording = Literal["train", "validation", "heldout"]
+WORDINGS: tuple[Wording, ...] = get_args(Wording)
+"""To learn from, to pick a checkpoint by, and to report on: no sentence stands in two of them."""
 GENERAL = ("outcome", "usd", "seconds")
 
 
@@ -40,6 +42,13 @@ class Preference:
     def weights(self) -> dict[str, float]:
         """All weights by name, the general ones first."""
         return {"outcome": self.outcome, "usd": self.usd, "seconds": self.seconds, **self.tools}
+
+    @classmethod
+    def told(cls, info: Mapping[str, Any]) -> Preference:
+        """As `info["preference"]` and recorded trajectories tell it."""
+        tools = {name: weight for name, weight in info["weights"].items() if name not in GENERAL}
+        general = {name: info["weights"].get(name, 0.0) for name in GENERAL}
+        return cls(**general, tools=tools, sentence=info["sentence"], kind=info["kind"])
 
     def check(self, keys: Sequence[str]) -> None:
         """Refuse weights for what the toolbox does not have."""
@@ -70,13 +79,12 @@ class Template:
 
 @cache
 def templates() -> tuple[Template, ...]:
-    """The bank: every kind in wordings to train on and wordings to hold out."""
+    """The bank: every kind in wordings to train on, to pick a checkpoint by, and to hold out."""
     text = (resources.files("toolorchestra.envs") / "data" / "preferences.json").read_text(encoding="utf-8")
-    wordings: tuple[Wording, Wording] = ("train", "heldout")
     return tuple(
         Template(f"{kind}/{wording}/{number}", kind, wording, sentence, row["weights"])
         for kind, row in json.loads(text).items()
-        for wording in wordings
+        for wording in WORDINGS
         for number, sentence in enumerate(row[wording])
     )
 
@@ -104,8 +112,8 @@ def _without_tools(template_id: str) -> Preference:
 def sample(rng: random.Random, keys: Sequence[str], wording: Wording = "train", kind: str | None = None) -> Preference:
     """A preference over these keys, drawn from the bank."""
     known(kind)
-    if wording not in ("train", "heldout"):
-        raise ConfigError(no_such("wording", wording, ("train", "heldout")))
+    if wording not in WORDINGS:
+        raise ConfigError(no_such("wording", wording, WORDINGS))
     bank = _of(wording, kind, min(2, len(keys)))
     if not bank:
         raise ConfigError(f"preference {kind!r} weighs more tools than there are: {', '.join(keys) or 'none'}")
@@ -126,6 +134,8 @@ def read(value: Any, rng: random.Random, keys: Sequence[str], wording: Wording =
         preference = ACCURATE
     elif isinstance(value, str):
         preference = sample(rng, keys, wording, None if value == "sampled" else value)
+    elif isinstance(value, Mapping) and isinstance(value.get("tools"), Mapping):
+        preference = _again(value)
     elif isinstance(value, Mapping):
         rest = dict(value)
         sentence = str(rest.pop("sentence", ""))
@@ -140,6 +150,15 @@ def read(value: Any, rng: random.Random, keys: Sequence[str], wording: Wording =
         raise ConfigError(f"a preference is a kind's name, a mapping of weights or a Preference, got {value!r}")
     preference.check(keys)
     return preference
+
+
+def _again(value: Mapping[str, Any]) -> Preference:
+    """From what `dataclasses.asdict` made of a Preference, as the JSON of an environment's spec has it."""
+    valid = [f.name for f in fields(Preference)]
+    for name in value:
+        if name not in valid:
+            raise ConfigError(no_such("part of a preference", name, valid))
+    return Preference(**{**value, "tools": dict(value["tools"])})
 
 
 def known(value: Any) -> None:

@@ -65,6 +65,22 @@ def freeze(value: Any) -> Any:
     return value
 
 
+_SCALARS = frozenset({str, int, float, bool, type(None)})
+
+
+def plain(value: Any) -> Any:
+    """As json.dumps writes it with names: mappings and named tuples as dicts, all the way down."""
+    if type(value) in _SCALARS:
+        return value
+    if isinstance(value, Mapping):
+        return {key: plain(part) for key, part in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return plain(value._asdict())
+    if isinstance(value, list | tuple):
+        return type(value)(plain(part) for part in value)
+    return value
+
+
 Transcript = tuple[Message, ...]
 Observation = dict[str, Any]
 """{"messages": Rows of Message, "tools": Rows of schemas}; a fresh dict each step, its values immutable."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, cast
 
 from toolorchestra.envs.base.types import Question, Transcript
+from toolorchestra.envs.money.bill import Bill
 from toolorchestra.envs.money.prices import EXPERT, Usage
-from toolorchestra.envs.money.spend_cap import SpendCap
 
 Purpose = Literal["query", "code", "answer", "move", "user", "judge"]
 """A search query, a program, an answer, a turn of the agent's on its behalf, a simulated user's turn, a verdict."""
@@ -31,8 +31,15 @@ class ChatRequest:
     """Schemas of tools that the model may call. Native calls come back as text, in the action grammar."""
     role: str = EXPERT
     """Under which role of the ledger the completion is billed."""
-    spend_cap: SpendCap | None = None
-    """Checked again before each request that goes out: the call may have waited for its turn since the episode did."""
+    bill: Bill = field(default_factory=Bill, compare=False, repr=False)
+    """Of the call that asks. A backend books here what it used, as soon as it knows, and sets aside here what a request
+    may cost at most."""
+    temperature: float | None = None
+    """Where the endpoint file says none."""
+    native_tools: bool = False
+    """Whether schemas and calls travel natively, where the endpoint file says neither."""
+    stream: bool = False
+    """Whether the reply comes in pieces, as it is made, where the endpoint file says neither."""
 
 
 class ContextLimits(NamedTuple):
@@ -54,6 +61,7 @@ class Completion(NamedTuple):
 
     text: str
     usage: Usage
+    """Of this reply. What replies before it used, that were of no use, stands on the request's bill alone."""
 
 
 class ChatModel(Protocol):
@@ -63,6 +71,15 @@ class ChatModel(Protocol):
     def suspends(self) -> bool: ...
 
     async def complete(self, request: ChatRequest) -> Completion: ...
+
+
+async def ask(models: ChatModel, request: ChatRequest) -> Completion:
+    """One completion, booked on the request's bill also where the backend does not book it itself."""
+    completion = await models.complete(request)
+    request.bill.add(completion.usage)
+    if not isinstance(completion.text, str):
+        raise TypeError(f"a completion's text is text, got {type(completion.text).__name__} from {request.model!r}")
+    return completion
 
 
 class Bounded(Protocol):

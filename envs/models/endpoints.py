@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, TypeVar
 
 from toolorchestra.envs.base.errors import ConfigError, PriceError, no_such
+from toolorchestra.envs.base.secrets import Address
 from toolorchestra.envs.models import ContextLimits
 from toolorchestra.envs.money.prices import Price, PriceSheet
 
@@ -29,7 +30,8 @@ class Endpoint:
     """One OpenAI-compatible server, and how hard it may be driven."""
 
     name: str
-    base_url: str
+    base_url: str = field(repr=False)
+    """As it was given; it may hold a login, http://USER:PASSWORD@HOST, so `address` is what texts show."""
     key_env: str = ""
     """The environment variable that holds the key; "" for a server that wants none."""
     in_flight: int = 64
@@ -45,7 +47,12 @@ class Endpoint:
         _positive(self, "in_flight", "failures_to_open", "rest_seconds")
         _not_negative(self, "requests_per_minute", "tokens_per_minute")
         if not self.base_url.startswith(("http://", "https://")):
-            raise ConfigError(f"endpoint {self.name!r}: base_url is an http(s) address, got {self.base_url!r:.60}")
+            raise ConfigError(f"endpoint {self.name!r}: base_url is an http(s) address, got {self.address.url!r:.60}")
+
+    @property
+    def address(self) -> Address:
+        """The address, and the login apart from it."""
+        return Address.of(self.base_url)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +68,12 @@ class Served:
     """A row of the price sheet, or a price of its own; "" is the row of its own name. "genai-prices" asks the table
     of the package of that name."""
     api: Literal["chat", "completion"] = "chat"
-    native_tools: bool = False
-    """Whether the server takes tool schemas. Otherwise they are described in the prompt and called as text."""
+    native_tools: bool | None = None
+    """Whether the server takes tool schemas. Otherwise they are described in the prompt and called as text. None: as
+    the request asks, which is natively for the models of τ²-Bench, and as text for all others."""
+    stream: bool | None = None
+    """Whether replies come in pieces, as they are made (server-sent events). What they say and cost is the same; of one
+    that breaks off, what had come is known, and billed. None: as the request asks, which is in one piece."""
     seeded: bool = False
     """Whether the server takes a seed."""
     context_tokens: int = 32_768
@@ -70,7 +81,7 @@ class Served:
     output_key: str = "max_tokens"
     """The parameter that bounds the output; OpenAI's reasoning models want "max_completion_tokens"."""
     temperature: float | None = None
-    """None leaves it to the server."""
+    """None: as the request asks, which is 0.0 for the models of τ²-Bench; for all others it is left to the server."""
     deadline_seconds: float = 120.0
     """Of one request."""
     patience_seconds: float = 300.0
@@ -78,13 +89,20 @@ class Served:
     queue_seconds: float = 3_600.0
     """How long a call may wait for its turn before it is given up unsent."""
     retries: int = 4
+    reply_bytes: int = 0
+    """The most of a reply that is read, unpacked; 0: a mebibyte and 256 bytes for each of `output_tokens`; streamed
+    1,024, since each token has an event of its own."""
+    note: str = ""
+    """What an agent is told of it, such as "strong at mathematics"; "" says nothing."""
+    typical_seconds: float = 0.0
+    """How long an agent is told that a call takes; 0 says nothing."""
     shown: ContextLimits = field(default_factory=ContextLimits)
     extra: Mapping[str, Any] = field(default_factory=dict)
     """Further parameters of the request, as the server's manual names them."""
 
     def __post_init__(self) -> None:
         _positive(self, "context_tokens", "output_tokens", "deadline_seconds", "patience_seconds", "queue_seconds")
-        _not_negative(self, "retries")
+        _not_negative(self, "retries", "reply_bytes", "typical_seconds")
         if self.api not in ("chat", "completion"):
             raise ConfigError(f"model {self.name!r}: {no_such('api', self.api, ('chat', 'completion'))}")
         if self.output_tokens >= self.context_tokens:
@@ -92,6 +110,10 @@ class Served:
                 f"model {self.name!r}: output_tokens {self.output_tokens} leave nothing of context_tokens "
                 f"{self.context_tokens} for the prompt; lower the one or raise the other"
             )
+
+    def most_reply_bytes(self, streamed: bool) -> int:
+        """The most of a reply that is read."""
+        return self.reply_bytes or (1 << 20) + (1024 if streamed else 256) * self.output_tokens
 
 
 def _positive(row: object, *names: str) -> None:
@@ -164,7 +186,9 @@ class Endpoints:
 def _table(data: Mapping[str, Any], name: str, where: str) -> Mapping[str, Mapping[str, Any]]:
     table = data.get(name, {})
     if not isinstance(table, Mapping) or not all(isinstance(row, Mapping) for row in table.values()):
-        raise ConfigError(f"{where}: {name} is a table of tables, [{name}.NAME], got {table!r:.60}")
+        # Not the values: where NAME was left out, one is an address, perhaps with a login.
+        got = f"the keys {', '.join(map(str, table))!s:.60}" if isinstance(table, Mapping) else type(table).__name__
+        raise ConfigError(f"{where}: {name} is a table of tables, [{name}.NAME], got {got}")
     return table
 
 
@@ -198,7 +222,7 @@ def read_row(made: type[T], row: Mapping[str, Any], where: str, **given: Any) ->
     """A frozen dataclass from a file's table: unknown keys, missing ones and wrong types are named."""
     valid = {f.name: f for f in fields(made) if f.name not in given}  # type: ignore[arg-type]
     for key, value in _known_keys(row, tuple(valid), where).items():
-        kinds = _KINDS.get(str(valid[key].type))
+        kinds = _KINDS.get(str(valid[key].type).removesuffix(" | None"))
         if kinds and (not isinstance(value, kinds) or isinstance(value, bool) != (kinds == (bool,))):
             raise ConfigError(f"{where}: {key} is a {valid[key].type}, got {value!r:.60}")
     try:

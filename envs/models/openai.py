@@ -4,48 +4,46 @@ A call tries its endpoints in order. A request that fails for a reason which may
 connection, a reply that is cut off) is made again, after the time the server asks for or a jittered back-off, until the
 retries or the patience are used up: then it is an Outage, and the episode is marked failed. What the server refuses for
 good is an Outage too, unless it says that the request itself is wrong (400, 422): that is a ToolError, which the agent
-reads. An empty reply is a reply: it is billed once and not asked for again. A reply
-that cannot be used is billed for what it says it used, with the reply or the error that ends the call.
+reads. An empty reply is a reply: it is billed once and not asked for again.
 
-Not billed: a request that broke off or timed out, for then nobody says what it used.
+Each reply is booked on the request's bill when it is read, one that cannot be used too. Of a streamed reply that broke
+off, what had come is booked, as an estimate. Not booked: any other request that broke off or timed out, for then nobody
+says what it used.
 """
 
 from __future__ import annotations
 
 import asyncio
-import email.utils
+import importlib
 import random
 import time
 import weakref
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from toolorchestra.envs.base.errors import ConfigError, Outage, SpendCapReached, ToolError
 from toolorchestra.envs.base.keys import key_in
+from toolorchestra.envs.base.secrets import Secrets
 from toolorchestra.envs.models import ChatRequest, Completion, ContextLimits
 from toolorchestra.envs.models.endpoints import Endpoint, Endpoints, Served
 from toolorchestra.envs.models.rate_limits import EndpointLimits
-from toolorchestra.envs.models.wire import CHARACTERS_PER_TOKEN, Unreadable, body, counted_of, read, text_of, usage_of
-from toolorchestra.envs.money.prices import NO_TOKENS, Tokens, Usage
+from toolorchestra.envs.models.refusals import MayPass, Refusal, in_a_stream, meaning, retry_after
+from toolorchestra.envs.models.reply_bounds import ACCEPTED, ReplyTooLong, bounded
+from toolorchestra.envs.models.streamed_reply import ErrorEvent, StreamedReply, take
+from toolorchestra.envs.models.usage import Sent, usage_of, used_so_far
+from toolorchestra.envs.models.wire import Unreadable, body, read, text_of
+from toolorchestra.envs.money.prices import Tokens, Usage
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
+TOLD_CHARACTERS = 300
+"""Of what a server says went wrong."""
+CHECK_SECONDS, CHECK_BYTES = 10.0, 16 << 20
 FIRST_BACKOFF_SECONDS, MOST_BACKOFF_SECONDS = 0.5, 30.0
 NO_KEY = "none"
-_PASSING = frozenset({408, 409, 425, 429})
-"""Statuses that may pass, beside 5xx: the request is made again."""
-_OF_THE_REQUEST = frozenset({400, 422})
-"""Statuses that speak of what was sent, and so of what the agent asked for."""
-
-
-class _Passing(Exception):
-    """A failure that may pass, and how long the server asks to wait."""
-
-    def __init__(self, message: str, after_seconds: float | None = None) -> None:
-        super().__init__(message)
-        self.after_seconds = after_seconds
 
 
 @dataclass
@@ -54,10 +52,12 @@ class _Tried:
 
     guessed: float
     """Tokens of its input, as they are counted before the reply counts them."""
+    native: bool = False
+    """Whether the tools were sent as schemas, and calls come back as such."""
     spent: float = 0.0
     """Seconds of its requests and pauses."""
     queued: float = 0.0
-    """Seconds of waiting for a place."""
+    """Seconds of waiting for a place, and for money under the spend cap."""
     sent_at: float = 0.0
     """When the latest request had its place."""
     failed: dict[str, int] = field(default_factory=dict)
@@ -65,8 +65,8 @@ class _Tried:
     not_before: dict[str, float] = field(default_factory=dict)
     """When an endpoint wants to be asked again, of those that said so."""
     problems: list[str] = field(default_factory=list)
-    used: Tokens = NO_TOKENS
-    """By replies that could not be used."""
+    booked: float = 0.0
+    """Of the seconds spent, those that stand on the bill, with replies that could not be used."""
 
     @property
     def told(self) -> str:
@@ -83,7 +83,9 @@ class OpenAiModels:
         self.endpoints = endpoints
         self.traffic = {name: EndpointLimits(endpoint) for name, endpoint in endpoints.endpoints.items()}
         self._keys = {name: _key(endpoint) for name, endpoint in endpoints.endpoints.items()}
-        self._clients: weakref.WeakKeyDictionary[Any, dict[str, AsyncOpenAI]] = weakref.WeakKeyDictionary()
+        logins = [endpoint.address.login for endpoint in endpoints.endpoints.values()]
+        self._secrets = Secrets.of(list(self._keys.values()), logins)
+        self._clients: weakref.WeakKeyDictionary[Any, dict[tuple[str, int], AsyncOpenAI]] = weakref.WeakKeyDictionary()
         self._jitter = random.Random(seed)
         _sdk()
 
@@ -100,32 +102,18 @@ class OpenAiModels:
         """One completion. Raises ToolError (refused), Outage (away) or ConfigError (a wrong key, model or address)."""
         served = self.endpoints.served(request.model)
         made = body(request, served)
-        sent = str(made.get("messages") or made.get("prompt"))
-        tried = _Tried(len(sent) / CHARACTERS_PER_TOKEN)
-        try:
-            return await self._tries(request, served, made, sent, tried)
-        except (Outage, ToolError) as err:
-            if any(tried.used):
-                seconds = round(tried.spent, 3)
-                err.usages = (Usage(request.model, request.role, tried.used, 0, seconds), *err.usages)
-            raise
-
-    async def _tries(
-        self, request: ChatRequest, served: Served, made: dict[str, Any], sent: str, tried: _Tried
-    ) -> Completion:
+        sent = Sent.of(made, served)
+        tried = _Tried(sent.guessed, "tools" in made)
         for attempt in range(served.retries + 1):
             traffic = await self._free(served, tried)
             try:
-                raw = await self._send(traffic, request, served, made, tried)
-                seconds = tried.spent + time.monotonic() - tried.sent_at
-                said, tokens, estimated = self._read(raw, request, sent, tried, traffic)
-                return Completion(said, Usage(request.model, request.role, tokens, 0, round(seconds, 3), estimated))
-            except (_Passing, Unreadable) as err:
+                return await self._send(traffic, request, served, made, sent, tried)
+            except (MayPass, Unreadable) as err:
                 traffic.failed()
                 name = traffic.endpoint.name
                 tried.failed[name] = tried.failed.get(name, 0) + 1
-                tried.problems.append(f"{name}: {self._scrub(str(err))}")
-                if isinstance(err, _Passing) and err.after_seconds is not None:
+                tried.problems.append(f"{name}: {self._told(str(err))}")
+                if isinstance(err, MayPass) and err.after_seconds is not None:
                     tried.not_before[name] = time.monotonic() + err.after_seconds + self._jitter.uniform(0, 0.1)
                 pause = self._pause(served, tried)
                 tried.spent += time.monotonic() - tried.sent_at
@@ -161,9 +149,16 @@ class OpenAiModels:
         return most * self._jitter.uniform(0.5, 1.0)
 
     async def _send(
-        self, traffic: EndpointLimits, request: ChatRequest, served: Served, made: dict[str, Any], tried: _Tried
-    ) -> str:
-        """One request, when there is a place for it: the raw reply."""
+        self,
+        traffic: EndpointLimits,
+        request: ChatRequest,
+        served: Served,
+        made: dict[str, Any],
+        sent: Sent,
+        tried: _Tried,
+    ) -> Completion:
+        """One request, when there is a place for it and money left. What it used is booked before its place and its
+        share of the spend cap are free again."""
         queued = time.monotonic()
         place = traffic.place(tried.guessed, served.queue_seconds - tried.queued)
         try:
@@ -172,100 +167,152 @@ class OpenAiModels:
             waited = tried.queued + time.monotonic() - queued
             name = traffic.endpoint.name
             raise Outage(f"endpoint {name!r} had no place free for {waited:.0f} s{tried.told}") from None
-        tried.sent_at = time.monotonic()
-        tried.queued += tried.sent_at - queued
+        hold = None
         try:
-            if request.spend_cap is not None:
-                request.spend_cap.check()
-            async with asyncio.timeout(served.deadline_seconds):
-                return await self._post(traffic.endpoint, served, made)
+            left = max(0.0, served.queue_seconds - tried.queued - (time.monotonic() - queued))
+            hold = await request.bill.hold(request.model, sent.most_tokens, served.output_tokens, left)
+            tried.sent_at = time.monotonic()
+            tried.queued += tried.sent_at - queued
+            streamed = StreamedReply(self._scrub)
+            try:
+                async with asyncio.timeout(served.deadline_seconds):
+                    raw = await self._post(traffic.endpoint, served, made, streamed)
+            except BaseException:
+                self._book_part(streamed, request, sent, tried, traffic)
+                raise
+            return self._read(raw, request, sent, tried, traffic)
         except SpendCapReached as err:
             raise ToolError(f"{err}; nothing was sent") from None
         except TimeoutError:
-            raise _Passing(f"no reply within {served.deadline_seconds:g} s") from None
+            raise MayPass(f"no reply within {served.deadline_seconds:g} s") from None
         finally:
+            if hold is not None:
+                hold.release()
             await place.__aexit__(None, None, None)
 
-    async def _post(self, endpoint: Endpoint, served: Served, made: dict[str, Any]) -> str:
-        sdk = _sdk()
-        client = self._client(endpoint)
-        raw = (client.chat.completions if served.api == "chat" else client.completions).with_raw_response
+    async def _post(self, endpoint: Endpoint, served: Served, made: dict[str, Any], streamed: StreamedReply) -> str:
+        """The reply's JSON, without any key from here on: what is cut later must not leave a part of one."""
+        sdk, until = _sdk(), time.monotonic() + served.deadline_seconds
+        asks_stream = made.get("stream") is True
+        client = self._client(endpoint, served.most_reply_bytes(asks_stream))
+        asked = client.chat.completions if served.api == "chat" else client.completions
         known = {k: made[k] for k in ("model", "messages", "prompt", "tools") if k in made}
         extra = {k: v for k, v in made.items() if k not in known}
         try:
-            return str((await raw.create(**known, extra_body=extra)).text)
+            if not asks_stream:
+                whole = await asked.with_raw_response.create(**known, extra_body=extra)
+                return self._secrets.scrubbed_json(str(whole.text))
+            async with asked.with_streaming_response.create(**known, extra_body=extra) as reply:
+                await take(reply.iter_bytes(), streamed, until)
+            return self._secrets.scrubbed_json(streamed.raw)
         except sdk.APIStatusError as err:
-            problem = self._refusal(endpoint, served, err)
-        except (UnicodeDecodeError, sdk.APIError) as err:
-            problem = _Passing(f"{type(err).__name__}: {err.__cause__ or err}")
+            code, waits = getattr(err, "code", None), retry_after(err.response.headers)
+            said = Refusal(int(err.status_code), code, self._told(str(err)), waits)
+            problem = meaning(said, endpoint, served, self.traffic[endpoint.name].answered(served.name))
+        except ErrorEvent as err:
+            said = Refusal(*in_a_stream(err.error), self._told(f"in its stream: {err.error}"))
+            problem = meaning(said, endpoint, served, self.traffic[endpoint.name].answered(served.name))
+        except ReplyTooLong as err:
+            problem = MayPass(str(err))
+        except (UnicodeDecodeError, zlib.error, sdk.APIError, _library().HTTPError) as err:
+            problem = MayPass(f"{type(err).__name__}: {err.__cause__ or err}")
         raise problem  # out here, so that no request with its headers hangs on the error
 
-    def _refusal(self, endpoint: Endpoint, served: Served, err: Any) -> Exception:
-        """What a status means; the table stands in docs/real-tools.md. Only what is wrong with the request itself is
-        for the agent to read: everything else is no answer of its own, and fails the episode."""
-        status = int(err.status_code)
-        text = self._scrub(str(err))[:300]
-        if status in _OF_THE_REQUEST:
-            return ToolError(f"model {served.name!r} refused the request ({status}): {text}")
-        if getattr(err, "code", None) == "insufficient_quota":
-            return Outage(f"endpoint {endpoint.name!r} says that the account's quota is used up: {text}")
-        if status in _PASSING or status >= 500:
-            return _Passing(f"{status}: {text}", _retry_after(err.response.headers))
-        if status in (401, 403, 404) and not self.traffic[endpoint.name].answered:
-            return _wrong_setting(endpoint, served, status, text)
-        why = "has no credit left for this account" if status == 402 else f"refused model {served.name!r}"
-        return Outage(f"endpoint {endpoint.name!r} {why} ({status}): {text}")
-
-    def _read(
-        self, raw: str, request: ChatRequest, sent: str, tried: _Tried, traffic: EndpointLimits
-    ) -> tuple[str, Tokens, bool]:
-        """What was said, the tokens that it and the unusable replies before it used, whether they are estimated."""
+    def _read(self, raw: str, request: ChatRequest, sent: Sent, tried: _Tried, traffic: EndpointLimits) -> Completion:
+        """What was said. What it used is booked first: also where the reply is of no use."""
         reply = read(raw)
         try:
-            said = self._scrub(text_of(reply, request))
+            said = self._scrub(text_of(reply, request, native=tried.native))
         except Unreadable:
-            if (counted := counted_of(reply)) is not None:
-                traffic.used(tried.guessed, sum(counted))
-                tried.used = _sum(tried.used, counted)
+            if isinstance(reply.get("usage"), Mapping):  # else nothing says that this was paid for
+                self._book(request, *usage_of(reply, sent, raw, ""), tried, traffic)
             raise
-        tokens, estimated = usage_of(reply, sent, said)
-        traffic.went_well()
-        traffic.used(tried.guessed, sum(tokens))
-        return said, _sum(tried.used, tokens), estimated
+        tokens, estimated = usage_of(reply, sent, raw, said)
+        usage = self._book(request, tokens, estimated, tried, traffic)
+        traffic.went_well(request.model)
+        return Completion(said, usage)
 
-    def _client(self, endpoint: Endpoint) -> AsyncOpenAI:
+    def _book(
+        self, request: ChatRequest, tokens: Tokens, estimated: bool, tried: _Tried, traffic: EndpointLimits
+    ) -> Usage:
+        """Book what a reply used, with the time since the last one that was booked."""
+        seconds = tried.spent + time.monotonic() - tried.sent_at - tried.booked
+        usage = Usage(request.model, request.role, tokens, 0, round(seconds, 3), estimated)
+        request.bill.add(usage)
+        tried.booked += seconds
+        traffic.used(tried.guessed, sum(tokens))
+        return usage
+
+    def _book_part(
+        self, streamed: StreamedReply, request: ChatRequest, sent: Sent, tried: _Tried, traffic: EndpointLimits
+    ) -> None:
+        """Book what had come of a stream that broke off. Nothing, where nothing came that the model had made."""
+        if streamed.characters or isinstance(streamed.usage, Mapping):
+            self._book(request, used_so_far(streamed, sent), True, tried, traffic)
+
+    def _client(self, endpoint: Endpoint, most_bytes: int) -> AsyncOpenAI:
         """The endpoint's client for the running loop: a connection cannot change loops."""
         clients = self._clients.setdefault(asyncio.get_running_loop(), {})
-        if endpoint.name not in clients:
-            clients[endpoint.name] = _sdk().AsyncOpenAI(
-                api_key=self._keys[endpoint.name] or NO_KEY, base_url=endpoint.base_url, max_retries=0, timeout=None
-            )
-        return clients[endpoint.name]
+        which, address = (endpoint.name, most_bytes), endpoint.address
+        if which not in clients:
+            clients[which] = _sdk().AsyncOpenAI(
+                api_key=self._keys[endpoint.name] or NO_KEY, base_url=address.url, max_retries=0, timeout=None,
+                default_headers={"Authorization": address.basic} if address.login else None,
+                http_client=_http(most_bytes),
+            )  # fmt: skip
+        return clients[which]
+
+    async def check(self) -> None:
+        """Ask every endpoint for its list of models, which costs nothing. Raises ConfigError where a model has no one
+        that answers, whatever it answers, or where all refuse the key."""
+        names = [name for name in self.endpoints.endpoints if self._asked_for(name)]
+        wrong = dict(zip(names, await asyncio.gather(*(self._wrong(name) for name in names)), strict=True))
+        for served in self.endpoints.models.values():
+            if all(wrong[name] for name in served.endpoints):
+                told = "; ".join(f"{name} at {self.endpoints.endpoints[name].address.url}: {wrong[name]}"
+                                 for name in served.endpoints)  # fmt: skip
+                raise ConfigError(f"no endpoint of model {served.name!r} answers: {told}")
+
+    def _asked_for(self, endpoint: str) -> bool:
+        return any(endpoint in served.endpoints for served in self.endpoints.models.values())
+
+    async def _wrong(self, name: str) -> str:
+        """What is wrong with an endpoint; "" where it answers."""
+        sdk, endpoint = _sdk(), self.endpoints.endpoints[name]
+        try:
+            async with asyncio.timeout(CHECK_SECONDS):
+                await self._client(endpoint, CHECK_BYTES).models.with_raw_response.list()
+        except sdk.APIStatusError as err:
+            return f"refuses the key ({err.status_code})" if err.status_code in (401, 403) else ""
+        except TimeoutError:
+            return f"no answer within {CHECK_SECONDS:g} s"
+        except (sdk.APIError, ReplyTooLong, UnicodeDecodeError, zlib.error) as err:
+            return self._scrub(f"{type(err).__name__}: {err.__cause__ or err}")
+        return ""
 
     async def aclose(self) -> None:
         """Close the running loop's connections."""
         for client in self._clients.pop(asyncio.get_running_loop(), {}).values():
             await client.close()
 
+    def _told(self, text: str) -> str:
+        """What a server says, for an error's text."""
+        return self._scrub(text)[:TOLD_CHARACTERS]
+
     def _scrub(self, text: str) -> str:
-        """The text without any key, should a server send one back."""
-        for key in self._keys.values():
-            if key and key in text:
-                text = text.replace(key, "[key]")
-        return text
+        """The text without any key or password, should a server send one back."""
+        return self._secrets.scrubbed(text)
 
 
-def _wrong_setting(endpoint: Endpoint, served: Served, status: int, text: str) -> ConfigError:
-    """Of an endpoint that never answered: its key, address or model is wrong, which would end every episode."""
-    if status == 404:
-        wanted = f"model {served.model or served.name!r}"
-        return ConfigError(f"endpoint {endpoint.name!r} has no {wanted} at {endpoint.base_url} (404): {text}")
-    key = f"the key in ${endpoint.key_env}" if endpoint.key_env else "a call without a key; set key_env"
-    return ConfigError(f"endpoint {endpoint.name!r} refused {key} ({status}): {text}")
+def _http(most_bytes: int) -> Any:
+    """What the SDK sends with, and reads so many bytes of a reply by."""
+    hooks = {"response": [bounded(_library(), most_bytes)]}
+    return _sdk().DefaultAsyncHttpxClient(headers={"Accept-Encoding": ACCEPTED}, event_hooks=hooks)
 
 
-def _sum(one: Tokens, other: Tokens) -> Tokens:
-    return Tokens(*map(sum, zip(one, other, strict=True)))
+def _library() -> Any:
+    """What lies below the SDK: it has had several names."""
+    return importlib.import_module(_sdk().DefaultAsyncHttpxClient.__mro__[1].__module__.partition(".")[0])
 
 
 def _sdk() -> Any:
@@ -284,18 +331,3 @@ def _key(endpoint: Endpoint) -> str:
         wanted = endpoint.key_env
         raise ConfigError(f"endpoint {endpoint.name!r} needs a key: export {wanted}=... (or take key_env out)")
     return key
-
-
-def _retry_after(headers: Mapping[str, str]) -> float | None:
-    """The wait that a server asks for: seconds, milliseconds, or a date. Nonsense counts as nothing said."""
-    try:
-        if (value := headers.get("retry-after-ms")) is not None:
-            return max(0.0, float(value) / 1000)
-        value = headers.get("retry-after")
-        if value is None:
-            return None
-        if value.replace(".", "", 1).isdigit():
-            return float(value)
-        return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
-    except (ValueError, OverflowError):
-        return None

@@ -8,61 +8,11 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from toolorchestra.envs.base.places import Places
 from toolorchestra.envs.models.endpoints import Endpoint
-
-Waiter = tuple[asyncio.AbstractEventLoop, "asyncio.Future[None]"]
-
-
-class _Places:
-    """A semaphore whose waiters may sit on different event loops."""
-
-    def __init__(self, most: int) -> None:
-        self._lock = threading.Lock()
-        self._free = most
-        self._waiting: deque[Waiter] = deque()
-
-    async def take(self) -> None:
-        """Wait for a place, first come first served."""
-        with self._lock:
-            if self._free:
-                self._free -= 1
-                return
-            loop = asyncio.get_running_loop()
-            waiter = (loop, loop.create_future())
-            self._waiting.append(waiter)
-        try:
-            await waiter[1]
-        except asyncio.CancelledError:
-            with self._lock:
-                still_waiting = waiter in self._waiting
-                if still_waiting:
-                    self._waiting.remove(waiter)
-            if not still_waiting:
-                self.give()  # the place came at the moment of the cancellation
-            raise
-
-    def give(self) -> None:
-        """Hand a place to the next in line."""
-        while True:
-            with self._lock:
-                if not self._waiting:
-                    self._free += 1
-                    return
-                loop, future = self._waiting.popleft()
-            try:
-                loop.call_soon_threadsafe(_wake, future)
-            except RuntimeError:  # that loop is closed, and its waiter gone with it
-                continue
-            return
-
-
-def _wake(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
 
 
 class _Rate:
@@ -96,14 +46,13 @@ class EndpointLimits:
     """The state of one endpoint."""
 
     def __init__(self, endpoint: Endpoint) -> None:
-        self.answered = False
-        """Whether a reply ever came: its address, key and model were right then."""
+        self._answered: set[str] = set()
         self.endpoint = endpoint
         self.most_in_flight = 0
         """The most calls that were ever in flight at once."""
         self.sent = 0
         self._in_flight = 0
-        self._places = _Places(endpoint.in_flight)
+        self._places = Places(endpoint.in_flight)
         self._requests = _Rate(endpoint.requests_per_minute)
         self._tokens = _Rate(endpoint.tokens_per_minute)
         self._lock = threading.Lock()
@@ -141,9 +90,13 @@ class EndpointLimits:
         """Set the token rate right by what the reply says."""
         self._tokens.put_back(guessed - counted)
 
-    def went_well(self) -> None:
-        """Close the breaker."""
-        self.answered = True
+    def answered(self, model: str) -> bool:
+        """Whether a reply of this model ever came: its address and key and the model were right then."""
+        return model in self._answered
+
+    def went_well(self, model: str) -> None:
+        """Note that the model answered, and close the breaker."""
+        self._answered.add(model)
         with self._lock:
             self._failures, self._rests_until = 0, 0.0
 

@@ -3,55 +3,58 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from toolorchestra.envs.base.actions import CLOSE, OPEN, THINK, UNTHINK, parse, render_call
+from toolorchestra.envs.base.actions import CLOSE, OPEN, THINK, UNTHINK, parse
 from toolorchestra.envs.base.errors import ActionError
+from toolorchestra.envs.base.marks import STANDARD, clean, quoted
+from toolorchestra.envs.base.openai_messages import rendered_call
+from toolorchestra.envs.base.tools_as_text import result_as_text, tools_as_text
 from toolorchestra.envs.base.types import Message
 from toolorchestra.envs.models import ChatRequest
 from toolorchestra.envs.models.endpoints import Served
-from toolorchestra.envs.money.prices import Tokens
 
 CHARACTERS_PER_TOKEN = 4
 REPLY_CHARACTERS = 200_000
 """Of a reply; a longer one keeps its end, where answers stand."""
-_TOOLS = 'You may call tools. To call one write {open}{{"name": ..., "arguments": {{...}}}}{close}. The tools:\n{tools}'
+_TURN = re.compile(r"(?<=[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])[ \t]*(?:S(?=ystem:)|U(?=ser:)|A(?=ssistant:)|T(?=ool:))")
+"""What begins a turn of a prompt for a completion server: the first letter gets a space behind it."""
 
 
 class Unreadable(ValueError):
     """The server's reply is not what the protocol says."""
 
 
-def clean(text: str) -> str:
-    """The text without lone surrogates, which no encoder takes."""
-    return text if text.isascii() else text.encode("utf-8", "replace").decode()
-
-
 def body(request: ChatRequest, served: Served) -> dict[str, Any]:
     """The request's JSON."""
     room = CHARACTERS_PER_TOKEN * (served.context_tokens - served.output_tokens)
-    described = len(str(request.tools)) if request.tools else 0
-    messages = fit(request.messages, max(1000, room - described))
+    tools = STANDARD.schemas(request.tools)
+    described = len(str(tools)) if tools else 0
+    messages = fit(STANDARD.told(request.messages, spoken=True), max(1000, room - described))
     made: dict[str, Any] = {
         "model": served.model or request.model,
         served.output_key: served.output_tokens,
-        **served.extra,
     }
-    if served.temperature is not None:
-        made["temperature"] = served.temperature
+    if request.stream if served.stream is None else served.stream:
+        made |= {"stream": True, "stream_options": {"include_usage": True}}
+    made |= served.extra
+    temperature = request.temperature if served.temperature is None else served.temperature
+    if temperature is not None:
+        made["temperature"] = temperature
     if served.seeded:
         made["seed"] = (request.seed + request.attempt) % 2**31
     if served.api == "completion":
-        said = "".join(f"{m['role'].capitalize()}: {m['content']}\n\n" for m in _as_text(messages, request.tools))
-        return {**made, "prompt": clean(said) + "Assistant:"}
-    if request.tools and served.native_tools:
-        return {**made, "messages": _native(messages), "tools": [_thawed(tool) for tool in request.tools]}
-    return {**made, "messages": _as_text(messages, request.tools)}
+        said = "".join(_turn(m["role"], m["content"]) for m in _as_text(messages, tools))
+        return {**made, "prompt": f"{said}Assistant:"}
+    if tools and (request.native_tools if served.native_tools is None else served.native_tools):
+        return {**made, "messages": _native(messages), "tools": tools}
+    return {**made, "messages": _as_text(messages, tools)}
 
 
-def _thawed(value: Any) -> Any:
-    return json.loads(json.dumps(value))
+def _turn(role: str, content: str) -> str:
+    return f"{role.capitalize()}: {_TURN.sub(lambda found: f'{found[0]} ', content)}\n\n"
 
 
 def fit(messages: Sequence[Message], characters: int) -> list[Message]:
@@ -74,13 +77,12 @@ def _as_text(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) ->
     """Tool results as the user's messages, and the tools' schemas in the system message."""
     out = []
     for message in messages:
-        role, content = message["role"], clean(message["content"])
+        role, content = message["role"], message["content"]
         if role == "tool":
-            role, content = "user", f"<tool_response>\n{content}\n</tool_response>"
+            role, content = "user", result_as_text(content)
         out.append({"role": role, "content": content})
     if tools:
-        listed = "\n".join(json.dumps(tool["function"], ensure_ascii=False) for tool in tools)
-        told = _TOOLS.format(open=OPEN, close=CLOSE, tools=listed)
+        told = tools_as_text(tools)
         if out and out[0]["role"] == "system":
             out[0] = {"role": "system", "content": f"{out[0]['content']}\n\n{told}"}
         else:
@@ -93,7 +95,7 @@ def _native(messages: Sequence[Message]) -> list[dict[str, Any]]:
     out: list[dict[str, Any]] = []
     waiting: list[str] = []
     for number, message in enumerate(messages):
-        role, content = message["role"], clean(message["content"])
+        role, content = message["role"], message["content"]
         if role == "assistant":
             made = _calls(content, number)
             waiting = [call["id"] for call in made.get("tool_calls", ())]
@@ -116,11 +118,14 @@ def _calls(text: str, number: int) -> dict[str, Any]:
         {
             "id": f"call_{number}_{index}",
             "type": "function",
-            "function": {"name": call.name, "arguments": json.dumps(call.arguments, ensure_ascii=False)},
+            "function": {
+                "name": STANDARD.broken(call.name),
+                "arguments": STANDARD.broken(json.dumps(call.arguments, ensure_ascii=False)),
+            },
         }
         for index, call in enumerate(action.calls)
     ]
-    return {"role": "assistant", "content": action.said, "tool_calls": calls}
+    return {"role": "assistant", "content": STANDARD.broken(action.said), "tool_calls": calls}
 
 
 # -- the reply ---------------------------------------------------------------------------------------------------------
@@ -137,8 +142,9 @@ def read(raw: str) -> Mapping[str, Any]:
     return reply
 
 
-def text_of(reply: Mapping[str, Any], request: ChatRequest) -> str:
-    """What was said, in the action grammar where a move was asked for. Raises Unreadable."""
+def text_of(reply: Mapping[str, Any], request: ChatRequest, *, native: bool = False) -> str:
+    """What was said, in the action grammar where a move was asked for. Where the tools were sent natively, only native
+    calls are calls: one that the text quotes is text. Raises Unreadable."""
     choices = reply.get("choices")
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], Mapping):
         raise Unreadable(f"the reply has no choices: {str(reply)[:80]!r}")
@@ -152,9 +158,12 @@ def text_of(reply: Mapping[str, Any], request: ChatRequest) -> str:
     if not isinstance(said, str):
         raise Unreadable(f"a message's content is text, got {type(said).__name__}")
     said = clean(said)[-REPLY_CHARACTERS:]
+    if request.purpose == "user" and message.get("tool_calls"):
+        return _users_calls(said, message["tool_calls"])
     if request.purpose != "move":
-        return said.rpartition(UNTHINK)[2].strip() if UNTHINK in said else said
-    return _move(said, message)
+        said = said.rpartition(UNTHINK)[2].strip() if UNTHINK in said else said
+        return quoted(said) if native and request.purpose == "user" else said
+    return _move(quoted(said) if native else said, message)
 
 
 def _move(said: str, message: Mapping[str, Any]) -> str:
@@ -170,49 +179,21 @@ def _move(said: str, message: Mapping[str, Any]) -> str:
     return head + beside + "\n".join(_rendered(call) for call in calls)
 
 
+def _users_calls(said: str, calls: Any) -> str:
+    """A simulated user's native calls in the grammar, without its thought. Raises Unreadable: nobody is told why."""
+    beside = said.rpartition(UNTHINK)[2].replace(OPEN, " ").replace(CLOSE, " ").strip()
+    made = [_rendered(call) for call in calls] if isinstance(calls, Sequence) and not isinstance(calls, str) else [""]
+    try:
+        for call in made:
+            parse(call)
+    except ActionError as err:
+        raise Unreadable(f"a native call cannot be read: {err}") from None
+    return "\n".join([*([beside] if beside else []), *made])
+
+
 def _rendered(call: Any) -> str:
     """One native call in the grammar. What cannot be read is passed on as it came: the parser tells the agent why."""
     function = call.get("function") if isinstance(call, Mapping) else None
     if not isinstance(function, Mapping):
         return f"{OPEN}{call!s:.200}{CLOSE}"
-    name, arguments = function.get("name"), function.get("arguments")
-    try:
-        read_arguments = json.loads(arguments or "{}") if not isinstance(arguments, Mapping) else arguments
-        if isinstance(name, str) and isinstance(read_arguments, Mapping):
-            return clean(render_call(name, read_arguments))
-    except (ValueError, TypeError, RecursionError):
-        pass
-    return clean(f'{OPEN}{{"name": {json.dumps(name)}, "arguments": {arguments!s}}}{CLOSE}')
-
-
-def usage_of(reply: Mapping[str, Any], sent: str, said: str) -> tuple[Tokens, bool]:
-    """The tokens by disjoint class, and whether they had to be estimated since the reply's count makes no sense."""
-    counted = counted_of(reply)
-    if counted is not None:
-        return counted, False
-    return Tokens(len(sent) // CHARACTERS_PER_TOKEN, 0, -(-len(said) // CHARACTERS_PER_TOKEN), 0), True
-
-
-def counted_of(reply: Mapping[str, Any]) -> Tokens | None:
-    """The tokens that the reply says it used, or None where that makes no sense."""
-    usage = reply.get("usage")
-    if not isinstance(usage, Mapping):
-        return None
-    prompt, completion = _whole(usage.get("prompt_tokens")), _whole(usage.get("completion_tokens", 0))
-    cached = _whole(_detail(usage, "prompt_tokens_details", "cached_tokens"))
-    reasoning = _whole(_detail(usage, "completion_tokens_details", "reasoning_tokens"))
-    if prompt is None or completion is None or cached is None or reasoning is None:
-        return None
-    if cached > prompt or reasoning > completion:
-        return None
-    return Tokens(prompt - cached, cached, completion - reasoning, reasoning)
-
-
-def _detail(usage: Mapping[str, Any], table: str, key: str) -> Any:
-    details = usage.get(table)
-    value = details.get(key) if isinstance(details, Mapping) else None
-    return 0 if value is None else value
-
-
-def _whole(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**40 else None
+    return rendered_call(function.get("name"), function.get("arguments"))

@@ -88,6 +88,22 @@ def total_tokens(charges: Sequence[Charge]) -> Tokens:
     return Tokens(*map(sum, zip(*used, strict=True))) if used else Tokens()
 
 
+def charge_row(charge: Charge) -> dict[str, Any]:
+    """A charge in plain words and numbers, as `info["charges"]` and recorded trajectories have it."""
+    (item, role, tokens, units, seconds, estimated), tool, nano_usd, sheet = charge
+    return {
+        "item": item,
+        "role": role,
+        "tool": tool,
+        "tokens": by_class(tokens),
+        "units": units,
+        "seconds": seconds,
+        "estimated": estimated,
+        "nano_usd": nano_usd,
+        "sheet": sheet,
+    }
+
+
 def rewarded_usd(charges: Iterable[Charge]) -> float:
     """Dollars of some charges that a reward counts: not the judges' and simulated users'."""
     return sum(c.nano_usd for c in charges if c.usage.role in REWARDED_ROLES) / NANO

@@ -20,7 +20,10 @@ from toolorchestra.envs.base.errors import ConfigError, PriceError, no_such
 from toolorchestra.envs.base.types import build
 
 NANO = 1_000_000_000
+MOST_USD = 1_000_000_000
+"""Of one price, whatever it is for."""
 CLASSES = ("input", "cached", "output", "reasoning")
+_FIELDS = ("pico_usd_per_token", "nano_usd_per_unit", "nano_usd_per_second", "free")
 _ROW_KEYS = ("usd_per_mtok", "usd_per_unit", "usd_per_second", "free")
 
 
@@ -90,11 +93,13 @@ def _scaled(value: Any, scale: int, where: str) -> int:
     try:
         exact = Decimal(str(value)) * scale
     except ArithmeticError:
-        raise PriceError(f"{where}: a price is a number, got {value!r}") from None
+        raise PriceError(f"{where}: a price is a number, got {value!r:.40}") from None
     if not exact.is_finite() or exact < 0:
-        raise PriceError(f"{where}: a price is finite and not negative, got {value!r}")
+        raise PriceError(f"{where}: a price is finite and not negative, got {value!r:.40}")
+    if exact > MOST_USD * scale:  # before it is made an int, which takes seconds for 100,000 digits
+        raise PriceError(f"{where}: a price is at most {MOST_USD} $, got {value!r:.40}")
     if exact != exact.to_integral_value():
-        raise PriceError(f"{where}: {value!r} is finer than the ledger can bill; round it to {1 / Decimal(scale)}")
+        raise PriceError(f"{where}: {value!r:.40} is finer than the ledger can bill; round it to {1 / Decimal(scale)}")
     return int(exact)
 
 
@@ -220,6 +225,23 @@ class PriceSheet:
         rows = {item: Price.read(row, f"{where}: {item}") for item, row in data["prices"].items()}
         return cls(data["id"], data["date"], data["source"], rows)
 
+    @classmethod
+    def again(cls, data: Mapping[str, Any]) -> PriceSheet:
+        """From a sheet file's parsed JSON, or from what `dataclasses.asdict` made of a sheet for a spec's JSON."""
+        if "sheet_id" not in data:
+            return cls.read(data, "prices")
+        if unknown := sorted(set(data) ^ {"sheet_id", "date", "source", "prices"}):
+            raise PriceError(f"prices: a sheet has sheet_id, date, source and prices; {unknown} missing or too many")
+        _mapping(data["prices"], "prices", ("every model and service",))
+        rows = {}
+        for item, row in data["prices"].items():
+            _mapping(row, f"prices: {item}", _FIELDS)
+            if unknown := sorted(set(row) - set(_FIELDS)):
+                raise PriceError(f"prices: {item}: {no_such('price key', unknown[0], _FIELDS)}")
+            tokens = row.get("pico_usd_per_token")
+            rows[item] = Price(**{**row, "pico_usd_per_token": None if tokens is None else tuple(tokens)})
+        return cls(data["sheet_id"], data["date"], data["source"], rows)
+
     def price(self, item: str) -> Price:
         """The item's price. A missing one is an error, never 0."""
         try:
@@ -273,10 +295,12 @@ def sheet_names() -> list[str]:
     return sorted(entry.name.removesuffix(".json") for entry in folder.iterdir() if entry.name.endswith(".json"))
 
 
-def load_sheet(name: str | Path | PriceSheet) -> PriceSheet:
-    """A sheet by its name, by the path of a JSON file, or as it is."""
+def load_sheet(name: str | Path | PriceSheet | Mapping[str, Any]) -> PriceSheet:
+    """A sheet by its name, by the path of a JSON file, as it is, or from the mapping that JSON made of it."""
     if isinstance(name, PriceSheet):
         return name
+    if isinstance(name, Mapping):
+        return PriceSheet.again(name)
     if str(name) in _loaded:
         return _loaded[str(name)]
     if str(name).endswith(".json"):
@@ -298,7 +322,7 @@ _loaded: dict[str, PriceSheet] = {}  # packaged sheets only: a user's file may c
 def _parse(text: str | bytes, where: str) -> PriceSheet:
     try:
         data = json.loads(text, parse_float=Decimal, object_pairs_hook=_each_once)
-    except ValueError as err:
+    except (ValueError, RecursionError) as err:
         raise PriceError(f"price sheet {where} is not valid JSON: {err}") from None
     return PriceSheet.read(data, where)
 

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import threading
+from collections import deque
 from typing import NoReturn, Self
 
-from toolorchestra.envs.base.errors import ConfigError, SpendCapReached
+from toolorchestra.envs.base.errors import ConfigError, Outage, SpendCapReached
 from toolorchestra.envs.money.prices import NANO, plain
+
+WAIT_SECONDS = 3_600.0
+"""How long a request waits for money that others have set aside, where nothing else is said."""
 
 
 class SpendCap:
-    """A limit on what all episodes of a run may spend together. Checked before each paid call, so what is in flight at
-    that moment is the most it can be overshot by."""
+    """A limit on what all episodes of a run may spend together.
+
+    A request to a model first sets aside the most that it may cost, and gives it back when it has ended. So requests in
+    flight cannot spend more than the cap together. A request that does not fit waits for those in flight, and who came
+    first is served first, so a dear request is not overtaken for ever by cheap ones. Where nothing is in flight and the
+    first still does not fit, the cap counts as used up: that request and all later ones are refused.
+    """
 
     def __init__(self, usd: float) -> None:
         if isinstance(usd, bool) or not isinstance(usd, int | float) or not 0 < usd < math.inf:
@@ -20,27 +30,116 @@ class SpendCap:
         self.usd = usd
         self._nano_cap = round(usd * NANO)
         self._nano_spent = 0
+        self._nano_held = 0
+        self._refused = 0
+        """The most that the first refused request might have cost; 0 while none was refused."""
         self._lock = threading.Lock()
+        self._waiting: deque[_Waiter] = deque()
 
     @property
     def spent_usd(self) -> float:
         return self._nano_spent / NANO
 
     @property
+    def held_usd(self) -> float:
+        """Set aside for requests in flight."""
+        return self._nano_held / NANO
+
+    @property
+    def _nano_free(self) -> int:
+        return self._nano_cap - self._nano_spent - self._nano_held
+
+    @property
     def used_up(self) -> bool:
         """Whether nothing more may be spent."""
-        return self._nano_spent >= self._nano_cap
+        return self._refused > 0 or self._nano_spent >= self._nano_cap
 
     def check(self) -> None:
         """Raise when the cap is used up."""
         if self.used_up:
-            spent, cap = plain(self._nano_spent, 9), plain(self._nano_cap, 9)
-            raise SpendCapReached(f"the run has spent {spent} $ of its cap of {cap} $")
+            raise SpendCapReached(self._told())
+
+    def _told(self) -> str:
+        spent, cap = plain(self._nano_spent, 9), plain(self._nano_cap, 9)
+        text = f"the run has spent {spent} $ of its cap of {cap} $"
+        return f"{text}, and the next request may cost {plain(self._refused, 9)} $" if self._refused else text
 
     def add(self, nano_usd: int) -> None:
         """Count what was billed."""
         with self._lock:
             self._nano_spent += nano_usd
+            self._serve()
+
+    async def hold(self, nano_usd: int, seconds: float = WAIT_SECONDS) -> Hold:
+        """Set so much aside, waiting in turn for requests in flight where it does not fit beside them. Raises
+        SpendCapReached where it cannot be had, and Outage where nothing came back in so many seconds."""
+        waiter = self._held_or_waits(nano_usd)
+        if waiter is None:  # by far the commonest
+            return Hold(self, nano_usd)
+        late = False
+        try:
+            async with asyncio.timeout(seconds):
+                await waiter.woken.wait()
+        except TimeoutError:
+            late = self._leave(waiter)
+        except BaseException:
+            if not self._leave(waiter) and waiter.holds:
+                self._release(nano_usd)
+            raise
+        if waiter.refused:
+            raise SpendCapReached(waiter.refused)
+        if late:
+            raise Outage(self._told_late(nano_usd, seconds))
+        return Hold(self, nano_usd)
+
+    def _held_or_waits(self, nano_usd: int) -> _Waiter | None:
+        """None: it is set aside. Else whose turn is to come. Raises SpendCapReached where it cannot come."""
+        with self._lock:
+            if not self._waiting and not self.used_up and nano_usd <= self._nano_free:
+                self._nano_held += nano_usd
+                return None
+            waiter = _Waiter(nano_usd, asyncio.get_running_loop())
+            self._waiting.append(waiter)
+            self._serve()
+        if waiter.refused:
+            raise SpendCapReached(waiter.refused)
+        return waiter
+
+    def _serve(self) -> None:
+        """Give those who wait what is free, in their order; where no money can come back, refuse them."""
+        while self._waiting:
+            first = self._waiting[0]
+            free = self._nano_free
+            if self.used_up or (first.nano_usd > free and not self._nano_held):
+                self._refused = self._refused or (0 if self._nano_spent >= self._nano_cap else first.nano_usd)
+                first.refused = self._told()
+            elif first.nano_usd > free:
+                return
+            self._waiting.popleft()
+            first.holds = not first.refused
+            if first.wake() and first.holds:
+                self._nano_held += first.nano_usd
+
+    def _leave(self, waiter: _Waiter) -> bool:
+        """Wait no more. False: it had been served."""
+        with self._lock:
+            if waiter not in self._waiting:
+                return False
+            self._waiting.remove(waiter)
+            self._serve()
+            return True
+
+    def _told_late(self, nano_usd: int, seconds: float) -> str:
+        wanted, held = plain(nano_usd, 9), plain(self._nano_held, 9)
+        return (
+            f"the spend cap had no {wanted} $ free for {seconds:.3g} s: {held} $ are set aside for requests that have "
+            "not ended; nothing was sent"
+        )
+
+    def _release(self, nano_usd: int) -> None:
+        with self._lock:
+            self._nano_held -= nano_usd
+            self._serve()
 
     def __copy__(self) -> Self:
         return self
@@ -51,3 +150,42 @@ class SpendCap:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a spend cap counts within one process and cannot be sent to another; make one there")
+
+
+class _Waiter:
+    """A request that waits for its turn."""
+
+    __slots__ = ("_loop", "holds", "nano_usd", "refused", "woken")
+
+    def __init__(self, nano_usd: int, loop: asyncio.AbstractEventLoop) -> None:
+        self.nano_usd = nano_usd
+        self.holds = False
+        """Whether the money is set aside for it."""
+        self.refused = ""
+        """Why it cannot be had."""
+        self.woken = asyncio.Event()
+        self._loop = loop
+
+    def wake(self) -> bool:
+        """Say that it has been served. False: its loop is closed, and nobody waits there any more."""
+        try:
+            self._loop.call_soon_threadsafe(self.woken.set)
+        except RuntimeError:
+            return False
+        return True
+
+
+class Hold:
+    """Money set aside for one request in flight."""
+
+    __slots__ = ("_cap", "_nano_usd")
+
+    def __init__(self, cap: SpendCap, nano_usd: int) -> None:
+        self._cap = cap
+        self._nano_usd = nano_usd
+
+    def release(self) -> None:
+        """Give it back; what the request really cost has been added by then. A second release does nothing."""
+        held, self._nano_usd = self._nano_usd, 0
+        if held:
+            self._cap._release(held)

@@ -37,16 +37,16 @@ def tool_price(sheet: PriceSheet, items: Sequence[str]) -> str:
 
 def offer_line(sheet: PriceSheet, alias: str, item: str, note: str, time: str = "") -> str:
     """A model on offer: "- search-1: strong; $1.25 in, $10 out per million tokens; about 8 s a call"."""
-    return "; ".join(filter(None, (f"- {alias}: {note}", in_words(sheet.price(item)), time)))
+    return f"- {alias}: " + "; ".join(filter(None, (note, in_words(sheet.price(item)), time)))
 
 
 def brief_offer(sheet: PriceSheet, alias: str, item: str, seconds: float) -> str:
-    """A model on offer in three words: alias, dollars per million output tokens (one digit), seconds."""
-    return f"{alias} {output_digit(sheet, item)} {seconds:g}"
+    """A model on offer in three words: alias, dollars per million output tokens (two digits), seconds."""
+    return f"{alias} {output_price(sheet, item)} {seconds:g}"
 
 
-def output_digit(sheet: PriceSheet, item: str) -> str:
-    """Dollars per million output tokens to one digit; a price that is not by the token is told in full."""
+def output_price(sheet: PriceSheet, item: str) -> str:
+    """Dollars per million output tokens to two digits; a price that is not by the token is told in full."""
     price = sheet.price(item)
     rate = price.pico_usd_per_token
-    return f"{float(f'{rate[2] / 1_000_000:.1g}'):g}" if rate else in_words(price)
+    return f"{float(f'{rate[2] / 1_000_000:.2g}'):g}" if rate else in_words(price)

@@ -30,7 +30,7 @@ def read_corpus(path: Path, fields: Mapping[str, str] = FIELDS) -> Iterator[Pass
                 continue
             try:
                 row = json.loads(line)
-            except ValueError as err:
+            except (ValueError, RecursionError) as err:
                 raise ConfigError(f"{path}, line {number}: not JSON: {err}") from None
             if not isinstance(row, Mapping) or not isinstance(row.get(names["text"]), str):
                 have = ", ".join(row) if isinstance(row, Mapping) else type(row).__name__
@@ -117,7 +117,7 @@ class Manifest:
             made = cls(**json.loads((folder / MANIFEST).read_text(encoding="utf-8")))
         except FileNotFoundError:
             raise ConfigError(f"index {str(folder)!r} is unfinished; build on: {line}") from None
-        except (ValueError, TypeError) as err:
+        except (ValueError, TypeError, RecursionError) as err:
             raise ConfigError(f"index {str(folder)!r} has no readable manifest ({err}); build anew: {line}") from None
         if made.format != FORMAT:
             raise ConfigError(

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import http.client
 import json
-import urllib.request
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from toolorchestra.envs.base.errors import ConfigError, Outage, ToolError
+from toolorchestra.envs.base.errors import ConfigError, Outage, ToolError, WrongSetting
 from toolorchestra.envs.base.keys import key_in
+from toolorchestra.envs.base.terminal import one_line
 from toolorchestra.envs.base.types import Passage
 from toolorchestra.envs.retrieval import Hit, Retriever
 from toolorchestra.envs.retrieval.http_posts import HttpPoster
@@ -41,6 +41,14 @@ class IndexServer(ThreadingHTTPServer):
         if host not in LOOPBACK and not self.token:
             raise ConfigError(f"an index served beyond this machine needs a token: export {TOKEN_ENV}=...")
         super().__init__((host, port), _Handler)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that broke off is nobody's trouble; what else went wrong takes one line."""
+        del request
+        err = sys.exception()
+        if not isinstance(err, ConnectionError | TimeoutError):
+            told = one_line(f"{client_address[0]}: {type(err).__name__}: {err}")
+            print(f"a request failed: {told[:300]}", file=sys.stderr, flush=True)
 
     @property
     def url(self) -> str:
@@ -65,7 +73,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._say(401, {"error": "wrong token"}, close=True)
             return
         length = self.headers.get("Content-Length", "")
-        if self.path != "/search" or not length.isdigit() or int(length) > MOST_BODY:
+        # "²" is a digit to isdigit() and none to int(), which takes no more than 4,300 of them.
+        if self.path != "/search" or not (length.isdecimal() and len(length) < 9 and int(length) <= MOST_BODY):
             self._say(400, {"error": f"POST /search with at most {MOST_BODY} bytes"}, close=True)
             return
         try:
@@ -107,14 +116,13 @@ class Remote:
     patience_seconds = (RETRIES + 1) * (DEADLINE_SECONDS + 5)
 
     def __init__(self, url: str) -> None:
-        self.url = url.rstrip("/")
-        self._poster = HttpPoster(self.url, key_in(TOKEN_ENV), DEADLINE_SECONDS)
-        try:
-            with urllib.request.urlopen(f"{self.url}/health", timeout=DEADLINE_SECONDS) as reply:
-                reply.read()
-        except (OSError, http.client.HTTPException) as err:
+        self._poster = HttpPoster(url.rstrip("/"), key_in(TOKEN_ENV), DEADLINE_SECONDS)
+        self.url = self._poster.base_url
+        found = self._poster.get("health")
+        if not 200 <= found.status < 300:
+            told = f"{found.status or 'no answer'}: {found.text[:200]}"
             line = "toolorchestra serve-index FOLDER --port PORT"
-            raise ConfigError(f"no index server at {self.url} ({err}); start one: {line}") from None
+            raise ConfigError(f"no index server at {self.url} ({told}); start one: {line}")
 
     async def search(self, query: str, top_k: int) -> Sequence[Hit]:
         """The passages found there."""
@@ -122,12 +130,12 @@ class Remote:
         for attempt in range(RETRIES + 1):
             status, text, _ = await self._poster.post("search", {"query": query, "top_k": top_k})
             if status == 401:
-                raise ConfigError(f"{self.url} wants its token: export {TOKEN_ENV}=...")
+                raise WrongSetting(f"{self.url} wants its token: export {TOKEN_ENV}=...")
             problem = f"{status or 'no answer'}: {text[:200]}"
             if status == 200:
                 try:
                     return [Hit(Passage(**passage), score) for passage, score in json.loads(text)["hits"]]
-                except (ValueError, KeyError, TypeError) as err:
+                except (ValueError, KeyError, TypeError, RecursionError) as err:
                     problem = f"{type(err).__name__}: {err}"
             if attempt < RETRIES:
                 await asyncio.sleep(0.2 * 2**attempt)

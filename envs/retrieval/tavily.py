@@ -6,18 +6,20 @@ import asyncio
 import json
 import math
 import random
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from toolorchestra.envs.base.errors import ConfigError, Outage, ToolError
+from toolorchestra.envs.base.errors import ConfigError, Outage, ToolError, WrongSetting
 from toolorchestra.envs.base.keys import key_in
 from toolorchestra.envs.base.types import Passage
+from toolorchestra.envs.money.bill import Bill
 from toolorchestra.envs.money.prices import TOOL, Usage
 from toolorchestra.envs.retrieval import Hit
-from toolorchestra.envs.retrieval.http_posts import MOST_AT_ONCE, HttpPoster
+from toolorchestra.envs.retrieval.http_posts import MOST_AT_ONCE, MOST_READ_BYTES, HttpPoster
 
-SEARCHED = Usage("tavily/search", TOOL, units=1)
+SEARCH_ITEM, EXTRACT_ITEM = "tavily/search", "tavily/extract"
 SHORTEST_PAGE = 100
 """Characters; a shorter page is an error message or a cookie notice."""
 _PAGES_AT_ONCE = 20
@@ -27,26 +29,30 @@ _PAGES_AT_ONCE = 20
 class Service:
     """How the service is reached."""
 
-    base_url: str = "https://api.tavily.com"
+    base_url: str = field(default="https://api.tavily.com", repr=False)
+    """It may hold a login."""
     key_env: str = "TAVILY_API_KEY"
     depth: str = "advanced"
     deadline_seconds: float = 30.0
     retries: int = 3
     at_once: int = MOST_AT_ONCE
     """Requests in flight; the others wait for their turn, which is no part of their deadline."""
+    reply_bytes: int = MOST_READ_BYTES
+    """The most of a reply that is read."""
 
 
 class Tavily:
     """Searches the web. What it finds is a passage for each page that could be read."""
 
     suspends = True
+    takes_bill = True
 
     def __init__(self, service: Service = Service()) -> None:
         self.service = service
         key = key_in(service.key_env)
         if not key:
             raise ConfigError(f"web search needs a key: export {service.key_env}=...")
-        self._poster = HttpPoster(service.base_url, key, service.deadline_seconds, service.at_once)
+        self._poster = HttpPoster(service.base_url, key, service.deadline_seconds, service.at_once, service.reply_bytes)
         self._jitter = random.Random()
 
     @property
@@ -54,21 +60,22 @@ class Tavily:
         """The longest that a search can take."""
         return 2 * (self.service.retries + 1) * (self.service.deadline_seconds + 10)
 
-    async def search(self, query: str, top_k: int) -> Sequence[Hit]:
-        """Search, and read the pages."""
+    async def search(self, query: str, top_k: int, bill: Bill | None = None) -> Sequence[Hit]:
+        """Search, and read the pages. Each is booked when its reply is there: the pages that could be read, and the
+        search also where they could not."""
+        bill, began = bill or Bill(), time.monotonic()
         asked = {"query": query, "search_depth": self.service.depth, "max_results": min(top_k, _PAGES_AT_ONCE)}
         found = await self._post("search", asked)
+        searched = time.monotonic()
+        bill.add(Usage(SEARCH_ITEM, TOOL, units=1, seconds=round(searched - began, 3)))
         scores = {str(r["url"]): _number(r.get("score")) for r in _rows(found) if r.get("url")}
         titles = {str(r["url"]): str(r.get("title") or r["url"]) for r in _rows(found) if r.get("url")}
         if not scores:
             return []
-        try:
-            pages = await self._post("extract", {"urls": list(scores), "extract_depth": self.service.depth})
-        except (Outage, ToolError) as err:
-            err.usages = (SEARCHED, *err.usages)
-            raise
+        rows = _rows(await self._post("extract", {"urls": list(scores), "extract_depth": self.service.depth}))
+        bill.add(Usage(EXTRACT_ITEM, TOOL, units=len(rows), seconds=round(time.monotonic() - searched, 3)))
         hits = []
-        for row in _rows(pages):
+        for row in rows:
             url, text = str(row.get("url")), str(row.get("raw_content") or "")
             if url in scores and len(text) >= SHORTEST_PAGE:
                 hits.append(Hit(Passage(url, titles[url], text), scores[url]))
@@ -81,13 +88,13 @@ class Tavily:
             if status == 200:
                 try:
                     reply = json.loads(text)
-                except ValueError:
+                except (ValueError, RecursionError):
                     reply = None
                 if isinstance(reply, Mapping):
                     return reply
                 text = "the reply is not a JSON object"
             if status in (401, 403):
-                raise ConfigError(f"Tavily refused the key in ${self.service.key_env} ({status})")
+                raise WrongSetting(f"Tavily refused the key in ${self.service.key_env} ({status})")
             if status in (432, 433):
                 raise Outage(f"Tavily: the plan's limit is used up ({status})")
             if 400 <= status < 500 and status not in (408, 429):

@@ -13,6 +13,8 @@ from typing import Any
 from toolorchestra.envs.base.errors import ConfigError, Outage, ToolError
 from toolorchestra.envs.base.types import build
 from toolorchestra.envs.episode.calls import CallResult, ReadyCall, failure
+from toolorchestra.envs.money.bill import holds
+from toolorchestra.envs.money.prices import Usage
 from toolorchestra.envs.runtime.deadlines import Deadlines
 from toolorchestra.envs.tools import ToolContext, ToolResult
 
@@ -41,30 +43,47 @@ def perform_here(ready: ReadyCall) -> CallResult:
 def _explain(err: BaseException, ready: ReadyCall, started: float) -> CallResult:
     """ToolError becomes a refusal, a missed deadline too; any other exception becomes a Failure."""
     tool, _, context = ready
-    if isinstance(err, ToolError):
-        seconds = sum(u.seconds for u in err.usages) or _spent(started, context)
-        return CallResult(ToolResult(f"Error: {err}", err.usages, seconds), refused=True)
     if isinstance(err, TimeoutError) and tool.suspends and time.monotonic() - started >= tool.deadline_seconds:
         return _missed(ready, started)
-    spent = err.usages if isinstance(err, Outage) else ()
-    return CallResult(ToolResult("", spent), failure=failure(tool.name, err))
+    booked = context.bill.take()
+    if isinstance(err, ToolError):
+        seconds = _seconds(booked, ()) or _spent(started, context)
+        return CallResult(ToolResult(f"Error: {err}", seconds=seconds), refused=True, booked=booked)
+    return CallResult(ToolResult(""), failure=failure(tool.name, err), booked=booked)
 
 
 def _finished(out: object, started: float, context: ToolContext) -> CallResult:
     if not isinstance(out, ToolResult):
         seconds = 0.0 if context.clock.virtual else time.monotonic() - started
         out = build(ToolResult, (str(out), (), seconds, False, None, None, "tool"))
-    elif out.seconds is None:
-        out = out._replace(seconds=sum([u.seconds for u in out.usages]) if out.usages else _spent(started, context))
+    booked = context.bill.usages
+    if out.seconds is None:
+        used = out.usages or booked
+        out = out._replace(seconds=_seconds(booked, out.usages) if used else _spent(started, context))
     if not 0 <= out.seconds < math.inf:  # type: ignore[operator]
+        for usage in out.usages:  # used all the same
+            context.bill.add(usage)
         raise ValueError(f"a result's seconds are a number from 0 up, got {out.seconds!r}")
-    return build(CallResult, (out, False, None))
+    return build(CallResult, (out, False, None, context.bill.take() if booked else ()))
+
+
+def _seconds(booked: Sequence[Usage], usages: Sequence[Usage]) -> float:
+    """Of all that a call used, what stands on both sides counted once."""
+    if booked:
+        usages = (*booked, *(u for u in usages if not holds(booked, u)))
+    return sum([u.seconds for u in usages])
 
 
 def _missed(ready: ReadyCall, started: float) -> CallResult:
+    """Of a tool with something paid behind it, a missed deadline is an outage: the agent did not cause it. Of any other
+    it is a refusal, for the agent's own arguments may be what takes so long."""
     tool, _, context = ready
-    text = f"Error: {tool.name} did not answer within {tool.deadline_seconds:g} s"
-    return CallResult(ToolResult(text, seconds=_spent(started, context)), refused=True)
+    text = f"{tool.name} did not answer within {tool.deadline_seconds:g} s"
+    booked = context.bill.take()
+    if tool.bills:
+        return CallResult(ToolResult(""), failure=failure(tool.name, Outage(text)), booked=booked)
+    result = ToolResult(f"Error: {text}", seconds=_spent(started, context))
+    return CallResult(result, refused=True, booked=booked)
 
 
 def _spent(started: float, context: ToolContext) -> float:
@@ -105,9 +124,10 @@ class Gates:
             return await self._run(ready)
 
     async def _run(self, ready: ReadyCall) -> CallResult:
-        tool, arguments, context = ready
-        if not tool.suspends:
+        if not ready.tool.suspends:
             return perform_here(ready)
+        ready = ready._replace(context=ready.context.beside())
+        tool, arguments, context = ready
         task = current_task()
         if task is None:
             raise RuntimeError("a call that waits needs a task of its own; use asyncio.create_task()")
@@ -130,7 +150,7 @@ class Gates:
                 raise
             # The tool cancelled itself. Let through, it would end the step before its results are handed over, and
             # recv() would wait on.
-            return CallResult(ToolResult(""), failure=failure(tool.name, err))
+            return CallResult(ToolResult(""), failure=failure(tool.name, err), booked=context.bill.take())
         except (Exception, SystemExit) as err:  # noqa: BLE001 - a failed call is recorded, see _explain
             return _explain(err, ready, started)
 

@@ -14,7 +14,8 @@ import operator
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from toolorchestra.envs.sandbox import Execution
+from toolorchestra.envs.base.python_source import parsed_program
+from toolorchestra.envs.sandbox import Execution, harmless
 
 MOST_STEPS = 20_000
 MOST_BITS = 4096
@@ -132,18 +133,14 @@ class ArithmeticInterpreter:
         try:
             if len(code) > MOST_CHARACTERS:
                 raise Refused(f"a program of more than {MOST_CHARACTERS} characters")
-            for statement in ast.parse(code).body:
+            for statement in parsed_program(code).body:
                 run.statement(statement)
         except Refused as err:
             wrong = f"NotSupported: {err}"
         except (ArithmeticError, LookupError, TypeError, ValueError, SyntaxError, RecursionError, MemoryError) as err:
             wrong = f"{type(err).__name__}: {err}"
-        return Execution(_text("".join(run.output)), _text(wrong[:MOST_CHARACTERS]), int(bool(wrong)), NOMINAL_SECONDS)
-
-
-def _text(said: str) -> str:
-    # Half a surrogate pair can be written in a program but not in a message.
-    return said.encode("utf-8", "replace").decode()
+        said, wrong = harmless("".join(run.output)), harmless(wrong[:MOST_CHARACTERS])
+        return Execution(said, wrong, int(bool(wrong)), NOMINAL_SECONDS)
 
 
 class _Evaluation:

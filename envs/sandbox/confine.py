@@ -1,7 +1,7 @@
 """Locks the calling process in, for good: Landlock for files, seccomp for system calls, limits, no capabilities.
 
-Needs Linux 5.13 or later with Landlock switched on, and no root, namespaces or packages. Called in a forked child just
-before it runs a program that nobody trusts.
+Needs Linux 5.13 or later with Landlock switched on, and no root, namespaces or packages. The seed locks itself in first
+(`Walls.around_seed`), so that what is the same for all children is done once; each child then locks itself in further.
 """
 
 from __future__ import annotations
@@ -55,69 +55,96 @@ def _must(result: int, what: str) -> int:
 def hold(readable: Sequence[str]) -> list[tuple[int, bool]]:
     """Open what a program may read, once and before it is locked in: (descriptor, is a folder)."""
     out = []
-    for path in dict.fromkeys(os.path.realpath(p) for p in readable):
-        if os.path.exists(path):
-            low = os.open(path, os.O_PATH | os.O_CLOEXEC)
-            out.append((fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, LOWEST_HELD), os.path.isdir(path)))
-            os.close(low)
+    paths = {os.path.realpath(p) for p in readable if os.path.exists(p)}
+    for path in sorted(paths):
+        if any(path.startswith(f"{other}/") for other in paths):
+            continue  # the folder around it says it already
+        out.append((_held(path), os.path.isdir(path)))
     return out
 
 
-def lock(readable: Sequence[tuple[int, bool]], scratch: str, bounds: Bounds, lasting: bool) -> None:
-    """Lock this process in. What is open stays open: close first what it may not have. `lasting`: for a session, which
-    may use ten times the processor time."""
-    libc = _libc()
-    _limits(bounds, 10 if lasting else 1)
-    _must(libc.prctl(_PR_SET_PDEATHSIG, 9, 0, 0, 0), "prctl(PDEATHSIG)")
-    _must(libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl(NO_NEW_PRIVS)")
-    _landlock(libc, readable, scratch)
-    _drop_capabilities(libc)
-    libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
-    program = syscalls.build(syscalls.machine(), os.getpid())
-    kept = ctypes.create_string_buffer(program, len(program))
-    filters = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(kept))
-    _must(libc.prctl(_PR_SET_SECCOMP, _SECCOMP_FILTER, filters, 0, 0), "prctl(SECCOMP)")
+def _held(path: str) -> int:
+    low = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    high = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, LOWEST_HELD)
+    os.close(low)
+    return high
 
 
-def _limits(bounds: Bounds, runs: int) -> None:
-    seconds = int(bounds.seconds * runs) + 1
+class Walls:
+    """What locks a child in, made ready in the seed so that a child has little left to do."""
+
+    def __init__(self, readable: Sequence[tuple[int, bool]], bounds: Bounds) -> None:
+        self.readable, self.bounds = readable, bounds
+        self._libc = _libc()
+        abi = _must(self._libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(1)), "Landlock")
+        self._handled = _ALL_BY_ABI[min(abi, 5)]
+        self._attributes = struct.pack(
+            "QQQ", self._handled, _TCP_BY_ABI[4] if abi >= 4 else 0, _SCOPES_BY_ABI[6] if abi >= 6 else 0
+        )[: 24 if abi >= 6 else 16 if abi >= 4 else 8]
+        self._null = _held("/dev/null")
+        self._filter = syscalls.Filter(syscalls.machine())
+
+    @property
+    def held(self) -> list[int]:
+        """The descriptors that locking in needs."""
+        return [self._null, *(descriptor for descriptor, _ in self.readable)]
+
+    def around_seed(self, root: str) -> None:
+        """Lock the seed in: it reads what children read and writes below `root`, and has no capabilities."""
+        _limit(resource.RLIMIT_AS, _address_space() + self.bounds.memory_bytes)
+        _limit(resource.RLIMIT_FSIZE, self.bounds.file_bytes)
+        for what in (resource.RLIMIT_CORE, resource.RLIMIT_MEMLOCK, resource.RLIMIT_MSGQUEUE):
+            _limit(what, 0)
+        self.die_with_parent()
+        _must(self._libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl(NO_NEW_PRIVS)")
+        self._landlock(root)
+        _drop_capabilities(self._libc)
+        self._libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+
+    def around_child(self, scratch: str, lasting: bool) -> None:
+        """Lock a child in. What is open stays open: close first what it may not have. `lasting`: for a session, which
+        may use ten times the processor time."""
+        _limit(resource.RLIMIT_CPU, int(self.bounds.seconds * (10 if lasting else 1)) + 1)
+        _limit(resource.RLIMIT_NOFILE, self.bounds.open_files)
+        self.die_with_parent()
+        self._landlock(scratch)
+        self._libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+        size, address = self._filter.of(os.getpid())
+        program = struct.pack("HxxxxxxP", size, address)
+        _must(self._libc.prctl(_PR_SET_SECCOMP, _SECCOMP_FILTER, program, 0, 0), "prctl(SECCOMP)")
+
+    def die_with_parent(self) -> None:
+        """Be killed when the parent is gone. A fork clears it."""
+        _must(self._libc.prctl(_PR_SET_PDEATHSIG, 9, 0, 0, 0), "prctl(PDEATHSIG)")
+
+    def _landlock(self, writable: str) -> None:
+        call, handled = self._libc.syscall, self._handled
+        size = ctypes.c_size_t(len(self._attributes))
+        ruleset = _must(call(_CREATE_RULESET, self._attributes, size, ctypes.c_uint32(0)), "ruleset")
+        for descriptor, is_folder in self.readable:
+            self._allow(ruleset, descriptor, (_READ | _EXECUTE if is_folder else _READ_FILE | _EXECUTE) & handled)
+        own = os.open(writable, os.O_PATH | os.O_CLOEXEC)
+        self._allow(ruleset, own, (_READ | _WRITE_FILE | _MAKE | _TRUNCATE) & handled)
+        self._allow(ruleset, self._null, (_READ_FILE | _WRITE_FILE) & handled)
+        _must(call(_RESTRICT_SELF, ctypes.c_int(ruleset), ctypes.c_uint32(0)), "restrict_self")
+        os.close(ruleset)
+        os.close(own)
+
+    def _allow(self, ruleset: int, descriptor: int, rights: int) -> None:
+        rule = struct.pack("=Qi", rights, descriptor)
+        kind, none = ctypes.c_int(_PATH_BENEATH), ctypes.c_uint32(0)
+        _must(self._libc.syscall(_ADD_RULE, ctypes.c_int(ruleset), kind, rule, none), "Landlock rule")
+
+
+def _address_space() -> int:
     with open("/proc/self/statm", encoding="ascii") as file:
-        held = int(file.read().split()[0]) * resource.getpagesize()
-    for what, value in (
-        (resource.RLIMIT_AS, held + bounds.memory_bytes),
-        (resource.RLIMIT_CPU, seconds),
-        (resource.RLIMIT_FSIZE, bounds.file_bytes),
-        (resource.RLIMIT_NOFILE, bounds.open_files),
-        (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_MEMLOCK, 0),
-        (resource.RLIMIT_MSGQUEUE, 0),
-    ):
-        most = resource.getrlimit(what)[1]
-        value = value if most == resource.RLIM_INFINITY else min(value, most)
-        resource.setrlimit(what, (value, value))
+        return int(file.read().split()[0]) * resource.getpagesize()
 
 
-def _landlock(libc: ctypes.CDLL, readable: Sequence[tuple[int, bool]], scratch: str) -> None:
-    abi = _must(libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(1)), "Landlock")
-    handled = _ALL_BY_ABI[min(abi, 5)]
-    attributes = struct.pack("QQQ", handled, _TCP_BY_ABI[4] if abi >= 4 else 0, _SCOPES_BY_ABI[6] if abi >= 6 else 0)
-    size = 24 if abi >= 6 else 16 if abi >= 4 else 8
-    ruleset = _must(libc.syscall(_CREATE_RULESET, attributes, ctypes.c_size_t(size), ctypes.c_uint32(0)), "ruleset")
-    for descriptor, is_folder in readable:
-        _allow(libc, ruleset, descriptor, (_READ | _EXECUTE if is_folder else _READ_FILE | _EXECUTE) & handled)
-    own = os.open(scratch, os.O_PATH | os.O_CLOEXEC)
-    _allow(libc, ruleset, own, (_READ | _WRITE_FILE | _MAKE | _TRUNCATE) & handled)
-    null = os.open("/dev/null", os.O_PATH | os.O_CLOEXEC)
-    _allow(libc, ruleset, null, (_READ_FILE | _WRITE_FILE) & handled)
-    _must(libc.syscall(_RESTRICT_SELF, ctypes.c_int(ruleset), ctypes.c_uint32(0)), "restrict_self")
-    for descriptor in (ruleset, own, null):
-        os.close(descriptor)
-
-
-def _allow(libc: ctypes.CDLL, ruleset: int, descriptor: int, rights: int) -> None:
-    rule = struct.pack("=Qi", rights, descriptor)
-    done = libc.syscall(_ADD_RULE, ctypes.c_int(ruleset), ctypes.c_int(_PATH_BENEATH), rule, ctypes.c_uint32(0))
-    _must(done, "Landlock rule")
+def _limit(what: int, value: int) -> None:
+    most = resource.getrlimit(what)[1]
+    value = value if most == resource.RLIM_INFINITY else min(value, most)
+    resource.setrlimit(what, (value, value))
 
 
 def _drop_capabilities(libc: ctypes.CDLL) -> None:

@@ -1,105 +1,101 @@
-"""The warm fork server: a process of its own that has numpy and sympy loaded and forks a locked-in child per program.
+"""The fork server: a process of its own that hands programs to locked-in children, and bounds what they use.
 
-It speaks length-prefixed JSON on its stdin and stdout. When its stdin ends, so do it and all its children.
+It speaks length-prefixed JSON on its stdin and stdout. When its stdin ends, so do it and all its children. Children are
+forked by the seed (`seed.py`), which holds nothing; some always wait locked in, each for one program or one session.
+What takes long, counting and removing what programs left, is done by two processes beside the loop.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import gc
-import importlib
 import json
 import os
+import resource
 import selectors
 import signal
+import socket
 import struct
 import sys
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
 
 from toolorchestra.envs.sandbox import Bounds
-from toolorchestra.envs.sandbox.child_program import serve
-from toolorchestra.envs.sandbox.confine import LOWEST_HELD, hold, lock
-from toolorchestra.envs.sandbox.scratch import disk_bytes, remove
+from toolorchestra.envs.sandbox.children import CHUNK, Child, ChildPool
+from toolorchestra.envs.sandbox.scratch import keep, remove
+from toolorchestra.envs.sandbox.seed import LOADED, MOST_BYTES, Begin, grow
 
-PRELOADED = tuple(
-    "math cmath random itertools functools collections fractions decimal statistics datetime json re heapq bisect"
-    " string operator typing dataclasses copy traceback linecache numpy sympy".split()
-)
 TICK_SECONDS = 0.05
+IDLE_TICK_SECONDS = 5.0
 LOST = "note: the session was ended since its last program, and its names and files are gone"
-_CHUNK = 1 << 16
 
-
-class _Child:
-    """A forked child and what it has said in this run."""
-
-    def __init__(self, pid: int, scratch: str, pipes: tuple[int, int, int, int], session: str) -> None:
-        self.pid, self.scratch, self.session = pid, scratch, session
-        self.out, self.err, self.orders, self.status = pipes
-        self.said: dict[int, bytearray] = {}
-        self.asked: Mapping[str, Any] | None = None
-        self.unread = memoryview(b"")
-        self.restarted = False
-        self.started = self.used = time.monotonic()
-
-    @property
-    def reads(self) -> tuple[int, int, int]:
-        return self.out, self.err, self.status
+OVER = "ended: its episode is over"
 
 
 class ForkServer:
     """The server's loop."""
 
-    def __init__(self, settings: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        seeds: Sequence[socket.socket],
+        counter: socket.socket,
+        remover: socket.socket,
+    ) -> None:
         self.bounds = Bounds(**settings["bounds"])
-        self.root: str = settings["scratch"]
         self.most_children: int = settings["most_children"]
         self.most_sessions: int = settings["most_sessions"]
         self.idle_seconds: float = settings["idle_seconds"]
-        self.readable = hold(settings["readable"])
         self.selector = selectors.DefaultSelector()
-        self.children: dict[int, _Child] = {}
-        self.sessions: dict[str, _Child] = {}
+        self.pool = ChildPool(settings, seeds, remover, self.selector)
+        self.counter = counter
+        self.running: dict[int, Child] = {}
+        self.sessions: dict[str, Child] = {}
         self.ended: set[str] = set()
         """Sessions that lost their names: whoever comes back is told."""
         self.waiting: deque[Mapping[str, Any]] = deque()
         self.incoming = bytearray()
-        self.made = 0
+        self.watched = 0.0
+        self.selector.register(0, selectors.EVENT_READ, self._take)
+        for seed in seeds:
+            self.selector.register(seed, selectors.EVENT_READ, partial(self._hear_of_children, seed))
+        self.selector.register(counter, selectors.EVENT_READ, self._hear_of_disk)
+        self.open = True
 
     def run(self) -> None:
-        """Serve until stdin ends."""
+        """Serve until stdin ends, or the seed does."""
         os.set_blocking(0, False)
-        self.selector.register(0, selectors.EVENT_READ, None)
-        while True:
-            for key, _ in self.selector.select(TICK_SECONDS if self.children else None):
-                if key.data is None:
-                    if not self._take():
-                        return
-                elif key.data.pid in self.children:
-                    if key.fd == key.data.orders:
-                        self._tell(key.data)
-                    else:
-                        self._hear(key.data, key.fd)
-            self._watch()
+        self.pool.refill(False)
+        while self.open:
+            for key, _ in self.selector.select(self._patience()):
+                if isinstance(key.data, Child):
+                    self._hear(key.data, key.fd)
+                else:
+                    key.data()
+            if time.monotonic() - self.watched >= TICK_SECONDS:
+                self.watched = time.monotonic()
+                self._watch()
             self._start_waiting()
+            self.pool.refill(bool(self.waiting))
+            self.pool.clear_up()
 
-    def close(self) -> None:
-        """End every child and remove every file: the process that started this one may be gone already."""
-        for child in list(self.children.values()):
-            self._bury(child)
-        remove(self.root)
+    def _patience(self) -> float | None:
+        if self.running or self.pool.to_remove:
+            return TICK_SECONDS
+        if any(not child.counted for child in self.sessions.values()):
+            return TICK_SECONDS
+        return IDLE_TICK_SECONDS if self.sessions else None
 
     # -- orders ----------------------------------------------------------------------------------------------------
 
-    def _take(self) -> bool:
+    def _take(self) -> None:
         try:
-            data = os.read(0, _CHUNK)
+            data = os.read(0, CHUNK)
         except BlockingIOError:
-            return True
+            return
+        self.open = self.open and bool(data)
         self.incoming += data
         while len(self.incoming) >= 4:
             size = struct.unpack("<I", self.incoming[:4])[0]
@@ -108,176 +104,189 @@ class ForkServer:
             order = json.loads(self.incoming[4 : 4 + size])
             del self.incoming[: 4 + size]
             self._order(order)
-        return bool(data)
 
     def _order(self, order: Mapping[str, Any]) -> None:
-        if "drop" in order:  # nobody waits for it any more
+        if "end" in order:
+            self._end_session(order["end"])
+        elif "drop" in order:  # nobody waits for it any more
             self.waiting = deque(w for w in self.waiting if w["id"] != order["drop"])
-            for child in list(self.children.values()):
+            for child in list(self.running.values()):
                 if child.asked and child.asked["id"] == order["drop"]:
                     self._bury(child)
-            return
-        self.waiting.append(order)
+        else:
+            self.waiting.append(order)
+
+    def _end_session(self, session: str) -> None:
+        """The episode is over: nobody comes back to this session."""
+        child = self.sessions.get(session)
+        if child is not None:
+            if child.asked is not None:
+                self._answer(child, -signal.SIGKILL, OVER)
+            self._bury(child)
+        for order in [order for order in self.waiting if order["session"] == session]:
+            self.waiting.remove(order)
+            _send({"id": order["id"], "stdout": "", "stderr": OVER, "status": -signal.SIGKILL, "seconds": 0.0})
+        self.ended.discard(session)
 
     def _start_waiting(self) -> None:
         held: list[Mapping[str, Any]] = []
         while self.waiting:
             order = self.waiting.popleft()
-            child = self.sessions.get(order["session"]) if order["session"] else None
+            child = self.sessions.get(order["session"])
             if child is not None and child.asked is not None:
                 held.append(order)  # one program of a session at a time
                 continue
-            if child is None and sum(c.asked is not None for c in self.children.values()) >= self.most_children:
-                held.append(order)
-                break
             if child is None:
-                child = self._fork(order["session"])
-                child.restarted = order["lost"] or order["session"] in self.ended
-                self.ended.discard(order["session"])
+                if len(self.running) + self.pool.dying >= self.most_children or not self.pool.has_ready:
+                    held.append(order)
+                    break
+                child = self._new(order)
             self._begin(child, order)
         self.waiting.extendleft(reversed(held))
+        if self.waiting and self.pool.failure:
+            order, failure = self.waiting.popleft(), self.pool.failure
+            self.pool.failure = ""
+            _send({"id": order["id"], "stdout": "", "stderr": failure, "status": 120, "seconds": 0.0})
 
-    def _begin(self, child: _Child, order: Mapping[str, Any]) -> None:
-        child.asked, child.started = order, time.monotonic()
-        child.said = {child.out: bytearray(), child.err: bytearray()}
-        code = order["code"].encode("utf-8", "replace")
-        child.unread = memoryview(struct.pack("<I", len(code)) + code)
-        self._tell(child)
-
-    def _tell(self, child: _Child) -> None:
-        """Write the order as far as the child reads it. One that does not is ended by the deadline."""
-        try:
-            while child.unread:
-                child.unread = child.unread[os.write(child.orders, child.unread[:_CHUNK]) :]
-        except BlockingIOError:
-            if child.orders not in self.selector.get_map():
-                self.selector.register(child.orders, selectors.EVENT_WRITE, child)
-            return
-        except BrokenPipeError:
-            pass
-        with contextlib.suppress(KeyError):
-            self.selector.unregister(child.orders)
-
-    # -- children --------------------------------------------------------------------------------------------------
-
-    def _fork(self, session: str) -> _Child:
+    def _new(self, order: Mapping[str, Any]) -> Child:
+        session = order["session"]
         if session and len(self.sessions) >= self.most_sessions:
             idle = [c for c in self.sessions.values() if c.asked is None]
             if idle:
                 self._bury(min(idle, key=lambda c: c.used))
-        self.made += 1
-        scratch = os.path.join(self.root, f"run{self.made}")
-        os.mkdir(scratch, 0o700)
-        (out, out_w), (err, err_w), (orders_r, orders), (status, status_w) = (os.pipe() for _ in range(4))
-        pid = os.fork()
-        if pid == 0:
-            self._become_a_child(scratch, (out_w, err_w, orders_r, status_w), bool(session))
-        for theirs in (out_w, err_w, orders_r, status_w):
-            os.close(theirs)
-        child = _Child(pid, scratch, (out, err, orders, status), session)
-        self.children[pid] = child
+        child = self.pool.take()
+        child.session = session
         if session:
             self.sessions[session] = child
-        os.set_blocking(orders, False)
-        for fd in child.reads:
-            os.set_blocking(fd, False)
-            self.selector.register(fd, selectors.EVENT_READ, child)
+        child.restarted = order["lost"] or session in self.ended
+        self.ended.discard(session)
         return child
 
-    def _become_a_child(self, scratch: str, pipes: tuple[int, int, int, int], lasting: bool) -> NoReturn:
-        try:
-            null = os.open("/dev/null", os.O_RDONLY)
-            high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, LOWEST_HELD) for fd in (null, *pipes)]
-            for target, fd in enumerate(high):
-                os.dup2(fd, target)
-            _close_all_but([0, 1, 2, 3, 4, *(fd for fd, _ in self.readable)])
-            os.chdir(scratch)
-            os.environ.clear()
-            lock(self.readable, scratch, self.bounds, lasting)
-            _close_all_but([0, 1, 2, 3, 4])
-            serve(3, 4)
-        except BaseException as err:  # noqa: BLE001 - whatever it is, it may not return into the server's loop
-            with contextlib.suppress(BaseException):
-                os.write(2, f"the sandbox could not be set up: {err}\n".encode())
-        os._exit(120)
+    def _begin(self, child: Child, order: Mapping[str, Any]) -> None:
+        self.running[child.number] = child
+        child.begin(order)
+        self._tell(child)
 
-    def _hear(self, child: _Child, fd: int) -> None:
+    def _tell(self, child: Child) -> None:
+        """Write the order as far as the child reads it. One that does not is ended by the deadline."""
+        if child.tell():
+            with contextlib.suppress(KeyError):
+                self.selector.unregister(child.orders)
+        elif child.orders not in self.selector.get_map():
+            self.selector.register(child.orders, selectors.EVENT_WRITE, child)
+
+    # -- what is heard ---------------------------------------------------------------------------------------------
+
+    def _hear_of_children(self, seed: socket.socket) -> None:
+        died = self.pool.hear(seed)
+        if died is None:  # without a seed there are no children
+            self.open = False
+            return
+        for child in died:
+            if child.number in self.running:
+                self._answer(child, child.status, "")
+            self._forget(child)
+
+    def _hear_of_disk(self) -> None:
+        told = self.counter.recv(MOST_BYTES).split(b" ", 1)
+        if len(told) < 2:
+            self.open = False
+            return
+        for child in [*self.running.values(), *self.sessions.values()]:
+            if child.scratch == os.fsdecode(told[1]):
+                child.counting = False
+                child.counted = child.asked is None and child.used < child.counted_from
+                if int(told[0]) > self.bounds.disk_bytes:
+                    self._answer(child, -signal.SIGKILL, f"ended: more than {self.bounds.disk_bytes} bytes of files")
+                return
+
+    def _hear(self, child: Child, fd: int) -> None:
+        if fd not in child.open:
+            return  # ended by an event of this same turn
+        if fd == child.orders:
+            self._tell(child)
+            return
         try:
-            data = os.read(fd, _CHUNK)
+            data = os.read(fd, CHUNK)
         except BlockingIOError:
             return
-        if fd != child.status:
-            if not data:
-                self.selector.unregister(fd)
-            elif fd in child.said:
-                child.said[fd] += data
-                if len(child.said[fd]) > self.bounds.output_bytes:
-                    self._answer(child, -signal.SIGKILL, f"ended: more than {self.bounds.output_bytes} bytes of output")
-            return
-        if len(data) >= 4 and child.asked is not None:
+        if not data:
+            self.selector.unregister(fd)
+            if fd == child.status_pipe:
+                child.kill()  # it is ending, or it can say nothing any more; its exit status comes by the seed
+        elif fd != child.status_pipe:
+            if child.hear(fd, data) > self.bounds.output_bytes:
+                self._answer(child, -signal.SIGKILL, f"ended: more than {self.bounds.output_bytes} bytes of output")
+        elif not child.ready:
+            self.pool.now_ready(child)
+        elif len(data) >= 4 and child.asked is not None:
             self._answer(child, struct.unpack("<i", data[:4])[0], "")
-        elif not data:
-            self._answer(child, None, "")
+
+    # -- bounds ----------------------------------------------------------------------------------------------------
 
     def _watch(self) -> None:
         now = time.monotonic()
-        for child in list(self.children.values()):
-            if child.asked is None:
-                if now - child.used > self.idle_seconds:
-                    self._bury(child)
-            elif now - child.started > self.bounds.seconds:
-                self._answer(child, -signal.SIGKILL, f"ended: not done after {self.bounds.seconds:g} s")
-            elif disk_bytes(child.scratch) > self.bounds.disk_bytes:
-                self._answer(child, -signal.SIGKILL, f"ended: more than {self.bounds.disk_bytes} bytes of files")
+        for child in list(self.sessions.values()):
+            if child.asked is None and now - child.used > self.idle_seconds:
+                self._bury(child)
+            elif child.asked is None and not child.counted:
+                self._count(child)
+        for child in list(self.running.values()):
+            if wrong := self._exceeded(child, now):
+                self._answer(child, -signal.SIGKILL, f"ended: {wrong}")
+            else:
+                self._count(child)
 
-    def _answer(self, child: _Child, status: int | None, note: str) -> None:
-        """Say what came of the run. `status` None: the child is gone; with a note: it is to be ended."""
+    def _exceeded(self, child: Child, now: float) -> str:
+        bounds = self.bounds
+        if now - child.started > bounds.seconds:
+            return f"not done after {bounds.seconds:g} s"
+        if child.processor_seconds() - child.processor_before > bounds.seconds + 1:
+            return f"more than {bounds.seconds:g} s of processor time"
+        if child.threads() > bounds.threads:
+            return f"more than {bounds.threads} threads"
+        return ""
+
+    def _count(self, child: Child) -> None:
+        """Have a child's files counted; a counter that is behind is left alone."""
+        if not child.counting:
+            with contextlib.suppress(BlockingIOError):
+                self.counter.send(b"?" + os.fsencode(child.scratch), socket.MSG_DONTWAIT)
+                child.counting, child.counted_from = True, time.monotonic()
+
+    # -- ends ------------------------------------------------------------------------------------------------------
+
+    def _answer(self, child: Child, status: int, note: str) -> None:
+        """Say what came of the run. With a note the child is to be ended; without a session it has served."""
         asked, child.asked = child.asked, None
-        seconds = time.monotonic() - child.started
-        for fd in (child.out, child.err):
-            self._drain(child, fd)
+        seconds = time.monotonic() - child.started + child.between
+        self.running.pop(child.number, None)
+        child.drain(self.bounds.output_bytes)
         child.used = time.monotonic()
-        if status is None or note or not child.session:
-            code = self._bury(child)
-            status = code if status is None else status
+        if note or not child.session or child.dead:
+            self._bury(child)
+        else:
+            child.stand_still()
+            self._count(child)
         if asked is None:
             return
-        most = self.bounds.output_bytes
-        said = [bytes(child.said[fd][:most]).decode("utf-8", "replace") for fd in (child.out, child.err)]
-        err = f"{said[1]}\n{note}".strip() if note else said[1]
+        out, err = child.said_text(self.bounds.output_bytes)
+        if note:
+            err = f"{err}\n{note}".strip()
         if child.restarted:
             err, child.restarted = f"{LOST}\n{err}".strip(), False
-        _send({"id": asked["id"], "stdout": said[0], "stderr": err, "status": status, "seconds": seconds})
+        _send({"id": asked["id"], "stdout": out, "stderr": err, "status": status, "seconds": seconds})
 
-    def _drain(self, child: _Child, fd: int) -> None:
-        with contextlib.suppress(BlockingIOError):
-            while len(child.said.get(fd, b"")) <= self.bounds.output_bytes and (data := os.read(fd, _CHUNK)):
-                child.said[fd] += data
+    def _bury(self, child: Child) -> None:
+        """End a child; what is left of it is removed when it is dead."""
+        self.running.pop(child.number, None)
+        self._forget(child)
+        self.pool.bury(child)
 
-    def _bury(self, child: _Child) -> int:
-        """End a child, take its exit status, and remove all that is left of it."""
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(child.pid, signal.SIGKILL)
-        status = os.waitstatus_to_exitcode(os.waitpid(child.pid, 0)[1])
-        for fd in (*child.reads, child.orders):
-            with contextlib.suppress(KeyError):
-                self.selector.unregister(fd)
-            os.close(fd)
-        del self.children[child.pid]
+    def _forget(self, child: Child) -> None:
         if self.sessions.get(child.session) is child:
             del self.sessions[child.session]
             self.ended.add(child.session)
-        remove(child.scratch)
-        return status
-
-
-def _close_all_but(kept: Sequence[int]) -> None:
-    low = 0
-    for fd in sorted(kept):
-        if fd > low:  # an empty range from 0 would close everything
-            os.closerange(low, fd)
-        low = fd + 1
-    os.closerange(low, 1 << 20)
 
 
 def _send(said: Mapping[str, Any]) -> None:
@@ -287,20 +296,51 @@ def _send(said: Mapping[str, Any]) -> None:
         view = view[os.write(1, view) :]
 
 
-def main() -> None:
-    """Read the settings from the command line, load what programs need, and serve."""
+def _beside(work: Callable[[socket.socket], None], *others: socket.socket) -> socket.socket:
+    """A process that does this until the socket that is given back is closed."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    if os.fork() == 0:
+        try:
+            for other in (ours, *others):
+                other.close()
+            os.closerange(0, 2)
+            work(theirs)
+        finally:
+            os._exit(0)
+    theirs.close()
+    return ours
+
+
+def main() -> Begin | None:
+    """Read the settings from the command line, start the seed and what stands beside, and serve. Gives in a child that
+    the seed forked what it is to do, else None."""
     settings = json.loads(sys.argv[1])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    loaded = []
-    for name in PRELOADED:
-        with contextlib.suppress(ImportError):
-            importlib.import_module(name)
-            loaded.append(name)
-    gc.collect()
-    gc.freeze()
-    server = ForkServer(settings)
-    _send({"id": 0, "loaded": loaded})
+    pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(settings["seeds"])]
+    seeds = [ours for ours, _ in pairs]
+    if os.fork() == 0:
+        for ours in seeds:
+            ours.close()
+        return grow([theirs for _, theirs in pairs], settings)
+    for _, theirs in pairs:
+        theirs.close()
+    most_files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))  # five for each child, and sessions are many
+    most = settings["bounds"]["disk_bytes"]
+    counter = _beside(lambda link: keep(link, most), *seeds)
+    remover = _beside(lambda link: keep(link, most), *seeds, counter)
     try:
+        loaded, *others = [seed.recv(MOST_BYTES) for seed in seeds]
+        if not all(told.startswith(LOADED) for told in (loaded, *others)):
+            return None
+        server = ForkServer(settings, seeds, counter, remover)
+        _send({"id": 0, "loaded": loaded[len(LOADED) :].decode().split()})
         server.run()
     finally:
-        server.close()
+        for link in (*seeds, counter, remover):
+            link.close()
+        for _ in range(3):  # the seed takes its children with it
+            with contextlib.suppress(ChildProcessError):
+                os.wait()
+        remove(settings["scratch"])
+    return None

@@ -84,7 +84,7 @@ class Monty:
     def _workers(self) -> Any:
         with self._lock:
             if self._pool is None:
-                patience = self.bounds.seconds + 2
+                patience = self.bounds.seconds + 0.8  # for what its own limit does not stop, as one huge power
                 pool = self._monty.Monty(request_timeout=patience, checkout_timeout=10 * patience)
                 self._pool = pool.__enter__()
             return self._pool

@@ -1,13 +1,15 @@
 """Real Python with numpy and sympy for programs that nobody trusts, on Linux with Landlock: no root, no container.
 
-Each program runs in a child of a warm fork server, locked in by Landlock (reads the interpreter's own files, writes its
-scratch folder, nothing else), by seccomp (an allow-list of system calls: no network, no exec, no fork, no signals to
-others), by limits (time, memory, output, files), without capabilities and with an empty environment.
+Each program runs in a child of its own, locked in by Landlock (reads the interpreter's own files, writes its scratch
+folder, nothing else), by seccomp (an allow-list of system calls: no network, no exec, no fork, no signals to others),
+by limits (time, memory, threads, output, files), without capabilities and with an empty environment. Children are
+forked from a process that holds nothing of others (`seed.py`), and wait locked in before a program comes. In a session
+a child stands still between programs.
 
 Not covered: a bug in the kernel, which the child shares; timing and cache side channels; the memory and processor that
 children take from one another (`most_children` bounds it); what stands in the readable folders, such as the source of
 installed packages. Files that a program deletes while it holds them open are bounded only by `open_files` times
-`file_bytes`. Programs are seeded and start alike, so "random" results repeat.
+`file_bytes`. Programs are seeded and start alike, so "random" results repeat. docs/security.md has the whole.
 """
 
 from __future__ import annotations
@@ -40,14 +42,21 @@ from toolorchestra.envs.sandbox.scratch import remove
 
 _BOOT = (
     "import sys, json; sys.path[:] = json.loads(sys.argv.pop())\n"
-    "from toolorchestra.envs.sandbox.fork_server import main; main()"
+    "from toolorchestra.envs.sandbox.fork_server import main\n"
+    "begin = main()\n"
+    "begin and begin(3, 4)"
 )
 _ENVIRONMENT = {
     "OPENBLAS_NUM_THREADS": "1",
     "OMP_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
     "PYTHONHASHSEED": "0",
+    "MALLOC_ARENA_MAX": "1",  # each further arena would take of a program's address space what eight threads need
 }
+MOST_WAITING = 32
+"""Children that wait locked in for a program: two for each core, and two, up to this many."""
+CORES_OF_A_SEED = 4
+"""One process forks one child after the other; so many cores' programs end while it does."""
 START_SECONDS, GRACE_SECONDS = 60.0, 10.0
 _PROBE = """
 import socket
@@ -82,7 +91,9 @@ class LandlockSandbox:
             )
         self.bounds, self.sessions, self.queue_seconds = bounds, sessions, queue_seconds
         self._settings = {"bounds": asdict(bounds), "most_children": most_children, "most_sessions": most_sessions,
-                          "idle_seconds": 900.0, "readable": readable_folders()}  # fmt: skip
+                          "waiting_children": min(most_children, MOST_WAITING, 2 * _cores() + 2),
+                          "idle_seconds": 900.0, "readable": readable_folders(), "sessions": sessions,
+                          "seeds": max(1, _cores() // CORES_OF_A_SEED)}  # fmt: skip
         self._bubblewrap = _bubblewrap() if bubblewrap else ""
         self._lock = threading.Lock()
         self._server: _Server | None = None
@@ -120,6 +131,13 @@ class LandlockSandbox:
             raise
         return Execution(harmless(said["stdout"]), harmless(said["stderr"]), said["status"], round(said["seconds"], 4))
 
+    def end_session(self, session: str) -> None:
+        """An episode is over: what was kept for it goes."""
+        server = self._server
+        self._lost.discard(session)
+        if server is not None and self.sessions:
+            server.end_session(session)
+
     def server(self) -> _Server:
         """The running server; a new one where there is none, or after it died or this process was forked."""
         with self._lock:
@@ -143,6 +161,10 @@ class LandlockSandbox:
         if said["stdout"].split() != ["held", "held"]:
             server.close()
             raise ConfigError(f"the sandbox does not hold on this machine: {said['stdout']}{said['stderr']}"[:300])
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0))
 
 
 class _Waiting:
@@ -229,6 +251,12 @@ class _Server:
         """End a run that nobody waits for."""
         if self._waiting.pop(number) is not None:
             self._order({"drop": number})
+
+    def end_session(self, session: str) -> None:
+        """Nobody comes back to a session. Called by the garbage collector too, in any thread."""
+        if session in self.sessions and self.alive:
+            self.sessions.discard(session)
+            self._order({"end": session})
 
     def _order(self, order: Mapping[str, Any]) -> None:
         data = json.dumps(order).encode()

@@ -6,6 +6,7 @@ to others, mounts, keys, io_uring, chmod and chown (Landlock does not cover them
 
 from __future__ import annotations
 
+import ctypes
 import platform
 import struct
 from collections.abc import Mapping, Sequence
@@ -31,11 +32,10 @@ FREE: Mapping[str, tuple[int | None, int | None]] = {
     "rt_sigtimedwait": (128, 137), "rt_sigsuspend": (130, 133), "sigaltstack": (131, 132), "pause": (34, None),
     "alarm": (37, None), "setitimer": (38, 103), "getitimer": (36, 102),
     "poll": (7, None), "ppoll": (271, 73), "select": (23, None), "pselect6": (270, 72),
-    "nanosleep": (35, 101), "clock_nanosleep": (230, 115), "clock_gettime": (228, 113), "clock_getres": (229, 114),
-    "gettimeofday": (96, 169), "time": (201, None), "times": (100, 153), "getrusage": (98, 165),
+    "nanosleep": (35, 101), "gettimeofday": (96, 169), "time": (201, None), "times": (100, 153), "getrusage": (98, 165),
     "getpid": (39, 172), "gettid": (186, 178), "getppid": (110, 173), "getuid": (102, 174), "geteuid": (107, 175),
-    "getgid": (104, 176), "getegid": (108, 177), "getpgrp": (111, None), "getpgid": (121, 155), "getsid": (124, 156),
-    "uname": (63, 160), "sysinfo": (99, 179), "sched_yield": (24, 124), "sched_getaffinity": (204, 123),
+    "getgid": (104, 176), "getegid": (108, 177), "getpgrp": (111, None),
+    "uname": (63, 160), "sysinfo": (99, 179), "sched_yield": (24, 124),
     "getcpu": (309, 168), "getrandom": (318, 278), "futex": (202, 98), "futex_waitv": (449, 449),
     "set_robust_list": (273, 99), "get_robust_list": (274, 100), "set_tid_address": (218, 96), "rseq": (334, 293),
     "arch_prctl": (158, None), "restart_syscall": (219, 128), "membarrier": (324, 283),
@@ -57,6 +57,12 @@ _FCNTL = (0, 1, 2, 3, 4, 5, 6, 7, 1030)
 """fcntl: duplicate, flags, locks. Not F_SETOWN, which makes the kernel signal another process."""
 _NAMES = (15, 16, 0x53564D41)
 """prctl: the thread's name, and names of memory areas."""
+_OF_A_PROCESS = ((121, 155), (124, 156), (204, 123))
+"""getpgid, getsid, sched_getaffinity: of itself alone."""
+_OF_A_CLOCK = ((228, 113), (229, 114), (230, 115))
+"""clock_gettime, clock_getres, clock_nanosleep."""
+_CLOCKS = tuple(range(12))
+"""The machine's clocks and its own. A negative one would be the processor time of another process."""
 CLONE, CLONE3 = (56, 220), (435, 435)
 CLONE_THREAD = 0x00010000
 _NAMESPACES = 0x7E020080
@@ -75,6 +81,8 @@ def arguments(pid: int) -> list[Argument]:
         Argument((157, 167), 0, _NAMES),
         Argument((302, 261), 0, (0, pid)),  # prlimit64
         Argument((97, 163), 0, tuple(range(16))),  # getrlimit
+        *(Argument(numbers, 0, (0, pid)) for numbers in _OF_A_PROCESS),
+        *(Argument(numbers, 0, _CLOCKS) for numbers in _OF_A_CLOCK),
         Argument((62, 129), 0, (pid,)),  # kill
         Argument((234, 131), 0, (pid,)),  # tgkill
     ]
@@ -117,6 +125,25 @@ def build(machine: str, pid: int) -> bytes:
             checks = _checks(rule.place, rule.values)
             program += [_step(_JUMP_EQUAL, nr, 0, len(checks)), *checks]
     return b"".join([*program, deny])
+
+
+class Filter:
+    """The filter of a kind of machine, built once; each process only writes its own number into it."""
+
+    def __init__(self, machine: str) -> None:
+        one, other = build(machine, _STAND_IN), build(machine, _STAND_IN + 1)
+        self._places = [n for n in range(4, len(one), 8) if one[n : n + 4] != other[n : n + 4]]
+        self._kept = ctypes.create_string_buffer(one, len(one))
+
+    def of(self, pid: int) -> tuple[int, int]:
+        """How many steps it has, and its address: for the process `pid`."""
+        for place in self._places:
+            struct.pack_into("I", self._kept, place, pid)
+        return len(self._kept) // 8, ctypes.addressof(self._kept)
+
+
+_STAND_IN = 0x3FFFFFF0
+"""No process has such a number."""
 
 
 def _checks(index: int, values: Sequence[int]) -> list[bytes]:

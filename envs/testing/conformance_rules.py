@@ -31,6 +31,7 @@ from toolorchestra.envs.testing.rehearsal import (
     twin,
     unusable,
 )
+from toolorchestra.envs.vector_infos import info_of
 
 AT_THE_END = ("outcome", "calls", "failed", "truncated_by")
 SEEDS_FOR_VARIETY = 20
@@ -136,7 +137,7 @@ def _check_last(last: Step, scalar: bool) -> None:
     why = last.info["truncated_by"]
     _demand(bool(why) == last.truncated, f"truncated is {last.truncated}, but truncated_by is {why!r}")
     _demand(len(last.observation["messages"]) > 1, "the last observation is not the transcript's")
-    failed = last.info["failed"] is not None
+    failed = bool(last.info["failed"])
     _demand(
         math.isnan(last.reward) == failed, f"the reward is {last.reward}, but failed is {last.info['failed']!r:.200}"
     )
@@ -153,14 +154,12 @@ def _ledger(rehearsal: Rehearsal) -> None:
         nanoseconds = 0
         for number, step in enumerate(episode[1:], 1):
             charges, cost, ledger = step.info["charges"], step.info["cost"], step.info["ledger"]
-            spent = sum(c.nano_usd for c in charges)
-            by_role.update({role: 0 for role in (c.role for c in charges)})
+            spent = sum(c["nano_usd"] for c in charges)
+            by_role.update({role: 0 for role in (c["role"] for c in charges)})
             for charge in charges:
-                by_role[charge.role] += charge.nano_usd
+                by_role[charge["role"]] += charge["nano_usd"]
             nanoseconds += round(cost["seconds"] * NANO)
-            tokens = dict(
-                zip(cost["tokens"], map(sum, zip(*(c.usage.tokens for c in charges), strict=True)), strict=True)
-            )
+            tokens = {name: sum(c["tokens"][name] for c in charges) for name in cost["tokens"]}
             pairs = {
                 "the step's dollars": (round(cost["usd"] * NANO), spent),
                 "the step's tokens": (cost["tokens"], tokens),
@@ -195,7 +194,7 @@ def _failure(rehearsal: Rehearsal) -> None:
             why = last.info.get("truncated_by")
             _demand(last.truncated and why == "failed", f"{what} truncated {last.truncated} by {why!r}")
             _demand("sabotaged" in str(last.info["failed"]), f"{what} info['failed'] {last.info['failed']!r:.200}")
-            _demand(last.info["outcome"] is None, f"{what} an outcome: {last.info['outcome']!r:.200}")
+            _demand(not last.info["outcome"], f"{what} an outcome: {last.info['outcome']!r:.200}")
 
 
 def _unusable(rehearsal: Rehearsal) -> None:
@@ -231,7 +230,7 @@ def _vector(rehearsal: Rehearsal) -> None:
         observations, infos = vector.reset(seed=base)
         for i, trace in enumerate(traces):
             first = trace.steps[0]
-            _equal(i, 0, (first.observation, first.info), (observations[i], {key: infos[key][i] for key in first.info}))
+            _equal(i, 0, (first.observation, first.info), (observations[i], info_of(infos, i)))
         for number in range(1, max(len(t.steps) for t in traces)):
             alive = [i for i in range(n) if number < len(traces[i].steps)]
             vector.send([cast(str, traces[i].actions[number]) for i in alive], alive)

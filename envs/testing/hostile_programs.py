@@ -9,6 +9,7 @@ stay alive, a file and a folder that must stay as they are, listeners that nobod
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import socket
 import subprocess
@@ -26,6 +27,8 @@ from toolorchestra.envs.sandbox import Execution, Interpreter
 CANARY = "canary-5e1f"
 MARK = "ESCAPED"
 SLACK_SECONDS = 6.0
+NEIGHBOUR_SECONDS = 0.02
+"""Between two programs of a neighbour."""
 MOST_SAID = 3 << 20
 
 
@@ -37,6 +40,8 @@ class Containment:
     contained: bool
     seconds: float
     seen: str
+    neighbour_seconds: float = 0.0
+    """The longest that a `print(1)` beside it took, from when it was wished for."""
 
 
 class Stage:
@@ -66,6 +71,7 @@ class Stage:
             "secret": str(self.secret), "outside": str(self.outside), "victim": str(self.victim.pid),
             "parent": str(os.getpid()), "tcp": str(self.listener.getsockname()[1]),
             "udp": str(self.datagrams.getsockname()[1]), "unix": self.unix.getsockname(),
+            "search": walker(CANARY, MARK),
         }  # fmt: skip
 
     def damage(self) -> str:
@@ -106,11 +112,46 @@ def programs(file: str = "hostile") -> Mapping[str, str]:
     return out
 
 
-async def _run(interpreter: Interpreter, code: str, seconds: float) -> tuple[Execution, float]:
+def walker(canary: str, mark: str = "") -> str:
+    """A program that looks for a text in all that it can reach of its process, and does not hold it itself."""
+    (code,) = programs("search").values()
+    return code.replace("{pattern}", f"{canary[:-1]}[{canary[-1]}]").replace("{mark}", repr(mark))
+
+
+async def _run(interpreter: Interpreter, code: str, seconds: float) -> tuple[Execution, float, list[float]]:
+    """What a program gave, how long it took, and how long each of a neighbour's programs took beside it."""
+    ended, waits = asyncio.Event(), list[float]()
+    beside = asyncio.create_task(_neighbour(interpreter, ended, waits))
     started = time.monotonic()
-    async with asyncio.timeout(seconds):
-        done = await interpreter.run(code)
-    return done, time.monotonic() - started
+    try:
+        async with asyncio.timeout(seconds):
+            done = await interpreter.run(code, "hostile")
+        took = time.monotonic() - started
+    finally:
+        ended.set()
+        await beside
+    return done, took, waits
+
+
+async def _neighbour(interpreter: Interpreter, ended: asyncio.Event, waits: list[float]) -> None:
+    while not ended.is_set():
+        wished = time.monotonic() + NEIGHBOUR_SECONDS
+        await asyncio.sleep(NEIGHBOUR_SECONDS)
+        done = await interpreter.run(f"# {CANARY}\nprint(1)", "neighbour")
+        waits.append(time.monotonic() - wished if done.stdout == "1\n" else math.inf)
+
+
+def quiet(interpreter: Interpreter, seconds: float) -> list[float]:
+    """How long a neighbour's programs take with nothing hostile beside them, in order of length."""
+
+    async def alone() -> list[float]:
+        ended, waits = asyncio.Event(), list[float]()
+        asyncio.get_running_loop().call_later(seconds, ended.set)
+        await _neighbour(interpreter, ended, waits)
+        return sorted(waits)
+
+    asyncio.run(interpreter.run("print(1)"))
+    return asyncio.run(alone())
 
 
 def examine(interpreter: Interpreter, deadline_seconds: float, only: Sequence[str] = ()) -> list[Containment]:
@@ -133,19 +174,22 @@ def _verdict(interpreter: Interpreter, name: str, code: str, stage: Stage, deadl
         code = code.replace("{" + key + "}", value)
     code = code.replace(f"'{MARK}'", f"'{MARK[:3]}' '{MARK[3:]}'")  # so that a traceback does not show it
     try:
-        done, seconds = asyncio.run(_run(interpreter, code, deadline_seconds + SLACK_SECONDS))
+        done, seconds, waits = asyncio.run(_run(interpreter, code, deadline_seconds + SLACK_SECONDS))
     except TimeoutError:
         return Containment(name, False, deadline_seconds + SLACK_SECONDS, "never came back")
+    if (end := getattr(interpreter, "end_session", None)) is not None:
+        end("hostile")
     time.sleep(0.05)
     said = done.stdout + done.stderr
     wrong = [stage.damage()]
     wrong += [MARK] if MARK in said else []
+    wrong += ["a neighbour's program failed"] if math.inf in waits else []
     wrong += ["the canary came out"] if CANARY in said else []
     wrong += ["a raw escape came out"] if "\x1b" in said else []
     wrong += [f"{len(said)} characters came out"] if len(said) > MOST_SAID else []
     found = ", ".join(w for w in wrong if w)
     last = (done.stderr.strip().splitlines() or done.stdout.strip().splitlines() or [f"status {done.exit_status}"])[-1]
-    return Containment(name, not found, seconds, found or last[:60])
+    return Containment(name, not found, seconds, found or last[:60], max(waits, default=0.0))
 
 
 def works(interpreter: Interpreter) -> list[Containment]:
@@ -153,7 +197,7 @@ def works(interpreter: Interpreter) -> list[Containment]:
     verdicts = []
     for title, code in programs("useful").items():
         name, _, expected = title.partition(" expect: ")
-        done, seconds = asyncio.run(_run(interpreter, code, 120))
+        done, seconds, _ = asyncio.run(_run(interpreter, code, 120))
         right = done.stdout.strip() == expected
         verdicts.append(Containment(name, right, seconds, done.stdout.strip()[:60] or done.stderr.strip()[-60:]))
     return verdicts
@@ -161,5 +205,8 @@ def works(interpreter: Interpreter) -> list[Containment]:
 
 def table(verdicts: Sequence[Containment], good: str = "contained", bad: str = "GOT THROUGH") -> str:
     """The verdicts as text."""
-    rows = [f"{v.name:34} {good if v.contained else bad:12} {v.seconds:7.3f} s  {v.seen}" for v in verdicts]
+    rows = [
+        f"{v.name:44.44} {good if v.contained else bad:12} {v.seconds:7.3f} s {v.neighbour_seconds:7.3f} s  {v.seen}"
+        for v in verdicts
+    ]
     return "\n".join([*rows, f"{sum(v.contained for v in verdicts)} of {len(verdicts)} {good}"])

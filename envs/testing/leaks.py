@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import multiprocessing
 import os
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,7 +39,7 @@ class Held(NamedTuple):
         return cls(
             threading.active_count(),
             background.submit(waiting()).result(10),
-            len(multiprocessing.active_children()) + sum(len(p.read_text().split()) for p in _children()),
+            len(multiprocessing.active_children()) + _children(),
             len(list(Path("/proc/self/fd").iterdir())) if Path("/proc/self/fd").is_dir() else 0,
             sum(type(o) is Episode for o in gc.get_objects()),
         )
@@ -59,5 +59,10 @@ class Held(NamedTuple):
         return ", ".join(f"{name}: {b - a} more" for name, a, b in zip(self._fields, self, now, strict=True) if b > a)
 
 
-def _children() -> Iterator[Path]:
-    return Path(f"/proc/{os.getpid()}/task").glob("*/children")
+def _children() -> int:
+    """Processes that this one has started. A thread that ends while this looks has none."""
+    count = 0
+    for children in Path(f"/proc/{os.getpid()}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            count += len(children.read_text().split())
+    return count

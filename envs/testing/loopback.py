@@ -2,19 +2,39 @@
 
 with Loopback(lambda asked: Reply("42")) as server:
     ...  # server.base_url, server.seen
+
+A reply is streamed where the request says "stream": true. It breaks as it would in one piece: half of it is sent.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import socket
+import struct
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-Fault = Literal["", "reset", "cut", "silence", "not http"]
-"""Break off in mid-body; send half of the JSON as if it were all; say nothing; say something that is not HTTP."""
+from toolorchestra.envs.testing.loopback_streams import (
+    BREAKS,
+    STREAM_HEAD,
+    Manner,
+    StreamCount,
+    events_of,
+    send_for_ever,
+    send_stream,
+)
+
+Fault = Literal[
+    "", "reset", "cut", "stall", "error", "silence", "not http", "endless", "drip", "slow head", "pieces"
+]  # fmt: skip
+"""Break off in mid-body; send half of the JSON as if it were all; send half and then nothing; send an error in place of
+a reply, or of the second half of a stream; say nothing; say something that is not HTTP; send a body that never ends, at
+full speed or a byte at a time; send a head that never ends, a byte at a time; send a good reply in small pieces."""
+DRIP_SECONDS = 0.05
+PIECE_BYTES = 64
 
 
 @dataclass(frozen=True)
@@ -32,8 +52,12 @@ class ServerReply:
     fault: Fault = ""
     seconds: float = 0.0
     """How long the server thinks."""
+    pause: float = 0.0
+    """How long it waits after each piece, of a reply in pieces or streamed."""
+    manner: Manner = ""
+    """Of streaming."""
     body: Any = None
-    """Sent instead of a completion: JSON, or text as it is."""
+    """Sent instead of a completion: JSON, or text or bytes as they are. It is not streamed."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +71,12 @@ class ReceivedRequest:
     """Counted from 0."""
 
     @property
+    def lists_models(self) -> bool:
+        """Whether it asks which models there are, as a client does that looks whether a server is there. The server
+        answers it by itself, and does not count it, unless it was told to leave that to `reply`."""
+        return not self.json and self.path.endswith("/models")
+
+    @property
     def text(self) -> str:
         """All that was said, in one string."""
         return "\n".join(str(m.get("content")) for m in self.json.get("messages", ())) or str(
@@ -57,10 +87,18 @@ class ReceivedRequest:
 class Loopback:
     """The server. One thread with a loop of its own; every connection is kept alive as long as its client likes."""
 
-    def __init__(self, reply: Callable[[ReceivedRequest], ServerReply]) -> None:
+    def __init__(self, reply: Callable[[ReceivedRequest], ServerReply], lists_models: bool = True) -> None:
         self._reply = reply
+        self._lists_models = lists_models
+        """Whether the server answers by itself which models there are. If not, `reply` is asked."""
         self.seen: list[ReceivedRequest] = []
         self.most_in_flight = 0
+        self.connections = 0
+        """That were ever opened."""
+        self.sent_bytes = 0
+        """Of bodies that never end."""
+        self.streamed: list[StreamCount] = []
+        """Replies that were streamed, and how much of each."""
         self._in_flight = 0
         self._writers: set[asyncio.StreamWriter] = set()
         self._loop = asyncio.new_event_loop()
@@ -98,6 +136,7 @@ class Loopback:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.add(writer)
+        self.connections += 1
         try:
             while (asked := await self._read(reader)) is not None:
                 self._in_flight += 1
@@ -123,12 +162,17 @@ class Loopback:
         headers = {k.strip().lower(): v.strip() for k, _, v in (line.partition(":") for line in lines if line)}
         raw = await reader.readexactly(int(headers.get("content-length", "0")))
         asked = ReceivedRequest(first.split()[1], headers, json.loads(raw) if raw else {}, len(self.seen))
-        self.seen.append(asked)
+        if not self._answers_alone(asked):
+            self.seen.append(asked)
         return asked
+
+    def _answers_alone(self, asked: ReceivedRequest) -> bool:
+        return self._lists_models and asked.lists_models
 
     async def _answer(self, asked: ReceivedRequest, writer: asyncio.StreamWriter) -> bool:
         """False when the connection is over."""
-        reply = self._reply(asked)
+        alone = self._answers_alone(asked)
+        reply = ServerReply(body={"object": "list", "data": []}) if alone else self._reply(asked)
         if reply.seconds:
             await asyncio.sleep(reply.seconds)
         if reply.fault == "silence":
@@ -137,6 +181,11 @@ class Loopback:
             writer.write(b"\x00\xff\x00 gibberish\r\n\r\n")
             await writer.drain()
             return False
+        streams = self._streams(asked, reply)
+        if reply.fault in ("endless", "drip", "slow head"):
+            await self._never_end(reply, writer, streams)
+        if streams:
+            return await self._stream(asked, reply, writer)
         body = self._body(asked, reply)
         length = len(body)
         if reply.fault == "cut":
@@ -144,17 +193,69 @@ class Loopback:
             length = len(body)
         headers = {"content-type": "application/json", "content-length": str(length), **reply.headers}
         lines = [f"HTTP/1.1 {reply.status} Scripted", *(f"{k}: {v}" for k, v in headers.items())]
-        writer.write("\r\n".join(lines).encode() + b"\r\n\r\n")
-        writer.write(body[: len(body) // 2] if reply.fault == "reset" else body)
+        whole = "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+        if reply.fault == "pieces":
+            for start in range(0, len(whole), PIECE_BYTES):
+                writer.write(whole[start : start + PIECE_BYTES])
+                await writer.drain()
+                await asyncio.sleep(reply.pause)
+            return True
+        broken = reply.fault in ("reset", "stall")
+        writer.write(whole[: len(whole) - len(body) + len(body) // 2] if broken else whole)
         await writer.drain()
-        return reply.fault != "reset"
+        return await self._after(reply.fault, writer)
+
+    @staticmethod
+    async def _after(fault: Fault, writer: asyncio.StreamWriter) -> bool:
+        """What comes after what was sent. False when the connection is over."""
+        if fault == "stall":
+            await asyncio.sleep(3600)
+        if fault == "reset":
+            held: socket.socket = writer.get_extra_info("socket")
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # its end is a reset
+        return fault != "reset"
+
+    @staticmethod
+    def _streams(asked: ReceivedRequest, reply: ServerReply) -> bool:
+        good = reply.status == 200 and reply.body is None
+        return asked.json.get("stream") is True and good and reply.manner != "plain"
+
+    async def _stream(self, asked: ReceivedRequest, reply: ServerReply, writer: asyncio.StreamWriter) -> bool:
+        writer.write(b"HTTP/1.1 200 Scripted\r\n" + STREAM_HEAD)
+        usage_asked = bool((asked.json.get("stream_options") or {}).get("include_usage"))
+        events = events_of(json.loads(self._body(asked, replace(reply, fault=""))), reply.manner, usage_asked)
+        characters = await send_stream(writer, events, reply.fault, reply.pause)
+        self.streamed.append(StreamCount(asked.number, characters, reply.fault not in BREAKS))
+        return await self._after(reply.fault, writer)
+
+    def _count_bytes(self, number: int) -> None:
+        self.sent_bytes += number
+
+    async def _never_end(self, reply: ServerReply, writer: asyncio.StreamWriter, streams: bool) -> None:
+        """Until the client is gone, which ends it by a ConnectionError."""
+        if streams and reply.fault != "slow head":
+            writer.write(b"HTTP/1.1 200 Scripted\r\n" + STREAM_HEAD)
+            await send_for_ever(writer, 0.0 if reply.fault == "endless" else DRIP_SECONDS, self._count_bytes)
+        head = "" if reply.fault == "slow head" else "content-type: application/json\r\n\r\n"
+        writer.write(f"HTTP/1.1 200 Scripted\r\n{head}".encode())
+        piece = b"x" * (1 << 16) if reply.fault == "endless" else b"x"
+        while True:
+            writer.write(piece)
+            await writer.drain()
+            self._count_bytes(len(piece))
+            if reply.fault != "endless":
+                await asyncio.sleep(DRIP_SECONDS)
 
     @staticmethod
     def _body(asked: ReceivedRequest, reply: ServerReply) -> bytes:
+        if isinstance(reply.body, bytes):
+            return reply.body
         if isinstance(reply.body, str):
             return reply.body.encode("utf-8", "surrogatepass")
         if reply.body is not None:
             return json.dumps(reply.body).encode()
+        if reply.fault == "error":
+            return json.dumps({"error": {"message": "the model broke down", "code": 500}}).encode()
         if reply.status != 200:
             return json.dumps({"error": {"message": reply.content, "type": "scripted"}}).encode()
         message: dict[str, Any] = {"role": "assistant", "content": reply.content}

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import weakref
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, get_type_hints, overload
+from typing import Any, NamedTuple, Self, get_type_hints, overload
 
 from toolorchestra.envs.base.clock import Clock
 from toolorchestra.envs.base.errors import ConfigError, ToolError, no_such
 from toolorchestra.envs.base.json_schema import Checker
 from toolorchestra.envs.base.types import Outcome, Rows, ToolCall, freeze
+from toolorchestra.envs.money.bill import Bill
 from toolorchestra.envs.money.prices import PriceSheet, Usage
-from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.envs.money.wording import tool_price
-from toolorchestra.envs.tools.annotations import builder_of, schema_of
+from toolorchestra.envs.tools.annotations import builder_of, said_of, schema_of
 
 _sessions = itertools.count(1)
 
@@ -23,19 +24,33 @@ _sessions = itertools.count(1)
 class ToolContext:
     """What a tool may know of the episode that calls it."""
 
-    __slots__ = ("_session", "aside", "clock", "seed", "spend_cap", "turn", "world")
+    __slots__ = ("__weakref__", "_ending", "_of", "_session", "aside", "bill", "clock", "seed", "turn", "world")
 
-    def __init__(self, world: Any, seed: int, clock: Clock, spend_cap: SpendCap | None = None) -> None:
+    def __init__(self, world: Any, seed: int, clock: Clock, bill: Bill | None = None) -> None:
         self.world = world
         self.seed = seed
         """Of the episode. A simulated result may depend on it and on what is shown, on nothing else."""
         self.clock = clock
-        self.spend_cap = spend_cap
-        """For backends that queue: to be checked again when a paid call's turn comes."""
+        self.bill = Bill() if bill is None else bill
+        """Of this call: `context.bill.add(usage)` books what it used as soon as that is known."""
         self.turn = 0
         self.aside = ""
         """Text that this turn put beside its calls. It is told to nobody; a world may count it."""
         self._session = ""
+        self._ending: dict[Callable[[str], object], weakref.finalize[..., Any]] = {}
+        self._of: ToolContext | None = None
+
+    def beside(self) -> ToolContext:
+        """The same context with a bill of its own: for a call that runs beside others of its episode."""
+        made = ToolContext(self.world, self.seed, self.clock, self.bill.another())
+        made.turn, made.aside, made._session, made._of = self.turn, self.aside, self.session, self
+        return made
+
+    def __getstate__(self) -> tuple[None, dict[str, Any]]:
+        """Of a copy: it has a session of its own, so that neither episode meets or ends what backends keep for the
+        other."""
+        kept = {name: getattr(self, name) for name in ("_of", "aside", "bill", "clock", "seed", "turn", "world")}
+        return None, {**kept, "_session": "", "_ending": {}}
 
     @property
     def session(self) -> str:
@@ -44,14 +59,30 @@ class ToolContext:
             self._session = f"{self.seed}.{next(_sessions)}"
         return self._session
 
+    def at_end(self, end: Callable[[str], object]) -> None:
+        """Have what a backend keeps for this episode ended with it: `end(session)` is called once, by `end`, or when
+        nothing holds the episode any more. `end` may run in any thread, and must not wait."""
+        if self._of is not None:
+            self._of.at_end(end)
+        elif end not in self._ending or not self._ending[end].alive:
+            ending = self._ending[end] = weakref.finalize(self, end, self.session)
+            ending.atexit = False
+
+    def end(self) -> None:
+        """The episode is over."""
+        for ending in self._ending.values():
+            ending()
+
 
 class ToolResult(NamedTuple):
     """What a call gave. Tools leave the world alone; it absorbs their results, in the order of the calls."""
 
     content: str
     usages: tuple[Usage, ...] = ()
+    """What it used, beside what `context.bill` holds already. A tool that could raise after it has used something books
+    that on the bill instead."""
     seconds: float | None = None
-    """How long it took; None: the usages' seconds together, or what the driver measured."""
+    """How long it took; None: the seconds of all that it used, or what the driver measured."""
     final: bool = False
     """The episode ends with this result."""
     note: Any = None
@@ -99,6 +130,9 @@ class Tool:
     kind: str = ""
     """Of a tool configuration's entry, whatever its name is: "search", "answer"; policies find it by this."""
 
+    def __deepcopy__(self, _memo: object) -> Self:
+        return self
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "checker", Checker(self.parameters, f"tool {self.name!r}"))
         if self.keyed_by and "enum" not in self.checker.arguments.get(self.keyed_by, {}):
@@ -143,6 +177,9 @@ class Toolbox:
         if len(set(self.keys)) != len(self.keys):
             raise ConfigError(f"countable keys must differ across tools, got {self.keys}")
         self.schema_characters = sum(len(str(s)) for s in self.schemas)
+
+    def __deepcopy__(self, _memo: object) -> Self:
+        return self
 
     def __iter__(self) -> Iterator[Tool]:
         return iter(self.tools)
@@ -201,12 +238,14 @@ def tool(*, bills: Sequence[str] = (), keyed_by: str = "") -> Callable[[Callable
 def tool(function: Callable[..., Any] | None = None, /, *, bills: Sequence[str] = (), keyed_by: str = "") -> Any:
     """A Tool from a function's name, docstring and annotations (see annotations.schema_of for those it may have).
 
-    A first parameter named `context` is given the ToolContext; everything else is an argument of the agent's. `bills`
-    and `keyed_by` are those of Tool: `@tool(bills=("tracking-service",))`.
+    A first parameter named `context` is given the ToolContext; everything else is an argument of the agent's, which
+    `Annotated[str, "What it is."]` describes. `bills` and `keyed_by` are those of Tool:
+    `@tool(bills=("tracking-service",))`.
     """
     if function is None:
         return lambda found: replace(tool(found), bills=tuple(bills), keyed_by=keyed_by)
     hints = get_type_hints(function)
+    marked = get_type_hints(function, include_extras=True)
     properties: dict[str, Any] = {}
     builders: dict[str, Callable[[Any], Any]] = {}
     required: list[str] = []
@@ -218,7 +257,7 @@ def tool(function: Callable[..., Any] | None = None, /, *, bills: Sequence[str] 
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             raise ConfigError(f"{function.__name__}: arguments are given by name; `{parameter}` cannot be")
         hint = hints.get(name, str)
-        properties[name] = schema_of(hint, f"{function.__name__}.{name}")
+        properties[name] = schema_of(hint, f"{function.__name__}.{name}") | said_of(marked.get(name))
         if build := builder_of(hint):
             builders[name] = build
         if parameter.default is parameter.empty:

@@ -67,6 +67,12 @@ def schema_of(hint: Any, where: str, inside: tuple[Any, ...] = ()) -> dict[str, 
     return {"type": kind, "additionalProperties": schema_of(element, f"{where}.*", inside)}
 
 
+def said_of(marked: Any) -> dict[str, str]:
+    """The description that `Annotated[..., "text"]` gives, if it does."""
+    texts = [note for note in getattr(marked, "__metadata__", ()) if isinstance(note, str)]
+    return {"description": texts[0]} if texts else {}
+
+
 def _is_union(hint: Any) -> bool:
     return get_origin(hint) in (Union, UnionType)
 

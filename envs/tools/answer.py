@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from toolorchestra.envs.base.grading import final_answer
 from toolorchestra.envs.models import ChatModel, ChatRequest, limits_of
+from toolorchestra.envs.models import ask as ask_model
 from toolorchestra.envs.tools import ToolContext, ToolResult
 from toolorchestra.envs.tools.question_material import QuestionMaterial, brief
 
@@ -21,12 +22,9 @@ async def ask(context: ToolContext, models: ChatModel, model: str, question: str
     """An expert sees everything gathered and answers; the agent decides what to do with it."""
     material: QuestionMaterial = context.world
     messages = brief(material, _ANSWER, question, limits_of(models, model))
-    completion = await models.complete(
-        ChatRequest(
-            model, "answer", messages, context.seed, context.turn, material.question, spend_cap=context.spend_cap
-        )
-    )
-    return ToolResult(final_answer(completion.text)[:SHOWN_CHARACTERS], (completion.usage,))
+    request = ChatRequest(model, "answer", messages, context.seed, context.turn, material.question, bill=context.bill)
+    completion = await ask_model(models, request)
+    return ToolResult(final_answer(completion.text)[:SHOWN_CHARACTERS])
 
 
 def submit(context: ToolContext, answer: str) -> ToolResult:

@@ -12,7 +12,7 @@ from toolorchestra.envs.money import wording
 from toolorchestra.envs.money.prices import PriceSheet
 from toolorchestra.envs.retrieval import Retriever
 from toolorchestra.envs.sandbox import Interpreter
-from toolorchestra.envs.tools import Tool, Toolbox, ToolContext, answer
+from toolorchestra.envs.tools import Offer, Tool, Toolbox, ToolContext, answer
 from toolorchestra.envs.tools.code import Code
 from toolorchestra.envs.tools.search import Search, SearchSettings, WebSearch
 from toolorchestra.envs.tools.tool_config import ToolConfig, ToolEntry
@@ -66,7 +66,9 @@ class _Bench:
 Builder = Callable[[_Bench], tuple[Callable[..., Any], dict[str, Any], tuple[str, ...], bool]]
 """Gives run, the arguments' schemas beside `model`, the other items billed, and whether it suspends."""
 
-_TEXT = {"type": "string", "maxLength": 8000}
+
+def _text(description: str) -> dict[str, Any]:
+    return {"type": "string", "maxLength": 8000, "description": description}
 
 
 def _search(bench: _Bench) -> Any:
@@ -102,7 +104,7 @@ def _ask(bench: _Bench) -> Any:
     async def run(context: ToolContext, model: str, question: str = "") -> Any:
         return await answer.ask(context, models, bench.model_of[model], question)
 
-    return run, {"question": _TEXT}, (), models.suspends
+    return run, {"question": _text("Left out: the task itself is asked.")}, (), models.suspends
 
 
 def _web_search(bench: _Bench) -> Any:
@@ -112,7 +114,7 @@ def _web_search(bench: _Bench) -> Any:
     async def run(context: ToolContext, query: str) -> Any:
         return await search.asked(context, query)
 
-    return run, {"query": _TEXT}, search.items, retriever.suspends
+    return run, {"query": _text("What to search for.")}, search.items, retriever.suspends
 
 
 def _local_search(bench: _Bench) -> Any:
@@ -121,7 +123,7 @@ def _local_search(bench: _Bench) -> Any:
     async def run(context: ToolContext, query: str) -> Any:
         return await search.asked(context, query)
 
-    return run, {"query": _TEXT}, search.items, bench.backends.retriever.suspends
+    return run, {"query": _text("What to search for.")}, search.items, bench.backends.retriever.suspends
 
 
 def _python(bench: _Bench) -> Any:
@@ -130,11 +132,11 @@ def _python(bench: _Bench) -> Any:
     async def run(context: ToolContext, code: str) -> Any:
         return await runner.given(context, code)
 
-    return run, {"code": _TEXT}, (bench.backends.interpreter.item,), bench.backends.interpreter.suspends
+    return run, {"code": _text("The program.")}, (bench.backends.interpreter.item,), bench.backends.interpreter.suspends
 
 
 def _submit(_bench: _Bench) -> Any:
-    return answer.submit, {"answer": _TEXT}, (), False
+    return answer.submit, {"answer": _text("The final answer.")}, (), False
 
 
 _BUILDERS: Mapping[str, Builder] = {
@@ -161,7 +163,8 @@ def _tool(entry: ToolEntry, config: ToolConfig, sheet: PriceSheet, backends: Bac
     bench = _Bench(entry, backends, {o.alias: o.model for o in entry.offers})
     run, properties, items, suspends = _BUILDERS[entry.kind](bench)
     if entry.offers:
-        properties = {"model": {"type": "string", "enum": [o.alias for o in entry.offers]}, **properties}
+        aliases = [o.alias for o in entry.offers]
+        properties = {"model": {"type": "string", "enum": aliases, "description": "Which model."}, **properties}
     required = [name for name in properties if name not in _OPTIONAL.get(entry.kind, ())]
     models = tuple(dict.fromkeys(o.model for o in entry.offers))
     sheet.require_tokens(models, f"tool {entry.name!r}")
@@ -180,6 +183,16 @@ def _tool(entry: ToolEntry, config: ToolConfig, sheet: PriceSheet, backends: Bac
     )
 
 
+def _told(offer: Offer, config: ToolConfig, endpoints: Endpoints | None) -> tuple[str, float]:
+    """What an agent is told of a model, and of its time: what the endpoint file says, else the configuration. What is
+    known of a simulated model is not said of a real one that has its name."""
+    if endpoints is None:
+        return offer.note, offer.seconds
+    served = endpoints.served(offer.model)
+    note, seconds = ("", 0.0) if config.of_simulated else (offer.note, offer.seconds)
+    return served.note or note, served.typical_seconds or seconds
+
+
 def _describe(
     entry: ToolEntry, config: ToolConfig, sheet: PriceSheet, backends: Backends, items: tuple[str, ...]
 ) -> str:
@@ -191,8 +204,9 @@ def _describe(
     if entry.kind == "python":
         lines.append(f"It runs {backends.interpreter.describe}.")
     for offer in entry.offers:
-        time = f"about {offer.seconds:g} s a call"
-        lines.append(wording.offer_line(sheet, offer.alias, offer.model, offer.note, time))
+        note, seconds = _told(offer, config, backends.endpoints)
+        time = f"about {seconds:g} s a call" if seconds else ""
+        lines.append(wording.offer_line(sheet, offer.alias, offer.model, note, time))
     if entry.offers and (extra := [item for item in items if not sheet.price(item).free]):
         lines.append(f"Each call also pays {wording.item_prices(sheet, extra)}")
     if not entry.offers:

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -56,9 +56,10 @@ class Wanted:
     endpoints: Endpoints | None = None
     judges: tuple[str, ...] = ()
     verdicts: str = ""
-    index: str = ""
+    index: str = field(default="", repr=False)
+    """A folder, or an address, which may hold a login."""
     web: bool = False
-    web_url: str = ""
+    web_url: str = field(default="", repr=False)
     sandbox: str = ""
     bounds: Bounds = field(default_factory=Bounds)
     sessions: bool = False
@@ -134,8 +135,10 @@ def _patience(part: object) -> float:
 class Backing:
     """The named backends, made once and shared by all that name them: their limits are the process's."""
 
-    def __init__(self, wanted: Wanted) -> None:
+    def __init__(self, wanted: Wanted, around: Callable[[Backends], Backends] | None = None) -> None:
+        """`around` puts something of yours around the backends, such as envs.testing.chaos does."""
         self.wanted = wanted
+        self._around = around
         self.cassette = Cassette(wanted.cassette, wanted.mode) if wanted.cassette else None  # type: ignore[arg-type]
         if wanted.mode and not wanted.cassette:
             raise ConfigError(f"{wanted.where}: a cassette of mode {wanted.mode!r} needs a path")
@@ -162,10 +165,26 @@ class Backing:
             box = RecordedInterpreter(None if replayed else box, self.cassette)
         if wanted.web and not wanted.index and web is not None:
             retriever = web  # then every search is of the web
-        return replace(
+        made = replace(
             embedded, models=models, retriever=retriever, interpreter=box, web=web, endpoints=wanted.endpoints,
             judges=wanted.judges, deadline_seconds=max(embedded.deadline_seconds, patience + SLACK_SECONDS),
         )  # fmt: skip
+        return self._around(made) if self._around else made
+
+    @property
+    def models(self) -> ChatModel:
+        """The models that the file names, over the cassette where there is one, with nothing of yours around them."""
+        if self.cassette is not None:
+            return RecordedModels(self._models, self.cassette, self.wanted.endpoints)
+        if self._models is None:
+            raise ConfigError(f"{self.wanted.where}: no endpoint of a model; add [endpoints.NAME] and [models.NAME]")
+        return self._models
+
+    async def check(self) -> None:
+        """Ask every endpoint whether it is there. Raises ConfigError where a model has none that answers."""
+        check = getattr(self._models, "check", None)
+        if check is not None:
+            await check()
 
     async def aclose(self) -> None:
         """Close the connections to models that belong to the running loop, before it ends."""

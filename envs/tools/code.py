@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from toolorchestra.envs.base.errors import paid
-from toolorchestra.envs.models import ChatModel, ChatRequest, limits_of
+from toolorchestra.envs.models import ChatModel, ChatRequest, ask, limits_of
 from toolorchestra.envs.money.prices import TOOL, Usage
 from toolorchestra.envs.sandbox import Interpreter
 from toolorchestra.envs.tools import ToolContext, ToolResult
@@ -33,19 +32,18 @@ class Code:
         """A model writes the program."""
         material: QuestionMaterial = context.world
         messages = brief(material, _WRITE_CODE, limits=limits_of(models, model))
-        request = ChatRequest(
-            model, "code", messages, context.seed, context.turn, material.question, spend_cap=context.spend_cap
-        )
-        completion = await models.complete(request)
+        request = ChatRequest(model, "code", messages, context.seed, context.turn, material.question, bill=context.bill)
+        completion = await ask(models, request)
         blocks = _FENCE.findall(completion.text)
         if not blocks:
-            return ToolResult("The model wrote no program.", (completion.usage,), note=Computed(""))
-        with paid(completion.usage):
-            result = await self.given(context, blocks[-1])
-        return result._replace(usages=(completion.usage, *result.usages))
+            return ToolResult("The model wrote no program.", note=Computed(""))
+        return await self.given(context, blocks[-1])
 
     async def given(self, context: ToolContext, code: str) -> ToolResult:
         """The agent's own program. Errors are results too: stderr and the exit status come back."""
+        end = getattr(self.interpreter, "end_session", None)
+        if end is not None:
+            context.at_end(end)
         done = await self.interpreter.run(code, context.session)
         usage = Usage(self.interpreter.item, TOOL, seconds=done.seconds)
         output = done.stdout.strip()[-SHOWN_CHARACTERS:]

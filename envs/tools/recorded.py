@@ -8,18 +8,22 @@ may differ. From a cache nothing is billed: the run that asked first has paid.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import math
+import numbers
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import asdict, dataclass, field
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from toolorchestra.envs.base.cassette import Cassette, digest
 from toolorchestra.envs.base.errors import ConfigError, Outage, ToolError
 from toolorchestra.envs.base.types import Passage
-from toolorchestra.envs.models import DEFAULT_LIMITS, ChatModel, ChatRequest, Completion, ContextLimits, limits_of
+from toolorchestra.envs.models import DEFAULT_LIMITS, ChatModel, ChatRequest, Completion, ContextLimits, ask, limits_of
 from toolorchestra.envs.models.endpoints import Endpoints
+from toolorchestra.envs.money.bill import Bill
 from toolorchestra.envs.money.prices import Tokens, Usage
-from toolorchestra.envs.retrieval import CachedHits, Hit, Retriever
+from toolorchestra.envs.retrieval import CachedHits, Hit, Retriever, search_billed
 from toolorchestra.envs.sandbox import Execution, Interpreter
 
 _ABOUT = "about"
@@ -32,40 +36,66 @@ class _Tape:
     def __init__(self, kind: str, cassette: Cassette, suspends: bool = False) -> None:
         self.kind, self.cassette, self.suspends = kind, cassette, suspends
 
-    async def play(self, request: Mapping[str, Any], live: Live, *, varies: bool) -> tuple[Mapping[str, Any], bool]:
-        """The reply, and whether it comes from a cache. `varies`: the same request may be answered differently."""
+    async def play(
+        self, request: Mapping[str, Any], live: Live, bill: Bill, *, varies: bool
+    ) -> tuple[Mapping[str, Any], bool]:
+        """The reply, and whether it comes from a cache. `varies`: the same request may be answered differently. What a
+        live call books on `bill`, a part of its caller's, is recorded with it; what a replayed one booked is booked
+        there again."""
         key = digest(self.kind, request)
         if self.cassette.mode == "replay":
             row = self.cassette.next(key) if varies else self.cassette.known(key)
             if row is None:
                 raise self.cassette.miss(self.kind, request)
-            return _unless_error(row["reply"]), False
+            return self._unless_error(row["reply"], bill), False
         if varies and self.cassette.mode == "record":
-            return await self._fresh(key, request, live), False
+            return await self._fresh(key, request, live, bill), False
         while (known := self.cassette.claim(key)) is not None:
             if not isinstance(known, Future):
-                cached = self.cassette.mode == "cache"
-                return _unless_error(known["reply"], cached), cached
+                cached = self.cassette.mode == "cache" and not self.cassette.owes(key)
+                return self._unless_error(known["reply"], Bill() if cached else bill), cached
             if self.suspends:
                 await asyncio.wrap_future(known)
             else:
                 known.result()
         try:
-            return await self._fresh(key, request, live), False
+            return await self._fresh(key, request, live, bill), False
         finally:
             self.cassette.release(key)
 
-    async def _fresh(self, key: str, request: Mapping[str, Any], live: Live) -> Mapping[str, Any]:
+    async def _fresh(self, key: str, request: Mapping[str, Any], live: Live, bill: Bill) -> Mapping[str, Any]:
         try:
-            reply = await live()
+            reply = {**await live(), **_booked_on(bill)}
         except (ToolError, Outage) as err:
             if self.cassette.mode == "record":
-                usages = [_usage_out(u) for u in err.usages]
-                error = {"error": type(err).__name__, "message": str(err), "usages": usages}
+                error = {"error": type(err).__name__, "message": str(err), **_booked_on(bill)}
                 self.cassette.add(self.kind, key, request, error)
             raise
         self.cassette.add(self.kind, key, request, reply)
         return reply
+
+    def _unless_error(self, reply: Mapping[str, Any], bill: Bill) -> Mapping[str, Any]:
+        with self.reading():
+            one = [reply[key] for key in ("usage",) if key in reply]  # before there were more
+            usages = [_usage_in(row) for row in reply.get("usages") or one]
+            kind = {"ToolError": ToolError, "Outage": Outage}[reply["error"]] if "error" in reply else None
+            message = _text(reply["message"]) if kind else ""
+        for usage in usages:
+            bill.add(usage)
+        if kind:
+            raise kind(message)
+        return reply
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """A recording of another shape than this suite writes is one sentence, whatever is wrong with it."""
+        try:
+            yield
+        except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as err:
+            raise ConfigError(
+                f"cassette {self.cassette.path}: a recorded {self.kind} reply is not as it was written "
+                f"({type(err).__name__}: {err!s:.100}); record it anew"
+            ) from None
 
     def about(self, facts: Mapping[str, Any] | None) -> Mapping[str, Any]:
         """What the live backend says of itself, kept with the recording."""
@@ -81,19 +111,44 @@ class _Tape:
         return facts
 
 
-def _unless_error(reply: Mapping[str, Any], cached: bool = False) -> Mapping[str, Any]:
-    if "error" in reply:
-        made = {"ToolError": ToolError, "Outage": Outage}[reply["error"]]
-        raise made(reply["message"], () if cached else [_usage_in(row) for row in reply["usages"]])
-    return reply
+def _booked_on(bill: Bill) -> dict[str, Any]:
+    return {"usages": [_usage_out(usage) for usage in bill.usages]} if bill.usages else {}
 
 
 def _usage_out(usage: Usage) -> dict[str, Any]:
     return {**usage._asdict(), "tokens": list(usage.tokens)}
 
 
-def _usage_in(row: Mapping[str, Any]) -> Usage:
-    return Usage(**{**row, "tokens": Tokens(*row["tokens"])})
+def _usage_in(row: Any) -> Usage:
+    """A recorded usage. Raises what a row of another shape makes it raise."""
+    into, cached, out, thought = row["tokens"]
+    made = Usage(**{**row, "tokens": Tokens(into, cached, out, thought)})
+    counts = (*made.tokens, made.units)
+    if not (type(made.item) is type(made.role) is str and all(type(n) is int and n >= 0 for n in counts)):
+        raise TypeError("a usage has an item, a role, and counts from 0 up")
+    if not (isinstance(made.seconds, int | float) and 0 <= made.seconds < math.inf):
+        raise TypeError("seconds are a number from 0 up")
+    return made
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"a text expected, got {type(value).__name__}")
+    return value
+
+
+def _hit(row: Any) -> Hit:
+    passage, score = row
+    if not (isinstance(score, numbers.Real) and all(isinstance(part, str) for part in passage.values())):
+        raise TypeError("a hit is a passage of texts with a number")
+    return Hit(Passage(**passage), score)  # type: ignore[arg-type]
+
+
+def _execution(row: Any) -> Execution:
+    made = Execution(_text(row["stdout"]), _text(row["stderr"]), row["exit_status"], row["seconds"])
+    if not (type(made.exit_status) is int and isinstance(made.seconds, int | float) and 0 <= made.seconds < math.inf):
+        raise TypeError("a program ends with a whole number, after seconds from 0 up")
+    return made
 
 
 class RecordedModels:
@@ -123,35 +178,43 @@ class RecordedModels:
             "tools": [t["function"]["name"] for t in request.tools],
         }  # fmt: skip
 
+        bill = request.bill.part()
+
         async def live() -> Mapping[str, Any]:
             if self.live is None:
                 raise ConfigError("no live model backend; name endpoints, or replay a cassette")
-            done = await self.live.complete(request)
-            return {"text": done.text, "usage": _usage_out(done.usage)}
+            return {"text": (await ask(self.live, replace(request, bill=bill))).text}
 
-        reply, cached = await self._tape.play(asked, live, varies=True)
-        usage = _usage_in(reply["usage"])
-        return Completion(reply["text"], Usage(usage.item, usage.role) if cached else usage)
+        reply, cached = await self._tape.play(asked, live, bill, varies=True)
+        free = Usage(request.model, request.role)
+        with self._tape.reading():
+            text = _text(reply["text"])
+        return Completion(text, free if cached or not bill.usages else bill.usages[-1])
 
 
 class RecordedRetriever:
     """A retriever over a cassette."""
+
+    takes_bill = True
 
     def __init__(self, live: Retriever | None, cassette: Cassette, kind: str = "retrieval") -> None:
         self.live = live
         self.suspends = live is not None and live.suspends and cassette.mode != "replay"
         self._tape = _Tape(kind, cassette, self.suspends)
 
-    async def search(self, query: str, top_k: int) -> Sequence[Hit]:
+    async def search(self, query: str, top_k: int, bill: Bill | None = None) -> Sequence[Hit]:
         """The passages found."""
+        part = (bill or Bill()).part()
 
         async def live() -> Mapping[str, Any]:
             if self.live is None:
                 raise ConfigError("no live retriever; name an index, or replay a cassette")
-            return {"hits": [[asdict(h.passage), h.score] for h in await self.live.search(query, top_k)]}
+            hits = await search_billed(self.live, query, top_k, part)
+            return {"hits": [[asdict(h.passage), h.score] for h in hits]}
 
-        reply, cached = await self._tape.play({"query": query, "top_k": top_k}, live, varies=False)
-        hits = [Hit(Passage(**passage), score) for passage, score in reply["hits"]]
+        reply, cached = await self._tape.play({"query": query, "top_k": top_k}, live, part, varies=False)
+        with self._tape.reading():
+            hits = [_hit(row) for row in reply["hits"]]
         return CachedHits(hits) if cached else hits
 
 
@@ -188,22 +251,32 @@ class RecordedInterpreter:
         self._tape = _Tape("program", cassette, self.suspends)
         keeps = bool(getattr(live, "sessions", False))
         facts = None if live is None else {"describe": live.describe, "item": live.item, "sessions": keeps}
-        self._about = self._tape.about(facts if cassette.mode != "replay" else None)
+        about = self._tape.about(facts if cassette.mode != "replay" else None)
+        with self._tape.reading():
+            self._describe, self._item = _text(about["describe"]), _text(about["item"])
+            self._keeps = bool(about["sessions"])
         self._sessions: dict[str, _Session] = {}
+
+    def end_session(self, session: str) -> None:
+        """An episode is over."""
+        self._sessions.pop(session, None)
+        end = getattr(self.live, "end_session", None)
+        if end is not None:
+            end(session)
 
     @property
     def describe(self) -> str:
-        return str(self._about["describe"])
+        return self._describe
 
     @property
     def item(self) -> str:
-        return str(self._about["item"])
+        return self._item
 
     async def run(self, code: str, session: str = "") -> Execution:
         """What the program gave."""
         asked = {"code": code}
         kept, number = _Session(), 0
-        if self._about["sessions"] and session:
+        if self._keeps and session:
             kept = self._sessions.setdefault(session, kept)
             asked["before"] = kept.before
             kept.before = digest("before", asked)
@@ -214,8 +287,9 @@ class RecordedInterpreter:
                 raise ConfigError("no live sandbox; name one, or replay a cassette")
             return (await _last_of(self.live, [*kept.take(number), code], session))._asdict()
 
-        reply, cached = await self._tape.play(asked, live, varies=False)
-        done = Execution(**reply)
+        reply, cached = await self._tape.play(asked, live, Bill(), varies=False)
+        with self._tape.reading():
+            done = _execution(reply)
         return done._replace(seconds=0.0) if cached else done
 
 

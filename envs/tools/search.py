@@ -6,11 +6,10 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from toolorchestra.envs.base.errors import paid
 from toolorchestra.envs.base.types import Passage
-from toolorchestra.envs.models import ChatModel, ChatRequest, limits_of
+from toolorchestra.envs.models import ChatModel, ChatRequest, ask, limits_of
 from toolorchestra.envs.money.prices import TOOL, Usage
-from toolorchestra.envs.retrieval import CachedHits, Retriever
+from toolorchestra.envs.retrieval import CachedHits, Retriever, search_billed
 from toolorchestra.envs.tools import ToolContext, ToolResult
 from toolorchestra.envs.tools.question_material import QuestionMaterial, brief
 
@@ -55,25 +54,25 @@ class Search:
         material: QuestionMaterial = context.world
         messages = brief(material, _WRITE_QUERY, limits=limits_of(models, model))
         request = ChatRequest(
-            model, "query", messages, context.seed, context.turn, material.question, spend_cap=context.spend_cap
+            model, "query", messages, context.seed, context.turn, material.question, bill=context.bill
         )
-        completion = await models.complete(request)
+        completion = await ask(models, request)
         found = _QUERY.search(completion.text)
         query = (found.group(1) if found else completion.text).strip()[:QUERY_CHARACTERS]
         if not query:
-            return ToolResult(NOTHING_MISSING, (completion.usage,), note=NewPassages(()))
-        with paid(completion.usage):
-            result = await self.asked(context, query)
-        return result._replace(usages=(completion.usage, *result.usages))
+            return ToolResult(NOTHING_MISSING, note=NewPassages(()))
+        return await self.asked(context, query)
 
     async def asked(self, context: ToolContext, query: str) -> ToolResult:
         """The agent's own query."""
         material: QuestionMaterial = context.world
-        hits = await self.retriever.search(query[:QUERY_CHARACTERS], self.settings.top_k)
+        before = len(context.bill.usages)
+        hits = await search_billed(self.retriever, query[:QUERY_CHARACTERS], self.settings.top_k, context.bill)
         have = {p.doc_id for p in material.documents}
         # Best hit last: what is cut off when a context is full is the beginning.
         new = tuple(h.passage for h in reversed(hits) if h.passage.doc_id not in have)
-        usages = self._usages(len(hits))
+        # A retriever that knows what it used has booked it; of any other, the tool's own price holds.
+        usages = () if len(context.bill.usages) > before else self._usages(len(hits))
         if isinstance(hits, CachedHits):
             usages = tuple(Usage(u.item, u.role) for u in usages)
         return ToolResult(self._show(query, new), usages, note=NewPassages(new))

@@ -11,23 +11,33 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from toolorchestra.envs.base.errors import ConfigError, no_such
 from toolorchestra.envs.money.prices import PriceSheet
 from toolorchestra.envs.tools import Offer
 
-Half = Literal["train", "heldout"]
+Half = Literal["train", "validation", "heldout"]
+HALVES: tuple[Half, ...] = get_args(Half)
+"""Variants to learn from, to pick a checkpoint by, and to report on: none stands in two of them."""
 KINDS: Mapping[str, bool] = {
     "search": True, "enhance_reasoning": True, "answer": True, "ask": True,
     "web_search": False, "local_search": False, "python": False, "submit": False,
 }  # fmt: skip
 """Kind of tool -> whether it offers a choice of models."""
 ENDING = ("answer", "submit")
-_TRAIN_FACTORS = tuple("0.25 0.28 0.35 0.38 0.45 0.6 0.8 1 1.2 1.6 2 3 3.5 4".split())
-_HELDOUT_FACTORS = ("0.3", "0.4", "0.7", "1.4", "2.5", "3.3")
-_HELDOUT_SHARE = 5
-"""One configuration in this many is held out."""
+# On the packaged price sheet no price of one half reads like one of another, to the two digits that a brief description
+# shows: "search-2 0.62 16" is never seen in training.
+FACTORS: Mapping[Half, Sequence[str]] = {
+    "train": (
+        "0.25 0.26 0.27 0.28 0.29 0.32 0.33 0.34 0.37 0.38 0.4 0.42 0.43 0.45 0.47 0.49 0.55 0.57 0.59 0.62 0.69 0.72 "
+        "0.75 0.78 0.81 0.88 0.91 0.95 0.99 1 1.03 1.07 1.11 1.58 1.64 1.92 2 2.08 2.16 2.43 2.53 2.84 2.96 3.08 3.46 "
+        "3.6 3.74 3.89 4.05"
+    ).split(),
+    "validation": "0.35 0.52 0.86 1.25 1.8 2.7".split(),
+    "heldout": "0.3 0.41 0.66 1.45 2.3 3.3".split(),
+}
+_OF_TEN: Mapping[int, Half] = {0: "heldout", 5: "validation"}
 _TRIES = 100
 
 
@@ -52,12 +62,14 @@ class ToolConfig:
     style: Literal["full", "brief"] = "full"
     """How descriptions are worded: "brief" names aliases with price and latency only, for small models."""
     sampled: bool = field(default=False, compare=False)
+    of_simulated: bool = False
+    """Whether its notes and times are those of the simulated models. They are not shown of real ones."""
 
     @classmethod
     def read(cls, data: Mapping[str, Any], where: str) -> ToolConfig:
         """From parsed JSON; errors name the tool."""
         entries = []
-        _known(data, ("name", "tools"), where)
+        _known(data, ("name", "tools", "of_simulated"), where)
         for row in _rows(data, "tools", where):
             at = f"{where}: tool {row.get('name', '?') if isinstance(row, Mapping) else row!r}"
             _known(row, ("kind", "name", "description", "offers", "seconds"), at)
@@ -74,7 +86,7 @@ class ToolConfig:
             entries.append(ToolEntry(row["kind"], row["name"], _text(row, "description", at), offers, seconds))
         if not any(e.kind in ENDING for e in entries):
             raise ConfigError(f"{where}: no tool ends the task; add one of kind {' or '.join(ENDING)}")
-        return cls(str(data.get("name", where)), tuple(entries))
+        return cls(str(data.get("name", where)), tuple(entries), of_simulated=bool(data.get("of_simulated", False)))
 
     @property
     def models(self) -> list[str]:
@@ -160,7 +172,7 @@ def load(name: str | Path | ToolConfig) -> ToolConfig:
         raise ConfigError(no_such("tool configuration", name, names()))
     try:
         data = json.loads(text)
-    except ValueError as err:
+    except (ValueError, RecursionError) as err:
         raise ConfigError(f"tool configuration {name}: {err}") from None
     return ToolConfig.read(data, str(name))
 
@@ -170,14 +182,19 @@ VARIED = ("tools", "aliases", "prices")
 
 
 def sample(config: ToolConfig, rng: random.Random, half: Half = "train", vary: Sequence[str] = VARIED) -> ToolConfig:
-    """A variant: for each tool some of its models, and which alias hides which. One variant in five is held out."""
+    """A variant: for each tool some of its models, and which alias hides which. Of ten variants one is held out, and
+    another is for validation."""
     for _ in range(_TRIES):
         variant = replace(config, tools=tuple(_vary(e, rng, vary) for e in config.tools), sampled=True)
         shape = str([[(o.alias, o.model) for o in e.offers] for e in variant.tools])
-        held_out = hashlib.blake2b(shape.encode(), digest_size=4).digest()[0] % _HELDOUT_SHARE == 0
-        if held_out == (half == "heldout"):
+        if half_of(shape) == half:
             break
     return variant  # a configuration with hardly a choice in it may have no variant of this half
+
+
+def half_of(shape: str) -> Half:
+    """The half that a variant belongs to, by how it is written."""
+    return _OF_TEN.get(hashlib.blake2b(shape.encode(), digest_size=4).digest()[0] % 10, "train")
 
 
 def _vary(entry: ToolEntry, rng: random.Random, vary: Sequence[str]) -> ToolEntry:
@@ -200,8 +217,7 @@ def _vary(entry: ToolEntry, rng: random.Random, vary: Sequence[str]) -> ToolEntr
 
 
 def sample_prices(sheet: PriceSheet, models: Sequence[str], rng: random.Random, half: Half = "train") -> PriceSheet:
-    """A schedule: each model's price times a factor. Held-out schedules use factors that training never sees."""
-    factors = _TRAIN_FACTORS if half == "train" else _HELDOUT_FACTORS
-    chosen = {model: Decimal(rng.choice(factors)) for model in models}
+    """A schedule: each model's price times a factor. Each half has factors of its own."""
+    chosen = {model: Decimal(rng.choice(FACTORS[half])) for model in models}
     mark = hashlib.blake2b(str(sorted(chosen.items())).encode(), digest_size=4).hexdigest()
     return sheet.with_factors(chosen, f"{sheet.sheet_id}*{mark}")

@@ -48,10 +48,11 @@ class Counting:
     async def complete(self, request: ChatRequest) -> Completion:
         number = await self._next()
         usage = Usage(request.model, request.role, Tokens(number, 2, 3, 4), seconds=number / 7)
+        request.bill.add(usage)
         if "refuse" in request.messages[0]["content"]:
-            raise ToolError("refused", (usage,))
+            raise ToolError("refused")
         if "away" in request.messages[0]["content"]:
-            raise Outage("away", (usage,))
+            raise Outage("away")
         return Completion(f"reply {number} ü", usage)
 
     async def search(self, query: str, top_k: int) -> Sequence[Hit]:
@@ -83,9 +84,10 @@ def test_refusals_and_outages_are_replayed_with_what_they_cost(
     seen = []
     for live, mode in ((Counting(), "record"), (None, "replay")):
         models = RecordedModels(live, Cassette(tmp_path / "c", mode))  # type: ignore[arg-type]
+        request = asks(text)
         with pytest.raises(error) as caught:
-            asyncio.run(models.complete(asks(text)))
-        seen.append((str(caught.value), caught.value.usages))
+            asyncio.run(models.complete(request))
+        seen.append((str(caught.value), request.bill.usages))
     assert seen[0] == seen[1]
     assert seen[0][1][0].tokens.input == 1
 
@@ -311,9 +313,10 @@ def test_a_search_that_comes_from_a_cache_costs_nothing(tmp_path: Path, web: boo
 def test_a_recorded_refusal_that_comes_from_a_cache_costs_nothing(tmp_path: Path) -> None:
     for mode, paid in (("record", 1), ("cache", 0)):
         models = RecordedModels(Counting(), Cassette(tmp_path / "c", mode))  # type: ignore[arg-type]
-        with pytest.raises(ToolError, match="refused") as caught:
-            asyncio.run(models.complete(asks("refuse")))
-        assert sum(usage.tokens.input for usage in caught.value.usages) == paid
+        request = asks("refuse")
+        with pytest.raises(ToolError, match="refused"):
+            asyncio.run(models.complete(request))
+        assert sum(usage.tokens.input for usage in request.bill.usages) == paid
 
 
 def test_a_failure_is_not_cached(tmp_path: Path) -> None:

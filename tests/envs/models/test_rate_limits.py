@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 
+import pytest
+
 from toolorchestra.envs.models.endpoints import Endpoint
 from toolorchestra.envs.models.rate_limits import EndpointLimits
+from toolorchestra.envs.models.refusals import retry_after
 
 PER_SECOND = 1000
 
@@ -57,11 +60,11 @@ def test_failures_rest_an_endpoint_when_they_come_in_a_row() -> None:
         limits.failed()
         limits.failed()
         assert limits.rests_for() == 0.0
-        limits.went_well()
+        limits.went_well("a-model")
     for _ in range(3):
         limits.failed()
     assert 59 < limits.rests_for() <= 60
-    limits.went_well()
+    limits.went_well("a-model")
     assert limits.rests_for() == 0.0
 
 
@@ -78,3 +81,20 @@ def test_a_place_that_comes_at_the_moment_of_a_cancellation_is_not_lost() -> Non
 
     asyncio.run(cancelled())
     assert limits.sent == 2
+
+
+@pytest.mark.parametrize(
+    ("headers", "wait"),
+    [
+        ({"retry-after-ms": "250"}, 0.25),
+        ({"retry-after": "3"}, 3.0),
+        ({"retry-after-ms": "inf"}, None),
+        ({"retry-after-ms": "nan"}, None),
+        ({"retry-after": "soon"}, None),
+        ({}, None),
+    ],
+)
+def test_a_wait_that_a_server_asks_for_is_a_number_of_seconds_or_nothing(
+    headers: dict[str, str], wait: float | None
+) -> None:
+    assert retry_after(headers) == wait

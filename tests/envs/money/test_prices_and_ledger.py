@@ -8,6 +8,7 @@ import math
 import pickle
 import re
 import threading
+import time
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from fractions import Fraction
@@ -329,6 +330,22 @@ def test_a_file_from_another_editor_is_read_or_refused(tmp_path: Path) -> None:
     assert "is not valid JSON: 'utf-8' codec can't decode" in refusal(lambda: load_sheet(path))
 
 
+@pytest.mark.parametrize("price", ["1e100000", "1e999999", "1000000000.5", "9" * 4000])
+@pytest.mark.parametrize("where", ['"usd_per_unit": {}', '"usd_per_mtok": {{"input": 1, "output": {}}}'])
+def test_a_price_has_a_bound_and_is_refused_at_once(tmp_path: Path, price: str, where: str) -> None:
+    path = tmp_path / "mine.json"
+    path.write_text(
+        f'{{"id": "s", "date": "d", "source": "t", "prices": {{"m": {{{where.format(price)}}}, "n": {{"free": "x"}}}}}}'
+    )
+    started = time.process_time()
+    said = refusal(lambda: load_sheet(path))
+    assert time.process_time() - started < 0.5
+    assert "a price is at most 1000000000 $" in said or "a price is a number" in said
+    assert len(said) < 300
+    path.write_text(path.read_text().replace(price, "1000000000"))
+    assert load_sheet(path).prices["m"]
+
+
 @pytest.mark.parametrize("key", ["id", "date", "source"])
 def test_a_sheets_name_date_and_source_are_texts(key: str) -> None:
     data = {"id": "s", "date": "2026-01-01", "source": "test", "prices": {"m": {"free": "x"}}, key: 5}
@@ -421,7 +438,7 @@ def test_spoken_in_words() -> None:
 
 def test_a_brief_offer_tells_the_price_of_output() -> None:
     assert brief_offer(PAPER, "answer-1", "gpt-5", 8.0) == "answer-1 10 8"
-    assert brief_offer(UNSEEN, "answer-2", "llama-3.3-70b", 2.5) == "answer-2 0.1 2.5"
+    assert brief_offer(UNSEEN, "answer-2", "llama-3.3-70b", 2.5) == "answer-2 0.12 2.5"
     assert brief_offer(PAPER, "search-1", "tavily/search", 1.0) == "search-1 $0.01 each 1"
 
 

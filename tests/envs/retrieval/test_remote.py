@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
+import struct
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
@@ -112,3 +115,36 @@ def test_a_server_that_is_not_there_or_goes_away() -> None:
         Remote(made.url)
     with pytest.raises(Outage, match="did not answer"):
         asyncio.run(made.search("river", 3))
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"POST /search HTTP/1.1\r\nContent-Length: \xb2\r\n\r\n",
+        b"POST /search HTTP/1.1\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n",
+        b"POST /search HTTP/1.1\r\nContent-Length: 100\r\n\r\n{",
+        b"GET /health HTTP/1.1\r\n\r\n" * 50,
+        b"\x00\xff\r\n\r\n",
+    ],
+)
+def test_a_broken_client_prints_nothing(sent: bytes, capfd: pytest.CaptureFixture[str]) -> None:
+    with served() as server:
+        for _ in range(3):
+            with socket.create_connection(server.server_address[:2], timeout=5) as client:  # type: ignore[arg-type]
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # ends by a reset
+                client.sendall(sent)
+        assert Remote(server.url).url == server.url
+        time.sleep(0.1)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_fault_of_the_server_takes_one_line(capfd: pytest.CaptureFixture[str]) -> None:
+    class Faulty:
+        suspends = False
+
+        async def search(self, query: str, top_k: int) -> Sequence[Hit]:
+            raise ArithmeticError("no\n\x1b[2Jsense")
+
+    with served(Faulty()) as server, pytest.raises(OSError, match="closed"):
+        urllib.request.urlopen(f"{server.url}/search", b'{"query": "x", "top_k": 1}', timeout=5).close()
+    assert capfd.readouterr().err == "a request failed: 127.0.0.1: ArithmeticError: no\\n\\x1b[2Jsense\n"

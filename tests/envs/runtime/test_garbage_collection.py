@@ -81,9 +81,9 @@ def test_garbage_is_still_collected() -> None:
         def __del__(self) -> None:
             Knot.alive -= 1
 
-    nursery = Collector()
-    nursery.open(64)
+    collector = Collector()
+    collector.open(64)
     for _ in range(10 * 64 * OBJECTS_PER_ENV):
         Knot()
     assert Knot.alive <= 64 * OBJECTS_PER_ENV
-    nursery.close(64)
+    collector.close(64)

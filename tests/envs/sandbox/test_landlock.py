@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import ctypes
 import io
 import os
 import shutil
@@ -26,17 +28,26 @@ from toolorchestra.envs.sandbox.confine import landlock_abi
 from toolorchestra.envs.sandbox.kinds import Unsafe, interpreter
 from toolorchestra.envs.sandbox.landlock import LandlockSandbox, _listen, _Waiting
 from toolorchestra.envs.sandbox.scratch import disk_bytes
-from toolorchestra.envs.sandbox.syscalls import AARCH64, ARCHITECTURES, FREE, X86_64, arguments, build
+from toolorchestra.envs.sandbox.syscalls import AARCH64, ARCHITECTURES, FREE, X86_64, Filter, arguments, build
 from toolorchestra.envs.testing.hostile_programs import examine, programs, works
 from toolorchestra.envs.testing.leaks import Held
 
 T = TypeVar("T")
+BUSY_SECONDS = 2.0
+"""What the machine may be late by, for it may run other tests too."""
 needs_landlock = pytest.mark.skipif(not landlock_abi(), reason="this kernel has no Landlock")
 
 
 @pytest.fixture(scope="module")
 def sandbox() -> Iterator[LandlockSandbox]:
     made = LandlockSandbox(Bounds(seconds=1.0))
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def impatient() -> Iterator[LandlockSandbox]:
+    made = LandlockSandbox(Bounds(seconds=0.5))
     yield made
     made.close()
 
@@ -54,13 +65,15 @@ def run(made: LandlockSandbox, code: str, session: str = "") -> Execution:
 
 @needs_landlock
 @pytest.mark.parametrize("name", programs())
-def test_a_hostile_program_is_contained(sandbox: LandlockSandbox, name: str) -> None:
-    (verdict,) = examine(sandbox, 1.0, only=[name])
+def test_a_hostile_program_is_contained(impatient: LandlockSandbox, name: str) -> None:
+    (verdict,) = examine(impatient, 0.5, only=[name])
     assert verdict.contained, verdict.seen
+    assert verdict.seconds < 0.5 + 1.0 + BUSY_SECONDS
+    assert verdict.neighbour_seconds < 0.5 + BUSY_SECONDS
 
 
-def test_there_are_more_than_twenty_five_hostile_programs() -> None:
-    assert len(programs()) >= 25
+def test_there_are_more_than_a_hundred_and_forty_hostile_programs() -> None:
+    assert len(programs()) > 140
 
 
 def test_the_examiner_sees_what_gets_through() -> None:
@@ -140,16 +153,28 @@ def test_the_same_program_gives_the_same_result(sandbox: LandlockSandbox) -> Non
 
 
 def _processes(parent: int) -> list[str]:
-    """State of each child and grandchild: `Z` is a zombie."""
+    """State of each child and grandchild: `Z` is a zombie. One that ends while this looks is not there."""
     out, level = [], [parent]
     while level:
         below = []
         for pid in level:
             for children in Path(f"/proc/{pid}/task").glob("*/children"):
-                below += [int(child) for child in children.read_text().split()]
-        out += [Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] for pid in below]
+                with contextlib.suppress(OSError):
+                    below += [int(child) for child in children.read_text().split()]
+        for pid in below:
+            with contextlib.suppress(OSError):
+                out.append(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0])
         level = below
     return out
+
+
+def _all_that_is_left(made: LandlockSandbox, patience_seconds: float = 5.0) -> bool:
+    """Whether the server comes to hold only its seeds, who counts, who removes, and the children that wait."""
+    server, end = made.server()._process.pid, time.monotonic() + patience_seconds
+    at_rest = 2 + made._settings["seeds"] + made._settings["waiting_children"]
+    while (there := _processes(server)) != ["S"] * at_rest and time.monotonic() < end:
+        time.sleep(0.02)
+    return there == ["S"] * at_rest
 
 
 @needs_landlock
@@ -163,7 +188,7 @@ def test_sixty_four_at_once_are_each_answered_and_leave_no_process() -> None:
         done = asyncio.run(together())
         assert [d.stdout for d in done] == [f"{i**2}\n" for i in range(64)]
         assert len(_processes(os.getpid())) - len(_processes(made.server()._process.pid)) >= 1
-        assert _processes(made.server()._process.pid) == []
+        assert _all_that_is_left(made)
     finally:
         made.close()
 
@@ -280,10 +305,7 @@ def test_a_run_that_nobody_waits_for_is_ended() -> None:
 
         made.server()
         asyncio.run(cancelled())
-        end = time.monotonic() + 5
-        while _processes(made.server()._process.pid) and time.monotonic() < end:
-            time.sleep(0.02)
-        assert _processes(made.server()._process.pid) == []
+        assert _all_that_is_left(made)
     finally:
         made.close()
 
@@ -330,7 +352,10 @@ def test_a_folder_that_cannot_be_listed_counts_and_is_removed() -> None:
         "s = LandlockSandbox(Bounds(seconds=10))\n"
         f"done = asyncio.run(s.run({program!r}))\n"
         "scratch = Path(s._server._finalizer.peek()[2][1])\n"
-        "print(done.stderr, list(scratch.iterdir()))\n"
+        "import time; end = time.monotonic() + 5\n"
+        "def left(): return [file for folder in scratch.iterdir() for file in os.listdir(folder)]\n"
+        "while left() and time.monotonic() < end: time.sleep(0.02)\n"
+        "print(done.stderr, left())\n"
         "s.close()\n"
         "print(scratch.exists())"
     )
@@ -354,7 +379,10 @@ def test_folders_nested_beyond_any_path_end_their_program_alone(name: str) -> No
         other, deep = asyncio.run(together())
         assert other.stdout == "1\n"
         assert deep.stderr == f"ended: more than {Bounds().disk_bytes} bytes of files"
-        assert list(scratch.iterdir()) == []
+        end = time.monotonic() + 10
+        while [*scratch.glob("*/*")] and time.monotonic() < end:
+            time.sleep(0.02)
+        assert [*scratch.glob("*/*")] == []
     finally:
         made.close()
 
@@ -401,6 +429,11 @@ def test_the_filter_is_built_for_both_machines() -> None:
         assert len(program) // 8 < 4096
         assert constant.to_bytes(4, "little") in program
     assert build("x86_64", 7) != build("x86_64", 8)
+    for name in ARCHITECTURES:
+        kept = Filter(name)
+        for pid in (7, 4_000_000):
+            steps, address = kept.of(pid)
+            assert ctypes.string_at(address, steps * 8) == build(name, pid)
     columns = {X86_64: [a for a, _ in FREE.values()], AARCH64: [b for _, b in FREE.values()]}
     for numbers in columns.values():
         known = [n for n in numbers if n is not None]
@@ -411,6 +444,11 @@ def test_the_filter_is_built_for_both_machines() -> None:
 
 def test_output_cannot_steer_a_terminal() -> None:
     assert harmless("a\tb\r\n\x1b[2J\x9b1m\x07\ud800ü") == "a\tb\n\\x1b[2J\\x9b1m\\x07?ü"
+
+
+def test_the_arithmetic_interpreter_says_nothing_that_steers_a_terminal() -> None:
+    (verdict,) = examine(interpreter("arithmetic"), 1.0, only=["terminal escapes"])
+    assert verdict.contained, verdict.seen
 
 
 def test_nothing_falls_back_to_running_without_walls(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ from toolorchestra.envs.sandbox.arithmetic import NOMINAL_SECONDS, ArithmeticInt
 from toolorchestra.envs.tools import Tool, Toolbox, ToolContext, ToolResult
 from toolorchestra.envs.tools.assemble import Backends, assemble
 from toolorchestra.envs.tools.search import SearchSettings
-from toolorchestra.envs.tools.tool_config import ENDING, KINDS, ToolConfig, load, names, sample, sample_prices
+from toolorchestra.envs.tools.tool_config import ENDING, FACTORS, KINDS, ToolConfig, load, names, sample, sample_prices
 
 PAPER, PLAIN = load("paper"), load("plain")
 SHEET = load_sheet("paper-2025-11")
@@ -55,8 +55,10 @@ def called(box: Toolbox, name: str, **arguments: str) -> ToolResult:
     """Checks and runs one call as the drivers do."""
     tool = box.check(ToolCall(name, dict(arguments)))
     world = QaWorld(QUESTION, box, message_answers=False)
-    result = tool.run(ToolContext(world, 0, VirtualClock()), **arguments)
-    return result if isinstance(result, ToolResult) else asyncio.run(result)
+    context = ToolContext(world, 0, VirtualClock())
+    result = tool.run(context, **arguments)
+    result = result if isinstance(result, ToolResult) else asyncio.run(result)
+    return result._replace(usages=(*context.bill.take(), *result.usages))
 
 
 def refusal(make: Callable[[], object], kind: type[Exception] = ConfigError) -> str:
@@ -70,7 +72,7 @@ def refusal(make: Callable[[], object], kind: type[Exception] = ConfigError) -> 
 
 
 def test_packaged_configurations() -> None:
-    assert names() == ["paper", "plain"]
+    assert names() == ["basic", "none", "paper", "plain"]
     for name in names():
         config = load(name)
         assert config.name == name
@@ -184,10 +186,10 @@ def test_the_prices_of_models_shown_are_those_billed(sheet: PriceSheet, config: 
             usage = next(u for u in called(box, entry.name, model=offer.alias).usages if u.item == offer.model)
             exact = (into * usage.tokens.input + out * usage.tokens.output) / 10**6
             assert abs(Fraction(sheet.charge(usage).nano_usd, NANO) - exact) <= Fraction(1, 2 * NANO)
-            # One digit of the price per output token, in as few tokens as can be.
+            # Two digits of the price per output token, in as few tokens as can be.
             short = re.search(rf"(?:^|;) ?{re.escape(offer.alias)} (\S+) ", brief[entry.name].description)
             assert short, brief[entry.name].description
-            assert float(short[1]) == float(f"{float(out):.1g}")
+            assert float(short[1]) == float(f"{float(out):.2g}")
 
 
 @pytest.mark.parametrize("sheet", sheets(), ids=lambda sheet: sheet.sheet_id)
@@ -347,10 +349,22 @@ def test_price_schedules_are_seeded_and_the_halves_disjoint() -> None:
                     assert price == SHEET.prices[item]
         return seen
 
-    train, heldout = factors("train"), factors("heldout")
-    assert train == {Fraction(f) for f in "0.25 0.28 0.35 0.38 0.45 0.6 0.8 1 1.2 1.6 2 3 3.5 4".split()}
-    assert heldout == {Fraction(f) for f in ("0.3", "0.4", "0.7", "1.4", "2.5", "3.3")}
-    assert train.isdisjoint(heldout)
+    train, validation, heldout = (factors(half) for half in ("train", "validation", "heldout"))
+    assert (len(train), len(validation), len(heldout)) == (49, 6, 6)
+    assert len(train | validation | heldout) == 61
+    assert (min(train), max(train)) == (Fraction(1, 4), Fraction("4.05"))
+
+
+def test_no_price_of_one_half_reads_like_one_of_another() -> None:
+    """Not even to the two digits of a brief description: else "unseen prices" were mostly seen."""
+    for model in PAPER.models:
+        price = SHEET.prices[model].pico_usd_per_token
+        assert price
+        read = [
+            {f"{price[2] / 1_000_000 * float(factor):.2g}" for factor in FACTORS[half]}
+            for half in ("train", "validation", "heldout")
+        ]
+        assert len(set().union(*read)) == sum(map(len, read)) > 40, model
 
 
 def test_schedules_that_differ_have_names_that_differ() -> None:
@@ -404,8 +418,8 @@ BAD: list[tuple[Any, list[str]]] = [
     (answer(offers=[{**OFFER, "alias": ""}]), ["tool 'answer': offer: alias is a text, got ''"]),
     (answer(offers=[{**OFFER, "model": ["gpt-5"]}]), ["tool 'answer': offer: model is a text, got ['gpt-5']"]),
     (answer(offers=[{**OFFER, "note": None}]), ["tool 'answer': offer: note is a text, got None"]),
-    ({"tools": [SUBMIT], "style": "brief"}, ["mine: no key 'style'; valid: name, tools."]),
-    ([SUBMIT], ["mine: an object with keys of name, tools expected, got [{"]),
+    ({"tools": [SUBMIT], "style": "brief"}, ["mine: no key 'style'; valid: name, of_simulated, tools."]),
+    ([SUBMIT], ["mine: an object with keys of name, tools, of_simulated expected, got [{"]),
     ({"tools": [{**SUBMIT, "offers": [OFFER]}]}, ["tool 'submit': kind 'submit' takes no offers"]),
     (answer(offers=[]), ["tool 'answer': kind 'answer' needs offers"]),
     (answer(offers=[OFFER, {**OFFER, "model": "o3"}]), ["tool 'answer': two offers have one alias"]),
@@ -454,6 +468,7 @@ def test_a_configuration_by_its_path(tmp_path: Path) -> None:
 def test_missing_configurations_name_the_packaged_ones(tmp_path: Path) -> None:
     missing = str(tmp_path / "none.json")
     assert refusal(lambda: load(missing)) == (
-        f"no file '{missing}'; name a tool configuration's file, or one of: paper, plain"
+        f"no file '{missing}'; name a tool configuration's file, or one of: basic, none, paper, plain"
     )
-    assert refusal(lambda: load("papr")) == "no tool configuration 'papr'; valid: paper, plain. Did you mean 'paper'?"
+    valid = "basic, none, paper, plain"
+    assert refusal(lambda: load("papr")) == f"no tool configuration 'papr'; valid: {valid}. Did you mean 'paper'?"

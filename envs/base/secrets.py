@@ -1,0 +1,103 @@
+"""Keeps keys and passwords out of every text: one scrubber for the whole, its encoded forms, and pieces of it.
+
+A text is scrubbed before it is cut, so that no cut leaves half a key that nobody finds any more. A server that sends
+half a key is met by the pieces: any run of PIECE characters of a secret goes.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import urllib.parse
+from collections.abc import Iterator
+from typing import NamedTuple
+
+MARK = "[key]"
+PIECE = 12
+"""So many characters in a row of a secret are taken for a piece of it; what is shorter may be chance."""
+_SHORTEST = 4
+"""A shorter password is left alone: its letters stand in every text."""
+
+
+class Address(NamedTuple):
+    """A URL in two parts: what may be shown, and what may not."""
+
+    url: str
+    """Without a login."""
+    login: str
+    """USER:PASSWORD as it is sent, or ""."""
+
+    @classmethod
+    def of(cls, url: str) -> Address:
+        """Take a URL apart. One without a scheme is taken apart too, for errors that show it."""
+        scheme, mark, rest = url.rpartition("://") if "://" in url else ("", "", url)
+        place, slash, path = rest.partition("/")
+        login, at, host = place.rpartition("@")
+        return cls(f"{scheme}{mark}{host}{slash}{path}", urllib.parse.unquote(login) if at else "")
+
+    @property
+    def basic(self) -> str:
+        """What an Authorization header says for the login; "" for none."""
+        return f"Basic {base64.b64encode(self.login.encode()).decode()}" if self.login else ""
+
+
+class Secrets:
+    """Knows some secrets, and takes them out of texts. It shows none of them."""
+
+    def __init__(self, *secrets: str) -> None:
+        """Of keys and of logins: USER:PASSWORD, whose password alone is a secret too."""
+        forms = {form for secret in secrets if len(secret) >= _SHORTEST for form in _forms(secret)}
+        self._forms = sorted(forms, key=lambda form: (-len(form), form))
+        self._pieces = sorted({form[at : at + PIECE] for form in forms for at in range(len(form) - PIECE + 1)})
+
+    @classmethod
+    def of(cls, keys: list[str], logins: list[str]) -> Secrets:
+        """Of these keys and logins."""
+        return cls(*keys, *logins, *(login.partition(":")[2] for login in logins))
+
+    def __repr__(self) -> str:
+        return "Secrets(...)"
+
+    def scrubbed(self, text: str) -> str:
+        """The text without any of them."""
+        for form in self._forms:
+            text = text.replace(form, MARK)
+        spans = sorted((at, at + PIECE) for piece in self._pieces for at in _places(text, piece))
+        kept: list[str] = []
+        done = 0
+        for start, end in spans:
+            if start > done or not kept:
+                kept += [text[done:start], MARK]
+            done = max(done, end)
+        return "".join([*kept, text[done:]])
+
+    def scrubbed_json(self, text: str) -> str:
+        """A JSON text without any of them, also where its escapes spell one. What is no JSON is scrubbed as text."""
+        text = self.scrubbed(text)
+        if self._forms and ("\\u" in text or "\\/" in text):
+            try:
+                plain = json.dumps(json.loads(text), ensure_ascii=False)
+            except (ValueError, RecursionError):
+                return text
+            if (scrubbed := self.scrubbed(plain)) != plain:
+                return scrubbed
+        return text
+
+
+def _forms(secret: str) -> Iterator[str]:
+    """A secret as servers and libraries write it."""
+    yield secret
+    yield json.dumps(secret)[1:-1]
+    for safe in ("", "/"):
+        yield (quoted := urllib.parse.quote(secret, safe=safe))
+        yield quoted.lower() if "%" in quoted else quoted
+    yield urllib.parse.quote_plus(secret)
+    for encode in (base64.b64encode, base64.urlsafe_b64encode):
+        yield encode(secret.encode()).decode().rstrip("=")
+
+
+def _places(text: str, piece: str) -> Iterator[int]:
+    at = text.find(piece)
+    while at >= 0:
+        yield at
+        at = text.find(piece, at + 1)

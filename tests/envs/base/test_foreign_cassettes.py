@@ -1,0 +1,123 @@
+"""A cassette that somebody else wrote, or broke, is refused in one sentence."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.envs.base.test_cassette import Counting, asks
+from toolorchestra.envs.base.cassette import Cassette
+from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.tools.recorded import RecordedInterpreter, RecordedModels, RecordedRetriever
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "7",
+        "null",
+        "[]",
+        '"text"',
+        '{"key": "k"}',
+        '{"kind": "model", "key": ["k"], "request": {}, "reply": {}}',
+        '{"kind": "model", "key": {}, "request": {}, "reply": {}}',
+        '{"kind": "model", "key": "k", "request": [], "reply": {}}',
+        '{"kind": "model", "key": "k", "request": {}, "reply": "x"}',
+        "[" * 100_000,
+        "9" * 5_000,
+        "\ud800",
+    ],
+)
+def test_a_line_that_is_no_recording_is_named(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "c.jsonl"
+    path.write_text(f"\n{line}\n", encoding="utf-8", errors="surrogatepass")
+    with pytest.raises(ConfigError, match=r"c\.jsonl: line 2 is not a recording; record it anew"):
+        Cassette(path, "replay")
+    assert len(Cassette(path, "cache")) == 0
+
+
+@pytest.mark.parametrize("mark", ["\u2028", "\u2029", "\x85", "\x1c"])
+def test_only_a_newline_ends_a_recording(tmp_path: Path, mark: str) -> None:
+    path = tmp_path / "c.jsonl"
+    reply = {"text": f"a{mark}b"} if mark >= " " else {"text": "ab"}
+    row = {"kind": "model", "key": "k", "request": {}, "reply": reply}
+    path.write_text(json.dumps(row, ensure_ascii=False) + "\n" + json.dumps(row) + "\n", encoding="utf-8")
+    assert Cassette(path, "replay").known("k") == row
+
+
+def rewritten(path: Path, kind: str, reply: Any) -> Cassette:
+    """The cassette with other replies of a kind."""
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    made = [{**row, "reply": {**row["reply"], **reply}} if row["kind"] == kind else row for row in rows]
+    path.write_text("".join(json.dumps(row) + "\n" for row in made))
+    return Cassette(path, "replay")
+
+
+USAGE = {"item": "m", "role": "expert", "tokens": [1, 2, 3, 4], "units": 0, "seconds": 0.5, "estimated": False}
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        {"text": 7},
+        {"text": None},
+        {"usages": [[]]},
+        {"usages": [{}]},
+        {"usages": 7},
+        {"usages": [], "usage": 7},
+        {"usages": [{**USAGE, "tokens": [1]}]},
+        {"usages": [{**USAGE, "tokens": 5}]},
+        {"usages": [{**USAGE, "tokens": ["1", 2, 3, 4]}]},
+        {"usages": [{**USAGE, "tokens": [-1, 2, 3, 4]}]},
+        {"usages": [{**USAGE, "tokens": [1.5, 2, 3, 4]}]},
+        {"usages": [{**USAGE, "seconds": "long"}]},
+        {"usages": [{**USAGE, "seconds": float("nan")}]},
+        {"usages": [{**USAGE, "item": ["m"]}]},
+        {"usages": [{**USAGE, "more": 1}]},
+        {"error": "KeyboardInterrupt", "message": "x", "usages": []},
+        {"error": ["ToolError"], "message": "x", "usages": []},
+        {"error": "ToolError"},
+        {"error": "ToolError", "message": 7, "usages": []},
+        {"error": "Outage", "message": "x", "usages": 7},
+        {"error": "Outage", "message": "x", "usages": [{}]},
+    ],
+)
+def test_a_model_s_reply_of_another_shape_is_one_sentence(tmp_path: Path, reply: dict[str, Any]) -> None:
+    path = tmp_path / "c"
+    asyncio.run(RecordedModels(Counting(), Cassette(path, "record")).complete(asks()))
+    replay = RecordedModels(None, rewritten(path, "model", reply))
+    with pytest.raises(ConfigError, match="a recorded model reply is not as it was written") as caught:
+        asyncio.run(replay.complete(asks()))
+    assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize(
+    "hits",
+    [7, [7], [[]], [[{}, 1]], [[{"doc_id": 1, "title": "t", "text": "x"}, 1]], [["abc", 1]],
+     [[{"doc_id": "1", "title": "t", "text": "x"}, "high"]], {"a": 1}],
+)  # fmt: skip
+def test_found_passages_of_another_shape_are_one_sentence(tmp_path: Path, hits: Any) -> None:
+    path = tmp_path / "c"
+    asyncio.run(RecordedRetriever(Counting(), Cassette(path, "record")).search("q", 1))
+    with pytest.raises(ConfigError, match="a recorded retrieval reply is not as it was written"):
+        asyncio.run(RecordedRetriever(None, rewritten(path, "retrieval", {"hits": hits})).search("q", 1))
+
+
+@pytest.mark.parametrize("reply", [{"stdout": 7}, {"seconds": "x"}, {"seconds": -1}, {"exit_status": None}])
+def test_a_program_s_end_of_another_shape_is_one_sentence(tmp_path: Path, reply: dict[str, Any]) -> None:
+    path = tmp_path / "c"
+    asyncio.run(RecordedInterpreter(Counting(), Cassette(path, "record")).run("print(1)"))
+    replay = RecordedInterpreter(None, rewritten(path, "program", reply))
+    with pytest.raises(ConfigError, match="a recorded program reply is not as it was written"):
+        asyncio.run(replay.run("print(1)"))
+
+
+def test_what_an_interpreter_says_of_itself_has_its_shape(tmp_path: Path) -> None:
+    path = tmp_path / "c"
+    asyncio.run(RecordedInterpreter(Counting(), Cassette(path, "record")).run("print(1)"))
+    with pytest.raises(ConfigError, match="a recorded program reply is not as it was written"):
+        RecordedInterpreter(None, rewritten(path, "about", {"describe": 7}))

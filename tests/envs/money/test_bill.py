@@ -1,0 +1,314 @@
+"""What was used is billed however a call ends, and the ledger, the spend cap and the server count the same dollars."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+
+import toolorchestra  # noqa: F401 - registers the ids
+from tests.agents.evaluation import played_episodes
+from toolorchestra.envs.base.actions import render_call
+from toolorchestra.envs.base.errors import Outage, SpendCapReached, ToolError
+from toolorchestra.envs.domains.questions.world import QaWorld
+from toolorchestra.envs.env import run_calls
+from toolorchestra.envs.factory import EpisodeFactory, factory
+from toolorchestra.envs.models import ChatRequest
+from toolorchestra.envs.models.endpoints import Endpoints
+from toolorchestra.envs.models.openai import OpenAiModels
+from toolorchestra.envs.models.scripted import ScriptedModel
+from toolorchestra.envs.money.bill import Bill
+from toolorchestra.envs.money.prices import NANO, TOOL, Tokens, Usage, load_sheet
+from toolorchestra.envs.money.spend_cap import SpendCap
+from toolorchestra.envs.registration import full_id
+from toolorchestra.envs.retrieval import Hit
+from toolorchestra.envs.runtime.driver import advance
+from toolorchestra.envs.runtime.invoke import Gates
+from toolorchestra.envs.testing.loopback import Loopback, ServerReply
+from toolorchestra.envs.tools import Tool, Toolbox, ToolContext
+from toolorchestra.envs.tools.backends import Backing, read
+from toolorchestra.envs.tools.search import Search, SearchSettings
+
+PRICES = load_sheet("paper-2025-11")
+
+
+def used(item: str = "gpt-5") -> Usage:
+    return Usage(item, TOOL, Tokens(1_000_000))
+
+
+# -- the bill ----------------------------------------------------------------------------------------------------------
+
+
+def test_one_usage_is_booked_once_and_an_equal_one_again() -> None:
+    cap = SpendCap(100)
+    bill = Bill(PRICES, cap)
+    first = used()
+    for usage in (first, first, used()):
+        bill.add(usage)
+    assert len(bill.usages) == 2
+    assert cap.spent_usd == 2 * PRICES.charge(first).usd
+    assert len(bill.take()) == 2
+    assert bill.take() == ()
+
+
+def test_what_is_booked_on_a_part_is_booked_on_the_whole_and_counted_once() -> None:
+    cap = SpendCap(100)
+    bill = Bill(PRICES, cap)
+    bill.part().part().add(used())
+    assert len(bill.usages) == 1
+    assert cap.spent_usd == PRICES.charge(used()).usd
+
+
+# -- however a call ends ---------------------------------------------------------------------------------------------
+
+
+class Raises:
+    """A retriever that is reached by a paid query and then fails."""
+
+    suspends = True
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+    async def search(self, query: str, top_k: int) -> Sequence[Hit]:
+        await asyncio.sleep(0)
+        raise self.error
+
+
+class Hangs(Raises):
+    async def search(self, query: str, top_k: int) -> Sequence[Hit]:
+        await asyncio.sleep(60)
+        raise self.error
+
+
+class ChatQuery(ScriptedModel):
+    """Waits, as a real backend does."""
+
+    suspends = True
+
+
+SHARED = Outage("the same exception object each time")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError("gone"),
+        RuntimeError("x"),
+        TimeoutError(),
+        ToolError("no"),
+        SHARED,
+        SystemExit(),
+        asyncio.CancelledError(),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+@pytest.mark.parametrize("driver", ["env", "vector"])
+def test_a_paid_query_is_billed_however_the_search_after_it_fails(error: BaseException, driver: str) -> None:
+    check_paid_query(Raises(error), driver)
+
+
+def test_a_paid_query_is_billed_where_the_search_after_it_misses_its_deadline() -> None:
+    check_paid_query(Hangs(OSError()), "env", deadline_seconds=0.2)
+
+
+def check_paid_query(retriever: Any, driver: str, deadline_seconds: float = 120.0) -> None:
+    models = ChatQuery(lambda request: "<query>who</query>")
+    search = Search(retriever, SearchSettings(), "local-index", 1.0)
+
+    async def run(context: ToolContext) -> Any:
+        return await search.written(context, models, "gpt-5")
+
+    nothing = {"type": "object", "properties": {}}
+    tool = Tool("search", "", nothing, run, bills=("gpt-5", "local-index"), deadline_seconds=deadline_seconds)
+    cap = SpendCap(10)
+    made = factory(**gym.spec(full_id("HLE-v0")).kwargs, preference="none", spend_cap=cap)
+    episodes = []
+    for seed in range(2):
+        episode = made.start(seed).episode
+        assert isinstance(episode.world, QaWorld)
+        episode.world.toolbox = Toolbox([tool])
+        episodes.append(episode)
+    if driver == "env":
+        for episode in episodes:
+            episode.resolve(run_calls(episode.act(render_call("search", {})).calls))
+    else:
+
+        async def both() -> None:
+            gates = Gates()
+            await asyncio.gather(*(advance(e, render_call("search", {}), gates) for e in episodes))
+
+        asyncio.run(both())
+    for episode in episodes:
+        assert [c.usage.item for c in episode.ledger if c.tool == "search"] == ["gpt-5"]
+    assert cap.spent_usd * NANO == pytest.approx(sum(e.ledger.nano_usd for e in episodes), abs=1e-3)
+
+
+# -- over a real socket ------------------------------------------------------------------------------------------------
+
+
+def endpoints(tmp_path: Path, server: Loopback, price: str, **row: Any) -> str:
+    rows = "".join(f"{name} = {value}\n" for name, value in row.items())
+    (tmp_path / "b.toml").write_text(
+        f'[endpoints.here]\nbase_url = "{server.base_url}"\nfailures_to_open = 100000\n'
+        f'[models."*"]\ndeadline_seconds = 20.0\nprice = {{usd_per_mtok = {price}}}\n{rows}'
+    )
+    return str(tmp_path / "b.toml")
+
+
+def backend(server: Loopback) -> OpenAiModels:
+    ends = {"here": {"base_url": server.base_url}}
+    return OpenAiModels(Endpoints.read({"endpoints": ends, "models": {"*": {}}}, "test"))
+
+
+async def completed(server: Loopback, request: ChatRequest) -> None:
+    models = backend(server)
+    try:
+        await models.complete(request)
+    finally:
+        await models.aclose()
+
+
+def made(file: str, **settings: Any) -> EpisodeFactory:
+    spec = gym.spec(full_id("HLE-v0")).kwargs
+    return factory(**spec, backends=Backing(read(file)), preference="none", split="test", **settings)
+
+
+def test_the_policys_own_replies_are_billed_where_none_can_be_used(tmp_path: Path) -> None:
+    unusable = ServerReply(body={"choices": [], "usage": {"prompt_tokens": 100, "completion_tokens": 1}})
+    cap = SpendCap(1000)
+    with Loopback(lambda _: unusable) as server:
+        one = made(endpoints(tmp_path, server, "{input = 10000, output = 10000}", retries=1), spend_cap=cap)
+        chat = played_episodes.policy("chat", one)
+        played = asyncio.run(played_episodes.evaluate(one, chat, 0, 6))
+        delivered = len(server.seen) * 101 * 10**7
+    assert all(p.record.failed and "did not answer" in p.failure for p in played)
+    assert len(server.seen) == 12
+    assert sum(p.nano_usd for p in played) == delivered
+    assert round(cap.spent_usd * NANO) == delivered
+
+
+@pytest.mark.parametrize("at_once", [1, 8, 64])
+def test_a_spend_cap_holds_with_any_number_of_requests_in_flight(tmp_path: Path, at_once: int) -> None:
+    """Each reply costs 1 $; a request may cost a little more."""
+    cap = SpendCap(5)
+    reply = ServerReply(
+        render_call("answer", {"model": "answer-1"}),
+        usage={"prompt_tokens": 500, "completion_tokens": 1},
+        seconds=0.02,
+    )
+    with Loopback(lambda _: reply) as server:
+        file = endpoints(tmp_path, server, "{input = 0.000001, output = 1000000}", output_tokens=1)
+        one = made(file, spend_cap=cap)
+        chat = played_episodes.policy("chat", one)
+        played = asyncio.run(played_episodes.evaluate(one, chat, 0, 64, at_once=at_once))
+        delivered = len(server.seen)
+    assert delivered == 4  # the fifth could cost a little more than what is left
+    assert round(cap.spent_usd, 6) == delivered
+    assert sum(p.nano_usd for p in played) == round(cap.spent_usd * NANO)
+    assert cap.held_usd == 0
+    assert cap.used_up
+
+
+# -- the cap's reservations --------------------------------------------------------------------------------------------
+
+
+def test_a_request_waits_for_those_in_flight_and_goes_when_they_cost_less() -> None:
+    cap = SpendCap(10)
+
+    async def request(most: int, costs: int) -> int:
+        hold = await cap.hold(most * NANO)
+        await asyncio.sleep(0.001)
+        cap.add(costs * NANO)
+        hold.release()
+        return costs
+
+    async def many() -> list[int]:
+        return await asyncio.gather(*(request(6, 1) for _ in range(5)))
+
+    assert asyncio.run(many()) == [1] * 5
+    assert (cap.spent_usd, cap.held_usd, cap.used_up) == (5, 0, False)
+    with pytest.raises(SpendCapReached, match=r"spent 5 \$ of its cap of 10 \$, and the next request may cost 6 \$"):
+        asyncio.run(request(6, 1))
+    assert cap.used_up
+    with pytest.raises(SpendCapReached):
+        asyncio.run(request(1, 1))
+
+
+def test_waiting_requests_of_several_threads_are_woken_and_never_hold_too_much() -> None:
+    cap = SpendCap(3)
+    most_held: list[float] = []
+
+    async def request() -> None:
+        hold = await cap.hold(NANO)
+        most_held.append(cap.held_usd)
+        await asyncio.sleep(0.0005)
+        hold.release()
+        hold.release()
+
+    async def many() -> None:
+        await asyncio.gather(*(request() for _ in range(50)))
+
+    threads = [threading.Thread(target=lambda: asyncio.run(many())) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert len(most_held) == 200
+    assert max(most_held) <= 3
+    assert cap.held_usd == 0
+
+
+def test_a_cancelled_request_gives_back_what_it_held(tmp_path: Path) -> None:
+    cap = SpendCap(5)
+
+    async def cut(server: Loopback) -> None:
+        request = ChatRequest("gpt-5", "answer", ({"role": "user", "content": "hi"},), bill=Bill(PRICES, cap))  # type: ignore[arg-type]
+        task = asyncio.create_task(completed(server, request))
+        while not server.seen:
+            await asyncio.sleep(0.005)
+        assert cap.held_usd > 0
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    with Loopback(lambda _: ServerReply(fault="silence")) as server:
+        asyncio.run(cut(server))
+    assert cap.held_usd == 0
+
+
+# -- what cannot be true -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("usage", "said", "tokens"),
+    [
+        ({"prompt_tokens": 10**9, "completion_tokens": 1}, "42", None),
+        ({"prompt_tokens": 10, "completion_tokens": 10**9}, "42", None),
+        ({"prompt_tokens": 0, "completion_tokens": 0}, "x" * 5000, None),
+        ({"prompt_tokens": 10, "completion_tokens": 2}, "x" * 5000, None),
+        ({"prompt_tokens": 10, "completion_tokens": 4096}, "42", Tokens(10, 0, 4096, 0)),  # it thought, unseen
+        ({"prompt_tokens": 1000, "completion_tokens": 2}, "42", Tokens(1000, 0, 2, 0)),  # the server's template
+        ({"prompt_tokens": 10, "completion_tokens": 1200}, "x" * 5000, Tokens(10, 0, 1200, 0)),
+        ({"prompt_tokens": 10, "completion_tokens": 0}, "", Tokens(10, 0, 0, 0)),
+    ],
+)
+def test_a_count_that_cannot_be_true_is_estimated_and_marked(
+    tmp_path: Path, usage: dict[str, int], said: str, tokens: Tokens | None
+) -> None:
+    bill = Bill()
+    request = ChatRequest("gpt-5", "answer", ({"role": "user", "content": "x" * 80},), bill=bill)  # type: ignore[arg-type]
+    with Loopback(lambda _: ServerReply(said, usage=usage)) as server:
+        asyncio.run(completed(server, request))
+    (booked,) = bill.usages
+    assert booked.estimated == (tokens is None)
+    if tokens is None:
+        assert 20 <= booked.tokens.input <= 40
+        assert booked.tokens.output == -(-len(said) // 4)
+    else:
+        assert booked.tokens == tokens

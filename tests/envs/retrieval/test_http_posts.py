@@ -1,0 +1,124 @@
+"""Whatever a search server does, a request ends at its deadline, frees its place, and takes no more than its bytes."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+import tracemalloc
+from collections.abc import Callable
+
+import pytest
+
+from toolorchestra.envs.base.errors import ConfigError, Outage
+from toolorchestra.envs.retrieval.http_posts import HttpPoster, Posted
+from toolorchestra.envs.retrieval.remote import Remote
+from toolorchestra.envs.retrieval.tavily import Service, Tavily
+from toolorchestra.envs.testing.loopback import Loopback, ReceivedRequest, ServerReply
+
+KEY = "tvly-canary-0123456789abcdef0123456789"
+
+
+def together(poster: HttpPoster, count: int) -> list[Posted]:
+    async def posts() -> list[Posted]:
+        return list(await asyncio.gather(*(poster.post("search", {}) for _ in range(count))))
+
+    return asyncio.run(posts())
+
+
+def first(count: int, bad: ServerReply) -> Callable[[ReceivedRequest], ServerReply]:
+    return lambda asked: bad if asked.number < count else ServerReply(body={"ok": True})
+
+
+@pytest.mark.parametrize("fault", ["drip", "slow head", "silence"])
+def test_what_is_late_as_a_whole_is_broken_off_and_its_place_is_free(fault: str) -> None:
+    with Loopback(first(4, ServerReply(fault=fault))) as server:  # type: ignore[arg-type]
+        poster = HttpPoster(server.base_url, "", 1.0, at_once=4)
+        assert together(poster, 4) == [Posted(0, "no reply within 1 s")] * 4
+        started = time.monotonic()
+        assert together(poster, 8) == [Posted(200, '{"ok": true}')] * 8
+        assert time.monotonic() - started < 5
+        sent = server.sent_bytes
+        time.sleep(0.3)
+        assert server.sent_bytes <= sent + 4  # the connections are shut
+
+
+def test_a_cancelled_search_frees_its_place() -> None:
+    with Loopback(first(1, ServerReply(fault="silence"))) as server:
+        poster = HttpPoster(server.base_url, "", 60.0, at_once=1)
+
+        async def cancelled() -> Posted:
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(poster.post("search", {}), 0.2)
+            return await asyncio.wait_for(poster.post("search", {}), 10)
+
+        assert asyncio.run(cancelled()).status == 200
+
+
+PROGRAM = """
+import asyncio, sys
+from toolorchestra.envs.retrieval.http_posts import HttpPoster
+
+async def search():
+    await asyncio.wait_for(HttpPoster(sys.argv[1], "", 60.0).post("search", {}), 0.3)
+
+try:
+    asyncio.run(search())
+except TimeoutError:
+    print("main ends", flush=True)
+"""
+
+
+def test_nothing_keeps_the_process_alive() -> None:
+    with Loopback(lambda _: ServerReply(fault="silence")) as server:
+        command = [sys.executable, "-c", PROGRAM, server.base_url]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=40, check=False)
+    assert (done.stdout, done.stderr, done.returncode) == ("main ends\n", "", 0)
+
+
+def test_more_than_its_bytes_is_not_read() -> None:
+    with Loopback(lambda _: ServerReply(fault="endless")) as server:
+        poster = HttpPoster(server.base_url, "", 10.0, most_bytes=1 << 20)
+        tracemalloc.start()
+        try:
+            (posted,) = together(poster, 1)
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert posted == Posted(0, "the reply is longer than 1048576 bytes")
+    assert peak < 8 << 20
+
+
+def test_too_much_is_an_outage_of_the_web_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TAVILY_API_KEY", KEY)
+    with Loopback(lambda _: ServerReply(fault="endless")) as server:
+        made = Tavily(Service(base_url=server.base_url, retries=0, reply_bytes=1000))
+        with pytest.raises(Outage, match="the reply is longer than 1000 bytes"):
+            asyncio.run(made.search("who?", 4))
+
+
+@pytest.mark.parametrize("before", [0, 4070, 4096 - len(KEY) // 2, (1 << 16) - 20])
+def test_no_piece_of_the_key_comes_back(before: int) -> None:
+    with Loopback(lambda _: ServerReply(body="y" * before + KEY, status=500)) as server:
+        (posted,) = together(HttpPoster(server.base_url, KEY, 10.0), 1)
+    assert len(posted.text) <= 4096
+    assert not [at for at in range(len(KEY) - 11) if KEY[at : at + 12] in posted.text]
+
+
+def test_a_login_in_an_address_is_sent_and_never_shown() -> None:
+    def reply(asked: ReceivedRequest) -> ServerReply:
+        told = f"{asked.headers['authorization']} robot:secret-word-77"
+        return ServerReply(told, 200 if asked.path.endswith("health") else 500)
+
+    with Loopback(reply) as server:
+        made = Remote(server.base_url.replace("//", "//robot:secret-word-77@"))
+        with pytest.raises(Outage) as away:
+            asyncio.run(made.search("river", 3))
+    assert server.seen[0].headers["authorization"] == "Basic cm9ib3Q6c2VjcmV0LXdvcmQtNzc="
+    with pytest.raises(ConfigError) as gone:
+        Remote("http://robot:secret-word-77@127.0.0.1:9")
+    for text in (str(away.value), str(gone.value), made.url):
+        assert "127.0.0.1" in text
+        assert "secret" not in text
+        assert "cm9ib3Q6" not in text

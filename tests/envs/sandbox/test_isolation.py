@@ -1,0 +1,305 @@
+"""Programs of one server know nothing of one another, cost one another little, and end when they should."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from toolorchestra.envs.sandbox import Bounds, Execution
+from toolorchestra.envs.sandbox.children import Child
+from toolorchestra.envs.sandbox.confine import landlock_abi
+from toolorchestra.envs.sandbox.landlock import LandlockSandbox
+from toolorchestra.envs.sandbox.scratch import MOST_DEEP, disk_bytes
+from toolorchestra.envs.testing.hostile_programs import walker
+
+pytestmark = pytest.mark.skipif(not landlock_abi(), reason="this kernel has no Landlock")
+CANARY = "kept-from-neighbours-4711"
+
+
+@pytest.fixture
+def sessions() -> Iterator[LandlockSandbox]:
+    made = LandlockSandbox(Bounds(seconds=2.0, disk_bytes=4 << 20), sessions=True)
+    yield made
+    made.close()
+
+
+def scratch_of(made: LandlockSandbox) -> Path:
+    return Path(made.server()._finalizer.peek()[2][1])  # type: ignore[index]
+
+
+def run(made: LandlockSandbox, code: str, session: str = "") -> Execution:
+    return asyncio.run(made.run(code, session))
+
+
+@pytest.mark.parametrize("keeps", [False, True], ids=["fresh", "sessions"])
+def test_no_program_finds_what_runs_beside_it_or_waits(keeps: bool) -> None:
+    """By frames, by all objects of the interpreter, by modules, threads and descriptors, by its own whole memory."""
+    made = LandlockSandbox(Bounds(seconds=10.0), sessions=keeps, most_children=3)
+    neighbour = f"x = {CANARY!r}\nprint(x, flush=True)\nimport time; time.sleep(1.5)"
+
+    async def together() -> Execution:
+        beside = [asyncio.create_task(made.run(neighbour, f"n{i}")) for i in range(2)]
+        await asyncio.sleep(0.3)
+        searching = asyncio.create_task(made.run(walker(CANARY), "walker"))
+        await asyncio.sleep(0.05)
+        beside += [asyncio.create_task(made.run(neighbour, f"w{i}")) for i in range(2)]
+        done = await searching
+        assert all(CANARY in one.stdout for one in await asyncio.gather(*beside))
+        return done
+
+    try:
+        run(made, "print(0)")
+        done = asyncio.run(together())
+        assert done.stdout.endswith("looked everywhere\n"), done.stderr
+        assert "found" not in done.stdout
+    finally:
+        made.close()
+
+
+def test_a_program_starts_from_an_interpreter_that_was_told_nothing() -> None:
+    made = LandlockSandbox(Bounds(seconds=5.0))
+    program = (
+        "import sys, os, gc, linecache, __main__\n"
+        "frame, names = sys._getframe().f_back, []\n"
+        "while frame: names.append(frame.f_code.co_name); frame = frame.f_back\n"
+        "print(names, sys.argv, sys.orig_argv, dict(os.environ), vars(__main__) is globals())\n"
+        "print([m for m in sys.modules if 'toolorchestra' in m], [f for f in linecache.cache if f != '<program>'])\n"
+        "print([p for p in sys.path if not p.startswith((sys.prefix, sys.base_prefix))])\n"
+    )
+    try:
+        told = run(made, program).stdout.splitlines()
+    finally:
+        made.close()
+    assert told == [
+        "['_run', 'serve', '<module>'] ['<program>'] ['<program>'] {} True",
+        "[] []",
+        "[]",
+    ]
+
+
+def test_a_child_serves_one_program_and_the_next_waits_already() -> None:
+    made = LandlockSandbox(Bounds(seconds=5.0))
+    try:
+        seen = [run(made, "import os\nprint(os.getpid(), os.listdir('.'))\nopen('x', 'w')").stdout for _ in range(20)]
+        assert len(set(seen)) == 20
+        assert {said.split(" ", 1)[1] for said in seen} == {"[]\n"}
+    finally:
+        made.close()
+
+
+def test_several_seeds_share_the_work() -> None:
+    made = LandlockSandbox(Bounds(seconds=5.0))
+    made._settings["seeds"] = 3
+
+    async def together() -> list[Execution]:
+        return await asyncio.gather(*(made.run(f"import os\nprint({i}, os.getppid())") for i in range(40)))
+
+    try:
+        said = [done.stdout.split() for done in asyncio.run(together())]
+        assert [int(number) for number, _ in said] == list(range(40))
+        assert len({seed for _, seed in said}) == 3
+    finally:
+        made.close()
+
+
+def test_a_thread_that_outlives_its_program_stands_still_until_the_next(sessions: LandlockSandbox) -> None:
+    counts = (
+        "import threading, time\nn = 0\n"
+        "def count():\n    global n\n    while True: n += 1\n"
+        "threading.Thread(target=count, daemon=True).start()"
+    )
+    run(sessions, counts, "a")
+    first, last = map(int, run(sessions, "a = n\ntime.sleep(0.2)\nprint(a, n)", "a").stdout.split())
+    each_second = (last - first) / 0.2
+    assert each_second > 0  # it goes on while a program of its session runs
+    time.sleep(1.0)
+    again = run(sessions, "print(n)", "a")
+    assert int(again.stdout) - last < 0.3 * each_second
+    assert again.seconds < 0.3
+
+
+def test_files_written_between_programs_are_bounded_and_end_the_session(sessions: LandlockSandbox) -> None:
+    writes = (
+        "import threading, time\n"
+        "def fill():\n"
+        "    for i in range(600):\n"
+        "        with open(f'f{i}', 'wb') as file: file.write(b'x' * (1 << 20))\n"
+        "threading.Thread(target=fill, daemon=True).start()"
+    )
+    scratch = scratch_of(sessions)
+    assert run(sessions, writes, "a").exit_status == 0
+    most = 0
+    for _ in range(20):
+        time.sleep(0.05)
+        most = max(most, disk_bytes(str(scratch)))
+    assert most < 256 << 20  # of 600 MiB: what a thread writes until its files are counted again
+    ended = run(sessions, "import time; time.sleep(1); print('on')", "a")
+    assert ended.stdout == "" or "the session was ended" in ended.stderr
+    assert disk_bytes(str(scratch)) < 256 << 20
+
+
+def test_processor_time_between_two_programs_is_kept_for_the_bill_of_the_next() -> None:
+    """Here something lets it go on, as nothing should, so that there is something to bill."""
+    burning = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    child = Child(1, "", (-1, -2, -3, -4))
+    child.pid, child.handle, child.session = burning.pid, os.pidfd_open(burning.pid), "a"
+    try:
+        child.stand_still()
+        time.sleep(0.2)
+        still = child.processor_seconds() - child.processor_after
+        burning.send_signal(signal.SIGCONT)
+        while child.processor_seconds() < child.processor_after + still + 0.3:  # more: two looks differ a little
+            time.sleep(0.01)
+        child.begin({"code": "print(1)"})
+        assert 0.2 <= child.between < 5.0
+        assert still < 0.1
+    finally:
+        burning.kill()
+        burning.wait()
+        os.close(child.handle)
+
+
+class Unmeasured(Child):
+    """Of a machine whose clock of processor time moves in steps: a short program took none."""
+
+    def processor_seconds(self) -> float:
+        return 0.0
+
+
+def test_what_stands_still_goes_on_though_no_processor_time_was_seen() -> None:
+    process = subprocess.Popen([sys.executable, "-c", "print('on')"], stdout=subprocess.PIPE)
+    child = Unmeasured(1, "", (-1, -2, -3, -4))
+    child.pid, child.handle = process.pid, os.pidfd_open(process.pid)
+    try:
+        child.stand_still()
+        child.begin({"code": ""})
+        assert process.communicate(timeout=10)[0] == b"on\n"
+    finally:
+        process.kill()
+        process.wait()
+        os.close(child.handle)
+
+
+def test_a_program_of_a_session_is_billed_for_what_ran_before_it(sessions: LandlockSandbox) -> None:
+    first = run(sessions, "x = 1", "a")
+    (stopped,) = stopped_children(sessions)
+    spins = "import threading\ndef spin():\n    while True: pass\nthreading.Thread(target=spin, daemon=True).start()"
+    run(sessions, spins, "a")
+    os.kill(stopped, signal.SIGCONT)
+    time.sleep(0.6)
+    assert first.seconds < 0.3
+    assert run(sessions, "1", "a").seconds > 0.1
+
+
+def stopped_children(made: LandlockSandbox) -> list[int]:
+    """Children of the server's seeds that stand still, as soon as there are any."""
+    end = time.monotonic() + 5
+    while not (found := _stopped(made)) and time.monotonic() < end:
+        time.sleep(0.01)
+    return found
+
+
+def _stopped(made: LandlockSandbox) -> list[int]:
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            pid, rest = stat.read_text().split(" ", 1)
+            state, parent = rest.rsplit(")", 1)[1].split()[:2]
+            if state == "T" and made.server()._process.pid in parents(int(parent)):
+                found.append(int(pid))
+    return found
+
+
+def parents(pid: int) -> list[int]:
+    """A process, its parent, and so on."""
+    out = [pid]
+    while out[-1] > 1:
+        out.append(int(Path(f"/proc/{out[-1]}/stat").read_text().rsplit(")", 1)[1].split()[1]))
+    return out
+
+
+def test_a_session_ends_with_its_episode(sessions: LandlockSandbox) -> None:
+    run(sessions, "x = 1", "a")
+    run(sessions, "y = 2", "b")
+    before = len(list(scratch_of(sessions).iterdir()))
+    sessions.end_session("a")
+    sessions.end_session("never there")
+    assert run(sessions, "print(y)", "b").stdout == "2\n"
+    end = time.monotonic() + 5
+    while len(list(scratch_of(sessions).iterdir())) >= before and time.monotonic() < end:
+        time.sleep(0.02)
+    assert len(list(scratch_of(sessions).iterdir())) < before
+    again = run(sessions, "print('x' in globals())", "a")
+    assert (again.stdout, again.stderr) == ("False\n", "")  # another one of that name: nothing was lost
+
+
+def test_a_program_whose_episode_ends_is_ended(sessions: LandlockSandbox) -> None:
+    async def both() -> Execution:
+        running = asyncio.create_task(sessions.run("while True: pass", "a"))
+        await asyncio.sleep(0.2)
+        sessions.end_session("a")
+        return await running
+
+    sessions.server()
+    done = asyncio.run(both())
+    assert (done.exit_status, done.stderr) == (-9, "ended: its episode is over")
+    assert done.seconds < 1.5
+
+
+def test_the_number_of_threads_is_bounded() -> None:
+    made = LandlockSandbox(Bounds(seconds=30.0, threads=20))
+    try:
+        start = "for _ in range(40): threading.Thread(target=time.sleep, args=(60,), daemon=True).start()"
+        done = run(made, f"import threading, time\n{start}\ntime.sleep(20)")
+        assert (done.exit_status, done.stderr) == (-9, "ended: more than 20 threads")
+    finally:
+        made.close()
+
+
+@pytest.mark.parametrize("depth", [1900, 40])
+def test_nested_folders_hold_no_neighbour_up(depth: int) -> None:
+    nests = (
+        f"import os, time\nfor _ in range({depth}): os.mkdir('d'); os.chdir('d')\n"
+        "for i in range(6000): open(f'f{i}', 'w').close()\ntime.sleep(1)"
+    )
+    made = LandlockSandbox(Bounds(seconds=2.0))
+
+    async def together() -> float:
+        hostile = [asyncio.create_task(made.run(nests)) for _ in range(2)]
+        slowest = 0.0
+        while not all(h.done() for h in hostile):
+            started = time.monotonic()
+            assert (await made.run("print(1)")).stdout == "1\n"
+            slowest = max(slowest, time.monotonic() - started)
+            await asyncio.sleep(0.02)
+        return slowest
+
+    try:
+        run(made, "print(1)")
+        assert asyncio.run(together()) < 0.5 + 1.0  # beside what else this machine does
+    finally:
+        made.close()
+
+
+def test_counting_is_bounded_in_depth_and_in_entries(tmp_path: Path) -> None:
+    deep = tmp_path
+    for _ in range(MOST_DEEP + 2):
+        deep = deep / "d"
+        deep.mkdir()
+    assert disk_bytes(str(tmp_path)) > 1 << 60
+    many = tmp_path / "many"
+    many.mkdir()
+    for number in range(300):
+        (many / str(number)).touch()
+    assert 100 * 4096 < disk_bytes(str(many), 100 * 4096) < 110 * 4096  # it stopped there
+    assert disk_bytes(str(many)) == 300 * 4096
+    assert disk_bytes(str(tmp_path / "missing")) == 0
