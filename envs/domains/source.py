@@ -35,6 +35,14 @@ class TaskSource(Protocol):
 
 
 @runtime_checkable
+class ListsTasks(Protocol):
+    """A source that can say all its tasks, where they are not generated without end."""
+
+    def task_ids(self, split: str) -> Sequence[str]:
+        """Every task of a split, in an order that stays. Raises ConfigError where there is no end to them."""
+
+
+@runtime_checkable
 class PricesOrchestrators(Protocol):
     """A source over real models, some of which have prices of their own."""
 

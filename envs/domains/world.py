@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.types import Outcome, ToolCall, Transcript
@@ -23,6 +24,10 @@ class World(Protocol):
     def listener(self) -> Tool:
         """Takes a message without calls as `text`: a user answers, or the episode ends with it."""
 
+    @property
+    def over(self) -> bool:
+        """Whether the next move ends the episode, whatever it is, since the other side has left."""
+
     def opening(self) -> Transcript | Tool:
         """The messages after the system message that start the episode; or a tool to run first, since whoever speaks
         first is a model: opening() is asked once more when it has run."""
@@ -35,6 +40,22 @@ class World(Protocol):
 
     def grade(self, *, finished: bool) -> Outcome | Tool:
         """The outcome, or a tool whose result has it (a judge). `finished`: not cut off by a limit."""
+
+    def whole_conversation(self) -> Sequence[Mapping[str, Any]]:
+        """What all sides said and did, for records, where the agent saw a part of it alone; else empty."""
+
+
+@runtime_checkable
+class Regradable(Protocol):
+    """A world whose end can be graded again later, without the agent, by what was kept of the episode."""
+
+    def to_grade(self) -> dict[str, Any]:
+        """What the grade follows from, as JSON has it: an answer; or the calls and words, from which the state that
+        they led to can be made again."""
+
+    def take_up(self, kept: Mapping[str, Any], context: ToolContext) -> None:
+        """Bring a fresh world of the same task to where `kept` was taken, so that grade() can be asked. Calls are made
+        again. Raises ToolError where one is refused now."""
 
 
 def _end(context: ToolContext, text: str) -> ToolResult:
@@ -53,8 +74,15 @@ class BaseWorld:
     system = "Solve the task with the tools."
     listener = ENDS_THE_EPISODE
 
+    @property
+    def over(self) -> bool:
+        return False
+
     def retell(self) -> Transcript:
         raise ConfigError(f'{type(self).__name__} has no buffers to retell; use history="full"')
 
     def absorb(self, call: ToolCall, result: ToolResult) -> None:
         del call, result
+
+    def whole_conversation(self) -> Sequence[Mapping[str, Any]]:
+        return ()

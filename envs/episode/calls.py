@@ -5,6 +5,8 @@ from __future__ import annotations
 import traceback
 from typing import Any, NamedTuple
 
+from toolorchestra.envs.base.errors import WrongSetting
+from toolorchestra.envs.money.prices import Usage
 from toolorchestra.envs.tools import Tool, ToolContext, ToolResult
 
 
@@ -22,11 +24,19 @@ class Failure(NamedTuple):
     where: str
     error: str
     traceback: str
+    setting: str = ""
+    """What a backend says is wrong with its settings, where that is the cause: every other episode would fail by it."""
+
+    @property
+    def told(self) -> dict[str, str]:
+        """As `info["failed"]` has it."""
+        return {"where": self.where, "error": self.error, "traceback": self.traceback}
 
 
 def failure(where: str, err: BaseException) -> Failure:
     """Record an exception."""
-    return Failure(where, f"{type(err).__name__}: {err}", "".join(traceback.format_exception(err)))
+    setting = str(err) if isinstance(err, WrongSetting) else ""
+    return Failure(where, f"{type(err).__name__}: {err}", "".join(traceback.format_exception(err)), setting)
 
 
 def unreadable(where: str, content: object) -> Failure | None:
@@ -62,3 +72,5 @@ class CallResult(NamedTuple):
     result: ToolResult
     refused: bool = False
     failure: Failure | None = None
+    booked: tuple[Usage, ...] = ()
+    """What the call put on its bill while it ran. The spend cap has counted it."""

@@ -8,23 +8,30 @@ Two drivers wait for the calls: OrchestraEnv and the asyncio loop of the vector 
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from toolorchestra.envs.base.actions import only_call, parse
 from toolorchestra.envs.base.errors import ActionError, ResetNeeded, ToolError
 from toolorchestra.envs.base.preference import Preference
-from toolorchestra.envs.base.types import Message, Observation, Outcome, Rows, ToolCall, Transcript, build
+from toolorchestra.envs.base.types import Message, Observation, Outcome, Rows, ToolCall, Transcript, build, plain
 from toolorchestra.envs.domains.world import World
+from toolorchestra.envs.episode import budget, saved
 from toolorchestra.envs.episode.calls import CallResult, Failure, FailureGuard, ReadyCall, failure, unreadable
 from toolorchestra.envs.episode.rules import Rules
-from toolorchestra.envs.money.ledger import Ledger, by_class, rewarded_usd, total_tokens
-from toolorchestra.envs.money.prices import NANO, Charge, PriceSheet, Usage, in_digits
+from toolorchestra.envs.money.bill import holds
+from toolorchestra.envs.money.ledger import Ledger, by_class, charge_row, rewarded_usd, total_tokens
+from toolorchestra.envs.money.prices import NANO, Charge, PriceSheet, Usage
 from toolorchestra.envs.tools import Tool, ToolContext
 
 GRADING = ToolCall("grade", {})
 Calls = tuple[tuple[ToolCall, ReadyCall | str], ...]
 """A turn's calls, each ready to run, or why not."""
+
+
+Origin = tuple[saved.Starts, int, dict[str, Any]]
+"""The factory, the episode's seed and reset's options."""
 
 
 class Pending(NamedTuple):
@@ -59,8 +66,11 @@ class Episode:
         "calls",
         "context",
         "failure",
+        "finished",
+        "least_usd",
         "ledger",
         "messages",
+        "origin",
         "outcome",
         "preference",
         "rules",
@@ -84,8 +94,14 @@ class Episode:
         self.turn = 0
         self.calls: dict[str, int] = {}
         """Executed calls by countable key."""
+        self.least_usd: dict[str, float] = {}
+        """With a budget: what a call costs at least, by its countable key, as the agent is told it."""
         self.failure: Failure | None = None
         self.outcome: Outcome | None = None
+        self.finished: bool | None = None
+        """Whether it was graded as finished, not as cut off by a limit; None: not graded yet."""
+        self.origin: Origin | None = None
+        """What it was started by, which makes it again where it is unpickled."""
         self._phase = "new"
         self._pending: tuple[ReadyCall, ...] = ()
         self._calls: Calls = ()
@@ -94,19 +110,33 @@ class Episode:
         self._mark = self._started_ns = self._started_nano_usd = 0
         self._context_size = 0
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Episode:
+        made = object.__new__(Episode)
+        memo[id(self)] = made
+        for name in Episode.__slots__:
+            setattr(made, name, copy.deepcopy(getattr(self, name), memo))
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.origin is None:
+            raise TypeError("only an episode that a factory started can be pickled: its tools are made again from that")
+        return saved.again, (*self.origin, saved.state_of(self))
+
     # -- opening ---------------------------------------------------------------------------------------------------
 
     def open(self) -> Observation:
         """The first observation."""
         system = self.world.system
-        if self.preference.sentence:
-            system = f"{system}\nThe user's wish: {self.preference.sentence}"
-        if self.rules.limits.usd is not None:
-            system = f"{system}\nBudget: ${in_digits(self.rules.limits.usd)}."
-        self.messages = (Message(role="system", content=system),)
         if self.rules.history == "state":
             self.world.retell()  # a world that cannot says so now, not in the middle of a batch
         first = self.world.opening()
+        if self.preference.sentence:
+            system = f"{system}\nThe user's wish: {self.preference.sentence}"
+        if self.rules.limits.usd is not None:
+            task = 0 if isinstance(first, Tool) else sum(len(message["content"]) for message in first)
+            self.least_usd = budget.least_usd(self.world.toolbox, self.sheet, task)
+            system = f"{system}\n{budget.told(self.rules.limits, self.least_usd)}"
+        self.messages = (Message(role="system", content=system),)
         if not isinstance(first, Tool):
             return self._opened(first)
         if first.bills and self._cap_reached():
@@ -129,7 +159,7 @@ class Episode:
     def begin(self, results: Sequence[CallResult]) -> Observation:
         """Take the opening calls' results: the first observation. A failed one makes the first step say so."""
         (done,) = results
-        unbilled = self._bill("opening", done.result.usages, "opening")
+        unbilled = self._bill("opening", done, "opening")
         self._pass_time(done.result.seconds or 0.0)
         refusal = Failure("opening", done.result.content, "") if done.refused else None
         self.failure = done.failure or unbilled or refusal
@@ -146,6 +176,8 @@ class Episode:
         messages = self.messages
         if self.rules.history == "state" and self.turn:
             messages = (messages[0], *self.world.retell())
+            if self.rules.limits.usd is not None and not self.over:
+                messages = (*messages[:-1], budget.with_left(messages[-1], self._budget_left))
         return {"messages": Rows(messages), "tools": self.world.toolbox.schemas}
 
     @property
@@ -217,7 +249,7 @@ class Episode:
             return self._take_grade(results[0])
         given = iter(results)
         longest = 0.0
-        final = False
+        final = self.world.over
         for call, checked in self._calls:
             if isinstance(checked, str):
                 self._tell(call.name, checked)
@@ -246,8 +278,9 @@ class Episode:
     def _take(self, call: ToolCall, ready: ReadyCall, done: CallResult) -> bool:
         """Bill one result, show it, and let the world remember it. True when it ends the episode."""
         result, world = done.result, self.world
-        content, usages = result.content, result.usages
-        unbilled = self._bill(call.name, usages, ready.tool.key(ready.arguments)) if usages else None
+        content = result.content
+        billed = result.usages or done.booked
+        unbilled = self._bill(call.name, done, ready.tool.key(ready.arguments)) if billed else None
         if failed := done.failure or unbilled or (None if type(content) is str else unreadable(call.name, content)):
             self.failure = self.failure or failed
             return False
@@ -265,6 +298,7 @@ class Episode:
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def _grade(self, *, finished: bool) -> Step | Pending:
+        self.finished = finished
         with FailureGuard(GRADING.name) as guard:
             outcome = self.world.grade(finished=finished)
             if not isinstance(outcome, Outcome | Tool):
@@ -284,7 +318,7 @@ class Episode:
         return Pending(self._pending)
 
     def _take_grade(self, done: CallResult) -> Step:
-        unbilled = self._bill(GRADING.name, done.result.usages, GRADING.name)
+        unbilled = self._bill(GRADING.name, done, GRADING.name)
         self.outcome = done.result.outcome
         if self.outcome is None or unbilled:
             refusal = Failure("grade", done.result.content or "the grader gave no outcome", "")
@@ -294,19 +328,30 @@ class Episode:
 
     def _end(self, truncated_by: str) -> Step:
         self._phase = "over"
+        self.context.end()
+        limits = self.rules.limits
+        over = -self._budget_left if limits.usd is not None else 0
+        if self.outcome and over > 0:
+            self.outcome = budget.held_to(limits, self.outcome, over)
         if self.outcome and not self.failure:
             truncated_by = truncated_by or self.outcome.truncated_by
         # A failed episode has no reward. nan, not 0: whoever forgets to exclude it sees nan instead of a wrong mean.
         value = self.outcome.value if self.outcome and not self.failure else float("nan")
         step = self._step(value, terminated=not truncated_by, truncated=bool(truncated_by))
-        step.info["outcome"] = self.outcome and {"value": value, "evidence": dict(self.outcome.evidence)}
+        # Empty, not None, where there is none: what is a dict in one environment is one in all of a vector's.
+        step.info["outcome"] = {"value": value, "evidence": plain(self.outcome.evidence)} if self.outcome else {}
         step.info["calls"] = dict(self.calls)
-        step.info["failed"] = self.failure and self.failure._asdict()
+        step.info["failed"] = self.failure.told if self.failure else {}
         step.info["truncated_by"] = truncated_by
+        if limits.usd is not None:
+            step.info["over_budget_usd"] = max(0, over) / NANO
         return step
 
     def _step(self, value: float, *, terminated: bool, truncated: bool) -> Step:
         ledger, rules = self.ledger, self.rules
+        limited = rules.limits.usd is not None
+        if limited and self._phase != "over" and rules.history == "full" and len(self._new) > 1:
+            self._new[-1] = budget.with_left(self._new[-1], self._budget_left)
         new = tuple(self._new)
         self.messages += new
         count = rules.count_tokens or len
@@ -325,10 +370,12 @@ class Episode:
             "task_id": self.task_id,
             "turn": self.turn,
             "new_messages": new,
-            "charges": charges,
+            "charges": [charge_row(charge) for charge in charges],
             "cost": {"usd": usd, "seconds": seconds, "tokens": by_class(tokens)},
             "ledger": ledger.summary(),
         }
+        if limited:
+            info["budget_left_usd"] = self._budget_left / NANO
         self._calls = self._pending = ()
         if self._phase != "over":
             self._phase = "ready"
@@ -337,6 +384,10 @@ class Episode:
     # -- money, time and size --------------------------------------------------------------------------------------
 
     def _bill_policy(self, text: str, billed: Charge | None) -> None:
+        if self.context.bill.usages:
+            booked = self.settle_policy()
+            if billed is not None and holds(booked, billed.usage):
+                return
         if billed is None:
             size = self._context_size if self.rules.history == "full" else self._size_of_observation()
             billed = self.sheet.charge(self.rules.policy_usage(size, text))
@@ -344,12 +395,29 @@ class Episode:
         if billed.usage.seconds:
             self._pass_time(billed.usage.seconds)
 
-    def _bill(self, where: str, usages: Sequence[Usage], key: str) -> Failure | None:
-        """Bill a call. One that bills what has no price fails its own episode, not the batch that it is in."""
-        with FailureGuard(where) as guard:
-            for usage in usages:
+    def _bill(self, where: str, done: CallResult, key: str) -> Failure | None:
+        """Bill a call. One that bills what has no price fails its own episode, not the batch that it is in; whatever
+        else it used is billed all the same."""
+        failed = None
+        for usage in done.booked:  # the spend cap has counted these
+            with FailureGuard(where) as guard:
+                self.ledger.add(self.sheet.charge(usage, key))
+            failed = failed or guard.failure
+        for usage in done.result.usages:
+            if done.booked and holds(done.booked, usage):
+                continue
+            with FailureGuard(where) as guard:
                 self._book(self.sheet.charge(usage, key))
-        return guard.failure
+            failed = failed or guard.failure
+        return failed
+
+    def settle_policy(self) -> tuple[Usage, ...]:
+        """Bill the policy what was booked on `context.bill` between two turns: its own calls, failed ones too."""
+        booked = self.context.bill.take()
+        for usage in booked:
+            self.ledger.add(self.sheet.charge(usage))
+            self._pass_time(usage.seconds)
+        return booked
 
     def _book(self, charge: Charge) -> None:
         self.ledger.add(charge)
@@ -365,15 +433,22 @@ class Episode:
     def _limit_reached(self, *, before_calls: bool) -> str:
         """The name of the limit that is used up, or "". Turns count after the calls: the last turn still acts."""
         limits = self.rules.limits
-        if limits.usd is not None and self.ledger.usd >= limits.usd:
+        if limits.usd is not None and self._budget_left <= 0:
             return "usd"
         if limits.seconds is not None and self.ledger.seconds >= limits.seconds:
             return "seconds"
         most = limits.context_tokens
         if most is not None and self.rules.as_tokens(self._size_of_observation()) > most:
             return "context"
-        turns = "turns" if self.turn >= limits.turns else ""
-        return self._cap_reached() if before_calls else turns
+        if before_calls:
+            return self._cap_reached()
+        # A last turn whose calls the spend cap may have refused says nothing of what the agent can do.
+        return (self._cap_reached() or "turns") if self.turn >= limits.turns else ""
+
+    @property
+    def _budget_left(self) -> int:
+        """In nano-dollars; below 0 where more was spent."""
+        return budget.left_nano_usd(self.rules.limits, self.ledger)
 
     def _cap_reached(self) -> str:
         cap = self.rules.spend_cap

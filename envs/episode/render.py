@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from toolorchestra.envs.base.terminal import spelled
 from toolorchestra.envs.base.types import Message
 from toolorchestra.envs.episode.episode import Episode, Step
 
 _COLOURS = {"system": "90", "user": "36", "assistant": "32", "tool": "33", "bill": "35"}
-# What a tool returns may not steer a terminal.
-_CONTROL = {c: f"\\x{c:02x}" for c in [*range(32), *range(127, 160)] if c not in (9, 10)}
 LONGEST = 1200
 
 
@@ -17,8 +16,8 @@ def _paint(kind: str, text: str, colour: bool) -> str:
 
 def _message(message: Message, colour: bool) -> str:
     # The name too: an unknown tool's is whatever the assistant wrote.
-    who = message["role"] + (f" {message['name']}".translate(_CONTROL) if "name" in message else "")
-    content = message["content"].translate(_CONTROL)
+    who = message["role"] + (f" {spelled(message['name'])}" if "name" in message else "")
+    content = spelled(message["content"])
     if len(content) > LONGEST:
         content = f"{content[:LONGEST]}… ({len(content) - LONGEST} more characters)"
     return _paint(message["role"], f"[{who}]", colour) + f" {content}"
@@ -36,8 +35,8 @@ def bill(episode: Episode) -> str:
 def opening(episode: Episode, *, colour: bool = False) -> str:
     """Task, tools and first messages."""
     tools = ", ".join(t.name for t in episode.world.toolbox)
-    head = _paint("bill", f"task {episode.task_id}; tools: {tools}; prices: {episode.sheet.sheet_id}", colour)
-    return "\n".join([head, *(_message(m, colour) for m in episode.messages)])
+    head = spelled(f"task {episode.task_id}; tools: {tools}; prices: {episode.sheet.sheet_id}")
+    return "\n".join([_paint("bill", head, colour), *(_message(m, colour) for m in episode.messages)])
 
 
 def turn(episode: Episode, step: Step, *, colour: bool = False) -> str:
@@ -52,10 +51,10 @@ def turn(episode: Episode, step: Step, *, colour: bool = False) -> str:
 def verdict(episode: Episode, step: Step) -> str:
     """How it ended."""
     if episode.failure:
-        return f"FAILED in {episode.failure.where}: {episode.failure.error}".translate(_CONTROL)
+        return spelled(f"FAILED in {episode.failure.where}: {episode.failure.error}")
     how = f"cut off by {step.info['truncated_by']}" if step.truncated else "done"
     outcome = step.info["outcome"]
-    return f"{how}: outcome {outcome['value']:g}, {dict(outcome['evidence'])}"
+    return spelled(f"{how}: outcome {outcome['value']:g}, {dict(outcome['evidence'])}")
 
 
 def transcript(episode: Episode) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.base.errors import ConfigError, no_such
 from toolorchestra.envs.base.types import build
 from toolorchestra.envs.money.prices import ORCHESTRATOR, Tokens, Usage
 from toolorchestra.envs.money.spend_cap import SpendCap
@@ -21,13 +22,21 @@ class Limits:
     turns: int = 50
     context_tokens: int | None = None
     usd: float | None = None
+    """The budget: what the agent itself may spend."""
     seconds: float | None = None
+    rule: Literal["strict", "stop"] = "strict"
+    """What a budget does. "strict": an episode that ends above it has not solved its task. "stop": it ends the episode,
+    and a last call that goes beyond it still counts."""
 
     def __post_init__(self) -> None:
+        if self.rule not in ("strict", "stop"):
+            raise ConfigError(no_such("budget_rule", self.rule, ("strict", "stop")))
         for name in ("turns", "context_tokens", "usd", "seconds"):
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ConfigError(f"limit {name} must be positive or None, got {value!r}")
+        if self.usd is not None and not 1e-9 <= self.usd < math.inf:
+            raise ConfigError(f"a budget is a finite number of dollars from 0.000000001 up, got {self.usd!r}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from toolorchestra.envs.base.cassette import append_line, end_torn_line
-from toolorchestra.envs.base.errors import ConfigError, Outage, paid
+from toolorchestra.envs.base.errors import ConfigError, Outage
 from toolorchestra.envs.base.grading import final_answer
 from toolorchestra.envs.base.types import Message, Outcome, Question
-from toolorchestra.envs.models import ChatModel, ChatRequest
-from toolorchestra.envs.money.prices import JUDGE, Usage
+from toolorchestra.envs.models import ChatModel, ChatRequest, ask
+from toolorchestra.envs.money.prices import JUDGE
 from toolorchestra.envs.tools import Tool, ToolContext, ToolResult
 
 MOST_WORDS = 500
@@ -46,11 +46,11 @@ class Verdicts:
 
     def __post_init__(self) -> None:
         if self.path is not None and self.path.is_file():
-            for line in self.path.read_text(encoding="utf-8").splitlines():
+            for line in self.path.read_bytes().split(b"\n"):
                 try:
-                    row = json.loads(line)
+                    row = json.loads(line.decode())
                     self._known[row["key"]] = bool(row["right"])
-                except (ValueError, KeyError, TypeError):
+                except (ValueError, LookupError, TypeError, RecursionError):
                     continue  # the last line of a run that was killed
             end_torn_line(self.path)
 
@@ -89,19 +89,16 @@ class Judge:
 
     async def _judged(self, context: ToolContext, question: Question, answer: str) -> ToolResult:
         given = final_answer(answer).strip()
-        usages: list[Usage] = []
         said: dict[str, bool] = {}
         if given and len(given.split()) <= MOST_WORDS:
             for name in self.names:
-                said[name] = await self._verdict(name, context, question, given, usages)
+                said[name] = await self._verdict(name, context, question, given)
         right = bool(said) and all(said.values())
         evidence = {"answer": answer, "expected": question.answer.text, "subject": question.subject,
                     "judges": said, "agreed": len(set(said.values())) <= 1}  # fmt: skip
-        return ToolResult("judged", tuple(usages), outcome=Outcome(float(right), evidence))
+        return ToolResult("judged", outcome=Outcome(float(right), evidence))
 
-    async def _verdict(
-        self, name: str, context: ToolContext, question: Question, given: str, usages: list[Usage]
-    ) -> bool:
+    async def _verdict(self, name: str, context: ToolContext, question: Question, given: str) -> bool:
         key = _key(name, question, given)
         known = self.verdicts.get(key)
         if known is not None:
@@ -109,20 +106,15 @@ class Judge:
         last = ""
         for attempt in range(TRIES):
             request = ChatRequest(
-                name, "judge", _asked(question, given), context.seed, attempt, role=JUDGE, spend_cap=context.spend_cap
+                name, "judge", _asked(question, given), context.seed, attempt, role=JUDGE, bill=context.bill
             )
-            with paid(*usages):
-                completion = await self.models.complete(request)
-            usages.append(completion.usage)
-            last = completion.text
+            last = (await ask(self.models, request)).text
             verdicts = {found.lower() for found in _VERDICT.findall(last)}
             if len(verdicts) == 1:
                 right = verdicts == {"right"}
                 self.verdicts.put(key, right)
                 return right
-        raise Outage(
-            f"judge {name!r} gave no verdict in {TRIES} tries; the last reply ends with {last[-80:]!r}", usages
-        )
+        raise Outage(f"judge {name!r} gave no verdict in {TRIES} tries; the last reply ends with {last[-80:]!r}")
 
 
 def _asked(question: Question, given: str) -> tuple[Message, ...]:

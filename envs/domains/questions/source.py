@@ -53,7 +53,7 @@ class QaSource:
     can be searched."""
 
     tools: str | Path | tool_config.ToolConfig = "paper"
-    diversify: Literal["train", "heldout"] | None = None
+    diversify: tool_config.Half | None = None
     vary: Sequence[str] = tool_config.VARIED
     style: Literal["full", "brief"] = "full"
     top_k: int = 5
@@ -71,8 +71,8 @@ class QaSource:
     real_name: ClassVar[str] = "qa"
 
     def __post_init__(self) -> None:
-        if self.diversify not in (None, "train", "heldout"):
-            raise ConfigError(no_such("diversify", self.diversify, ("train", "heldout", "None")))
+        if self.diversify not in (None, *tool_config.HALVES):
+            raise ConfigError(no_such("diversify", self.diversify, (*tool_config.HALVES, "None")))
         require(self, AT_LEAST_ONE, "top_k")
         require(self, NOT_NEGATIVE, "shown_characters")
         if isinstance(self.vary, str) or not isinstance(self.vary, Collection):
@@ -142,6 +142,10 @@ class QaSource:
         if self.rows is None:
             raise ConfigError(f"{self.name} generates its questions without end; draw them, or name a dataset")
         return [f"{self.name}/{split}/{key}" for key in self.rows.of(split)]
+
+    def task_ids(self, split: str) -> Sequence[str]:
+        """See ListsTasks."""
+        return self.ids(split)
 
     def question(self, task_id: str) -> Question:
         """The question of an id such as `hle-sim/train/123`, or of a real one such as `frames/all/ID`."""

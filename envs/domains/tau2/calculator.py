@@ -7,6 +7,8 @@ import math
 import operator
 from collections.abc import Callable, Mapping
 
+from toolorchestra.envs.base.python_source import parsed_expression
+
 MOST_CHARACTERS = 200
 MOST_BITS = 2048
 """Of any whole number on the way. A float ends at 1024, so only detours through giants are refused."""
@@ -21,8 +23,8 @@ def calculate(expression: str) -> str:
         raise ValueError("Invalid characters in expression")
     if len(expression) > MOST_CHARACTERS:
         raise ValueError(f"an expression may have {MOST_CHARACTERS} characters, got {len(expression)}; split it")
-    tree = ast.parse(expression.lstrip(), "<string>", "eval")  # eval() skips leading spaces too
-    return str(round(float(_value(tree.body)), 2))  # type: ignore[arg-type]  # a complex one raises, as it should
+    tree = parsed_expression(expression.lstrip())  # eval() skips leading spaces too
+    return str(round(float(_value(tree)), 2))  # type: ignore[arg-type]  # a complex one raises, as it should
 
 
 def _value(node: ast.expr) -> Number:

@@ -19,6 +19,8 @@ from toolorchestra.envs.domains.tau2.telecom import SteadyIds
 
 _PYDANTIC_VERSION = re.compile(r"(errors\.pydantic\.dev/)[\d.]+/")
 _MOST_SNAPSHOTS = 4096
+_LATER_READS = frozenset({"get_item_details"})
+"""Tools of later releases that the package lacks and that only read: a reference path ends in the same state."""
 
 
 class _Parts(NamedTuple):
@@ -76,6 +78,11 @@ PARTS: Mapping[str, _Parts] = {
         ("policy_solo.md",),
     ),
 }
+
+
+def folder_of(name: str) -> str:
+    """Where a domain's data lie."""
+    return "telecom" if name == "telecom-workflow" else name
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +168,7 @@ class Tau2Domain:
         if solo and not parts.solo_policies:
             alone = [other for other, part in PARTS.items() if part.solo_policies]
             raise ConfigError(f"{name} has no solo mode: name a user, or take one of {', '.join(alone)}")
-        self.folder = "telecom" if name == "telecom-workflow" else name
+        self.folder = folder_of(name)
         files = parts.solo_policies if solo else parts.policies
         self.policy = _policy([release.file(self.folder, file).read_text(encoding="utf-8") for file in files])
         self._kit = package.member(parts.tools)
@@ -181,6 +188,18 @@ class Tau2Domain:
         if not parts.tables:
             self._shared |= leaves(self._agent_db) | leaves(self._user_db)
         self._snapshots: dict[str, tuple[Any, Any]] = {}
+
+    def lacks(self, plan: Tau2Task) -> str:
+        """What a task of another release builds on and this domain does not have; "" where it has all."""
+        criteria = plan.criteria
+        for action in (criteria and criteria.actions) or ():
+            names = self.user_names if action.side == "user" else self.agent_names
+            if action.call.name not in names and action.call.name not in _LATER_READS:
+                return f"the {action.side}'s tool {action.call.name}"
+        for function in (*plan.actions, *((criteria and criteria.assertions) or ())):
+            if not hasattr(self._user_kit if function.side == "user" else self._kit, function.name):
+                return f"the {function.side}'s function {function.name}"
+        return "the user's database" if plan.user_data and self._user_kit is None else ""
 
     def start(self, plan: Tau2Task) -> State:
         """A task's initial state, with its message history's calls made."""

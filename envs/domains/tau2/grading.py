@@ -152,6 +152,6 @@ def communicated(wanted: Sequence[str], log: Sequence[Entry], *, strict: bool) -
     spoken = [
         entry.text.lower().replace(",", "")
         for entry in log
-        if (isinstance(entry, Said) and entry.side == "assistant") or (strict and isinstance(entry, Aside))
+        if isinstance(entry, Said | Aside if strict else Said) and entry.side == "assistant"
     ]
     return [any(text.lower() in said for said in spoken) for text in wanted]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from toolorchestra.envs.base.errors import Outage
 from toolorchestra.envs.base.types import Message
 from toolorchestra.envs.domains.tau2.conversation_log import Entry, conversation
-from toolorchestra.envs.models import ChatModel, ChatRequest
-from toolorchestra.envs.money.prices import JUDGE, Usage
-from toolorchestra.envs.money.spend_cap import SpendCap
+from toolorchestra.envs.domains.tau2.hired_models import BilledModel
+from toolorchestra.envs.models import ChatRequest, ask
+from toolorchestra.envs.money.bill import Bill
+from toolorchestra.envs.money.prices import JUDGE
 
 _INSTRUCTION = """\
 You check a customer service conversation. Below is the conversation, then a numbered list of expectations.
@@ -19,34 +19,20 @@ For each expectation decide from the conversation alone whether it was met.
 Reply with one JSON object and nothing else: {"met": [...]}, with true or false for each expectation, in their order."""
 
 
-class BilledModel(NamedTuple):
-    """A model with the price sheet's item that it is billed under."""
-
-    model: ChatModel
-    item: str
-
-
-class AssertionsVerdict(NamedTuple):
-    """Which expectations were met, and what it cost to know."""
-
-    met: list[bool]
-    usage: Usage
-
-
 async def ask_judge(
-    judge: BilledModel, wanted: Sequence[str], log: Sequence[Entry], seed: int, spend_cap: SpendCap | None = None
-) -> AssertionsVerdict:
+    judge: BilledModel, wanted: Sequence[str], log: Sequence[Entry], seed: int, bill: Bill | None = None
+) -> list[bool]:
     """Ask once. A verdict that cannot be read is an outage of the judge's, never a pass."""
     listed = "\n".join(f"{number}. {text}" for number, text in enumerate(wanted, 1))
     shown = f"<conversation>\n{conversation(log)}\n</conversation>\n<expectations>\n{listed}\n</expectations>"
     messages = (Message(role="system", content=_INSTRUCTION), Message(role="user", content=shown))
-    request = ChatRequest(judge.item, "judge", messages, seed, role=JUDGE, spend_cap=spend_cap)
-    completion = await judge.model.complete(request)
-    met = _read(completion.text, len(wanted))
+    request = ChatRequest(judge.item, "judge", messages, seed, role=JUDGE, bill=bill or Bill())
+    said = (await ask(judge.model, request)).text
+    met = _read(said, len(wanted))
     if met is None:
-        expected = f'the judge must reply {{"met": [{len(wanted)} booleans]}}, got {completion.text!r:.200}'
-        raise Outage(expected, (completion.usage,))
-    return AssertionsVerdict(met, completion.usage)
+        expected = f'the judge must reply {{"met": [{len(wanted)} booleans]}}, got {said!r:.200}'
+        raise Outage(expected)
+    return met
 
 
 def _read(text: str, count: int) -> list[bool] | None:

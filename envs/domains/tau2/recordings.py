@@ -41,8 +41,8 @@ class Recording:
         turns = []
         for message in self.messages:
             if message["role"] == "user":
-                calls = recorded_calls(message)
-                turns.append(Tau2UserReply("" if calls else message.get("content") or "", calls))
+                calls, text = recorded_calls(message), message.get("content") or ""
+                turns.append(Tau2UserReply("", calls, beside=text) if calls else Tau2UserReply(text))
         return turns
 
 

@@ -13,12 +13,13 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from toolorchestra.envs.base.python_source import parsed_expression
 from toolorchestra.envs.base.types import ToolCall
 from toolorchestra.envs.domains.tau2.conversation_log import Done, Entry, Said
 from toolorchestra.envs.domains.tau2.domain import Tau2Domain
 from toolorchestra.envs.domains.tau2.task import Tau2Task
 from toolorchestra.envs.domains.tau2.users import STOPS, Tau2UserReply
-from toolorchestra.envs.money.spend_cap import SpendCap
+from toolorchestra.envs.money.bill import Bill
 
 STOP, TRANSFER, OUT_OF_SCOPE = STOPS
 MOST_IDLE_TURNS = 8
@@ -71,8 +72,8 @@ class Tau2ScriptedUser:
         self._idle = 0
         self._silent = True
 
-    async def reply(self, log: Sequence[Entry], seed: int, spend_cap: SpendCap | None = None) -> Tau2UserReply:
-        del seed, spend_cap
+    async def reply(self, log: Sequence[Entry], seed: int, bill: Bill | None = None, again: int = 0) -> Tau2UserReply:
+        del seed, bill, again
         if self._silent:
             self._silent = False
             return Tau2UserReply(in_first_person(self._reason))
@@ -123,7 +124,7 @@ class Tau2ScriptedUser:
 def _arguments(request: str, parameters: Sequence[str]) -> dict[str, Any] | None:
     """The arguments of `tool(a, b=2)` where they are literals; None when it is no such request."""
     try:
-        call = ast.parse(request, mode="eval").body
+        call = parsed_expression(request)
         if not isinstance(call, ast.Call) or len(call.args) > len(parameters):
             return None
         by_place = {name: ast.literal_eval(arg) for name, arg in zip(parameters, call.args, strict=False)}

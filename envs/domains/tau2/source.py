@@ -9,37 +9,44 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import lru_cache
+from pathlib import Path
 
 from toolorchestra.envs.base.errors import ConfigError, no_such
 from toolorchestra.envs.domains.source import Scene
-from toolorchestra.envs.domains.tau2.domain import PARTS, Tau2Domain, load_domain
-from toolorchestra.envs.domains.tau2.judge import BilledModel
+from toolorchestra.envs.domains.tau2 import package
+from toolorchestra.envs.domains.tau2.domain import PARTS, Tau2Domain, folder_of, load_domain
+from toolorchestra.envs.domains.tau2.hired_models import Hiring, Role
 from toolorchestra.envs.domains.tau2.recordings import Recording, read_recordings
 from toolorchestra.envs.domains.tau2.reference.opening import ReferenceRequest, open_domains
-from toolorchestra.envs.domains.tau2.release import Release, load_release
+from toolorchestra.envs.domains.tau2.release import JUDGES_WORDS, Release, load_release
 from toolorchestra.envs.domains.tau2.scripted_user import Tau2ScriptedUser
-from toolorchestra.envs.domains.tau2.task import Tau2Task, public_id, read_plan
+from toolorchestra.envs.domains.tau2.task import Tau2Task, public_id, read_criteria, read_plan
 from toolorchestra.envs.domains.tau2.toolbox import DomainToolbox, build_toolbox
 from toolorchestra.envs.domains.tau2.users import ReplayUser, Tau2ModelUser, User
 from toolorchestra.envs.domains.tau2.world import SourceRules, Tau2World, listener_of
-from toolorchestra.envs.models import ChatModel
 from toolorchestra.envs.money.prices import PriceSheet
+from toolorchestra.envs.tools.backends import Backing, backing
 from toolorchestra.envs.tools.waiting import deadline
 
 ALL = ("airline", "retail", "telecom")
+UNPLAYED = {
+    "banking_knowledge": "its tools, and the search in its documents, are code of upstream 1.0, and the package that "
+    "tools are taken from has neither"
+}
+"""Domains of newer releases, and why they are refused."""
+COMMUNICATE = (None, "words")
 USERS = ("none", "scripted", "replay", "llm")
 RECORDED = "recorded"
 """The split of recorded runs; their ids are DOMAIN/TASK@SIM_ID."""
-Role = tuple[ChatModel, str]
-"""A model, and the price sheet's item that it is billed under."""
 _MOST_BOXES = 32
 
 
 @dataclass(eq=False)
 class Tau2Source:
-    """`gym.make("ToolOrchestra/Tau2-v0", domain="retail", split="test", user="llm", user_model=(model, "gpt-5-mini"))`.
+    """`gym.make("ToolOrchestra/Tau2-v0", domain="retail", user="llm", user_model="gpt-5-mini", backends="my.toml")`.
 
-    A model is anything that completes chat requests, paired with the item that it is billed under.
+    A model is a name in the backends file, or anything that completes chat requests, paired with the item that it is
+    billed under.
     """
 
     domain: str | None = None
@@ -50,17 +57,23 @@ class Tau2Source:
     _: KW_ONLY
     solo: bool | None = None
     """Another way to say user="none"."""
-    user_model: Role | None = None
-    judge: Role | None = None
-    """Says whether assertions in natural language hold; tasks that are graded by any are refused without it."""
-    experts: Mapping[str, Role] | None = None
+    user_model: str | Role | None = None
+    judge: str | Role | None = None
+    """Says whether assertions in natural language hold; None: the judge of the backends file. Domains with tasks that
+    are graded by any are refused without one."""
+    experts: Mapping[str, str | Role] | None = None
     """By alias: makes `call_expert` a tool."""
+    backends: str | Path | Backing | None = None
+    """A file of real backends, or what `backing.read` and `Backing` made of one: where named models are served."""
     recordings: str | None = None
     """File of recorded runs, one JSON a line."""
     tasks_path: str | None = None
     """A newer release's data folder, in upstream's layout. With `reference`: a file of tasks, or the hub's rows."""
     tasks_version: str | None = None
     """What results say of the tasks' version; None: found out."""
+    communicate: str | None = None
+    """How COMMUNICATE is checked. None: as the release does, "words": by words, as releases before 2.0 do. 2.0 has a
+    judge of its own, which is not known here, so with it "words" has to be said."""
     strict_compat: bool = False
     """Grade and check as the package does, its defects included."""
     max_steps: int | None = 200
@@ -77,6 +90,25 @@ class Tau2Source:
     release: Release = field(init=False)
 
     def __post_init__(self) -> None:
+        self._check_roles()
+        names = self._open_reference() if self.reference else self._open_package()
+        self.backing = backing(self.backends) if self.backends is not None else None
+        self._hiring = hiring = Hiring(self.backing)
+        experts = {alias: hiring.hire(f"experts[{alias!r}]", role) for alias, role in (self.experts or {}).items()}
+        judge = hiring.judge(self.judge)
+        self._hired_user = hiring.hire("user_model", self.user_model) if self.user_model else None
+        self._house = SourceRules(self.strict_compat, self.max_steps, self.max_errors, judge, experts)
+        self._runs = read_recordings(self.recordings) if self.recordings else {}
+        self._plans: dict[str, tuple[Tau2Domain, Tau2Task]] = {}
+        self._boxes: dict[tuple[object, ...], tuple[PriceSheet, DomainToolbox]] = {}
+        self._ids = self._split_ids(names)
+        if self.tasks_path and not self.reference:
+            self._refuse_other_tools()
+        if judge is None and self.user != "replay" and (self.tasks_path or self.reference):
+            self._refuse_unjudged(names)
+        self.name = f"tau2-{self.domain}"
+
+    def _check_roles(self) -> None:
         if self.solo is not None:
             if self.solo and self.user not in ("none", "scripted"):
                 raise ConfigError(f"solo=True has no user, got user={self.user!r}; leave one of them out")
@@ -86,33 +118,63 @@ class Tau2Source:
         if self.user not in USERS:
             raise ConfigError(no_such("user", self.user, USERS))
         if self.user == "llm" and self.user_model is None:
-            raise ConfigError('user="llm" needs user_model=(model, "price sheet item")')
+            raise ConfigError(
+                'user="llm" needs user_model="NAME" and backends=FILE, or user_model=(model, "price sheet item")'
+            )
+        if self.user != "llm" and self.user_model is not None:
+            raise ConfigError(f'user_model is who plays user="llm", got user={self.user!r}; change one of them')
         if self.user == "replay" and self.recordings is None:
             raise ConfigError('user="replay" needs recordings="FILE" with recorded runs')
-        names = self._open_reference() if self.reference else self._open_package()
-        experts = {alias: _hired(f"experts[{alias!r}]", role) for alias, role in (self.experts or {}).items()}
-        judge = _hired("judge", self.judge) if self.judge else None
-        self._hired_user = _hired("user_model", self.user_model) if self.user_model else None
-        self._house = SourceRules(self.strict_compat, self.max_steps, self.max_errors, judge, experts)
-        self._runs = read_recordings(self.recordings) if self.recordings else {}
-        self._plans: dict[str, tuple[Tau2Domain, Tau2Task]] = {}
-        self._boxes: dict[tuple[object, ...], tuple[PriceSheet, DomainToolbox]] = {}
-        self._ids = self._split_ids(names)
-        self.name = f"tau2-{self.domain}"
+        if self.experts is not None and not isinstance(self.experts, Mapping):
+            raise ConfigError(f'experts are models by alias, such as {{"expert-1": "NAME"}}, got {self.experts!r:.60}')
 
     def _open_package(self) -> Sequence[str]:
         self.domain = self.domain or "telecom"
+        if self.domain in UNPLAYED:
+            raise ConfigError(f"{self.domain} is not played: {UNPLAYED[self.domain]}; valid: {', '.join(PARTS)}, all")
         if self.domain != "all" and self.domain not in PARTS:
             raise ConfigError(no_such("domain", self.domain, (*PARTS, "all")))
         if self.trust_code or self.now or self.skip_unmatched:
             raise ConfigError("trust_code, now and skip_unmatched are about the domains of a folder: give reference=")
         self.release = load_release(self.tasks_path, self.tasks_version)
         names = ALL if self.domain == "all" else (self.domain,)
+        if self.communicate not in COMMUNICATE:
+            raise ConfigError(no_such("communicate", self.communicate, COMMUNICATE))
+        if self.tasks_path:
+            self._refuse_other_versions(names)
+        if self.release.number >= (JUDGES_WORDS,):
+            self.release = replace(self.release, version=f"{self.release.version}, COMMUNICATE by words")
         alone = self.user == "none"
         self._domains: Mapping[str, Tau2Domain] = {}
         if self.user != "replay":
             self._domains = {name: load_domain(name, self.release, alone) for name in names}
         return names
+
+    def _refuse_other_versions(self, names: Sequence[str]) -> None:
+        """What a release grades otherwise, or does not have, is refused and never taken from another version."""
+        for name in names:
+            folder = folder_of(name)
+            self.release.require(folder, f"domain={name!r} of tasks_path={self.tasks_path!r}")
+            if self.release.number < (JUDGES_WORDS,) or self.communicate:
+                continue
+            rows = self.release.tasks(folder).values()
+            if any((row.get("evaluation_criteria") or {}).get("communicate_info") for row in rows):
+                raise ConfigError(
+                    f"{self.release.version} has COMMUNICATE judged by a model in a way that is not known here: say "
+                    'communicate="words" for the check by words of the releases before it; results say so'
+                )
+
+    def _refuse_other_tools(self) -> None:
+        """A task whose tools the package does not have would be graded by half its reference path."""
+        for name, domain in self._domains.items():
+            rows = self.release.tasks(domain.folder)
+            found = {task_id: what for task_id, row in rows.items() if (what := domain.lacks(read_plan(row)))}
+            if found:
+                task_id, what = next(iter(found.items()))
+                raise ConfigError(
+                    f"{len(found)} of {len(rows)} tasks of {name} in {self.release.version} need what "
+                    f"{package.DISTRIBUTION} {package.version()} does not have, such as task {task_id}: {what}"
+                )
 
     def _open_reference(self) -> Sequence[str]:
         if self.user == "none":
@@ -126,6 +188,11 @@ class Tau2Source:
         return tuple(self._domains)
 
     @property
+    def version(self) -> str:
+        """Which version the tasks are. Results of two are not to be compared."""
+        return self.release.version
+
+    @property
     def splits(self) -> Sequence[str]:
         return tuple(self._ids)
 
@@ -135,16 +202,21 @@ class Tau2Source:
             raise ConfigError(f"{self.name}: {no_such('split', split, self._ids)}")
         return self._ids[split]
 
+    def task_ids(self, split: str) -> Sequence[str]:
+        """See ListsTasks."""
+        return self.ids(split)
+
     def draw(self, split: str, rng: random.Random) -> str:
         return rng.choice(self.ids(split))
 
     def open(self, task_id: str, seed: int, sheet: PriceSheet, tools: Sequence[str] | None) -> Scene:
         del seed
+        sheet = self._hiring.priced(sheet)
         run = self._run(task_id) if self.user == "replay" else None
         domain, plan = self._task(task_id, run)
         if plan.criteria and plan.criteria.needs_judge and self._house.judge is None:
             needs = f"{task_id} is graded by {len(plan.criteria.judged)} assertions in natural language"
-            raise ConfigError(f'{needs}: give judge=(model, "price sheet item")')
+            raise ConfigError(f'{needs}: give judge="NAME" with backends=FILE, or judge=(model, "price sheet item")')
         user = self._user(domain, plan, run)
         toolbox = self._toolbox(domain, sheet, tools, user)
         judge = {self._house.judge.item} if self._house.judge else set()
@@ -153,6 +225,10 @@ class Tau2Source:
         version = self.release.version
         public = {"task_id": task_id, "domain": domain.name, "user": self.user, "tasks_version": version}
         return Scene(world, sheet, public)
+
+    def with_price_of(self, sheet: PriceSheet, orchestrator: str) -> PriceSheet:
+        """The sheet with the price that the backends file gives the orchestrator, if it names it, or all models."""
+        return self._hiring.priced(sheet, orchestrator)
 
     def plan(self, task_id: str) -> Tau2Task:
         """All that is known of a task: for proofs and statistics, never for agents."""
@@ -175,6 +251,16 @@ class Tau2Source:
                 if self.domain != "all" or all(split in self.release.splits(other) for other in names):
                     made.setdefault(split, []).extend(f"{name}/{public_id(i)}" for i in ids if self._playable(name, i))
         return made
+
+    def _refuse_unjudged(self, names: Sequence[str]) -> None:
+        """A domain some of whose tasks cannot be graded is refused before any of them is played."""
+        for name in names:
+            rows = self.release.tasks(self._domains[name].folder).values()
+            number = sum(read_criteria(row.get("evaluation_criteria") or {}, name).needs_judge for row in rows)
+            if number:
+                how = 'give judge="NAME" with backends=FILE, or judge=(model, "price sheet item")'
+                tasks = f"{number} of {len(rows)} tasks of {name} in {self.release.version}"
+                raise ConfigError(f"{tasks} are graded by assertions in natural language: {how}")
 
     def _playable(self, name: str, task_id: str) -> bool:
         """Alone, an agent needs a ticket and can tell nobody anything. In telecom all tasks have one."""
@@ -237,12 +323,6 @@ class Tau2Source:
                 box = DomainToolbox((t for t in box if t.name in kept), lenient=self.strict_compat)
             self._boxes[key] = (sheet, box)
         return self._boxes[key][1]
-
-
-def _hired(name: str, role: object) -> BilledModel:
-    if not isinstance(role, tuple) or len(role) != 2 or not isinstance(role[1], str):
-        raise ConfigError(f'{name} is (model, "price sheet item"), got {role!r:.60}')
-    return BilledModel(*role)
 
 
 @lru_cache(maxsize=16)

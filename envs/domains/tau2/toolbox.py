@@ -9,7 +9,7 @@ from toolorchestra.envs.base.errors import ToolError
 from toolorchestra.envs.base.json_schema import Checker
 from toolorchestra.envs.base.types import ToolCall
 from toolorchestra.envs.domains.tau2.domain import DomainTool, Tau2Domain
-from toolorchestra.envs.domains.tau2.judge import BilledModel
+from toolorchestra.envs.domains.tau2.hired_models import BilledModel
 from toolorchestra.envs.domains.tau2.schemas import outer
 from toolorchestra.envs.money.prices import PriceSheet
 from toolorchestra.envs.money.wording import offer_line
@@ -85,14 +85,27 @@ def build_toolbox(
     return DomainToolbox(tools, lenient=lenient)
 
 
+_UNDESCRIBED = {
+    "set_network_mode_preference": {"mode": "The network mode to prefer."},
+    "check_app_status": {"app_name": "Which app."},
+    "check_app_permissions": {"app_name": "Which app."},
+}
+"""What the benchmark says nothing of. Some trainers refuse a tool with an argument that nobody describes."""
+
+
 def _domain_tool(tool: DomainTool) -> Tool:
     name = tool.name
+    parameters: dict[str, Any] = {**tool.parameters}
+    for argument, text in _UNDESCRIBED.get(name, {}).items():
+        if argument in parameters["properties"]:
+            said = {"description": text, **parameters["properties"][argument]}
+            parameters["properties"] = {**parameters["properties"], argument: said}
 
     def run(context: ToolContext, /, **arguments: Any) -> ToolResult:
         floor: Floor = context.world
         return floor.act(context, ToolCall(name, arguments))
 
-    return Tool(name, tool.description, tool.parameters, run)
+    return Tool(name, tool.description, parameters, run)
 
 
 def _finish(context: ToolContext) -> ToolResult:

@@ -6,33 +6,36 @@ and its output has to say so. That is why this world, unlike a question's, does 
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 from toolorchestra.envs.base.actions import parse, render_call
-from toolorchestra.envs.base.errors import ActionError, Outage, ToolError
+from toolorchestra.envs.base.errors import ActionError, Outage, ToolError, WrongSetting
 from toolorchestra.envs.base.types import Message, Outcome, ToolCall, Transcript
-from toolorchestra.envs.domains.tau2.conversation_log import Aside, Done, Log, Said, seen_by
+from toolorchestra.envs.domains.tau2.conversation_log import Aside, Done, Log, Said, entries_kept, kept_entries, seen_by
 from toolorchestra.envs.domains.tau2.domain import State, Tau2Domain
 from toolorchestra.envs.domains.tau2.grading import Graded, grade
-from toolorchestra.envs.domains.tau2.judge import BilledModel, ask_judge
+from toolorchestra.envs.domains.tau2.hired_models import BilledModel
+from toolorchestra.envs.domains.tau2.judge import ask_judge
 from toolorchestra.envs.domains.tau2.prompts import GREETING, agent_message, ticket_message
 from toolorchestra.envs.domains.tau2.recordings import Recording, recorded_messages
 from toolorchestra.envs.domains.tau2.task import Tau2Task
 from toolorchestra.envs.domains.tau2.toolbox import EXPERT as CALL_EXPERT
 from toolorchestra.envs.domains.tau2.toolbox import DomainToolbox
-from toolorchestra.envs.domains.tau2.users import STOPPED, STOPS, RunEnds, User
+from toolorchestra.envs.domains.tau2.users import STOPPED, STOPS, USER_ERROR, RunEnds, Tau2UserReply, User
 from toolorchestra.envs.domains.world import MESSAGE, BaseWorld
-from toolorchestra.envs.models import ChatRequest
-from toolorchestra.envs.money.prices import EXPERT, Usage
-from toolorchestra.envs.money.spend_cap import SpendCap
+from toolorchestra.envs.models import ChatRequest, ask
+from toolorchestra.envs.money.bill import Bill
+from toolorchestra.envs.money.prices import EXPERT
 from toolorchestra.envs.tools import Tool, ToolContext, ToolResult
 from toolorchestra.envs.tools.waiting import deadline
 
 MOST_USER_CALLS = 50
 """Of a user between two of its messages; more is a broken simulator."""
+MOST_EMPTY_REPLIES = 4
+"""Of a user in a row, as often as the benchmark asks for one message; then the conversation has ended by its error."""
 LIMITS = ("max_steps", "too_many_errors")
 AGENT_ERROR = "agent_error"
 """Ends the episode with reward 0. It is the agent's own doing, so no truncation: there is nothing after it."""
@@ -72,6 +75,10 @@ class Tau2World(BaseWorld):
         self.steps = self.errors = 0
         self._turn = self._consulted = 0
 
+    @property
+    def over(self) -> bool:
+        return bool(self.ended)
+
     # -- talking ---------------------------------------------------------------------------------------------------
 
     def opening(self) -> Transcript | Tool:
@@ -94,39 +101,55 @@ class Tau2World(BaseWorld):
             return ToolResult("", final=True)
         self.log.append(Said("assistant", text))
         self.steps += 1
-        return ToolResult("", final=True) if self._cut_off() else await self.listen(context.seed, context.spend_cap)
+        return ToolResult("", final=True) if self._cut_off() else await self.listen(context.seed, context.bill)
 
-    async def listen(self, seed: int, spend_cap: SpendCap | None = None) -> ToolResult:
+    async def listen(self, seed: int, bill: Bill | None = None) -> ToolResult:
         """The user's turn, up to its next message. Its tool calls are its own: the agent does not see them."""
         if self.user is None:
             raise RuntimeError("nobody listens: the agent works alone")
-        usages: tuple[Usage, ...] = ()
+        empty = 0
         for _ in range(MOST_USER_CALLS):
             try:
-                reply = await self.user.reply(self.log, seed, spend_cap)
+                reply = await self.user.reply(self.log, seed, bill, empty)
             except RunEnds as end:
-                self.ended = str(end)
-                return ToolResult("", usages, final=True)
+                return self._ended(str(end))
+            except WrongSetting:
+                raise  # of the run, not of this user
             except Exception as err:
-                spent = usages + (err.usages if isinstance(err, Outage | ToolError) else ())
-                raise Outage(f"{type(err).__name__}: {err}", spent) from err
-            usages += reply.usages
+                raise Outage(f"{type(err).__name__}: {err}") from err
+            empty = empty + 1 if reply.empty else 0
+            if empty == MOST_EMPTY_REPLIES:
+                return self._ended(USER_ERROR)
+            if empty:
+                continue
             self.steps += 1
             if not reply.calls:
-                break
-            for place, call in enumerate(reply.calls):
-                answer = self.state.call("user", call.name, call.arguments)
-                self.log.append(Done("user", call, *answer, joins=place > 0))
-                self.errors += answer.error
-            self.steps += 1
+                return self._heard(reply.text)
+            self._use(reply)
             if self._cut_off():
-                return ToolResult("", usages, final=True)
-        else:
-            raise Outage(f"the user made calls in {MOST_USER_CALLS} messages without saying a word", usages)
-        self.log.append(Said("user", reply.text))
-        if any(word in reply.text for word in STOPS):
+                return self._ended(self.ended)
+        raise Outage(f"the user made calls in {MOST_USER_CALLS} messages without saying a word")
+
+    def _ended(self, why: str) -> ToolResult:
+        self.ended = why
+        return ToolResult("", final=True)
+
+    def _heard(self, text: str) -> ToolResult:
+        """The user's words, which may end the conversation."""
+        self.log.append(Said("user", text))
+        if any(word in text for word in STOPS):
             self.ended = "user_stop"
-        return ToolResult(reply.text, usages, final=self._cut_off() or bool(self.ended))
+        return ToolResult(text, final=self._cut_off() or bool(self.ended))
+
+    def _use(self, reply: Tau2UserReply) -> None:
+        """The user's tools, used."""
+        if reply.beside:
+            self.log.append(Aside(reply.beside, "user"))
+        for place, call in enumerate(reply.calls):
+            answer = self.state.call("user", call.name, call.arguments)
+            self.log.append(Done("user", call, *answer, joins=place > 0))
+            self.errors += answer.error
+        self.steps += 1
 
     # -- acting ----------------------------------------------------------------------------------------------------
 
@@ -150,6 +173,8 @@ class Tau2World(BaseWorld):
         return ToolResult("", final=True)
 
     async def consult(self, context: ToolContext, alias: str) -> ToolResult:
+        if self.ended:
+            return ToolResult("", final=True)
         if context.turn == self._consulted:
             raise ToolError("call_expert hands over one move: call it once a turn")
         self._consulted = context.turn
@@ -158,34 +183,30 @@ class Tau2World(BaseWorld):
         schemas = [schema for schema in self.toolbox.schemas if schema["function"]["name"] != CALL_EXPERT]
         request = ChatRequest(
             hired.item, "move", messages, context.seed, context.turn, tools=schemas, role=EXPERT,
-            spend_cap=context.spend_cap,
+            bill=context.bill,
         )  # fmt: skip
-        completion = await hired.model.complete(request)
-        usages = (completion.usage,)
+        said = (await ask(hired.model, request)).text
         try:
-            move = parse(completion.text)
+            move = parse(said)
             if not move.calls:
-                return await self._said_by(alias, move.said, context, usages)
+                return await self._said_by(alias, move.said, context)
             if any(call.name == CALL_EXPERT for call in move.calls):
                 raise ToolError("it may not hand the move on")
             tools = [self.toolbox.check(call) for call in move.calls]
         except (ActionError, ToolError) as err:
-            raise ToolError(f"{alias} made a move that cannot be played: {err}", usages) from None
+            raise ToolError(f"{alias} made a move that cannot be played: {err}") from None
         lines, final = [f"{alias} moved:"], False
         for tool, call in zip(tools, move.calls, strict=True):
             result: ToolResult = tool.run(context, **call.arguments)
             lines += [render_call(*call), result.content]
             final = final or result.final
-        return ToolResult("\n".join(lines), usages, final=final)
+        return ToolResult("\n".join(lines), final=final)
 
-    async def _said_by(self, alias: str, said: str, context: ToolContext, usages: tuple[Usage, ...]) -> ToolResult:
+    async def _said_by(self, alias: str, said: str, context: ToolContext) -> ToolResult:
         if self.user is None:
-            raise ToolError(f"{alias} wrote a message, but nobody listens: {said:.200}", usages)
-        try:
-            heard = await self.hear(said, context)
-        except Outage as err:
-            raise Outage(str(err), usages + err.usages) from err
-        return ToolResult(f"{alias} said: {said}\nThe user: {heard.content}", usages + heard.usages, final=heard.final)
+            raise ToolError(f"{alias} wrote a message, but nobody listens: {said:.200}")
+        heard = await self.hear(said, context)
+        return ToolResult(f"{alias} said: {said}\nThe user: {heard.content}", final=heard.final)
 
     def _cut_off(self) -> bool:
         """Whether one of the benchmark's own limits is reached; as there, it outdoes a stop of the same moment."""
@@ -211,21 +232,39 @@ class Tau2World(BaseWorld):
         judge, wanted = self.house.judge, criteria.judged
 
         async def run(context: ToolContext) -> ToolResult:
-            met, usage = await ask_judge(judge, wanted, self.log, context.seed, context.spend_cap)
+            met = await ask_judge(judge, wanted, self.log, context.seed, context.bill)
             graded.parts["NL_ASSERTION"] = float(all(met))
             graded.details["judged"] = met
-            return ToolResult("judged", (usage,), outcome=self._outcome(graded))
+            return ToolResult("judged", outcome=self._outcome(graded))
 
         suspends, seconds = judge.model.suspends, deadline(judge.model)
         return Tool("judge", "", _NOTHING, run, (judge.item,), suspends=suspends, deadline_seconds=seconds)
 
+    def to_grade(self) -> dict[str, Any]:
+        """See Regradable. The user's calls are among them, which the agent never saw."""
+        log = kept_entries(self.log[len(_past(self.plan)) :])
+        return {"ended": self.ended, "steps": self.steps, "errors": self.errors, "log": log}
+
+    def take_up(self, kept: Mapping[str, Any], context: ToolContext) -> None:
+        """See Regradable. A call that fails is an answer here, so none is refused."""
+        del context
+        self.log = _past(self.plan)
+        for entry in entries_kept(kept["log"]):
+            if isinstance(entry, Done):
+                entry = entry._replace(**self.state.call(entry.side, *entry.call)._asdict())
+            self.log.append(entry)
+        self.ended, self.steps, self.errors = kept["ended"], kept["steps"], kept["errors"]
+
     def recording(self, sim_id: str, reward: float) -> Recording:
         """The episode as a recorded run, whose user a `replay` user can then repeat."""
-        task_id, name = self.plan.task_id, self.domain.name
-        messages = recorded_messages(self.log, stops=self.ended == "agent_stop")
+        task_id, name, messages = self.plan.task_id, self.domain.name, self.whole_conversation()
         return Recording(
             sim_id, name, task_id, self.domain.solo, self.ended or "max_steps", reward, None, None, messages
         )
+
+    def whole_conversation(self) -> Sequence[Mapping[str, Any]]:
+        """Both sides' words and calls in the benchmark's own form; the agent saw none of the user's calls."""
+        return recorded_messages(self.log, stops=self.ended == "agent_stop")
 
     def _outcome(self, graded: Graded, *, cut: bool = False) -> Outcome:
         evidence = {
@@ -238,7 +277,7 @@ class Tau2World(BaseWorld):
             "user": dict(self.user.described) if self.user else {"kind": "none"},
             "steps": self.steps,
             "errors": self.errors,
-            "asides": sum(isinstance(entry, Aside) for entry in self.log),
+            "asides": sum(isinstance(entry, Aside) and entry.side == "assistant" for entry in self.log),
             "strict_compat": self.house.strict,
         }
         own_doing = self.ended in (*STOPPED, AGENT_ERROR)
@@ -262,14 +301,14 @@ def _past(plan: Tau2Task) -> Log:
 
 async def _open(context: ToolContext) -> ToolResult:
     world: Tau2World = context.world
-    result = await world.listen(context.seed, context.spend_cap)
+    result = await world.listen(context.seed, context.bill)
     return result._replace(final=False)
 
 
 async def _hear(context: ToolContext, text: str) -> ToolResult:
     world: Tau2World = context.world
     if not text:
-        world.ended = AGENT_ERROR
+        world.ended = world.ended or AGENT_ERROR
         return ToolResult("", final=True)
     return await world.hear(text, context)
 

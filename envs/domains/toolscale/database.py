@@ -14,7 +14,9 @@ import re
 import sqlite3
 import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple, Self
 
 from toolorchestra.envs.base.errors import ConfigError, Outage
 from toolorchestra.envs.domains.toolscale.domain import SqlDomain, SqlTable, Value
@@ -186,15 +188,29 @@ def broken_off(name: str) -> Outage:
 class Copy:
     """A connection to a copy of its own, with its deadline's counter."""
 
-    __slots__ = ("connection", "ticks")
+    __slots__ = ("connection", "reusable", "ticks")
 
     def __init__(self, snapshot: bytes) -> None:
+        self.reusable = True
+        """Whether a rollback gives the seed rows; not of one that began with what another episode had written."""
         # Calls may run on another thread than the one that made the copy, never on two at once.
         self.connection = sqlite3.connect(
             ":memory:", isolation_level=None, check_same_thread=False, cached_statements=512
         )
         self.connection.deserialize(snapshot)
         self.ticks = _fence(self.connection)
+
+
+class Written(NamedTuple):
+    """All that an episode has written, as data: what another copy needs to go on from there."""
+
+    tables: Mapping[str, tuple[Sequence[str], Sequence[tuple[Value, ...]]]]
+    """Of each table with logged rows: its columns, the rowid first, and those of the rows that are there."""
+    log: Sequence[tuple[Any, ...]]
+    last_rowid: int
+    """What last_insert_rowid() says."""
+    whole: bool
+    """False where a call broke off, which undid everything."""
 
 
 class SqlDatabase:
@@ -225,13 +241,51 @@ class SqlDatabase:
         copy.connection.execute("BEGIN")
         return copy
 
+    @cached_property
+    def columns(self) -> Mapping[str, tuple[str, ...]]:
+        """Of each table, those that can be written: more than its rows list, where the schema has defaults."""
+        with contextlib.closing(sqlite3.connect(":memory:")) as connection:
+            connection.deserialize(self._snapshot)
+            return {
+                name: tuple(row[1] for row in connection.execute(f"PRAGMA table_info({name})"))
+                for name in self.domain.tables
+            }
+
+    def __deepcopy__(self, _memo: object) -> Self:
+        return self
+
+    def with_written(self, written: Written) -> Copy:
+        """A private copy with what an episode has written, inside its transaction."""
+        copy = Copy(self._snapshot)
+        copy.reusable = False
+        connection = copy.connection
+        connection.set_authorizer(None)
+        connection.execute("PRAGMA foreign_keys = OFF")  # the rows fit together when all are there
+        connection.execute("BEGIN")
+        for name, rowid, _ in written.log:
+            connection.execute(f"DELETE FROM {name} WHERE rowid = ?", (rowid,))
+        for name, (columns, rows) in written.tables.items():
+            marks = ", ".join("?" * len(columns))
+            connection.executemany(f"INSERT INTO {name} ({', '.join(columns)}) VALUES ({marks})", rows)
+        connection.execute(f"DELETE FROM {LOG}")
+        connection.executemany(f"INSERT INTO {LOG} VALUES (?, ?, ?)", written.log)
+        connection.execute("COMMIT")
+        if written.last_rowid:
+            connection.execute("CREATE TEMP TABLE _last (x)")
+            connection.execute("INSERT INTO _last (rowid, x) VALUES (?, 0)", (written.last_rowid,))
+            connection.execute("DROP TABLE _last")
+        copy.ticks = _fence(connection)
+        if written.whole:
+            connection.execute("BEGIN")
+        return copy
+
     def give_back(self, copy: Copy) -> None:
         """Undo all that was done to a copy and keep it for the next episode, unless enough are kept. One that fell out
         of its transaction may hold what no rollback undoes, and is thrown away."""
         whole = copy.connection.in_transaction
         with contextlib.suppress(sqlite3.Error):
             copy.connection.execute("ROLLBACK")
-        if whole and len(self._idle) < MOST_IDLE and not copy.connection.in_transaction:
+        if whole and copy.reusable and len(self._idle) < MOST_IDLE and not copy.connection.in_transaction:
             self._idle.append(copy)
         else:
             copy.connection.close()
@@ -282,6 +336,25 @@ class Session:
                 found += [(name, before, None), (name, None, now)] if both else [(name, before, now)]
         return found
 
+    def written(self) -> Written | None:
+        """What was written; None before the first write."""
+        if self._copy is None:
+            return None
+        connection = self._copy.connection
+        log = connection.execute(f"SELECT * FROM {LOG}").fetchall()
+        tables = {}
+        for name in dict.fromkeys(row[0] for row in log):
+            columns = ("rowid", *self.database.columns[name])
+            rows = connection.execute(
+                f"SELECT {', '.join(columns)} FROM {name} WHERE rowid IN (SELECT rid FROM {LOG} WHERE tab = ?)", (name,)
+            ).fetchall()
+            tables[name] = columns, rows
+        (last,) = connection.execute("SELECT last_insert_rowid()").fetchone()
+        return Written(tables, log, last, connection.in_transaction)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _session_again, (self.database, self.written())
+
     def close(self) -> None:
         """Undo everything."""
         copy, self._copy = self._copy, None
@@ -290,3 +363,10 @@ class Session:
 
     def __del__(self) -> None:
         self.close()
+
+
+def _session_again(database: SqlDatabase, written: Written | None) -> Session:
+    session = Session(database)
+    if written is not None:
+        session._copy = database.with_written(written)
+    return session

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from toolorchestra.envs.base.actions import parse
-from toolorchestra.envs.base.errors import ActionError, ConfigError, Outage, ToolError
+from toolorchestra.envs.base.errors import ActionError, ConfigError, ToolError
 from toolorchestra.envs.base.types import Answer, Message, Question, ToolCall, Transcript
 from toolorchestra.envs.domains.toolscale.domain import SqlDomain, SqlTask
 from toolorchestra.envs.domains.toolscale.oracle import moves
 from toolorchestra.envs.domains.toolscale.tool_runs import Called
-from toolorchestra.envs.models import ChatModel, ChatRequest, Completion
+from toolorchestra.envs.models import ChatModel, ChatRequest, Completion, ask
 from toolorchestra.envs.models.simulated import CHARACTERS_PER_TOKEN, SimulatedModels, chance
 from toolorchestra.envs.money.prices import PriceSheet, Tokens, Usage
 from toolorchestra.envs.money.wording import offer_line
@@ -73,19 +73,20 @@ def call_expert(
         truth = question(view) if isinstance(models, SimulatedExperts) else None
         request = ChatRequest(
             model_of[expert], "move", brief(view), context.seed, context.turn, truth, tuple(own),
-            spend_cap=context.spend_cap,
+            bill=context.bill,
         )  # fmt: skip
-        completion = await models.complete(request)
+        completion = await ask(models, request)
         return await _play(context, view, expert, completion)
 
     lines = [offer_line(sheet, o.alias, o.model, o.note, f"about {o.seconds:g} s") for o in offers]
+    aliases = [offer.alias for offer in offers]
     return Tool(
         NAME,
-        "Let an expert write this turn: its tool calls are made, or its message is sent to the user.\n"
-        + "\n".join(lines),
+        # As long as it was when the shipped known costs were measured, with what is said of `expert`.
+        "Let an expert write this turn: the user's answer, or calls.\n" + "\n".join(lines),
         {
             "type": "object",
-            "properties": {"expert": {"type": "string", "enum": [offer.alias for offer in offers]}},
+            "properties": {"expert": {"type": "string", "enum": aliases, "description": "Which expert."}},
             "required": ["expert"],
         },
         run,
@@ -102,9 +103,9 @@ async def _play(context: ToolContext, view: ExpertView, expert: str, completion:
     try:
         action = parse(completion.text)
     except ActionError as err:
-        raise ToolError(f"{expert} wrote a turn that cannot be read: {err}", (completion.usage,)) from None
+        raise ToolError(f"{expert} wrote a turn that cannot be read: {err}") from None
     calls = action.calls or (ToolCall(view.listener.name, {"text": action.said}),)
-    lines, notes, usages = [], [], [completion.usage]
+    lines, notes = [], []
     final = False
     for call in calls:
         try:
@@ -112,20 +113,17 @@ async def _play(context: ToolContext, view: ExpertView, expert: str, completion:
             made = tool.run(context, **call.arguments)
             result: ToolResult = await made if inspect.isawaitable(made) else made
         except ToolError as err:
-            usages += err.usages
             lines.append(f"{expert} called {call.name}({call.arguments}): Error: {err}")
             continue
-        except Outage as err:
-            err.usages = (*usages, *err.usages)
-            raise
         said = (
             f"told the user: {action.said}\nThe user" if not action.calls else f"called {call.name}({call.arguments})"
         )
         lines.append(f"{expert} {said}: {result.content}")
         notes.append(result.note)
-        usages += result.usages
+        for usage in result.usages:
+            context.bill.add(usage)
         final = final or result.final
-    return ToolResult("\n".join(lines), tuple(usages), final=final, note=Advice(tuple(notes)))
+    return ToolResult("\n".join(lines), final=final, note=Advice(tuple(notes)))
 
 
 def _allowed(toolbox: Toolbox, call: ToolCall) -> Tool:

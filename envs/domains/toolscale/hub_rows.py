@@ -30,11 +30,11 @@ def _rows(source: str | Path | Iterable[Mapping[str, Any]]) -> Iterable[Mapping[
         return source
     path = Path(source)
     if path.is_file():
-        text = path.read_text(encoding="utf-8")
         try:
+            text = path.read_text(encoding="utf-8")
             listed = text.lstrip().startswith("[")
             return json.loads(text) if listed else [json.loads(line) for line in text.split("\n") if line.strip()]
-        except ValueError as err:
+        except (ValueError, RecursionError) as err:
             raise ConfigError(
                 f"{path}: not JSON or JSONL: {err}; write a parquet file out with datasets first"
             ) from None

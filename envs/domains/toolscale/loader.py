@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from toolorchestra.envs.base.errors import ConfigError, no_such
+from toolorchestra.envs.base.folder_files import read_inside
 from toolorchestra.envs.base.json_schema import check_schema
 from toolorchestra.envs.domains.toolscale import known_costs, shapes
 from toolorchestra.envs.domains.toolscale.database import GAP, authorize, build
@@ -54,7 +55,7 @@ def manifest(folder: Path) -> Mapping[str, Any]:
     path = folder / "domain.json"
     if not path.is_file():
         raise ConfigError(f"{path}: no such file; a domain folder holds domain.json, {', '.join(FILES)}")
-    found = fits(shapes.MANIFEST, parsed(decoded(path.read_bytes(), str(path)), str(path)), str(path))
+    found = fits(shapes.MANIFEST, parsed(decoded(read_inside(folder, path), str(path)), str(path)), str(path))
     check_clock(found["clock"], str(path))
     return found
 
@@ -90,6 +91,13 @@ def load(name: str | Path) -> SqlDomain:
 
 def read(folder: Path, *, verify: bool = False) -> SqlDomain:
     """A domain folder. `verify` also compares the content hash, and reads the costs if there are any."""
+    try:
+        return _read(folder, verify)
+    except RecursionError:
+        raise ConfigError(f"{folder}: a value in one of its files is nested too deeply to be read") from None
+
+
+def _read(folder: Path, verify: bool) -> SqlDomain:
     head = manifest(folder)
     parts = {name: content(folder, name) for name in FILES}
     if head.get("costs") and not (folder / known_costs.FILE).is_file():
@@ -152,6 +160,8 @@ def read_tools(data: bytes, where: str) -> dict[str, SqlTool]:
         if made.name in tools:
             raise ConfigError(f"{at}: a second tool {made.name!r}")
         tools[made.name] = made
+        if len(tools) > _MOST_TOOLS:
+            break
     if not 0 < len(tools) <= _MOST_TOOLS:
         raise ConfigError(f"{where}: 1 to {_MOST_TOOLS} tools expected, got {len(tools)}")
     return tools

@@ -35,7 +35,7 @@ def _settle(domain: SqlDomain, task: SqlTask, request: Request) -> Iterator[str]
         tool = domain.tools[action.name]
         if tool.kind == "write" and not tool.transfers and not asked:
             asked = True
-            yield f"I am going to do this: {_spoken(actions, domain)}. Do you confirm (yes/no)?"
+            yield f"I am going to do this: {spoken(actions, domain)}. Do you confirm (yes/no)?"
         yield _call(action)
     told = " ".join(f"For your information: {info}." for info in request.inform)
     if request.ending == "transfer":
@@ -53,7 +53,8 @@ def _call(action: GoldCall) -> str:
     return render_call(action.name, dict(action.arguments))
 
 
-def _spoken(actions: Sequence[GoldCall], domain: SqlDomain) -> str:
+def spoken(actions: Sequence[GoldCall], domain: SqlDomain) -> str:
+    """The writes among the actions, in words."""
     writes = [action for action in actions if domain.tools[action.name].kind == "write"]
     return "; ".join(f"{action.name.replace('_', ' ')} with {_listed(action.arguments)}" for action in writes)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
+import io
 import json
 import zlib
 from collections.abc import Iterator, Mapping
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from toolorchestra.envs.base.errors import ConfigError, ToolError
+from toolorchestra.envs.base.folder_files import read_inside, unpacked
 from toolorchestra.envs.base.json_schema import check_arguments
 
 FILES = ("schema.sql", "rows.jsonl.gz", "tools.json", "policy.md", "tasks.jsonl.gz")
@@ -22,12 +23,12 @@ def content(folder: Path, name: str) -> bytes:
     path = folder / name
     if not path.is_file():
         raise ConfigError(f"{path}: no such file; a domain folder holds domain.json, {', '.join(FILES)}")
-    data = path.read_bytes()
+    data = read_inside(folder, path)
     if not name.endswith(".gz"):
         return data
     try:
-        return gzip.decompress(data)
-    except (OSError, EOFError, zlib.error) as err:
+        return unpacked(data, str(path))
+    except (EOFError, zlib.error) as err:
         raise ConfigError(f"{path}: not a gzip file: {err}; write it with synth.generate") from None
 
 
@@ -51,9 +52,10 @@ def content_hash(parts: Mapping[str, bytes]) -> str:
 def lines(data: bytes, where: str) -> Iterator[tuple[str, Any]]:
     """The values of a JSONL file, each with "file:line". A line ends at a newline alone: U+2028 and its like stand in
     JSON text as they are."""
-    for number, line in enumerate(decoded(data, where).split("\n"), 1):
-        if line.strip():
-            yield f"{where}:{number}", parsed(line, f"{where}:{number}")
+    for number, line in enumerate(io.BytesIO(data), 1):
+        if not line.isspace():
+            at = f"{where}:{number}"
+            yield at, parsed(decoded(line, at), at)
 
 
 def elements(data: bytes, where: str) -> Iterator[tuple[str, Any]]:
@@ -68,7 +70,7 @@ def elements(data: bytes, where: str) -> Iterator[tuple[str, Any]]:
         line = text.count("\n", 0, at) + 1
         try:
             value, at = decoder.raw_decode(text, at)
-        except ValueError as err:
+        except (ValueError, RecursionError) as err:
             raise ConfigError(f"{where}:{getattr(err, 'lineno', line)}: not valid JSON: {err}") from None
         yield f"{where}:{line}", value
         at = _skip(text, at)
@@ -84,7 +86,7 @@ def parsed(text: str, where: str) -> Any:
     """JSON, or an error that says where."""
     try:
         return json.loads(text)
-    except ValueError as err:
+    except (ValueError, RecursionError) as err:
         raise ConfigError(f"{where}: not valid JSON: {err}") from None
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import random
 import threading
 from collections.abc import Mapping, Sequence
@@ -22,13 +21,12 @@ from toolorchestra.envs.models import ChatModel
 from toolorchestra.envs.models.simulated import SimulatedModels
 from toolorchestra.envs.money.prices import PriceSheet
 from toolorchestra.envs.tools import Tool, Toolbox, ToolContext, ToolResult
-from toolorchestra.envs.tools.tool_config import Half, sample_prices
+from toolorchestra.envs.tools.tool_config import HALVES, Half, half_of, sample_prices
 from toolorchestra.envs.tools.waiting import deadline
 
 SPLITS = ("train", "validation", "test", "heldout")
 """`heldout`: all tasks of the domains that are kept for generalisation; the others never hold them when domains mix."""
 _MOST_BOXES = 64
-_HELDOUT_SHARE = 5
 _TRIES = 60
 _SPARE_SHARE = 0.5
 """Of the tools that a task does not need, this share is kept on average when tools vary."""
@@ -74,8 +72,8 @@ class ToolScaleSource:
         call_expert: bool = True,
         expert_models: ChatModel | None = None,
     ) -> None:
-        if diversify not in (None, "train", "heldout"):
-            raise ConfigError(no_such("diversify", diversify, ("train", "heldout", "None")))
+        if diversify not in (None, *HALVES):
+            raise ConfigError(no_such("diversify", diversify, (*HALVES, "None")))
         if user != "scripted" and not isinstance(user, SqlModelUser):
             raise ConfigError(f'user is "scripted" or an LlmUser(models, model), got {user!r:.60}')
         if difficulty is not None and difficulty not in range(1, 6):
@@ -108,6 +106,12 @@ class ToolScaleSource:
         if self.difficulty is None:
             return tasks
         return [task_id for task_id in tasks if found.domain.tasks[task_id].difficulty == self.difficulty]
+
+    def task_ids(self, split: str) -> Sequence[str]:
+        """See ListsTasks."""
+        return [
+            f"{self.name}/{domain}/{number}" for domain in self._domains(split) for number in self.ids(domain, split)
+        ]
 
     def _key(self, domain: str) -> str:
         return domain if self._folder is None else self._folder
@@ -198,8 +202,8 @@ def _heads(domain: str | None) -> Mapping[str, Mapping[str, Any]]:
 
 
 def _varied(domain: SqlDomain, task: SqlTask, rng: random.Random, half: Half, *, experts: bool) -> tuple[str, ...]:
-    """The tools that the task needs and some of the others; transfers and experts always stay. One set in five is held
-    out; where a domain leaves hardly a choice, a task may have no set of this half."""
+    """The tools that the task needs and some of the others; transfers and experts always stay. Where a domain leaves
+    hardly a choice, a task may have no set of this half."""
     needed = {action.name for path in (task.actions, *task.alternatives) for action in path}
     for _ in range(_TRIES):
         kept = [
@@ -207,12 +211,11 @@ def _varied(domain: SqlDomain, task: SqlTask, rng: random.Random, half: Half, *,
             for name, tool in domain.tools.items()
             if name in needed or tool.transfers or rng.random() < _SPARE_SHARE
         ]
-        if held_out(kept) == (half == "heldout"):
+        if half_of_tools(kept) == half:
             break
     return (*kept, CALL_EXPERT) if experts else tuple(kept)
 
 
-def held_out(tools: Sequence[str]) -> bool:
-    """Whether a set of a domain's tools belongs to the half that training never sees."""
-    mark = hashlib.blake2b(" ".join(sorted(tools)).encode(), digest_size=4).digest()
-    return mark[0] % _HELDOUT_SHARE == 0
+def half_of_tools(tools: Sequence[str]) -> Half:
+    """The half that a set of a domain's tools belongs to."""
+    return half_of(" ".join(sorted(tools)))

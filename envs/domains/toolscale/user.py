@@ -17,8 +17,8 @@ from toolorchestra.envs.base.types import Message, Transcript
 from toolorchestra.envs.domains.toolscale import user_sentences
 from toolorchestra.envs.domains.toolscale.details import Detail, Wrong, details, wrong
 from toolorchestra.envs.domains.toolscale.domain import SqlTask, UserFact
-from toolorchestra.envs.models import ChatModel, ChatRequest
-from toolorchestra.envs.money.prices import USER, Usage
+from toolorchestra.envs.models import ChatModel, ChatRequest, ask
+from toolorchestra.envs.money.prices import USER
 from toolorchestra.envs.tools import ToolContext
 from toolorchestra.envs.tools.tool_config import Half
 
@@ -185,11 +185,10 @@ def scenario(task: SqlTask) -> str:
     return "\n".join([*([f"persona: {persona}"] if persona else []), *parts])
 
 
-async def llm_reply(user: SqlModelUser, context: ToolContext, task: SqlTask, heard: Transcript) -> tuple[str, Usage]:
+async def llm_reply(user: SqlModelUser, context: ToolContext, task: SqlTask, heard: Transcript) -> str:
     """The model's next words as the customer. `heard` is the conversation, the agent's side as role "user"."""
     system = Message(role="system", content=f"{_RULES}\n\nScenario\n{scenario(task)}")
     request = ChatRequest(
-        user.model, "user", (system, *heard), context.seed, context.turn, role=USER, spend_cap=context.spend_cap
+        user.model, "user", (system, *heard), context.seed, context.turn, role=USER, bill=context.bill
     )
-    completion = await user.models.complete(request)
-    return completion.text, completion.usage
+    return (await ask(user.models, request)).text

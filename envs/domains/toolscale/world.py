@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from toolorchestra.envs.base.types import Message, Outcome, ToolCall, Transcript
 from toolorchestra.envs.domains.toolscale import known_costs
 from toolorchestra.envs.domains.toolscale.database import Session
@@ -18,7 +21,7 @@ from toolorchestra.envs.domains.toolscale.user import (
     llm_reply,
 )
 from toolorchestra.envs.domains.world import MESSAGE, BaseWorld
-from toolorchestra.envs.money.prices import PriceSheet, Usage
+from toolorchestra.envs.money.prices import PriceSheet
 from toolorchestra.envs.tools import Tool, Toolbox, ToolContext, ToolResult
 from toolorchestra.envs.tools.waiting import deadline
 
@@ -39,8 +42,8 @@ def llm_listener(user: SqlModelUser) -> Tool:
     async def hear(context: ToolContext, text: str) -> ToolResult:
         world: SqlWorld = context.world
         told = (*world.conversation, Message(role="user", content=text))
-        answer, usage = await llm_reply(user, context, world.task, told)
-        return world.heard(SqlUserReply(answer, world.mood), text, (usage,))
+        answer = await llm_reply(user, context, world.task, told)
+        return world.heard(SqlUserReply(answer, world.mood), text)
 
     return Tool(
         "message", "Tells the user something.", MESSAGE, hear, bills=(user.model,), suspends=user.models.suspends,
@@ -89,9 +92,9 @@ class SqlWorld(BaseWorld):
         self.conversation += (Message(role="assistant", content=first),)
         return (Message(role="assistant", content=GREETING), Message(role="user", content=first))
 
-    def heard(self, reply: SqlUserReply, text: str, usages: tuple[Usage, ...] = ()) -> ToolResult:
+    def heard(self, reply: SqlUserReply, text: str) -> ToolResult:
         """The user's answer as a result; a stop token ends the episode."""
-        return ToolResult(reply.text, usages, final=reply.final, note=(text, reply))
+        return ToolResult(reply.text, final=reply.final, note=(text, reply))
 
     def absorb(self, call: ToolCall, result: ToolResult) -> None:
         self._remember(result.note)
@@ -112,6 +115,17 @@ class SqlWorld(BaseWorld):
                 Message(role="user", content=text),
                 Message(role="assistant", content=reply.text),
             )
+
+    def to_grade(self) -> dict[str, Any]:
+        """See Regradable. An expert's calls are among them."""
+        return {"calls": [[called.name, dict(called.arguments)] for called in self.calls], "told": list(self.told)}
+
+    def take_up(self, kept: Mapping[str, Any], context: ToolContext) -> None:
+        """See Regradable."""
+        for name, arguments in kept["calls"]:
+            tool = self.toolbox.check(ToolCall(name, arguments))
+            self._remember(tool.run(context, **arguments).note)
+        self.told = tuple(kept["told"])
 
     def grade(self, *, finished: bool) -> Outcome:
         verdict = judge(self.task, self.session, self.calls, self.told)

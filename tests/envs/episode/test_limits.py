@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.playing import ADD, FREE, env_of, step
+from tests.playing import ADD, FREE, env_of, step, usage_of
 from tests.sources import BREAK, AnswerWorld, NumberedSource, adder_script
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.types import ToolCall
@@ -61,9 +61,9 @@ def spender(**settings: Any) -> OrchestraEnv:
 def test_parallel_calls_charge_all_and_take_as_long_as_the_longest() -> None:
     env = spender(**FREE)
     done = step(env, spend(1, 30), spend(2, 10), spend(4, 20))
-    tools = [c for c in done.info["charges"] if c.role == TOOL]
-    assert [c.nano_usd for c in tools] == [10_000_000, 20_000_000, 40_000_000]
-    assert [c.seconds for c in tools] == [30.0, 10.0, 20.0]
+    tools = [c for c in done.info["charges"] if c["role"] == TOOL]
+    assert [c["nano_usd"] for c in tools] == [10_000_000, 20_000_000, 40_000_000]
+    assert [c["seconds"] for c in tools] == [30.0, 10.0, 20.0]
     assert done.info["cost"]["seconds"] == 30.0
     assert done.info["ledger"]["usd_by_role"][TOOL] == 0.07
     assert env.episode is not None
@@ -79,15 +79,15 @@ def test_the_policy_is_billed_by_an_estimate_that_says_so() -> None:
         len(str(t)) for t in observation["tools"]
     )
     (charge,) = step(env, ADD).info["charges"]
-    assert charge.usage.estimated
-    assert charge.usage.tokens == Tokens(math.ceil(characters / 4), 0, math.ceil(len(ADD) / 4), 0)
+    assert charge["estimated"]
+    assert usage_of(charge).tokens == Tokens(math.ceil(characters / 4), 0, math.ceil(len(ADD) / 4), 0)
 
 
 def test_a_tokenizer_counts_the_policys_tokens() -> None:
     env = env_of("Adder", count_tokens=lambda text: len(text.split()), **FREE)
     (charge,) = step(env, "<think>one two three</think>" + ADD).info["charges"]
-    assert not charge.usage.estimated
-    assert charge.usage.tokens.output == len(("<think>one two three</think>" + ADD).split())
+    assert not charge["estimated"]
+    assert charge["tokens"]["output"] == len(("<think>one two three</think>" + ADD).split())
 
 
 def test_counted_usage_is_billed_once_and_instead_of_the_estimate() -> None:
@@ -95,21 +95,21 @@ def test_counted_usage_is_billed_once_and_instead_of_the_estimate() -> None:
     usage = Usage("gpt-5", ORCHESTRATOR, Tokens(1000, 200, 30, 4), seconds=7.0)
     env.charge_policy(usage)
     first = step(env, ADD)
-    assert [c.usage for c in first.info["charges"]] == [usage]
+    assert [usage_of(c) for c in first.info["charges"]] == [usage]
     assert first.info["cost"]["tokens"] == {"input": 1000, "cached": 200, "output": 30, "reasoning": 4}
     assert first.info["cost"]["seconds"] == 7.0
     (second,) = step(env, ADD).info["charges"]
-    assert second.usage.estimated
+    assert second["estimated"]
     env.charge_policy(usage)
     env.reset(seed=1)
-    assert step(env, ADD).info["charges"][0].usage.estimated
+    assert step(env, ADD).info["charges"][0]["estimated"]
 
 
 def test_a_refusal_costs_what_it_cost_and_is_read_by_the_agent() -> None:
     env = env_of("Broken", way="refuses", **FREE)
     done = step(env, BREAK)
     assert done.info["new_messages"][1] == {"role": "tool", "name": "breaks", "content": "Error: not today"}
-    assert [c.usage.item for c in done.info["charges"] if c.role == EXPERT] == ["gpt-5"]
+    assert [c["item"] for c in done.info["charges"] if c["role"] == EXPERT] == ["gpt-5"]
     assert done.info["ledger"]["usd_by_role"][EXPERT] == 0.00135
     assert done.info["cost"]["seconds"] == 2.5
     assert env.episode is not None

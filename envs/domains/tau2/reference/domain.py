@@ -80,7 +80,7 @@ def _leaf(module: Any, base: type, path: Path, what: str) -> Any:
     own = [c for c in vars(module).values() if isinstance(c, type) and issubclass(c, base) and c is not base]
     here = [c for c in own if c.__module__ == module.__name__] or own
     leaves = [c for c in here if not any(other is not c and issubclass(other, c) for other in here)]
-    leaves = [c for c in leaves if c.__module__.split(".")[0] != "tau2"]
+    leaves = [c for c in leaves if not c.__module__.startswith(f"{package.CODE}.")]
     if len(leaves) != 1:
         got = ", ".join(sorted(c.__name__ for c in leaves)) or "none"
         raise ConfigError(f"{path}: one class derived from {base.__name__} expected as the {what}, got {got}")
@@ -105,7 +105,7 @@ def _database(kind: Any, tools: Any, file: Path, path: Path) -> Any:
         hint = _leaf(tools, base, path, "database's kind")
     try:
         data = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as err:
+    except (ValueError, RecursionError) as err:
         raise ConfigError(f"{file}: not JSON: {err}") from None
     try:
         return hint.model_validate(data)

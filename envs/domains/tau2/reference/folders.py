@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.base.folder_files import inside
 
 TOOLKIT, DATABASE, POLICY = "tools.py", "db.json", "policy.md"
 TASKS = ("tasks.json", "tasks.jsonl")
@@ -29,6 +30,8 @@ class Place:
     code: Path | None
     data: tuple[Path, ...]
     """Where its data may lie, the likeliest first."""
+    root: Path
+    """The folder that was named: no data are read that lie outside it."""
 
     def toolkit(self) -> Path:
         """The folder that holds tools.py."""
@@ -43,7 +46,8 @@ class Place:
 
     def find(self, name: str) -> Path | None:
         """A data file, if there is one."""
-        return next((folder / name for folder in self.data if (folder / name).is_file()), None)
+        found = next((folder / name for folder in self.data if (folder / name).is_file()), None)
+        return inside(self.root, found) if found else None
 
     def tasks(self) -> Path | None:
         """The domain's own tasks, if it has some."""
@@ -67,7 +71,7 @@ def places(folder: str | Path) -> Mapping[str, Place]:
         raise ConfigError(f"reference={str(folder)!r}: no such folder; name one that holds domains, or one domain")
     if (root / TOOLKIT).is_file() or (root / DATABASE).is_file():
         name = root.resolve().name
-        return {name: Place(name, root if (root / TOOLKIT).is_file() else None, (root,))}
+        return {name: Place(name, root if (root / TOOLKIT).is_file() else None, (root,), root)}
     code: dict[str, Path] = {}
     data: dict[str, list[Path]] = {}
     for inner in (path for layout in (*_CODE, *_DATA) for path in sorted((root / layout).glob("*/"))):
@@ -79,4 +83,4 @@ def places(folder: str | Path) -> Mapping[str, Place]:
         layouts = " or ".join(str(root / part) for part in ("DOMAIN", "tau2/domains/DOMAIN"))
         raise ConfigError(f"reference={str(folder)!r}: no domain there; expected {TOOLKIT} in {layouts}")
     names = sorted({*code, *data})
-    return {name: Place(name, code.get(name), tuple(data.get(name) or [code[name]])) for name in names}
+    return {name: Place(name, code.get(name), tuple(data.get(name) or [code[name]]), root) for name in names}

@@ -20,6 +20,7 @@ from typing import Any
 
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.tau2 import package
+from toolorchestra.envs.domains.tau2.installed_code import import_as_inside
 from toolorchestra.envs.domains.tau2.reference.frozen_modules import FrozenModules
 
 _DOMAINS = "tau2.domains"
@@ -38,7 +39,7 @@ class Importer:
 
     def load(self, domain: str, name: str) -> ModuleType:
         """A module of a domain, such as `tools`. Raises ConfigError, which says what kept it from running."""
-        package.module("environment.toolkit")  # first and by its own way: it must not read .env files or log
+        package.module("environment.toolkit")  # first and by its own way: it must not log
         from loguru import logger
 
         logger.disable(self.root)
@@ -61,7 +62,7 @@ class Importer:
         full = util.resolve_name("." * level + name, asking) if level else name
         within = self._within(full, asking)
         if within is None:
-            made = builtins.__import__(name, scope, None, wanted, level)
+            made = import_as_inside(name, scope, None, wanted, level)
             return self._frozen.modules.get(made.__name__, made)
         found = self._module(within)
         for part in wanted or ():
@@ -81,8 +82,8 @@ class Importer:
         """What `import tau2.domains.NAME` binds: the package, with the folder's domains beside its own."""
         top, domains = ModuleType("tau2"), ModuleType(_DOMAINS)
         own = {name: made for name, made in self._modules.items() if "." not in name}
-        vars(domains).update({**vars(importlib.import_module(_DOMAINS)), **own})
-        vars(top).update({**vars(importlib.import_module("tau2")), "domains": domains})
+        vars(domains).update({**vars(package.module("domains")), **own})
+        vars(top).update({**vars(importlib.import_module(package.CODE)), "domains": domains})
         return top
 
     def _file(self, inner: str) -> Path | None:

@@ -57,7 +57,7 @@ def read_tasks(
     digest = hashlib.sha256(json.dumps(by_domain, sort_keys=True, default=str).encode()).hexdigest()[:12]
     named = {} if tasks_path else {name: split for name, place in wanted.items() if (split := _named(place))}
     source = Path(tasks_path or folder).name
-    return ReferenceTasks(Path(folder), version or f"{source} sha256:{digest}", by_domain, named)
+    return ReferenceTasks(Path(folder), version or f"{source} sha256:{digest}", by_domain=by_domain, named=named)
 
 
 def _own(place: Place) -> Rows:
@@ -70,7 +70,10 @@ def _own(place: Place) -> Rows:
 
 def _named(place: Place) -> Mapping[str, Sequence[str]] | None:
     path = place.find("split_tasks.json")
-    split = json.loads(path.read_text(encoding="utf-8")) if path else {}
+    try:
+        split = json.loads(path.read_text(encoding="utf-8")) if path else {}
+    except (ValueError, RecursionError) as err:
+        raise ConfigError(f"{path}: not JSON: {err}") from None
     if not isinstance(split, dict) or not all(isinstance(ids, list) for ids in split.values()):
         raise ConfigError(f"{path}: a name with a list of task ids for each split expected, got {split!r:.80}")
     return split if path else None

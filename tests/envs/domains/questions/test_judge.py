@@ -64,7 +64,7 @@ def test_an_exact_answer_needs_no_judge() -> None:
 @pytest.mark.parametrize(("verdict", "reward"), [("right", 1.0), ("wrong", 0.0)])
 def test_a_verdict_is_the_reward_and_is_billed_to_the_judge(verdict: str, reward: float) -> None:
     step = submitted("the port of Quaet", judge(in_turn(f"Same place. <verdict>{verdict}</verdict>")))
-    assert (step.reward, step.terminated, step.info["failed"]) == (reward, True, None)
+    assert (step.reward, step.terminated, step.info["failed"]) == (reward, True, {})
     assert step.info["ledger"]["usd_by_role"]["judge"] > 0
     assert step.info["outcome"]["evidence"]["judges"] == {"gpt-5-mini": reward == 1.0}
 
@@ -75,7 +75,7 @@ def test_an_unreadable_verdict_is_asked_for_again_and_each_time_is_billed() -> N
         "a port", judge(in_turn("hm", "<verdict>right</verdict> <verdict>wrong</verdict>", "<verdict>right</verdict>"))
     )
     assert (once.reward, thrice.reward) == (1.0, 1.0)
-    count = [sum(c.role == "judge" for c in s.info["charges"]) for s in (once, thrice)]
+    count = [sum(c["role"] == "judge" for c in s.info["charges"]) for s in (once, thrice)]
     assert count == [1, 3]
 
 
@@ -83,7 +83,7 @@ def test_no_verdict_at_all_fails_the_episode_and_what_was_asked_is_billed() -> N
     step = submitted("a port", judge(lambda _: "right, I think"))
     assert step.reward != step.reward
     assert "gave no verdict in 3 tries" in step.info["failed"]["error"]
-    assert sum(c.role == "judge" for c in step.info["charges"]) == 3
+    assert sum(c["role"] == "judge" for c in step.info["charges"]) == 3
 
 
 def test_the_student_cannot_write_the_verdict() -> None:
@@ -139,3 +139,11 @@ def test_two_judges_must_agree() -> None:
 def test_a_judge_without_a_model_is_refused() -> None:
     with pytest.raises(ConfigError, match="at least one model"):
         judge(in_turn(), ())
+
+
+def test_verdicts_of_a_file_that_somebody_broke_are_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "v.jsonl"
+    lines = ['{"key": "a\u2028b", "right": true}', "[" * 100_000, "7", '{"key": ["a"], "right": true}', '{"key": "c"}']
+    path.write_bytes("\n".join([*lines, '{"key": "d", "right": false}', ""]).encode() + b"\xff\n")
+    found = Verdicts(path)
+    assert (found.get("a\u2028b"), found.get("c"), found.get("d")) == (True, None, False)

@@ -207,7 +207,7 @@ def test_what_was_communicated() -> None:
 def test_an_assertion_that_raises_does_not_hold() -> None:
     env = env_of("mock", "scripted", "create_task_1_with_env_assertions")
     _, reward, terminated, _, info = env.step(FAREWELL)
-    assert (reward, terminated, info["failed"]) == (0.0, True, None)
+    assert (reward, terminated, info["failed"]) == (0.0, True, {})
     assert info["outcome"]["evidence"]["parts"]["ENV_ASSERTION"] == 0.0
 
 

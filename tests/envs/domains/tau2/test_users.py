@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from tests.tau2_playing import RECORDINGS, SOURCE, env_of, needs_package, needs_recordings, told, world_of
-from toolorchestra.envs.base.actions import render_call
+from toolorchestra.envs.base.actions import parse, render, render_call
 from toolorchestra.envs.base.errors import ConfigError, Outage, ToolError
 from toolorchestra.envs.base.types import ToolCall
 from toolorchestra.envs.domains.tau2.conversation_log import Done, Said
 from toolorchestra.envs.domains.tau2.recordings import read_recordings, recorded_messages, write_recordings
-from toolorchestra.envs.domains.tau2.world import MOST_USER_CALLS
+from toolorchestra.envs.domains.tau2.world import MOST_EMPTY_REPLIES, MOST_USER_CALLS
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.envs.models import ChatRequest, Completion
 from toolorchestra.envs.models.scripted import ScriptedModel
@@ -72,7 +72,7 @@ def test_a_model_plays_the_customer_with_the_benchmarks_guidelines(kind: type[An
     assert [m["role"] for m in info["new_messages"]] == ["assistant", "user"]
     assert told(info)[0].startswith("It says: Airplane Mode is now OFF")
     assert "toggle_airplane_mode" not in json.dumps(env.episode.observation["messages"][1:])
-    charges = [(c.role, c.usage.item) for c in info["charges"]]
+    charges = [(c["role"], c["item"]) for c in info["charges"]]
     assert charges.count(("user", ITEM)) == 3  # the opening, the call, the words after it
     _, reward, terminated, _, info = env.step(FAREWELL)
     assert (reward, terminated) == (1.0, True)
@@ -103,7 +103,7 @@ def test_the_spend_cap_goes_with_each_request_of_user_expert_and_judge(tmp_path:
     cap, asked = SpendCap(1.0), {}
 
     def noted(request: ChatRequest) -> str:
-        asked.setdefault(request.role, []).append(request.spend_cap)
+        asked.setdefault(request.role, []).append(request.bill.cap)
         said = {"user": "Thanks! ###STOP###", "expert": FAREWELL, "judge": '{"met": [true, true]}'}
         return said[request.role] if len(asked["user"]) > 1 or request.role != "user" else "Hello."
 
@@ -135,31 +135,99 @@ def test_an_outage_of_the_users_model_is_a_failure_and_never_reward_0(number: in
     env = env_of("telecom", "llm", AIRPLANE, user_model=(Waiting(outage_at(number)), ITEM), strict_compat=strict)
     _, reward, terminated, truncated, info = env.step("Please turn airplane mode off.")
     assert math.isnan(reward)
-    assert (terminated, truncated, info["truncated_by"], info["outcome"]) == (False, True, "failed", None)
+    assert (terminated, truncated, info["truncated_by"], info["outcome"]) == (False, True, "failed", {})
     assert "503 from the user's endpoint" in info["failed"]["error"]
-    assert [c.role for c in info["charges"]].count("user") == number  # what was spent before it broke down
+    assert [c["role"] for c in info["charges"]].count("user") == number  # what was spent before it broke down
 
 
 @pytest.mark.parametrize("error", [Outage, ToolError])
 def test_what_a_model_that_breaks_down_was_paid_is_billed(error: type[Outage | ToolError]) -> None:
     def breaks(request: ChatRequest) -> str:
         if request.role == "user" and len(request.messages) > 2:
-            raise error("away", (Usage(request.model, request.role, Tokens(7, 0, 0, 0)),))
+            request.bill.add(Usage(request.model, request.role, Tokens(7, 0, 0, 0)))
+            raise error("away")
         return "Hello?"
 
     model = ScriptedModel(breaks)
     env = env_of("airline", "llm", "0", user_model=(model, ITEM), experts={"expert-1": (model, "gpt-5")})
     _, _, _, _, info = env.step(CALL)
     assert "away" in info["failed"]["error"]
-    assert [charge.role for charge in info["charges"]][-2:] == ["expert", "user"]
+    assert [charge["role"] for charge in info["charges"]][-2:] == ["expert", "user"]
 
 
-@pytest.mark.parametrize("said", ["", "<tool_call>{</tool_call>", "<think>hm</think>"])
-def test_a_customer_that_cannot_be_understood_is_an_outage(said: str) -> None:
-    env = env_of("airline", "llm", "0", user_model=(ScriptedModel(lambda _: said), ITEM))
-    _, reward, _, _, info = env.step("hello")
-    assert math.isnan(reward)
-    assert "user" in info["ledger"]["usd_by_role"]
+@pytest.mark.parametrize(
+    "said", ["</tool_call>", "I pressed <tool_call> but", "<think>hm", "<tool_call>{</tool_call>", " Well. "]
+)
+def test_what_the_benchmark_takes_as_words_is_words(said: str) -> None:
+    env = env_of("telecom", "llm", AIRPLANE, user_model=(ScriptedModel(lambda _: said), ITEM))
+    assert env.episode is not None
+    assert env.episode.messages[-1] == {"role": "user", "content": said}
+    _, reward, terminated, truncated, info = env.step("hello")
+    assert (reward, terminated, truncated, told(info)) == (0.0, False, False, [said])
+
+
+def test_a_customer_may_make_more_calls_at_once_than_an_agent() -> None:
+    moves = iter(["Hello.", "\n".join([render_call("check_status_bar", {})] * 20), "Done. ###STOP###"])
+    env = env_of("telecom", "llm", AIRPLANE, user_model=(ScriptedModel(lambda _: next(moves)), ITEM))
+    assert env.step("Please look 20 times.")[2]
+    assert sum(isinstance(entry, Done) for entry in world_of(env).log) == 20
+
+
+@pytest.mark.parametrize("said", ["", " ", "<think>hm</think>"])
+def test_a_customer_that_says_nothing_is_asked_again_and_then_it_is_the_users_error(said: str) -> None:
+    asked: list[int] = []
+
+    def silent(request: ChatRequest) -> str:
+        asked.append(request.attempt)
+        return said if len(request.messages) > 2 else "Hello."
+
+    env = env_of("airline", "llm", "0", user_model=(ScriptedModel(silent), ITEM))
+    _, reward, _, truncated, info = env.step("hello")
+    assert (reward, truncated, info["truncated_by"], info["failed"]) == (0.0, True, "user_error", {})
+    assert len(asked) == len(set(asked)) == 1 + MOST_EMPTY_REPLIES
+    assert [charge["role"] for charge in info["charges"]].count("user") == 1 + MOST_EMPTY_REPLIES
+
+
+def test_a_customer_that_finds_its_words_again_goes_on() -> None:
+    left = iter(["Hello.", "", "", "I am here.", "", "Bye. ###STOP###"])
+    env = env_of("airline", "llm", "0", user_model=(ScriptedModel(lambda _: next(left)), ITEM))
+    _, _, _, _, info = env.step("hello")
+    assert told(info) == ["I am here."]
+    assert env.step("Well?")[4]["outcome"]["evidence"]["steps"] == 5  # asking again is no step
+
+
+@pytest.mark.parametrize(
+    "move", ["", "Hello?", "<tool_call>{", render_call("no_such", {}), render_call("calculate", {"expression": "1"})]
+)
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_customer_that_stops_with_its_first_message_ends_it_at_the_next_move(move: str, strict: bool) -> None:
+    model = ScriptedModel(lambda _: "Never mind. ###STOP###")
+    env = env_of("airline", "llm", "0", user_model=(model, ITEM), strict_compat=strict)
+    _, reward, terminated, _, info = env.step(move)
+    assert (reward, terminated) == (1.0, True)
+    evidence = info["outcome"]["evidence"]
+    assert (evidence["termination"], evidence["errors"]) == ("user_stop", 0)
+
+
+def test_no_expert_is_asked_once_the_customer_has_left() -> None:
+    model = Waiting(lambda _: "Never mind. ###STOP###")
+    env = env_of("airline", "llm", "0", user_model=(model, ITEM), experts={"expert-1": (model, "gpt-5")})
+    assert env.step(CALL)[2]
+    assert [request.role for request in model.asked] == ["user"]
+
+
+def test_a_customers_own_words_beside_its_calls_are_its_own_and_calls_of_one_message_stay_together() -> None:
+    calls = [ToolCall("check_status_bar", {}), ToolCall("toggle_airplane_mode", {})]
+    moves = iter(["Hello.", render(calls, "Let me see. "), "I did both. ###STOP###"])
+    model = Waiting(lambda _: next(moves))
+    env = env_of("telecom", "llm", AIRPLANE, user_model=(model, ITEM))
+    assert env.step("Please turn airplane mode off.")[2]
+    made, *outputs = model.asked[-1].messages[-3:]
+    assert made["content"].startswith("Let me see.\n<tool_call>")
+    assert parse(made["content"]).calls == tuple(calls)
+    assert [m["role"] for m in outputs] == ["tool", "tool"]
+    assert "Let me see" not in str(env.episode and env.episode.messages)
+    assert world_of(env).recording("x", 1.0).user_turns()[1].beside == "Let me see."
 
 
 def test_a_customer_that_never_stops_calling_is_an_outage() -> None:
@@ -347,7 +415,7 @@ def test_an_expert_moves_for_one_step_and_is_billed() -> None:
     _, _, terminated, _, info = env.step(CALL)
     assert not terminated
     assert told(info)[0].startswith(f'expert-1 moved:\n{move}\n{{"user_id": "emma_kim_9957"')
-    assert [(c.role, c.usage.item, c.tool) for c in info["charges"]][1] == ("expert", "gpt-5", "expert-1")
+    assert [(c["role"], c["item"], c["tool"]) for c in info["charges"]][1] == ("expert", "gpt-5", "expert-1")
     (asked,) = model.asked
     assert (asked.purpose, asked.role) == ("move", "expert")
     names = [tool["function"]["name"] for tool in asked.tools]
@@ -459,7 +527,7 @@ def test_a_verdict_that_cannot_be_read_is_an_outage_and_never_a_pass(tmp_path: P
 
 
 def test_a_task_that_needs_a_judge_is_refused_without_one(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="graded by 2 assertions in natural language: give judge="):
+    with pytest.raises(ConfigError, match=r"1 of 1 tasks of airline .* are graded by assertions .*: give judge="):
         env_of("airline", "scripted", "900", tasks_path=release_with(tmp_path, JUDGED))
     without = {**JUDGED, "nl_assertions": []}
     path = release_with(tmp_path / "other", without)

@@ -13,6 +13,7 @@ from tests.domains import changed, library, with_tool
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.toolscale import loader
 from toolorchestra.envs.domains.toolscale.database import SqlDatabase
+from toolorchestra.envs.domains.toolscale.reading import FILES
 
 RECURSIVE = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x FROM c) SELECT x FROM c"
 
@@ -79,7 +80,7 @@ def test_only_a_newline_ends_a_line(tmp_path: Path, mark: str) -> None:
     [
         ("tasks.jsonl.gz", gzip.compress(bytes(range(200)), mtime=0)[:60], "tasks.jsonl.gz: not a gzip file"),
         ("tasks.jsonl.gz", gzip.compress(b"", mtime=0)[:10] + b"\xff" * 40, "tasks.jsonl.gz: not a gzip file"),
-        ("rows.jsonl.gz", gzip.compress(b"\xff", mtime=0), "rows.jsonl.gz: not UTF-8 text"),
+        ("rows.jsonl.gz", gzip.compress(b"\xff", mtime=0), "rows.jsonl.gz:1: not UTF-8 text"),
         ("policy.md", b"\xff", "policy.md: not UTF-8 text"),
         ("domain.json", b"\xff", "domain.json: not UTF-8 text"),
     ],
@@ -214,3 +215,37 @@ def test_a_strangers_schema_does_no_more_than_define(tmp_path: Path, statement: 
     with pytest.raises(ConfigError):
         SqlDatabase(loader.read(folder))
     assert not place.exists()
+
+
+@pytest.mark.parametrize("name", ["domain.json", *FILES])
+def test_a_file_that_leads_out_of_the_folder_is_not_read(tmp_path: Path, name: str) -> None:
+    folder = changed(tmp_path, "policy.md", str)
+    (folder / name).rename(tmp_path / "elsewhere")
+    (folder / name).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ConfigError, match=rf"{name} is a link that leads out of .*library, and is not read"):
+        loader.read(folder)
+
+
+def test_a_packed_file_that_unpacks_to_too_much_is_refused(tmp_path: Path) -> None:
+    folder = changed(tmp_path, "policy.md", str)
+    (folder / "rows.jsonl.gz").write_bytes(gzip.compress(b"\n" * (40 << 20)))
+    with pytest.raises(ConfigError, match=r"rows\.jsonl\.gz unpacks to more than 33554432 bytes"):
+        loader.read(folder)
+
+
+@pytest.mark.parametrize("name", ["domain.json", "rows.jsonl.gz", "tools.json", "tasks.jsonl.gz"])
+@pytest.mark.parametrize("depth", [700, 100_000])
+def test_what_is_nested_too_deeply_is_refused(tmp_path: Path, name: str, depth: int) -> None:
+    text = "[" * depth + "]" * depth
+    nested = f'[{{"name": {text}}}]' if name == "tools.json" else f'{{"name": {text}}}'
+    with pytest.raises(ConfigError):
+        loader.read(changed(tmp_path, name, lambda _: nested))
+
+
+def test_too_many_tools_are_refused_before_all_are_read(tmp_path: Path) -> None:
+    def many(text: str) -> str:
+        one = json.loads(text)[0]
+        return json.dumps([{**one, "name": f"tool_{n}"} for n in range(20_000)])
+
+    with pytest.raises(ConfigError, match="1 to 128 tools expected, got 129"):
+        loader.read(changed(tmp_path, "tools.json", many))

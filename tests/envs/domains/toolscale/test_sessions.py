@@ -7,8 +7,10 @@ import json
 import random
 import threading
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
+from sqlite3 import DatabaseError
 
 import pytest
 
@@ -186,6 +188,39 @@ def state(database: SqlDatabase, rows: Sequence[Part], order: Sequence[int]) -> 
     made = digest(session)
     session.close()
     return made
+
+
+def test_a_copied_session_has_what_was_written_and_what_sqlite_remembers() -> None:
+    session = Session(parts())
+    execute = session.own().connection.execute
+    execute("INSERT INTO parts VALUES ('PA-01', 'lid', 'PA-00', NULL), ('PA-02', 'cup', NULL, NULL)")
+    execute("UPDATE parts SET name = 'chest', part_id = 'PA-03' WHERE part_id = 'PA-00'")
+    execute("UPDATE parts SET part_id = 'PA-00' WHERE part_id = 'PA-01'")  # a key that was another row's
+    execute("INSERT INTO parts VALUES ('PA-04', 'gone', NULL, NULL)")
+    execute("DELETE FROM parts WHERE part_id = 'PA-04'")
+    asked = ("SELECT last_insert_rowid()", "SELECT rowid, * FROM parts ORDER BY rowid", "SELECT * FROM _changes")
+    for other in (deepcopy(session), deepcopy(deepcopy(session))):
+        assert (other.changes(), digest(other)) == (session.changes(), digest(session))
+        for query in asked:
+            mine, theirs = (s.own().connection.execute(query).fetchall() for s in (session, other))
+            assert mine == theirs
+        for one in (session, other):
+            one.own().connection.execute("SAVEPOINT s")
+            one.own().connection.execute("INSERT INTO parts VALUES ('PA-05', 'new', NULL, NULL)")
+        assert other.changes() == session.changes()
+        session.own().connection.execute("ROLLBACK TO s")
+        with pytest.raises(DatabaseError, match="not authorized"):  # the fence stands around the copy too
+            other.own().connection.execute("PRAGMA foreign_keys = OFF")
+        assert other.own().connection.execute("SELECT 1").fetchone() == (1,)
+    assert Session(session.database).changes() == []
+
+
+def test_a_session_that_broke_off_is_copied_as_one() -> None:
+    session = Session(parts())
+    session.own().connection.execute("INSERT INTO parts VALUES ('PA-01', 'lid', NULL, NULL)")
+    session.own().connection.execute("ROLLBACK")
+    with pytest.raises(Outage, match="broke off"):
+        deepcopy(session).own()
 
 
 @pytest.mark.parametrize(

