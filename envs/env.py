@@ -15,7 +15,8 @@ from toolorchestra.envs.domains.source import TaskSource
 from toolorchestra.envs.episode import render
 from toolorchestra.envs.episode.calls import CallResult, ReadyCall
 from toolorchestra.envs.episode.episode import Episode, Pending, Step
-from toolorchestra.envs.factory import factory
+from toolorchestra.envs.episode.native_messages import NativeMessages
+from toolorchestra.envs.factory import factory, next_seed, refuse_unnamed, reset_options
 from toolorchestra.envs.money.prices import Usage
 from toolorchestra.envs.runtime.background import BackgroundLoop
 from toolorchestra.envs.runtime.invoke import any_waits, perform_here
@@ -36,6 +37,7 @@ class OrchestraEnv(gym.Env[Observation, str]):
         self.render_mode = render_mode
         self.factory = factory(source, **settings)
         self.episode: Episode | None = None
+        self._native: NativeMessages | None = None
         self._usage: Usage | None = None
 
     @cached_property
@@ -46,20 +48,31 @@ class OrchestraEnv(gym.Env[Observation, str]):
     @cached_property
     def observation_space(self) -> Transcripts:  # type: ignore[override]
         """As action_space."""
-        return Transcripts()
+        return Transcripts(self.factory.settings.messages)
 
     def reset(
-        self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
+        self, *unnamed: Any, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
-        """Start an episode. Options: task_id, preference, prices, tools (names to keep), budget."""
+        """Start an episode. Options: task_id, preference, prices, tools (names to keep), budget, episode_seed.
+
+        `seed` seeds the generator that the episodes' own seeds are drawn from, here and at every later reset() without
+        a seed. `options={"episode_seed": n}` plays the episode of that seed, which `info["episode_seed"]`, a job, a
+        trial or a recorded trajectory named, and draws nothing.
+        """
+        refuse_unnamed(unnamed)
+        chosen = reset_options(options, ("episode_seed",))
         super().reset(seed=seed)
-        started = self.factory.start(int(self.np_random.integers(2**62)), options)
-        self.episode, self._usage = started.episode, None
+        named = chosen.pop("episode_seed", None)
+        started = self.factory.start(next_seed(self.np_random) if named is None else int(named), chosen)
+        native = self.factory.settings.messages == "native"
+        self.episode, self._usage, self._native = started.episode, None, NativeMessages() if native else None
         observation = started.observation
         if started.episode.opening:
             observation = started.episode.begin(run_calls(started.episode.opening))
         if self.render_mode == "human":
             print(render.opening(self.episode, colour=True), flush=True)
+        if self._native is not None:
+            observation = self._native.observation(started.episode)
         return observation, started.info
 
     def step(self, action: str) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
@@ -72,7 +85,7 @@ class OrchestraEnv(gym.Env[Observation, str]):
             moved = self.episode.resolve(run_calls(moved.calls))
         if self.render_mode == "human":
             print(render.turn(self.episode, moved, colour=True), flush=True)
-        return moved
+        return moved if self._native is None else self._native.step(self.episode, moved)
 
     def charge_policy(self, usage: Usage) -> None:
         """Bill the next step's own generation by this instead of by an estimate."""
@@ -88,7 +101,20 @@ class OrchestraEnv(gym.Env[Observation, str]):
 
     def close(self) -> None:
         """Forget the episode."""
-        self.episode = None
+        self.episode = self._native = None
+
+
+def base_of(env: object, wrapper: str) -> OrchestraEnv:
+    """The environment of this package that a wrapper is put around; any other is refused."""
+    base = env.unwrapped if isinstance(env, gym.Env) else env
+    if isinstance(base, OrchestraEnv):
+        return base
+    told = f"{wrapper} goes around a ToolOrchestra environment, got {type(base).__name__}"
+    if isinstance(base, gym.vector.VectorEnv):
+        raise ConfigError(
+            f'{told}, a vector of them; use gym.make_vec(id, vectorization_mode="sync", wrappers=[{wrapper}])'
+        )
+    raise ConfigError(f'{told}; wrap one of those, such as gym.make("ToolOrchestra/HLE-v0")')
 
 
 def run_calls(calls: Sequence[ReadyCall]) -> Sequence[CallResult]:

@@ -6,24 +6,29 @@ import importlib
 import inspect
 import os
 import random
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from toolorchestra.envs.base import preference as preferences
 from toolorchestra.envs.base.clock import VirtualClock, WallClock
 from toolorchestra.envs.base.errors import NOT_NEGATIVE, ConfigError, no_such, require
 from toolorchestra.envs.base.make_arguments import check
-from toolorchestra.envs.base.types import Observation
+from toolorchestra.envs.base.spaces import FORMS
+from toolorchestra.envs.base.types import Observation, plain
 from toolorchestra.envs.domains.source import PricesOrchestrators, TaskSource
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.episode.rules import Limits, Rules
+from toolorchestra.envs.money.bill import Bill
 from toolorchestra.envs.money.prices import PriceSheet, load_sheet
 from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.envs.tools import ToolContext
+
+if TYPE_CHECKING:
+    import numpy as np
 
 OPTIONS = ("task_id", "preference", "prices", "tools", "budget")
 
@@ -33,7 +38,8 @@ class EnvSettings:
     """What `gym.make` takes for every id, beside what its task source takes."""
 
     split: str = "train"
-    prices: str | Path | PriceSheet = "paper-2025-11"
+    prices: str | Path | PriceSheet | Mapping[str, Any] = "paper-2025-11"
+    """A sheet's name, its file, a PriceSheet, or a sheet as parsed JSON."""
     preference: Any = "sampled"
     """"sampled", "none", a kind's name, a mapping of weights, or a Preference."""
     wording: preferences.Wording = "train"
@@ -45,22 +51,34 @@ class EnvSettings:
     max_turns: int = 50
     max_context_tokens: int | None = None
     budget: float | None = None
-    """Dollars an episode may spend."""
+    """Dollars that the agent may spend in an episode, on its own tokens, experts and tools."""
+    budget_rule: Literal["strict", "stop"] = "strict"
+    """"strict": an episode that ends above its budget has not solved its task. "stop": the budget ends the episode, and
+    a last call that goes beyond it still counts."""
     max_seconds: float | None = None
     orchestrator: str = "qwen3-8b"
     count_tokens: Callable[[str], int] | None = None
     spend_cap: SpendCap | None = None
     """Shared by the environments that should stop together."""
     clock: Literal["virtual", "wall"] = "virtual"
+    messages: Literal["text", "native"] = "text"
+    """How reset() and step() show calls and their results. "text": calls are text of the assistant's message. "native":
+    calls are structures with ids (`tool_calls`), and each result names its call (`tool_call_id`). Actions, bills,
+    recordings and `env.unwrapped.episode` are the same in both."""
 
     def rules(self) -> Rules:
         """As the episode wants it."""
-        choices = {"history": ("full", "state"), "reward": ("outcome", "scalar"), "clock": ("virtual", "wall")}
+        choices = {
+            "history": ("full", "state"),
+            "reward": ("outcome", "scalar"),
+            "clock": ("virtual", "wall"),
+            "messages": FORMS,
+        }
         for name, valid in choices.items():
             if getattr(self, name) not in valid:
                 raise ConfigError(no_such(name, getattr(self, name), valid))
         require(self, NOT_NEGATIVE, "usd_weight", "seconds_weight")
-        limits = Limits(self.max_turns, self.max_context_tokens, self.budget, self.max_seconds)
+        limits = Limits(self.max_turns, self.max_context_tokens, self.budget, self.max_seconds, self.budget_rule)
         return Rules(
             limits,
             self.history,
@@ -109,7 +127,10 @@ class EpisodeFactory:
             raise TypeError(f"only a source named by its path can be made again elsewhere, not {self._asked!r:.80}")
         return _again, (self._asked, self._arguments)
 
-    def _sheet(self, prices: str | Path | PriceSheet) -> PriceSheet:
+    def __deepcopy__(self, _memo: object) -> EpisodeFactory:
+        return self
+
+    def _sheet(self, prices: str | Path | PriceSheet | Mapping[str, Any]) -> PriceSheet:
         """The prices that hold, by which the orchestrator's own tokens can be billed."""
         sheet, orchestrator = load_sheet(prices), self.settings.orchestrator
         if isinstance(self.source, PricesOrchestrators):
@@ -118,7 +139,9 @@ class EpisodeFactory:
         return sheet
 
     def start(self, seed: int, options: Mapping[str, Any] | None = None) -> Started:
-        """One episode. The same seed and options give the same task, preference and simulated results."""
+        """One episode. The same seed and options give the same task, preference and simulated results.
+
+        The seed is the episode's own: what `info["episode_seed"]`, a job, a trial and a recorded trajectory name."""
         chosen = reset_options(options)
         rng = random.Random(seed)
         drawn = self.source.draw(self.settings.split, rng)  # also when a task is named, so that the wish is the same
@@ -132,16 +155,54 @@ class EpisodeFactory:
         if chosen.get("budget") is not None:
             rules = replace(rules, limits=replace(rules.limits, usd=chosen["budget"]))
         clock = VirtualClock() if self.settings.clock == "virtual" else WallClock()
-        context = ToolContext(scene.world, seed, clock, rules.spend_cap)
+        context = ToolContext(scene.world, seed, clock, Bill(scene.sheet, rules.spend_cap))
         episode = Episode(task_id, scene.world, context, rules, scene.sheet, preference)
+        episode.origin = (self, seed, chosen)
+        observation = episode.open()
         info = {
             "task_id": task_id,
-            "task": dict(scene.public),
-            "preference": {"weights": preference.weights(), "sentence": preference.sentence, "kind": preference.kind},
+            "episode_seed": seed,
+            "task": plain(scene.public),
+            "preference": {
+                "weights": _as_floats(preference.weights()),
+                "sentence": preference.sentence,
+                "kind": preference.kind,
+            },
             "budget": rules.limits.usd,
             "price_sheet": scene.sheet.sheet_id,
         }
-        return Started(episode, episode.open(), info)
+        if rules.limits.usd is not None:
+            info["budget_rule"] = rules.limits.rule
+            info["least_usd"] = dict(episode.least_usd)
+        return Started(episode, observation, info)
+
+
+def _as_floats(weights: Mapping[str, float]) -> dict[str, float]:
+    return {name: float(weight) for name, weight in weights.items()}
+
+
+def episode_seeds(seed: int) -> Iterator[int]:
+    """The seeds of the episodes that an environment plays from `reset(seed=seed)` on: of that one, of the one after the
+    next `reset()`, and so on. A job or a trial with this seed is the same episode."""
+    from gymnasium.utils import seeding
+
+    rng = seeding.np_random(seed)[0]
+    while True:
+        yield next_seed(rng)
+
+
+def next_seed(rng: np.random.Generator) -> int:
+    """The next episode's seed, of an environment's generator."""
+    return int(rng.integers(2**62))
+
+
+def refuse_unnamed(arguments: Sequence[Any]) -> None:
+    """reset() takes its arguments by name, as Gymnasium has it."""
+    if arguments:
+        given = ", ".join(f"{argument!r:.40}" for argument in arguments)
+        raise TypeError(
+            f"reset() takes its arguments by name: reset(seed=3), reset(options={{'task_id': ...}}); got reset({given})"
+        )
 
 
 def reset_options(options: Mapping[str, Any] | None, more: Sequence[str] = ()) -> dict[str, Any]:
@@ -152,14 +213,14 @@ def reset_options(options: Mapping[str, Any] | None, more: Sequence[str] = ()) -
     for name in chosen:
         if name not in (*OPTIONS, *more):
             raise ConfigError(no_such("reset option", name, (*OPTIONS, *more)))
-    check(_kinds, {name: chosen[name] for name in ("task_id", "budget") if name in chosen})
+    check(_kinds, {name: chosen[name] for name in ("task_id", "budget", "episode_seed") if name in chosen})
     tools = chosen.get("tools")
     if tools is not None and (isinstance(tools, str) or not isinstance(tools, Collection) or not tools):
         raise ConfigError(f"tools is a list of the names to keep, one at least, got {tools!r:.60}; None keeps all")
     return chosen
 
 
-def _kinds(task_id: str | None, budget: float | None) -> None:
+def _kinds(task_id: str | None, budget: float | None, episode_seed: int | None) -> None:
     """What `check` reads the kinds of reset's options from."""
 
 

@@ -17,6 +17,8 @@ SOURCES: Mapping[str, str] = {
     "Tau2-v0": "toolorchestra.envs.domains.tau2.source:Tau2Source",
 }
 """Name in the namespace -> "module:Class" of its task source. A new source: a folder in domains/ and a line here."""
+DEFAULTS: Mapping[str, Mapping[str, object]] = {"Tau2-v0": {"max_turns": 100}}
+"""What an id has otherwise than the others: τ²-Bench's 200 steps are 100 turns, each with its answer."""
 
 
 def ids() -> list[str]:
@@ -55,8 +57,9 @@ def spec_of(name: str) -> EnvSpec:
     return gym.spec(full_id(env_id))
 
 
-def register(env_id: str, source: str) -> None:
-    """Register a task source of your own ("module:Class") under an id of your own. The same again changes nothing."""
+def register(env_id: str, source: str, **defaults: object) -> None:
+    """Register a task source of your own ("module:Class") under an id of your own, with defaults of gym.make's
+    arguments where they are to be others. The same again changes nothing."""
     import gymnasium as gym
 
     from toolorchestra.envs.base.errors import ConfigError
@@ -70,7 +73,7 @@ def register(env_id: str, source: str) -> None:
         id=env_id,
         entry_point="toolorchestra.envs.env:OrchestraEnv",
         vector_entry_point="toolorchestra.envs.vector:OrchestraVectorEnv",
-        kwargs={"source": source},
+        kwargs={"source": source, **defaults},
         # Both checks are the episode's own here; the wrappers would cost each step more than the step itself.
         order_enforce=False,
         disable_env_checker=True,
@@ -80,4 +83,4 @@ def register(env_id: str, source: str) -> None:
 def register_all() -> None:
     """Register the table's ids."""
     for name, source in SOURCES.items():
-        register(f"{NAMESPACE}/{name}", source)
+        register(f"{NAMESPACE}/{name}", source, **DEFAULTS.get(name, {}))

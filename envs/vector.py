@@ -31,11 +31,13 @@ from toolorchestra.envs.domains.source import TaskSource
 from toolorchestra.envs.env import run_calls
 from toolorchestra.envs.episode import render
 from toolorchestra.envs.episode.episode import Episode, Pending, Step
-from toolorchestra.envs.factory import Started, factory, reset_options
+from toolorchestra.envs.episode.native_messages import NativeMessages
+from toolorchestra.envs.factory import Started, factory, next_seed, refuse_unnamed, reset_options
 from toolorchestra.envs.money.prices import Usage
 from toolorchestra.envs.runtime.garbage_collection import COLLECTOR
 from toolorchestra.envs.runtime.invoke import any_waits, perform_here
 from toolorchestra.envs.runtime.running_steps import RunningStep, RunningSteps
+from toolorchestra.envs.vector_infos import gathered
 
 _WAVE = 64
 """Steps that are launched together, so that the first are in the air before the last is acted."""
@@ -57,10 +59,11 @@ class Received(NamedTuple):
 class _Slot:
     """One environment's place."""
 
-    __slots__ = ("episode", "rng", "running", "usage")
+    __slots__ = ("episode", "native", "rng", "running", "usage")
 
     def __init__(self) -> None:
         self.episode: Episode | None = None
+        self.native: NativeMessages | None = None
         self.running: RunningStep | None = None
         self.rng: np.random.Generator | None = None
         self.usage: Usage | None = None
@@ -85,10 +88,11 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         self.num_envs, self.render_mode = num_envs, render_mode
         self.autoreset_mode = AutoresetMode(autoreset_mode)
         self.metadata = {"render_modes": ["ansi"], "autoreset_mode": self.autoreset_mode}
-        self.single_action_space, self.single_observation_space = Prose(), Transcripts()
-        self.action_space = BatchSpace(Prose(), num_envs)
-        self.observation_space = BatchSpace(Transcripts(), num_envs)
         self.factory = factory(source, **settings)
+        form = self.factory.settings.messages
+        self.single_action_space, self.single_observation_space = Prose(), Transcripts(form)
+        self.action_space = BatchSpace(Prose(), num_envs)
+        self.observation_space = BatchSpace(Transcripts(form), num_envs)
         self._running_steps = RunningSteps()
         self._launching: list[RunningStep] = []
         self._landed: deque[RunningStep] = deque()
@@ -100,11 +104,15 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
     # -- Gymnasium's own verbs ---------------------------------------------------------------------------------------
 
     def reset(
-        self, *, seed: int | Sequence[int | None] | None = None, options: Mapping[str, Any] | None = None
+        self,
+        *unnamed: Any,
+        seed: int | Sequence[int | None] | None = None,
+        options: Mapping[str, Any] | None = None,
     ) -> tuple[tuple[Observation, ...], dict[str, Any]]:
         """Start every episode, or those of `options["reset_mask"]`. What is in flight there is cancelled."""
+        refuse_unnamed(unnamed)
         self._refuse_closed("reset()")
-        chosen = reset_options(options, ("reset_mask",))
+        chosen = reset_options(options, ("episode_seed", "reset_mask"))
         mask = chosen.pop("reset_mask", None)
         env_ids = range(self.num_envs) if mask is None else self._masked(mask)
         seeds = self._seeds(seed)
@@ -116,8 +124,8 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         for i, started in fresh.items():
             self._seat(i, started)
         self._begin(env_ids)
-        infos = {i: started.info for i, started in fresh.items()}
-        return tuple(map(self._observation, range(self.num_envs))), self._gathered(infos)
+        infos = gathered({i: started.info for i, started in fresh.items()}, self.num_envs)
+        return tuple(map(self._observation, range(self.num_envs))), infos
 
     def step(self, actions: Sequence[str]) -> tuple[Any, ...]:
         """step_async, then step_wait."""
@@ -138,7 +146,7 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
             got.rewards[order],
             got.terminations[order],
             got.truncations[order],
-            self._gathered(infos),
+            gathered(infos, self.num_envs),
         )
 
     # -- EnvPool's verbs ---------------------------------------------------------------------------------------------
@@ -239,11 +247,15 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         slot = self._slots[i]
         if seed is not None or slot.rng is None:
             slot.rng = seeding.np_random(seed)[0]
+        chosen = dict(options or {})
+        named = chosen.pop("episode_seed", None)
         # The same draw as OrchestraEnv's, so that environment i equals a single one with its seed.
-        return self.factory.start(int(slot.rng.integers(2**62)), options)
+        return self.factory.start(next_seed(slot.rng) if named is None else int(named), chosen)
 
     def _seat(self, i: int, started: Started) -> None:
-        self._slots[i].episode, self._slots[i].usage = started.episode, None
+        slot = self._slots[i]
+        slot.episode, slot.usage = started.episode, None
+        slot.native = NativeMessages() if self.factory.settings.messages == "native" else None
 
     def _start(self, i: int) -> dict[str, Any]:
         started = self._fresh(i)
@@ -267,6 +279,9 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
     def _check_send(self, actions: Sequence[str], env_ids: Sequence[int]) -> None:
         """Everything that a send can be refused for, before anything is sent: a refused send changes nothing."""
         self._refuse_closed("step() or send()")
+        if isinstance(actions, str | bytes) or not isinstance(actions, Sequence | np.ndarray):
+            kind = type(actions).__name__
+            raise TypeError(f"actions are a list of texts, one for each environment; got {actions!r:.60} ({kind})")
         if len(actions) != len(env_ids):
             raise ValueError(f"one action for each of {len(env_ids)} environments is needed, got {len(actions)}")
         if len(set(env_ids)) != len(env_ids) or (env_ids and not 0 <= min(env_ids) <= max(env_ids) < self.num_envs):
@@ -293,10 +308,10 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
                 episode.sheet.charge(usage)
 
     def _observation(self, i: int) -> Observation:
-        episode = self._slots[i].episode
-        if episode is None:
+        slot = self._slots[i]
+        if slot.episode is None:
             raise ResetNeeded(f"environment {i} has not been reset yet; the first reset() may not mask it out")
-        return episode.observation
+        return slot.episode.observation if slot.native is None else slot.native.observation(slot.episode)
 
     def _act(self, i: int, text: str) -> None:
         slot = self._slots[i]
@@ -319,6 +334,8 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
                 self._flying += 1
                 return
             moved = episode.resolve([perform_here(ready) for ready in calls])
+        if (native := self._slots[i].native) is not None:
+            moved = native.step(episode, moved)
         if episode.over and self.autoreset_mode == AutoresetMode.SAME_STEP:
             last = {"final_obs": moved.observation, "final_info": moved.info}
             info = self._start(i)
@@ -353,19 +370,3 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         for i, slot in zip(env_ids, slots, strict=True):
             slot.running = None
             self._ready.pop(i, None)
-
-    def _gathered(self, infos: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
-        """Gymnasium's shape of vector infos: an array per key, and a mask `_key` of who has it."""
-        n = self.num_envs
-        columns: dict[str, tuple[list[Any], list[bool]]] = {}
-        for i, info in infos.items():
-            for key, value in info.items():
-                column = columns.get(key)
-                if column is None:
-                    column = columns[key] = [None] * n, [False] * n
-                column[0][i], column[1][i] = value, True
-        gathered: dict[str, Any] = {}
-        for key, (values, given) in columns.items():
-            gathered[key] = np.fromiter(values, object, n)  # array() would look into values that are lists
-            gathered[f"_{key}"] = np.array(given, np.bool_)
-        return gathered

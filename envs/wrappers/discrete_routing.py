@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -24,6 +24,7 @@ from toolorchestra.envs.base.errors import ConfigError, ResetNeeded
 from toolorchestra.envs.base.preference import GENERAL
 from toolorchestra.envs.base.types import Transcript
 from toolorchestra.envs.domains.questions.world import QaWorld
+from toolorchestra.envs.domains.source import TaskSource
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.money.prices import NANO
@@ -36,10 +37,10 @@ ANSWER_CHARACTERS = 2000
 _NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?")
 _CLAUSE = re.compile(r"[.;]\s*")
 _NOTHING_NEW = (NOTHING_NEW, NOTHING_MISSING)
-_MOST_USD, _USD_STEP = 10.0, 1e-5
-_MOST_USD_PER_MTOK, _USD_PER_MTOK_STEP = 100.0, 0.01
-_MOST_SECONDS, _SECONDS_STEP = 10_000.0, 1.0
-_MOST_COUNT = 100.0
+MOST_USD, USD_STEP = 10.0, 1e-5
+MOST_USD_PER_MTOK, USD_PER_MTOK_STEP = 100.0, 0.01
+MOST_SECONDS, SECONDS_STEP = 10_000.0, 1.0
+MOST_COUNT = 100.0
 
 
 class RoutingKey(NamedTuple):
@@ -54,7 +55,8 @@ class RoutingKey(NamedTuple):
     """Typical time of a call, for tools that offer no models."""
 
 
-def _base(env: gym.Env[Any, Any]) -> OrchestraEnv:
+def base_of(env: gym.Env[Any, Any]) -> OrchestraEnv:
+    """The environment under its wrappers. Raises ConfigError for one of somebody else's."""
     base = env.unwrapped
     if not isinstance(base, OrchestraEnv):
         raise ConfigError(
@@ -63,8 +65,9 @@ def _base(env: gym.Env[Any, Any]) -> OrchestraEnv:
     return base
 
 
-def _episode(env: gym.Env[Any, Any]) -> Episode:
-    episode = _base(env).episode
+def episode_of(env: gym.Env[Any, Any]) -> Episode:
+    """The environment's episode. Raises ResetNeeded before the first."""
+    episode = base_of(env).episode
     if episode is None:
         raise ResetNeeded("there is no episode yet; call reset() first")
     return episode
@@ -72,10 +75,16 @@ def _episode(env: gym.Env[Any, Any]) -> Episode:
 
 def routing_keys(env: gym.Env[Any, Any]) -> tuple[RoutingKey, ...]:
     """Every key of the environment's full tool configuration, in its order."""
-    source = _base(env).factory.source
+    return keys_of(base_of(env).factory.source)
+
+
+def keys_of(source: TaskSource) -> tuple[RoutingKey, ...]:
+    """Every key of a source's full tool configuration, in its order."""
     config = getattr(source, "config", None)
     if not isinstance(config, ToolConfig):
-        raise ConfigError(f"task source {source.name!r} has no tool configuration to number; act on it with text")
+        raise ConfigError(
+            f"task source {source.name!r} has no tool configuration to number; wrap it in Routing, or act with text"
+        )
     return tuple(
         RoutingKey(entry.name, entry.kind, key, bool(entry.offers), entry.seconds)
         for entry in config.tools
@@ -111,6 +120,25 @@ _TEMPLATES: Mapping[str, Callable[[Transcript], dict[str, str]]] = {
 """Kind of tool -> its arguments beside the model. `ask` is not here: without a question it asks the task's."""
 
 
+def meanings_of(keys: Sequence[RoutingKey]) -> tuple[str, ...]:
+    """What each number calls: "search search-1", "python"."""
+    return tuple(f"{k.tool} {k.key}" if k.takes_model else k.tool for k in keys)
+
+
+def mask_of(keys: Sequence[RoutingKey], episode: Episode) -> NDArray[np.int8]:
+    """1 for each key that the episode offers."""
+    offered = {(tool.name, key) for tool in episode.world.toolbox for key in tool.keys}
+    return np.array([(k.tool, k.key) in offered for k in keys], dtype=np.int8)
+
+
+def call_of(key: RoutingKey, messages: Transcript) -> str:
+    """The text of the call, its arguments filled in by the templates."""
+    arguments = {"model": key.key} if key.takes_model else {}
+    if template := _TEMPLATES.get(key.kind):
+        arguments |= template(messages)
+    return render_call(key.tool, arguments)
+
+
 class DiscreteRouting(gym.ActionWrapper[Any, Any, str], RecordConstructorArgs):
     """Actions are numbers: one call for each tool and model of the full configuration.
 
@@ -127,23 +155,17 @@ class DiscreteRouting(gym.ActionWrapper[Any, Any, str], RecordConstructorArgs):
     @property
     def action_meanings(self) -> tuple[str, ...]:
         """What each number calls: "search search-1", "python"."""
-        return tuple(f"{k.tool} {k.key}" if k.takes_model else k.tool for k in self.keys)
+        return meanings_of(self.keys)
 
     def action_mask(self) -> NDArray[np.int8]:
         """1 for each action that this episode offers."""
-        offered = {(tool.name, key) for tool in _episode(self).world.toolbox for key in tool.keys}
-        return np.array([(k.tool, k.key) in offered for k in self.keys], dtype=np.int8)
+        return mask_of(self.keys, episode_of(self))
 
     def action(self, action: int) -> str:
         """The text of the call."""
         if not self.action_space.contains(action):
             raise ValueError(f"an action is a whole number from 0 to {len(self.keys) - 1}, got {action!r}")
-        key = self.keys[int(action)]
-        messages = _episode(self).messages
-        arguments = {"model": key.key} if key.takes_model else {}
-        if template := _TEMPLATES.get(key.kind):
-            arguments |= template(messages)
-        return render_call(key.tool, arguments)
+        return call_of(self.keys[int(action)], episode_of(self).messages)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Start an episode."""
@@ -156,7 +178,7 @@ class DiscreteRouting(gym.ActionWrapper[Any, Any, str], RecordConstructorArgs):
         return observation, reward, terminated, truncated, {**info, "action_mask": self.action_mask()}
 
 
-def _share(value: float, most: float, step: float = 1.0) -> float:
+def share(value: float, most: float, step: float = 1.0) -> float:
     """0 for nothing, 1 for `most` and more, logarithmic above `step`."""
     return min(1.0, math.log1p(value / step) / math.log1p(most / step))
 
@@ -176,35 +198,51 @@ class RoutingFeatures(gym.ObservationWrapper[NDArray[np.float32], Any, Any], Rec
         self.buckets = buckets
         self.keys = routing_keys(env)
         self.observation_space = gym.spaces.Box(0.0, 1.0, (len(self.feature_names),), np.float32)
-        self._opened: Episode | None = None
-        self._constant: list[float] = []
+        self._reader = QuestionReader(self.keys, buckets)
 
     @property
     def feature_names(self) -> tuple[str, ...]:
         """What each number says."""
-        of_key = ("offered", "usd_per_mtok_in", "usd_per_mtok_out", "usd_per_use", "seconds")
-        return (
-            *("turn", "documents", "results", "failed_searches", "last_found_nothing", "usd", "seconds"),
-            *(f"header_{n}" for n in range(self.buckets)),
-            *(f"{what}:{k.key}" for k in self.keys for what in of_key),
-            *(f"weight:{name}" for name in (*GENERAL, *(k.key for k in self.keys))),
-        )
+        return feature_names_of(self.keys, self.buckets)
 
     def observation(self, observation: Any) -> NDArray[np.float32]:
         """The features of the episode as it stands."""
         del observation
-        episode = _episode(self)
+        return self._reader(episode_of(self))
+
+
+def feature_names_of(keys: Sequence[RoutingKey], buckets: int) -> tuple[str, ...]:
+    """What each number of a question's observation says."""
+    of_key = ("offered", "usd_per_mtok_in", "usd_per_mtok_out", "usd_per_use", "seconds")
+    return (
+        *("turn", "documents", "results", "failed_searches", "last_found_nothing", "usd", "seconds"),
+        *(f"header_{n}" for n in range(buckets)),
+        *(f"{what}:{k.key}" for k in keys for what in of_key),
+        *(f"weight:{name}" for name in (*GENERAL, *(k.key for k in keys))),
+    )
+
+
+class QuestionReader:
+    """Reads one environment's episodes as numbers; what stays the same within an episode is read once."""
+
+    def __init__(self, keys: Sequence[RoutingKey], buckets: int) -> None:
+        self._keys, self._buckets = keys, buckets
+        self._opened: Episode | None = None
+        self._constant: list[float] = []
+
+    def __call__(self, episode: Episode) -> NDArray[np.float32]:
+        """The features of an episode as it stands."""
         if episode is not self._opened:
             self._opened, self._constant = episode, self._constant_of(episode)
         return np.array(_progress(episode) + self._constant, dtype=np.float32)
 
     def _constant_of(self, episode: Episode) -> list[float]:
-        features = _hashed(_question(episode.messages)[0], self.buckets)
+        features = _hashed(_question(episode.messages)[0], self._buckets)
         tools = {(tool.name, key): tool for tool in episode.world.toolbox for key in tool.keys}
-        for key in self.keys:
-            features += _key_features(episode, key, tools.get((key.tool, key.key)))
+        for key in self._keys:
+            features += key_features(episode, key, tools.get((key.tool, key.key)))
         weights = episode.preference.weights()
-        return features + [float(weights.get(name, 0.0)) for name in (*GENERAL, *(k.key for k in self.keys))]
+        return features + [float(weights.get(name, 0.0)) for name in (*GENERAL, *(k.key for k in self._keys))]
 
 
 def _progress(episode: Episode) -> list[float]:
@@ -215,12 +253,12 @@ def _progress(episode: Episode) -> list[float]:
     documents, results = (len(world.documents), len(world.results)) if isinstance(world, QaWorld) else (0, 0)
     return [
         min(1.0, episode.turn / episode.rules.limits.turns),
-        _share(documents, _MOST_COUNT),
-        _share(results, _MOST_COUNT),
-        _share(sum(found_nothing), _MOST_COUNT),
+        share(documents, MOST_COUNT),
+        share(results, MOST_COUNT),
+        share(sum(found_nothing), MOST_COUNT),
         float(bool(found_nothing) and found_nothing[-1]),
-        _share(ledger.usd, _MOST_USD, _USD_STEP),
-        _share(ledger.seconds, _MOST_SECONDS, _SECONDS_STEP),
+        share(ledger.usd, MOST_USD, USD_STEP),
+        share(ledger.seconds, MOST_SECONDS, SECONDS_STEP),
     ]
 
 
@@ -233,7 +271,8 @@ def _hashed(header: str, buckets: int) -> list[float]:
     return features
 
 
-def _key_features(episode: Episode, key: RoutingKey, tool: Tool | None) -> list[float]:
+def key_features(episode: Episode, key: RoutingKey, tool: Tool | None) -> list[float]:
+    """Whether a key is offered, and what it costs and takes."""
     if tool is None:
         return [0.0] * 5
     offer = next((o for o in tool.offers if o.alias == key.key), None)
@@ -246,8 +285,8 @@ def _key_features(episode: Episode, key: RoutingKey, tool: Tool | None) -> list[
     nano = sum((p.nano_usd_per_unit or 0) + (p.nano_usd_per_second or 0) * seconds for p in beside)
     return [
         1.0,
-        _share(usd_in, _MOST_USD_PER_MTOK, _USD_PER_MTOK_STEP),
-        _share(usd_out, _MOST_USD_PER_MTOK, _USD_PER_MTOK_STEP),
-        _share(nano / NANO, _MOST_USD, _USD_STEP),
-        _share(seconds, _MOST_SECONDS, _SECONDS_STEP),
+        share(usd_in, MOST_USD_PER_MTOK, USD_PER_MTOK_STEP),
+        share(usd_out, MOST_USD_PER_MTOK, USD_PER_MTOK_STEP),
+        share(nano / NANO, MOST_USD, USD_STEP),
+        share(seconds, MOST_SECONDS, SECONDS_STEP),
     ]

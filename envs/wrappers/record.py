@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,12 @@ from gymnasium.utils import RecordConstructorArgs
 
 from toolorchestra.envs.base.cassette import append_line, end_torn_line
 from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.envs.env import OrchestraEnv
+from toolorchestra.envs.base.preference import Preference
+from toolorchestra.envs.domains.world import Regradable
+from toolorchestra.envs.env import OrchestraEnv, base_of
 from toolorchestra.envs.episode.episode import Episode
-from toolorchestra.envs.money.ledger import Ledger
-from toolorchestra.envs.money.prices import Charge
+from toolorchestra.envs.money.ledger import Ledger, charge_row
+from toolorchestra.envs.money.prices import sheet_names
 
 NEEDED = ("task_id", "seed", "messages", "charges", "rewards", "outcome", "totals")
 
@@ -30,12 +32,9 @@ class RecordTrajectories(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs)
     """
 
     def __init__(self, env: gym.Env[Any, Any], path: str | Path) -> None:
+        self._base = base_of(env, "RecordTrajectories")
         RecordConstructorArgs.__init__(self, path=str(path))
         gym.Wrapper.__init__(self, env)
-        base = env.unwrapped
-        if not isinstance(base, OrchestraEnv):
-            raise ConfigError(f"expected a ToolOrchestra environment, got {type(base).__name__}; wrap one of those")
-        self._base = base
         self.path = Path(path)
         if self.path.is_dir():
             raise ConfigError(f"trajectories go into a file, but {self.path} is a folder; name a file in it")
@@ -51,7 +50,7 @@ class RecordTrajectories(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs)
         self._abandon()
         observation, info = self.env.reset(seed=seed, options=options)
         self._episode, self._turns, self._rewards = self._base.episode, [], []
-        kept = ("task", "preference", "budget", "price_sheet")
+        kept = ("task", "preference", "budget", "budget_rule", "price_sheet")
         self._opening = {"reset_seed": seed, **{name: info[name] for name in kept if name in info}}
         return observation, info
 
@@ -81,23 +80,51 @@ class RecordTrajectories(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs)
 
     def _write(self, episode: Episode, info: Mapping[str, Any], *, terminated: bool, abandoned: bool) -> None:
         self._episode = None
-        row = {
-            "task_id": episode.task_id,
-            "seed": episode.context.seed,
-            **self._opening,
-            "tools": episode.world.toolbox.schemas,
-            "messages": episode.messages,
-            "charges": [_charge(c, turn) for c, turn in zip(episode.ledger, self._turns, strict=True)],
-            "rewards": self._rewards,
-            "outcome": info.get("outcome"),
-            "calls": episode.calls,
-            "totals": {"turns": episode.turn, **_totals(episode.ledger)},
-            "terminated": terminated,
-            "truncated_by": info.get("truncated_by", ""),
-            "failed": info.get("failed"),
-            "abandoned": abandoned,
-        }
-        append_line(self.path, json.dumps(_plain(row), allow_nan=False).encode() + b"\n")
+        row = trajectory(episode, self._opening, self._turns, self._rewards, info, terminated=terminated)
+        append_line(self.path, trajectory_line({**row, "abandoned": abandoned}))
+
+
+def trajectory(
+    episode: Episode,
+    opening: Mapping[str, Any],
+    turns: Sequence[int],
+    rewards: Sequence[Any],
+    info: Mapping[str, Any],
+    *,
+    terminated: bool,
+) -> dict[str, Any]:
+    """An episode as a row: `opening` is what reset() told, `turns` the turn of each charge, `info` the last step's."""
+    return {
+        "task_id": episode.task_id,
+        "seed": episode.context.seed,
+        **opening,
+        "tools": episode.world.toolbox.schemas,
+        "messages": episode.messages,
+        **({"conversation": said} if (said := episode.world.whole_conversation()) else {}),
+        "charges": [{"turn": turn, **charge_row(c)} for c, turn in zip(episode.ledger, turns, strict=True)],
+        "rewards": rewards,
+        "outcome": info.get("outcome") or None,
+        "calls": episode.calls,
+        "totals": {"turns": episode.turn, **_totals(episode.ledger)},
+        "terminated": terminated,
+        "truncated_by": info.get("truncated_by", ""),
+        "failed": info.get("failed") or None,
+        **{name: info[name] for name in ("over_budget_usd",) if name in info},
+        "abandoned": False,
+        **_to_grade(episode),
+    }
+
+
+def _to_grade(episode: Episode) -> dict[str, Any]:
+    """What it can be graded again by, where its world says that."""
+    if episode.finished is None or not isinstance(episode.world, Regradable):
+        return {}
+    return {"grading": {"finished": episode.finished, "of": episode.world.to_grade()}}
+
+
+def trajectory_line(row: Mapping[str, Any]) -> bytes:
+    """A row as a line of a file."""
+    return json.dumps(_plain(row), allow_nan=False).encode() + b"\n"
 
 
 def read_trajectories(path: str | Path) -> Iterator[dict[str, Any]]:
@@ -115,24 +142,52 @@ def read_trajectories(path: str | Path) -> Iterator[dict[str, Any]]:
             yield row
 
 
+def reset_to_recorded(env: gym.Env[Any, Any], row: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Start a recorded episode again: its task, tools, prices, wish, budget and draws. `row` is a trajectory, of
+    RecordTrajectories or of an evaluation; `env` is made with the arguments that the recorded one was made with."""
+    base = base_of(env, "reset_to_recorded")
+    options: dict[str, Any] = {"task_id": row["task_id"], "episode_seed": row["seed"]}
+    if (wish := row.get("preference")) is not None:
+        options["preference"] = Preference.told(wish)
+    if row.get("budget") is not None:
+        options["budget"] = row["budget"]
+    if row.get("price_sheet") in sheet_names():  # a schedule of prices that was drawn has a name of its own
+        options["prices"] = row["price_sheet"]
+    observation, info = env.reset(options=options)
+    assert base.episode is not None
+    toolbox, schemas = base.episode.world.toolbox, row.get("tools")
+    if schemas and toolbox.schemas != schemas and {*toolbox.keys} >= {*(offered := _offered(schemas))}:
+        observation, info = env.reset(options={**options, "tools": offered})
+    _demand_same_opening(base, row)
+    return observation, info
+
+
+def _offered(schemas: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What a toolbox of these offers, as the option `tools` takes it: models by alias, other tools by name."""
+    names: list[str] = []
+    for function in (schema["function"] for schema in schemas):
+        model = function["parameters"].get("properties", {}).get("model", {})
+        names += model.get("enum") or [function["name"]]
+    return names
+
+
+def _demand_same_opening(base: OrchestraEnv, row: Mapping[str, Any]) -> None:
+    episode = base.episode
+    assert episode is not None
+    here: dict[str, Any] = {"tools": episode.world.toolbox.schemas, "messages": [dict(m) for m in episode.messages]}
+    there = {"tools": row.get("tools", here["tools"]), "messages": row["messages"][: len(episode.messages)]}
+    if sheet := row.get("price_sheet"):
+        here["price_sheet"], there["price_sheet"] = episode.sheet.sheet_id, sheet
+    for what, mine in here.items():
+        if json.loads(json.dumps(_plain(mine))) != json.loads(json.dumps(_plain(there[what]))):
+            raise ConfigError(
+                f"task {row['task_id']} with episode_seed {row['seed']} begins with other {what} than were recorded; "
+                "make the environment with the arguments that the recorded one was made with"
+            )
+
+
 def _broken(path: str | Path, number: int, got: str) -> str:
     return f"{path}, line {number}: expected a trajectory as one JSON object, got {got}; remove or repair the line"
-
-
-def _charge(charge: Charge, turn: int) -> dict[str, Any]:
-    usage = charge.usage
-    return {
-        "turn": turn,
-        "item": usage.item,
-        "role": usage.role,
-        "tool": charge.tool,
-        "tokens": usage.tokens._asdict(),
-        "units": usage.units,
-        "seconds": usage.seconds,
-        "estimated": usage.estimated,
-        "nano_usd": charge.nano_usd,
-        "sheet": charge.sheet,
-    }
 
 
 def _totals(ledger: Ledger) -> dict[str, Any]:

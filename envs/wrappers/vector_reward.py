@@ -9,7 +9,8 @@ import numpy as np
 from gymnasium.utils import RecordConstructorArgs
 from numpy.typing import NDArray
 
-from toolorchestra.envs.money.ledger import rewarded_usd
+from toolorchestra.envs.env import base_of
+from toolorchestra.envs.money.prices import NANO, REWARDED_ROLES
 
 
 class VectorReward(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
@@ -23,18 +24,23 @@ class VectorReward(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     reward_names = ("outcome", "usd", "seconds")
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
+        base: Any = base_of(env, "VectorReward")
         RecordConstructorArgs.__init__(self)
         gym.Wrapper.__init__(self, env)
         low, high = np.array([0.0, -np.inf, -np.inf]), np.array([1.0, 0.0, 0.0])
         self.reward_space = gym.spaces.Box(low, high, dtype=np.float64)
-        base: Any = env.unwrapped
         base.reward_space = self.reward_space
 
     def step(self, action: Any) -> tuple[Any, NDArray[np.float64], bool, bool, dict[str, Any]]:
         """One turn, its reward not yet scalar."""
         observation, _, terminated, truncated, info = self.env.step(action)
-        reward = np.array([_outcome(info), -rewarded_usd(info["charges"]), -info["cost"]["seconds"]])
+        reward = np.array([_outcome(info), -_rewarded_usd(info), -info["cost"]["seconds"]])
         return observation, reward, terminated, truncated, info
+
+
+def _rewarded_usd(info: dict[str, Any]) -> float:
+    nano_usd: int = sum([charge["nano_usd"] for charge in info["charges"] if charge["role"] in REWARDED_ROLES])
+    return nano_usd / NANO
 
 
 def _outcome(info: dict[str, Any]) -> float:

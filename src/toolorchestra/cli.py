@@ -19,7 +19,19 @@ COMMANDS: Mapping[str, Command] = {
     "ids": Command("toolorchestra.agents.commands.ids", "the environments, with their splits"),
     "play": Command("toolorchestra.agents.commands.play", "play an episode by hand, or watch a policy"),
     "evaluate": Command("toolorchestra.agents.commands.evaluate", "compare policies: accuracy, cents, seconds"),
+    "compare": Command("toolorchestra.agents.commands.compare", "runs of evaluate beside each other, trial by trial"),
+    "reprice": Command("toolorchestra.agents.commands.reprice", "bill a run of evaluate under another price sheet"),
+    "rescore": Command("toolorchestra.agents.commands.rescore", "grade the answers of a run of evaluate again"),
+    "export": Command("toolorchestra.agents.commands.export", "a run's rows or figures as CSV, JSON or Markdown"),
     "train": Command("toolorchestra.agents.commands.train", "train an orchestrator"),
+    "train-router": Command(
+        "toolorchestra.agents.commands.train_router", "train a router of numbers by RLlib, here or on a Ray cluster"
+    ),
+    "export-model": Command(
+        "toolorchestra.agents.commands.export_model", "what a run has trained, as a folder for transformers and vLLM"
+    ),
+    "stages": Command("toolorchestra.agents.commands.stages", "what each stage of a training run brought"),
+    "page": Command("toolorchestra.agents.commands.page", "an evaluation as a page: figures and every transcript"),
     "report": Command("toolorchestra.agents.commands.report", "the results of runs that have ended, in one table"),
     "synth": Command("toolorchestra.synth.generate", "make a tool domain, and prove every task of it"),
     "prove": Command("toolorchestra.synth.prove", "prove the tasks of domains by running them"),
@@ -29,6 +41,10 @@ COMMANDS: Mapping[str, Command] = {
     "index": Command("toolorchestra.agents.commands.index", "build a search index over a corpus"),
     "serve-index": Command("toolorchestra.agents.commands.serve_index", "serve an index to other processes"),
     "serve-experts": Command("toolorchestra.agents.commands.serve_experts", "start servers of expert models"),
+    "export-prompts": Command(
+        "toolorchestra.agents.commands.export_prompts", "tasks as a Parquet file, for other trainers"
+    ),
+    "epoch-bill": Command("toolorchestra.agents.commands.epoch_bill", "what a pass over such a file will cost"),
     "memory-budget": Command("toolorchestra.agents.commands.memory_budget", "what a preset takes of a GPU's memory"),
 }
 

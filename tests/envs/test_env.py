@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import pickle
 import threading
 import time
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import pytest
+from gymnasium.envs.registration import EnvSpec
 
 import toolorchestra  # noqa: F401 - registers the ids
-from tests.playing import ADD, FREE, HLE, env_of, step
+from tests.playing import ADD, FREE, HLE, env_of, step, usage_of
 from tests.sources import BREAK, AdderSource, adder_script, nap
 from toolorchestra.envs.base.actions import render, render_call
 from toolorchestra.envs.base.errors import ConfigError, PriceError, ResetNeeded
+from toolorchestra.envs.base.preference import Preference
 from toolorchestra.envs.base.types import Message, ToolCall
 from toolorchestra.envs.env import OrchestraEnv
-from toolorchestra.envs.money.prices import ORCHESTRATOR, PriceSheet, Tokens, Usage
+from toolorchestra.envs.money.prices import ORCHESTRATOR, PriceSheet, Tokens, Usage, load_sheet
 from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.envs.registration import register
 from toolorchestra.envs.vector import OrchestraVectorEnv
@@ -91,10 +95,10 @@ def test_what_the_policy_used_is_billed_once_the_step_is_taken() -> None:
     env.charge_policy(used)
     with pytest.raises(TypeError, match="got NoneType"):
         env.step(None)  # type: ignore[arg-type]
-    assert env.step(ADD)[4]["charges"][0].usage == used
+    assert usage_of(env.step(ADD)[4]["charges"][0]) == used
     with pytest.raises(PriceError, match="no price for 'gpt-4'"):
         env.charge_policy(Usage("gpt-4", ORCHESTRATOR))
-    assert env.step(ADD)[4]["charges"][0].usage.estimated
+    assert env.step(ADD)[4]["charges"][0]["estimated"]
 
 
 def test_an_id_stands_for_one_source() -> None:
@@ -287,13 +291,19 @@ def test_a_backend_bounds_its_calls_in_flight() -> None:
 
 
 def test_a_missed_deadline_is_a_refusal_that_the_agent_reads() -> None:
-    env = env_of("Sleeper", deadline_seconds=0.25, clock="wall", **FREE)
+    env = env_of("Sleeper", deadline_seconds=0.25, paid=False, clock="wall", **FREE)
     done = step(env, naps(10_000, 1))
     told = [m["content"] for m in done.info["new_messages"][1:]]
     assert told == ["Error: nap did not answer within 0.25 s", "slept 1 ms"]
     assert not done.truncated
     assert 0.25 <= done.info["cost"]["seconds"] < 5.0
     assert step(env, "done").reward == 1.0
+
+
+def test_a_missed_deadline_of_a_paid_backend_is_an_outage() -> None:
+    done = step(env_of("Sleeper", deadline_seconds=0.25, clock="wall", **FREE), naps(10_000))
+    assert done.info["failed"]["error"] == "Outage: nap did not answer within 0.25 s"
+    assert math.isnan(done.reward)
 
 
 def test_waiting_for_a_place_does_not_count_against_the_deadline() -> None:
@@ -401,3 +411,42 @@ def test_seeding_one_environments_space_leaves_the_others_alone() -> None:
         space.seed(4)
         space.sample()
     assert [env.action_space.sample() for _ in range(20)] == drawn
+
+
+# -- specs as JSON -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"preference": Preference(usd=0.5, tools={"search-1": 0.25}, sentence="Mind the money.", kind="mine")},
+        {"preference": Preference(kind="none")},
+        {"preference": {"outcome": 1.0, "usd": 0.5, "search-1": 0.25}},
+        {"prices": load_sheet("unseen-2026-01")},
+        {"prices": load_sheet("paper-2025-11").with_factors({"gpt-5": Decimal("1.7")}, "mine"), "budget": 0.5},
+    ],
+)
+def test_a_spec_with_objects_goes_through_json(settings: dict[str, Any]) -> None:
+    env: Any = gym.make("ToolOrchestra/HLE-v0", **settings)
+    text = env.spec.to_json()
+    again: Any = gym.make(EnvSpec.from_json(text))
+    assert again.spec.to_json() == text
+    assert again.reset(seed=3) == env.reset(seed=3)
+    assert again.episode.preference == env.episode.preference
+    assert again.factory.sheet == env.factory.sheet
+    assert again.step("hello") == env.step("hello")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"prices": {"id": "s"}}, "prices: a price sheet needs id, date, source and prices"),
+        ({"prices": {"sheet_id": "s", "date": "", "source": "", "price": {}}}, r"\['price', 'prices'\] missing or too"),
+        ({"prices": {"sheet_id": "s", "date": "", "source": "", "prices": {"m": {"cost": 1}}}}, "no price key 'cost'"),
+        ({"preference": {"tools": {}, "weight": 1}}, "no part of a preference 'weight'; valid: kind"),
+        ({"preference": {"tools": {"x": 2.0}}}, "preference weight 'x' must be from 0 to 1"),
+    ],
+)
+def test_what_json_made_is_looked_at(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        env_of(HLE, **settings)

@@ -95,10 +95,10 @@ def test_the_first_words_are_in_the_first_observation_and_on_the_first_bill() ->
     assert contents(observation["messages"])[1:] == ["Hello from 7."]
     assert "charges" not in info
     *_, info = env.step("hello")
-    assert [c.role for c in info["charges"]] == ["user", "orchestrator"]
+    assert [c["role"] for c in info["charges"]] == ["user", "orchestrator"]
     assert info["cost"]["seconds"] == info["ledger"]["seconds"] == 3.0
     *_, info = env.step("hello")
-    assert [c.role for c in info["charges"]] == ["orchestrator"]
+    assert [c["role"] for c in info["charges"]] == ["orchestrator"]
 
 
 @pytest.mark.parametrize("way", ["outage", "refusal"])
@@ -124,7 +124,7 @@ def test_an_opening_is_not_paid_for_once_the_cap_is_used_up() -> None:
     _, rewards, _, truncations, infos = env.step([render_call("add", {"a": 1, "b": 2})] * 2)
     assert np.isnan(rewards).all()
     assert truncations.all()
-    assert all("spend cap was used up before the episode could be opened" in f["error"] for f in infos["failed"])
+    assert all("spend cap was used up before the episode could be opened" in said for said in infos["failed"]["error"])
 
 
 def test_openings_of_a_vector_run_together_also_after_an_end() -> None:

@@ -78,8 +78,9 @@ def test_infos_have_gymnasiums_shape() -> None:
     assert infos["_turn"].tolist() == [True, True, True]
     assert infos["turn"].tolist() == [1, 1, 1]
     assert infos["_outcome"].tolist() == [False, True, True]
-    assert infos["outcome"][1]["value"] == 1.0
-    assert infos["outcome"][0] is None
+    assert infos["outcome"]["value"][1] == 1.0
+    assert infos["outcome"]["_value"].tolist() == [False, True, True]
+    assert infos["cost"]["usd"].tolist() == [sum(c["nano_usd"] for c in row) / 1e9 for row in infos["charges"]]
 
 
 @pytest.mark.parametrize(
@@ -129,9 +130,9 @@ def test_same_step_keeps_the_last_observation_and_info() -> None:
     assert (rewards.tolist(), terminations.tolist()) == ([1.0, 0.0], [True, False])
     assert infos["_final_obs"].tolist() == infos["_final_info"].tolist() == [True, False]
     assert infos["final_obs"][0]["messages"][-1]["content"] == "<answer>28</answer>"
-    assert infos["final_info"][0]["outcome"]["value"] == 1.0
+    assert infos["final_info"]["outcome"]["value"][0] == 1.0
     assert len(observations[0]["messages"]) == 2
-    assert infos["task_id"][0] != infos["final_info"][0]["task_id"]
+    assert infos["task_id"][0] != infos["final_info"]["task_id"][0]
 
 
 def test_disabled_wants_a_reset_mask() -> None:
@@ -163,3 +164,40 @@ def test_gymnasiums_vector_wrappers_fit() -> None:
     *_, infos = env.step(["<answer>28</answer>", ADD])
     assert infos["episode"]["r"][0] == 1.0
     assert infos["episode"]["l"][0] == 1
+
+
+# -- refusals ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("actions", ["xx", b"xx", 7, {0: ADD, 1: ADD}, None, {ADD, "x"}])
+def test_actions_that_are_no_list_are_refused_and_change_nothing(actions: Any) -> None:
+    env = vector_of("Adder", num_envs=2)
+    with pytest.raises(TypeError, match=r"actions are a list of texts, one for each environment; got .* \(\w+\)$"):
+        env.step(actions)
+    for fine in ([ADD, ADD], (ADD, ADD), np.array([ADD, ADD]), np.array([ADD, ADD], object)):
+        assert env.step(fine)[4]["turn"].tolist() == [e.turn for e in env.episodes if e is not None]  # type: ignore[arg-type]
+
+
+def test_reset_takes_its_arguments_by_name() -> None:
+    for env in (OrchestraEnv("tests.sources:AdderSource"), OrchestraVectorEnv(2, "tests.sources:AdderSource")):
+        with pytest.raises(TypeError, match=r"by name: reset\(seed=3\), reset\(options=.*; got reset\(3\)"):
+            env.reset(3)
+        with pytest.raises(TypeError, match=r"got reset\(3, \{'budget': 1\}\)"):
+            env.reset(3, {"budget": 1})
+
+
+def test_async_says_which_argument_it_needs_and_plays_with_it() -> None:
+    env_id = "ToolOrchestra/FRAMES-v0"
+    with pytest.raises(ConfigError, match=r'vectorization_mode="async", vector_kwargs=\{"shared_memory": False\}'):
+        gym.make_vec(env_id, num_envs=2, vectorization_mode="async")
+    kwargs = {"shared_memory": False}
+    processes = gym.make_vec(env_id, num_envs=2, vectorization_mode="async", vector_kwargs=kwargs)
+    ours = gym.make_vec(env_id, num_envs=2)
+    try:
+        assert processes.reset(seed=3)[0] == ours.reset(seed=3)[0]
+        first, second = (vector.step(["hello", "<answer>1</answer>"]) for vector in (processes, ours))
+        assert first[0] == second[0]
+        assert first[4]["cost"]["usd"].tolist() == second[4]["cost"]["usd"].tolist()
+    finally:
+        processes.close()
+        ours.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -10,8 +11,9 @@ import pytest
 
 import toolorchestra  # noqa: F401 - registers the ids
 from toolorchestra.envs.base.actions import render_call
+from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.env import OrchestraEnv
-from toolorchestra.envs.wrappers import DiscreteRouting, VectorReward
+from toolorchestra.envs.wrappers import DiscreteRouting, RecordTrajectories, VectorReward
 
 SEARCH = render_call("search", {"model": "search-2"})
 ANSWER = render_call("answer", {"model": "answer-1"})
@@ -89,3 +91,15 @@ class Breaks:
 
     def absorb(self, call: Any, result: Any) -> None:
         raise RuntimeError(f"no room for {call.name}")
+
+
+@pytest.mark.parametrize("wrapper", [VectorReward, partial(RecordTrajectories, path="t.jsonl")])
+def test_a_foreign_environment_is_refused_when_it_is_wrapped(wrapper: Any) -> None:
+    name = getattr(wrapper, "func", wrapper).__name__
+    told = f"{name} goes around a ToolOrchestra environment, got "
+    with pytest.raises(ConfigError, match=f'{told}CartPoleEnv; wrap one of those, such as gym.make."ToolOrchestra'):
+        wrapper(gym.make("CartPole-v1"))
+    with pytest.raises(ConfigError, match=f"{told}OrchestraVectorEnv, a vector of them; use gym.make_vec"):
+        wrapper(gym.make_vec("ToolOrchestra/HLE-v0", num_envs=2))
+    with pytest.raises(ConfigError, match=f"{told}NoneType"):
+        wrapper(None)

@@ -1,0 +1,1 @@
+"""Doors for other trainers: one file for each library, which the library itself imports."""

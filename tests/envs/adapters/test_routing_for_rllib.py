@@ -1,0 +1,96 @@
+"""What RLlib is given, without RLlib: spaces, seeds, the bills of plain environments, and failures that are told."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+from toolorchestra.envs.adapters.rllib import NAME, ROUTING, EpisodeFailed, RoutingEnv
+from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.wrappers import DiscreteRouting, RoutingFeatures
+
+
+def test_the_id_imports_its_module_and_nothing_heavy() -> None:
+    program = (
+        f"import gymnasium as gym, sys; env = gym.make({ROUTING!r}, worlds=['HLE-v0'], max_turns=5); "
+        "env.reset(seed=1); print([name for name in ('ray', 'torch') if name in sys.modules])"
+    )
+    out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert out.stdout.strip() == "[]"
+
+
+@pytest.mark.filterwarnings("ignore")  # the checker advises what rendering wants
+def test_gymnasiums_checker_accepts_it() -> None:
+    check_env(RoutingEnv())
+    check_env(RoutingEnv(masked=True))
+
+
+def test_every_world_is_drawn_and_an_episode_can_be_played_again_without_it() -> None:
+    env = RoutingEnv(["HLE-v0", "FRAMES-v0"])
+    draws = np.random.default_rng(0)
+    worlds = []
+    for number in range(12):
+        observation, info = env.reset(seed=0 if number == 0 else None)
+        worlds.append(info["world"])
+        plain = gym.make(info["world"], reward="scalar", preference="none")
+        again = RoutingFeatures(DiscreteRouting(plain))
+        same, told = again.reset(seed=info["seed"])
+        assert (same == observation).all()
+        assert told["task_id"] == info["task_id"]
+        over = False
+        while not over:
+            action = int(draws.integers(12))
+            observation, reward, terminated, truncated, info = env.step(action)
+            over = terminated or truncated
+            same, *rest, told = again.step(action)
+            assert (same == observation).all()
+            assert rest == [reward, terminated, truncated]
+            assert info["cost"] == {name: told["cost"][name] for name in ("usd", "seconds")}
+    assert set(worlds) == {"ToolOrchestra/HLE-v0", "ToolOrchestra/FRAMES-v0"}
+
+
+def test_settings_are_for_all_worlds_and_arguments_for_one() -> None:
+    env = RoutingEnv({"HLE-v0": {"max_turns": 3}, "ToolOrchestra/FRAMES-v0": {}}, usd_weight=2.0)
+    turns = [world.unwrapped.factory.settings.max_turns for world in env.worlds.values()]  # type: ignore[attr-defined]
+    weights = [world.unwrapped.factory.settings.usd_weight for world in env.worlds.values()]  # type: ignore[attr-defined]
+    assert turns == [3, 50]
+    assert weights == [2.0, 2.0]
+
+
+def test_what_cannot_be_routed_together_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"worlds is a list of environments, such as \[.HLE-v0.\], got .HLE-v0."):
+        RoutingEnv("HLE-v0")
+    with pytest.raises(ConfigError, match=r"those of .*FRAMES-v0 differ from those of .*HLE-v0; train one for each"):
+        RoutingEnv({"HLE-v0": {"tools": "plain"}, "FRAMES-v0": {}})
+    with pytest.raises(ConfigError, match=r"no environment 'HEL-v0'; valid: "):
+        RoutingEnv(["HEL-v0"])
+    assert NAME in gym.registry
+
+
+def test_an_episode_that_breaks_down_is_no_reward_but_an_error_that_names_the_task() -> None:
+    env = RoutingEnv(["tests.doors.breaking:Tests/Breaking-v0"])
+    _, info = env.reset(seed=3)
+    answer = env.worlds[info["world"]].env.action_meanings.index("answer answer-1")  # type: ignore[attr-defined]
+    said = rf"Breaking-v0, task {info['task_id']}: RuntimeError: the grader is away"
+    with pytest.raises(EpisodeFailed, match=said):
+        env.step(answer)
+    assert env.failure.endswith("the grader is away")
+    assert env.unwrapped.failure == env.failure
+
+
+def test_where_it_may_not_raise_the_episode_is_cut_off_and_the_first_failure_kept() -> None:
+    env = RoutingEnv(["tests.doors.breaking:Tests/Breaking-v0"], raising=False)
+    first = ""
+    for number in range(2):
+        observation, info = env.reset(seed=number)
+        answer = env.worlds[info["world"]].env.action_meanings.index("answer answer-1")  # type: ignore[attr-defined]
+        last, reward, terminated, truncated, _ = env.step(answer)
+        assert (reward, terminated, truncated) == (0.0, False, True)
+        assert (last == observation).all()
+        first = first or f"task {info['task_id']}: RuntimeError: the grader is away"
+        assert env.failure.endswith(first)

@@ -1,0 +1,167 @@
+"""One meaning of a seed: an episode's own is what jobs, trials and records name, and reset() plays it by option."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import toolorchestra  # noqa: F401 - registers the ids
+from tests.playing import FREE, HLE
+from tests.tau2_playing import needs_package
+from toolorchestra.agents.evaluation.trials import play, trials_of
+from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.env import OrchestraEnv
+from toolorchestra.envs.episode.episode import Episode
+from toolorchestra.envs.factory import episode_seeds, factory
+from toolorchestra.envs.money.prices import Usage
+from toolorchestra.envs.registration import ids
+from toolorchestra.envs.runtime.invoke import Gates
+from toolorchestra.envs.testing import RandomCaller
+from toolorchestra.envs.vector import OrchestraVectorEnv
+from toolorchestra.envs.wrappers import RecordTrajectories, read_trajectories, reset_to_recorded
+
+EVERY_ID = [pytest.param(name, marks=needs_package if "Tau2" in name else ()) for name in ids()]
+
+
+def made(env_id: str, **settings: Any) -> Any:
+    own = {"domain": "mock", "user": "scripted", "split": "base"} if "Tau2" in env_id else {}
+    return gym.make(env_id, max_turns=4, **own, **settings)
+
+
+def ended(env: Any, caller: RandomCaller) -> list[Any]:
+    """Plays on until the end."""
+    steps = []
+    while not env.unwrapped.episode.over:
+        steps.append(env.step(caller(env.unwrapped.episode)))
+    return steps
+
+
+@pytest.mark.parametrize("env_id", EVERY_ID)
+def test_the_seed_that_info_names_is_the_episode_again(env_id: str) -> None:
+    env, other = made(env_id), made(env_id)
+    for _ in range(3):
+        first = env.reset(seed=5)
+        again = other.reset(options={"episode_seed": first[1]["episode_seed"]})
+        assert again == first
+        assert ended(env, RandomCaller(1)) == ended(other, RandomCaller(1))
+
+
+def test_resets_seed_gives_the_seeds_of_jobs() -> None:
+    """A job has factory.start(seed): the same number there is the same episode as of reset()."""
+    env, shared = OrchestraEnv(HLE), factory(HLE)
+    seeds = list(islice(episode_seeds(5), 3))
+    assert len(set(seeds)) == 3
+    for number, seed in enumerate(seeds):
+        observation, info = env.reset(seed=None if number else 5)
+        started = shared.start(seed)
+        assert (info, observation) == (started.info, started.observation)
+
+
+def test_evaluations_seed_is_a_jobs() -> None:
+    shared = factory(HLE)
+    (trial,) = trials_of("HLE-v0", shared, "p", 1, 5, 1)
+    assert trial.seed == 5
+    assert shared.start(trial.seed, {"task_id": trial.task}).info == shared.start(5).info
+    env = OrchestraEnv(HLE)
+    assert env.reset(options={"episode_seed": 5})[1] == shared.start(5).info
+
+
+def test_a_named_seed_draws_nothing() -> None:
+    env, other = OrchestraEnv(HLE), OrchestraEnv(HLE)
+    env.reset(seed=3)
+    other.reset(seed=3)
+    env.reset(options={"episode_seed": 77})
+    assert env.reset() == other.reset()
+    assert env.reset(seed=3, options={"episode_seed": np.int64(77)})[1]["episode_seed"] == 77
+    assert env.reset(options={"episode_seed": None}) == other.reset(seed=3)
+
+
+def test_a_vector_plays_it_too() -> None:
+    vector = OrchestraVectorEnv(2, HLE)
+    observations, infos = vector.reset(seed=1, options={"episode_seed": 9})
+    observation, info = OrchestraEnv(HLE).reset(options={"episode_seed": 9})
+    assert observations == (observation, observation)
+    assert infos["episode_seed"].tolist() == [9, 9]
+    assert infos["task_id"][1] == info["task_id"]
+
+
+@pytest.mark.parametrize("seed", ["5", 5.5, True, [5]])
+def test_a_seed_that_is_no_number_is_refused(seed: Any) -> None:
+    for env in (OrchestraEnv(HLE), OrchestraVectorEnv(2, HLE)):
+        with pytest.raises(ConfigError, match="episode_seed must be a whole number or None, got"):
+            env.reset(options={"episode_seed": seed})
+    with pytest.raises(ConfigError, match="no reset option 'episode_seed'"):  # a job's seed is the episode's already
+        factory(HLE).start(3, {"episode_seed": 5})
+
+
+# -- recorded episodes ---------------------------------------------------------------------------------------------
+
+VARIED = {"vary": ["tools", "aliases", "prices"]}
+
+
+def recorded(env: Any, path: Path, options: dict[str, Any] | None) -> tuple[dict[str, Any], list[Any]]:
+    recording = RecordTrajectories(env, path)
+    recording.reset(seed=8, options=options)
+    steps = ended(recording, RandomCaller(2))
+    (row,) = read_trajectories(path)
+    return row, steps
+
+
+@pytest.mark.parametrize(
+    ("env_id", "settings", "options"),
+    [
+        ("ToolOrchestra/HLE-v0", {}, None),
+        ("ToolOrchestra/HLE-v0", VARIED, None),
+        ("ToolOrchestra/HLE-v0", VARIED, {"budget": 0.5, "preference": "frugal"}),
+        ("ToolOrchestra/FRAMES-v0", {}, {"prices": "unseen-2026-01", "tools": ["search-1", "answer-1", "answer-2"]}),
+        ("ToolOrchestra/FRAMES-v0", {}, {"preference": {"usd": 0.5, "sentence": "M"}, "task_id": "frames-sim/test/3"}),
+        ("ToolOrchestra/ToolScale-v0", {}, {"preference": "none"}),
+        pytest.param("ToolOrchestra/Tau2-v0", {}, None, marks=needs_package),
+    ],
+)  # fmt: skip
+def test_a_recorded_episode_is_played_again(
+    env_id: str, settings: dict[str, Any], options: dict[str, Any] | None, tmp_path: Path
+) -> None:
+    row, steps = recorded(made(env_id, **settings), tmp_path / "t.jsonl", options)
+    env = made(env_id, **settings)
+    _, info = reset_to_recorded(env, row)
+    assert info["episode_seed"] == row["seed"]
+    assert (info["task"], info["preference"], info["price_sheet"]) == (
+        row["task"],
+        row["preference"],
+        row["price_sheet"],
+    )
+    assert ended(env, RandomCaller(2)) == steps
+
+
+def test_a_recorded_trial_is_played_again() -> None:
+    shared = factory(HLE, max_turns=3, **VARIED)
+    trial = trials_of("HLE-v0", shared, "p", 2, 5, 2)[-1]
+    caller = RandomCaller(4)
+
+    async def policy(episode: Episode) -> tuple[str, Usage | None]:
+        return caller(episode), None
+
+    row = asyncio.run(play(trial, shared, policy, Gates())).trajectory
+    env = OrchestraEnv(HLE, max_turns=3, **VARIED)  # type: ignore[arg-type]
+    reset_to_recorded(env, row)
+    ended(env, RandomCaller(4))
+    assert env.episode is not None
+    assert [dict(m) for m in env.episode.messages] == [dict(m) for m in row["messages"]]
+    assert env.episode.ledger.nano_usd == row["totals"]["nano_usd"]
+
+
+def test_other_arguments_are_noticed(tmp_path: Path) -> None:
+    row, _ = recorded(OrchestraEnv(HLE, **FREE), tmp_path / "t.jsonl", None)
+    with pytest.raises(ConfigError, match=r"begins with other tools than were recorded; make the environment with"):
+        reset_to_recorded(OrchestraEnv(HLE, tools="plain", **FREE), row)
+    with pytest.raises(ConfigError, match=r"begins with other messages than were recorded"):
+        reset_to_recorded(OrchestraEnv(HLE, budget=0.7, **FREE), row)
+    with pytest.raises(ConfigError, match=r"reset_to_recorded goes around a ToolOrchestra environment"):
+        reset_to_recorded(gym.make("CartPole-v1"), row)

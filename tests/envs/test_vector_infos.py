@@ -1,0 +1,216 @@
+"""A vector's infos: those of gymnasium's SyncVectorEnv over the same id, to the value, the dtype and the mask."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+
+import toolorchestra  # noqa: F401 - registers the ids
+from tests.playing import ADD
+from tests.sources import BREAK
+from tests.tau2_playing import needs_package
+from toolorchestra.envs.env import OrchestraEnv
+from toolorchestra.envs.registration import ids, register
+from toolorchestra.envs.testing import RandomCaller
+from toolorchestra.envs.vector import OrchestraVectorEnv
+from toolorchestra.envs.vector_infos import gathered, info_of
+
+EVERY_ID = [pytest.param(name, marks=needs_package if "Tau2" in name else ()) for name in ids()]
+MODES = [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED]
+ANSWER = "<answer>28</answer>"
+
+
+def settings_of(env_id: str) -> dict[str, Any]:
+    """Episodes that end soon, some of them by a limit."""
+    own = {"domain": "mock", "user": "scripted", "split": "base"} if "Tau2" in env_id else {}
+    return {"max_turns": 4, **own}
+
+
+def both(env_id: str, mode: AutoresetMode, num_envs: int = 3, **settings: Any) -> tuple[Any, Any]:
+    """Ours, and gymnasium's over single ones."""
+    ours = gym.make_vec(env_id, num_envs=num_envs, autoreset_mode=mode, **settings)
+    fns = [lambda: gym.make(env_id, **settings)] * num_envs
+    return ours, SyncVectorEnv(fns, autoreset_mode=mode)
+
+
+def demand_same(ours: Any, theirs: Any, where: str = "infos") -> None:
+    """Keys, kinds, dtypes, masks and values."""
+    if isinstance(theirs, Mapping):
+        assert isinstance(ours, dict), where
+        assert sorted(ours) == sorted(theirs), where
+        for key in theirs:
+            demand_same(ours[key], theirs[key], f"{where}[{key!r}]")
+        return
+    assert isinstance(ours, np.ndarray), where
+    assert (ours.dtype, ours.shape) == (theirs.dtype, theirs.shape), where
+    for mine, yours in zip(ours.tolist(), theirs.tolist(), strict=True):
+        assert mine == yours or (mine != mine and yours != yours), where
+
+
+def play_both(ours: Any, theirs: Any, mode: AutoresetMode, turns: int, options: dict[str, Any] | None = None) -> int:
+    """Random calls to both; gives how many episodes ended."""
+    callers = [RandomCaller(i) for i in range(ours.num_envs)]
+    first, second = (vector.reset(seed=5, options=options) for vector in (ours, theirs))
+    assert tuple(first[0]) == tuple(second[0])
+    demand_same(first[1], second[1])
+    ended = 0
+    for _ in range(turns):
+        texts = [
+            caller(e) if (e := ours.unwrapped.episodes[i]) is not None and not e.over else ""
+            for i, caller in enumerate(callers)
+        ]
+        mine, yours = ours.step(texts), theirs.step(texts)
+        assert tuple(mine[0]) == tuple(yours[0])
+        for a, b in zip(mine[1:4], yours[1:4], strict=True):
+            np.testing.assert_array_equal(a, b)
+        demand_same(mine[4], yours[4])
+        done = mine[2] | mine[3]
+        ended += int(done.sum())
+        if mode == AutoresetMode.DISABLED and done.any():
+            again = [vector.reset(options={"reset_mask": done.copy()}) for vector in (ours, theirs)]
+            demand_same(again[0][1], again[1][1])
+    ours.close()
+    theirs.close()
+    return ended
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.value)
+@pytest.mark.parametrize("env_id", EVERY_ID)
+def test_infos_are_those_of_gymnasiums_own_vector(env_id: str, mode: AutoresetMode) -> None:
+    ours, theirs = both(env_id, mode, **settings_of(env_id))
+    assert play_both(ours, theirs, mode, turns=12) >= 3
+
+
+def test_so_they_are_with_a_budget_and_options() -> None:
+    mode = AutoresetMode.SAME_STEP
+    ours, theirs = both("ToolOrchestra/HLE-v0", mode, max_turns=3, budget=0.01, reward="scalar")
+    wish = {"outcome": 1, "usd": 0.5}
+    assert play_both(ours, theirs, mode, turns=8, options={"preference": wish, "budget": 0.004}) > 3
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.value)
+def test_a_failure_beside_an_end_has_gymnasiums_shape(mode: AutoresetMode) -> None:
+    register("Tests/Broken-v0", "tests.sources:BrokenSource")
+    for vector in both("Tests/Broken-v0", mode, num_envs=2, way="raises", preference="none"):
+        vector.reset(seed=0)
+        infos = vector.step([BREAK, ANSWER])[4]
+        infos = infos["final_info"] if mode == AutoresetMode.SAME_STEP else infos
+        assert infos["failed"]["where"].tolist() == ["breaks", None]
+        assert infos["failed"]["_where"].tolist() == [True, False]
+        assert infos["outcome"]["_value"].tolist() == [False, True]
+        assert infos["_failed"].tolist() == infos["_outcome"].tolist() == [True, True]
+        vector.close()
+
+
+def test_what_is_told_of_only_some_has_a_mask() -> None:
+    rows: Mapping[int, Mapping[str, Any]] = {
+        3: {"n": 2, "deep": {"x": 0.5, "only": "here"}, "both": 1, "array": np.arange(2)},
+        0: {"n": 7, "deep": {"x": 1.5}, "both": 2.5, "list": [1, 2]},
+        1: {"n": np.int64(4), "deep": {}, "final_obs": {"messages": []}},
+    }
+    expected: dict[str, Any] = {}
+    plain: VectorEnv[Any, Any, Any] = VectorEnv()
+    plain.num_envs = 5
+    for i in sorted(rows):
+        expected = plain._add_info(expected, dict(rows[i]), i)
+    made = gathered(rows, 5)
+    demand_same(made["final_obs"], expected["final_obs"])
+    np.testing.assert_array_equal(made["array"], expected["array"])
+    np.testing.assert_array_equal(made["_array"], expected["_array"])
+    for side in (made, expected):
+        for name in ("array", "_array"):
+            del side[name]
+    demand_same(made, expected)
+    assert info_of(made, 0) == rows[0]
+    assert gathered({}, 5) == {}
+
+
+def kinds(info: Mapping[str, Any], where: tuple[str, ...] = ()) -> dict[tuple[str, ...], type]:
+    """The type at each path."""
+    found: dict[tuple[str, ...], type] = {}
+    for key, value in info.items():
+        found[(*where, key)] = type(value)
+        if isinstance(value, dict):
+            found |= kinds(value, (*where, key))
+    return found
+
+
+def named_tuples(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(named_tuples(part) for part in value.values())
+    if isinstance(value, list | tuple):
+        return hasattr(value, "_asdict") or any(named_tuples(part) for part in value)
+    return False
+
+
+@pytest.mark.parametrize("env_id", EVERY_ID)
+def test_infos_are_json_with_names_and_of_one_kind_at_each_place(env_id: str) -> None:
+    """What is a dict (or a whole number) in one info is one in all: a vector's column is made after the first."""
+    env: Any = gym.make(env_id, **settings_of(env_id))
+    seen: dict[tuple[str, ...], type] = {}
+    for seed in range(12):
+        infos = [env.reset(seed=seed)[1]]
+        caller = RandomCaller(seed)
+        while not env.episode.over:
+            infos.append(env.step(caller(env.episode) if seed % 3 else "I do not know.")[4])
+        for info in infos:
+            assert not named_tuples(info)
+            assert json.loads(json.dumps(info)).keys() == info.keys()
+            for path, kind in kinds(info).items():
+                if kind is not type(None):  # None stands among objects; beside a dict it would not
+                    assert seen.setdefault(path, kind) is kind, path
+                else:
+                    assert seen.get(path) is not dict, path
+
+
+def test_charges_have_names() -> None:
+    env = OrchestraEnv("tests.sources:AdderSource", preference="none")
+    env.reset(seed=0)
+    info = json.loads(json.dumps(env.step(ADD)[4]))
+    (charge,) = info["charges"]
+    assert env.episode is not None
+    (real,) = env.episode.ledger
+    assert (charge["item"], charge["role"], charge["tool"]) == ("qwen3-8b", "orchestrator", "")
+    assert charge["tokens"] == info["cost"]["tokens"] == real.usage.tokens._asdict()
+    assert charge["nano_usd"] == real.nano_usd
+    assert charge["estimated"] is True
+
+
+def test_a_wide_vector_is_gathered_in_less_time_than_gymnasium_takes() -> None:
+    import time
+
+    env = OrchestraVectorEnv(256, "tests.sources:AdderSource", preference="none")
+    env.reset(seed=0)
+    env.step_async([ADD] * 256)
+    rows = dict(enumerate(env.recv(256).infos))
+
+    def spent(deed: Any) -> float:
+        least = math.inf
+        for _ in range(5):
+            began = time.process_time()
+            deed()
+            least = min(least, time.process_time() - began)
+        return least
+
+    def one_by_one() -> None:
+        made: dict[str, Any] = {}
+        for i, row in rows.items():
+            made = env._add_info(made, row, i)
+
+    assert spent(lambda: gathered(rows, 256)) < 0.5 * spent(one_by_one)
+
+
+def test_an_infos_row_can_be_taken_out_again() -> None:
+    env = OrchestraVectorEnv(2, "tests.sources:AdderSource", preference="none")
+    env.reset(seed=0)
+    single = OrchestraEnv("tests.sources:AdderSource", preference="none")
+    single.reset(seed=1)
+    texts: Sequence[str] = [ADD, ANSWER]
+    assert info_of(env.step(texts)[4], 1) == single.step(ANSWER)[4]
