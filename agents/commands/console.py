@@ -17,8 +17,10 @@ from typing import Any, TextIO, TypeVar
 import gymnasium as gym
 import tyro
 
+from toolorchestra.agents.engines.base import TrainingFailed
 from toolorchestra.agents.training.checkpoint import CheckpointError
 from toolorchestra.envs.base.errors import ConfigError, Outage, SpendCapReached
+from toolorchestra.envs.base.terminal import spelled
 
 DONE, FAILED, USAGE, STOPPED = 0, 1, 2, 130
 Options = TypeVar("Options")
@@ -41,7 +43,7 @@ def command(
         return run(read_options(kind, given, about, default() if default is not None else tyro.MISSING_NONPROP))
     except (ConfigError, gym.error.Error, ModuleNotFoundError) as err:  # the last: `--env module:id`, or an extra
         return _say(f"error: {err}", USAGE)
-    except (Outage, SpendCapReached, CheckpointError) as err:
+    except (Outage, SpendCapReached, CheckpointError, TrainingFailed) as err:
         return _say(f"error: {err}", FAILED)
     except BrokenPipeError:  # `| head` has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -64,7 +66,7 @@ def read_options(
 
 
 def _say(text: str, code: int) -> int:
-    print(text, file=sys.stderr, flush=True)
+    print(spelled(text), file=sys.stderr, flush=True)
     return code
 
 
@@ -76,8 +78,8 @@ def _print_anything(stream: TextIO) -> None:
 
 
 def say(text: str) -> None:
-    """Print a line at once."""
-    print(text, flush=True)
+    """Print a line at once. Commands print by this alone: nothing that a stranger wrote may steer the terminal."""
+    print(spelled(text), flush=True)
 
 
 def check_folder(option: str, path: Path | None) -> None:

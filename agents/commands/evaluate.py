@@ -1,5 +1,7 @@
 """Compare policies on question environments: `toolorchestra evaluate --env HLE-v0 --env FRAMES-v0 --tasks 300`.
 
+A model on τ²-Bench: `toolorchestra evaluate --backends FILE --env Tau2-v0 domain=retail user=llm user_model=NAME`.
+
 With real backends: `--backends FILE --index FOLDER --sandbox landlock --policy chat`, recorded (`--record FILE`) and
 replayed (`--replay FILE`); docs/real-tools.md says how. The exit code is 1 where an episode failed.
 """
@@ -7,85 +9,42 @@ replayed (`--replay FILE`); docs/real-tools.md says how. The exit code is 1 wher
 from __future__ import annotations
 
 import asyncio
-import inspect
-import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pkgutil import resolve_name
-from typing import Any, Literal
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
 
-import gymnasium as gym
-import tyro
-
-from toolorchestra.agents.commands.console import DONE, FAILED, check_counts, check_spend_cap, command
-from toolorchestra.agents.configuration.environment_options import ChosenEnv, chosen_envs, pairs
-from toolorchestra.agents.evaluation import endpoint_evaluation
-from toolorchestra.agents.evaluation.simulated_evaluation import Record, plays, summarise, table
-from toolorchestra.agents.policies.baselines import NAMES, baseline
-from toolorchestra.envs.base.errors import ConfigError, no_such
-from toolorchestra.envs.domains.questions.datasets import Dataset
-from toolorchestra.envs.factory import EpisodeFactory, factory
+from toolorchestra.agents.commands.console import (
+    DONE,
+    FAILED,
+    check_folder,
+    command,
+    say,
+)
+from toolorchestra.agents.commands.evaluation_setup import EvaluateOptions, contests_of, real, wanted_of
+from toolorchestra.agents.evaluation.estimate import estimated
+from toolorchestra.agents.evaluation.progress import EvaluationProgress
+from toolorchestra.agents.evaluation.rows import SUMMARY
+from toolorchestra.agents.evaluation.runs import Contest, EvaluationRun, digest_of_run, planned_of, simulated
+from toolorchestra.agents.evaluation.summary import summarise
+from toolorchestra.agents.evaluation.summary_tables import as_text
+from toolorchestra.agents.evaluation.whole_files import write_json
+from toolorchestra.agents.reports.evaluation_page import write_page
+from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.base.folder_lock import held
+from toolorchestra.envs.base.terminal import one_line
+from toolorchestra.envs.domains.questions.source import QaSource
+from toolorchestra.envs.factory import EpisodeFactory
+from toolorchestra.envs.money.prices import NANO
 from toolorchestra.envs.money.spend_cap import SpendCap
-from toolorchestra.envs.registration import ids
-from toolorchestra.envs.sandbox.kinds import UNSAFE
-from toolorchestra.envs.tools.backends import Backing, read
+from toolorchestra.envs.tools.backends import Backing
 
-REAL = ("backends", "index", "web", "sandbox", "unsafe_exec", "judge", "record", "replay", "cache", "dataset")
-"""Options that name something real; without any, everything is simulated."""
-SandboxKind = Literal["", "arithmetic", "landlock", "monty", "e2b"]
-
-
-@dataclass(frozen=True)
-class EvaluateOptions:
-    """What `toolorchestra evaluate` takes."""
-
-    env: tyro.conf.UseAppendAction[tuple[tuple[str, ...], ...]] = ()
-    """An id, then NAME=VALUE for gym.make; once for each environment. HLE-v0 and FRAMES-v0 when left out."""
-    set: tuple[str, ...] = ()
-    """NAME=VALUE for gym.make, for all environments. For example: --set max_turns=20 orchestrator=my-model"""
-    split: tuple[str, ...] = ()
-    """Which tasks; train, validation and test when left out, of a data set: all."""
-    policy: tuple[str, ...] = ()
-    """Who plays. Simulated: random, cheapest, strongest, oracle (all when left out). Over real backends: random, cheap,
-    dear, chat (cheap when left out)."""
-    tasks: int = 300
-    """How many of each split."""
-    seed: int = 0
-    """Of the first task; the next ones count on from it."""
-    tools: str = "paper"
-    """Tool configuration: paper, plain or a JSON file."""
-    prices: str = "paper-2025-11"
-    """Price sheet: a name or a JSON file."""
-    backends: str = ""
-    """A file of real models, index, web search and sandbox (TOML or JSON)."""
-    index: str = ""
-    """An index folder, or "embedded"."""
-    web: bool = False
-    """Search the web by Tavily, with the key in $TAVILY_API_KEY."""
-    sandbox: SandboxKind = ""
-    """What runs programs."""
-    unsafe_exec: bool = False
-    """Run programs of models with your own rights."""
-    judge: tuple[str, ...] = ()
-    """Models that grade; all must say right."""
-    record: str = ""
-    """Write every request and its reply to this new file."""
-    replay: str = ""
-    """Answer every request from this file."""
-    cache: str = ""
-    """Answer from this file where it can, and add what it lacks."""
-    dataset: str = ""
-    """Real questions: a file, or a hub's NAME or NAME@REVISION."""
-    field: tuple[str, ...] = ()
-    """FIELD=COLUMN: what the data set calls a field."""
-    spend_cap: float | None = None
-    """Dollars that the whole run may cost."""
-    at_once: int = 64
-    """Episodes side by side, over real backends."""
-
-    def __post_init__(self) -> None:
-        check_counts(self, {"tasks": 1, "at_once": 1})
-        check_spend_cap(self.spend_cap)
+_BUSY = "is played in by another process; wait until it has ended, or name another folder with --out"
+_ALLOW = "--allow-changed, where mending it changes what the backends file says of a model"
+SHOWN_FAILURES = 5
+FAILURE_CHARACTERS = 200
 
 
 def main(given: Sequence[str] | None = None) -> int:
@@ -94,132 +53,151 @@ def main(given: Sequence[str] | None = None) -> int:
 
 
 def run(given: EvaluateOptions) -> int:
-    """Play, and print a table for each environment and split."""
-    real = any(getattr(given, name) for name in REAL)
+    """Play, and print the figures. What has ended is kept in the folder as it ends."""
+    folder = Path(given.out) if given.out else None
+    check_folder("--out", folder)
+    if given.resume and folder is None:
+        raise ConfigError("--resume goes on with a run's folder: name it with --out FOLDER")
     cap = SpendCap(given.spend_cap) if given.spend_cap is not None else None
-    envs = [_question_env(one) for one in chosen_envs(given.env or [["HLE-v0"], ["FRAMES-v0"]], given.set)]
-    backing = _backing(given) if real else None
-    splits = given.split or (("all",) if given.dataset else ("train", "validation", "test"))
-    failed = 0
+    backing = Backing(wanted_of(given)) if real(given) else None
+    contests: list[Contest] = []
     try:
-        for env in envs:
-            for split in splits:
-                made = _factory(given, env, split, backends=backing, spend_cap=cap)
-                title = f"{env.env_id} {split}"
-                failed += asyncio.run(_live(given, made, title)) if real else _simulated(given, made, title)
+        contests += contests_of(given, backing, cap)
+        if given.dry_run:
+            return _dry_run(given, contests)
+        with held(folder, f"{folder} {_BUSY}") if folder is not None else nullcontext():
+            return _played(given, folder, contests, backing, cap)
     finally:
+        for contest in contests:
+            _close(contest)
         if backing is not None:
             backing.close()
-    return FAILED if failed else DONE
 
 
-def _question_env(env: ChosenEnv) -> ChosenEnv:
-    """An environment that asks questions: the policies here play no other."""
-    valid = [env_id for env_id in ids() if _asks(env_id)]
-    if not _asks(env.env_id):
-        raise ConfigError(no_such("question environment", env.env_id, valid))
-    return env
+def _close(contest: Contest) -> None:
+    """End what the player holds: of a trained model, its sampler and the memory of that, which the next one needs."""
+    getattr(contest.player, "close", lambda: None)()
 
 
-def _asks(env_id: str) -> bool:
-    """Question sources are those that take a tool configuration."""
-    source = gym.spec(env_id).kwargs.get("source", "")
-    return "tools" in inspect.signature(resolve_name(source)).parameters if source else False
+def _played(
+    given: EvaluateOptions,
+    folder: Path | None,
+    contests: Sequence[Contest],
+    backing: Backing | None,
+    cap: SpendCap | None,
+) -> int:
+    """Play, show what came of it, and give the exit code."""
+    evaluation = EvaluationRun.open(
+        folder, _asked(given), contests, resume=given.resume, allow_changed=given.allow_changed
+    )
+    if cap is not None:
+        cap.add(evaluation.nano_usd)
+    asyncio.run(_play_all(given, evaluation, contests, backing))
+    _show(given, evaluation, contests)
+    if isinstance(evaluation.ended_by, ConfigError) and folder is not None and evaluation.rows:
+        raise ConfigError(f"{evaluation.ended_by}; mend it, then go on with --resume (and with {_ALLOW})")
+    if evaluation.ended_by is not None:
+        raise evaluation.ended_by
+    return FAILED if any(row.status == "failed" for row in evaluation.rows.values()) else DONE
 
 
-def _backing(given: EvaluateOptions) -> Backing:
-    tapes = {mode: getattr(given, mode) for mode in ("record", "replay", "cache") if getattr(given, mode)}
-    if len(tapes) > 1:
-        raise ConfigError(f"one cassette at a time; got {', '.join(f'--{mode}' for mode in tapes)}")
-    mode, path = next(iter(tapes.items()), ("", ""))
-    wanted = read(
-        given.backends, index=given.index, web=given.web, sandbox=UNSAFE if given.unsafe_exec else given.sandbox,
-        unsafe_exec=given.unsafe_exec, judges=given.judge, cassette=path, mode=mode,
-    )  # fmt: skip
-    if wanted.judges and wanted.endpoints is None and mode != "replay":
-        raise ConfigError(f"the judge {', '.join(wanted.judges)} is a model: name its endpoint: --backends FILE")
-    return Backing(wanted)
+def _dry_run(given: EvaluateOptions, contests: Sequence[Contest]) -> int:
+    """What each contest would cost, and all of them."""
+    like = Path(given.like) if given.like else None
+    total = [0.0, 0.0, 0.0]
+    for contest in contests:
+        one = estimated(contest, _simulated(contest.made), like, given.at_once)
+        total = [so_far + more for so_far, more in zip(total, one.usd["all"], strict=True)]
+        say(str(one))
+    low, likely, high = total
+    say(f"in all $ {likely:.4g} ({low:.4g} to {high:.4g}), an estimate; nothing was spent")
+    return DONE
 
 
-def _factory(
-    given: EvaluateOptions, env: ChosenEnv, split: str, *, backends: Backing | None, spend_cap: SpendCap | None
-) -> EpisodeFactory:
-    more: dict[str, object] = {}
-    if backends is not None:
-        more["backends"] = backends
-    if given.dataset:
-        more["dataset"] = Dataset(given.dataset, pairs("--field", given.field))
-    common = {"tools": given.tools, "prices": given.prices, "preference": "none", "max_turns": 50}
-    settings = {**gym.spec(env.env_id).kwargs, **common, **more, **env.arguments}
-    return factory(**settings, split=split, spend_cap=spend_cap)
+def _simulated(made: EpisodeFactory) -> EpisodeFactory | None:
+    """The same environment with nothing real behind it; None where simulated experts know no answer."""
+    source = made.source
+    if not isinstance(source, QaSource) or source.dataset is not None:
+        return None
+    return EpisodeFactory(type(source)(source.tools), replace(made.settings, spend_cap=None), {})
 
 
-def _simulated(given: EvaluateOptions, made: EpisodeFactory, title: str) -> int:
-    """Gives how many failed."""
-    started = time.perf_counter()
-    policies = {name: baseline(name, given.seed) for name in given.policy or NAMES}
-    records: dict[str, list[Record]] = {}
-    stopped = False
+def _asked(given: EvaluateOptions) -> dict[str, Any]:
+    """What a resumed run must have been asked too. How fast and how long it may go on may change."""
+    free = ("out", "resume", "at_once", "spend_cap", "details", "dry_run", "like", "allow_changed")
+    return {name: value for name, value in asdict(given).items() if name not in free}
+
+
+async def _play_all(
+    given: EvaluateOptions, evaluation: EvaluationRun, contests: Sequence[Contest], backing: Backing | None
+) -> None:
+    """Play them one after the other. Whatever breaks the run off is kept, so that what has ended is shown."""
     try:
-        for name, policy in policies.items():
-            played = records[name] = []
-            for record in plays(made, policy, given.tasks, given.seed):
-                played.append(record)
-    except KeyboardInterrupt:
-        stopped = True
-    print(f"{title}: {given.tasks} tasks, prices {given.prices}, SIMULATED, {time.perf_counter() - started:.1f} s")
-    _show(records, [], given.tasks, stopped=stopped)
-    if stopped:
-        raise KeyboardInterrupt
-    return _failed(records)
+        if backing is not None:
+            await backing.check()
+        for contest in contests:
+            done = sum(trial.key in evaluation.rows for trial in contest.trials)
+            title = f"{contest.env} {contest.split} {contest.policy}"
+            progress = EvaluationProgress(title, len(contest.trials), done)
+            if done < len(contest.trials):
+                evaluation.learnt += await _prepared(contest, evaluation)
+            try:
+                await evaluation.play(contest, given.at_once, progress.ended)
+            finally:
+                progress.close()
+                _close(contest)
+    except (asyncio.CancelledError, Exception) as err:  # noqa: BLE001 - raised again when what has ended is shown
+        evaluation.ended_by = KeyboardInterrupt() if isinstance(err, asyncio.CancelledError) else err
 
 
-async def _live(given: EvaluateOptions, made: EpisodeFactory, title: str) -> int:
-    """Gives how many failed."""
-    source: Any = made.source  # of a data set: its questions have ids that can be listed
-    tasks = source.ids(made.settings.split)[: given.tasks] if given.dataset else given.tasks
-    policies = {name: endpoint_evaluation.policy(name, made, given.seed) for name in given.policy or ["cheap"]}
-    records: dict[str, list[Record]] = {}
-    notes: list[str] = []
-    stopped = False
-    for name, policy in policies.items():
-        started = time.perf_counter()
-        done: dict[int, endpoint_evaluation.PlayedEpisode] = {}
-        try:
-            await endpoint_evaluation.evaluate(made, policy, given.seed, tasks, given.at_once, done)
-        except asyncio.CancelledError:
-            stopped = True
-        played = endpoint_evaluation.in_order(done)
-        records[name] = [p.record for p in played]
-        notes += _notes(name, played, time.perf_counter() - started)
-        if stopped:
-            break
-    wanted = tasks if isinstance(tasks, int) else len(tasks)
-    print(f"{title}: {wanted} tasks, prices {given.prices}{'' if given.backends else ', models SIMULATED'}")
-    _show(records, notes, wanted, stopped=stopped)
-    if stopped:
-        raise asyncio.CancelledError
-    return _failed(records)
+async def _prepared(contest: Contest, evaluation: EvaluationRun) -> tuple[str, ...]:
+    """Have a player learn that learns first; what that cost, in words."""
+    prepare = getattr(contest.player, "prepare", None)
+    if prepare is None:
+        return ()
+    cap = contest.made.rules.spend_cap
+    before = cap.spent_usd if cap is not None else 0.0
+    try:
+        fit = await prepare()
+    finally:
+        if cap is not None:
+            cell = (contest.env, contest.split, contest.policy)
+            evaluation.add_learning(cell, round((cap.spent_usd - before) * NANO))
+    failed = f", {fit.failed} of which failed" if fit.failed else ""
+    where = f"{contest.env} {contest.split}"
+    return (f"{contest.policy} on {where} learnt from {fit.episodes} plays of train tasks{failed}: {fit.usd:.2f} $",)
 
 
-def _failed(records: Mapping[str, Sequence[Record]]) -> int:
-    return sum(record.failed and not record.cut for played in records.values() for record in played)
+def _show(given: EvaluateOptions, evaluation: EvaluationRun, contests: Sequence[Contest]) -> None:
+    """The figures, and what failed. A folder keeps the figures too."""
+    if not evaluation.rows and evaluation.ended_by is not None:
+        return
+    summary = summarise(evaluation.rows.values(), planned_of(contests))
+    if evaluation.folder is not None:
+        write_json(evaluation.folder / SUMMARY, summary.to_json())
+    label = ", SIMULATED" if simulated(contests) else "" if given.backends else ", models SIMULATED"
+    versions = dict.fromkeys(getattr(contest.made.source, "version", "") for contest in contests)
+    told = "".join(f", {version}" for version in versions if version)
+    shown = summary if given.details else replace(summary, groups=())
+    say(f"prices {given.prices}{told}{label}\n\n{as_text(shown)}\n")
+    _say_failures(evaluation)
+    for line in evaluation.learnt:
+        say(line)
+    say(f"{evaluation.nano_usd / NANO:.9f} $ for the trials; digest {digest_of_run(evaluation.rows.values())}")
+    if evaluation.folder is not None:
+        write_page(evaluation.folder, None)
+        say(f"rows, trajectories, summary.json and page.html: {evaluation.folder}")
 
 
-def _notes(name: str, played: Sequence[endpoint_evaluation.PlayedEpisode], seconds: float) -> list[str]:
-    """What a live policy spent, and what failed."""
-    usd = sum(p.nano_usd for p in played) / 1e9
-    failed = [p for p in played if p.failure and not p.record.cut]
-    return [
-        f"{name}: {usd:.9f} $ in all, {seconds:.1f} s, digest {endpoint_evaluation.whole_digest(played)}",
-        *(f"  failed {p.record.task_id}: {p.failure[:200]}" for p in failed[:5]),
-    ]
-
-
-def _show(records: Mapping[str, Sequence[Record]], notes: Sequence[str], tasks: int, *, stopped: bool) -> None:
-    unstarted = {name: 0 if stopped else tasks - len(played) for name, played in records.items()}
-    shown = table([summarise(name, played, unstarted[name]) for name, played in records.items()])
-    print(shown, *notes, sep="\n")
-    if stopped:
-        print("stopped; played: " + ", ".join(f"{name} {len(played)} of {tasks}" for name, played in records.items()))
-    print(flush=True)
+def _say_failures(evaluation: EvaluationRun) -> None:
+    """What failed, the commonest first; but what broke the run off is said at its end, once."""
+    last = one_line(str(evaluation.ended_by))[:FAILURE_CHARACTERS] if evaluation.ended_by is not None else ""
+    failures = [row.failure for row in evaluation.rows.values() if row.status == "failed"]
+    others = Counter(failure for failure in failures if not last or last not in failure)
+    if same := len(failures) - sum(others.values()):
+        say(f"failed {same} times: by the error that ended the run, which is said below")
+    shown = others.most_common(SHOWN_FAILURES)
+    for failure, count in shown:
+        say(f"failed {count} times: {failure[:FAILURE_CHARACTERS]}")
+    if more := sum(others.values()) - sum(count for _, count in shown):
+        say(f"and {more} more, of {len(others) - SHOWN_FAILURES} other kinds")

@@ -6,47 +6,64 @@ is sent as it is.
 
 from __future__ import annotations
 
+import asyncio
 import math
 import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from pkgutil import resolve_name
 
 import gymnasium as gym
 
-from toolorchestra.agents.commands.console import DONE, check_counts, command
-from toolorchestra.agents.configuration.environment_options import chosen_envs
+from toolorchestra.agents.commands.console import DONE, check_counts, command, say
+from toolorchestra.agents.commands.trained_players import environments_of, tell_difference
+from toolorchestra.agents.configuration.environment_options import ChosenEnv, arguments, chosen_envs
+from toolorchestra.agents.policies.base import Player as Asked
+from toolorchestra.agents.policies.base import PlayerOptions
 from toolorchestra.agents.policies.baselines import NAMES, baseline
+from toolorchestra.agents.policies.players import player as player_by_name
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.envs.episode import render
 from toolorchestra.envs.episode.episode import Episode, Step
+from toolorchestra.envs.models.endpoints import read_row
 from toolorchestra.envs.registration import ids
 
 Player = Callable[[Episode], str | None]
 """Gives the next action, or None to quit."""
+OTHERWISE = "FRAMES-v0"
+"""What is played when nothing is asked for."""
 
 
 @dataclass(frozen=True)
 class PlayOptions:
     """What `toolorchestra play` takes."""
 
-    env: tuple[str, ...] = ("FRAMES-v0",)
-    """An id, then NAME=VALUE for gym.make. For example: --env Tau2-v0 domain=retail user=scripted"""
+    env: tuple[str, ...] = ()
+    """An id, then NAME=VALUE for gym.make; FRAMES-v0 when left out, and with --policy checkpoint:FOLDER and no --set
+    the first one that it was trained on. For example: --env Tau2-v0 domain=retail user=scripted"""
     set: tuple[str, ...] = ()
     """NAME=VALUE for gym.make, as behind --env. For example: --set max_turns=5"""
     policy: str = ""
-    """Who plays: random, cheapest, strongest or oracle; you, when left out."""
+    """Who plays: random, cheapest, strongest or oracle; checkpoint:FOLDER, a trained model from a run's folder, one of
+    its checkpoints or what export-model wrote; file:TRAJECTORIES; package.module:maker; you, when left out."""
+    player: tuple[str, ...] = ()
+    """NAME=VALUE for players whose name has a colon. For example: --player temperature=0.5"""
     split: str = "train"
     """Which tasks: train, validation or test."""
     seed: int = 0
     """Of the first episode; the next ones count on from it."""
+    episode_seed: int | None = None
+    """Play this very episode: the `seed` of a row of an evaluation or of a recorded trajectory, together with its
+    --task-id and the --env that it was played in."""
     preference: str = "sampled"
     """The user's wish: "sampled", "none" or the name of a kind."""
     tools: str = ""
-    """Tool configuration of question environments: paper, plain or a JSON file."""
+    """Tool configuration of question environments: paper, plain, basic, none or a JSON file."""
     prices: str = "paper-2025-11"
     """Price sheet: a name or a JSON file."""
     task_id: str = ""
@@ -71,26 +88,67 @@ def main(given: Sequence[str] | None = None) -> int:
 
 def run(given: PlayOptions) -> int:
     """Play the episodes."""
-    player = watched(given.policy, given.seed, given.delay) if given.policy else at_prompt
     colour = sys.stdout.isatty() and not given.no_color and not os.environ.get("NO_COLOR")
-    env = _env(given)
-    for number in range(given.episodes):
-        env.reset(seed=given.seed + number, options={"task_id": given.task_id or None})
-        if given.policy:
-            check_plays(given.policy, env, given.env[0])
-        if not play_one(env, player, colour=colour):
-            break
+    chosen = _chosen(given)
+    env = _env(given, chosen)
+    with ExitStack() as opened:
+        player = _player(given, env, opened)
+        tell_difference(given.policy, chosen.env_id, env.factory)
+        for number in range(given.episodes):
+            named = None if given.episode_seed is None else given.episode_seed + number
+            options = {"task_id": given.task_id or None, "episode_seed": named}
+            env.reset(seed=given.seed + number, options=options)
+            if given.policy and not _by_name(given.policy):
+                check_plays(given.policy, env, given.env[0] if given.env else OTHERWISE)
+            if not play_one(env, player, colour=colour):
+                break
     return DONE
 
 
-def _env(given: PlayOptions) -> OrchestraEnv:
-    (chosen,) = chosen_envs([given.env], given.set)
+def _player(given: PlayOptions, env: OrchestraEnv, opened: ExitStack) -> Player:
+    if not given.policy:
+        return at_prompt
+    if not _by_name(given.policy):
+        return watched(given.policy, given.seed, given.delay)
+    options = read_row(PlayerOptions, arguments("--player", given.player), "--player")
+    made = player_by_name(given.policy, env.factory, given.seed, options)
+    opened.callback(getattr(made, "close", lambda: None))
+    return asked(made, env, opened.enter_context(asyncio.Runner()), given.delay)
+
+
+def _by_name(policy: str) -> bool:
+    """Whether it is a player that evaluate knows too, and no baseline."""
+    return ":" in policy
+
+
+def _chosen(given: PlayOptions) -> ChosenEnv:
+    """The environment that is asked for; where nothing is, the first one that a trained model was trained on."""
+    if not given.env and not given.set and (learnt := environments_of([given.policy], most=1)):
+        return learnt[0]
+    (chosen,) = chosen_envs([given.env or [OTHERWISE]], given.set)
+    return chosen
+
+
+def _env(given: PlayOptions, chosen: ChosenEnv) -> OrchestraEnv:
     settings = {"split": given.split, "preference": given.preference, "prices": given.prices}
     settings |= {"tools": given.tools} if given.tools else {}
-    env = gym.make(chosen.env_id, **{**settings, **chosen.arguments}).unwrapped
+    foreign = ConfigError(f"--env {chosen.env_id} is not of this suite; valid: {', '.join(ids())}")
+    try:
+        env = gym.make(chosen.env_id, **{**settings, **chosen.arguments}).unwrapped
+    except TypeError:
+        if _is_foreign(chosen.env_id):  # its class does not take these settings
+            raise foreign from None
+        raise
     if not isinstance(env, OrchestraEnv):
-        raise ConfigError(f"--env {given.env[0]} is not of this suite; valid: {', '.join(ids())}")
+        raise foreign
     return env
+
+
+def _is_foreign(env_id: str) -> bool:
+    """Whether an id stands for a class that is none of this suite's."""
+    entry = gym.spec(env_id.rpartition(":")[2]).entry_point
+    made = resolve_name(entry) if isinstance(entry, str) else entry
+    return isinstance(made, type) and not issubclass(made, OrchestraEnv)
 
 
 def check_plays(name: str, env: OrchestraEnv, shown: str) -> None:
@@ -116,15 +174,16 @@ def play_one(env: OrchestraEnv, player: Player, *, colour: bool) -> bool:
     """One episode. False when the player quits."""
     episode = env.episode
     assert episode is not None
+    # The colours are our own escape sequences; render spells what is not.
     print(render.opening(episode, colour=colour), flush=True)
     while not episode.over:
         action = player(episode)
         if action is None:
-            print(f"left; {render.bill(episode)}")
+            say(f"left; {render.bill(episode)}")
             return False
         print(render.turn(episode, Step(*env.step(action)), colour=colour), flush=True)
-    print(_table("by role", episode.ledger.usd_by_role()))
-    print(_table("by tool", episode.ledger.usd_by_tool()), flush=True)
+    say(_table("by role", episode.ledger.usd_by_role()))
+    say(_table("by tool", episode.ledger.usd_by_tool()))
     return True
 
 
@@ -143,19 +202,32 @@ def watched(name: str, seed: int, delay: float) -> Player:
     return player
 
 
+def asked(who: Asked, env: OrchestraEnv, loop: asyncio.Runner, delay: float) -> Player:
+    """A player that thinks on an event loop. What its moves used is billed as it was counted."""
+
+    def player(episode: Episode) -> str:
+        time.sleep(delay)
+        move = loop.run(who.move(episode))
+        if move.usage is not None:
+            env.charge_policy(move.usage)
+        return move.text
+
+    return player
+
+
 def at_prompt(episode: Episode) -> str | None:
     """A person at the terminal."""
     while True:
         try:
             line = input("action (? lists the tools, q quits)> ").strip()
         except EOFError:
-            print()
+            say("")
             return None
         if line == "q":
             return None
         if line == "?":
             for tool in episode.world.toolbox:
-                print(tool.name, "|".join(tool.keys) if tool.keyed_by else "...", tool.description)
+                say(f"{tool.name} {'|'.join(tool.keys) if tool.keyed_by else '...'} {tool.description}")
         elif line:
             return read(line, episode)
 

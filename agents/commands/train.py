@@ -19,7 +19,8 @@ from toolorchestra.agents.configuration.config import PRESETS, EnvMix, TrainConf
 from toolorchestra.agents.reports.training_report import write_report
 from toolorchestra.agents.training.build import build, default_folder
 from toolorchestra.agents.training.run_folder import claimed
-from toolorchestra.agents.training.trainer import TrainingRun, train
+from toolorchestra.agents.training.trainer import train
+from toolorchestra.agents.training.training_run import TrainingRun
 
 STOPPED_SAYS = "stopped; the run goes on from its last checkpoint with --resume"
 
@@ -48,7 +49,8 @@ class TrainOptions:
     settings: Annotated[Settings, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff]
     env: tyro.conf.UseAppendAction[tuple[tuple[str, ...], ...]] = ()
     """Train on this instead of the preset's environments: an id, then NAME=VALUE for gym.make and for the mix (weight,
-    train, validation, test); once for each environment. For example: --env ToolScale-v0 domain=finance weight=2"""
+    max_tokens, max_context, train, validation, test); once for each environment. For example: --env ToolScale-v0
+    domain=finance weight=2"""
     set: tuple[str, ...] = ()
     """NAME=VALUE for gym.make, for all environments. For example: --set max_turns=5 prices=mine.json"""
     out: Path | None = None

@@ -1,15 +1,13 @@
-"""Instruments that show a collapse while it happens: entropy of choices, share of the most used, controllability, and
-the regret against the oracle where there is one."""
+"""Instruments that show a collapse while it happens: entropy of choices, share of the most used, controllability."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from toolorchestra.agents.rollouts.rewards import GroupReward
-from toolorchestra.agents.rollouts.trajectory import Group, Trajectory
+from toolorchestra.agents.rollouts.trajectory import Trajectory
 
 
 @dataclass(frozen=True)
@@ -32,15 +30,27 @@ def choices(trajectories: Sequence[Trajectory]) -> Choices:
     for t in trajectories:
         calls.update(t.measure.calls)
     total = sum(calls.values())
-    key, count = calls.most_common(1)[0] if calls else ("", 0)
-    shares = [n / total for n in calls.values()]
+    key, share = most_used(calls)
     return Choices(
-        entropy=-sum(p * math.log(p) for p in shares if p),
+        entropy=entropy(calls),
         most_used=key,
-        share=count / total if total else 0.0,
+        share=share,
         calls_per_episode=total / len(trajectories) if trajectories else 0.0,
         controllability=_controllability(trajectories),
     )
+
+
+def entropy(calls: Mapping[str, int]) -> float:
+    """Of calls by what they went to, in nats: 0 where all went to one."""
+    total = sum(calls.values())
+    return sum(n / total * math.log(total / n) for n in calls.values() if n)
+
+
+def most_used(calls: Mapping[str, int]) -> tuple[str, float]:
+    """What most calls went to, and its share of them; the first of several."""
+    total = sum(calls.values())
+    key = max(calls, key=calls.__getitem__, default="")
+    return (key, calls[key] / total) if total else ("", 0.0)
 
 
 def _controllability(trajectories: Sequence[Trajectory]) -> float:
@@ -49,26 +59,6 @@ def _controllability(trajectories: Sequence[Trajectory]) -> float:
     if not thrifty or not careless or not sum(careless):
         return float("nan")
     return (sum(thrifty) / len(thrifty)) / (sum(careless) / len(careless))
-
-
-def regret(groups: Sequence[Group]) -> float:
-    """By how much the oracle's reward exceeds the policy's, as a share of the most there is to get; nan without one.
-
-    The oracle is scored among the group and its anchors. It goes for the likeliest route and does not know the
-    preference, so a policy that obeys can come below 0.
-    """
-    lost = []
-    for group in groups:
-        first = group.trajectories[0]
-        if group.oracle is None:
-            continue
-        reward = GroupReward(first.preference, first.keys)
-        *mine, best = reward.score([*(t.measure for t in group.trajectories), group.oracle], group.anchors)
-        kept = [score.total for score in mine if score is not None]
-        most = sum(first.preference.weights().values())
-        if kept and best is not None and most:
-            lost.append((best.total - sum(kept) / len(kept)) / most)
-    return sum(lost) / len(lost) if lost else float("nan")
 
 
 @dataclass(frozen=True)
@@ -80,6 +70,8 @@ class Alarms:
     least_calls: float = 1.05
     """An orchestrator that only answers at once makes one call an episode."""
     least_valid: float = 0.8
+    most_sequences: float = 1.5
+    """Times what a rollout needs."""
 
 
 def warnings(seen: Choices, valid: float, alarms: Alarms | None = None) -> list[str]:
@@ -104,3 +96,21 @@ def failures(trajectories: Sequence[Trajectory]) -> list[str]:
         return []
     first = broken[0].failure["error"] if broken[0].failure else f"it ran into its {broken[0].truncated_by}"
     return [f"{len(broken)} of {len(trajectories)} rollouts failed and count for nothing; the first: {first}"]
+
+
+def rewriting(trajectories: Sequence[Trajectory], alarms: Alarms | None = None) -> list[str]:
+    """Whether rollouts are in clearly more sequences than they need, in words. A rollout needs one, and one more at
+    each further message of its user, where many templates drop old thoughts."""
+    alarms = alarms or Alarms()
+    if not trajectories:
+        return []
+    users = [sum(message["role"] == "user" for message in t.messages) for t in trajectories]
+    made = sum(len(t.sequences) for t in trajectories) / len(trajectories)
+    needed = sum(max(1, count) for count in users) / len(users)
+    if made <= alarms.most_sequences * needed:
+        return []
+    return [
+        f"rollouts have {made:.1f} sequences in the mean, where {needed:.1f} would do: the chat template rewrites the "
+        "past each turn, which makes training slower; a template that keeps earlier turns as they are would not "
+        "(docs/training.md, Tokens)"
+    ]

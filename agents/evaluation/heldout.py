@@ -1,125 +1,177 @@
 """Held-out evaluation: tasks, prices, tools and preference wordings never trained on, beside the baselines.
 
-The reward of a panel: the policy and every baseline play the same task under the same preference and prices, and are
-scored together as one group, so that each is measured from the cheapest to the dearest of them. Divided by the sum of
-the preference's weights it lies in [0, 1]. Where no baseline can play there is nobody to measure a bill against: the
-reward is the outcome alone, and the cents stand beside it.
+The validation split picks the best checkpoint, the test split is what is reported. They share nothing: neither tasks,
+nor wordings, nor sets of tools, nor prices; and each environment and each seed of training has tasks of its own.
 """
 
 from __future__ import annotations
 
+import hashlib
 import statistics
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from toolorchestra.agents.configuration.config import EnvMix
-from toolorchestra.agents.configuration.environments import held_out
-from toolorchestra.agents.evaluation.simulated_evaluation import played
-from toolorchestra.agents.policies.baselines import NAMES, baseline, players
-from toolorchestra.agents.rollouts.rewards import GroupReward, Measure
+from toolorchestra.agents.configuration.environments import held_out, job_of
+from toolorchestra.agents.evaluation.panel import (
+    ORACLE,
+    POLICY,
+    OracleShare,
+    Standing,
+    TaskScores,
+    scores,
+    share_of_oracle,
+    standing,
+)
+from toolorchestra.agents.evaluation.simulated_evaluation import played_by_tokens
+from toolorchestra.agents.policies.baselines import NAMES, Baseline, baseline, players
+from toolorchestra.agents.policies.oracle import Oracle, Scale
+from toolorchestra.agents.rollouts.rewards import Measure
 from toolorchestra.agents.rollouts.rollout import Job, Rollouts, measured
+from toolorchestra.agents.rollouts.tokens import Chat
 from toolorchestra.agents.rollouts.trajectory import Trajectory
+from toolorchestra.envs.base.preference import kinds
 
-POLICY = "policy"
+Split = Literal["validation", "test"]
 CALLS = f"{POLICY}/calls/"
 """What the policy's calls a task begin with among the metrics."""
-FIRST_SEED = 1_000_000_007
-"""Of evaluation episodes; training draws its seeds elsewhere."""
+_FIRST, _LAST = 1_000_000_007, 1_999_000_000
+"""Seeds of held-out episodes lie between these; training draws its own elsewhere."""
 
 
 @dataclass
-class Standing:
-    """How one player did."""
+class WishStanding:
+    """How policy and oracle did for one kind of wish."""
 
-    reward: float = 0.0
-    accuracy: float = 0.0
-    cents: float = 0.0
-    seconds: float = 0.0
-    calls: dict[str, float] = field(default_factory=dict)
-
-    @property
-    def cents_per_solved(self) -> float:
-        return self.cents / self.accuracy if self.accuracy else float("inf")
+    policy: Standing
+    oracle: Standing
+    share: OracleShare | None
 
 
 @dataclass
 class Evaluation:
-    """Everybody's standing on the same tasks by environment, and over all environments that he can play."""
+    """Everybody's standing on the same tasks by environment and by wish, and over all that he can play."""
 
     standings: dict[str, Standing]
     by_environment: dict[str, dict[str, Standing]]
+    by_wish: dict[str, WishStanding]
+    """Where the oracle plays."""
     valid: float
-    of_oracle: float | None
-    """The policy's reward as a share of the oracle's, over the environments that the oracle plays; None: over none."""
+    of_oracle: OracleShare | None
+    """The policy's reward as a share of the oracle's, over the tasks that both play; None: over none."""
+    failed: int = 0
+    """Episodes of the policy that failed: their tasks count for nobody."""
     trajectories: list[Trajectory] = field(default_factory=list)
+    tasks: list[TaskScores | None] = field(default_factory=list)
+    """One for each of them; None where the policy's episode failed."""
 
 
 class HeldOut:
     """The fixed evaluation tasks of a run. The baselines play them once."""
 
-    def __init__(
-        self, mixes: Sequence[EnvMix], tasks: int, split: Literal["validation", "test"] = "validation"
-    ) -> None:
-        self._tasks = tasks
-        self._env_ids = _labels([mix.env_id for mix in mixes])
-        self._factories = {
-            label: held_out(mix, getattr(mix, split)) for label, mix in zip(self._env_ids, mixes, strict=True)
-        }
+    def __init__(self, mixes: Sequence[EnvMix], tasks: int, split: Split = "validation", seed: int = 0) -> None:
+        self._tasks, self._split, self._seed = tasks, split, seed
+        labels = _labels([mix.env_id for mix in mixes])
+        self._mixes = dict(zip(labels, mixes, strict=True))
+        self._factories = {label: held_out(mix, split) for label, mix in self._mixes.items()}
         self._panel: dict[str, list[dict[str, Measure]]] = {}
 
     def jobs(self) -> list[Job]:
         """One rollout a task."""
         return [
-            Job(self._env_ids[label], made, FIRST_SEED + k)
+            job_of(self._mixes[label], made, seed)
             for label, made in self._factories.items()
-            for k in range(self._tasks)
+            for seed in self._seeds(label)
         ]
 
-    def baselines(self, label: str) -> list[dict[str, Measure]]:
-        """Each baseline's measure of each task of an environment."""
+    def _seeds(self, label: str) -> range:
+        """Those of an environment's tasks, found nowhere else."""
+        name = repr((self._split, label, self._seed)).encode()
+        first = int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), "big") % (_LAST - _FIRST) + _FIRST
+        return range(first, first + self._tasks)
+
+    def baselines(self, label: str, chat: Chat) -> list[dict[str, Measure]]:
+        """Each baseline's measure of each task of an environment. What it says is billed by the policy's tokens."""
         if label not in self._panel:
-            self._panel[label] = [self._play(label, FIRST_SEED + k) for k in range(self._tasks)]
+            self._panel[label] = [self._play(label, seed, chat) for seed in self._seeds(label)]
         return self._panel[label]
 
-    def _play(self, label: str, seed: int) -> dict[str, Measure]:
+    def _play(self, label: str, seed: int, chat: Chat) -> dict[str, Measure]:
         made = self._factories[label]
-        return {name: measured(played(made, baseline(name, seed), seed)) for name in players(made.source)}
+        names = players(made.source)
+        panel = {
+            name: measured(played_by_tokens(made, baseline(name, seed), seed, chat)) for name in names if name != ORACLE
+        }
+        if ORACLE in names:
+            panel[ORACLE] = measured(played_by_tokens(made, Oracle(_scale(panel.values())), seed, chat))
+        return panel
 
     def evaluate(self, rollouts: Rollouts) -> Evaluation:
         """Play and score."""
         trajectories = rollouts.collect(self.jobs())
-        found: dict[str, dict[str, list[_Row]]] = {}
-        for number, (label, made) in enumerate(self._factories.items()):
-            rows: dict[str, list[_Row]] = {name: [] for name in (POLICY, *players(made.source))}
-            mine = trajectories[number * self._tasks : (number + 1) * self._tasks]
-            for trajectory, panel in zip(mine, self.baselines(label), strict=True):
-                for name, row in _scored(trajectory, panel).items():
-                    rows[name].append(row)
-            found[label] = rows
-        names = [name for name in (POLICY, *NAMES) if any(name in rows for rows in found.values())]
+        tasks = self._scored(trajectories, [t.measure for t in trajectories], rollouts.chat)
+        found: dict[str, list[TaskScores]] = {}
+        for number, label in enumerate(self._factories):
+            mine = tasks[number * self._tasks : (number + 1) * self._tasks]
+            found[label] = [task for task in mine if task is not None]
+        every = [task for some in found.values() for task in some]
         return Evaluation(
-            {name: _standing(_together(found.values(), name)) for name in names},
-            {label: {name: _standing(r) for name, r in rows.items()} for label, rows in found.items()},
+            _standings(every, self._factories.values()),
+            {label: _standings(tasks, [self._factories[label]]) for label, tasks in found.items()},
+            _by_wish(every),
             statistics.fmean(t.measure.valid_format for t in trajectories),
-            _of_oracle([rows for rows in found.values() if "oracle" in rows]),
+            share_of_oracle(every),
+            sum(t.measure.failed for t in trajectories),
             trajectories,
+            tasks,
         )
 
+    def beside(self, policy: Callable[[], Baseline], evaluation: Evaluation, chat: Chat) -> list[TaskScores | None]:
+        """How a policy that is no language model does as the policy of the same tasks; each gets one of its own."""
+        played = [
+            measured(played_by_tokens(made, policy(), seed, chat))
+            for label, made in self._factories.items()
+            for seed in self._seeds(label)
+        ]
+        return self._scored(evaluation.trajectories, played, chat)
 
-_Row = tuple[Measure, float]
+    def _scored(self, of: Sequence[Trajectory], played: Sequence[Measure], chat: Chat) -> list[TaskScores | None]:
+        """Measures on the tasks of these trajectories, each beside the baselines of its task."""
+        panels = [panel for label in self._factories for panel in self.baselines(label, chat)]
+        made: list[TaskScores | None] = []
+        for task, measure, panel in zip(of, played, panels, strict=True):
+            found = scores(task.keys, task.preference, measure, panel)
+            made.append(None if found is None else TaskScores(task.preference.kind, found))
+        return made
 
 
-def _together(found: Iterable[Mapping[str, list[_Row]]], name: str) -> list[_Row]:
-    return [row for rows in found for row in rows.get(name, ())]
+def _scale(panel: Iterable[Measure]) -> Scale:
+    """What the oracle plans on: the scale of the fixed players that have played."""
+    measures = list(panel)
+    usd, seconds = ([getattr(m, name) for m in measures] for name in ("usd", "seconds"))
+    most: dict[str, float] = {}
+    for measure in measures:
+        for key, count in measure.calls.items():
+            most[key] = max(most.get(key, 0.0), count)
+    return Scale((min(usd), max(usd)), (min(seconds), max(seconds)), most)
 
 
-def _of_oracle(found: Sequence[Mapping[str, list[_Row]]]) -> float | None:
-    if not found:
-        return None
-    mine, best = (_standing(_together(found, name)).reward for name in (POLICY, "oracle"))
-    return mine / best if best else 0.0
+def _standings(tasks: Sequence[TaskScores], factories: Iterable[Any]) -> dict[str, Standing]:
+    able = {POLICY}.union(*(players(made.source) for made in factories))
+    return {name: standing(tasks, name) for name in (POLICY, *NAMES) if name in able}
+
+
+def _by_wish(tasks: Sequence[TaskScores]) -> dict[str, WishStanding]:
+    """In the order of the bank of wishes, and behind it what a user said in his own words."""
+    both = [task for task in tasks if ORACLE in task.players]
+    named = dict.fromkeys((*kinds(), *(task.wish for task in both)))
+    split = {wish: [task for task in both if task.wish == wish] for wish in named}
+    return {
+        wish: WishStanding(standing(some, POLICY), standing(some, ORACLE), share_of_oracle(some))
+        for wish, some in split.items()
+        if some
+    }
 
 
 def _labels(env_ids: Sequence[str]) -> dict[str, str]:
@@ -131,41 +183,16 @@ def _labels(env_ids: Sequence[str]) -> dict[str, str]:
     return made
 
 
-def _scored(trajectory: Trajectory, panel: Mapping[str, Measure]) -> dict[str, _Row]:
-    mine = trajectory.measure
-    if not panel:
-        return {} if mine.failed else {POLICY: (mine, mine.outcome)}
-    everybody = {POLICY: mine, **panel}
-    weight = sum(trajectory.preference.weights().values()) or 1.0
-    scores = GroupReward(trajectory.preference, trajectory.keys).score(list(everybody.values()))
-    return {
-        name: (measure, score.total / weight)
-        for (name, measure), score in zip(everybody.items(), scores, strict=True)
-        if score is not None
-    }
-
-
-def _standing(rows: Sequence[_Row]) -> Standing:
-    if not rows:
-        return Standing()
-    calls: Counter[str] = Counter()
-    for measure, _ in rows:
-        calls.update(measure.calls)
-    n = len(rows)
-    return Standing(
-        reward=sum(score for _, score in rows) / n,
-        accuracy=sum(m.outcome for m, _ in rows) / n,
-        cents=100 * sum(m.usd for m, _ in rows) / n,
-        seconds=sum(m.seconds for m, _ in rows) / n,
-        calls={key: count / n for key, count in sorted(calls.items())},
-    )
-
-
 def as_metrics(evaluation: Evaluation) -> dict[str, Any]:
     """Flat numbers for the log."""
-    shared = {} if evaluation.of_oracle is None else {"of_oracle": evaluation.of_oracle}
-    mine = {f"{CALLS}{key}": count for key, count in evaluation.standings[POLICY].calls.items()}
-    made: dict[str, Any] = {**shared, "valid": evaluation.valid, **mine}
+    made: dict[str, Any] = {"valid": evaluation.valid, "failed": evaluation.failed}
+    if evaluation.of_oracle is not None:
+        made["of_oracle"] = evaluation.of_oracle.value
+    made |= {f"{CALLS}{key}": count for key, count in evaluation.standings[POLICY].calls.items()}
     for name, s in evaluation.standings.items():
         made |= {f"{name}/reward": s.reward, f"{name}/accuracy": s.accuracy, f"{name}/cents": s.cents}
+    for wish, found in evaluation.by_wish.items():
+        made[f"wish/{wish}/reward"] = found.policy.reward
+        if found.share is not None:
+            made[f"wish/{wish}/of_oracle"] = found.share.value
     return made

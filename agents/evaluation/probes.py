@@ -9,11 +9,14 @@ from itertools import islice
 from typing import Any
 
 from toolorchestra.agents.configuration.config import EnvMix
-from toolorchestra.agents.rollouts.rollout import Job, Rollouts, factory_of
+from toolorchestra.agents.configuration.environments import job_of
+from toolorchestra.agents.rollouts.rollout import Rollouts, factory_of
 from toolorchestra.agents.rollouts.trajectory import Trajectory
 from toolorchestra.envs.factory import EpisodeFactory
 
 FIRST_SEED = 3_000_000_019
+PROBED = 60
+"""Tasks on either side of a probe."""
 CHEAP, DEAR = Decimal("0.3"), Decimal("3.3")
 """Factors on a model's price; neither is one that training sees."""
 
@@ -51,7 +54,7 @@ def _play(
     made = _made(mix)
     seeds = range(FIRST_SEED, FIRST_SEED + tasks * 4)
     fitting = (s for s in seeds if keep(str(made.start(s).info["task"]["subject"])))
-    return rollouts.collect([Job(mix.env_id, made, s, options) for s in islice(fitting, tasks)])
+    return rollouts.collect([job_of(mix, made, s, options) for s in islice(fitting, tasks)])
 
 
 def _rate(trajectories: Sequence[Trajectory], keys: Sequence[str]) -> float:
@@ -113,7 +116,7 @@ def subject_contrast(
     return Probe(f"calls of {', '.join(keys)} a task", *subjects, sides[0], sides[1], min(counts))
 
 
-def standard_probes(rollouts: Rollouts, mixes: Sequence[EnvMix], tasks: int = 60) -> list[Probe]:
+def standard_probes(rollouts: Rollouts, mixes: Sequence[EnvMix], tasks: int = PROBED) -> list[Probe]:
     """The probes of the embedded worlds, less those of keys that the mix's tools lack."""
     by_name = {m.env_id.rpartition("/")[2]: m for m in mixes}
     probes: list[Probe] = []

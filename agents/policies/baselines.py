@@ -1,16 +1,13 @@
-"""The policies that every learned one is held against: random, cheapest, strongest, and an oracle that knows the task.
+"""The policies that every learned one is held against: random, cheapest, strongest, and the oracle (in oracle.py).
 
 A baseline reads the episode and writes the next action. The first three use what an agent may see, and the skill table
-to know who is strong; the oracle also reads the hidden question. It plans by expectation and never looks at the draws,
-so what it reaches is within a policy's reach.
+to know who is strong.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
 
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError, no_such
@@ -20,24 +17,14 @@ from toolorchestra.envs.domains.source import TaskSource
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.models import Purpose
 from toolorchestra.envs.models.simulated import (
-    CHARACTERS_PER_TOKEN,
     Skill,
-    answer_chance,
-    code_chance,
-    computed_in,
-    facts_in,
-    query_chance,
 )
 from toolorchestra.envs.money.prices import EXPERT, NANO, Tokens, Usage
 from toolorchestra.envs.tools import Offer, Tool
-from toolorchestra.envs.tools.question_material import gathered
 from toolorchestra.envs.tools.search import NOTHING_MISSING, NOTHING_NEW
 
 Baseline = Callable[[Episode], str]
 MOST_SEARCHES = 6
-MOST_PLANNED_SEARCHES = 12
-SAME_CHANCE = 0.005
-"""Routes this close in their chance count as equally accurate; the cheaper one is taken."""
 _PURPOSES: Mapping[str, Purpose] = {"search": "query", "enhance_reasoning": "code", "answer": "answer", "ask": "answer"}
 
 
@@ -47,16 +34,19 @@ def _world(episode: Episode) -> QaWorld:
     return episode.world
 
 
-def _last_result(episode: Episode) -> str:
+def last_result(episode: Episode) -> str:
+    """What the last turn's call gave, "" when there was none."""
     last = episode.messages[-1]
     return str(last["content"]) if last["role"] == "tool" else ""
 
 
-def _uses(episode: Episode, tool: Tool) -> int:
+def uses(episode: Episode, tool: Tool) -> int:
+    """How often a tool was called."""
     return sum(episode.calls.get(key, 0) for key in tool.keys)
 
 
-def _tool(episode: Episode, *kinds: str) -> Tool | None:
+def tool_of(episode: Episode, *kinds: str) -> Tool | None:
+    """The tool of the first of these kinds that there is."""
     return episode.world.toolbox.of_kind(*kinds)
 
 
@@ -73,15 +63,16 @@ class RandomPolicy:
             if "enum" in schema:
                 arguments[name] = self._rng.choice(schema["enum"])
             elif name == "query":
-                arguments[name] = _body(_world(episode).question.text)[:300]
+                arguments[name] = body_of(_world(episode).question.text)[:300]
             elif name == "answer":
-                arguments[name] = _last_result(episode)[:200] or "unknown"
+                arguments[name] = last_result(episode)[:200] or "unknown"
             elif name == "code":
                 arguments[name] = f"print({self._rng.randint(0, 999)})"
         return render_call(tool.name, arguments)
 
 
-def _body(question: str) -> str:
+def body_of(question: str) -> str:
+    """The question without its first line, which names its subject."""
     return question.partition("\n")[2] or question
 
 
@@ -92,18 +83,18 @@ class Pipeline:
         self._best = best
 
     def __call__(self, episode: Episode) -> str:
-        last = _last_result(episode)
-        search = _tool(episode, "search", "local_search", "web_search")
-        if search is not None and _uses(episode, search) < self._searches(search, last, episode):
+        last = last_result(episode)
+        search = tool_of(episode, "search", "local_search", "web_search")
+        if search is not None and uses(episode, search) < self._searches(search, last, episode):
             return self._call(episode, search)
-        code = _tool(episode, "enhance_reasoning")
-        if code is not None and not _uses(episode, code):
+        code = tool_of(episode, "enhance_reasoning")
+        if code is not None and not uses(episode, code):
             return self._call(episode, code)
-        ask = _tool(episode, "ask")
-        submit = _tool(episode, "submit")
-        if submit is not None and (ask is None or _uses(episode, ask)):
+        ask = tool_of(episode, "ask")
+        submit = tool_of(episode, "submit")
+        if submit is not None and (ask is None or uses(episode, ask)):
             return render_call(submit.name, {"answer": last})
-        ending = _tool(episode, "answer") or ask
+        ending = tool_of(episode, "answer") or ask
         if ending is None:
             raise ConfigError(f"nothing among {[t.name for t in episode.world.toolbox]} ends the task")
         return self._call(episode, ending)
@@ -117,10 +108,25 @@ class Pipeline:
 
     def _call(self, episode: Episode, tool: Tool) -> str:
         if not tool.offers:
-            return render_call(tool.name, {"query": _body(_world(episode).question.text)[:300]})
+            return render_call(tool.name, {"query": body_of(_world(episode).question.text)[:300]})
         purpose = _PURPOSES[tool.kind]
         offer = max(tool.offers, key=lambda o: self._best(episode, o, purpose))
         return render_call(tool.name, {"model": offer.alias})
+
+
+def by_price(sign: float) -> Callable[[Episode, Offer, Purpose], float]:
+    """Likes the dearest model best, or with a negative sign the cheapest; it looks at prices alone."""
+
+    def prefers(episode: Episode, offer: Offer, _purpose: Purpose) -> float:
+        return sign * token_price(episode, offer)
+
+    return prefers
+
+
+def token_price(episode: Episode, offer: Offer) -> float:
+    """What a token in and one out cost, in pico-dollars."""
+    rate = episode.sheet.price(offer.model).pico_usd_per_token or (0, 0, 0, 0)
+    return float(rate[0] + rate[2])
 
 
 def _cheapness(episode: Episode, offer: Offer, purpose: Purpose) -> float:
@@ -141,100 +147,12 @@ def _usd(episode: Episode, offer: Offer, skill: Skill, purpose: Purpose, input_t
     return episode.sheet.price(offer.model).nano_usd(Usage(offer.model, EXPERT, tokens)) / NANO
 
 
-class Route(NamedTuple):
-    """A way to the end from here: which program writer first, if any, and who answers."""
-
-    keys: tuple[str, ...]
-    chance: float
-    usd: float
-    seconds: float
-
-
-@dataclass(frozen=True)
-class Oracle:
-    """Knows the question, its facts and everybody's skill. Takes the likeliest route, and of equals the cheapest; or,
-    where a `value` is given, the route that it likes best."""
-
-    value: Callable[[Episode, Route], float] | None = None
-
-    def __call__(self, episode: Episode) -> str:
-        world = _world(episode)
-        shown = gathered(world)
-        ask, submit = _tool(episode, "ask"), _tool(episode, "submit")
-        if ask is not None and _uses(episode, ask) and submit is not None:
-            return render_call(submit.name, {"answer": _last_result(episode)})
-        if facts_in(world.question, shown) < 1.0 and (search := self._search(episode, world, shown)):
-            return search
-        routes = self.routes(episode)
-        best = max(routes, key=lambda r: self._value(episode, r, routes))
-        tool = next(t for t in episode.world.toolbox if best.keys[0] in t.keys)
-        return render_call(tool.name, {"model": best.keys[0]})
-
-    def _value(self, episode: Episode, route: Route, routes: Sequence[Route]) -> tuple[float, float]:
-        if self.value is not None:
-            return self.value(episode, route), -route.usd
-        likeliest = max(r.chance for r in routes)
-        return float(route.chance >= likeliest - SAME_CHANCE), -route.usd
-
-    @staticmethod
-    def _search(episode: Episode, world: QaWorld, shown: str) -> str:
-        """The next search, or "" when there is nothing to search with."""
-        missing = next(f for f in world.question.facts if f.sentence not in shown)
-        plain = _tool(episode, "local_search", "web_search")
-        if plain is not None:
-            return render_call(plain.name, {"query": missing.query}) if episode.turn < MOST_PLANNED_SEARCHES else ""
-        search = _tool(episode, "search")
-        if search is None or _uses(episode, search) >= MOST_PLANNED_SEARCHES:
-            return ""
-        size = (len(shown) + len(world.question.text)) // CHARACTERS_PER_TOKEN
-
-        def usd_per_success(offer: Offer) -> float:
-            skill = world.skills[offer.model]
-            return _usd(episode, offer, skill, "query", size) / query_chance(skill, world.question)
-
-        return render_call(search.name, {"model": min(search.offers, key=usd_per_success).alias})
-
-    def routes(self, episode: Episode) -> list[Route]:
-        """Every way to end from here."""
-        world = _world(episode)
-        shown = gathered(world)
-        size = (len(shown) + len(world.question.text)) // CHARACTERS_PER_TOKEN
-        facts = facts_in(world.question, shown)
-        computed = computed_in(world.question, shown)
-        ending, code = _tool(episode, "answer", "ask"), _tool(episode, "enhance_reasoning")
-        if ending is None:
-            raise ConfigError(f"nothing among {[t.name for t in episode.world.toolbox]} asks an expert for the answer")
-        direct = [self._direct(episode, offer, size, facts, computed) for offer in ending.offers]
-        if code is None or not world.question.computable or computed == "right" or _uses(episode, code) >= 2:
-            return direct
-        helped = [
-            self._helped(episode, writer, offer, size, facts) for writer in code.offers for offer in ending.offers
-        ]
-        return direct + helped
-
-    @staticmethod
-    def _direct(episode: Episode, offer: Offer, size: int, facts: float, computed: str) -> Route:
-        skill = _world(episode).skills[offer.model]
-        chance = answer_chance(skill, _world(episode).question, facts, computed)
-        return Route((offer.alias,), chance, _usd(episode, offer, skill, "answer", size), skill.seconds["answer"])
-
-    def _helped(self, episode: Episode, writer: Offer, offer: Offer, size: int, facts: float) -> Route:
-        skill = _world(episode).skills[writer.model]
-        works = code_chance(skill, _world(episode).question, facts)
-        ends = [self._direct(episode, offer, size, facts, state) for state in ("right", "wrong", "")]
-        # Of programs that do not work half print something wrong and half print nothing.
-        chance = works * ends[0].chance + (1 - works) * (ends[1].chance + ends[2].chance) / 2
-        usd = _usd(episode, writer, skill, "code", size) + ends[0].usd
-        seconds = skill.seconds["code"] + ends[0].seconds
-        return Route((writer.alias, offer.alias), chance, usd, seconds)
-
-
 def guess(episode: Episode) -> str:
     """Answers at once without any expert, with the likeliest-looking words there are: the floor of each world."""
-    submit = _tool(episode, "submit")
+    submit = tool_of(episode, "submit")
     if submit is None:
         raise ConfigError('the guesser needs the plain tools: gym.make(..., tools="plain")')
-    return render_call(submit.name, {"answer": _body(_world(episode).question.text).split()[-1]})
+    return render_call(submit.name, {"answer": body_of(_world(episode).question.text).split()[-1]})
 
 
 NAMES = ("random", "cheapest", "strongest", "oracle")
@@ -247,13 +165,19 @@ def players(source: TaskSource) -> tuple[str, ...]:
     return NAMES if embedded else ()
 
 
+def _oracle() -> Baseline:
+    from toolorchestra.agents.policies.oracle import Oracle  # it is made of what stands here
+
+    return Oracle()
+
+
 def baseline(name: str, seed: int = 0) -> Baseline:
     """A baseline by its name."""
     made: Mapping[str, Callable[[], Baseline]] = {
         "random": lambda: RandomPolicy(seed),
         "cheapest": lambda: Pipeline(_cheapness),
         "strongest": lambda: Pipeline(_strength),
-        "oracle": Oracle,
+        "oracle": _oracle,
         "guess": lambda: guess,
     }
     if name not in made:

@@ -11,6 +11,7 @@ from typing import Any
 from toolorchestra.envs.base.errors import ConfigError
 
 Summary = Mapping[str, Any]
+ENDS = ("low", "high")
 _PLAYERS = ("policy", "oracle", "strongest", "cheapest", "random")
 
 
@@ -31,7 +32,15 @@ def as_markdown(runs: Sequence[Summary]) -> str:
     header = ["", *(f"seed {run['seed']}" for run in runs), "mean", "spread"]
     rows = [header, ["---"] * len(header)]
     if all(run["of_oracle"] is not None for run in runs):
-        rows.append(_row("share of the oracle's reward", [run["of_oracle"] for run in runs], "{:.1%}"))
+        rows.append(_row("share of the oracle's reward", [run["of_oracle"]["value"] for run in runs], "{:.1%}"))
+        rows += [_row(f"{end} end of its interval", [run["of_oracle"][end] for run in runs], "{:.1%}") for end in ENDS]
+    for wish in [wish for wish in runs[0]["by_wish"] if all(wish in run["by_wish"] for run in runs)]:
+        found = [run["by_wish"][wish] for run in runs]
+        if all(one["of_oracle"] for one in found):
+            rows.append(_row(f"wish {wish}: share", [one["of_oracle"]["value"] for one in found], "{:.1%}"))
+        for name in ("policy", "oracle"):
+            rows.append(_row(f"wish {wish}: {name}'s accuracy", [one[name]["accuracy"] for one in found], "{:.1%}"))
+            rows.append(_row(f"wish {wish}: {name}'s ¢ a task", [one[name]["cents"] for one in found], "{:.2f}"))
     for name in _PLAYERS:
         standings = [run["standings"][name] for run in runs if name in run["standings"]]
         if len(standings) < len(runs):

@@ -10,14 +10,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from toolorchestra.agents.configuration.config import TrainConfig, as_json
-from toolorchestra.agents.evaluation.heldout import CALLS, POLICY, Evaluation, HeldOut, Standing
-from toolorchestra.agents.evaluation.probes import Probe, standard_probes
+from toolorchestra.agents.configuration.config import as_json
+from toolorchestra.agents.configuration.environments import simulated
+from toolorchestra.agents.evaluation.heldout import CALLS, Evaluation, HeldOut, WishStanding
+from toolorchestra.agents.evaluation.panel import POLICY, OracleShare, Standing
+from toolorchestra.agents.evaluation.probes import PROBED, Probe, standard_probes
+from toolorchestra.agents.reports.evaluation_page import write_page
 from toolorchestra.agents.training import checkpoint
+from toolorchestra.agents.training.group_dumps import ROLLOUTS
 from toolorchestra.agents.training.metrics import read
-from toolorchestra.agents.training.trainer import TrainingRun, rollout_params, trajectories_of
-from toolorchestra.envs.models.wire import clean
-from toolorchestra.envs.registration import ids, spec_of
+from toolorchestra.agents.training.trainer import trajectories_of
+from toolorchestra.agents.training.training_run import TrainingRun, rollout_params
+from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.base.marks import clean
 
 _STYLE = (
     "body{font:15px/1.5 system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 1em}"
@@ -34,10 +39,12 @@ def write_report(run: TrainingRun) -> Path:
     folder = run.folder / "report"
     folder.mkdir(parents=True, exist_ok=True)
     step = _take_best(run)
-    greedy = run.rollouts.with_params(rollout_params(run.config, run.config.evaluation_temperature))
+    config = run.config
+    evaluating = run.rollouts.with_params(rollout_params(config, config.evaluation_temperature))
     with run.engine.averaged():
-        final = HeldOut(run.config.environments, run.config.evaluation_tasks, split="test").evaluate(greedy)
-        probes = standard_probes(greedy, run.config.environments)
+        final = HeldOut(config.environments, config.evaluation_tasks, "test", config.seed).evaluate(evaluating)
+        # Where an evaluation is short because the model is slow, so are they.
+        probes = standard_probes(evaluating, config.environments, min(PROBED, config.evaluation_tasks))
     summary = as_summary(run, step, final, probes)
     (folder / "summary.json").write_text(json.dumps(summary, indent=1))
     pictures = _draw(run, final, folder)
@@ -63,12 +70,14 @@ def _take_best(run: TrainingRun) -> int:
 def as_summary(run: TrainingRun, best_step: int, final: Evaluation, probes: Sequence[Probe]) -> dict[str, Any]:
     """What the report says, as numbers; `best_step` is the step whose weights it is of."""
     return {
-        "simulated": _simulated(run.config),
+        "simulated": simulated(run.config),
         "preset": run.config.preset,
         "seed": run.config.seed,
         "steps": run.step,
         "best_step": best_step,
-        "of_oracle": final.of_oracle,
+        "of_oracle": _share_row(final.of_oracle),
+        "by_wish": {wish: _wish_row(found) for wish, found in final.by_wish.items()},
+        "failed": final.failed,
         "valid": final.valid,
         "standings": {name: _row(s) for name, s in final.standings.items()},
         "by_environment": {e: {n: _row(s) for n, s in p.items()} for e, p in final.by_environment.items()},
@@ -76,12 +85,14 @@ def as_summary(run: TrainingRun, best_step: int, final: Evaluation, probes: Sequ
     }
 
 
-_REAL = frozenset(("backends", "dataset", "experts", "expert_models", "user_model"))
+def _share_row(share: OracleShare | None) -> dict[str, float] | None:
+    if share is None:
+        return None
+    return {"value": share.value, "low": share.interval.low, "high": share.interval.high}
 
 
-def _simulated(config: TrainConfig) -> bool:
-    """Whether every environment is one of the suite's whose models are the embedded ones, as far as can be told."""
-    return all(spec_of(mix.env_id).id in ids() and _REAL.isdisjoint(mix.arguments) for mix in config.environments)
+def _wish_row(found: WishStanding) -> dict[str, Any]:
+    return {"policy": _row(found.policy), "oracle": _row(found.oracle), "of_oracle": _share_row(found.share)}
 
 
 def _row(s: Standing) -> dict[str, Any]:
@@ -92,6 +103,7 @@ def _row(s: Standing) -> dict[str, Any]:
         "cents_per_solved": s.cents_per_solved if s.accuracy else None,
         "seconds": s.seconds,
         "calls": s.calls,
+        "tasks": s.tasks,
     }
 
 
@@ -178,9 +190,9 @@ def _page(run: TrainingRun, final: Evaluation, probes: Sequence[Probe], pictures
     return (
         f"<!doctype html><meta charset=utf-8><title>{html.escape(run.config.preset)}</title><style>{_STYLE}</style>"
         f"<h1>{html.escape(run.config.preset)}, seed {run.config.seed}</h1>"
-        f"{_SIMULATED if _simulated(run.config) else ''}<p>{run.step} steps. {_reached(final)}</p>"
-        f"{_table(final.standings)}{tables}{images}"
-        f"<h2>Counterfactual probes</h2>{_probes(probes)}<h2>Trajectories</h2>{shown}"
+        f"{_SIMULATED if simulated(run.config) else ''}<p>{run.step} steps. {_reached(final)}</p>"
+        f"{_table(final.standings)}{_wishes(final.by_wish)}{tables}{images}"
+        f"<h2>Counterfactual probes</h2>{_probes(probes)}<h2>Trajectories</h2>{rollouts_link(run)}{shown}"
         f"<h2>Configuration</h2><pre>{html.escape(json.dumps(_config(run), indent=1))}</pre>"
     )
 
@@ -197,7 +209,22 @@ def _reached(final: Evaluation) -> str:
         return f"{where} solves <b>{mine.accuracy:.1%}</b> at {mine.cents:.2f} ¢ a task. No baseline can play them."
     only = {name for name, panel in final.by_environment.items() if "oracle" not in panel}
     note = f" Baselines do not play {html.escape(', '.join(sorted(only)))}." if only else ""
-    return f"{where} earns <b>{final.of_oracle:.1%}</b> of the oracle's reward.{note}"
+    return f"{where} earns <b>{final.of_oracle}</b> of the reward of an oracle that knows the wish.{note}"
+
+
+def rollouts_link(run: TrainingRun) -> str:
+    """To the page of the rollouts that the run has dumped, which is written for it."""
+    if not (run.folder / ROLLOUTS).is_file():
+        return ""
+    try:
+        written = write_page(run.folder)
+    except ConfigError as err:
+        run.say(f"no page of the rollouts: {err}")
+        return ""
+    return (
+        f'<p><a href="../{written.file.name}">{written.transcripts} rollouts of training</a>, by step, with rewards, '
+        "advantages and bills.</p>"
+    )
 
 
 def _config(run: TrainingRun) -> dict[str, Any]:
@@ -212,6 +239,22 @@ def _table(standings: dict[str, Standing]) -> str:
         for n, s in standings.items()
     )
     return f"<table>{head}{rows}</table>"
+
+
+def _wishes(found: dict[str, WishStanding]) -> str:
+    if not found:
+        return ""
+    head = (
+        "<tr><th>wish<th>tasks<th>share of the oracle's reward<th>reward<th>accuracy<th>¢ a task"
+        "<th>oracle: reward<th>accuracy<th>¢ a task</tr>"
+    )
+    rows = "".join(
+        f"<tr><td>{html.escape(wish)}<td>{w.policy.tasks}<td>{w.share or '-'}"
+        + "".join(f"<td>{s.reward:.3f}<td>{s.accuracy:.1%}<td>{s.cents:.3f}" for s in (w.policy, w.oracle))
+        + "</tr>"
+        for wish, w in found.items()
+    )
+    return f"<h2>By the user's wish</h2><table>{head}{rows}</table>"
 
 
 def _probes(probes: Sequence[Probe]) -> str:

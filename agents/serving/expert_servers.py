@@ -19,8 +19,6 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
@@ -30,9 +28,11 @@ from typing import Any
 from toolorchestra.agents.engines.process_guard import ProcessGuard
 from toolorchestra.envs.base.errors import ConfigError, Outage
 from toolorchestra.envs.models.endpoints import Endpoints, read_row
+from toolorchestra.envs.retrieval.http_posts import HttpPoster, Posted
 
 LOOK_SECONDS, STOP_SECONDS = 0.5, 20.0
 LAST_WORDS_CHARACTERS = 2_000
+_MOST_ANSWER_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,11 @@ class Server:
     arguments: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     served: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def served_name(self) -> str:
+        """What requests call the model."""
+        return str(self.served.get("model", self.model))
 
     def command(self, port: int) -> list[str]:
         """What is run. The model's own generation defaults are left out, so a request means what it says."""
@@ -72,6 +77,7 @@ def read_servers(data: Mapping[str, Any], where: str) -> list[Server]:
     for name, row in table.items():
         lists = {k: tuple(v) for k, v in row.items() if isinstance(v, list)}
         made.append(read_row(Server, {**row, **lists}, f"{where}: server {name}", name=name))
+    _check_ports(made, where)
     total = sum(s.gpu_share for s in made if "CUDA_VISIBLE_DEVICES" not in s.environment)
     if total > 1:
         raise ConfigError(
@@ -79,6 +85,35 @@ def read_servers(data: Mapping[str, Any], where: str) -> list[Server]:
             'of its own: environment = {CUDA_VISIBLE_DEVICES = "1"}'
         )
     return made
+
+
+def _check_ports(servers: Sequence[Server], where: str) -> None:
+    """Refuse ports that are none, are named twice, or are given past the file's own key."""
+    owners: dict[int, str] = {}
+    for one in servers:
+        if not 0 <= one.port < 1 << 16:
+            raise ConfigError(f"{where}: server {one.name}: port is a number from 0 to 65535, got {one.port}")
+        if any(word.partition("=")[0] == "--port" for word in one.arguments):
+            raise ConfigError(f"{where}: server {one.name}: arguments may not set --port; say port = NUMBER")
+        if one.port and one.port in owners:
+            raise ConfigError(
+                f"{where}: servers {owners[one.port]} and {one.name} have one port, {one.port}; change one"
+            )
+        owners[one.port] = one.name
+
+
+def _check_free(servers: Sequence[Server]) -> None:
+    """Refuse ports that another process has: its answers would pass for ours."""
+    for one in servers:
+        with socket.socket() as tried:
+            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: a port just left is free
+            try:
+                tried.bind(("127.0.0.1", one.port))
+            except OSError as err:
+                raise ConfigError(
+                    f"server {one.name!r}: port {one.port} cannot be taken ({err.strerror}); end what has it, or name "
+                    "another, or 0 for a free one"
+                ) from None
 
 
 class Running:
@@ -104,14 +139,35 @@ class Running:
 
     def answers(self) -> bool:
         """Whether it is healthy. One that has ended is an error, with its last words."""
+        self._check_alive()
+        healthy = self._asked("health").status == 200
+        self._check_alive()
+        return healthy
+
+    def _check_alive(self) -> None:
         if (code := self.process.poll()) is not None:
             words = self.log.read_text(encoding="utf-8", errors="replace")[-LAST_WORDS_CHARACTERS:]
             raise Outage(f"server {self.server.name!r} ended with {code}; {self.log} ends with:\n{words}")
+
+    def check_model(self) -> None:
+        """Refuse an answer that is not of the model that was started: then another process has the port."""
+        found = self._asked("v1/models")
+        if found.status == 401:  # it was given a key of its own, without which it does not say
+            return
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/health", timeout=LOOK_SECONDS * 4) as reply:
-                return bool(reply.status == 200)
-        except (urllib.error.URLError, TimeoutError, ConnectionError):
-            return False
+            names = [str(row["id"]) for row in json.loads(found.text)["data"]]
+        except (ValueError, LookupError, TypeError, RecursionError):
+            names = []
+        if self.server.served_name not in names:
+            served = ", ".join(names[:5])[:200] or "no model"
+            raise Outage(
+                f"server {self.server.name!r}: {self.base_url} serves {served} and not {self.server.served_name!r}; if "
+                "that is its name, say served = {model = NAME}, else another process has the port"
+            )
+
+    def _asked(self, path: str) -> Posted:
+        poster = HttpPoster(f"http://127.0.0.1:{self.port}", "", LOOK_SECONDS * 4, most_bytes=_MOST_ANSWER_BYTES)
+        return poster.get(path)
 
     def stop(self) -> None:
         """End it and all that it started."""
@@ -133,6 +189,7 @@ def serving(
     servers: Sequence[Server], logs: Path, start_seconds: float, say: Callable[[str], None] = print
 ) -> Iterator[list[Running]]:
     """All servers, answering; they end with the block, also when one of them never answers."""
+    _check_free(servers)
     logs.mkdir(parents=True, exist_ok=True)
     running: list[Running] = []
     try:
@@ -150,6 +207,7 @@ def _wait(running: Sequence[Running], start_seconds: float, say: Callable[[str],
     waiting = list(running)
     while waiting:
         for one in [one for one in waiting if one.answers()]:
+            one.check_model()
             waiting.remove(one)
             say(f"{one.server.name}: {one.base_url} answers after {time.monotonic() - started:.0f} s")
         if waiting and time.monotonic() - started > start_seconds:
@@ -157,6 +215,8 @@ def _wait(running: Sequence[Running], start_seconds: float, say: Callable[[str],
             raise Outage(f"no answer within {start_seconds:g} s: {names}; raise --start-seconds, or look into the log")
         if waiting:
             time.sleep(LOOK_SECONDS)
+    for one in running:  # one may have ended while others started
+        one.answers()
 
 
 def endpoint_file(running: Sequence[Running]) -> str:

@@ -14,7 +14,7 @@ import gymnasium as gym
 import pytest
 
 import toolorchestra  # noqa: F401 - registers the ids
-from toolorchestra.agents.evaluation import endpoint_evaluation
+from tests.agents.evaluation import played_episodes
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError, Outage
 from toolorchestra.envs.episode.episode import Episode
@@ -63,11 +63,9 @@ def made(env: str, backing: Backing | str, **settings: Any) -> EpisodeFactory:
     return factory(**gym.spec(full_id(env)).kwargs, backends=backing, preference="none", split="test", **settings)
 
 
-def run(
-    made_factory: EpisodeFactory, name: str, tasks: int, at_once: int = 8
-) -> list[endpoint_evaluation.PlayedEpisode]:
+def run(made_factory: EpisodeFactory, name: str, tasks: int, at_once: int = 8) -> list[played_episodes.PlayedEpisode]:
     return asyncio.run(
-        endpoint_evaluation.evaluate(made_factory, endpoint_evaluation.policy(name, made_factory), 7, tasks, at_once)
+        played_episodes.evaluate(made_factory, played_episodes.policy(name, made_factory), 7, tasks, at_once)
     )
 
 
@@ -134,12 +132,12 @@ def test_nothing_is_lost_and_nothing_billed_twice_over_a_breaking_server(tmp_pat
     with Loopback(sometimes) as server:
         file = file_of(tmp_path, server, more=more, retries=9, failures_to_open=1000)
         made_factory = made("HLE-v0", Backing(read(file)))
-        cheap = endpoint_evaluation.policy("cheap", made_factory)
+        cheap = played_episodes.policy("cheap", made_factory)
 
-        async def unpaid(episode: Episode) -> endpoint_evaluation.Move:
-            return endpoint_evaluation.Move((await cheap(episode)).text, Usage("qwen3-8b", ORCHESTRATOR))
+        async def unpaid(episode: Episode) -> played_episodes.Move:
+            return played_episodes.Move((await cheap(episode)).text, Usage("qwen3-8b", ORCHESTRATOR))
 
-        played = asyncio.run(endpoint_evaluation.evaluate(made_factory, unpaid, 7, 12))
+        played = asyncio.run(played_episodes.evaluate(made_factory, unpaid, 7, 12))
         programs = sum(n for p in played for key, n in p.record.calls.items() if key.startswith("reasoner"))
     assert [p.failure for p in played] == [""] * 12
     assert len(server.seen) > len(tokens) > 36
@@ -170,11 +168,11 @@ def test_a_program_that_cannot_be_run_still_pays_for_its_writing(tmp_path: Path)
         source = made_factory.source
         source.behind = replace(source.behind, interpreter=Away())  # type: ignore[attr-defined]
 
-        async def compute(_episode: Episode) -> endpoint_evaluation.Move:
+        async def compute(_episode: Episode) -> played_episodes.Move:
             call = render_call("enhance_reasoning", {"model": "reasoner-3"})
-            return endpoint_evaluation.Move(call, Usage("qwen3-8b", ORCHESTRATOR))
+            return played_episodes.Move(call, Usage("qwen3-8b", ORCHESTRATOR))
 
-        (played,) = asyncio.run(endpoint_evaluation.evaluate(made_factory, compute, 0, 1))
+        (played,) = asyncio.run(played_episodes.evaluate(made_factory, compute, 0, 1))
     assert "the sandbox is away" in played.failure
     assert played.nano_usd > 0
 
@@ -184,10 +182,10 @@ def test_five_hundred_and_twelve_episodes_share_sixty_four_places(tmp_path: Path
         backing = Backing(read(file_of(tmp_path, server, in_flight=64)))
         made_factory = made("HLE-v0", backing)
 
-        async def answers(_episode: object) -> endpoint_evaluation.Move:
-            return endpoint_evaluation.Move(TOLD, None)
+        async def answers(_episode: object) -> played_episodes.Move:
+            return played_episodes.Move(TOLD, None)
 
-        played = asyncio.run(endpoint_evaluation.evaluate(made_factory, answers, 0, 512, at_once=512))
+        played = asyncio.run(played_episodes.evaluate(made_factory, answers, 0, 512, at_once=512))
     assert [p.failure for p in played] == [""] * 512
     assert len(server.seen) == 512
     assert 32 <= server.most_in_flight <= 64
@@ -200,10 +198,10 @@ def test_a_spend_cap_is_overshot_by_what_is_in_flight_at_most(tmp_path: Path) ->
         backing = Backing(read(file_of(tmp_path, server, in_flight=64)))
         made_factory = made("HLE-v0", backing, spend_cap=cap, max_turns=2)
 
-        async def answers(_episode: object) -> endpoint_evaluation.Move:
-            return endpoint_evaluation.Move(TOLD, None)
+        async def answers(_episode: object) -> played_episodes.Move:
+            return played_episodes.Move(TOLD, None)
 
-        played = asyncio.run(endpoint_evaluation.evaluate(made_factory, answers, 0, 512, at_once=512))
+        played = asyncio.run(played_episodes.evaluate(made_factory, answers, 0, 512, at_once=512))
     each = 0.001
     policies = sum(p.record.usd for p in played) - each * len(server.seen)
     assert cap.spent_usd == pytest.approx(sum(p.record.usd for p in played))
@@ -232,10 +230,10 @@ def test_the_key_is_nowhere_but_in_the_request(tmp_path: Path, monkeypatch: pyte
         backing = Backing(read(file, cassette=str(tmp_path / "tape.jsonl"), mode="record"))
         made_factory = made("HLE-v0", backing)
 
-        async def answers(_episode: object) -> endpoint_evaluation.Move:
-            return endpoint_evaluation.Move(TOLD, None)
+        async def answers(_episode: object) -> played_episodes.Move:
+            return played_episodes.Move(TOLD, None)
 
-        played = asyncio.run(endpoint_evaluation.evaluate(made_factory, answers, 0, 8))
+        played = asyncio.run(played_episodes.evaluate(made_factory, answers, 0, 8))
     assert all(a.headers["authorization"] == f"Bearer {CANARY}" for a in server.seen)
     assert CANARY not in (tmp_path / "tape.jsonl").read_text()
     assert CANARY not in str(played)
@@ -273,7 +271,7 @@ def test_wrong_names_say_what_to_do(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=re.escape(says)):
             made("HLE-v0", str(file)).start(0)
     with pytest.raises(ConfigError, match="name its endpoint"):
-        endpoint_evaluation.policy("chat", factory(**gym.spec(full_id("HLE-v0")).kwargs))
+        played_episodes.policy("chat", factory(**gym.spec(full_id("HLE-v0")).kwargs))
 
 
 def test_scripted_policies_are_not_scored_on_what_the_spend_cap_cut(tmp_path: Path) -> None:
@@ -286,3 +284,25 @@ def test_scripted_policies_are_not_scored_on_what_the_spend_cap_cut(tmp_path: Pa
     assert (cap.spent_usd, len(server.seen)) == (spent, asked)
     assert len(played) < 6
     assert [(p.record.cut, p.record.failed) for p in played[-1:]] == [(True, True)]
+
+
+def test_what_is_known_of_simulated_models_is_not_told_of_real_ones(tmp_path: Path) -> None:
+    simulated = factory(**gym.spec(full_id("HLE-v0")).kwargs).start(0).observation["tools"]
+    assert "strongest at everything" in str(simulated)
+    own = tmp_path / "tools.json"
+    own.write_text(
+        '{"name": "own", "tools": [{"kind": "answer", "name": "answer", "description": "Answers.", "offers": '
+        '[{"alias": "a", "model": "gpt-5", "seconds": 7, "note": "measured by us"}]}]}'
+    )
+    more = '[models.gpt-5]\nnote = "good at chemistry"\ntypical_seconds = 3\n'
+    with Loopback(expert) as server:
+        told = str(made("HLE-v0", file_of(tmp_path, server, more)).start(0).observation["tools"])
+        by_file = str(made("HLE-v0", file_of(tmp_path, server), tools=str(own)).start(0).observation["tools"])
+    for text in ("strongest", "misses at times", "about 96 s", "about 8 s"):
+        assert text in str(simulated)
+        assert text not in told
+    assert "- answer-1: good at chemistry; " in told
+    assert "million tokens; about 3 s a call" in told
+    assert "- answer-2: $" in told
+    assert "- a: measured by us; " in by_file
+    assert "about 7 s a call" in by_file

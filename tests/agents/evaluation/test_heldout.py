@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
+
+import pytest
 
 from toolorchestra.agents.configuration.config import EnvMix
+from toolorchestra.agents.configuration.environments import training
 from toolorchestra.agents.engines.base import Sample, SamplingParams
 from toolorchestra.agents.engines.tiny import load_tokenizer
-from toolorchestra.agents.evaluation.heldout import HeldOut, as_metrics
-from toolorchestra.agents.policies.baselines import NAMES, players
-from toolorchestra.agents.rollouts.rollout import Job, RolloutParams, Rollouts, factory_of
+from toolorchestra.agents.evaluation.heldout import HeldOut, Split, as_metrics
+from toolorchestra.agents.evaluation.panel import TaskScores, scores, standing
+from toolorchestra.agents.evaluation.simulated_evaluation import played, played_by_tokens
+from toolorchestra.agents.policies.baselines import NAMES, baseline, players
+from toolorchestra.agents.rollouts.rewards import Measure
+from toolorchestra.agents.rollouts.rollout import Job, RolloutParams, Rollouts, factory_of, measured
 from toolorchestra.agents.rollouts.tokens import Chat
 from toolorchestra.agents.rollouts.trajectory import Trajectory
 from toolorchestra.envs.base.errors import Outage
+from toolorchestra.envs.base.preference import Preference, kinds
 from toolorchestra.envs.domains.questions.judge import Judge
 from toolorchestra.envs.models import ChatRequest, Completion
 from toolorchestra.envs.money.prices import JUDGE, Tokens, Usage
@@ -23,6 +31,7 @@ from toolorchestra.envs.tools.backends import Backing, read
 CHAT = Chat(load_tokenizer())
 HLE = "ToolOrchestra/HLE-v0"
 SAME = {"style": "brief", "shown_characters": 0}
+SPLITS: tuple[Split, ...] = get_args(Split)
 
 
 class Silent:
@@ -53,7 +62,7 @@ def test_an_id_may_come_again_with_other_arguments() -> None:
     found = held.evaluate(rollouts(Silent()))
     assert list(found.by_environment) == [HLE, f"{HLE} (2)"]
     assert [t.turns for t in found.trajectories] == [2, 2, 3, 3]
-    assert len(held.baselines(f"{HLE} (2)")) == 2
+    assert len(held.baselines(f"{HLE} (2)", CHAT)) == 2
 
 
 class Strict:
@@ -72,9 +81,9 @@ def test_baselines_measure_the_same_whether_a_verdict_is_asked_for_or_known() ->
     mixes, model = [EnvMix(HLE, 1.0, {**SAME, "max_turns": 9})], Strict()
     first, second = HeldOut(mixes, 4), HeldOut(mixes, 4)
     first.jobs()[0].factory.source.judge = Judge(model, ["gpt-5"])  # type: ignore[attr-defined]
-    asked = first.baselines(HLE)
+    asked = first.baselines(HLE, CHAT)
     assert model.asked
-    assert second.baselines(HLE) == asked
+    assert second.baselines(HLE, CHAT) == asked
 
 
 def test_what_no_baseline_can_play_counts_by_its_outcome_beside_what_they_can() -> None:
@@ -104,6 +113,8 @@ def test_the_outcome_is_the_reward_where_the_policy_plays_alone() -> None:
 class Made:
     """Rollouts that were made before."""
 
+    chat = CHAT
+
     def __init__(self, trajectories: Sequence[Trajectory]) -> None:
         self.trajectories = trajectories
 
@@ -120,6 +131,121 @@ def test_baselines_do_not_play_over_real_backends() -> None:
 
 def test_where_every_rollout_failed_the_policy_stands_at_nothing() -> None:
     found = HeldOut([EnvMix(HLE, 1.0, SAME)], 2).evaluate(rollouts(Silent(away=True)))
-    assert (found.standings["policy"].reward, found.standings["policy"].accuracy) == (0.0, 0.0)
-    assert found.standings["oracle"].accuracy == 1.0
-    assert found.of_oracle == 0.0
+    assert (found.failed, found.of_oracle, found.by_wish) == (2, None, {})
+    assert {name: s.tasks for name, s in found.standings.items()} == dict.fromkeys(("policy", *NAMES), 0)
+
+
+def test_a_task_whose_episode_failed_counts_for_nobody() -> None:
+    """Else it would leave the policy's mean alone, and the share of the oracle's reward would rise or fall by it."""
+    mixes = [EnvMix(HLE, 1.0, {**SAME, "max_turns": 2})]
+    whole, some = HeldOut(mixes, 6), HeldOut(mixes, 6)
+    played = rollouts(Silent()).collect(whole.jobs())
+    for number, trajectory in enumerate(played):
+        trajectory.measure = replace(trajectory.measure, outcome=1.0, failed=number >= 4)
+    found = some.evaluate(Made(played))  # type: ignore[arg-type]
+    assert found.failed == 2
+    assert {s.tasks for s in found.standings.values()} == {4}
+    first = [panel["oracle"] for panel in some.baselines(HLE, CHAT)[:4]]
+    assert found.standings["oracle"].cents == pytest.approx(100 * sum(m.usd for m in first) / 4)
+
+
+def test_splits_and_seeds_and_environments_share_no_task_no_wish_no_price_and_no_tools() -> None:
+    """The checkpoint is picked on other variants than those that are reported."""
+    mixes = [
+        EnvMix(HLE, 1.0, {**SAME, "vary": ("tools", "prices")}),
+        EnvMix("ToolOrchestra/FRAMES-v0", 1.0, {**SAME, "vary": ("tools", "prices")}),
+    ]
+    seeds = [{job.seed for job in HeldOut(mixes, 50, split, seed).jobs()} for split in SPLITS for seed in (0, 1, 2)]
+    assert len(set().union(*seeds)) == sum(map(len, seeds)) == 600
+
+    def seen(split: Split) -> tuple[set[str], set[str], set[str]]:
+        wishes, lines, questions = set(), set(), set()
+        for job in HeldOut(mixes, 50, split).jobs():
+            episode = job.factory.start(job.seed).episode
+            wishes.add(re.sub(r"\b[a-z]+(-[a-z]+)?-\d\b", "TOOL", episode.preference.sentence))
+            questions.add(str(episode.messages[1]["content"]))
+            lines |= {line for tool in episode.world.toolbox for line in tool.description.split(";")}
+        return wishes, lines, questions
+
+    validation, test = (seen(split) for split in SPLITS)
+    assert [left & right for left, right in zip(validation, test, strict=True)] == [set(), set(), set()]
+    trained: set[str] = set()
+    for mix in mixes:
+        made = training(mix)
+        for seed in range(300):
+            toolbox = made.start(seed).episode.world.toolbox
+            trained |= {line for tool in toolbox for line in tool.description.split(";")}
+    assert len(trained) > 200
+    assert not trained & (validation[1] | test[1])
+
+
+def test_the_oracle_knows_the_wish_and_nobody_fixed_earns_more() -> None:
+    tasks = []
+    for env_id in (HLE, "ToolOrchestra/FRAMES-v0"):
+        held = HeldOut([EnvMix(env_id, 1.0, {**SAME, "max_turns": 10})], 60, "test")
+        for job, panel in zip(held.jobs(), held.baselines(env_id, CHAT), strict=True):
+            episode = job.factory.start(job.seed).episode
+            scored = scores(episode.world.toolbox.keys, episode.preference, panel["strongest"], panel)
+            assert scored is not None
+            tasks.append(TaskScores(episode.preference.kind, scored))
+    for wish in kinds():
+        some = [task for task in tasks if task.wish == wish]
+        rewards = {name: standing(some, name).reward for name in NAMES}
+        assert max(rewards, key=rewards.__getitem__) == "oracle", (wish, rewards)
+    assert standing(tasks, "oracle").accuracy > 0.95
+    frugal, accurate = (
+        standing([task for task in tasks if task.wish == wish], "oracle").cents for wish in ("frugal", "accurate")
+    )
+    assert frugal < accurate
+
+
+def test_the_score_of_one_player_does_not_depend_on_another() -> None:
+    keys, wish = ("answer-1", "search-1"), Preference(outcome=1.0, usd=1.0, tools={"search-1": 1.0})
+    fixed = {
+        "cheapest": Measure(0.0, 0.01, 5.0, {}),
+        "oracle": Measure(1.0, 0.02, 5.0, {"search-1": 1}),
+        "strongest": Measure(1.0, 0.11, 9.0, {"search-1": 2}),
+    }
+    thrifty, greedy = Measure(1.0, 0.005, 5.0, {}), Measure(1.0, 0.2, 5.0, {"search-1": 9})
+    first, second = (scores(keys, wish, mine, fixed) for mine in (thrifty, greedy))
+    assert first is not None
+    assert second is not None
+    assert {name: first[name].reward for name in fixed} == {name: second[name].reward for name in fixed}
+    assert first["oracle"].reward == pytest.approx((1 + 9 / 10 + 1 / 2) / 3)
+    assert first["policy"].reward == pytest.approx((1 + 1 + 0) / 3)
+    assert second["policy"].reward == pytest.approx((1 + 0 + 1) / 3)
+    assert second["cheapest"].reward == 0.0
+    assert scores(keys, wish, replace(thrifty, failed=True), fixed) is None
+
+
+def test_what_everybody_solves_is_worth_its_outcome() -> None:
+    """Else a user who wants accuracy alone would get 0 for it wherever the task is easy."""
+    wish, right = Preference(outcome=1.0), Measure(1.0, 0.02, 5.0, {})
+    found = scores((), wish, right, {"cheapest": right, "oracle": right})
+    assert found is not None
+    assert {scored.reward for scored in found.values()} == {1.0}
+
+
+def test_baselines_are_billed_by_the_tokens_that_the_policy_would_be() -> None:
+    """The same moves cost the same, whoever makes them."""
+    factory = factory_of(HLE, **SAME, preference="none")
+
+    class Says:
+        """A policy that says what the baseline says."""
+
+        def __init__(self) -> None:
+            self.texts = [str(m["content"]) for m in played(factory, baseline("cheapest"), 3).messages]
+            self.texts = [t for t in self.texts if t.startswith("<tool_call>")]
+
+        async def sample(self, prompt: Any, params: SamplingParams, session: str = "") -> Sample:
+            ids = [*CHAT.encode(self.texts.pop(0)), CHAT.stop]
+            return Sample(ids, [0.0] * len(ids), True)
+
+        def release(self, session: str) -> None:
+            """Nothing."""
+
+    (policy,) = rollouts(Says()).collect([Job(HLE, factory, 3)])
+    fixed = measured(played_by_tokens(factory, baseline("cheapest"), 3, CHAT))
+    assert policy.measure == fixed
+    by_characters = measured(played(factory, baseline("cheapest"), 3))
+    assert by_characters.usd > fixed.usd

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from toolorchestra.agents.evaluation.simulated_evaluation import Summary, play, plays, summarise, table
+from tests.agents.evaluation.played_episodes import Summary, plays, summarise, table
+from tests.agents.evaluation.played_episodes import play_alone as play
 from toolorchestra.agents.policies.baselines import NAMES, baseline
 from toolorchestra.agents.rollouts.rollout import factory_of
 from toolorchestra.envs.base.errors import ConfigError

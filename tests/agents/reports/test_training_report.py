@@ -16,7 +16,8 @@ from tests.agents.evaluation.test_heldout import CHAT, HLE, SAME
 from tests.agents.training.test_trainer import COLD
 from toolorchestra.agents.configuration.config import EnvMix, ModelConfig
 from toolorchestra.agents.engines.base import Datum, LossParams, Sample, SamplingParams
-from toolorchestra.agents.reports.training_report import write_report
+from toolorchestra.agents.reports.training_report import rollouts_link, write_report
+from toolorchestra.agents.training.group_dumps import ROLLOUTS
 from toolorchestra.agents.training.trainer import TrainingRun, train
 from toolorchestra.envs.base.actions import render_call
 
@@ -108,3 +109,17 @@ def test_half_a_surrogate_pair_in_a_transcript_does_not_stop_the_report(tmp_path
     run, _ = trained(tmp_path)
     page = write_report(replace(run, config=replace(run.config, preset="odd \ud83d")))
     assert "<h1>odd ?, seed 0</h1>" in page.read_text(encoding="utf-8")
+
+
+def test_the_report_links_to_the_page_of_the_rollouts_that_were_dumped(tmp_path: Path) -> None:
+    run, _ = trained(tmp_path)
+    link = rollouts_link(run)
+    assert '<a href="../page.html">4 rollouts of training</a>' in link
+    assert (tmp_path / "page.html").is_file()
+    assert link in write_report(run).read_text(encoding="utf-8")
+    (tmp_path / ROLLOUTS).write_text("torn")
+    said: list[str] = []
+    assert rollouts_link(replace(run, say=said.append)) == ""
+    assert said[-1].startswith("no page of the rollouts: no trajectory in ")
+    (tmp_path / ROLLOUTS).unlink()
+    assert rollouts_link(run) == ""

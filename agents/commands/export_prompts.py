@@ -1,0 +1,60 @@
+"""Tasks as a file for trainers that read their prompts from one, such as SkyRL's:
+
+toolorchestra export-prompts --env HLE-v0 --tasks 4096 --out data/train.parquet
+toolorchestra export-prompts --env HLE-v0 --tasks 128 --split validation --out data/validation.parquet
+
+A row has the first messages, the environment's id and arguments, the task, the seed and the user's wish. Several --env
+share the tasks evenly. Validation and test have tools, prices and wordings that training never sees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from toolorchestra.agents.adapters.prompt_rows import prompt_rows, write_rows
+from toolorchestra.agents.commands.console import DONE, check_counts, command, say
+from toolorchestra.agents.configuration.config import EnvMix
+from toolorchestra.agents.configuration.environment_options import chosen_envs
+from toolorchestra.envs.base.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class ExportPromptsOptions:
+    """What `toolorchestra export-prompts` takes."""
+
+    out: Path
+    """The file to write: .parquet, or .jsonl."""
+    env: Annotated[tuple[tuple[str, ...], ...], tyro.conf.UseAppendAction] = ()
+    """An id and NAME=VALUE of gym.make's arguments; may come again. For example: --env HLE-v0 max_turns=50"""
+    tasks: int = 1024
+    """Rows in all."""
+    split: Literal["train", "validation", "test"] = "train"
+    """Which tasks."""
+    seed: int = 0
+    """Of the choice of tasks, and of all that their episodes draw."""
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    """The command line."""
+    return command(ExportPromptsOptions, run, given, about=__doc__)
+
+
+def run(given: ExportPromptsOptions) -> int:
+    """Write the file."""
+    check_counts(given, {"tasks": 1})
+    if not given.env:
+        raise ConfigError("--env is missing: name an environment, for example --env HLE-v0")
+    mixes = [EnvMix(one.env_id, arguments=one.arguments) for one in chosen_envs(given.env)]
+    rows = []
+    for number, mix in enumerate(mixes):
+        share = len(range(number, given.tasks, len(mixes)))
+        rows += list(prompt_rows(mix, given.split, share, given.seed))
+    given.out.parent.mkdir(parents=True, exist_ok=True)
+    write_rows(rows, given.out)
+    say(f"{given.out}: {len(rows)} tasks of {', '.join(mix.env_id for mix in mixes)}, split {given.split}")
+    return DONE

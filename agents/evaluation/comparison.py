@@ -1,0 +1,321 @@
+"""Runs beside each other: paired differences on the same trials, who wins where, and the fronts.
+
+A pair is one trial of one task by two policies: same environment, split, task, trial, seed and price sheet. Only pairs
+whose outcomes are both known make means; how many are not is said, and bounds take them as the worst and the best. What
+was played under other prices, or on another version of the tasks, stands in a section of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from toolorchestra.agents.evaluation.figures import as_plain
+from toolorchestra.agents.evaluation.frontier import PolicyFrontier, frontier
+from toolorchestra.agents.evaluation.rows import MANIFEST, EvaluationRow, read_rows
+from toolorchestra.agents.evaluation.statistics import (
+    Interval,
+    TaskTally,
+    mean_interval,
+    paired_share_interval,
+    sign_test,
+)
+from toolorchestra.agents.evaluation.summary import latest
+from toolorchestra.envs.base.errors import ConfigError, no_such
+
+DRAWN = "prices drawn for each task"
+"""In place of a sheet's id, where a policy's rows have several."""
+
+
+@dataclass(frozen=True)
+class NamedRun:
+    """A run's rows, and what it is called."""
+
+    name: str
+    rows: Sequence[EvaluationRow]
+    versions: tuple[tuple[str, str], ...] = ()
+    """The version of the tasks, by environment, where the manifest says it as "task_versions"."""
+
+
+class ComparedPolicy(NamedTuple):
+    """A policy of a run."""
+
+    run: str
+    policy: str
+
+
+class Ground(NamedTuple):
+    """What must be the same for two policies to be compared."""
+
+    env: str
+    split: str
+    version: str
+    sheets: str
+
+
+@dataclass(frozen=True)
+class MeanDifference:
+    """Of pairs: the second policy's mean less the first's."""
+
+    left: float
+    right: float
+    difference: float
+    interval: Interval
+
+
+@dataclass(frozen=True)
+class GroupWin:
+    """Who did better on the tasks of a group."""
+
+    group: str
+    pairs: int
+    left: float
+    right: float
+    difference: float
+    interval: Interval
+    cents: float
+    """The second's less the first's."""
+
+
+@dataclass(frozen=True)
+class PairedComparison:
+    """Two policies on the same trials. Left is what the right one is compared with."""
+
+    left: str
+    right: str
+    pairs: int
+    unknown: int
+    """Trials of both where an outcome is not known."""
+    apart: int
+    """Trials of both under another seed or price sheet, which are no pairs."""
+    alone: int
+    """Trials that one of them has and the other has not."""
+    accuracy: MeanDifference | None
+    bounds: Interval
+    """Of the difference in accuracy over all pairs, with what is not known at its worst and best."""
+    cents: MeanDifference | None
+    minutes: MeanDifference | None
+    better: int
+    """Tasks where the right one did better."""
+    worse: int
+    p: float
+    """Of the exact sign test over tasks: McNemar's where each has one trial."""
+    groups: tuple[GroupWin, ...]
+
+
+@dataclass(frozen=True)
+class ComparisonSection:
+    """All policies on one ground."""
+
+    ground: Ground
+    comparisons: tuple[PairedComparison, ...]
+    front: PolicyFrontier | None
+
+
+@dataclass(frozen=True)
+class RunComparison:
+    """Runs beside each other."""
+
+    sections: tuple[ComparisonSection, ...]
+    notes: tuple[str, ...]
+
+    def to_json(self) -> object:
+        """As strict JSON has it."""
+        return as_plain(self)
+
+
+def read_run(folder: str | Path, name: str = "") -> NamedRun:
+    """A run's folder, under its own name or another."""
+    path = Path(folder)
+    manifest = path / MANIFEST
+    try:
+        data = json.loads(manifest.read_bytes()) if manifest.is_file() else {}
+        versions = tuple(sorted((str(env), str(version)) for env, version in data.get("task_versions", {}).items()))
+    except (ValueError, AttributeError) as err:
+        raise ConfigError(f"{manifest}: expected an object, task_versions in it another ({err!s:.80})") from None
+    return NamedRun(name or path.resolve().name, latest(read_rows(path)), versions)
+
+
+def read_runs(folders: Sequence[Path]) -> list[NamedRun]:
+    """Each folder's run, under a name that no other has."""
+    names = [folder.resolve().name for folder in folders]
+    return [
+        read_run(folder, name if names.count(name) == 1 else str(folder))
+        for folder, name in zip(folders, names, strict=True)
+    ]
+
+
+def compare_runs(runs: Sequence[NamedRun], against: str = "", singles: Sequence[str] = ()) -> RunComparison:
+    """Each policy beside the same policy of the first run, or beside its first one. `against` names a policy of the
+    first run that all are compared with. `singles` are policies that always ask one model."""
+    by_ground: dict[Ground, dict[ComparedPolicy, list[EvaluationRow]]] = {}
+    for run in runs:
+        for (env, split, policy), rows in _by_cell(run.rows).items():
+            sheets = {row.sheet for row in rows}
+            ground = Ground(env, split, dict(run.versions).get(env, ""), min(sheets) if len(sheets) == 1 else DRAWN)
+            by_ground.setdefault(ground, {})[ComparedPolicy(run.name, policy)] = rows
+    policies = list(dict.fromkeys(player.policy for players in by_ground.values() for player in players))
+    for name in filter(None, (against, *singles)):
+        if name not in policies:
+            raise ConfigError(no_such("policy", name, policies))
+    sections = [_section(ground, players, against, singles) for ground, players in by_ground.items()]
+    return RunComparison(tuple(sections), tuple(_grounds_apart(by_ground)))
+
+
+def _by_cell(rows: Iterable[EvaluationRow]) -> dict[tuple[str, str, str], list[EvaluationRow]]:
+    made: dict[tuple[str, str, str], list[EvaluationRow]] = {}
+    for row in rows:
+        made.setdefault((row.env, row.split, row.policy), []).append(row)
+    return made
+
+
+def _grounds_apart(by_ground: dict[Ground, dict[ComparedPolicy, list[EvaluationRow]]]) -> list[str]:
+    """Where the same environment and split was played on several grounds, what differs."""
+    said = []
+    for env, split in dict.fromkeys((ground.env, ground.split) for ground in by_ground):
+        grounds = [ground for ground in by_ground if (ground.env, ground.split) == (env, split)]
+        if len({ground.sheets for ground in grounds}) > 1:
+            parts = "; ".join(f"{_names(by_ground[g])} by {g.sheets}" for g in grounds)
+            said.append(
+                f"{env} {split} was billed by different price sheets ({parts}): they are not compared with each other. "
+                "`toolorchestra reprice RUN SHEET` bills a run anew."
+            )
+        if len({ground.version for ground in grounds}) > 1:
+            parts = "; ".join(f"{_names(by_ground[g])}: {g.version or 'not said'}" for g in grounds)
+            said.append(
+                f"{env} {split} was played on different versions of its tasks ({parts}): they are not compared."
+            )
+    return said
+
+
+def _names(players: Iterable[ComparedPolicy]) -> str:
+    return ", ".join(dict.fromkeys(player.run for player in players))
+
+
+def _section(
+    ground: Ground, players: dict[ComparedPolicy, list[EvaluationRow]], against: str, singles: Sequence[str]
+) -> ComparisonSection:
+    labels = _labels(list(players))
+    first = next(iter(players)).run
+    made = []
+    for player, rows in players.items():
+        other = _opponent(player, [p for p in players if p.run == first], against)
+        if other != player:
+            made.append(compare_pairs(labels[other], players[other], labels[player], rows))
+    trials = {labels[player]: {(row.task, row.trial): row for row in rows} for player, rows in players.items()}
+    kept = [labels[player] for player in players if player.policy in singles]
+    return ComparisonSection(ground, tuple(made), _front(trials, kept))
+
+
+def _front(trials: dict[str, dict[tuple[str, int], EvaluationRow]], singles: Sequence[str]) -> PolicyFrontier | None:
+    """Trials under another seed or sheet than the first policy's are none of the others'."""
+    setting: dict[tuple[str, int], tuple[int, str]] = {}
+    for rows in trials.values():
+        for key, row in rows.items():
+            setting.setdefault(key, (row.seed, row.sheet))
+    same = {
+        label: {key: row for key, row in rows.items() if setting[key] == (row.seed, row.sheet)}
+        for label, rows in trials.items()
+    }
+    return frontier(same, singles) if len(same) > 1 else None
+
+
+def _opponent(player: ComparedPolicy, first: Sequence[ComparedPolicy], against: str) -> ComparedPolicy:
+    if against:
+        return next((p for p in first if p.policy == against), player)
+    same = next((p for p in first if p.policy == player.policy), first[0])
+    return same if same != player else first[0]
+
+
+def _labels(players: Sequence[ComparedPolicy]) -> dict[ComparedPolicy, str]:
+    """A policy's name, with its run's where several runs are there."""
+    several = len({player.run for player in players}) > 1
+    return {player: f"{player.run}: {player.policy}" if several else player.policy for player in players}
+
+
+def compare_pairs(
+    left: str, left_rows: Sequence[EvaluationRow], right: str, right_rows: Sequence[EvaluationRow]
+) -> PairedComparison:
+    """Two policies' rows of one environment and split."""
+    ones, others = ({(row.task, row.trial): row for row in latest(rows)} for rows in (left_rows, right_rows))
+    both = [(ones[key], others[key]) for key in sorted(ones.keys() & others.keys())]
+    same = [(a, b) for a, b in both if (a.seed, a.sheet) == (b.seed, b.sheet)]
+    known = [(a, b) for a, b in same if a.right is not None and b.right is not None]
+    by_task = _by_task(known)
+    apart = [math.fsum((b.right or 0.0) - (a.right or 0.0) for a, b in pairs) for pairs in by_task]
+    better, worse = sum(d > 1e-12 for d in apart), sum(d < -1e-12 for d in apart)
+    return PairedComparison(
+        left,
+        right,
+        pairs=len(known),
+        unknown=len(same) - len(known),
+        apart=len(both) - len(same),
+        alone=len(ones) + len(others) - 2 * len(both),
+        accuracy=_accuracy(by_task),
+        bounds=_bounds(same),
+        cents=_difference(by_task, lambda row: 100 * row.agent_usd),
+        minutes=_difference(by_task, lambda row: row.seconds / 60),
+        better=better,
+        worse=worse,
+        p=sign_test(better, worse),
+        groups=tuple(_groups(known)),
+    )
+
+
+Pair = tuple[EvaluationRow, EvaluationRow]
+
+
+def _by_task(pairs: Sequence[Pair]) -> list[list[Pair]]:
+    made: dict[str, list[Pair]] = {}
+    for pair in pairs:
+        made.setdefault(pair[0].task, []).append(pair)
+    return list(made.values())
+
+
+def _accuracy(by_task: Sequence[Sequence[Pair]]) -> MeanDifference | None:
+    if not by_task:
+        return None
+    sides = [[_tally([pair[side] for pair in pairs]) for pairs in by_task] for side in (0, 1)]
+    left, right = (math.fsum(t.right for t in tallies) / sum(t.trials for t in tallies) for tallies in sides)
+    return MeanDifference(left, right, right - left, paired_share_interval(*sides))
+
+
+def _tally(rows: Sequence[EvaluationRow]) -> TaskTally:
+    values = [row.right or 0.0 for row in rows]
+    return TaskTally(math.fsum(values), sum(v >= 1.0 for v in values), len(values), len(values))
+
+
+def _difference(by_task: Sequence[Sequence[Pair]], of: Callable[[EvaluationRow], float]) -> MeanDifference | None:
+    """A mean over tasks of each task's mean difference: trials of a task are drawn together by the bootstrap."""
+    left, right = ([math.fsum(of(p[side]) for p in pairs) / len(pairs) for pairs in by_task] for side in (0, 1))
+    apart = [b - a for a, b in zip(left, right, strict=True)]
+    interval = mean_interval(apart)
+    if interval is None:
+        return None
+    n = len(by_task)
+    return MeanDifference(math.fsum(left) / n, math.fsum(right) / n, math.fsum(apart) / n, interval)
+
+
+def _bounds(pairs: Sequence[Pair]) -> Interval:
+    if not pairs:
+        return Interval(-1.0, 1.0)
+    least = math.fsum((b.right or 0.0) - (1.0 if a.right is None else a.right) for a, b in pairs)
+    most = math.fsum((1.0 if b.right is None else b.right) - (a.right or 0.0) for a, b in pairs)
+    return Interval(least / len(pairs), most / len(pairs))
+
+
+def _groups(pairs: Sequence[Pair]) -> Iterable[GroupWin]:
+    by_group: dict[str, list[Pair]] = {}
+    for pair in pairs:
+        for name, value in pair[0].groups.items():
+            by_group.setdefault(f"{name}: {value}", []).append(pair)
+    for group, some in sorted(by_group.items()):
+        by_task = _by_task(some)
+        accuracy, cents = _accuracy(by_task), _difference(by_task, lambda row: 100 * row.agent_usd)
+        if accuracy is not None and cents is not None:
+            apart = (accuracy.left, accuracy.right, accuracy.difference, accuracy.interval)
+            yield GroupWin(group, len(some), *apart, cents.difference)

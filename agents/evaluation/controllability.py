@@ -1,0 +1,175 @@
+"""How far play follows a wish: on the same tasks, under the wish and under a reference, how much of what the wish names
+has changed in its favour. Made of rows alone.
+
+The reference is play without a wish; where a policy has none of the same environment and split, play under a balanced
+one. A wish names what it weighs more than the reference does: dollars, seconds, or calls of tools. Only trials that
+ended count, and only under the same price sheet; a task is one pair, with the means of its trials on either side.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from toolorchestra.agents.configuration.evaluation_presets import WISH
+from toolorchestra.agents.evaluation.figures import WishEffect, WishMeasure
+from toolorchestra.agents.evaluation.rows import EvaluationRow
+from toolorchestra.agents.evaluation.statistics import Interval, mean_interval, ratio_interval
+from toolorchestra.envs.base.preference import ACCURATE, GENERAL
+
+NO_WISH, BALANCED = "none", "balanced"
+Rows = Sequence[EvaluationRow]
+
+
+class _Pair(NamedTuple):
+    """The trials of a task under one price sheet."""
+
+    task: str
+    without: Rows
+    wished: Rows
+
+
+def controllability_of(rows: Iterable[EvaluationRow]) -> tuple[WishEffect, ...]:
+    """Every kind of wish of every policy, in each thing that it names. Empty where no task was played under a wish and
+    under a reference."""
+    made: list[WishEffect] = []
+    by_place: dict[tuple[str, str, str], list[EvaluationRow]] = {}
+    for row in rows:
+        by_place.setdefault((_environment(row), row.split, row.policy), []).append(row)
+    for place, some in by_place.items():
+        kinds = _by(some, kind_of)
+        reference = next((kind for kind in (NO_WISH, BALANCED) if _ended(kinds.get(kind, ()))), "")
+        for kind, wished in sorted(kinds.items()):
+            if reference and kind not in (NO_WISH, reference):
+                made += _effects(place, kind, wished, reference, kinds[reference])
+    return tuple(made)
+
+
+def kind_of(row: EvaluationRow) -> str:
+    """Of the user's wish; "none" for none."""
+    return str(row.preference.get("kind", "custom")) if row.preference.get("sentence") else NO_WISH
+
+
+def _environment(row: EvaluationRow) -> str:
+    """What settings of the preset `preferences` have in common."""
+    return row.env.partition(f", {WISH}")[0]
+
+
+def _effects(
+    place: tuple[str, str, str], kind: str, wished: Rows, reference: str, without: Rows
+) -> Iterable[WishEffect]:
+    tasks = len({row.task for row in wished})
+    pairs = _pairs(_ended(without), _ended(wished))
+    usual = _weights(next(iter(_ended(without)), without[0]))  # a trial that failed early may not tell its wish
+    named = [_named(row, usual) for row in wished]
+    measured: list[WishMeasure] = [name for name in ("usd", "seconds", "calls") if any(name in one for one in named)]
+    for measure in measured if pairs else ():
+        before, after = _means(pairs, measure, usual)
+        change, interval = _change(measure, before, after)
+        right = _both(pairs, lambda rows, _: _mean(rows, _right))
+        yield WishEffect(
+            *place,
+            wish=kind,
+            reference=reference,
+            measure=measure,
+            tasks=len(before),
+            left_out=tasks - len(before),
+            before=math.fsum(before) / len(before),
+            after=math.fsum(after) / len(after),
+            followed=change,
+            interval=interval,
+            points=math.fsum(b - a for a, b in zip(*right, strict=True)) / len(before),
+        )
+
+
+def _change(measure: WishMeasure, before: Sequence[float], after: Sequence[float]) -> tuple[float, Interval]:
+    """Above 0 the wish was followed: the share that was saved, or the growth of the named tools' share of calls."""
+    if measure == "calls":
+        moved = [b - a for a, b in zip(before, after, strict=True)]
+        return math.fsum(moved) / len(moved), mean_interval(moved) or Interval(-1.0, 1.0)
+    left = ratio_interval(after, before)
+    total = math.fsum(before)
+    return 1 - math.fsum(after) / total if total else math.nan, Interval(1 - left.high, 1 - left.low)
+
+
+def _means(pairs: Sequence[_Pair], measure: WishMeasure, usual: Mapping[str, float]) -> tuple[list[float], list[float]]:
+    """Of each task, on either side."""
+    if measure == "calls":
+        return _both(pairs, lambda rows, wished: _share(rows, _favoured(wished, usual)))
+    of: Callable[[EvaluationRow], float] = _cents if measure == "usd" else _seconds
+    return _both(pairs, lambda rows, _: _mean(rows, of))
+
+
+def _both(pairs: Sequence[_Pair], of: Callable[[Rows, Rows], float]) -> tuple[list[float], list[float]]:
+    """A figure of each task without and under the wish; `of` is given the rows of a side, and those under the wish."""
+    return (
+        _by_task(pairs, lambda pair: of(pair.without, pair.wished)),
+        _by_task(pairs, lambda pair: of(pair.wished, pair.wished)),
+    )
+
+
+def _pairs(without: Rows, wished: Rows) -> list[_Pair]:
+    ones, others = (_by(rows, lambda row: f"{row.task}\n{row.sheet}") for rows in (without, wished))
+    return [_Pair(others[key][0].task, ones[key], others[key]) for key in sorted(ones.keys() & others.keys())]
+
+
+def _by_task(pairs: Sequence[_Pair], of: Callable[[_Pair], float]) -> list[float]:
+    """The mean of each task over the price sheets it was played under, in the order of the tasks' names."""
+    by_task: dict[str, list[float]] = {}
+    for pair in pairs:
+        by_task.setdefault(pair.task, []).append(of(pair))
+    return [math.fsum(values) / len(values) for _, values in sorted(by_task.items())]
+
+
+def _weights(row: EvaluationRow) -> dict[str, float]:
+    return dict(row.preference.get("weights", {})) if kind_of(row) != NO_WISH else ACCURATE.weights()
+
+
+def _named(row: EvaluationRow, usual: Mapping[str, float]) -> set[str]:
+    """Of "usd", "seconds" and "calls", what the row's wish weighs more than is usual."""
+    weights = _weights(row)
+    named = {name for name in ("usd", "seconds") if weights.get(name, 0.0) > usual.get(name, 0.0)}
+    return named | ({"calls"} if _tools(row, usual) else set())
+
+
+def _tools(row: EvaluationRow, usual: Mapping[str, float]) -> frozenset[str]:
+    weights = _weights(row)
+    return frozenset(key for key, n in weights.items() if key not in GENERAL and n > usual.get(key, 0.0))
+
+
+def _favoured(wished: Rows, usual: Mapping[str, float]) -> frozenset[str]:
+    return frozenset[str]().union(*(_tools(row, usual) for row in wished))
+
+
+def _share(rows: Rows, keys: frozenset[str]) -> float:
+    """Of the calls, that went to these keys; 0 where nothing was called."""
+    every = sum(sum(row.calls.values()) for row in rows)
+    return sum(row.calls.get(key, 0) for row in rows for key in keys) / every if every else 0.0
+
+
+def _cents(row: EvaluationRow) -> float:
+    return 100 * row.agent_usd
+
+
+def _seconds(row: EvaluationRow) -> float:
+    return row.seconds
+
+
+def _right(row: EvaluationRow) -> float:
+    return row.right or 0.0
+
+
+def _mean(rows: Rows, of: Callable[[EvaluationRow], float]) -> float:
+    return math.fsum(map(of, rows)) / len(rows)
+
+
+def _ended(rows: Rows) -> list[EvaluationRow]:
+    return [row for row in rows if row.status == "ended"]
+
+
+def _by(rows: Iterable[EvaluationRow], key: Callable[[EvaluationRow], str]) -> dict[str, list[EvaluationRow]]:
+    made: dict[str, list[EvaluationRow]] = {}
+    for row in rows:
+        made.setdefault(key(row), []).append(row)
+    return made

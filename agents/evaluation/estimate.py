@@ -1,0 +1,129 @@
+"""What a run would cost, before anything is spent: from an earlier run, or from simulated plays of the same tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from toolorchestra.agents.evaluation.rows import EvaluationRow, bill_of, read_rows
+from toolorchestra.agents.evaluation.runs import Contest
+from toolorchestra.agents.evaluation.simulated_evaluation import played
+from toolorchestra.agents.evaluation.statistics import quantile
+from toolorchestra.agents.policies.baselines import baseline
+from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.factory import EpisodeFactory
+from toolorchestra.envs.money.prices import NANO
+
+SAMPLED_TASKS = 20
+LOW, HIGH = "cheapest", "strongest"
+"""Players of the simulated tasks: a run will hardly cost less than the one, or more than the other."""
+
+
+@dataclass(frozen=True)
+class OneTrial:
+    """What a trial came to, or may come to."""
+
+    nano_usd: Mapping[str, int]
+    """By role."""
+    tokens: Mapping[str, Sequence[int]]
+    """By role and class."""
+    seconds: float
+    calls: int
+
+
+@dataclass(frozen=True)
+class CostEstimate:
+    """What a contest may cost: of each figure from, likely, to."""
+
+    contest: str
+    trials: int
+    basis: str
+    """What it was made of, in words."""
+    usd: Mapping[str, tuple[float, float, float]]
+    """By role, and under "all"."""
+    tokens: Mapping[str, float]
+    """By role: the likely number."""
+    calls: float
+    minutes: tuple[float, float, float]
+
+    def __str__(self) -> str:
+        low, likely, high = self.usd["all"]
+        roles = ", ".join(f"{role} {dollars[1]:.4g}" for role, dollars in self.usd.items() if role != "all")
+        tokens = ", ".join(f"{role} {count:,.0f}" for role, count in self.tokens.items() if count)
+        low_minutes, likely_minutes, high_minutes = self.minutes
+        return "\n".join([
+            f"{self.contest}: {self.trials} trials, by {self.basis}",
+            f"  $ {likely:.4g} ({low:.4g} to {high:.4g}); by role: {roles}",
+            f"  calls {self.calls:,.0f}; tokens: {tokens}",
+            f"  minutes {likely_minutes:.3g} ({low_minutes:.3g} to {high_minutes:.3g})",
+        ])  # fmt: skip
+
+
+def estimated(contest: Contest, simulated: EpisodeFactory | None, like: Path | None, at_once: int) -> CostEstimate:
+    """Of one contest. `simulated` is the same environment with nothing real behind it, where there is one; `like` the
+    folder of an earlier run. Raises ConfigError where neither says anything."""
+    name = f"{contest.env} {contest.split} {contest.policy}"
+    if like is not None:
+        rows = [row for row in read_rows(like) if (row.env, row.policy) == (contest.env, contest.policy)]
+        ended = [_of_row(row) for row in rows if row.status == "ended"]
+        if not ended:
+            raise ConfigError(f"{like} has no trial of {contest.policy} on {contest.env} that ended; name another run")
+        return _summed(name, contest, f"{len(ended)} trials of {like}", ended, ended, at_once)
+    if simulated is None:
+        raise ConfigError(
+            f"nothing says what {name} costs; play a few tasks first (--tasks 5 --out FOLDER), then --like FOLDER"
+        )
+    sheet = contest.made.start(contest.trials[0].seed).episode.sheet
+    plays: dict[str, list[OneTrial]] = {}
+    for player in (LOW, HIGH):
+        ended_by = [played(simulated, baseline(player), trial.seed) for trial in contest.trials[:SAMPLED_TASKS]]
+        ledgers = [episode.ledger.reprice(sheet) for episode in ended_by]
+        bills = [bill_of([*ledger]) for ledger in ledgers]
+        plays[player] = [
+            OneTrial(bill["nano_usd_by_role"], bill["tokens"], episode.ledger.seconds, sum(episode.calls.values()))
+            for bill, episode in zip(bills, ended_by, strict=True)
+        ]
+    basis = f"simulated plays of {len(plays[LOW])} of its tasks, by {LOW} and by {HIGH}"
+    return _summed(name, contest, basis, plays[LOW], plays[HIGH], at_once)
+
+
+def _of_row(row: EvaluationRow) -> OneTrial:
+    return OneTrial(row.nano_usd_by_role, row.tokens, row.seconds, sum(row.calls.values()))
+
+
+def _summed(
+    name: str, contest: Contest, basis: str, low: Sequence[OneTrial], high: Sequence[OneTrial], at_once: int
+) -> CostEstimate:
+    count, both = len(contest.trials), [*low, *high]
+    lanes = min(at_once, count)
+    roles = list(dict.fromkeys(role for one in both for role in one.nano_usd))
+
+    def ranged(of: Callable[[OneTrial], float]) -> tuple[float, float, float]:
+        return _range([of(one) for one in low], [of(one) for one in high], count)
+
+    usd = {role: ranged(lambda one, role=role: one.nano_usd.get(role, 0) / NANO) for role in roles}  # type: ignore[misc]
+    usd["all"] = ranged(lambda one: sum(one.nano_usd.values()) / NANO)
+    minutes = ranged(lambda one: one.seconds / 60 / lanes)
+    return CostEstimate(
+        name,
+        count,
+        basis,
+        usd,
+        {role: count * _mean(sum(one.tokens.get(role, ())) for one in both) for role in roles},
+        count * _mean(one.calls for one in both),
+        minutes,
+    )
+
+
+def _range(low: Sequence[float], high: Sequence[float], count: int) -> tuple[float, float, float]:
+    """From, likely and to, of so many trials: where both are one sample, the tenth and the ninetieth percentile."""
+    likely = count * _mean([*low, *high])
+    if low is high or low == high:
+        return count * (quantile(low, 0.1) or 0.0), likely, count * (quantile(high, 0.9) or 0.0)
+    return count * _mean(low), likely, count * _mean(high)
+
+
+def _mean(values: Iterable[float]) -> float:
+    kept = list(values)
+    return sum(kept) / len(kept) if kept else 0.0

@@ -1,0 +1,192 @@
+"""A run billed anew under another price sheet, from the charges in its trajectories.
+
+Every usage is there: item, tokens, units, seconds. So the new bill is exact for what was done. What would have been
+done is another matter: an agent that was shown other prices chose by those, and then the new bill is an estimate.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from toolorchestra.agents.evaluation.rows import (
+    MANIFEST,
+    ROWS,
+    SUMMARY,
+    TRAJECTORIES,
+    EvaluationRow,
+    bill_of,
+    line_of,
+    read_rows,
+)
+from toolorchestra.agents.evaluation.run_files import RowKey, keyed_trajectories, lines_of_rows, read_manifest
+from toolorchestra.agents.evaluation.summary import latest, read_planned, summarise
+from toolorchestra.agents.evaluation.whole_files import write_json
+from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.money.prices import NANO, REWARDED_ROLES, Charge, PriceSheet, Tokens, Usage
+
+_DOLLARS = re.compile(r"\$\d")
+
+
+@dataclass
+class Repricing:
+    """What came of it."""
+
+    sheet: str
+    trials: int = 0
+    usd_before: float = 0.0
+    usd_after: float = 0.0
+    sheets_before: set[str] = field(default_factory=set)
+    other_prices: int = 0
+    """Trials whose prompt showed prices of another sheet."""
+    no_prices: int = 0
+    """Trials whose prompt showed no price in dollars."""
+    outcomes_changed: int = 0
+    """Trials that a strict budget judges otherwise under the new prices."""
+    stopped: int = 0
+    """Trials that had a budget at which they had to stop: it was counted in the old prices."""
+
+    @property
+    def estimate(self) -> bool:
+        """Whether the agent might have acted otherwise under the new prices."""
+        return bool(self.other_prices or self.stopped or self.outcomes_changed)
+
+    def sentences(self) -> list[str]:
+        """For a person."""
+        before = ", ".join(sorted(self.sheets_before)) or "none"
+        said = [
+            f"{self.trials} trials: {self.usd_before:.6f} $ under {before}, {self.usd_after:.6f} $ under {self.sheet}."
+        ]
+        if self.other_prices:
+            said.append(
+                f"{self.other_prices} of {self.trials} prompts showed other prices than these: the agent chose by "
+                "those, so the new bill is an estimate of what it would spend."
+            )
+        if self.no_prices:
+            said.append(f"{self.no_prices} of {self.trials} prompts showed no price in dollars.")
+        if self.outcomes_changed:
+            said.append(
+                f"{self.outcomes_changed} outcomes changed, as a strict budget is kept or broken under the new prices."
+            )
+        if self.stopped:
+            said.append(
+                f"{self.stopped} trials had a budget at which they stop; where they stopped follows the old prices."
+            )
+        return said
+
+
+def reprice(run: Path, sheet: PriceSheet, out: Path) -> Repricing:
+    """Bill the run's folder anew into another, which may not be there yet."""
+    if out.exists():
+        raise ConfigError(f"{out} is there already; name a new folder")
+    rows = {row.key: row for row in latest(read_rows(run))}
+    chosen = lines_of_rows(run / TRAJECTORIES, rows)
+    sheet.require(_items(run / TRAJECTORIES, set(chosen.values())), f"{run}")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as scratch:  # no half of a run is left
+        made = _written(run, rows, chosen, sheet, Path(scratch) / out.name)
+        (Path(scratch) / out.name).rename(out)
+    return made
+
+
+def _written(
+    run: Path, rows: Mapping[RowKey, EvaluationRow], chosen: Mapping[RowKey, int], sheet: PriceSheet, out: Path
+) -> Repricing:
+    made, billed = Repricing(sheet.sheet_id), dict(rows)
+    out.mkdir()
+    with (out / TRAJECTORIES).open("wb") as file:
+        for key, number, line in keyed_trajectories(run / TRAJECTORIES):
+            if chosen.get(key) == number:
+                billed[key] = _billed(rows[key], line, sheet, made)
+                file.write(json.dumps(line, allow_nan=False).encode() + b"\n")
+    (out / ROWS).write_bytes(b"".join(map(line_of, billed.values())))
+    write_json(out / MANIFEST, {**read_manifest(run), "repriced": _told(made, sheet)})
+    write_json(out / SUMMARY, summarise(billed.values(), read_planned(run)).to_json())
+    return made
+
+
+def _told(made: Repricing, sheet: PriceSheet) -> dict[str, Any]:
+    return {
+        "sheet": sheet.sheet_id,
+        "date": sheet.date,
+        "source": sheet.source,
+        "sheets_before": sorted(made.sheets_before),
+        "usd_before": made.usd_before,
+        "usd_after": made.usd_after,
+        "estimate": made.estimate,
+        "notes": made.sentences(),
+    }
+
+
+def _items(path: Path, numbers: set[int]) -> set[str]:
+    lines = (line for _, number, line in keyed_trajectories(path) if number in numbers)
+    return {str(charge.get("item")) for line in lines for charge in line["charges"]}
+
+
+def _billed(row: EvaluationRow, line: dict[str, Any], sheet: PriceSheet, made: Repricing) -> EvaluationRow:
+    """The row under the sheet. The trajectory is changed in place."""
+    old = line["charges"]
+    charges = [_charged(charge, sheet, row.key) for charge in old]
+    same = all(was.get("nano_usd") == is_.nano_usd for was, is_ in zip(old, charges, strict=True))
+    same = same and line.get("price_sheet", row.sheet) == sheet.sheet_id
+    line["charges"] = [
+        {**was, "nano_usd": is_.nano_usd, "sheet": is_.sheet} for was, is_ in zip(old, charges, strict=True)
+    ]
+    bill = bill_of(charges)
+    billed = _held_to_budget(replace(row, **bill, sheet=sheet.sheet_id), line, made)
+    line["totals"] = {
+        **line.get("totals", {}),
+        "nano_usd": billed.nano_usd,
+        "nano_usd_by_role": bill["nano_usd_by_role"],
+        "nano_usd_by_tool": bill["nano_usd_by_tool"],
+    }
+    made.trials += 1
+    made.usd_before += row.nano_usd / NANO
+    made.usd_after += billed.nano_usd / NANO
+    made.sheets_before.add(row.sheet)
+    shown = _shows_prices(line)
+    made.other_prices += shown and not same
+    made.no_prices += not shown
+    return billed
+
+
+def _charged(charge: Mapping[str, Any], sheet: PriceSheet, key: RowKey) -> Charge:
+    try:
+        usage = Usage(
+            charge["item"],
+            charge["role"],
+            Tokens(**charge["tokens"]),
+            charge["units"],
+            charge["seconds"],
+            bool(charge["estimated"]),
+        )
+        return sheet.charge(usage, charge["tool"])
+    except (KeyError, TypeError) as err:
+        raise ConfigError(f"trajectory {list(key)}: a charge cannot be read ({err!s:.80}): {charge!r:.120}") from None
+
+
+def _held_to_budget(row: EvaluationRow, line: dict[str, Any], made: Repricing) -> EvaluationRow:
+    budget = line.get("budget")
+    if budget is None:
+        return row
+    spent = sum(row.nano_usd_by_role.get(role, 0) for role in REWARDED_ROLES)
+    over = max(0, spent - round(budget * NANO)) / NANO
+    line["over_budget_usd"] = over
+    made.stopped += line.get("budget_rule") == "stop"
+    if line.get("budget_rule") != "strict" or row.right is None:
+        return replace(row, over_budget_usd=over)
+    value = row.evidence.get("value_without_budget", row.right)
+    right = 0.0 if over else float(value)
+    made.outcomes_changed += right != row.right
+    evidence = {**row.evidence, "over_budget_usd": over, "value_without_budget": value}
+    return replace(row, over_budget_usd=over, right=right, evidence=evidence)
+
+
+def _shows_prices(line: Mapping[str, Any]) -> bool:
+    opening = [message.get("content") for message in (line.get("messages") or [])[:1]]
+    return _DOLLARS.search(json.dumps([line.get("tools"), opening], default=str)) is not None

@@ -1,0 +1,164 @@
+"""The rows of an evaluation: one for each trial of a task by a policy, with its bill. Everything else is made of them.
+
+A run is a folder:
+
+    manifest.json         what was asked for: arguments, seeds, prices, versions, revision, machine
+    rows.jsonl            one line for each trial, appended and flushed when it ends
+    trajectories.jsonl    the same trials turn by turn, as RecordTrajectories writes them, with the row's `key`
+    retried.jsonl         rows of trials that failed and were played again by --resume: they have cost something
+    learnt.jsonl          what players that learn first paid for it, where a spend cap counted it
+    summary.json          the figures, made of the rows
+    page.html             the same to look at
+
+Money is whole nano-dollars and time whole nanoseconds, so sums do not depend on the order in which trials ended.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal
+
+from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.money.prices import NANO, REWARDED_ROLES, Charge
+
+Status = Literal["ended", "failed", "cut"]
+"""Ended: the outcome is known. Failed: a bug, or an outage that the agent did not cause. Cut: by the run's spend cap.
+What failed or was cut has no outcome; it is counted, and never left out of a denominator in silence."""
+ROWS, TRAJECTORIES, RETRIED, LEARNT, MANIFEST, SUMMARY, PAGE = (
+    "rows.jsonl", "trajectories.jsonl", "retried.jsonl", "learnt.jsonl", "manifest.json", "summary.json", "page.html",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class EvaluationRow:
+    """One trial of one task by one policy."""
+
+    env: str
+    """The environment as the run calls it, such as "HLE-v0"."""
+    split: str
+    policy: str
+    task: str
+    trial: int
+    seed: int
+    """Of the episode: the same seed, task and settings make the same episode."""
+    status: Status
+    right: float | None
+    """The outcome's value, from 0 to 1; None where it is not known."""
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+    """The grader's."""
+    failure: str = ""
+    """What failed, in one line."""
+    truncated_by: str = ""
+    turns: int = 0
+    elapsed_ns: int = 0
+    nano_usd_by_role: Mapping[str, int] = field(default_factory=dict)
+    nano_usd_by_tool: Mapping[str, int] = field(default_factory=dict)
+    """By the countable key of the tool, such as "answer-1"; the orchestrator's own under ""."""
+    nano_usd_by_model: Mapping[str, int] = field(default_factory=dict)
+    """By the price sheet's item."""
+    tokens: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    """By role: input, cached, output, reasoning."""
+    estimated: int = 0
+    """Charges whose tokens were estimated."""
+    calls: Mapping[str, int] = field(default_factory=dict)
+    """By the countable key of the tool."""
+    models: Mapping[str, str] = field(default_factory=dict)
+    """The model behind each key that has one."""
+    groups: Mapping[str, str] = field(default_factory=dict)
+    """What figures can be split by: subject, level, hops, domain, difficulty."""
+    preference: Mapping[str, Any] = field(default_factory=dict)
+    """Kind, weights and sentence of the user's wish; empty for none."""
+    over_budget_usd: float = 0.0
+    sheet: str = ""
+    """Id of the price sheet that billed it."""
+    digest: str = ""
+    """Of the transcript, every charge and the outcome."""
+    rescored: Mapping[str, Any] = field(default_factory=dict)
+    """Of a run that was graded again: `status` and `right` as they were, and `nano_usd`, what grading again cost, which
+    is no part of the row's bill; or `kept`, why the outcome stays as it was."""
+
+    @property
+    def key(self) -> tuple[str, str, str, str, int]:
+        """What tells it from every other row of a run."""
+        return (self.env, self.split, self.policy, self.task, self.trial)
+
+    @property
+    def nano_usd(self) -> int:
+        """All of its bill."""
+        return sum(self.nano_usd_by_role.values())
+
+    @property
+    def agent_nano_usd(self) -> int:
+        """What the agent itself spent: not judges and simulated users."""
+        return sum(self.nano_usd_by_role.get(role, 0) for role in REWARDED_ROLES)
+
+    @property
+    def usd(self) -> float:
+        return self.nano_usd / NANO
+
+    @property
+    def agent_usd(self) -> float:
+        return self.agent_nano_usd / NANO
+
+    @property
+    def seconds(self) -> float:
+        return self.elapsed_ns / NANO
+
+
+def bill_of(charges: Sequence[Charge]) -> dict[str, Any]:
+    """The fields of a row that follow from its charges."""
+    by_role: dict[str, int] = {}
+    by_tool: dict[str, int] = {}
+    by_model: dict[str, int] = {}
+    tokens: dict[str, list[int]] = {}
+    for charge in charges:
+        usage = charge.usage
+        by_role[usage.role] = by_role.get(usage.role, 0) + charge.nano_usd
+        by_tool[charge.tool] = by_tool.get(charge.tool, 0) + charge.nano_usd
+        by_model[usage.item] = by_model.get(usage.item, 0) + charge.nano_usd
+        counts = tokens.setdefault(usage.role, [0, 0, 0, 0])
+        for place, count in enumerate(usage.tokens):
+            counts[place] += count
+    estimated = sum(charge.usage.estimated for charge in charges)
+    return {"nano_usd_by_role": by_role, "nano_usd_by_tool": by_tool, "nano_usd_by_model": by_model,
+            "tokens": tokens, "estimated": estimated}  # fmt: skip
+
+
+def line_of(row: EvaluationRow) -> bytes:
+    """A row as a line of rows.jsonl."""
+    return json.dumps(asdict(row), allow_nan=False, ensure_ascii=True, default=str).encode() + b"\n"
+
+
+def read_rows(path: str | Path) -> Iterator[EvaluationRow]:
+    """The rows of a folder of a run, or of a rows.jsonl. A torn last line, left by a kill, is passed over; another that
+    cannot be read is an error that names it."""
+    file = Path(path) / ROWS if Path(path).is_dir() else Path(path)
+    if not file.is_file():
+        raise ConfigError(
+            f"no rows of an evaluation at {str(file)!r}; `toolorchestra evaluate --out FOLDER` writes them"
+        )
+    lines = file.read_bytes().split(b"\n")
+    for number, line in enumerate(lines, 1):
+        if not line:
+            continue
+        try:
+            yield row_of(json.loads(line))
+        except (ValueError, TypeError, RecursionError) as err:
+            if number == len(lines):  # no newline behind it
+                return
+            raise ConfigError(f"{file}, line {number}: expected a row of an evaluation ({err!s:.100})") from None
+
+
+def row_of(data: Any) -> EvaluationRow:
+    """A row from its JSON object. Raises ValueError where it is none."""
+    if not isinstance(data, Mapping):
+        raise ValueError(f"an object expected, got {type(data).__name__}")
+    names = {one.name for one in fields(EvaluationRow)}
+    row = EvaluationRow(**{name: value for name, value in data.items() if name in names})
+    known = row.right is None or (isinstance(row.right, int | float) and not isinstance(row.right, bool))
+    if row.status not in ("ended", "failed", "cut") or not known or (row.status == "ended") != (row.right is not None):
+        raise ValueError(f"status {row.status!r} with right {row.right!r}")
+    return row

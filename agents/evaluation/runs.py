@@ -1,0 +1,218 @@
+"""A run of an evaluation: what is to be played, the folder that it is kept in, and going on after it was broken off."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from toolorchestra.agents.evaluation.contest_play import ContestPlay
+from toolorchestra.agents.evaluation.made_with import made_with
+from toolorchestra.agents.evaluation.manifests import (
+    MADE_WITH,
+    require_asked,
+    require_same,
+    surroundings,
+    whole_manifest,
+)
+from toolorchestra.agents.evaluation.rows import (
+    LEARNT,
+    MANIFEST,
+    RETRIED,
+    ROWS,
+    TRAJECTORIES,
+    EvaluationRow,
+    bill_of,
+    line_of,
+    read_rows,
+)
+from toolorchestra.agents.evaluation.trials import Trial
+from toolorchestra.agents.evaluation.whole_files import write_json
+from toolorchestra.agents.policies.base import Player
+from toolorchestra.envs.base.cassette import append_line
+from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.episode.episode import Episode
+from toolorchestra.envs.factory import EpisodeFactory
+from toolorchestra.envs.wrappers.record import trajectory_line
+
+RunKey = tuple[str, str, str, str, int]
+
+
+@dataclass
+class Contest:
+    """One policy on one environment's split, and its trials."""
+
+    env: str
+    split: str
+    policy: str
+    made: EpisodeFactory
+    player: Player
+    trials: Sequence[Trial]
+
+
+def planned_of(contests: Sequence[Contest]) -> dict[tuple[str, str, str], int]:
+    """How many trials there are to be, by environment, split and policy."""
+    return {(one.env, one.split, one.policy): len(one.trials) for one in contests}
+
+
+def simulated(contests: Sequence[Contest]) -> bool:
+    """Whether nothing real stands behind the environments: no model, no index, no sandbox that a file named."""
+    return all(getattr(one.made.source, "backing", None) is None for one in contests)
+
+
+def digest_of_run(rows: Iterable[EvaluationRow]) -> str:
+    """One digest of all rows: equal where every transcript, charge and outcome is."""
+    text = "".join(row.digest for row in sorted(rows, key=lambda row: row.key))
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+@dataclass
+class EvaluationRun:
+    """The rows of a run, in memory and, where it has a folder, on disk."""
+
+    folder: Path | None = None
+    run_id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    rows: dict[RunKey, EvaluationRow] = field(default_factory=dict)
+    learnt: tuple[str, ...] = ()
+    """What players that learn first paid for it, in words."""
+    ended_by: BaseException | None = None
+    """What broke the run off."""
+    cached: bool = False
+    """Whether a cache answers: then a trial that is played again is billed what it paid before, too."""
+
+    @classmethod
+    def open(
+        cls,
+        folder: Path | None,
+        asked: Mapping[str, Any],
+        contests: Sequence[Contest] = (),
+        *,
+        resume: bool = False,
+        allow_changed: bool = False,
+    ) -> EvaluationRun:
+        """A new run; or with `resume` the folder's, with all of its rows. What is asked must be the same, and so must
+        the files that it is made with, unless `allow_changed`. Whoever opens a folder that others may open too holds
+        it meanwhile: see envs.base.folder_lock."""
+        if folder is None:
+            return cls(cached=bool(asked.get("cache")))
+        there = (folder / MANIFEST).is_file()
+        if there and not resume:
+            raise ConfigError(f"{folder} holds an evaluation already; go on with it: --resume, or name another folder")
+        digests = made_with(contests)
+        if there:
+            manifest = whole_manifest(folder)
+            require_asked(manifest, asked, folder)
+            run = cls(folder, manifest["run_id"], cached=bool(asked.get("cache")))
+            rows = list(read_rows(folder)) if (folder / ROWS).is_file() else []
+            begun = any(row.status == "ended" for row in rows)
+            require_same(manifest, digests, folder, begun=begun, allowed=allow_changed)
+            run._take_up(rows)
+            return run
+        folder.mkdir(parents=True, exist_ok=True)
+        run = cls(folder, cached=bool(asked.get("cache")))
+        planned = [[*cell, count] for cell, count in planned_of(contests).items()]
+        versions = {one.env: str(one.made.source.version) for one in contests if hasattr(one.made.source, "version")}
+        told = {"planned": planned, "task_versions": versions, "simulated": simulated(contests)}
+        manifest = {"run_id": run.run_id, "asked": asked, MADE_WITH: digests, **told, **surroundings()}
+        write_json(folder / MANIFEST, manifest)
+        return run
+
+    def _take_up(self, there: Sequence[EvaluationRow]) -> None:
+        """Go on with the rows of a folder."""
+        assert self.folder is not None
+        _rewrite(self.folder / RETRIED, lambda row: True)  # without a line that a kill tore
+        self.rows = {row.key: row for row in there if row.status == "ended"}
+        self._set_aside([row for row in there if row.status != "ended"])
+
+    def _set_aside(self, again: Sequence[EvaluationRow]) -> None:
+        """Rows of trials that failed or were cut go to a file of their own, for they are played again; what they cost
+        was paid. Lines that a kill tore go."""
+        assert self.folder is not None
+        aside = self.folder / RETRIED
+        known = {(row.key, row.digest) for row in read_rows(aside)} if aside.is_file() else set()
+        for row in again:
+            if (row.key, row.digest) not in known:  # else a kill came between this and what follows
+                append_line(aside, line_of(row))
+        _rewrite(self.folder / ROWS, lambda row: row.get("status") == "ended")
+        kept = {tuple(key) for key in self.rows}
+        _rewrite(self.folder / TRAJECTORIES, lambda row: tuple(row.get("key", ())) in kept)
+
+    @property
+    def nano_usd(self) -> int:
+        """All that the run has cost, with what was played again."""
+        paid = self.retried()
+        for key, row in self.rows.items():
+            paid[key] = self._both(paid.get(key, 0), row.nano_usd)
+        return sum(paid.values()) + self._learnt()
+
+    def _learnt(self) -> int:
+        file = self.folder / LEARNT if self.folder is not None else None
+        if file is None or not file.is_file():
+            return 0
+        return sum(int(json.loads(line)["nano_usd"]) for line in file.read_bytes().splitlines() if line.endswith(b"}"))
+
+    def add_learning(self, cell: Sequence[str], nano_usd: int) -> None:
+        """Keep what a player that learns first has paid for it, whether it got to its end or not."""
+        if self.folder is not None and nano_usd:
+            line = json.dumps({"player": list(cell), "nano_usd": nano_usd}).encode() + b"\n"
+            append_line(self.folder / LEARNT, line)
+
+    def retried(self) -> dict[RunKey, int]:
+        """By trial, what it has cost in plays that do not count."""
+        paid: dict[RunKey, int] = {}
+        if self.folder is not None and (self.folder / RETRIED).is_file():
+            for row in read_rows(self.folder / RETRIED):
+                paid[row.key] = self._both(paid.get(row.key, 0), row.nano_usd)
+        return paid
+
+    def _both(self, before: int, again: int) -> int:
+        """Of two plays of a trial. With a cache the bill of the later one holds that of the earlier one."""
+        return max(before, again) if self.cached else before + again
+
+    def interrupted(self, trial: Trial, episode: Episode | None) -> None:
+        """Keep what a trial has cost that was broken off."""
+        if episode is None or self.folder is None:
+            return
+        charges = [*episode.ledger, *map(episode.sheet.charge, episode.context.bill.unsettled())]
+        if charges:
+            row = EvaluationRow(
+                *trial.key, trial.seed, "cut", None, failure="broken off", turns=episode.turn, **bill_of(charges),
+                sheet=episode.sheet.sheet_id,
+            )  # fmt: skip
+            append_line(self.folder / RETRIED, line_of(row))
+
+    def add(self, row: EvaluationRow, trajectory: Mapping[str, Any]) -> None:
+        """Keep an ended trial. Its trajectory goes first: a row stands for a whole trial."""
+        if self.folder is not None:
+            append_line(self.folder / TRAJECTORIES, trajectory_line(trajectory))
+            append_line(self.folder / ROWS, line_of(row))
+        self.rows[row.key] = row
+
+    async def play(self, contest: Contest, at_once: int, watch: Callable[[EvaluationRow], None] | None = None) -> None:
+        """Play what the contest still lacks. `watch` is told of each row. Raises ConfigError, when all that had begun
+        has ended, where a setting turns out to be wrong that would fail every trial."""
+        await ContestPlay(self, contest, at_once, watch).play()
+
+
+def _rewrite(path: Path, keep: Callable[[Mapping[str, Any]], bool]) -> None:
+    """Keep some lines of a file, in one move: a kill leaves the old file or the new one. A line that cannot be read
+    goes."""
+    if not path.is_file():
+        return
+    fresh = path.with_suffix(".new")
+    with path.open("rb") as old, fresh.open("wb") as new:
+        for line in old:
+            try:
+                row = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(row, Mapping) and keep(row):
+                new.write(line)
+        new.flush()
+        os.fsync(new.fileno())
+    fresh.replace(path)

@@ -1,0 +1,160 @@
+"""What each stage of training brought: several checkpoints of a run on the same held-out tasks, beside fixed players.
+
+Everybody is scored as in the training report: see panel. Tasks of several runs may be put together, for each seed of
+training has test tasks of its own.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from toolorchestra.agents.evaluation.panel import ORACLE, POLICY, TaskScores
+from toolorchestra.agents.evaluation.statistics import Interval, mean_interval, ratio_interval
+
+
+class Play(NamedTuple):
+    """What a player came to on one task."""
+
+    reward: float
+    right: float
+    cents: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class StagesPlayed:
+    """Everybody's plays of the same tasks, in their order."""
+
+    wishes: Sequence[str]
+    """Each task's."""
+    plays: Mapping[str, Sequence[Play | None]]
+    """By player, stages first. None where the episode failed: the task then counts for nobody."""
+    stages: Sequence[str]
+    """Which players are stages of the training, in their order."""
+    readable: Mapping[str, float]
+    """The share of each stage's turns whose format was right."""
+
+    def common(self) -> list[int]:
+        """The tasks that nobody failed."""
+        return [i for i in range(len(self.wishes)) if all(plays[i] is not None for plays in self.plays.values())]
+
+    def as_json(self) -> dict[str, Any]:
+        """For a file."""
+        return {
+            "wishes": list(self.wishes),
+            "stages": list(self.stages),
+            "readable": dict(self.readable),
+            "plays": {name: [play and list(play) for play in plays] for name, plays in self.plays.items()},
+        }
+
+    @classmethod
+    def from_json(cls, row: Mapping[str, Any]) -> StagesPlayed:
+        """What as_json() gave."""
+        plays = {name: [play and Play(*play) for play in some] for name, some in row["plays"].items()}
+        return cls(row["wishes"], plays, row["stages"], row["readable"])
+
+
+def together(parts: Sequence[StagesPlayed]) -> StagesPlayed:
+    """The tasks of several runs with the same stages and players."""
+    first = parts[0]
+    plays = {name: [play for part in parts for play in part.plays[name]] for name in first.plays}
+    readable = {name: statistics.fmean(part.readable[name] for part in parts) for name in first.stages}
+    return StagesPlayed([wish for part in parts for wish in part.wishes], plays, first.stages, readable)
+
+
+def plays_of(tasks: Sequence[TaskScores | None], name: str = POLICY) -> list[Play | None]:
+    """A player's plays among those of the panel."""
+    made: list[Play | None] = []
+    for task in tasks:
+        if task is None:
+            made.append(None)
+            continue
+        measure, reward = task.players[name]
+        made.append(Play(reward, measure.outcome, 100 * measure.usd, measure.seconds))
+    return made
+
+
+# -- as Markdown -------------------------------------------------------------------------------------------------------
+
+
+def as_markdown(played: StagesPlayed) -> str:
+    """Three tables: everybody over all tasks; each wish; what each stage changed, task by task."""
+    return "\n\n".join([_overall(played), _by_wish(played), _changes(played)])
+
+
+def _overall(played: StagesPlayed) -> str:
+    tasks = played.common()
+    rows = [["", "reward", "share of the oracle's", "right", "¢ a task", "s a task", "readable turns"]]
+    for name, plays in played.plays.items():
+        mine = [play for i in tasks if (play := plays[i]) is not None]
+        rows.append(
+            [
+                name,
+                _mean([p.reward for p in mine], "{:.3f}"),
+                _of_oracle(played, name, tasks),
+                _mean([p.right for p in mine], "{:.1%}"),
+                _mean([p.cents for p in mine], "{:.2f}"),
+                f"{statistics.fmean(p.seconds for p in mine):.0f}" if mine else "-",
+                f"{played.readable[name]:.1%}" if name in played.readable else "",
+            ]
+        )
+    return f"{len(tasks)} tasks.\n\n{_table(rows)}"
+
+
+def _by_wish(played: StagesPlayed) -> str:
+    tasks = played.common()
+    rows = [["wish", "tasks", *played.plays]]
+    for wish in dict.fromkeys(played.wishes):
+        some = [i for i in tasks if played.wishes[i] == wish]
+        rows.append([wish, str(len(some)), *(_short(played, name, some) for name in played.plays)])
+    return f"Reward / right / ¢ a task, by wish:\n\n{_table(rows)}"
+
+
+def _short(played: StagesPlayed, name: str, tasks: Sequence[int]) -> str:
+    mine = [play for i in tasks if (play := played.plays[name][i]) is not None]
+    if not mine:
+        return "-"
+    reward, right, cents = (statistics.fmean(p[k] for p in mine) for k in range(3))
+    return f"{reward:.2f} / {right:.0%} / {cents:.2f}"
+
+
+def _changes(played: StagesPlayed) -> str:
+    tasks = played.common()
+    rows = [["change", "reward", "right", "¢ a task"]]
+    for before, after in zip(played.stages, played.stages[1:], strict=False):
+        pairs = [(a, b) for i in tasks if (a := played.plays[before][i]) and (b := played.plays[after][i])]
+        rows.append(
+            [
+                f"{before} → {after}",
+                _mean([b.reward - a.reward for a, b in pairs], "{:+.3f}"),
+                _mean([b.right - a.right for a, b in pairs], "{:+.1%}"),
+                _mean([b.cents - a.cents for a, b in pairs], "{:+.2f}"),
+            ]
+        )
+    return f"Task by task, the mean of the differences:\n\n{_table(rows)}"
+
+
+def _of_oracle(played: StagesPlayed, name: str, tasks: Sequence[int]) -> str:
+    if name == ORACLE or ORACLE not in played.plays:
+        return ""
+    mine, best = ([p.reward for i in tasks if (p := played.plays[who][i])] for who in (name, ORACLE))
+    if not sum(best):
+        return "-"
+    return f"{sum(mine) / sum(best):.1%} {_ends(ratio_interval(mine, best), '{:.1%}')}"
+
+
+def _mean(values: Sequence[float], form: str) -> str:
+    found = mean_interval(values)
+    return "-" if found is None else f"{form.format(statistics.fmean(values))} {_ends(found, form)}"
+
+
+def _ends(found: Interval, form: str) -> str:
+    return f"[{form.format(found.low)}, {form.format(found.high)}]"
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    lines = [rows[0], ["---"] * len(rows[0]), *rows[1:]]
+    return "\n".join("| " + " | ".join(row) + " |" for row in lines)

@@ -1,0 +1,241 @@
+"""Makes the figures of a run of its rows."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from toolorchestra.agents.evaluation.choice_metrics import entropy, most_used
+from toolorchestra.agents.evaluation.controllability import controllability_of
+from toolorchestra.agents.evaluation.figures import (
+    Figures,
+    PreferenceScore,
+    RunSummary,
+    SolvedCost,
+    Spread,
+    TrialCounts,
+)
+from toolorchestra.agents.evaluation.rows import MANIFEST, EvaluationRow
+from toolorchestra.agents.evaluation.statistics import (
+    Interval,
+    TaskTally,
+    pass_at,
+    pass_hat,
+    pass_rates,
+    quantile,
+    ratio_interval,
+    share_of,
+)
+from toolorchestra.agents.rollouts.rewards import Measure, preference_score
+from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.base.preference import ACCURATE, GENERAL, Preference
+from toolorchestra.envs.money.prices import CLASSES, NANO
+
+Cell = tuple[str, str, str]
+"""Environment, split, policy."""
+Planned = Mapping[Cell, int]
+"""How many trials were planned."""
+
+
+def summarise(rows: Iterable[EvaluationRow], planned: Planned | None = None, baseline: str = "") -> RunSummary:
+    """All figures. `planned` has the trials that there should be; without it those that are there were all. `baseline`
+    names the policy that preference scores are measured against."""
+    kept = latest(rows)
+    by_cell: dict[Cell, list[EvaluationRow]] = {cell: [] for cell in planned or ()}
+    for row in kept:
+        by_cell.setdefault((row.env, row.split, row.policy), []).append(row)
+    against = {_same_task(row): row for row in kept if row.policy == baseline} if baseline else {}
+    if baseline and not against:
+        raise ConfigError(f"no rows of a policy {baseline!r} to measure preferences against; name one of the run's")
+    policies, groups = [], []
+    for cell, some in by_cell.items():
+        policies.append(_figures(cell, "", some, (planned or {}).get(cell, len(some)), against))
+        for group, members in groups_of(some).items():
+            groups.append(_figures(cell, group, members, len(members), against))
+    return RunSummary(tuple(policies), tuple(groups), baseline, controllability_of(kept))
+
+
+def latest(rows: Iterable[EvaluationRow]) -> list[EvaluationRow]:
+    """One row a trial: the last, where a trial was played again."""
+    return list({row.key: row for row in rows}.values())
+
+
+def groups_of(rows: Iterable[EvaluationRow]) -> dict[str, list[EvaluationRow]]:
+    """The rows of each group, such as "subject: logic", in the order of their names."""
+    made: dict[str, list[EvaluationRow]] = {}
+    for row in rows:
+        for name, value in row.groups.items():
+            made.setdefault(f"{name}: {value}", []).append(row)
+    return dict(sorted(made.items()))
+
+
+def read_planned(folder: str | Path) -> Planned | None:
+    """What a run's manifest plans: a list of [environment, split, policy, trials]. None where it says nothing."""
+    path = Path(folder) / MANIFEST
+    if not path.is_file():
+        return None
+    try:
+        planned = json.loads(path.read_bytes()).get("planned")
+        return None if planned is None else {(str(e), str(s), str(p)): int(n) for e, s, p, n in planned}
+    except (ValueError, TypeError, AttributeError) as err:
+        raise ConfigError(
+            f"{path}: expected an object with planned: [[environment, split, policy, trials], ...] ({err!s:.80})"
+        ) from None
+
+
+def tallies_of(rows: Sequence[EvaluationRow], unplayed: int = 0) -> list[TaskTally]:
+    """The trials of each task. What was not played is put where a task lacks trials that others have, then to tasks of
+    which none was played."""
+    by_task = tasks_of(rows)
+    most = max(map(len, by_task.values()), default=1)
+    made = []
+    for some in by_task.values():
+        missing = min(unplayed, most - len(some))
+        unplayed -= missing
+        made.append(tally(some, missing))
+    while unplayed > 0:
+        made.append(TaskTally(0.0, 0, 0, min(most, unplayed)))
+        unplayed -= most
+    return made
+
+
+def tasks_of(rows: Iterable[EvaluationRow]) -> dict[str, list[EvaluationRow]]:
+    """The trials of each task, in the order of the tasks' names: figures do not depend on which ended first."""
+    made: dict[str, list[EvaluationRow]] = {}
+    for row in rows:
+        made.setdefault(row.task, []).append(row)
+    return dict(sorted(made.items()))
+
+
+def tally(rows: Sequence[EvaluationRow], missing: int = 0) -> TaskTally:
+    """Of one task's rows."""
+    values = [row.right for row in rows if row.right is not None]
+    return TaskTally(math.fsum(values), sum(v >= 1.0 for v in values), len(values), len(rows) + missing)
+
+
+def _figures(
+    cell: Cell, group: str, rows: list[EvaluationRow], planned: int, against: Mapping[Any, EvaluationRow]
+) -> Figures:
+    trials = _counted(rows, planned)
+    tallies = tallies_of(rows, trials.unplayed)
+    ended = [row for row in rows if row.status == "ended"]
+    calls, by_model = _calls(ended)
+    n = len(ended) or 1
+    most, share = most_used(by_model)
+    return Figures(
+        *cell,
+        group=group,
+        tasks=len({row.task for row in rows}),
+        trials=trials,
+        accuracy=share_of(tallies),
+        pass_hat=pass_rates(tallies, pass_hat),
+        pass_at=pass_rates(tallies, pass_at),
+        cents=_spread([100 * row.agent_usd for row in ended]),
+        minutes=_spread([row.seconds / 60 for row in ended]),
+        cents_per_solved=_solved_cost(rows),
+        cents_by_role={role: 100 * nano / NANO / n for role, nano in _summed(ended, "nano_usd_by_role").items()},
+        tokens=_tokens(ended),
+        turns=sum(row.turns for row in ended) / n if ended else None,
+        calls={key: count / n for key, count in calls.items()},
+        calls_by_model={model: count / n for model, count in by_model.items()},
+        entropy=entropy(by_model),
+        most_used=most,
+        most_used_share=share,
+        over_budget=sum(row.over_budget_usd > 0 for row in ended) / n if ended else None,
+        estimated_charges=sum(row.estimated for row in rows),
+        usd_spent=sum(row.nano_usd for row in rows) / NANO,
+        preference=_preference(rows, against),
+        sheets=tuple(sorted({row.sheet for row in rows})),
+    )
+
+
+def _counted(rows: Sequence[EvaluationRow], planned: int) -> TrialCounts:
+    seen = Counter(row.status for row in rows)
+    unplayed = max(0, planned - len(rows))
+    return TrialCounts(len(rows) + unplayed, seen["ended"], seen["failed"], seen["cut"], unplayed)
+
+
+def _spread(values: Sequence[float]) -> Spread | None:
+    median, p95 = quantile(values, 0.5), quantile(values, 0.95)
+    if median is None or p95 is None:
+        return None
+    return Spread(math.fsum(values) / len(values), median, p95)
+
+
+def _solved_cost(rows: Sequence[EvaluationRow]) -> SolvedCost:
+    by_task = tasks_of(rows)
+    cents = [100 * sum(row.agent_nano_usd for row in some) / NANO for some in by_task.values()]
+    solved = [tally(some).solved for some in by_task.values()]
+    if not sum(solved) and not any(row.right is None for row in rows):
+        return SolvedCost(math.inf, math.inf, Interval(math.inf, math.inf))
+    perhaps = [tally(some).high().solved for some in by_task.values()]
+    interval = ratio_interval(cents, solved)
+    if perhaps != solved:
+        interval = interval.union(ratio_interval(cents, perhaps))
+    return SolvedCost(_ratio(sum(cents), sum(perhaps)), _ratio(sum(cents), sum(solved)), interval)
+
+
+def _ratio(above: float, below: float) -> float:
+    return above / below if below else math.inf
+
+
+def _summed(rows: Sequence[EvaluationRow], name: str) -> dict[str, int]:
+    made: Counter[str] = Counter()
+    for row in rows:
+        made.update(getattr(row, name))
+    return dict(sorted(made.items()))
+
+
+def _tokens(rows: Sequence[EvaluationRow]) -> dict[str, dict[str, float]]:
+    made: dict[str, list[int]] = {}
+    for row in rows:
+        for role, counts in row.tokens.items():
+            sums = made.setdefault(role, [0] * len(CLASSES))
+            for place, count in enumerate(counts):
+                sums[place] += count
+    return {role: dict(zip(CLASSES, (n / len(rows) for n in sums), strict=True)) for role, sums in sorted(made.items())}
+
+
+def _calls(rows: Sequence[EvaluationRow]) -> tuple[dict[str, int], dict[str, int]]:
+    """By countable key, and by model for the keys that have one."""
+    models: Counter[str] = Counter()
+    for row in rows:
+        for key, count in row.calls.items():
+            if model := row.models.get(key):
+                models[model] += count
+    return _summed(rows, "calls"), dict(sorted(models.items()))
+
+
+def _same_task(row: EvaluationRow) -> tuple[str, str, str, int]:
+    return (row.env, row.split, row.task, row.trial)
+
+
+def measure_of(row: EvaluationRow) -> Measure:
+    """A row as rewards look at it."""
+    return Measure(row.right or 0.0, row.agent_usd, row.seconds, row.calls, failed=row.right is None)
+
+
+def preference_of(row: EvaluationRow) -> Preference:
+    """The user's wish; the outcome alone where there was none."""
+    weights = dict(row.preference.get("weights", {}))
+    if not weights:
+        return ACCURATE
+    general = {name: weights.pop(name, 0.0) for name in GENERAL}
+    return Preference(**general, tools=weights)
+
+
+def _preference(rows: Sequence[EvaluationRow], against: Mapping[Any, EvaluationRow]) -> PreferenceScore | None:
+    if not against:
+        return None
+    scores = [
+        preference_score(measure_of(row), measure_of(other), preference_of(row))
+        for row in rows
+        if (other := against.get(_same_task(row))) is not None
+        and None not in (row.right, other.right)
+        and (row.seed, row.sheet) == (other.seed, other.sheet)
+    ]
+    return PreferenceScore(sum(scores) / len(scores) if scores else math.nan, len(scores), len(rows) - len(scores))

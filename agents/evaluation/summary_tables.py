@@ -1,0 +1,296 @@
+"""A summary as tables: text for a terminal of 120 columns, Markdown, CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from toolorchestra.agents.evaluation.controllability import NO_WISH
+from toolorchestra.agents.evaluation.figures import Figures, RunSummary, SolvedCost, WishEffect
+from toolorchestra.agents.evaluation.statistics import Interval, Share
+from toolorchestra.envs.money.prices import CLASSES, ROLES
+
+Table = Sequence[Sequence[str]]
+"""Rows of cells; the first is the header."""
+COLUMNS = 120
+"""Of a terminal."""
+WIDEST = 24
+"""Characters of a name in a text table."""
+
+
+def as_text(summary: RunSummary) -> str:
+    """For a terminal: each environment and split with its policies, then groups, calls, money and tokens."""
+    parts = []
+    for env, split in dict.fromkeys((f.env, f.split) for f in summary.policies):
+        mine = [f for f in summary.policies if (f.env, f.split) == (env, split)]
+        theirs = [f for f in summary.groups if (f.env, f.split) == (env, split)]
+        parts += [f"{env} {split}", *(aligned(table) for table in _tables(mine, theirs))]
+    for place, table in _controllability(summary.controllability):
+        parts += [place, aligned(table)]
+    return "\n\n".join([*parts, *map(wrapped, summary.notes)])
+
+
+def as_markdown(summary: RunSummary) -> str:
+    """The same tables in Markdown."""
+    parts = []
+    for env, split in dict.fromkeys((f.env, f.split) for f in summary.policies):
+        mine = [f for f in summary.policies if (f.env, f.split) == (env, split)]
+        theirs = [f for f in summary.groups if (f.env, f.split) == (env, split)]
+        parts += [f"### {in_markdown(f'{env} {split}')}", *(piped(table) for table in _tables(mine, theirs))]
+    for place, table in _controllability(summary.controllability):
+        parts += [f"### {in_markdown(place)}", piped(table)]
+    return "\n\n".join([*parts, *map(in_markdown, summary.notes)])
+
+
+def as_csv(summary: RunSummary) -> str:
+    """One line for each policy and group; empty cells where there is no figure."""
+    figures = [*summary.policies, *summary.groups]
+    rows = [_flat(one) for one in figures]
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    return csv_text([names, *([row.get(name, "") for name in names] for row in rows)])
+
+
+def csv_text(rows: Iterable[Sequence[object]]) -> str:
+    """Lines of CSV. A text that a spreadsheet would take for a formula gets an apostrophe in front."""
+    file = io.StringIO()
+    csv.writer(file, lineterminator="\n").writerows([_harmless(cell) for cell in row] for row in rows)
+    return file.getvalue()
+
+
+def _harmless(cell: object) -> object:
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell
+
+
+def _tables(policies: Sequence[Figures], groups: Sequence[Figures]) -> list[Table]:
+    made = [_main(policies), _spreads(policies)]
+    if any(f.pass_hat and max(f.pass_hat) > 1 for f in policies):
+        made.append(_pass_rates(policies))
+    if groups:
+        made.append(_groups(groups))
+    if any(f.calls for f in policies):
+        made += [_mean_calls("calls a trial, by tool", policies, lambda f: f.calls), _choices(policies)]
+    made += [_money(policies), _tokens(policies)]
+    return [table for table in made if len(table) > 1]
+
+
+def _main(figures: Sequence[Figures]) -> Table:
+    head = ["policy", "n", "known", "accuracy %", "95 %", "¢", "¢/solved", "95 %", "min"]
+    return [head, *([f.policy, *_main_cells(f)] for f in figures)]
+
+
+def _main_cells(f: Figures) -> list[str]:
+    share, cost = f.accuracy, f.cents_per_solved
+    played = f.cents is not None
+    return [
+        str(f.trials.planned),
+        str(f.trials.ended),
+        in_percent(share),
+        percents(share.interval),
+        number(f.cents.mean) if f.cents else "-",
+        _solved(cost) if played else "-",
+        between(cost.interval) if played else "-",
+        number(f.minutes.mean) if f.minutes else "-",
+    ]
+
+
+def _groups(figures: Sequence[Figures]) -> Table:
+    head, *_ = _main(())
+    by_group = sorted(figures, key=lambda f: f.group)
+    return [["group", *head], *([f.group, f.policy, *_main_cells(f)] for f in by_group)]
+
+
+def _spreads(figures: Sequence[Figures]) -> Table:
+    head = ["a trial", "¢ median", "¢ p95", "min median", "min p95", "turns"]
+    rows = [
+        [f.policy, *(number(n) for n in (f.cents.median, f.cents.p95, f.minutes.median, f.minutes.p95, f.turns or 0.0))]
+        for f in figures
+        if f.cents and f.minutes
+    ]
+    return [head, *rows]
+
+
+def _solved(cost: SolvedCost) -> str:
+    return number(cost.high) if cost.low == cost.high else between(Interval(cost.low, cost.high))
+
+
+def _pass_rates(figures: Sequence[Figures]) -> Table:
+    ks = sorted({k for f in figures for k in f.pass_hat})
+    shown = [k for k in ks if k <= 4 or k == ks[-1] or k == 8]
+    head = ["policy", *(f"pass^{k}" for k in shown), *(f"pass@{k}" for k in shown if k > 1)]
+    rows = [
+        [
+            f.policy,
+            *(_rate(f.pass_hat.get(k)) for k in shown),
+            *(_rate(f.pass_at.get(k)) for k in shown if k > 1),
+        ]
+        for f in figures
+    ]
+    return [head, *rows]
+
+
+def _rate(bounds: Interval | None) -> str:
+    if bounds is None:
+        return "-"
+    return f"{100 * bounds.low:.1f}" if bounds.low == bounds.high else percents(bounds)
+
+
+def _mean_calls(title: str, figures: Sequence[Figures], of: Callable[[Figures], Mapping[str, float]]) -> Table:
+    """As the paper's table 15: a row a policy, a column a tool or model. Turned round where there are many columns."""
+    keys = sorted({key for f in figures for key in of(f)})
+    return [
+        [title, *(f.policy for f in figures)],
+        *([key, *(f"{of(f).get(key, 0):.2f}" for f in figures)] for key in keys),
+    ]
+
+
+def _choices(figures: Sequence[Figures]) -> Table:
+    calls = _mean_calls("calls a trial, by model", figures, lambda f: f.calls_by_model)
+    if len(calls) == 1:
+        return calls
+    rows = [
+        ["entropy over models, nats", *(f"{f.entropy:.2f}" for f in figures)],
+        ["share of the most used", *(f"{100 * f.most_used_share:.0f} %" for f in figures)],
+    ]
+    return [*calls, *rows]
+
+
+def _money(figures: Sequence[Figures]) -> Table:
+    roles = [role for role in ROLES if any(role in f.cents_by_role for f in figures)]
+    head = ["¢ a trial", *(f"{role}" for role in roles), "$ spent", "over budget", "estimated", "preference", "prices"]
+    rows = []
+    for f in figures:
+        wish = "-" if f.preference is None else f"{number(f.preference.mean)} of {f.preference.pairs}"
+        over = "-" if f.over_budget is None else f"{100 * f.over_budget:.0f} %"
+        sheets = f.sheets[0] if len(f.sheets) == 1 else f"{len(f.sheets)} sheets"
+        spent = [f"{f.usd_spent:.4f}", over, str(f.estimated_charges), wish, sheets]
+        rows.append([f.policy, *(number(f.cents_by_role.get(role, 0.0)) for role in roles), *spent])
+    return [head, *rows]
+
+
+def _tokens(figures: Sequence[Figures]) -> Table:
+    rows = [
+        [f"{f.policy} {role}", *(f"{counts[name]:.0f}" for name in CLASSES)]
+        for f in figures
+        for role, counts in f.tokens.items()
+    ]
+    return [["tokens a trial", *CLASSES], *rows]
+
+
+def _controllability(effects: Sequence[WishEffect]) -> Iterable[tuple[str, Table]]:
+    """By environment, split and reference: how far each wish was followed in each thing that it names."""
+    head = ["wish", "policy", "in", "tasks", "before", "after", "followed %", "95 %", "accuracy"]
+    units = {"usd": "¢", "seconds": "s", "calls": "calls %"}
+    for env, split, reference in dict.fromkeys((one.env, one.split, one.reference) for one in effects):
+        rows = []
+        for one in effects:
+            if (one.env, one.split, one.reference) == (env, split, reference):
+                sides = [number((100 if one.measure == "calls" else 1) * n) for n in (one.before, one.after)]
+                far = [_signed(one.followed), f"{_signed(one.interval.low)} to {_signed(one.interval.high)}"]
+                cells = [one.policy, units[one.measure], str(one.tasks), *sides, *far, _signed(one.points)]
+                rows.append([one.wish, *cells])
+        against = "no wish" if reference == NO_WISH else f"the wish {reference!r}"
+        yield f"{env} {split}, wishes against {against}", [head, *sorted(rows)]
+
+
+def _signed(share: float) -> str:
+    """In percent, with its sign; "-" where there is no end, as where the reference cost nothing."""
+    return f"{round(100 * share, 1) + 0.0:+.1f}" if math.isfinite(share) else "-"
+
+
+def in_percent(share: Share) -> str:
+    """A share, or its bounds where it is not known."""
+    return f"{100 * share.value:.1f}" if share.value is not None else percents(Interval(share.low, share.high))
+
+
+def percents(interval: Interval) -> str:
+    """An interval of shares: "52.1-76.5"."""
+    return f"{100 * interval.low:.1f}-{100 * interval.high:.1f}"
+
+
+def between(interval: Interval) -> str:
+    """An interval of numbers; "inf" where it has no end."""
+    return f"{number(interval.low)}-{number(interval.high)}"
+
+
+def number(value: float) -> str:
+    """Three digits, and no exponent."""
+    if not math.isfinite(value):
+        return "inf" if value > 0 else "-"
+    if value == 0 or abs(value) >= 100:
+        return f"{value:.0f}"
+    places = max(0, 2 - math.floor(math.log10(abs(value))))
+    return f"{value:.{min(6, places)}f}"
+
+
+def aligned(table: Table) -> str:
+    """As text: the first column to the left, the others to the right. Long names are cut, and columns that do not fit
+    beside the others stand below them."""
+    short = [[_cut(cell) for cell in row] for row in table]
+    widths = [max(len(row[place]) for row in short) for place in range(len(short[0]))]
+    blocks: list[list[int]] = [[]]
+    for place in range(1, len(widths)):
+        if widths[0] + sum(2 + widths[other] for other in (*blocks[-1], place)) > COLUMNS:
+            blocks.append([])
+        blocks[-1].append(place)
+    return "\n\n".join("\n".join(_line(row, widths, block) for row in short) for block in blocks)
+
+
+def _line(row: Sequence[str], widths: Sequence[int], places: Sequence[int]) -> str:
+    return "  ".join([row[0].ljust(widths[0]), *(row[place].rjust(widths[place]) for place in places)]).rstrip()
+
+
+def wrapped(sentence: str) -> str:
+    """On lines that fit."""
+    return textwrap.fill(sentence, COLUMNS, break_long_words=False, break_on_hyphens=False)
+
+
+def _cut(cell: str) -> str:
+    plain = " ".join(cell.split())
+    return plain if len(plain) <= WIDEST else plain[: WIDEST - 1] + "…"
+
+
+def piped(table: Table) -> str:
+    """As Markdown."""
+    head, *rows = ([in_markdown(cell) for cell in row] for row in table)
+    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def in_markdown(text: str) -> str:
+    """On one line, and no mark-up."""
+    plain = " ".join(text.split())
+    for mark in ("\\", "|", "<", "*", "_", "`", "["):
+        plain = plain.replace(mark, f"\\{mark}")
+    return plain
+
+
+def _flat(f: Figures) -> dict[str, object]:
+    cost = f.cents_per_solved
+    row: dict[str, object] = {"env": f.env, "split": f.split, "policy": f.policy, "group": f.group, "tasks": f.tasks}
+    row |= {name: getattr(f.trials, name) for name in ("planned", "ended", "failed", "cut", "unplayed")}
+    row |= {"accuracy_low": f.accuracy.low, "accuracy_high": f.accuracy.high}
+    row |= {"interval_low": f.accuracy.interval.low, "interval_high": f.accuracy.interval.high}
+    for name, spread in (("cents", f.cents), ("minutes", f.minutes)):
+        if spread is not None:
+            row |= {name: spread.mean, f"{name}_median": spread.median, f"{name}_p95": spread.p95}
+    row |= {"cents_per_solved_low": _csv(cost.low), "cents_per_solved_high": _csv(cost.high)}
+    row |= {"cents_per_solved_interval_low": _csv(cost.interval.low)}
+    row |= {"cents_per_solved_interval_high": _csv(cost.interval.high), "usd_spent": f.usd_spent}
+    row |= {"turns": "" if f.turns is None else f.turns, "entropy": f.entropy, "most_used": f.most_used}
+    row |= {"most_used_share": f.most_used_share, "over_budget": "" if f.over_budget is None else f.over_budget}
+    row |= {"estimated_charges": f.estimated_charges, "sheets": " ".join(f.sheets)}
+    row |= {"preference_score": "" if f.preference is None else _csv(f.preference.mean)}
+    row |= {f"cents_{role}": cents for role, cents in f.cents_by_role.items()}
+    row |= {f"tokens_{role}_{name}": n for role, counts in f.tokens.items() for name, n in counts.items()}
+    row |= {f"calls_{key}": count for key, count in f.calls.items()}
+    row |= {f"calls_of_model_{model}": count for model, count in f.calls_by_model.items()}
+    for name, rates in (("pass_hat", f.pass_hat), ("pass_at", f.pass_at)):
+        row |= {f"{name}_{k}_{side}": getattr(rate, side) for k, rate in rates.items() for side in ("low", "high")}
+    return row
+
+
+def _csv(value: float) -> object:
+    return value if math.isfinite(value) else ""

@@ -1,0 +1,150 @@
+"""A run over τ²-Bench as the benchmark's own results files: one for each environment, split, policy and domain."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from toolorchestra.agents.configuration.environment_options import ChosenEnv, chosen_envs
+from toolorchestra.agents.evaluation.run_files import PlayedRow, RunFiles, model_of
+from toolorchestra.agents.evaluation.summary import Cell
+from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.domains.tau2.domain import folder_of
+from toolorchestra.envs.domains.tau2.release import Release, load_release
+from toolorchestra.envs.domains.tau2.results import PlayedConversation, ResultsHead, results
+from toolorchestra.envs.domains.tau2.task import public_id
+from toolorchestra.envs.money.prices import NANO, USER
+
+TAU2, TAU2_ID = "Tau2-v0", "ToolOrchestra/Tau2-v0"
+BASE = "base"
+"""The split that the leaderboard's checker wants whole."""
+_MAX_STEPS, _MAX_ERRORS, _DOMAIN = 200, 10, "telecom"
+"""What Tau2-v0 has where nothing is said."""
+
+
+@dataclass(frozen=True)
+class Tau2ResultsFile:
+    """One file, before it is written."""
+
+    cell: Cell
+    domain: str
+    head: ResultsHead
+    data: Mapping[str, Any]
+    left_out: tuple[str, ...]
+    """Which trials are not in it, in a sentence; empty where all are."""
+    lacking: tuple[str, ...]
+    """Why the leaderboard would refuse it, in sentences."""
+
+    @property
+    def name(self) -> str:
+        """Of the file."""
+        words = (*self.cell, self.domain, *(("alone",) if self.head.alone else ()))
+        return "_".join(re.sub(r"[^\w.-]+", "-", word).strip("-") or "-" for word in words) + ".json"
+
+
+def tau2_results(run: RunFiles, model: str = "") -> list[Tau2ResultsFile]:
+    """The files of a run. `model` is what the agent's model is to be called."""
+    made = []
+    for cell, played in run.cells.items():
+        if cell[0].partition(",")[0] != TAU2:  # behind a comma stands the setting of a preset
+            continue
+        apart: dict[tuple[str, str], list[PlayedRow]] = {}
+        for one in played:
+            apart.setdefault((one.row.task.partition("/")[0], _user(run, one)["kind"]), []).append(one)
+        made += [_file(run, cell, domain, some, model) for (domain, _), some in apart.items()]
+    if not made:
+        raise ConfigError(f"{run.folder} has no trials of {TAU2}, and this format has no others; try --format inspect")
+    if twice := [name for name, count in Counter(one.name for one in made).items() if count > 1]:
+        raise ConfigError(f"two parts of the run would share the file {twice[0]}; name a policy with --policy")
+    return made
+
+
+def _file(run: RunFiles, cell: Cell, domain: str, some: Sequence[PlayedRow], model: str) -> Tau2ResultsFile:
+    arguments = _arguments(run, domain)
+    release = _release(arguments, some)
+    rows, known = release.tasks(folder_of(domain)), [one for one in some if one.row.right is not None]
+    own = {**{public_id(task_id): task_id for task_id in rows}, **{task_id: task_id for task_id in rows}}
+    wanted = {own[one.row.task.partition("/")[2].partition("@")[0]] for one in some}
+    head = ResultsHead(
+        domain=domain,
+        release=release,
+        begun=run.begun,
+        revision=str(run.manifest.get("revision", "")),
+        trials=1 + max(one.row.trial for one in some),
+        seed=run.manifest.get("asked", {}).get("seed"),
+        model=model or model_of(some),
+        user=_user(run, (known or some)[0]),
+        max_steps=arguments.get("max_steps", _MAX_STEPS),
+        max_errors=arguments.get("max_errors", _MAX_ERRORS),
+    )
+    tasks = [row for task_id, row in rows.items() if task_id in wanted]
+    order = {str(task["id"]): place for place, task in enumerate(tasks)}
+    played = sorted((_played(one) for one in known), key=lambda one: (one.trial, order[one.task_id]))
+    unknown = len(some) - len(known)
+    left_out = (f"{unknown} of {len(some)} trials of {domain} failed or were cut, and are left out",) if unknown else ()
+    lacking = (*left_out, *_lacking(head, some, set(order)))
+    return Tau2ResultsFile(cell, domain, head, results(head, tasks, played), left_out, lacking)
+
+
+def _user(run: RunFiles, one: PlayedRow) -> Mapping[str, Any]:
+    """Who the agent talked to: recorded runs may be of either kind. Where a trial failed, what was asked for."""
+    asked = _arguments(run, one.row.task.partition("/")[0]).get("user", "none")
+    return one.row.evidence.get("user") or {"kind": str(asked)}
+
+
+def _arguments(run: RunFiles, domain: str) -> Mapping[str, Any]:
+    """What gym.make was given for this domain, as far as the manifest says."""
+    asked = run.manifest.get("asked", {})
+    chosen = [one for one in chosen_envs(asked.get("env", ()), asked.get("set", ())) if one.env_id == TAU2_ID]
+    fitting = [one for one in chosen if one.arguments.get("domain", _DOMAIN) in (domain, "all")]
+    return (fitting or chosen or [ChosenEnv(TAU2_ID, {})])[0].arguments
+
+
+def _release(arguments: Mapping[str, Any], some: Sequence[PlayedRow]) -> Release:
+    if arguments.get("reference"):
+        raise ConfigError(
+            "these are domains of a reference folder, and the benchmark's format has its own domains alone"
+        )
+    release = load_release(arguments.get("tasks_path"), arguments.get("tasks_version"))
+    for one in some:
+        played = str(one.row.evidence.get("tasks_version", release.version))
+        if not played.startswith(release.version):
+            raise ConfigError(f"the run was played on tasks of {played}, but what is found here is {release.version}")
+    return release
+
+
+def _played(one: PlayedRow) -> PlayedConversation:
+    row = one.row
+    messages = one.trajectory.get("conversation")
+    if messages is None:
+        raise ConfigError(
+            f"the trajectory of task {row.task} keeps no conversation, as runs of earlier versions: play it again"
+        )
+    return PlayedConversation(
+        sim_id="/".join(map(str, row.key)),
+        task_id=str(row.evidence["task"]),
+        trial=row.trial,
+        seed=row.seed,
+        reward=float(row.evidence.get("value_without_budget", row.right)),  # the benchmark has no budgets
+        evidence=row.evidence,
+        messages=messages,
+        seconds=row.seconds,
+        agent_usd=row.agent_usd,
+        user_usd=row.nano_usd_by_role.get(USER, 0) / NANO,
+    )
+
+
+def _lacking(head: ResultsHead, some: Sequence[PlayedRow], tasks: set[str]) -> Iterator[str]:
+    """Why the leaderboard would not take a file."""
+    if any(count != head.trials for count in Counter(one.row.task for one in some).values()):
+        yield f"not every task was played {head.trials} times"
+    base = set(head.release.splits(folder_of(head.domain)).get(BASE, ()))
+    if missing := len(base - tasks):
+        yield f"{missing} of the {len(base)} tasks of {head.domain}'s split base were not played"
+    if others := len(tasks - base):
+        yield f"{others} tasks are not of {head.domain}'s split base"
+    if head.user["kind"] != "llm":
+        yield f"the user was {head.user['kind']!r}, where the leaderboard wants a model: user=llm"

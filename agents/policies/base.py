@@ -1,0 +1,85 @@
+"""What a player is, what it says, and what may be set of one."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, Protocol
+
+from toolorchestra.envs.base.errors import AT_LEAST_ONE, NOT_NEGATIVE, ConfigError, no_such, require
+from toolorchestra.envs.episode.episode import Episode
+from toolorchestra.envs.factory import EpisodeFactory
+from toolorchestra.envs.money.prices import Usage
+
+PROMPTS = ("plain", "reference")
+
+
+class Move(NamedTuple):
+    """What a policy says, and what saying it used (None: nobody counted)."""
+
+    text: str
+    usage: Usage | None
+
+
+class Player(Protocol):
+    """Anything that plays the episodes of an environment. It may play many at once, on one event loop."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def simulated(self) -> bool:
+        """Whether nothing real stands behind it: its moves come from no model, and the environment's models are
+        simulated ones."""
+
+    async def move(self, episode: Episode) -> Move:
+        """The next move. Raises Outage where it could not be asked."""
+
+
+@dataclass(frozen=True)
+class PlayerOptions:
+    """What may be set of players; each reads what concerns it."""
+
+    prompt: Literal["plain", "reference"] = "plain"
+    """Of `chat`: the environment's own observation, or the reference's prompt form."""
+    stream: bool = False
+    """Of `chat`: have its replies come in pieces, where its entry in the backends file says neither."""
+    tokenizer: str = ""
+    """Folder or hub id of the tokenizer that cuts the reference's prompt; "" takes four characters a token."""
+    temperature: float = 0.0
+    """Of `checkpoint`; 0 takes the likeliest token."""
+    sampler: Literal["", "local"] = ""
+    """Of `checkpoint`: "local" samples in this process, whatever the run was sampled with."""
+    device: str = ""
+    """Of `checkpoint`: "cpu", "cuda" or "cuda:1"; "" takes the run's, and of an exported folder the CPU."""
+    fit_tasks: int = 60
+    """Train tasks that `knn` and `skillbook` learn from."""
+    fit_folder: str = ""
+    """Where they keep what they learnt; "" keeps it in this process alone."""
+    neighbours: int = 20
+    """Train questions that `knn` asks."""
+    cost_weight: float = 0.2
+    """Of `knn` and `skillbook`: what the dearest plan's bill counts beside a right answer, which counts 1."""
+
+    def __post_init__(self) -> None:
+        require(self, AT_LEAST_ONE, "fit_tasks", "neighbours")
+        require(self, NOT_NEGATIVE, "temperature", "cost_weight")
+        for name, valid in (("prompt", PROMPTS), ("sampler", ("", "local"))):
+            if getattr(self, name) not in valid:
+                raise ConfigError(no_such(name, getattr(self, name), valid))
+
+
+def unreal(factory: EpisodeFactory) -> bool:
+    """Whether the environment's models are simulated, or it has none."""
+    return getattr(factory.source, "backing", None) is None
+
+
+def draws(seed: int, episode: Episode) -> random.Random:
+    """Random numbers of one move, the same whatever other episodes are played beside it."""
+    return random.Random(digest(seed, episode.task_id, episode.context.seed, episode.turn))
+
+
+def digest(*parts: Any) -> str:
+    """A name for values, the same in every process."""
+    return hashlib.blake2b("\x1f".join(map(str, parts)).encode("utf-8", "replace"), digest_size=16).hexdigest()

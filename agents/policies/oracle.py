@@ -1,0 +1,249 @@
+"""The planner that knows the question, its facts, everybody's skill and the user's wish: what evaluations are held to.
+
+It plans by expectation and never looks at the draws, so what it reaches is within a policy's reach. A plan says who
+searches, who writes the program, who answers, and how often a tool that the user favours is called besides. Each turn
+every plan is weighed as the reward weighs it, and the first call of the best one is made.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from toolorchestra.agents.policies.baselines import last_result, tool_of, uses
+from toolorchestra.envs.base.actions import render_call
+from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.base.preference import Preference
+from toolorchestra.envs.domains.questions.world import QaWorld
+from toolorchestra.envs.episode.episode import Episode
+from toolorchestra.envs.models import Purpose
+from toolorchestra.envs.models.simulated import (
+    CHARACTERS_PER_TOKEN,
+    Skill,
+    answer_chance,
+    code_chance,
+    computed_in,
+    facts_in,
+    query_chance,
+)
+from toolorchestra.envs.money.prices import EXPERT, NANO, REWARDED_ROLES, Tokens, Usage
+from toolorchestra.envs.tools import Offer, Tool
+from toolorchestra.envs.tools.question_material import gathered
+
+MOST_SEARCHES = 12
+MOST_PROGRAMS = 4
+FOUND_TOKENS = 350
+"""What the documents of one search add to later prompts, about."""
+SAME_VALUE = 0.004
+"""Plans this close in their value count as equal; the cheaper one is taken."""
+
+
+class ExpectedBill(NamedTuple):
+    """What a plan is expected to come to, the calls before it included."""
+
+    usd: float
+    seconds: float
+    calls: Mapping[str, float]
+
+
+class Plan(NamedTuple):
+    """A way to the end from here."""
+
+    first: str
+    """The call to make now."""
+    chance: float
+    """Of a right answer."""
+    bill: ExpectedBill
+
+
+@dataclass(frozen=True)
+class Scale:
+    """What bills are measured between: the cheapest and the dearest that somebody had on this task."""
+
+    usd: tuple[float, float]
+    seconds: tuple[float, float]
+    most_calls: Mapping[str, float]
+
+    def value(self, plan: Plan, wish: Preference) -> float:
+        """The expected reward: an answer that is not right earns nothing."""
+        earned = wish.outcome
+        earned += wish.usd * _saved(plan.bill.usd, *self.usd) + wish.seconds * _saved(plan.bill.seconds, *self.seconds)
+        for key, weight in wish.tools.items():
+            most = max(self.most_calls.get(key, 0.0), 1.0)
+            earned += weight * min(1.0, plan.bill.calls.get(key, 0.0) / most)
+        return plan.chance * earned
+
+
+def _saved(spent: float, least: float, most: float) -> float:
+    low, high = min(least, spent), max(most, spent)
+    return (high - spent) / (high - low) if high > low else 0.0
+
+
+class Oracle:
+    """Plays by the best plan. Without a scale, bills are measured between the plans that there are."""
+
+    def __init__(self, scale: Scale | None = None) -> None:
+        self._scale = scale
+
+    def __call__(self, episode: Episode) -> str:
+        if not isinstance(episode.world, QaWorld):
+            kind = type(episode.world).__name__
+            raise ConfigError(f"the baselines play question worlds; {episode.task_id} is a {kind}")
+        ask, submit = tool_of(episode, "ask"), tool_of(episode, "submit")
+        if ask is not None and uses(episode, ask) and submit is not None:
+            return render_call(submit.name, {"answer": last_result(episode)})
+        planner = _Planner(episode, episode.world, self._scale.most_calls if self._scale else {})
+        plans = list(planner.plans())
+        scale = self._scale or _scale_of(plans)
+        valued = [(scale.value(plan, episode.preference), -plan.bill.usd, plan.first) for plan in plans]
+        best = max(valued)[0]
+        return max((one for one in valued if one[0] >= best - SAME_VALUE), key=lambda one: one[1])[2]
+
+
+def _scale_of(plans: Sequence[Plan]) -> Scale:
+    usd, seconds = ([getattr(p.bill, name) for p in plans] for name in ("usd", "seconds"))
+    return Scale((min(usd), max(usd)), (min(seconds), max(seconds)), {})
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Some calls of a plan, together."""
+
+    first: str = ""
+    usd: float = 0.0
+    seconds: float = 0.0
+    turns: float = 0.0
+    calls: tuple[tuple[str, float], ...] = ()
+    skill: Skill | None = None
+    """Of who writes the program."""
+
+
+_NOTHING = _Part()
+
+
+class _Planner:
+    """The plans of one moment of an episode."""
+
+    def __init__(self, episode: Episode, world: QaWorld, most_calls: Mapping[str, float]) -> None:
+        self._episode, self._world, self._question = episode, world, world.question
+        shown = gathered(world)
+        self._facts, self._computed = facts_in(self._question, shown), computed_in(self._question, shown)
+        self._missing = [f for f in self._question.facts if f.sentence not in shown]
+        self._tokens = (len(shown) + len(self._question.text)) // CHARACTERS_PER_TOKEN
+        self._turns = episode.rules.limits.turns - episode.turn
+        self._most_calls = most_calls
+        ending = tool_of(episode, "answer", "ask")
+        if ending is None:
+            raise ConfigError(f"nothing among {[t.name for t in world.toolbox]} asks an expert for the answer")
+        self._ending = ending
+        self._search, self._code = tool_of(episode, "search"), tool_of(episode, "enhance_reasoning")
+
+    def plans(self) -> Iterator[Plan]:
+        """Those that fit into the turns that are left; at the least, to ask somebody at once."""
+        found = False
+        answers = list(self._answers())
+        for searching, writing, extra in itertools.product(
+            self._searches(), list(self._programs()), list(self._favours())
+        ):
+            turns = searching.turns + writing.turns + extra.turns + 1 + (self._ending.kind == "ask")
+            if turns > self._turns and turns > 2:
+                continue
+            facts = 1.0 if searching.turns else self._facts
+            for answer, skill in answers:
+                found = True
+                yield self._together(searching, writing, extra, answer, self._chance(skill, facts, writing, extra))
+        if not found:
+            for answer, skill in answers:
+                chance = self._chance(skill, self._facts, _NOTHING, _NOTHING)
+                yield self._together(_NOTHING, _NOTHING, _NOTHING, answer, chance)
+
+    def _together(self, searching: _Part, writing: _Part, extra: _Part, answer: _Part, chance: float) -> Plan:
+        parts = (extra, searching, writing, answer)
+        calls: dict[str, float] = {key: float(n) for key, n in self._episode.calls.items()}
+        for key, times in itertools.chain.from_iterable(part.calls for part in parts):
+            calls[key] = calls.get(key, 0.0) + times
+        ledger = self._episode.ledger
+        return Plan(
+            next(part.first for part in parts if part.first),
+            chance,
+            ExpectedBill(
+                ledger.nano_usd_of(REWARDED_ROLES) / NANO + sum(part.usd for part in parts),
+                ledger.seconds + sum(part.seconds for part in parts),
+                calls,
+            ),
+        )
+
+    def _chance(self, answerer: Skill, facts: float, writing: _Part, extra: _Part) -> float:
+        question = self._question
+        writer = writing.skill or extra.skill
+        if writer is None:
+            return answer_chance(answerer, question, facts, self._computed)
+        works = code_chance(writer, question, facts)
+        ends = [answer_chance(answerer, question, facts, state) for state in ("right", "wrong", self._computed)]
+        # Of programs that do not work half print something wrong and half print nothing.
+        return works * ends[0] + (1 - works) * (ends[1] + ends[2]) / 2
+
+    def _searches(self) -> Iterator[_Part]:
+        """Not at all, or until the last fact is found."""
+        if not self._missing:
+            yield _NOTHING
+            return
+        plain = tool_of(self._episode, "local_search", "web_search")
+        if plain is not None and self._episode.turn < MOST_SEARCHES:
+            call = render_call(plain.name, {"query": self._missing[0].query})
+            yield _Part(call, turns=len(self._missing))
+        elif self._search is not None and uses(self._episode, self._search) < MOST_SEARCHES:
+            for offer in self._search.offers:
+                skill = self._world.skills[offer.model]
+                times = len(self._missing) / query_chance(skill, self._question)
+                yield self._part(self._search, offer, "query", math.ceil(times), times)
+        yield _NOTHING
+
+    def _programs(self) -> Iterator[_Part]:
+        """Nobody, or one of those who write programs."""
+        yield _NOTHING
+        code = self._code
+        if code is None or not self._question.computable or self._computed == "right":
+            return
+        if uses(self._episode, code) < MOST_PROGRAMS:
+            for offer in code.offers:
+                yield replace(self._part(code, offer, "code", 1, 1.0), skill=self._world.skills[offer.model])
+
+    def _favours(self) -> Iterator[_Part]:
+        """None of the tools that the user favours besides, some of them, or all: each as often as anybody called it."""
+        wanted = [part for tool in (self._search, self._code) if tool for part in self._favoured(tool)]
+        for count in range(len(wanted) + 1):
+            for chosen in itertools.combinations(wanted, count):
+                yield _Part(
+                    next((part.first for part in chosen), ""),
+                    sum(part.usd for part in chosen),
+                    sum(part.seconds for part in chosen),
+                    sum(part.turns for part in chosen),
+                    tuple(itertools.chain.from_iterable(part.calls for part in chosen)),
+                    next((part.skill for part in chosen if part.skill), None),
+                )
+
+    def _favoured(self, tool: Tool) -> Iterator[_Part]:
+        wish = self._episode.preference.tools
+        for offer in tool.offers:
+            due = max(self._most_calls.get(offer.alias, 0.0), 1.0) - self._episode.calls.get(offer.alias, 0)
+            if wish.get(offer.alias) and due > 0:
+                writes = tool.kind == "enhance_reasoning"
+                part = self._part(tool, offer, "code" if writes else "query", math.ceil(due), due)
+                computes = writes and self._question.computable
+                yield replace(part, skill=self._world.skills[offer.model] if computes else None)
+
+    def _answers(self) -> Iterator[tuple[_Part, Skill]]:
+        for offer in self._ending.offers:
+            yield self._part(self._ending, offer, "answer", 1, 1.0), self._world.skills[offer.model]
+
+    def _part(self, tool: Tool, offer: Offer, purpose: Purpose, turns: float, times: float) -> _Part:
+        skill = self._world.skills[offer.model]
+        found = len(self._missing) if purpose != "query" else len(self._missing) / 2
+        tokens = Tokens(round(self._tokens + found * FOUND_TOKENS), 0, skill.output_tokens[purpose])
+        usd = self._episode.sheet.price(offer.model).nano_usd(Usage(offer.model, EXPERT, tokens)) / NANO
+        call = render_call(tool.name, {"model": offer.alias})
+        return _Part(call, times * usd, times * skill.seconds[purpose], turns, ((offer.alias, times),))

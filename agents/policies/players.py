@@ -1,0 +1,160 @@
+"""Everybody who can play, by name: baselines, routers that learn from train tasks, models, checkpoints, recordings.
+
+    made = player("skillbook", factory, seed=0)
+    move = await made.move(episode)
+
+A player of your own is named by its path, "package.module:maker", and made by maker(name, factory, seed, options).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pkgutil import resolve_name
+from typing import Any
+
+from toolorchestra.agents.policies import baselines
+from toolorchestra.agents.policies.base import Move, Player, PlayerOptions, draws, unreal
+from toolorchestra.agents.policies.baselines import Baseline, Pipeline, RandomPolicy, baseline, by_price
+from toolorchestra.agents.policies.cascade import cascade
+from toolorchestra.agents.policies.chat_player import chat_player, chat_refusal
+from toolorchestra.agents.policies.fitted_players import EXPECTS, FittedPlayer
+from toolorchestra.agents.policies.oracle import Oracle
+from toolorchestra.agents.policies.plans import ANSWER
+from toolorchestra.agents.policies.recorded_player import PREFIX as FILE
+from toolorchestra.agents.policies.recorded_player import recorded_player
+from toolorchestra.agents.policies.router import PREFIX as ROUTER
+from toolorchestra.agents.policies.router import router_player
+from toolorchestra.envs.base.actions import render_call
+from toolorchestra.envs.base.errors import ConfigError, no_such
+from toolorchestra.envs.domains.questions.source import QaSource
+from toolorchestra.envs.domains.questions.world import QaWorld
+from toolorchestra.envs.episode.episode import Episode
+from toolorchestra.envs.factory import EpisodeFactory
+
+__all__ = ["NAMES", "Move", "Player", "PlayerOptions", "playable", "player"]
+
+RANDOM, CHAT, CHECKPOINT = "random", "chat", "checkpoint:"
+TABLED = ("cheapest", "strongest", "oracle")
+"""They know the simulated experts' skills."""
+RULED: Mapping[str, Callable[[], Baseline]] = {
+    "cheap": lambda: Pipeline(by_price(-1.0)),
+    "dear": lambda: Pipeline(by_price(1.0)),
+    "cascade": lambda: cascade,
+}
+"""They know prices alone."""
+FITTED = tuple(EXPECTS)
+NAMES = (RANDOM, *TABLED, *RULED, *FITTED, CHAT)
+FORMS = (
+    *NAMES,
+    f"{CHAT}:reference",
+    f"{CHECKPOINT}FOLDER",
+    f"{ROUTER}FOLDER",
+    f"{FILE}TRAJECTORIES",
+    "package.module:maker",
+)
+_CHECKPOINTS = "toolorchestra.agents.training.checkpoint_player:checkpoint_player"
+"""Named by its path as any player from elsewhere is: what loads a checkpoint is built on what is built on policies."""
+
+
+class RulePlayer:
+    """Plays by a rule: the text of a move follows from the episode."""
+
+    def __init__(self, name: str, rule: Baseline, *, simulated: bool) -> None:
+        self.name, self.simulated, self._rule = name, simulated, rule
+
+    async def move(self, episode: Episode) -> Move:
+        """See Player."""
+        return Move(self._rule(episode), None)
+
+
+def player(name: str, factory: EpisodeFactory, seed: int = 0, options: PlayerOptions | None = None) -> Player:
+    """A player by its name, for the episodes of a factory. Raises ConfigError where it cannot play them."""
+    options = options or PlayerOptions()
+    if name == f"{CHAT}:reference":
+        options = replace(options, prompt="reference")
+    if refused := playable(name, factory, options):
+        raise ConfigError(refused)
+    if name.startswith(FILE):
+        return recorded_player(name, factory)
+    if name.startswith(ROUTER):
+        return router_player(name, factory, seed)
+    if name in (CHAT, f"{CHAT}:reference"):
+        return chat_player(name, factory, options)
+    if name in FITTED:
+        return FittedPlayer(name, factory, seed, options)
+    if name in RULED or name in TABLED or name == RANDOM:
+        return RulePlayer(name, _rule(name, seed), simulated=unreal(factory))
+    return _from_elsewhere(name, factory, seed, options)
+
+
+def playable(name: str, factory: EpisodeFactory, options: PlayerOptions | None = None) -> str:
+    """Why a player cannot play a factory's episodes, or "". An unknown name is an error."""
+    if name in TABLED and name not in baselines.players(factory.source):
+        return f"policy {name!r} plays questions to simulated experts, whose skills it knows; {_not(factory)}"
+    if (name in RULED or name in FITTED or name == "oracle") and (refused := _asks_nobody(factory)):
+        return f"policy {name!r} routes questions among experts; {refused}"
+    if name in FITTED and "train" not in factory.source.splits:
+        return f"policy {name!r} learns from train tasks; {factory.source.name} has none"
+    if name in (CHAT, f"{CHAT}:reference"):
+        wanted = options or PlayerOptions()
+        return chat_refusal(factory, replace(wanted, prompt="reference") if name != CHAT else wanted)
+    if name not in NAMES and not name.startswith((FILE, CHECKPOINT, ROUTER)) and not _is_path(name):
+        raise ConfigError(no_such("policy", name, FORMS))
+    return ""
+
+
+def _not(factory: EpisodeFactory) -> str:
+    return f"{factory.source.name} is none of those; take random, chat, or {CHECKPOINT}FOLDER"
+
+
+def _asks_nobody(factory: EpisodeFactory) -> str:
+    source = factory.source
+    if not isinstance(source, QaSource):
+        return _not(factory)
+    if not any(entry.kind in ANSWER for entry in source.config.tools):
+        return f"tool configuration {source.config.name!r} has no expert that could be asked for the answer"
+    return ""
+
+
+def _rule(name: str, seed: int) -> Baseline:
+    if name == RANDOM:
+        return lambda episode: random_move(episode, seed)
+    if name == "oracle":
+        return Oracle()
+    return RULED[name]() if name in RULED else baseline(name, seed)
+
+
+def random_move(episode: Episode, seed: int) -> str:
+    """Any tool with any arguments that fit its schema, evenly; where somebody listens, now and then a word to him."""
+    rng = draws(seed, episode)
+    if isinstance(episode.world, QaWorld):
+        return RandomPolicy(rng.getrandbits(64))(episode)
+    from toolorchestra.envs.testing.random_values import random_value
+
+    tools = episode.world.toolbox.tools
+    if not tools or rng.random() < 0.1:
+        return rng.choice(("Yes.", "No.", "Could you tell me more?", "That is done."))
+    chosen = rng.choice(tools)
+    return render_call(chosen.name, random_value(chosen.parameters, rng))
+
+
+def _is_path(name: str) -> bool:
+    module, _, maker = name.partition(":")
+    return maker.isidentifier() and "." in module and all(part.isidentifier() for part in module.split("."))
+
+
+def _from_elsewhere(name: str, factory: EpisodeFactory, seed: int, options: PlayerOptions) -> Player:
+    path = _CHECKPOINTS if name.startswith(CHECKPOINT) else name
+    try:
+        maker: Any = resolve_name(path)
+    except (ImportError, AttributeError, ValueError) as err:
+        raise ConfigError(f'player {name!r} cannot be loaded: {err}; write it as "package.module:maker"') from None
+    made: Any = maker(name, factory, seed, options)
+    if not all(hasattr(made, part) for part in ("name", "simulated")) or not inspect.iscoroutinefunction(
+        getattr(made, "move", None)
+    ):
+        raise ConfigError(f"player {name!r} has a name, `simulated` and an async move(episode); got {made!r:.60}")
+    player: Player = made
+    return player

@@ -1,0 +1,214 @@
+"""The page of an evaluation: one HTML file that needs no network, with its figures and every transcript.
+
+The data are JSON, compressed and in base64, in parts that the page opens when they are looked at. So no text of a model
+or a tool stands in the HTML itself, and a page of thousands of transcripts opens at once. The page's own script and
+style are files of `agents/data/evaluation_page/`; its Content-Security-Policy names them by their hashes and forbids
+all else: other scripts, and the network.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import html
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from toolorchestra import __version__
+from toolorchestra.agents.evaluation.figures import as_plain
+from toolorchestra.agents.evaluation.rows import PAGE
+from toolorchestra.agents.reports.page_data import ShownRun, ShownTrial, for_browser, parsed, read_run
+from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.money.prices import REWARDED_ROLES, ROLES
+
+SCRIPTS = tuple("text store measures drawing plane tables spreads figures transcript filters browser main".split())
+"""In this order they are one script: each uses what stands above it."""
+PART_BYTES = 300_000
+"""Of JSON, in one part. Small enough to be opened between two key strokes."""
+QUESTION_CHARACTERS = 240
+"""Of a question, in the list of trials; the transcript has all of it."""
+LONG_CHARACTERS = 400
+"""A system message longer than this is kept once for all trials that have it."""
+
+
+@dataclass(frozen=True)
+class PageWritten:
+    """What was written."""
+
+    file: Path
+    trials: int
+    transcripts: int
+    notes: tuple[str, ...]
+
+
+def write_page(run: Path, out: Path | None = None) -> PageWritten:
+    """The page of a run's folder, or of a file of trajectories."""
+    shown = read_run(run)
+    file = out or (run / PAGE if run.is_dir() else run.with_suffix(".html"))
+    if file.resolve() == run.resolve():
+        raise ConfigError(f"the page would replace what it is made of, {str(run)!r}; name another file with --out")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    half = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        with half.open("wb") as stream:
+            transcripts = _write(stream, shown)
+        half.replace(file)
+    finally:
+        half.unlink(missing_ok=True)
+    return PageWritten(file, sum(not one.retried for one in shown.trials), transcripts, shown.notes)
+
+
+def _write(stream: BinaryIO, run: ShownRun) -> int:
+    before, after = _around_data(run.title)
+    stream.write(before.encode())
+    shared, details = PartWriter(stream, "shared"), PartWriter(stream, "transcripts")
+    store = SharedValues(shared)
+    trials = [_listed(trial, line, store, details) for trial, line in _with_lines(run)]
+    shared.end()
+    details.end()
+    index = {"title": run.title, "version": __version__, "notes": run.notes, "manifest": run.manifest,
+             "roles": ROLES, "agent_roles": REWARDED_ROLES, "controllability": as_plain(run.wishes),
+             "trials": trials}  # fmt: skip
+    write_part(stream, "index", index)
+    stream.write(after.encode())
+    return sum(trial["at"] is not None for trial in trials)
+
+
+# -- the data ----------------------------------------------------------------------------------------------------------
+
+
+def write_part(stream: BinaryIO, name: str, value: Any) -> None:
+    """A value as compressed JSON in a block that no browser runs. base64 has no character that could end it."""
+    text = json.dumps(value, allow_nan=False, separators=(",", ":"))
+    packed = base64.b64encode(gzip.compress(text.encode(), 6, mtime=0))
+    stream.write(b'<script type="text/plain" data-part="' + name.encode() + b'">' + packed + b"</script>\n")
+
+
+class PartWriter:
+    """Writes values in parts of about the same size, and says where each is: the part's number and the place in it."""
+
+    def __init__(self, stream: BinaryIO, name: str) -> None:
+        self._stream, self._name = stream, name
+        self._number = self._size = 0
+        self._held: list[Any] = []
+
+    def add(self, value: Any) -> tuple[int, int]:
+        """Where the value will be."""
+        self._held.append(value)
+        self._size += len(json.dumps(value))
+        place = (self._number, len(self._held) - 1)
+        if self._size >= PART_BYTES:
+            self.end()
+        return place
+
+    def end(self) -> None:
+        """Write what is held."""
+        if self._held:
+            write_part(self._stream, self._name, self._held)
+            self._number, self._size, self._held = self._number + 1, 0, []
+
+
+class SharedValues:
+    """Keeps each value once: tools and system messages are the same in many trials."""
+
+    def __init__(self, parts: PartWriter) -> None:
+        self._parts = parts
+        self._places: dict[bytes, tuple[int, int]] = {}
+
+    def place(self, value: Any) -> tuple[int, int]:
+        """Where the value is kept."""
+        digest = hashlib.sha256(json.dumps(value).encode()).digest()
+        if digest not in self._places:
+            self._places[digest] = self._parts.add(value)
+        return self._places[digest]
+
+
+def _with_lines(run: ShownRun) -> Iterator[tuple[ShownTrial, Any]]:
+    """Each trial with its transcript, read again one by one: a run may be larger than the memory."""
+    if not any(trial.offset is not None for trial in run.trials):
+        yield from ((trial, None) for trial in run.trials)
+        return
+    with run.trajectories.open("rb") as file:
+        for trial in run.trials:
+            if trial.offset is not None:
+                file.seek(trial.offset)
+            yield trial, None if trial.offset is None else parsed(file.readline())
+
+
+def _listed(trial: ShownTrial, line: Any, store: SharedValues, details: PartWriter) -> dict[str, Any]:
+    """A trial as the list has it; its transcript goes into a part."""
+    row = {name: value for name, value in asdict(trial.row).items() if value not in ("", {}, None)}
+    at = details.add(_detail(line, store)) if isinstance(line, Mapping) else None
+    more = {name: value for name in ("retried", "training") if (value := getattr(trial, name))}
+    listed: dict[str, Any] = for_browser({**row, **more, "question": _question(line), "at": at})
+    return listed
+
+
+def _detail(line: Mapping[str, Any], store: SharedValues) -> dict[str, Any]:
+    detail = dict(line)
+    if "tools" in detail:
+        detail["tools"] = {"shared": store.place(detail["tools"])}
+    messages = _messages(line)
+    if messages and messages[0].get("role") == "system" and len(str(messages[0].get("content"))) > LONG_CHARACTERS:
+        first = {**messages[0], "content": {"shared": store.place(messages[0]["content"])}}
+        detail["messages"] = [first, *messages[1:]]
+    return detail
+
+
+def _messages(line: Any) -> list[Mapping[str, Any]]:
+    found = line.get("messages") if isinstance(line, Mapping) else None
+    return [one for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []
+
+
+def _question(line: Any) -> str:
+    asked = (str(one.get("content", "")) for one in _messages(line) if one.get("role") == "user")
+    return next(asked, "")[:QUESTION_CHARACTERS]
+
+
+# -- the page ----------------------------------------------------------------------------------------------------------
+
+
+def _around_data(title: str) -> tuple[str, str]:
+    """The page before its data and behind them."""
+    style = page_file("page.css")
+    script = '(() => {\n"use strict";\n' + "\n".join(page_file(f"{name}.js") for name in SCRIPTS) + "})();\n"
+    filled = {"title": html.escape(title), "policy": content_policy(script, style), "style": style, "script": script}
+    before, _, after = page_file("page.html").partition("{{data}}")
+    return _fill(before, filled), _fill(after, filled)
+
+
+def _fill(template: str, values: Mapping[str, str]) -> str:
+    """In one pass: what is filled in is not read again."""
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: values[found[1]], template)
+
+
+def page_file(name: str) -> str:
+    """A file of the page's own."""
+    folder = resources.files("toolorchestra.agents") / "data" / "evaluation_page"
+    return (folder / name).read_text(encoding="utf-8")
+
+
+def content_policy(script: str, style: str) -> str:
+    """What the page may do: run this script, use this style, and nothing else."""
+    allowed = {
+        "default-src": "'none'",
+        "script-src": f"'sha256-{_hash(script)}'",
+        "style-src": f"'sha256-{_hash(style)}'",
+        "img-src": "data:",
+        "base-uri": "'none'",
+        "form-action": "'none'",
+        "require-trusted-types-for": "'script'",
+        "trusted-types": "'none'",
+    }
+    return "; ".join(f"{name} {value}" for name, value in allowed.items())
+
+
+def _hash(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

@@ -1,0 +1,268 @@
+"""What the page of an evaluation shows: the rows of a run, where the transcript of each lies, and what could not be
+read. A run is a folder, or a file of RecordTrajectories alone, whose rows are then made of its lines."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from toolorchestra.agents.configuration.config import from_json
+from toolorchestra.agents.configuration.environments import simulated
+from toolorchestra.agents.evaluation.controllability import controllability_of
+from toolorchestra.agents.evaluation.figures import WishEffect
+from toolorchestra.agents.evaluation.rows import MANIFEST, RETRIED, ROWS, TRAJECTORIES, EvaluationRow, Status, read_rows
+from toolorchestra.agents.reports.retried_plays import plays_set_aside
+from toolorchestra.agents.training.checkpoint import STATE, all_of
+from toolorchestra.agents.training.group_dumps import ROLLOUTS
+from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.money.prices import CLASSES, EXPERT, NANO
+from toolorchestra.envs.wrappers.record import NEEDED
+
+MOST_EXACT = 2**53 - 1
+"""The largest whole number that a browser holds exactly."""
+RECORDED = "recorded"
+"""The policy of a line that names none."""
+_UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
+
+
+@dataclass(frozen=True)
+class ShownTrial:
+    """A row, and where its transcript begins in the file of trajectories; None: it has none."""
+
+    row: EvaluationRow
+    offset: int | None
+    retried: int = 0
+    """Of a play that was set aside, as its trial was to be played again: which one of the trial's it was, from 1."""
+    training: Mapping[str, Any] = field(default_factory=dict)
+    """Of a rollout that a training run has dumped: its step, group, reward, advantage, and why it taught nothing."""
+
+
+@dataclass(frozen=True)
+class ShownRun:
+    """What the page is made of."""
+
+    title: str
+    trials: tuple[ShownTrial, ...]
+    trajectories: Path
+    manifest: Any
+    notes: tuple[str, ...]
+    """What is missing or could not be read, in sentences."""
+    wishes: tuple[WishEffect, ...] = ()
+    """How far each wish was followed, where tasks were played with and without."""
+
+
+def read_run(path: Path) -> ShownRun:
+    """A folder of a run, also of a training run that has dumped rollouts, or a file of trajectories."""
+    if path.is_dir() and (path / ROLLOUTS).is_file() and not (path / ROWS).is_file():
+        return _read_training(path)
+    if path.is_dir() and not (path / ROWS).is_file():
+        raise ConfigError(
+            f"no rows of an evaluation at {str(path / ROWS)!r}, and no rollouts of training in a {ROLLOUTS} beside; "
+            "name a folder of `toolorchestra evaluate --out` or of `toolorchestra train`"
+        )
+    if path.is_dir():
+        return _with_wishes(_read_folder(path))
+    if path.is_file():
+        return _with_wishes(_read_recording(path))
+    raise ConfigError(f"no run at {str(path)!r}; name a folder of a run or a file of trajectories")
+
+
+def _with_wishes(run: ShownRun) -> ShownRun:
+    try:
+        return replace(run, wishes=controllability_of(one.row for one in run.trials if not one.retried))
+    except _UNREADABLE as err:
+        return replace(run, notes=(*run.notes, f"How far wishes were followed could not be read off ({err!s:.100})."))
+
+
+def _read_folder(path: Path) -> ShownRun:
+    rows = list({json.dumps(row.key): row for row in read_rows(path)}.values())  # of one played again, the last
+    file = path / TRAJECTORIES
+    offsets: dict[str, int] = {}
+    broken: list[int] = []
+    for number, offset, line in lines_of(file):
+        key = _key(line)
+        if key is None:
+            broken.append(number)
+        else:
+            offsets[json.dumps(key)] = offset  # of a trial that was begun again, the last
+    trials = tuple(ShownTrial(row, offsets.pop(json.dumps(row.key), None)) for row in rows)
+    missing = sum(trial.offset is None for trial in trials)
+    notes = [*_broken_note(file, broken)]
+    notes += [f"{missing} of {len(rows)} trials have no transcript."] if missing else []
+    notes += [f"{len(offsets)} transcripts belong to no row and are left out."] if offsets else []
+    manifest = _manifest(path / MANIFEST, notes)
+    again, told = plays_set_aside(path / RETRIED, rows, manifest)
+    trials += tuple(ShownTrial(row, None, place) for place, row in again)
+    return ShownRun(path.resolve().name, trials, file, manifest, (*notes, *told))
+
+
+def _read_recording(path: Path) -> ShownRun:
+    trials: list[ShownTrial] = []
+    broken: list[int] = []
+    seen: Counter[tuple[str, ...]] = Counter()
+    for number, offset, line in lines_of(path):
+        row = _recorded_or_none(line, seen)
+        if row is None:
+            broken.append(number)
+        else:
+            told = line.get("training")
+            trials.append(ShownTrial(row, offset, training=told if isinstance(told, Mapping) else {}))
+    if not trials:
+        raise ConfigError(f"no trajectory in {str(path)!r}; expected lines as RecordTrajectories writes them")
+    return ShownRun(path.name, tuple(trials), path, None, tuple(_broken_note(path, broken)))
+
+
+def lines_of(path: Path) -> Iterator[tuple[int, int, Any]]:
+    """Each line that is not empty: its number, where it begins, and its JSON value; None where it is none."""
+    if not path.is_file():
+        return
+    offset = 0
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if line.strip():
+                yield number, offset, parsed(line)
+            offset += len(line)
+
+
+def parsed(line: bytes) -> Any:
+    """The line's JSON value; None where it is none, as a line that a kill has torn."""
+    try:
+        return for_browser(json.loads(line))
+    except _UNREADABLE:
+        return None
+
+
+def for_browser(value: Any) -> Any:
+    """With numbers that a browser would change (seeds of 64 bits, nan) as texts."""
+    if isinstance(value, Mapping):
+        return {str(key): for_browser(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [for_browser(one) for one in value]
+    whole = isinstance(value, int) and abs(value) > MOST_EXACT
+    return str(value) if whole or (isinstance(value, float) and not math.isfinite(value)) else value
+
+
+def _key(line: Any) -> tuple[Any, ...] | None:
+    key = line.get("key") if isinstance(line, Mapping) else None
+    if not isinstance(key, list) or len(key) != 5 or not all(isinstance(part, str | int) for part in key):
+        return None
+    return tuple(key)
+
+
+def _broken_note(path: Path, numbers: list[int]) -> list[str]:
+    if not numbers:
+        return []
+    shown = ", ".join(map(str, numbers[:5])) + (" and others" if len(numbers) > 5 else "")
+    return [f"{path.name}: {len(numbers)} lines could not be read: {shown}."]
+
+
+def _manifest(path: Path, notes: list[str]) -> Any:
+    if not path.is_file():
+        return None
+    found = parsed(path.read_bytes())
+    if found is None:
+        notes.append(f"{path.name} could not be read.")
+    return found
+
+
+def _read_training(path: Path) -> ShownRun:
+    """The rollouts of a training run. They are sampled to learn from, each step's by other weights."""
+    run = _read_recording(path / ROLLOUTS)
+    steps = len({one.training.get("step") for one in run.trials})
+    note = (
+        f"These are {len(run.trials)} rollouts of {steps} steps of training, by weights that change: no evaluation. "
+        "What the run came to stands in its report."
+    )
+    return replace(run, title=path.resolve().name, manifest=_trained(path), notes=(note, *run.notes))
+
+
+def _trained(path: Path) -> Any:
+    """What a training run was asked for, as its newest checkpoint says; None where that cannot be read."""
+    states = [folder / STATE for folder in all_of(path / "checkpoints") if (folder / STATE).is_file()]
+    found = parsed(states[-1].read_bytes()) if states else None
+    if not isinstance(found, Mapping):
+        return None
+    try:
+        alone = {"simulated": simulated(from_json(found["config"]))}
+    except (*_UNREADABLE, ConfigError):  # of another version, or of an environment that is not registered here
+        alone = {}
+    return {**alone, "training": found}
+
+
+# -- rows of a recording -----------------------------------------------------------------------------------------------
+
+
+def _recorded_or_none(line: Any, seen: Counter[tuple[str, ...]]) -> EvaluationRow | None:
+    try:
+        return recorded_row(line, seen)
+    except _UNREADABLE:
+        return None
+
+
+def recorded_row(line: Mapping[str, Any], seen: Counter[tuple[str, ...]]) -> EvaluationRow:
+    """The row of a line of RecordTrajectories. `seen` counts the episodes of each task, which makes them its trials."""
+    if missing := [name for name in NEEDED if name not in line]:
+        raise ValueError(f"no {', '.join(missing)}")
+    task, totals, charges = line.get("task") or {}, line["totals"], list(line["charges"])
+    env, split, policy, name, trial = _key(line) or _named(line, task, seen)
+    status, failure = _status(line)
+    return EvaluationRow(
+        env=env, split=split, policy=policy, task=name, trial=trial, seed=line["seed"],
+        status=status, failure=failure,
+        right=float(line["outcome"]["value"]) if status == "ended" else None,
+        evidence=(line["outcome"] or {}).get("evidence", {}),
+        truncated_by=str(line.get("truncated_by") or ""),
+        turns=int(totals["turns"]),
+        elapsed_ns=round(totals["seconds"] * NANO),
+        nano_usd_by_role=dict(totals["nano_usd_by_role"]),
+        nano_usd_by_tool=dict(totals["nano_usd_by_tool"]),
+        nano_usd_by_model=_by_model(charges),
+        tokens=_tokens(charges),
+        estimated=sum(bool(charge["estimated"]) for charge in charges),
+        calls=dict(line.get("calls") or {}),
+        models={charge["tool"]: charge["item"] for charge in charges if charge["role"] == EXPERT},
+        groups={k: str(v) for k, v in task.items() if k not in ("task_id", "split")},
+        preference=line.get("preference") or {},
+        over_budget_usd=float(line.get("over_budget_usd") or 0),
+        sheet=str(line.get("price_sheet") or ""),
+    )  # fmt: skip
+
+
+def _named(line: Mapping[str, Any], task: Mapping[str, Any], seen: Counter[tuple[str, ...]]) -> tuple[Any, ...]:
+    name = str(line["task_id"])
+    env = str(line.get("env") or name.partition("/")[0])
+    named = (env, str(line.get("split") or task.get("split", "")), str(line.get("policy", RECORDED)), name)
+    seen[named] += 1
+    return (*named, seen[named] - 1)
+
+
+def _status(line: Mapping[str, Any]) -> tuple[Status, str]:
+    if line.get("truncated_by") == "spend_cap":
+        return "cut", "the run's spend cap is used up"
+    if line.get("abandoned"):
+        return "cut", "left before its end"
+    if failed := line.get("failed"):
+        said = failed.get("error") or failed.get("message") or json.dumps(failed)
+        return "failed", f"{failed.get('where', '')}: {said}".removeprefix(": ").splitlines()[0]
+    return ("ended", "") if line["outcome"] is not None else ("failed", "it ended without an outcome")
+
+
+def _by_model(charges: list[Mapping[str, Any]]) -> dict[str, int]:
+    found: Counter[str] = Counter()
+    for charge in charges:
+        found[charge["item"]] += charge["nano_usd"]
+    return dict(found)
+
+
+def _tokens(charges: list[Mapping[str, Any]]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for charge in charges:
+        counts = found.setdefault(charge["role"], [0] * len(CLASSES))
+        for place, name in enumerate(CLASSES):
+            counts[place] += charge["tokens"][name]
+    return found

@@ -1,0 +1,203 @@
+"""`serve-experts` with a stand-in for vLLM's server, a program of its own: started, waited for, named and stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+import tomllib
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolorchestra.agents.commands import serve_experts
+from toolorchestra.agents.serving.expert_servers import Server, serving
+from toolorchestra.envs.base.errors import Outage
+from toolorchestra.envs.models.endpoints import Endpoints
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="reads /proc, which is Linux's")
+Capture = pytest.CaptureFixture[str]
+SERVER = '''
+"""Answers /health, and /v1/models with its model; told by $MOOD to break, or to start and say nothing."""
+import json, os, sys, time
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+print("started with", *sys.argv[1:], flush=True)
+if os.environ.get("MOOD") == "broken":
+    sys.exit("no GPU for me")
+if os.environ.get("MOOD") == "dumb":
+    time.sleep(60)
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        if self.path == "/die":
+            os._exit(3)
+        model = {"data": [{"id": sys.argv[sys.argv.index("--model") + 1]}]}
+        said = json.dumps(model).encode() if self.path == "/v1/models" else b""
+        self.send_response(200 if said or self.path == "/health" else 404)
+        self.send_header("Content-Length", str(len(said)))
+        self.end_headers()
+        self.wfile.write(said)
+
+
+HTTPServer(("127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1])), Handler).serve_forever()
+'''
+
+
+@pytest.fixture
+def stand_in(tmp_path: Path) -> dict[str, str]:
+    """The environment in which `vllm` is the program above."""
+    package = tmp_path / "packages" / "vllm" / "entrypoints" / "openai"
+    package.mkdir(parents=True)
+    (package / "api_server.py").write_text(SERVER)
+    return {"PYTHONPATH": str(tmp_path / "packages")}
+
+
+@pytest.fixture(autouse=True)
+def _own_signals() -> Iterator[None]:
+    """The command takes both signals for the rest of its process."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def toml(value: Any) -> str:
+    if not isinstance(value, dict):
+        return json.dumps(value)
+    return "{" + ", ".join(f"{name} = {toml(inner)}" for name, inner in value.items()) + "}"
+
+
+def file_of(folder: Path, **servers: dict[str, Any]) -> Path:
+    path = folder / "experts.toml"
+    path.write_text("[servers]\n" + "\n".join(f"{name} = {toml(row)}" for name, row in servers.items()))
+    return path
+
+
+@contextmanager
+def interrupted(when: Callable[[], bool], number: int) -> Iterator[None]:
+    """A signal to this process, as soon as something is so."""
+
+    def wait() -> None:
+        end = time.monotonic() + 20
+        while not when() and time.monotonic() < end:
+            time.sleep(0.02)
+        os.kill(os.getpid(), number)
+
+    hand = threading.Thread(target=wait, daemon=True)
+    hand.start()
+    try:
+        yield
+    finally:
+        hand.join(30)
+
+
+def started(folder: Path) -> list[int]:
+    """Processes that run the stand-in of a folder."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            if f"PYTHONPATH={folder / 'packages'}".encode() in (place / "environ").read_bytes().split(b"\0"):
+                found.append(int(place.name))
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_servers_stand_until_a_signal_and_their_file_says_where(
+    number: int, stand_in: dict[str, str], tmp_path: Path, capsys: Capture
+) -> None:
+    served = {"context_tokens": 16384, "price": {"usd_per_mtok": {"input": 1, "output": 2}}}
+    one = {"model": "org/one", "names": ["qwen3-8b", "gpt-5"], "arguments": ["--max-model-len", "16384"]}
+    two = {"model": "org/two", "names": ["gpt-5-mini"], "gpu_share": 0.4, "environment": stand_in}
+    file = file_of(tmp_path, one={**one, "environment": stand_in, "served": served}, two=two)
+    out, logs, seen = tmp_path / "backends.toml", tmp_path / "logs", list[int]()
+
+    def written() -> bool:
+        seen[:] = started(tmp_path) if out.exists() and out.read_text().endswith("\n") else []
+        return bool(seen)
+
+    with interrupted(written, number):
+        code = serve_experts.main([str(file), "--out", str(out), "--logs", str(logs)])
+    assert code == 0
+    assert len(seen) == 2
+    assert started(tmp_path) == []
+    said = capsys.readouterr().out.splitlines()
+    assert {line.partition(":")[0] for line in said[:2]} == {"one", "two"}
+    assert said[2:] == [f"{out} written; Ctrl-C stops the servers", "stopped"]
+    data = tomllib.loads(out.read_text())
+    assert {name: (row["model"], row["endpoints"]) for name, row in data["models"].items()} == {
+        "qwen3-8b": ("org/one", ["one"]), "gpt-5": ("org/one", ["one"]), "gpt-5-mini": ("org/two", ["two"]),
+    }  # fmt: skip
+    assert data["models"]["gpt-5"]["price"] == served["price"]
+    Endpoints.read(data, "here")
+    port = data["endpoints"]["one"]["base_url"].removeprefix("http://127.0.0.1:").removesuffix("/v1")
+    told = (logs / "one.log").read_text()
+    assert f"--model org/one --host 127.0.0.1 --port {port} --generation-config vllm --max-model-len 16384" in told
+    assert "--gpu-memory-utilization 0.4" in (logs / "two.log").read_text()
+
+
+def test_one_that_breaks_is_told_with_its_last_words(stand_in: dict[str, str], tmp_path: Path, capsys: Capture) -> None:
+    good, broken = (
+        {"model": "m", "environment": stand_in},
+        {"model": "m", "environment": {**stand_in, "MOOD": "broken"}},
+    )
+    out, logs = tmp_path / "backends.toml", tmp_path / "logs"
+    words = [str(file_of(tmp_path, good=good, bad=broken)), "--out", str(out), "--logs", str(logs)]
+    assert serve_experts.main(words) == 1
+    err = capsys.readouterr().err
+    assert f"error: server 'bad' ended with 1; {logs / 'bad.log'} ends with:\n" in err
+    assert err.endswith("no GPU for me\n\n")
+    assert not out.exists()
+    assert started(tmp_path) == []
+
+
+def test_one_that_never_answers_is_named(stand_in: dict[str, str], tmp_path: Path, capsys: Capture) -> None:
+    file = file_of(tmp_path, slow={"model": "m", "environment": {**stand_in, "MOOD": "dumb"}})
+    words = [str(file), "--out", str(tmp_path / "b.toml"), "--logs", str(tmp_path / "logs"), "--start-seconds", "0.2"]
+    assert serve_experts.main(words) == 1
+    said = f"error: no answer within 0.2 s: slow (see {tmp_path / 'logs' / 'slow.log'}); raise --start-seconds, or "
+    assert capsys.readouterr().err.startswith(said)
+    assert started(tmp_path) == []
+
+
+def test_one_that_ends_while_it_serves_is_noticed(stand_in: dict[str, str], tmp_path: Path) -> None:
+    said: list[str] = []
+    server = Server("one", "m", environment=stand_in)
+    with serving([server], tmp_path / "logs", 30.0, said.append) as (running,):
+        assert running.answers()
+        with suppress(OSError):  # it goes without an answer
+            urllib.request.urlopen(running.base_url.replace("/v1", "/die"), timeout=5).close()
+        running.process.wait(10)
+        with pytest.raises(Outage, match=r"^server 'one' ended with 3; .*one\.log ends with:\nstarted with --model m"):
+            running.answers()
+    assert said[0].startswith(f"one: {running.base_url} answers after ")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (None, "No such file"),
+        ("= 3", "Invalid"),
+        ("", "no server; add one"),
+        ('[servers.one]\nmodel = "m"\ngpus = 2', "no key 'gpus'"),
+        ('[servers.one]\nnames = ["a"]', "model"),
+    ],
+)
+def test_what_cannot_be_served_is_said(text: str | None, says: str, tmp_path: Path, capsys: Capture) -> None:
+    file = tmp_path / "experts.toml"
+    if text is not None:
+        file.write_text(text)
+    assert serve_experts.main([str(file), "--logs", str(tmp_path / "logs")]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("error: ")
+    assert says in err

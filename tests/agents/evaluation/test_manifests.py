@@ -1,0 +1,202 @@
+"""What a run is made with: a resumed run notices what has changed, one process plays in a folder, no file is half."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+from toolorchestra.agents.commands import evaluate
+from toolorchestra.agents.evaluation import whole_files
+from toolorchestra.agents.evaluation.made_with import _of_backends
+from toolorchestra.agents.evaluation.manifests import CHANGED, whole_manifest
+from toolorchestra.agents.evaluation.rows import ROWS, read_rows
+from toolorchestra.agents.evaluation.whole_files import write_json
+from toolorchestra.envs.base.folder_lock import held
+from toolorchestra.envs.tools.backends import read
+
+DATA = resources.files("toolorchestra.envs") / "data"
+QUESTIONS = [{"id": str(n), "question": f"What is {n} and {n}?", "answer": str(2 * n)} for n in range(4)]
+
+
+def copied(tmp_path: Path, folder: str, name: str) -> Path:
+    path = tmp_path / f"{folder}.json"
+    path.write_bytes((DATA / folder / f"{name}.json").read_bytes())
+    return path
+
+
+def dataset(tmp_path: Path, answer: str = "6") -> Path:
+    rows = [{**row, "answer": answer} if row["id"] == "3" else row for row in QUESTIONS]
+    path = tmp_path / "questions.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def backends(tmp_path: Path, seconds: int = 20, kind: str = "arithmetic") -> Path:
+    path = tmp_path / "b.toml"
+    path.write_text(f'[retrieval]\nindex = "embedded"\n[sandbox]\nkind = "{kind}"\nseconds = {seconds}.0\n')
+    return path
+
+
+def run(tmp_path: Path, *more: str) -> int:
+    words = ["--env", "HLE-v0", "--tasks", "3", "--policy", "random", "--out", str(tmp_path / "run"), *more]
+    return evaluate.main(words)
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+
+
+def prices_change(tmp_path: Path) -> tuple[list[str], Callable[[], object], str]:
+    path = copied(tmp_path, "prices", "paper-2025-11")
+    return ["--prices", str(path)], lambda: edit(path, '"gpt-5"', '"gpt-5" '), f"price sheet {path}"
+
+
+def tools_change(tmp_path: Path) -> tuple[list[str], Callable[[], object], str]:
+    path = copied(tmp_path, "toolsets", "paper")
+    return ["--tools", str(path)], lambda: edit(path, "{", "{ "), f"tools file {path}"
+
+
+def questions_change(tmp_path: Path) -> tuple[list[str], Callable[[], object], str]:
+    words = ["--dataset", str(dataset(tmp_path)), "--index", "embedded"]
+    return words, lambda: dataset(tmp_path, "7"), f"data set {tmp_path / 'questions.jsonl'}"
+
+
+def backends_change(tmp_path: Path) -> tuple[list[str], Callable[[], object], str]:
+    words = ["--backends", str(backends(tmp_path))]
+    return words, lambda: backends(tmp_path, seconds=7), "backends: sandbox"
+
+
+def recording_changes(tmp_path: Path) -> tuple[list[str], Callable[[], object], str]:
+    first = ["--env", "HLE-v0", "--tasks", "3", "--policy", "cheapest", "--out", str(tmp_path / "first")]
+    assert evaluate.main(first) == 0
+    path = tmp_path / "first" / "trajectories.jsonl"
+    return ["--policy", f"file:{path}"], lambda: edit(path, "</tool_call>", "</tool_call> "), f"policy file:{path}"
+
+
+CHANGES = (prices_change, tools_change, questions_change, backends_change, recording_changes)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_file_that_has_changed_is_named_and_the_run_does_not_go_on(
+    change: Callable[[Path], tuple[list[str], Callable[[], object], str]],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words, do, name = change(tmp_path)
+    assert run(tmp_path, *words) == 0
+    assert run(tmp_path, *words, "--resume") == 0
+    before = (tmp_path / "run" / "manifest.json").read_bytes()
+    do()
+    capsys.readouterr()
+    assert run(tmp_path, *words, "--resume") == 2
+    told = capsys.readouterr().err
+    assert f"was made with, but this has changed since: {name}; put back what it was" in told
+    assert "say --allow-changed" in told
+    assert (tmp_path / "run" / "manifest.json").read_bytes() == before
+
+
+def test_a_changed_file_can_be_allowed_and_the_manifest_says_so(tmp_path: Path) -> None:
+    words, do, name = prices_change(tmp_path)
+    assert run(tmp_path, *words) == 0
+    (tmp_path / "run" / ROWS).write_text((tmp_path / "run" / ROWS).read_text().split("\n")[0] + "\n")
+    do()
+    assert run(tmp_path, *words, "--resume", "--allow-changed") == 0
+    assert len(list(read_rows(tmp_path / "run"))) == 3
+    assert [entry["what"] for entry in whole_manifest(tmp_path / "run")[CHANGED]] == [[name]]
+    assert run(tmp_path, *words, "--resume") == 0  # it is the new one that counts now
+
+
+def test_where_no_trial_has_ended_a_file_may_change(tmp_path: Path) -> None:
+    words, do, _ = prices_change(tmp_path)
+    assert run(tmp_path, *words) == 0
+    (tmp_path / "run" / ROWS).unlink()
+    do()
+    assert run(tmp_path, *words, "--resume") == 0
+
+
+def test_of_a_backends_file_that_counts_which_says_who_answers(tmp_path: Path) -> None:
+    def digests(text: str) -> dict[str, str]:
+        (tmp_path / "b.toml").write_text(text)
+        return dict(_of_backends(read(tmp_path / "b.toml")))
+
+    text = (
+        '[endpoints.here]\nbase_url = "http://me:secret@127.0.0.1:9/v1"\nin_flight = 4\n'
+        '[models."*"]\nretries = 1\nmodel = "a"\n[models.b]\n[judge]\nmodels = ["b"]\n'
+    )
+    first = digests(text)
+    for old, new in (("me:secret@", "me:other@"), ("in_flight = 4", "in_flight = 5"), ("retries = 1", "retries = 2"),
+                     ("retries = 1", "queue_seconds = 9.0")):  # fmt: skip
+        assert digests(text.replace(old, new)) == first
+    for old, new, name in (
+        (":9/v1", ":8/v1", "endpoint here"),
+        ('model = "a"', 'model = "c"', "model *"),
+        ("[models.b]\n", "[models.b]\ntemperature = 0.5\n", "model b"),
+        ('models = ["b"]', 'models = ["b", "c"]', "judge"),
+    ):
+        other = digests(text.replace(old, new))
+        assert [key for key in first if first[key] != other[key]] == [f"backends: {name}"]
+
+
+def test_a_manifest_of_an_earlier_version_says_nothing_and_is_gone_on_with(tmp_path: Path) -> None:
+    assert run(tmp_path) == 0
+    manifest = whole_manifest(tmp_path / "run")
+    del manifest["made_with"]
+    write_json(tmp_path / "run" / "manifest.json", manifest)
+    assert run(tmp_path, "--resume") == 0
+
+
+# -- one process at a time ---------------------------------------------------------------------------------------------
+
+
+def test_two_processes_do_not_play_in_one_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(tmp_path) == 0
+    program = (
+        "import sys, pathlib\nfrom toolorchestra.envs.base.folder_lock import held\n"
+        "with held(pathlib.Path(sys.argv[1]), ''):\n    print('held', flush=True)\n    sys.stdin.read()\n"
+    )
+    words = [sys.executable, "-c", program, str(tmp_path / "run")]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        before = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
+        capsys.readouterr()
+        assert run(tmp_path, "--resume") == 2
+        told = capsys.readouterr().err
+        other.kill()  # the lock ends with its process
+    assert f"{tmp_path / 'run'} is played in by another process; wait until it has ended, or name another" in told
+    assert {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()} == before
+    assert run(tmp_path, "--resume") == 0
+
+
+def test_a_file_system_without_locks_holds_nothing_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(*_: object, **__: object) -> None:
+        raise NotImplementedError("FileSystem does not appear to support flock")
+
+    monkeypatch.setattr("filelock.FileLock.acquire", none)
+    with held(tmp_path / "run", "busy"):
+        assert (tmp_path / "run").is_dir()
+
+
+# -- whole files -------------------------------------------------------------------------------------------------------
+
+
+def test_a_file_that_cannot_be_written_whole_stays_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "manifest.json"
+    write_json(path, {"a": 1})
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(whole_files.os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_json(path, {"a": 2})
+    assert json.loads(path.read_text()) == {"a": 1}
+    assert [one.name for one in tmp_path.iterdir()] == ["manifest.json"]

@@ -1,0 +1,399 @@
+"""A run of an evaluation: kept as it goes, resumed with true costs, under a cap that buys results, nothing left out."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import re
+import signal
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+
+import toolorchestra  # noqa: F401 - registers the ids
+from tests.agents.evaluation.test_endpoint_evaluation import expert, file_of
+from tests.command_line import TOOLORCHESTRA
+from tests.command_line import toolorchestra as command
+from toolorchestra.agents.evaluation.progress import EvaluationProgress
+from toolorchestra.agents.evaluation.rows import RETRIED, ROWS, TRAJECTORIES, EvaluationRow, line_of, read_rows
+from toolorchestra.agents.evaluation.runs import Contest, EvaluationRun
+from toolorchestra.agents.evaluation.trials import trials_of
+from toolorchestra.agents.policies.base import Player
+from toolorchestra.agents.policies.players import player
+from toolorchestra.envs.base.actions import render_call
+from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.episode.episode import Episode
+from toolorchestra.envs.factory import EpisodeFactory, factory
+from toolorchestra.envs.money.prices import NANO, ORCHESTRATOR, Usage
+from toolorchestra.envs.money.spend_cap import SpendCap
+from toolorchestra.envs.registration import full_id
+from toolorchestra.envs.testing.loopback import Loopback, ReceivedRequest, ServerReply
+from toolorchestra.envs.tools.backends import Backing, read
+from toolorchestra.envs.wrappers.record import read_trajectories
+
+pytest.importorskip("openai", reason='needs pip install ".[models]"')
+ASKED = {"env": ["HLE-v0"], "seed": 0}
+
+
+def made(env: str = "HLE-v0", **settings: Any) -> EpisodeFactory:
+    given = {"preference": "none", "split": "test", **settings}
+    return factory(**{**gym.spec(full_id(env)).kwargs, **given})
+
+
+@dataclass
+class Plays:
+    """A player of one move function."""
+
+    move: Any
+    name: str = "one"
+    simulated: bool = True
+
+
+def plain(name: str) -> Player:
+    return player(name, made())
+
+
+def contest(factory: EpisodeFactory, one: Player, tasks: int, trials: int = 1) -> Contest:
+    return Contest("HLE-v0", "test", "one", factory, one, trials_of("HLE-v0", factory, "one", tasks, 0, trials))
+
+
+def played(one: Contest, at_once: int = 16, folder: Path | None = None, **more: Any) -> EvaluationRun:
+    run = EvaluationRun.open(folder, ASKED, resume=more.pop("resume", False))
+    asyncio.run(run.play(one, at_once, **more))
+    return run
+
+
+# -- the folder --------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_keeps_each_trial_as_it_ends(tmp_path: Path) -> None:
+    seen: list[EvaluationRow] = []
+    run = played(contest(made(), plain("cheapest"), 6, trials=2), folder=tmp_path / "run", watch=seen.append)
+    rows = list(read_rows(tmp_path / "run"))
+    assert rows == list(run.rows.values()) == seen
+    assert len({row.key for row in rows}) == 12
+    assert {row.trial for row in rows} == {0, 1}
+    trajectories = {tuple(t["key"]): t for t in read_trajectories(tmp_path / "run" / TRAJECTORIES)}
+    for row in rows:
+        kept = trajectories[row.key]
+        assert kept["totals"]["nano_usd"] == row.nano_usd == sum(c["nano_usd"] for c in kept["charges"])
+        assert kept["outcome"]["value"] == row.right
+        assert row.groups.keys() == {"subject"}
+    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
+    assert manifest["asked"] == ASKED
+    assert {"run_id", "begun", "versions", "revision", "machine"} <= set(manifest)
+
+
+def test_trials_of_a_task_differ_and_are_the_same_again() -> None:
+    one = played(contest(made(), plain("random"), 4, trials=3))
+    again = played(contest(made(), plain("random"), 4, trials=3), at_once=1)
+    assert {key: row.digest for key, row in one.rows.items()}.keys() == again.rows.keys()
+    of_one_task = [row.digest for row in one.rows.values() if row.task == next(iter(one.rows.values())).task]
+    assert len(set(of_one_task)) > 1
+
+
+def test_a_folder_is_not_written_over_and_a_resumed_run_is_asked_the_same(tmp_path: Path) -> None:
+    played(contest(made(), plain("cheapest"), 2), folder=tmp_path)
+    with pytest.raises(ConfigError, match="holds an evaluation already; go on with it: --resume"):
+        EvaluationRun.open(tmp_path, ASKED, resume=False)
+    with pytest.raises(ConfigError, match="seed was 0 and is 1"):
+        EvaluationRun.open(tmp_path, {**ASKED, "seed": 1}, resume=True)
+    (tmp_path / "manifest.json").write_text("[]")
+    with pytest.raises(ConfigError, match="is no manifest of an evaluation"):
+        EvaluationRun.open(tmp_path, ASKED, resume=True)
+
+
+def test_a_torn_line_goes_and_its_trial_is_played_again(tmp_path: Path) -> None:
+    one = contest(made(), plain("cheapest"), 5)
+    whole = played(one, folder=tmp_path)
+    rows, trajectories = tmp_path / ROWS, tmp_path / TRAJECTORIES
+    rows.write_bytes(rows.read_bytes()[:-40])
+    trajectories.write_bytes(trajectories.read_bytes() + b'{"key": ["HLE')
+    resumed = played(one, folder=tmp_path, resume=True)
+    assert resumed.rows == whole.rows
+    assert sorted(map(line_of, read_rows(tmp_path))) == sorted(map(line_of, whole.rows.values()))
+    assert len(list(read_trajectories(trajectories))) == 5
+
+
+def test_rows_that_are_none_are_named(tmp_path: Path) -> None:
+    (tmp_path / ROWS).write_text('{"env": 1}\n{}\n')
+    with pytest.raises(ConfigError, match=r"rows\.jsonl, line 1: expected a row of an evaluation"):
+        list(read_rows(tmp_path))
+    with pytest.raises(ConfigError, match="no rows of an evaluation at"):
+        list(read_rows(tmp_path / "none"))
+
+
+# -- what fails --------------------------------------------------------------------------------------------------------
+
+
+def test_what_a_judge_that_is_down_would_have_said_is_not_known_and_not_left_out(tmp_path: Path) -> None:
+    """Right answers are right by rule; all others ask the judge, and it is away."""
+
+    def no_judge(asked: ReceivedRequest) -> ServerReply:
+        if "You compare a student's answer" in asked.text:
+            return ServerReply("down", 500)
+        return expert(asked)
+
+    with Loopback(no_judge) as server:
+        backing = Backing(read(file_of(tmp_path, server, retries=0, failures_to_open=1000), judges=("gpt-5-mini",)))
+        one = made(backends=backing)
+        run = played(contest(one, player("chat", one), 10))
+    assert len(run.rows) == 10
+    failed = [row for row in run.rows.values() if row.status == "failed"]
+    assert len(failed) >= 5
+    assert all(row.right is None and "did not answer" in row.failure for row in failed)
+    assert all(row.nano_usd > 0 for row in run.rows.values())
+
+
+def test_one_policy_that_breaks_down_in_one_trial_stops_no_other() -> None:
+    calm = plain("cheapest")
+
+    async def breaks(episode: Episode) -> Any:
+        if episode.task_id.endswith("0"):
+            raise RuntimeError("a bug\nof two lines")
+        return await calm.move(episode)
+
+    run = played(contest(made(), Plays(breaks), 20))
+    failed = [row for row in run.rows.values() if row.status == "failed"]
+    assert len(run.rows) == 20
+    assert failed
+    assert {row.failure for row in failed} == {"policy: RuntimeError: a bug\\nof two lines"}
+
+
+def test_what_failed_is_played_again_by_resume_and_what_it_cost_is_kept(tmp_path: Path) -> None:
+    down = True
+
+    def sometimes(asked: ReceivedRequest) -> ServerReply:
+        return ServerReply("down", 402) if down and asked.number % 4 == 3 else expert(asked)
+
+    with Loopback(sometimes) as server:
+        one = made(backends=Backing(read(file_of(tmp_path, server, retries=0))))
+        listed = contest(one, player("chat", one), 8)
+        first = played(listed, folder=tmp_path / "run", at_once=1)
+        failed = [row for row in first.rows.values() if row.status == "failed"]
+        assert failed
+        down = False
+        second = played(listed, folder=tmp_path / "run", resume=True)
+    assert {row.status for row in second.rows.values()} == {"ended"}
+    assert sorted(map(line_of, read_rows(tmp_path / "run" / RETRIED))) == sorted(map(line_of, failed))
+    assert second.nano_usd == sum(row.nano_usd for row in (*second.rows.values(), *failed))
+
+
+# -- the cap -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_cap_buys_whole_results(tmp_path: Path) -> None:
+    with Loopback(lambda asked: ServerReply(**{**expert(asked).__dict__, "seconds": 0.005})) as server:
+        file = file_of(tmp_path, server, "output_tokens = 64\n")
+
+        def run(cap: SpendCap | None, tasks: int) -> EvaluationRun:
+            one = made(backends=Backing(read(file)), spend_cap=cap)
+            return played(contest(one, player("chat", one), tasks), at_once=64)
+
+        each = max(row.nano_usd for row in run(None, 10).rows.values()) / NANO
+        cap = SpendCap(each * 12)
+        rows = list(run(cap, 40).rows.values())
+    whole = [row for row in rows if row.status == "ended"]
+    assert len(whole) >= 8
+    assert len(rows) - len(whole) <= 2
+    assert cap.spent_usd <= cap.usd
+    assert sum(row.nano_usd for row in rows) == round(cap.spent_usd * NANO)
+
+
+def test_a_cap_that_pays_for_no_further_trial_begins_none() -> None:
+    cap = SpendCap(1e-5)
+    run = played(contest(made(spend_cap=cap), plain("strongest"), 30), at_once=8)
+    assert 0 < len(run.rows) <= 4
+
+
+# -- kill -9 -----------------------------------------------------------------------------------------------------------
+
+
+def killed(words: list[str], folder: Path, rows: int) -> bool:
+    """Start the command, and kill it when its folder has so many rows; False: it ended before."""
+    process = subprocess.Popen([*TOOLORCHESTRA, *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while process.poll() is None:
+        if (folder / ROWS).is_file() and (folder / ROWS).read_bytes().count(b"\n") >= rows:
+            process.send_signal(signal.SIGKILL)
+            process.wait(10)
+            return True
+        time.sleep(0.002)
+    return False
+
+
+def test_a_run_killed_at_ten_moments_has_the_rows_of_one_left_alone(tmp_path: Path) -> None:
+    words = ["evaluate", "--env", "HLE-v0", "--tasks", "150", "--policy", "random", "cheapest", "--at-once", "8"]
+    assert command(*words, "--out", tmp_path / "alone").returncode == 0
+    again = [*words, "--out", str(tmp_path / "killed"), "--resume"]
+    moments = sorted(random.Random(1).sample(range(5, 280), 10))
+    assert sum(killed(again, tmp_path / "killed", rows) for rows in moments) >= 8
+    done = command(*again)
+    assert done.returncode == 0, done.stderr
+    check_same(tmp_path, 300)
+
+
+def check_same(tmp_path: Path, count: int) -> None:
+    alone, again = ({row.key: row for row in read_rows(tmp_path / name)} for name in ("alone", "killed"))
+    assert len(alone) == count
+    assert again == alone
+    assert len((tmp_path / "killed" / ROWS).read_bytes().splitlines()) == count
+    assert len((tmp_path / "killed" / TRAJECTORIES).read_bytes().splitlines()) == count
+
+
+def cost(folder: Path) -> int:
+    return sum(row.nano_usd for row in read_rows(folder))
+
+
+def test_a_cache_bills_a_resumed_trial_what_it_paid_before_it_was_broken_off(tmp_path: Path) -> None:
+    def words(name: str) -> list[str]:
+        more = ["--backends", str(tmp_path / "b.toml"), "--policy", "chat", "--at-once", "2"]
+        kept = ["--cache", str(tmp_path / f"{name}.jsonl"), "--out", str(tmp_path / name), "--resume"]
+        return ["evaluate", "--env", "HLE-v0", "--tasks", "12", *more, *kept]
+
+    with Loopback(lambda asked: ServerReply(**{**expert(asked).__dict__, "seconds": 0.1})) as server:
+        file_of(tmp_path, server)
+        assert command(*words("alone")).returncode == 0
+        for rows in (2, 5, 8):
+            assert killed(words("killed"), tmp_path / "killed", rows)
+        done = command(*words("killed"))
+        assert done.returncode == 0, done.stderr
+        again = command("evaluate", *words("killed")[1:-3], "--out", tmp_path / "another")
+        assert again.returncode == 0, again.stderr
+    # In all, not task for task: what two tasks ask alike is paid by the one that asks first.
+    assert cost(tmp_path / "killed") == cost(tmp_path / "alone")
+    paid = sum(row.nano_usd_by_role.get("expert", 0) for row in read_rows(tmp_path / "another"))
+    assert paid == 0  # another run: what the first one asked is paid
+
+
+# -- endpoints, keys, progress -----------------------------------------------------------------------------------------
+
+
+def test_a_dead_endpoint_is_said_before_the_first_task(tmp_path: Path) -> None:
+    (tmp_path / "b.toml").write_text('[endpoints.here]\nbase_url = "http://127.0.0.1:9/v1"\n[models."*"]\n')
+    began = time.monotonic()
+    words = ("--backends", tmp_path / "b.toml", "--policy", "chat", "--out", tmp_path / "run")
+    done = command("evaluate", "--env", "HLE-v0", "--tasks", "3", *words)
+    assert done.returncode == 2
+    assert "no endpoint of model '*' answers: here at http://127.0.0.1:9/v1: " in done.stderr
+    assert time.monotonic() - began < 60
+    assert list((tmp_path / "run").glob(ROWS)) == []
+
+
+def test_a_line_of_progress_says_what_is_known(capsys: pytest.CaptureFixture[str]) -> None:
+    run = played(contest(made(), plain("strongest"), 5))
+    progress = EvaluationProgress("HLE-v0 test strongest", 10)
+    for row in run.rows.values():
+        progress.ended(row)
+    line = progress.line()
+    assert line.startswith("HLE-v0 test strongest: 5 of 10, right ")
+    for part in ("% to ", " ¢ so far", " ¢ a task", " left"):
+        assert part in line
+    progress.close()
+    assert capsys.readouterr().err == ""  # too soon for a line in a log
+
+
+# -- before anything is spent ------------------------------------------------------------------------------------------
+
+
+def test_a_dry_run_says_what_a_run_would_cost_and_spends_nothing(tmp_path: Path) -> None:
+    with Loopback(expert) as server:
+        file = file_of(tmp_path, server, "price = {usd_per_mtok = {input = 1, output = 1}}\n")
+        words = ("--env", "HLE-v0", "--tasks", "30", "--backends", file, "--policy", "chat", "--out", tmp_path / "run")
+        done = command("evaluate", *words, "--dry-run")
+        assert (done.returncode, server.seen) == (0, [])
+    assert not (tmp_path / "run").exists()
+    assert (
+        "HLE-v0 test chat: 30 trials, by simulated plays of 20 of its tasks, by cheapest and by strongest"
+        in done.stdout
+    )
+    likely, low, high = map(float, re.findall(r"in all \$ ([\d.]+) \(([\d.]+) to ([\d.]+)\)", done.stdout)[0])
+    assert 0 < low < likely < high
+
+
+def test_a_dry_run_by_an_earlier_run_is_what_that_cost(tmp_path: Path) -> None:
+    words = ("--env", "ToolScale-v0", "--policy", "random")
+    assert command("evaluate", *words, "--tasks", "6", "--out", tmp_path / "run").returncode == 0
+    none = command("evaluate", *words, "--tasks", "60", "--dry-run")
+    assert none.returncode == 2
+    assert "nothing says what ToolScale-v0 test random costs; play a few tasks first" in none.stderr
+    done = command("evaluate", *words, "--tasks", "60", "--dry-run", "--like", tmp_path / "run")
+    likely, low, high = map(float, re.findall(r"in all \$ ([\d.]+) \(([\d.]+) to ([\d.]+)\)", done.stdout)[0])
+    cost = 10 * sum(row.usd for row in read_rows(tmp_path / "run"))
+    assert likely == pytest.approx(cost, rel=1e-3)
+    assert low <= likely <= high
+
+
+# -- no dollar is lost, and none counts twice --------------------------------------------------------------------------
+
+
+def test_a_trial_that_a_cache_bills_anew_when_it_is_played_again_counts_once(tmp_path: Path) -> None:
+    down, asked_for = True, {**ASKED, "cache": "c.jsonl"}
+
+    def sometimes(asked: ReceivedRequest) -> ServerReply:
+        return ServerReply("down", 402) if down and asked.number % 4 == 3 else expert(asked)
+
+    def play(server: Loopback) -> tuple[EvaluationRun, SpendCap]:
+        cap = SpendCap(1000)
+        file = file_of(tmp_path, server, retries=0)
+        backing = Backing(read(file, cassette=str(tmp_path / "c.jsonl"), mode="cache"))
+        one = made(backends=backing, spend_cap=cap)
+        run = EvaluationRun.open(tmp_path / "run", asked_for, resume=True)
+        cap.add(run.nano_usd)
+        asyncio.run(run.play(contest(one, player("chat", one), 8), 1))
+        backing.close()
+        return run, cap
+
+    with Loopback(sometimes) as server:
+        assert any(row.status == "failed" for row in play(server)[0].rows.values())
+        down = False
+        run, cap = play(server)
+    assert {row.status for row in run.rows.values()} == {"ended"}
+    assert run.nano_usd == sum(row.nano_usd for row in run.rows.values())
+    assert round(cap.spent_usd * NANO) == run.nano_usd
+
+
+def test_what_a_trial_cost_that_was_broken_off_is_kept(tmp_path: Path) -> None:
+    cap = SpendCap(1000)
+    with Loopback(lambda asked: ServerReply(**{**expert(asked).__dict__, "seconds": 0.02})) as server:
+        one = made(backends=Backing(read(file_of(tmp_path, server))), spend_cap=cap)
+        run = EvaluationRun.open(tmp_path / "run", ASKED)
+
+        async def interrupted() -> None:
+            playing = asyncio.create_task(run.play(contest(one, player("chat", one), 16), 16))
+            while cap.spent_usd < 5e-4:
+                await asyncio.sleep(0.001)
+            playing.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await playing
+
+        asyncio.run(interrupted())
+    assert EvaluationRun.open(tmp_path / "run", ASKED, resume=True).nano_usd == round(cap.spent_usd * NANO)
+
+
+def test_a_torn_line_of_retried_trials_does_not_end_the_run(tmp_path: Path) -> None:
+    run = played(contest(made(), plain("cheapest"), 3), folder=tmp_path)
+    whole = line_of(next(iter(run.rows.values())))
+    (tmp_path / RETRIED).write_bytes(whole + whole[:50])
+    again = EvaluationRun.open(tmp_path, ASKED, resume=True)
+    again._set_aside(list(run.rows.values())[:2])  # the first one is there already
+    assert len(list(read_rows(tmp_path / RETRIED))) == 2
+
+
+def test_a_last_turn_that_the_cap_refused_is_cut_and_not_wrong(tmp_path: Path) -> None:
+    with Loopback(expert) as server:
+        cap = SpendCap(1e-3)
+        file = file_of(tmp_path, server, "output_tokens = 64\n")
+        one = made(backends=Backing(read(file)), spend_cap=cap, max_turns=1)
+
+        async def move(_episode: Episode) -> tuple[str, Usage]:
+            cap.add(999_990)  # by others
+            return render_call("answer", {"model": "answer-4"}), Usage(one.settings.orchestrator, ORCHESTRATOR)
+
+        run = played(contest(one, Plays(move), 1))
+    assert [(row.status, row.right) for row in run.rows.values()] == [("cut", None)]

@@ -1,0 +1,194 @@
+"""The figures of rows, against what a person works out of the same rows."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.agents.evaluation.made_rows import made_row
+from toolorchestra.agents.evaluation.figures import unknown_note
+from toolorchestra.agents.evaluation.rows import EvaluationRow
+from toolorchestra.agents.evaluation.statistics import Interval, wilson
+from toolorchestra.agents.evaluation.summary import read_planned, summarise
+from toolorchestra.envs.base.errors import ConfigError
+
+CELL = ("HLE-v0", "test", "cheap")
+
+
+def test_money_time_and_calls_are_means_of_what_ended() -> None:
+    rows = [
+        made_row("a", cents=1.0, minutes=2.0, calls={"answer-1": 2, "search": 1}, models={"answer-1": "gpt-5"}),
+        made_row("b", 0.0, cents=3.0, minutes=4.0, calls={"answer-2": 1}, models={"answer-2": "qwen"}, turns=4),
+        made_row("c", None, cents=8.0, minutes=90.0),
+    ]
+    (figures,) = summarise(rows).policies
+    assert figures.cents is not None
+    assert figures.minutes is not None
+    assert (figures.cents.mean, figures.cents.median) == (pytest.approx(2.0), pytest.approx(2.0))
+    assert figures.cents.p95 == pytest.approx(2.9)
+    assert (figures.minutes.mean, figures.turns) == (pytest.approx(3.0), 2.0)
+    assert figures.calls == {"answer-1": 1.0, "answer-2": 0.5, "search": 0.5}
+    assert figures.calls_by_model == {"gpt-5": 1.0, "qwen": 0.5}
+    assert figures.entropy == pytest.approx(-(2 / 3 * math.log(2 / 3) + 1 / 3 * math.log(1 / 3)))
+    assert (figures.most_used, figures.most_used_share) == ("gpt-5", pytest.approx(2 / 3))
+    assert figures.usd_spent == pytest.approx(0.12)
+    # all 12 cents bought one solved task, or two if the failed one would have been
+    assert (figures.cents_per_solved.low, figures.cents_per_solved.high) == (pytest.approx(6.0), pytest.approx(12.0))
+
+
+def test_judges_and_users_stand_apart() -> None:
+    roles = {"orchestrator": 10_000_000, "expert": 20_000_000, "judge": 50_000_000, "user": 30_000_000}
+    tokens = {"orchestrator": [100, 50, 10, 5], "judge": [7, 0, 1, 0]}
+    (figures,) = summarise([made_row("a", nano_usd_by_role=roles, tokens=tokens, estimated=2)]).policies
+    assert figures.cents is not None
+    assert figures.cents.mean == pytest.approx(3.0)
+    assert figures.cents_by_role == {"orchestrator": 1.0, "expert": 2.0, "judge": 5.0, "user": 3.0}
+    assert figures.tokens["orchestrator"] == {"input": 100, "cached": 50, "output": 10, "reasoning": 5}
+    assert figures.usd_spent == pytest.approx(0.11)
+    assert summarise([made_row("a", estimated=2)]).notes == [
+        "The tokens of 2 charges were estimated, since nobody counted them."
+    ]
+
+
+def test_what_is_not_known_makes_bounds_and_is_said() -> None:
+    rows = [made_row(str(n)) for n in range(26)]
+    rows += [made_row(f"f{n}", None) for n in range(4)] + [made_row(f"c{n}", None, status="cut") for n in range(3)]
+    summary = summarise(rows, {CELL: 40})
+    (figures,) = summary.policies
+    assert figures.trials.unplayed == 7
+    assert figures.trials.unknown == 14
+    assert figures.accuracy.value is None
+    assert (figures.accuracy.low, figures.accuracy.high) == (0.65, 1.0)
+    assert figures.accuracy.interval == Interval(wilson(0.65, 40).low, 1.0)
+    assert summary.notes == [
+        "HLE-v0 test, cheap: 26 right, 14 not known (4 failed, 3 cut, 7 not played), of 40: 65-100 %."
+    ]
+    assert unknown_note(summarise(rows[:26]).policies[0]) == ""
+
+
+def test_a_policy_that_never_played_is_there_with_nothing_known() -> None:
+    (figures,) = summarise([], {CELL: 10}).policies
+    assert (figures.trials.planned, figures.trials.unplayed, figures.cents) == (10, 10, None)
+    assert (figures.accuracy.low, figures.accuracy.high) == (0.0, 1.0)
+    json.dumps(summarise([], {CELL: 10}).to_json(), allow_nan=False)
+
+
+def test_several_trials_of_a_task() -> None:
+    outcomes = {"a": [1, 1], "b": [1, 0], "c": [0, 0]}
+    rows = [made_row(task, float(v), trial=k) for task, values in outcomes.items() for k, v in enumerate(values)]
+    (figures,) = summarise(rows).policies
+    assert (figures.tasks, figures.accuracy.trials, figures.accuracy.value) == (3, 6, 0.5)
+    assert {k: v.low for k, v in figures.pass_hat.items()} == {1: 0.5, 2: pytest.approx(1 / 3)}
+    assert {k: v.low for k, v in figures.pass_at.items()} == {1: 0.5, 2: pytest.approx(2 / 3)}
+    plain = wilson(0.5, 6)
+    assert figures.accuracy.interval.high > plain.high
+    (short,) = summarise(rows, {CELL: 10}).policies  # two more tasks of two trials each
+    assert (short.trials.unplayed, short.pass_hat[2]) == (4, Interval(1 / 5, 3 / 5))
+    (lacking,) = summarise(rows[:-1], {CELL: 6}).policies
+    assert (lacking.tasks, lacking.pass_hat[2].low) == (3, pytest.approx(1 / 3))
+
+
+def test_a_trial_played_again_counts_once() -> None:
+    (figures,) = summarise([made_row("a", None), made_row("a", 1.0)]).policies
+    assert (figures.trials.ended, figures.trials.failed, figures.accuracy.value) == (1, 0, 1.0)
+
+
+def test_groups_of_every_kind() -> None:
+    rows = [
+        made_row("a", 1.0, groups={"subject": "logic", "level": "2"}),
+        made_row("b", 0.0, groups={"subject": "logic", "level": "1"}),
+        made_row("c", None, groups={"subject": "chemistry", "level": "1"}),
+    ]
+    summary = summarise(rows, {CELL: 5})
+    found = {figures.group: figures for figures in summary.groups}
+    assert list(found) == ["level: 1", "level: 2", "subject: chemistry", "subject: logic"]
+    assert found["subject: logic"].accuracy.value == 0.5
+    assert found["level: 1"].accuracy.value is None
+    assert found["level: 1"].trials.planned == 2
+    assert "2 trials were not played; the groups are without them" in summary.notes[1]
+
+
+def test_nothing_solved_costs_without_bound() -> None:
+    summary = summarise([made_row("a", 0.0)])
+    assert summary.policies[0].cents_per_solved.high == math.inf
+    plain = summary.to_json()["policies"][0]["cents_per_solved"]
+    assert plain == {"low": None, "high": None, "interval": [None, None]}
+
+
+def test_the_preference_score_by_hand() -> None:
+    wish = {"weights": {"outcome": 1.0, "usd": 0.5, "seconds": 0.25, "answer-1": 1.0}, "sentence": "", "kind": "x"}
+    common = {"preference": wish, "policy": "base"}
+    base = [
+        made_row("a", 1.0, cents=8.0, minutes=6.0, calls={"answer-1": 2}, **common),
+        made_row("b", 1.0, **common),
+        made_row("c", None, **common),
+    ]
+    mine = [
+        made_row("a", 1.0, cents=2.0, minutes=3.0, calls={"answer-1": 1}, preference=wish),
+        made_row("b", 0.0, preference=wish),
+        made_row("c", 1.0, preference=wish),
+    ]
+    by_policy = {figures.policy: figures for figures in summarise([*base, *mine], baseline="base").policies}
+    score = by_policy["cheap"].preference
+    assert score is not None
+    # a: 1 x 1/1 + .5 x 8/2 + .25 x 6/3 + 1 x 1/2 = 4; b was not solved; c has no baseline
+    assert (score.mean, score.pairs, score.left_out) == (pytest.approx(2.0), 2, 1)
+    assert summarise(mine).policies[0].preference is None
+    with pytest.raises(ConfigError, match="no rows of a policy 'nobody'"):
+        summarise(mine, baseline="nobody")
+
+
+def test_over_budget() -> None:
+    rows = [made_row("a", over_budget_usd=0.01), made_row("b"), made_row("c", None, over_budget_usd=0.5)]
+    assert summarise(rows).policies[0].over_budget == 0.5
+
+
+def test_what_was_planned_is_read_from_the_manifest(tmp_path: Path) -> None:
+    assert read_planned(tmp_path) is None
+    (tmp_path / "manifest.json").write_text(json.dumps({"planned": [[*CELL, 12]]}))
+    assert read_planned(tmp_path) == {CELL: 12}
+    (tmp_path / "manifest.json").write_text(json.dumps({"seed": 1}))
+    assert read_planned(tmp_path) is None
+    for broken in ("[]", '{"planned": [["HLE-v0", 3]]}', "{"):
+        (tmp_path / "manifest.json").write_text(broken)
+        with pytest.raises(ConfigError, match=r"expected an object with planned: \[\[environment"):
+            read_planned(tmp_path)
+
+
+ROWS = st.lists(
+    st.builds(
+        lambda task, trial, right, cents, cut: replace(
+            made_row(task, right, trial=trial, cents=cents), **({"status": "cut"} if right is None and cut else {})
+        ),
+        st.sampled_from("abcdef"),
+        st.integers(0, 3),
+        st.sampled_from([None, 0.0, 0.5, 1.0]),
+        st.integers(0, 50),
+        st.booleans(),
+    ),
+    max_size=20,
+)
+
+
+@settings(deadline=None)
+@given(ROWS, st.integers(0, 30), st.randoms())
+def test_any_rows_make_strict_json_and_their_order_does_not_matter(
+    rows: list[EvaluationRow], planned: int, chance: random.Random
+) -> None:
+    once = {row.key: row for row in rows}.values()
+    shuffled = list(once)
+    chance.shuffle(shuffled)
+    made = [summarise(some, {CELL: planned}) for some in (once, shuffled)]
+    json.dumps(made[0].to_json(), allow_nan=False)
+    first, second = (one.policies[0] for one in made)
+    assert first.trials.planned == max(planned, len(once))
+    assert first.trials == second.trials
+    assert first.accuracy == second.accuracy
+    assert first.cents_per_solved == second.cents_per_solved

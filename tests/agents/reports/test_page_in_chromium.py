@@ -1,0 +1,476 @@
+"""The page as a browser shows it: figures, filters, keys, addresses, and texts that try to be more than texts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+
+from tests.agents.evaluation.made_rows import made_row, write_run
+from tests.agents.reports.chromium import CHROMIUM, Chromium
+from tests.agents.reports.recorded_runs import POLICIES, record_service, run_folder
+from tests.agents.reports.test_evaluation_page import HOSTILE, copied
+from toolorchestra.agents.evaluation.rows import MANIFEST, ROWS, TRAJECTORIES, EvaluationRow, line_of, read_rows
+from toolorchestra.agents.reports.evaluation_page import write_page
+from toolorchestra.envs.money.prices import NANO
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
+TASKS = 4
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Real episodes; of the oracle's on HLE-v0 one failed, one was cut, one is half right and thinks aloud."""
+    plain = run_folder(tmp_path_factory.mktemp("runs") / "plain", TASKS)
+    keys = [list(row.key) for row in read_rows(plain) if (row.env, row.policy) == ("HLE-v0", "oracle")]
+    return copied(plain, plain.parent / "mixed", lambda line: mix(line, keys))
+
+
+def mix(line: dict[str, Any], keys: list[list[Any]]) -> None:
+    row = "status" in line
+    key = [line[name] for name in ("env", "split", "policy", "task", "trial")] if row else line["key"]
+    place = keys.index(key) if key in keys else None
+    if row and place == 0:
+        line.update(status="failed", right=None, failure="grade: KeyError: 'x'")
+    elif row and place == 1:
+        line.update(status="cut", right=None, truncated_by="spend_cap")
+    elif row and place == 2:
+        line.update(right=0.5, nano_usd_by_role={**line["nano_usd_by_role"], "judge": 7_000_000})
+    elif place == 2:
+        turn = line["messages"][2]
+        turn["content"] = f"<think>I wonder.</think>Beside. {turn['content']}"
+
+
+@pytest.fixture(scope="module")
+def page(run: Path) -> Path:
+    return write_page(run).file
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Chromium]:
+    with Chromium() as opened:
+        yield opened
+
+
+@pytest.fixture
+def tab(browser: Chromium) -> Iterator[Chromium]:
+    """The window, which must not have complained when the test is over."""
+    browser.complaints.clear()
+    browser.size(1280, 900)
+    yield browser
+    assert browser.complaints == []
+
+
+def texts(tab: Chromium, selector: str) -> list[str]:
+    found = tab.value(f"[...document.querySelectorAll({json.dumps(selector)})].map((one) => one.textContent)")
+    return [str(one) for one in found]
+
+
+def count(tab: Chromium) -> int:
+    """How many trials the list says it has."""
+    return int(texts(tab, "#count")[0].split()[0].replace(",", ""))
+
+
+def shown(tab: Chromium, task: str) -> None:
+    """Wait until this task's transcript is there."""
+    tab.until(f"document.querySelector('.trial-head .task')?.textContent === {json.dumps(task)}")
+
+
+SELECTED = (
+    "document.querySelector('.row[aria-selected=true] .task')?.textContent === "
+    "document.querySelector('.trial-head .task')?.textContent"
+)
+"""The transcript of the selected row is there."""
+
+
+def address(**state: str) -> str:
+    return urlencode({"view": "trials", **state})
+
+
+# -- figures -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_figures_have_every_policy(tab: Chromium, page: Path) -> None:
+    tab.open(page)
+    assert set(texts(tab, ".point .name")) == set(POLICIES)
+    assert len(texts(tab, "table.data:not(.heat) tbody tr")) == len(POLICIES)
+    assert len(texts(tab, ".card h2")) == 6
+    assert "2 trials have no outcome" in texts(tab, ".note.unknown")[0]
+    assert texts(tab, ".front-line") == [""]
+    assert tab.value("document.querySelectorAll('.whiskers .bounds').length") == 1
+    assert "judge (apart)" in texts(tab, ".legend li")
+
+
+def test_what_is_simulated_is_labelled_so(tab: Chromium, page: Path, tmp_path: Path) -> None:
+    """By the run's manifest; a run of one's own says nothing of it."""
+    tab.open(page)
+    assert "Simulated: " not in tab.value("document.body.innerText")
+    tab.open(write_page(run_folder(tmp_path / "run", 1, ["HLE-v0"])).file)
+    assert "Simulated: " in texts(tab, ".note")[0]
+
+
+@pytest.mark.parametrize("rows", [0, 2])
+def test_a_run_without_any_outcome_is_shown(tab: Chromium, tmp_path: Path, rows: int) -> None:
+    failed = [EvaluationRow("E", "test", "p", f"t{n}", 0, 0, "failed", None, failure="no route") for n in range(rows)]
+    (tmp_path / ROWS).write_bytes(b"".join(map(line_of, failed)))
+    tab.open(write_page(tmp_path).file)
+    assert "No trial has an outcome." in texts(tab, ".card p")
+    tab.key("2")
+    assert count(tab) == rows
+    tab.key("j")
+    assert len(texts(tab, ".trial-head")) == min(rows, 1)
+
+
+def test_the_figures_are_those_of_the_rows(tab: Chromium, page: Path, run: Path) -> None:
+    tab.open(page, "scope=HLE-v0+%C2%B7+test")
+    rows = [row for row in read_rows(run) if (row.env, row.policy) == ("HLE-v0", "oracle")]
+    known = [row for row in rows if row.right is not None]
+    accuracy = sum(row.right or 0 for row in known) / len(known)
+    cells = tab.value("[...document.querySelectorAll('tr')].find((r) => r.textContent.startsWith('oracle')).innerText")
+    low = sum(row.right or 0 for row in rows) / len(rows)
+    assert f"{accuracy:.1%}" in cells
+    assert f"bounds {100 * low:.1f} to {100 * (low + 0.5):.1f}" in cells
+    assert "1 failed" in cells
+    assert "1 cut" in cells
+
+
+def test_the_interval_the_front_and_the_tails_are_right(tab: Chromium, tmp_path: Path) -> None:
+    """Wilson's interval of 3 out of 4 is 0.301 to 0.954."""
+    played = {"dear": (5, [1, 1, 1, 1]), "good": (1, [1, 1, 1, 0]), "beaten": (2, [1, 1, 0, 0])}
+    rows = [
+        EvaluationRow("E", "test", policy, f"t{n}", 0, 0, "ended", float(right), turns=1, elapsed_ns=(n + 1) * NANO,
+                      nano_usd_by_role={"expert": cents * 10_000_000, "user": 10_000_000})
+        for policy, (cents, outcomes) in played.items()
+        for n, right in enumerate(outcomes)
+    ]  # fmt: skip
+    (tmp_path / ROWS).write_bytes(b"".join(map(line_of, rows)))
+    tab.open(write_page(tmp_path).file)
+    found = dict(
+        zip(texts(tab, "tbody th .link"), texts(tab, "tbody th .link + small, tbody th:not(:has(small))"), strict=True)
+    )
+    assert found == {"dear": "on the front", "good": "on the front", "beaten": "beaten"}
+    assert "75.0%30 to 95" in texts(tab, "tbody td:nth-child(2)")
+    planned = [["E", "test", policy, 6 if policy == "good" else 4] for policy in played]
+    (tmp_path / MANIFEST).write_text(json.dumps({"planned": planned}))
+    tab.open(write_page(tmp_path).file, "scope=E+%C2%B7+test")
+    assert "75.0%30 to 95bounds 50.0 to 83.3" in texts(tab, "tbody td:nth-child(2)")
+    assert texts(tab, "tbody td:nth-child(7)") == ["4", "42 not played", "4"]
+    assert texts(tab, "tbody td:nth-child(4)") == ["5 ¢", "1.33 ¢", "4 ¢"]
+    assert "p50 2.5 s · p95 3.85 s · max 4 s" in texts(tab, "svg text.small")
+
+
+def test_how_far_wishes_were_followed_stands_beside_what_it_did_to_the_accuracy(tab: Chromium, tmp_path: Path) -> None:
+    """4 cents without a wish and 1 under a frugal one on the same tasks: three quarters saved."""
+    wish = {"kind": "frugal", "weights": {"outcome": 1.0, "usd": 1.0}, "sentence": "Be cheap."}
+    rows = [made_row(str(n), cents=4.0, env="E") for n in range(4)]
+    rows += [made_row(str(n), float(n > 0), cents=1.0, env="E, wish: frugal", preference=wish) for n in range(4)]
+    page = write_page(write_run(tmp_path, rows)).file
+    for scope in ("", "E · test", "E, wish: frugal · test"):
+        tab.open(page, urlencode({"scope": scope}))
+        (cells,) = texts(tab, "[aria-label=Wishes] tbody tr")
+        assert cells == "frugalmoney savedagainst no wish+75.0 %+75.0 to +75.04 ¢ → 1 ¢accuracy -25.0 · 4 tasks"
+    tab.open(write_page(write_run(tmp_path / "plain", rows[:4])).file)
+    assert texts(tab, "[aria-label=Wishes]") == []
+
+
+def test_a_policy_leads_to_its_trials(tab: Chromium, page: Path) -> None:
+    tab.open(page)
+    tab.click("[...document.querySelectorAll('button.link')].find((b) => b.textContent === 'cheapest')")
+    assert tab.value("location.hash") == "#view=trials&policy=cheapest"
+    assert count(tab) == 2 * TASKS
+
+
+# -- the list ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        ({}, 8 * TASKS),
+        ({"policy": "oracle"}, 2 * TASKS),
+        ({"env": "HLE-v0 · test", "policy": "oracle"}, TASKS),
+        ({"outcome": "failed"}, 1),
+        ({"outcome": "cut"}, 1),
+        ({"outcome": "partly"}, 1),
+        ({"cause": "stopped by spend_cap"}, 1),
+        ({"q": "keyerror ORACLE"}, 1),
+        ({"above": "99999"}, 0),
+        ({"policy": "nobody"}, 0),
+    ],
+)
+def test_filters_leave_what_they_say(tab: Chromium, page: Path, state: dict[str, str], expected: int) -> None:
+    tab.open(page, address(**state))
+    assert count(tab) == expected
+    for name, value in state.items():
+        assert tab.value(f"document.querySelector('[name={name}]').value") == value
+
+
+def test_filters_by_tool_cost_and_hopelessness(tab: Chromium, page: Path, run: Path) -> None:
+    rows = list(read_rows(run))
+    tab.open(page, address(tool="search-1"))
+    assert count(tab) == sum("search-1" in row.calls for row in rows)
+    tab.open(page, address(above="1"))
+    assert count(tab) == sum(row.nano_usd > 10_000_000 for row in rows)
+    tab.open(page, address(solved="policy"))
+    assert count(tab) == sum(row.right != 1 for row in rows)  # one trial each
+    solved = {(row.env, row.task) for row in rows if row.right == 1}
+    tab.open(page, address(solved="any"))
+    assert count(tab) == sum((row.env, row.task) not in solved for row in rows)
+
+
+def test_a_filter_is_chosen_typed_and_cleared(tab: Chromium, page: Path) -> None:
+    tab.open(page, address())
+    choose = "s = document.querySelector('[name=policy]'); s.value = 'oracle'; s.dispatchEvent(new Event('change'))"
+    tab.value(f"(() => {{ let {choose}; }})()")
+    assert "policy=oracle" in tab.value("location.hash")
+    tab.key("/")
+    for letter in "keyerror":
+        tab.key(letter)
+    assert count(tab) == 1
+    assert texts(tab, "[name=policy] option") == ["any", "oracle (1)"]
+    tab.key("Escape")
+    tab.key("x")
+    assert count(tab) == 8 * TASKS
+    assert tab.value("location.hash") == "#view=trials"
+
+
+# -- a transcript ------------------------------------------------------------------------------------------------------
+
+
+def test_keys_go_through_the_trials(tab: Chromium, page: Path, run: Path) -> None:
+    rows = list(read_rows(run))
+    tab.open(page)
+    tab.key("2")
+    for key, place in (("j", 0), ("j", 1), ("j", 2), ("k", 1)):
+        tab.key(key)
+        shown(tab, rows[place].task)
+        assert tab.value("document.querySelector('.row[aria-selected=true]').id") == f"row-{place}"
+    tab.key("?")
+    assert tab.value("document.getElementById('help').open")
+    tab.key("j")  # not while the list of keys is open
+    tab.key("Escape")
+    tab.until("!document.getElementById('help').open")
+    assert texts(tab, ".trial-head .task") == [rows[1].task]
+    tab.key("1")
+    assert not tab.value("document.getElementById('figures').hidden")
+    tab.open(page)
+    tab.key("j")  # from the figures too
+    shown(tab, rows[0].task)
+
+
+def test_an_address_opens_the_trial_and_its_filters(tab: Chromium, page: Path, run: Path) -> None:
+    row = next(row for row in read_rows(run) if row.right == 0.5)
+    tab.open(page, address(policy="oracle", at="|".join(map(str, row.key))))
+    shown(tab, row.task)
+    assert count(tab) == 2 * TASKS
+    assert texts(tab, ".thought pre") == ["I wonder."]
+    assert texts(tab, ".said pre") == ["Beside."]
+    assert texts(tab, ".pair pre") == [row.evidence["expected"], row.evidence["answer"]]
+    assert len(texts(tab, ".turn")) == row.turns
+    tab.value(f"location.hash = {json.dumps(address(outcome='cut'))}")
+    tab.until("document.querySelector('#count').textContent.startsWith('1 of')")
+
+
+def test_the_running_bill_ends_at_the_whole_bill(tab: Chromium, page: Path, run: Path) -> None:
+    row = next(row for row in read_rows(run) if row.policy == "strongest")
+    tab.open(page, address(at="|".join(map(str, row.key))))
+    shown(tab, row.task)
+    last = texts(tab, ".turn .bill b")[-1]
+    assert last == f"{float(f'{row.nano_usd / 1e7:.3g}'):g} ¢"
+    charged = [json.loads(line) for line in (run / TRAJECTORIES).read_text().splitlines()]
+    (line,) = (one for one in charged if one["key"] == list(row.key))
+    assert len(texts(tab, ".charges li")) == len(line["charges"])
+    tab.key("n")
+    assert tab.value("document.activeElement.getAttribute('aria-label')") == "Turn 1"
+
+
+def test_turns_that_cannot_be_read_and_users_are_shown_as_they_are(tab: Chromium, tmp_path: Path) -> None:
+    path = record_service(tmp_path / "service.jsonl", "Which order?", "<tool_call>{broken", "Goodbye.")
+    tab.open(write_page(path).file, "view=trials")
+    tab.key("j")
+    tab.until("document.querySelectorAll('.turn').length >= 2")
+    assert texts(tab, ".turn:first-of-type .said pre, .turn .said pre")[0] == "Which order?"
+    assert texts(tab, ".call pre") == ["{broken"]
+    assert "user" in texts(tab, ".turn .result.user h4")
+
+
+# -- strangers' texts --------------------------------------------------------------------------------------------------
+
+
+def spoil(value: Any) -> Any:
+    """The same with every text, and every name that the page does not need, made hostile."""
+    if isinstance(value, dict):
+        return {key: spoil(one) for key, one in value.items()} | {HOSTILE: HOSTILE}
+    if isinstance(value, list):
+        return [spoil(one) for one in value]
+    return f"{value}{HOSTILE}" if isinstance(value, str) else value
+
+
+KEPT = {"status", "key", "role", "messages", "charges", "nano_usd_by_role", "seed", "trial", "calls", "models"}
+
+
+def spoil_line(line: dict[str, Any]) -> None:
+    for name, value in line.items():
+        if name not in KEPT:
+            line[name] = spoil(value)
+    for one in [*line.get("messages", ()), *line.get("charges", ())]:
+        one.update({name: spoil(value) for name, value in one.items() if name not in ("role", "turn")})
+    if "key" in line:
+        line["key"] = [part if isinstance(part, int) else spoil(part) for part in line["key"]]
+    for name in ("calls", "models"):
+        if name in line:
+            line[name] = {f"{key}{HOSTILE}": value for key, value in line[name].items()}
+
+
+def test_texts_that_are_more_than_texts_stay_texts(tab: Chromium, run: Path, tmp_path: Path) -> None:
+    place = copied(run, tmp_path / "<img src=x onerror=globalThis.ran=1>", spoil_line)
+    page = write_page(place).file
+    tab.open(page)
+    assert tab.value("typeof globalThis.ran") == "undefined"
+    tab.key("2")
+    for _ in range(8 * TASKS):
+        tab.key("j")
+        tab.until(SELECTED)
+        tab.until("document.querySelectorAll('.turn').length > 0")
+        tab.value("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+    tab.until("document.querySelectorAll('.fold pre').length > 0")
+    assert tab.value("document.querySelectorAll('main script, main img').length") == 0
+    assert tab.value("typeof globalThis.ran") == "undefined"
+    assert {"U+202E", "U+0000", "U+D800"} <= set(texts(tab, ".unseen"))
+    assert "<script>globalThis.ran=1</script>" in texts(tab, ".turn")[0]
+    assert tab.value("document.body.innerText.includes('\\u202e')") is False
+
+
+def test_a_script_that_gets_in_is_not_run_and_nothing_is_fetched(browser: Chromium, page: Path) -> None:
+    browser.open(page)
+    browser.value("(() => { const s = document.createElement('script'); try { s.textContent = 'globalThis.ran = 1'; } "
+                  "catch { globalThis.refused = 1; } document.body.append(s); })()")  # fmt: skip
+    browser.value("fetch('https://example.org/').catch(() => { globalThis.kept = 1; })")
+    browser.until("globalThis.kept === 1")
+    assert browser.value("typeof globalThis.ran") == "undefined"
+    assert browser.value("globalThis.refused") == 1
+    assert any("Content Security Policy" in one for one in browser.complaints)
+    assert not any(one.startswith("a request: http") for one in browser.complaints)
+
+
+def test_odd_shapes_are_shown_or_said(tab: Chromium, run: Path, tmp_path: Path) -> None:
+    odd: list[Any] = [None, 5, "x", [1], {"a": 1}, [None], True]
+
+    def bend(line: dict[str, Any]) -> None:
+        turn = int(line.get("turns") or line["totals"]["turns"])
+        for place, name in enumerate(
+            ("evidence", "groups", "models", "calls", "charges", "messages", "tools", "preference", "failed")
+        ):
+            if name in line:
+                line[name] = odd[(turn + place) % len(odd)]
+
+    page = write_page(copied(run, tmp_path / "odd", bend)).file
+    tab.open(page)
+    tab.key("2")
+    for _ in range(8 * TASKS):
+        tab.key("j")
+        tab.until(SELECTED)
+    assert "cannot be shown" not in " ".join(texts(tab, ".note"))
+
+
+# -- sizes and themes --------------------------------------------------------------------------------------------------
+
+
+def test_many_trials_have_few_rows(tab: Chromium, run: Path, tmp_path: Path) -> None:
+    rows = [json.loads(line) for line in (run / ROWS).read_text().splitlines()]
+    (tmp_path / ROWS).write_text("".join(json.dumps({**rows[n % len(rows)], "trial": n}) + "\n" for n in range(2000)))
+    tab.open(write_page(tmp_path).file, "view=trials")
+    assert count(tab) == 2000
+    assert tab.value("document.querySelectorAll('.row').length") < 60
+    tab.value("(() => { const l = document.getElementById('list'); l.scrollTop = l.scrollHeight; })()")
+    tab.until("document.getElementById('row-1999') !== null")
+    assert tab.value("document.querySelectorAll('.row').length") < 60
+
+
+def test_a_phone_shows_the_list_or_the_transcript(tab: Chromium, page: Path) -> None:
+    tab.size(390, 844)
+    tab.open(page)
+    assert tab.value("document.documentElement.scrollWidth") <= 390
+    tab.key("2")
+    assert tab.value("document.querySelector('.side').offsetWidth") == 390
+    tab.click("document.querySelector('.row')")
+    tab.until("document.querySelector('.trial-head')")
+    assert tab.value("document.querySelector('.side').offsetWidth") == 0
+    assert tab.value("document.documentElement.scrollWidth") <= 390
+    tab.click("document.querySelector('.back')")
+    assert tab.value("document.querySelector('.side').offsetWidth") == 390
+
+
+def test_light_and_dark(tab: Chromium, page: Path) -> None:
+    def lightness() -> int:
+        colour = tab.value("getComputedStyle(document.body).backgroundColor")
+        return sum(map(int, colour[4:-1].split(",")))
+
+    tab.dark(True)
+    tab.open(page)
+    assert lightness() < 200
+    tab.click("document.getElementById('theme')")
+    assert lightness() > 600
+    tab.dark(False)
+    tab.open(page)
+    assert lightness() > 600
+    tab.key("t")
+    tab.key("t")
+    assert lightness() < 200
+
+
+CONTRAST = """
+(() => {
+  const brush = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+  const rgba = (colour) => {
+    brush.clearRect(0, 0, 1, 1);
+    brush.fillStyle = colour;
+    brush.fillRect(0, 0, 1, 1);
+    return [...brush.getImageData(0, 0, 1, 1).data];
+  };
+  const linear = (v) => v / 255 <= 0.03928 ? v / 255 / 12.92 : ((v / 255 + 0.055) / 1.055) ** 2.4;
+  const light = ([r, g, b]) => 0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b);
+  const behind = (node) => {
+    for (let at = node; at; at = at.parentElement) {
+      const colour = rgba(getComputedStyle(at).backgroundColor);
+      if (colour[3] === 255) return colour;
+    }
+    return [255, 255, 255];
+  };
+  const written = (node) => node.getClientRects().length && !node.closest("svg") &&
+    [...node.childNodes].some((one) => one.nodeType === Node.TEXT_NODE && one.data.trim());
+  const poor = [];
+  for (const node of [...document.querySelectorAll("main *, .top *")].filter(written)) {
+    const [low, high] = [light(rgba(getComputedStyle(node).color)), light(behind(node))].sort((x, y) => x - y);
+    const ratio = (high + 0.05) / (low + 0.05);
+    if (ratio < 4.5) poor.push(`${node.className} ${ratio.toFixed(2)} ${node.textContent.slice(0, 30)}`);
+  }
+  return poor;
+})()
+"""
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("view", ["figures", "trials"])
+def test_texts_are_dark_or_light_enough(tab: Chromium, page: Path, view: str, dark: bool) -> None:
+    """4.5 to 1, as WCAG asks of texts."""
+    tab.dark(dark)
+    tab.open(page, f"view={view}")
+    if view == "trials":
+        tab.key("j")
+        tab.until("document.querySelector('.trial-head')")
+    assert tab.value(CONTRAST) == []
+    tab.dark(False)
+
+
+def test_every_control_has_a_name(tab: Chromium, page: Path) -> None:
+    tab.open(page, address())
+    nameless = tab.value(
+        "[...document.querySelectorAll('button, input, select, [role=listbox], [role=img]')].filter((one) => "
+        "!(one.textContent.trim() || one.labels?.length || one.getAttribute('aria-label'))).map((one) => one.outerHTML)"
+    )
+    assert nameless == []
