@@ -5,16 +5,19 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from toolorchestra.agents.configuration.environment_options import chosen_envs
 from toolorchestra.agents.engines.base import LossParams
-from toolorchestra.agents.engines.settings import EngineSettings
+from toolorchestra.agents.engines.settings import EngineSettings, TinkerSettings
 from toolorchestra.agents.policies.baselines import NAMES
-from toolorchestra.agents.rollouts.rewards import AdvantageParams
+from toolorchestra.agents.rollouts.advantages import AdvantageParams
 from toolorchestra.envs.base.errors import AT_LEAST_ONE, NOT_NEGATIVE, POSITIVE, SHARE, ConfigError, no_such, require
 
 SamplerKind = Literal["local", "vllm", "served"]
+TaskOrder = Literal["random", "epochs"]
+ENGINES = ("local", "tinker")
+"""Engines by name. Others are named as module:Class."""
 
 
 @dataclass(frozen=True)
@@ -31,9 +34,17 @@ class EnvMix:
     """Split of the evaluations during the run, which pick the best checkpoint."""
     test: str = "test"
     """Split of the report."""
+    max_tokens: int = 0
+    """Of one turn; 0: the run's."""
+    max_context: int = 0
+    """Tokens of an episode, prompt and all, at most the run's; 0: the run's."""
 
     def __post_init__(self) -> None:
         require(self, POSITIVE, "weight", where=f"{self.env_id}: ")
+        require(self, NOT_NEGATIVE, "max_tokens", "max_context", where=f"{self.env_id}: ")
+        for name in ("max_tokens", "max_context"):
+            if type(value := getattr(self, name)) is not int:  # a command line gives what JSON reads
+                raise ConfigError(f"{self.env_id}: {name} is a whole number of tokens, got {value!r}")
 
 
 @dataclass(frozen=True)
@@ -64,7 +75,7 @@ class ModelConfig(EngineSettings):
     """Folder through which weights reach the sampler; a server must see it under the same path. "" finds one."""
 
     def __post_init__(self) -> None:
-        counts = ("hidden", "layers", "threads", "rows", "tokens_per_batch", "lora_alpha")
+        counts = ("hidden", "layers", "threads", "rows", "tokens_per_batch", "lora_alpha", "most_not_finite")
         require(self, AT_LEAST_ONE, *counts, where="model.")
         require(self, NOT_NEGATIVE, "lora_rank", "tolerance", "weight_decay", where="model.")
         require(self, POSITIVE, "clip_norm", "logit_bytes", where="model.")
@@ -107,10 +118,15 @@ class WarmStart:
     """By how much the mean outcome must exceed answering at once."""
     rounds: int = 3
     """How often `steps` may be repeated before the run gives up."""
+    checked: int = 128
+    """Rollouts that it looks at to see whether reinforcement learning may start."""
+    save_every: int = 100
+    """Steps between checkpoints within the supervised start."""
 
     def __post_init__(self) -> None:
         require(self, NOT_NEGATIVE, "steps", where="warm_start.")
-        require(self, AT_LEAST_ONE, "batch", "demonstrations", "routes", "rounds", where="warm_start.")
+        counts = ("batch", "demonstrations", "routes", "rounds", "checked", "save_every")
+        require(self, AT_LEAST_ONE, *counts, where="warm_start.")
         require(self, POSITIVE, "learning_rate", where="warm_start.")
         require(self, SHARE, "least_valid", where="warm_start.")
 
@@ -125,6 +141,13 @@ class TrainConfig:
     """Of the weights, the tasks and the sampling."""
     environments: tuple[EnvMix, ...] = ()
     model: ModelConfig = ModelConfig()
+    engine: str = "local"
+    """What trains the model: "local" this process, "tinker" a Tinker server, "your.module:YourEngine" a class that is
+    called with the configuration and the chat."""
+    tinker: TinkerSettings = field(default_factory=TinkerSettings)
+    init_from: str = ""
+    """What to start from: a run's folder, one of its checkpoints, or a folder that export-model wrote. The weights are
+    taken, averaged ones where there are any; the optimiser starts afresh, and the warm start follows as it is set."""
     warm_start: WarmStart = WarmStart()
     steps: int = 200
     """Of reinforcement learning."""
@@ -132,6 +155,11 @@ class TrainConfig:
     """Tasks of one step; each is played by a group of rollouts."""
     rollouts: int = 8
     """Per group."""
+    task_order: TaskOrder = "random"
+    """"random" draws every task anew. "epochs" takes an environment's tasks in a shuffled order, each once, then in
+    another order; where tasks are generated without end they are drawn."""
+    resample: int = 0
+    """How often at most, in one step, groups that teach nothing give way to groups of other tasks."""
     anchors: tuple[str, ...] = ()
     """Baselines that play each group's task too, where they can, and widen the scale of its reward. The paper has none;
     without them a group of like rollouts is spread over the whole scale, and a cheap gamble looks better than it is."""
@@ -150,7 +178,7 @@ class TrainConfig:
     max_tokens: int = 10
     """Of one turn."""
     max_context: int = 256
-    """Tokens of an episode, prompt and all; one that reaches it is cut."""
+    """Tokens of an episode, prompt and all; one that reaches it is cut. Environments may have less."""
     temperature: float = 1.0
     """Of sampling, in training."""
     deadline_seconds: float = 600.0
@@ -167,12 +195,23 @@ class TrainConfig:
     """Steps between checkpoints."""
     keep_last: int = 2
     """Checkpoints to keep, beside the best."""
+    wandb: bool = False
+    """Log to Weights & Biases too (pip install wandb)."""
+    dump_groups: int = 1
+    """Groups whose rollouts are kept in rollouts.jsonl, turn by turn, of each step that is dumped; 0 keeps none."""
+    dump_every: int = 10
+    """Steps between those that are dumped."""
+    dump_megabytes: float = 50.0
+    """That rollouts.jsonl may take; beyond it every second of the dumped steps goes."""
 
     def __post_init__(self) -> None:
         counts = ("groups", "rollouts", "steps", "updates", "epochs", "max_tokens")
-        require(self, AT_LEAST_ONE, *counts, "evaluate_every", "evaluation_tasks", "save_every", "keep_last")
-        require(self, POSITIVE, "learning_rate", "temperature", "deadline_seconds")
-        require(self, NOT_NEGATIVE, "final_learning_rate", "evaluation_temperature", "seed")
+        require(
+            self, AT_LEAST_ONE, *counts, "evaluate_every", "evaluation_tasks", "save_every", "keep_last", "dump_every"
+        )
+        require(self, POSITIVE, "learning_rate", "temperature", "deadline_seconds", "dump_megabytes")
+        not_negative = ("final_learning_rate", "evaluation_temperature", "seed", "resample", "dump_groups")
+        require(self, NOT_NEGATIVE, *not_negative)
         require(self, SHARE, "average")
         if self.average == 1:
             raise ConfigError("average=1 would never leave the first weights; take one below, such as 0.95")
@@ -187,8 +226,38 @@ class TrainConfig:
             raise ConfigError("rollouts must be at least 2: a group's reward compares siblings")
         if not self.environments:
             raise ConfigError("environments is empty; name at least one, as EnvMix(id)")
+        if self.task_order not in get_args(TaskOrder):
+            raise ConfigError(no_such("task_order", self.task_order, get_args(TaskOrder)))
+        self._check_limits()
+        self._check_engine()
+
+    def _check_engine(self) -> None:
+        if self.engine not in ENGINES and ":" not in self.engine:
+            raise ConfigError(
+                f"{no_such('engine', self.engine, ENGINES)} Or name a class of yours: your.module:YourEngine"
+            )
+        if self.engine == "local":
+            return
+        if self.model.processes > 1 or self.model.sampler != "local":
+            raise ConfigError(f"engine={self.engine} samples by itself: set model.processes=1 and model.sampler=local")
+        if self.engine == "tinker" and self.average:
+            raise ConfigError(
+                "average keeps a running average of the weights, which engine=tinker leaves on its server: set "
+                "average=0"
+            )
+
+    def _check_limits(self) -> None:
         if self.max_tokens >= self.max_context:
             raise ConfigError(f"max_context ({self.max_context}) must exceed max_tokens ({self.max_tokens})")
+        for mix in self.environments:
+            if mix.max_context > self.max_context:
+                raise ConfigError(
+                    f"{mix.env_id}: max_context is {mix.max_context}, and the run's is {self.max_context}, which the "
+                    f"sampler's cache is made for: lower the one, or set --max-context {mix.max_context}"
+                )
+            turn, context = mix.max_tokens or self.max_tokens, mix.max_context or self.max_context
+            if turn >= context:
+                raise ConfigError(f"{mix.env_id}: max_context ({context}) must exceed max_tokens ({turn})")
 
 
 _TINY_ARGUMENTS = {"style": "brief", "shown_characters": 0, "max_turns": 10, "vary": ("tools", "prices")}
@@ -205,10 +274,47 @@ PRESETS: Mapping[str, TrainConfig] = {
         final_learning_rate=5e-5,
         average=0.95,
         loss=LossParams(entropy_weight=0.004),
-        advantage=AdvantageParams(strict_format=True, least_spread=0.0, floor=0.15),
+        # An episode takes about a hundred tokens: one that reaches 256 goes round in circles, and is taught against.
+        advantage=AdvantageParams(
+            strict_format=True, least_spread=0.0, least_range=0.02, floor=0.15, count_context_cuts=True
+        ),
         evaluate_every=60,
         evaluation_temperature=0.5,
         evaluation_tasks=200,
+    ),
+    # A pretrained model on two CPU cores in under 100 minutes: docs/training.md has the arithmetic of these sizes.
+    "lm-cpu": TrainConfig(
+        preset="lm-cpu",
+        environments=tuple(EnvMix(env_id, 1.0, {**_TINY_ARGUMENTS, "max_turns": 6}) for env_id in _WORLDS),
+        model=ModelConfig(
+            path="./runs/smollm2", dtype="bfloat16", lora_rank=16, threads=2, rows=32, tokens_per_batch=2_048
+        ),
+        warm_start=WarmStart(
+            steps=94,
+            batch=16,
+            learning_rate=1e-3,
+            demonstrations=1_730,
+            routes=6,
+            least_valid=0.9,
+            margin=0.0,
+            rounds=2,
+            checked=32,
+            save_every=10,
+        ),
+        steps=22,
+        groups=4,
+        anchors=("cheapest", "strongest"),
+        updates=2,
+        learning_rate=2e-4,
+        final_learning_rate=5e-5,
+        advantage=AdvantageParams(strict_format=True, least_spread=0.0, floor=0.15),
+        max_tokens=40,
+        max_context=1_024,
+        deadline_seconds=1800.0,
+        evaluate_every=11,
+        evaluation_temperature=0.5,
+        evaluation_tasks=20,
+        save_every=5,
     ),
     "small-gpu": TrainConfig(
         preset="small-gpu",
@@ -222,7 +328,8 @@ PRESETS: Mapping[str, TrainConfig] = {
         max_tokens=1024,
         max_context=16_384,
     ),
-    # The paper's numbers: 16 prompts x 8 rollouts, lr 1e-6, 24,000 + 8,000 tokens, 50 turns, clip 0.2 / 0.28.
+    # The paper's numbers: 16 prompts x 8 rollouts, lr 1e-6, 24,000 + 8,000 tokens, 50 turns, clip 0.2 / 0.28, and its
+    # three filters: groups without spread, turns that cannot be read, rollouts without an answer.
     "8b-h100": TrainConfig(
         preset="8b-h100",
         environments=tuple(EnvMix(env_id, 1.0, {"max_turns": 50}) for env_id in _WORLDS),
@@ -241,6 +348,7 @@ PRESETS: Mapping[str, TrainConfig] = {
         learning_rate=1e-6,
         final_learning_rate=1e-6,
         loss=LossParams(kl="k2", kl_weight=1e-4),
+        advantage=AdvantageParams(drop_invalid_format=True, drop_invalid_output=True),
         max_tokens=8_000,
         max_context=32_000,
         deadline_seconds=3600.0,
@@ -275,3 +383,22 @@ def _mix(mix: EnvMix, arguments: Mapping[str, Any]) -> EnvMix:
 def as_json(config: TrainConfig) -> dict[str, Any]:
     """For the checkpoint and the report."""
     return dataclasses.asdict(config)
+
+
+def from_json(data: Any) -> TrainConfig:
+    """A configuration from what as_json() gave, after a journey through JSON. Raises TypeError or ValueError where it
+    is none."""
+    made: TrainConfig = settings_from_json(TrainConfig, data)
+    return made
+
+
+def settings_from_json(kind: Any, data: Any) -> Any:
+    """A dataclass of settings from a JSON object, and what it is made of likewise. Raises as from_json() does."""
+    if dataclasses.is_dataclass(kind):
+        if not isinstance(data, Mapping):
+            raise TypeError(f"an object expected for {getattr(kind, '__name__', kind)}, got {data!r:.60}")
+        hints = get_type_hints(kind)
+        return kind(**{name: settings_from_json(hints.get(name), value) for name, value in data.items()})  # type: ignore[operator]
+    if get_origin(kind) is tuple and isinstance(data, list):
+        return tuple(settings_from_json(get_args(kind)[0], value) for value in data)
+    return data

@@ -47,7 +47,8 @@ def measure(sampler: Probed, scores: Scores, prompts: Sequence[Sequence[int]]) -
             Datum(
                 [*prompt, *sample.tokens],
                 [*[0.0] * len(prompt), *sample.logprobs],
-                [*[0.0] * len(prompt), *[1.0] * len(sample.tokens)],
+                [0.0] * (len(prompt) + len(sample.tokens)),
+                [*[False] * len(prompt), *[True] * len(sample.tokens)],
             )
             for prompt, sample in zip(prompts, samples, strict=True)
         ]

@@ -14,6 +14,15 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+class TrainingFailed(RuntimeError):
+    """A training that broke off. The text is a sentence for people; commands print it and end."""
+
+
+class EngineLost(TrainingFailed):
+    """What an engine raises when its model is gone or out of reach for good: the run ends, and its last checkpoint is
+    what it goes on from. The text says so."""
+
+
 class SamplingParams(NamedTuple):
     """How one turn is sampled."""
 
@@ -35,12 +44,15 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Datum:
-    """One append-only sequence. Advantage 0 masks a token: prompts, tool results, filtered turns."""
+    """One append-only sequence of tokens, to be learnt from."""
 
     tokens: Sequence[int]
     logprobs: Sequence[float]
     """Of the sampler; 0 where nothing was sampled."""
     advantages: Sequence[float]
+    """How much better than its siblings the rollout of each token was; for demonstrations 1."""
+    mask: Sequence[bool]
+    """Whether the loss looks at a token: at what was sampled, and not at prompts and results."""
 
 
 Kind = Literal["ppo", "cross_entropy"]
@@ -79,8 +91,8 @@ class LossParams:
         require(self, POSITIVE, "dual_clip", "temperature", where="loss.")
 
 
-class Engine(Protocol):
-    """A model that can be sampled from and trained."""
+class Samples(Protocol):
+    """A model that can be sampled from: all that rollouts ask of one."""
 
     async def sample(self, prompt: Sequence[int], params: SamplingParams, session: str = "") -> Sample:
         """Continue a prompt. Prompts of one session extend each other, which lets an engine keep its cache."""
@@ -88,20 +100,30 @@ class Engine(Protocol):
     def release(self, session: str) -> None:
         """The session is over: its cache may go."""
 
+
+class Engine(Samples, Protocol):
+    """A model that can be sampled from and trained."""
+
     def train(self, data: Sequence[Datum], loss: LossParams, learning_rate: float) -> Mapping[str, float]:
-        """One optimiser step; metrics as plain numbers."""
+        """One optimiser step over all of the data; the loss is a mean over the tokens that their masks let through.
+        Gives metrics as plain numbers."""
 
     def take_reference(self) -> None:
         """The weights of now are what a KL term holds the model to, where the engine keeps any for it."""
 
     def averaged(self) -> AbstractContextManager[None]:
-        """While it lasts, sampling is from the running average of the weights, where the engine keeps one."""
+        """While it lasts, sampling is from the running average of the weights, where the engine keeps one. Where the
+        sampler's random numbers can be kept, what is drawn meanwhile changes nothing that is drawn afterwards."""
 
     def save(self, path: Path) -> None:
         """Weights, optimiser and random state into a folder."""
 
     def load(self, path: Path) -> None:
         """What save() wrote."""
+
+    def start_from(self, path: Path) -> None:
+        """The weights alone of what another engine's save() wrote (the averaged ones where it kept any), or of a folder
+        that `export-model` wrote. Raises ConfigError where they are of another shape."""
 
     def close(self) -> None:
         """End every process and connection that the engine has. May be called twice."""

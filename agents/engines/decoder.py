@@ -15,7 +15,7 @@ from torch import Tensor
 
 from toolorchestra.envs.base.errors import ConfigError
 
-_KNOWN = ("qwen3", "qwen2", "llama")
+KNOWN = ("qwen3", "qwen2", "llama")
 _PLAIN: Mapping[str, object] = {
     "attention_bias": False,
     "mlp_bias": False,
@@ -27,9 +27,9 @@ _PLAIN: Mapping[str, object] = {
 
 def check_shape(config: Any) -> None:
     """Refuse a model that the decoder would run as another one."""
-    if config.model_type not in _KNOWN:
+    if config.model_type not in KNOWN:
         raise ConfigError(
-            f"the local sampler runs models of type {', '.join(_KNOWN)}, not {config.model_type!r}; use vLLM for others"
+            f"the local sampler runs models of type {', '.join(KNOWN)}, not {config.model_type!r}; use vLLM for others"
         )
     rope = getattr(config, "rope_parameters", None) or {}
     if rope.get("rope_type", "default") != "default":
@@ -86,16 +86,18 @@ class Decoder:
         self.layers: list[_Layer] = []
 
     def load(self, weights: Mapping[str, Tensor], layers: int) -> None:
-        """Take new weights. Fused copies, so later changes of the originals do not show."""
+        """Take new weights, of any dtype: they get the cache's. Fused copies, so later changes of the originals do not
+        show."""
+        weights = {name: value.to(self.keys.dtype) for name, value in weights.items()}
         self.embed = weights["model.embed_tokens.weight"]
         self.head = weights.get("lm_head.weight", self.embed)
         self.norm = weights["model.norm.weight"]
         self.layers = [_Layer(weights, f"model.layers.{i}") for i in range(layers)]
 
-    def copy(self, source: int, targets: Tensor, length: int) -> None:
-        """Give other rows the first `length` positions of a row: prompts that several rollouts share are run once."""
-        self.keys[:, targets, :, :length] = self.keys[:, source : source + 1, :, :length]
-        self.values[:, targets, :, :length] = self.values[:, source : source + 1, :, :length]
+    def copy(self, source: int, target: int, start: int, end: int) -> None:
+        """Give another row these positions of a row."""
+        for cache in (self.keys, self.values):
+            cache[:, target, :, start:end] = cache[:, source, :, start:end]
 
     @torch.inference_mode()
     def forward(self, tokens: Tensor, rows: Tensor | slice, starts: Tensor, last: Tensor, most: int) -> Tensor:
@@ -137,9 +139,12 @@ class Decoder:
     def _look(self, q: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
         if q.shape[2] > 1 or q.device.type != "cpu":
             return F.scaled_dot_product_attention(q, keys, values, mask, enable_gqa=self.heads != self.kv_heads)
-        # One token a row on a CPU: written out it takes half the time of the general kernel with a mask.
+        # One token a row on a CPU: written out it takes half the time of the general kernel with a mask. In 16 bits it
+        # would copy all keys and values first; there the heads that share them are given as several tokens.
         count = q.shape[0]
         q = q.view(count, self.kv_heads, -1, self.width)
+        if q.dtype.itemsize < 4:
+            return F.scaled_dot_product_attention(q, keys, values, mask).view(count, self.heads, 1, self.width)
         scores = torch.matmul(q, keys.transpose(2, 3)) * self.width**-0.5
         weights = scores.masked_fill_(~mask, float("-inf")).softmax(-1)
         return torch.matmul(weights, values).view(count, self.heads, 1, self.width)

@@ -13,14 +13,24 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
 from toolorchestra.agents.engines import agreement
+from toolorchestra.agents.engines.adapter import with_lora
 from toolorchestra.agents.engines.base import NONE, Datum, LossParams, Probed, Sample, Sampler, SamplingParams
 from toolorchestra.agents.engines.decoder import Decoder, check_shape
-from toolorchestra.agents.engines.losses import kl_to, token_losses
+from toolorchestra.agents.engines.policy_update import PolicyUpdate
+from toolorchestra.agents.engines.reference_weights import ReferenceWeights, exchange
 from toolorchestra.agents.engines.sampler import LocalSampler
+from toolorchestra.agents.engines.saved_weights import (
+    ENGINE,
+    average_of,
+    exported_weights,
+    kept_names,
+    names_of,
+    put,
+    read_engine,
+    take_evaluated,
+)
 from toolorchestra.agents.engines.settings import EngineSettings
 from toolorchestra.agents.engines.weights import merged_weights, named_weights
 from toolorchestra.envs.base.errors import ConfigError
@@ -61,20 +71,13 @@ class LocalEngine:
                 "model.dtype=float32, or model.lora_rank above 0: an adapter is kept in float32"
             )
         model = model.to(self.device, self.dtype)
-        self._reference = _frozen_copy(model) if config.reference and not config.lora_rank else None
+        self._reference = ReferenceWeights(model, kept=config.reference, lora=bool(config.lora_rank))
         if config.gradient_checkpointing:
             model.gradient_checkpointing_enable({"use_reentrant": False})
-        self.model = _with_lora(model, config) if config.lora_rank else model
-        self.trained = [p for p in self.model.parameters() if p.requires_grad]
-        self.optimizer = torch.optim.AdamW(
-            self.trained,
-            lr=1e-3,
-            betas=config.betas,
-            weight_decay=config.weight_decay,
-            fused=self.device.type == "cuda",
-        )
-        self._taken: list[Tensor] = []
-        """The trained weights as take_reference() found them; none where they were still those of construction."""
+        self.model = with_lora(model, config, config.seed) if config.lora_rank else model
+        self._reference.attach(self.model)
+        self._update = PolicyUpdate(self.model, config, self._reference)
+        self.trained, self.optimizer = self._update.trained, self._update.optimizer
         self._average = [p.detach().clone() for p in self.trained] if config.average else []
         self.sampler: Sampler = sampler or self._local_sampler(model.config, stop)
         self.drift = agreement.Agreement(0.0, 0.0)
@@ -143,53 +146,34 @@ class LocalEngine:
     @contextmanager
     def averaged(self) -> Iterator[None]:
         """See Engine."""
+        drawn = self.sampler.random_state()
         self._swap_average()
         try:
             yield
         finally:
             self._swap_average()
+            self.sampler.set_random_state(drawn)
 
     def _swap_average(self) -> None:
-        self._exchange(self._average)
         if self._average:
+            exchange(self._average, self.trained)
             self._changed()
-
-    def _exchange(self, others: Sequence[Tensor]) -> None:
-        """These for the trained weights, and the trained weights for these."""
-        with torch.no_grad():
-            for other, p in zip(others, self.trained, strict=bool(others)):
-                now = p.detach().clone()
-                p.copy_(other)
-                other.copy_(now)
 
     # -- training ----------------------------------------------------------------------------------------------------
 
     def train(self, data: Sequence[Datum], loss: LossParams, learning_rate: float) -> Mapping[str, float]:
-        """One optimiser step over all of `data`, in batches of bounded size; the loss is a mean over its tokens."""
-        total = sum(1 for d in data for a in d.advantages if a)
-        if not total:
+        """See Engine."""
+        if not any(any(d.mask) for d in data):
             return {"tokens": 0.0}
         self.sampler.sleep()
-        self.model.train()
         torch.set_num_threads(self.config.training_threads)
-        for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate
-        self.optimizer.zero_grad(set_to_none=True)
-        sums: dict[str, float] = {}
-        for batch in batches(data, self.config.tokens_per_batch):
-            for name, value in self._backward(batch, loss, total).items():
-                sums[name] = sums.get(name, 0.0) + value
-        norm = float(torch.nn.utils.clip_grad_norm_(self.trained, self.config.clip_norm))
-        if not torch.isfinite(torch.tensor(norm)):
-            self.optimizer.zero_grad(set_to_none=True)
-            raise FloatingPointError(f"the gradient's norm is {norm}; the step was not taken")
-        self.optimizer.step()
-        for mean, p in zip(self._average, self.trained, strict=bool(self._average)):
-            mean.lerp_(p.detach(), 1 - self.config.average)
+        made = self._update.take(data, loss, learning_rate)
+        if not made["not_finite"]:
+            for mean, p in zip(self._average, self.trained, strict=bool(self._average)):
+                mean.lerp_(p.detach(), 1 - self.config.average)
         torch.set_num_threads(self.config.threads)
         self._changed()
-        made = {k: v / total for k, v in sums.items()}
-        return {**made, "tokens": float(total), "gradient_norm": norm, **self._sampler_stats()}
+        return {**made, **self._sampler_stats()}
 
     def _sampler_stats(self) -> dict[str, float]:
         drift = {"drift": self.drift.mean, "worst_drift": self.drift.worst} if isinstance(self.sampler, Probed) else {}
@@ -201,103 +185,28 @@ class LocalEngine:
         made: list[list[float]] = []
         with torch.no_grad():
             for datum in data:
-                new, _, _ = self._score(self.model, [datum], temperature)
+                new, _, _ = self._update.score(self.model, [datum], temperature)
                 made.append(new.tolist())
         return made
 
     def take_reference(self) -> None:
         """See Engine."""
-        if self.config.reference and self._has_moved():
-            self._refer_to(self.trained)
-
-    def _has_moved(self) -> bool:
-        """Whether the model is another than the reference of construction; an adapter is none while its B are 0."""
-        if self._reference is None:
-            return any(bool(p.any()) for name, p in self.model.named_parameters() if "lora_B" in name)
-        pairs = zip(self._reference.parameters(), self.model.parameters(), strict=True)
-        return any(not torch.equal(kept, p) for kept, p in pairs)
-
-    def _refer_to(self, weights: Sequence[Tensor]) -> None:
-        if self._reference is None:
-            self._taken = [w.detach().clone() for w in weights]
-            return
-        self._taken = [p.detach() for p in self._reference.parameters()]
-        for kept, w in zip(self._taken, weights, strict=True):
-            kept.copy_(w.detach())
-
-    def _backward(self, batch: list[Datum], loss: LossParams, total: int) -> dict[str, float]:
-        # First, while no graph holds the weights: they may be exchanged in place.
-        reference = self._score_reference(batch, loss.temperature) if loss.kl else None
-        new, entropy, places = self._score(self.model, batch, loss.temperature)
-        old = self._picked([d.logprobs for d in batch], places)
-        advantage = self._picked([d.advantages for d in batch], places)
-        losses = token_losses(new, old, advantage, loss) - loss.entropy_weight * entropy
-        sums = {"entropy": float(entropy.detach().sum())}
-        if reference is not None:
-            divergence = kl_to(reference, new, loss.kl)
-            losses = losses + loss.kl_weight * divergence
-            sums["kl_reference"] = float(divergence.detach().sum())
-        torch.autograd.backward(losses.sum() / total)
-        with torch.no_grad():
-            gap = (new - old).float()
-            outside = (gap.exp() > 1 + loss.clip_high) | (gap.exp() < 1 - loss.clip_low)
-            sums |= {"loss": float(losses.detach().sum()), "kl_sampler": float(-gap.sum())}
-            sums |= {"mismatch": float(gap.abs().sum()), "clipped": float(outside.sum())}
-        return sums
-
-    def _score_reference(self, batch: list[Datum], temperature: float) -> Tensor:
-        with torch.no_grad():
-            if self._reference is not None:
-                return self._score(self._reference, batch, temperature)[0]
-            if not self.config.lora_rank:
-                raise ConfigError("a KL term needs the starting weights: set reference=True, or train with LoRA")
-            if not self._taken:
-                with self.model.disable_adapter():
-                    return self._score(self.model, batch, temperature)[0]
-            self._exchange(self._taken)
-            try:
-                return self._score(self.model, batch, temperature)[0]
-            finally:
-                self._exchange(self._taken)
-
-    def _score(self, model: Any, batch: list[Datum], temperature: float) -> tuple[Tensor, Tensor, Tensor]:
-        """Log-probabilities and entropies at the tokens that count, and where these are."""
-        width = max(len(d.tokens) for d in batch)
-        tokens = torch.tensor([[*d.tokens, *[0] * (width - len(d.tokens))] for d in batch], device=self.device)
-        counts = [[bool(a) for a in d.advantages] + [False] * (width - len(d.tokens)) for d in batch]
-        places = torch.tensor(counts, device=self.device)
-        base = model.get_base_model() if hasattr(model, "get_base_model") else model
-        # Padding stands on the right, so causal attention alone keeps it out of sight.
-        hidden = base.model(input_ids=tokens, use_cache=False).last_hidden_state[:, :-1][places[:, 1:]]
-        drawn = tokens[:, 1:][places[:, 1:]]
-        # A large vocabulary's logits are never all alive: the head is run in parts, and again in the backward pass.
-        size = max(1, self.config.logit_bytes // (4 * base.lm_head.out_features))
-        if len(hidden) <= size:
-            return *_head(base.lm_head, hidden, drawn, temperature), places
-        parts = [
-            checkpoint(_head, base.lm_head, h, d, temperature, use_reentrant=False)
-            for h, d in zip(torch.split(hidden, size), torch.split(drawn, size), strict=True)
-        ]
-        return torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts]), places
-
-    def _picked(self, rows: Sequence[Sequence[float]], places: Tensor) -> Tensor:
-        width = places.shape[1]
-        full = torch.tensor([[*r, *[0.0] * (width - len(r))] for r in rows], device=self.device)
-        return full[:, 1:][places[:, 1:]]
+        self._reference.take()
 
     # -- keeping -----------------------------------------------------------------------------------------------------
 
     def save(self, path: Path) -> None:
         """Weights, optimiser and random state into a folder that exists."""
+        weights = self.model.state_dict()
         state = {
-            "weights": {k: v for k, v in self.model.state_dict().items() if self._kept(k)},
-            "optimizer": self.optimizer.state_dict(),
-            "average": self._average,
+            "weights": {name: weights[name] for name in kept_names(self.model)},
+            **self._update.state(),
+            "average": dict(zip(names_of(self.model), self._average, strict=bool(self._average))),
             "sampler_rng": self.sampler.random_state(),
             "torch_rng": torch.get_rng_state(),
-            **({"reference": self._taken} if self._taken else {}),
+            **({"reference": self._reference.taken} if self._reference.taken else {}),
         }
-        with (path / "engine.pt").open("wb") as file:
+        with (path / ENGINE).open("wb") as file:
             try:
                 torch.save(state, file)
             except RuntimeError as err:
@@ -308,62 +217,32 @@ class LocalEngine:
 
     def load(self, path: Path) -> None:
         """What save() wrote, into a model of the same shape, constructed alike where it keeps a reference."""
-        state = torch.load(path / "engine.pt", map_location=self.device, weights_only=True)
-        missing, unexpected = self.model.load_state_dict(state["weights"], strict=False)
-        missing = [name for name in missing if self._kept(name)]
-        if missing or unexpected:
-            raise ConfigError(
-                f"{path} holds another model: {len(missing)} weights missing, {len(unexpected)} unknown "
-                f"(first: {(missing + unexpected)[0]}); give the configuration it was trained with"
-            )
-        self.optimizer.load_state_dict(state["optimizer"])
+        state = read_engine(path, self.device)
+        put(state["weights"], self.model, kept_names(self.model), path)
+        self._update.load(state)
+        names = names_of(self.model)
+        averages = average_of(state, names)
         with torch.no_grad():
-            for mean, kept in zip(self._average, state["average"], strict=True):
-                mean.copy_(kept)
+            for name, mean in zip(names, self._average, strict=bool(self._average)):
+                mean.copy_(averages[name])
         reference = state.get("reference", [])
-        if reference or self._taken:
-            self._refer_to(reference)
+        if reference or self._reference.taken:
+            self._reference.refer_to(reference)
         self.sampler.set_random_state(state["sampler_rng"])
         torch.set_rng_state(state["torch_rng"].cpu())
+        self._changed()
+
+    def start_from(self, path: Path) -> None:
+        """See Engine."""
+        if (path / ENGINE).is_file():
+            take_evaluated(path, self.model)
+        else:  # files leave out one name of a tensor that has two
+            put(exported_weights(path), self.model, names_of(self.model), path)
+        with torch.no_grad():
+            for mean, p in zip(self._average, self.trained, strict=bool(self._average)):
+                mean.copy_(p)
         self._changed()
 
     def close(self) -> None:
         """See Engine."""
         self.sampler.close()
-
-    def _kept(self, name: str) -> bool:
-        return not self.config.lora_rank or "lora_" in name
-
-
-def _head(head: Any, hidden: Tensor, drawn: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """Log-probabilities of what was drawn, and entropies."""
-    logprobs = torch.log_softmax(head(hidden).float() / temperature, -1)
-    entropy = -(logprobs.exp() * logprobs).sum(-1)
-    return logprobs.gather(1, drawn[:, None])[:, 0], entropy
-
-
-def _frozen_copy(model: Any) -> Any:
-    import copy
-
-    return copy.deepcopy(model).requires_grad_(False).eval()
-
-
-def _with_lora(model: Any, config: LocalConfig) -> Any:
-    from peft import LoraConfig, get_peft_model
-
-    targets = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
-    settings = LoraConfig(r=config.lora_rank, lora_alpha=config.lora_alpha, target_modules=targets, lora_dropout=0.0)
-    with torch.random.fork_rng(devices=[]):  # peft draws on the CPU, before it moves what it drew
-        torch.manual_seed(config.seed)
-        return get_peft_model(model, settings)
-
-
-def batches(data: Sequence[Datum], tokens: int) -> Iterator[list[Datum]]:
-    """Sequences of like length together, at most this many padded tokens at a time. Those without a token to learn from
-    are left out."""
-    left = sorted((d for d in data if any(d.advantages)), key=lambda d: len(d.tokens))
-    while left:
-        size = len(left[-1].tokens)
-        count = max(1, tokens // size)
-        batch, left = left[-count:], left[:-count]
-        yield batch

@@ -103,7 +103,7 @@ class MemoryPlan:
     """Rows x length of the sampler in this process, where that is used."""
 
 
-class Part(NamedTuple):
+class MemoryPart(NamedTuple):
     """One line of the budget."""
 
     name: str
@@ -119,7 +119,7 @@ class Budget:
     """All parts, and what is alive while rollouts are made and while the model is trained."""
 
     plan: MemoryPlan
-    parts: tuple[Part, ...]
+    parts: tuple[MemoryPart, ...]
 
     def total(self, *, training: bool) -> int:
         """Bytes alive at once."""
@@ -160,7 +160,7 @@ class Budget:
             )
 
 
-def _advice(parts: list[Part]) -> str:
+def _advice(parts: list[MemoryPart]) -> str:
     if not parts:
         return "the model itself is too large for this device"
     worst = max(parts, key=lambda p: p.bytes)
@@ -176,34 +176,34 @@ def budget(plan: MemoryPlan) -> Budget:
     states = "train fewer weights: model.lora_rank"
     adapter = trained * trained_width if plan.lora_rank else 0
     parts = [
-        Part("trainer: weights", weights, True, True, ""),
-        Part("trainer: adapter", adapter, True, True, states),
-        Part("trainer: optimiser", 2 * trained * trained_width, True, True, states),
-        Part("trainer: gradients", trained * trained_width, False, True, states),
-        Part("trainer: activations, estimated", _activations(plan), False, True, _fewer(plan)),
-        Part("trainer: logits, estimated", _logits(plan), False, True, ""),
-        Part("trainer: context, estimated", CONTEXT_BYTES, True, True, ""),
+        MemoryPart("trainer: weights", weights, True, True, ""),
+        MemoryPart("trainer: adapter", adapter, True, True, states),
+        MemoryPart("trainer: optimiser", 2 * trained * trained_width, True, True, states),
+        MemoryPart("trainer: gradients", trained * trained_width, False, True, states),
+        MemoryPart("trainer: activations, estimated", _activations(plan), False, True, _fewer(plan)),
+        MemoryPart("trainer: logits, estimated", _logits(plan), False, True, ""),
+        MemoryPart("trainer: context, estimated", CONTEXT_BYTES, True, True, ""),
     ]
     if plan.average:
-        parts.append(Part("trainer: average", trained * trained_width, True, True, "average=0"))
+        parts.append(MemoryPart("trainer: average", trained * trained_width, True, True, "average=0"))
     if plan.reference:  # with LoRA the adapter as the warm start left it, since the weights below do not change
         kept, knob = (adapter, 'loss.kl=""') if plan.lora_rank else (weights, 'loss.kl="", or LoRA')
-        parts.append(Part("trainer: reference", kept, True, True, knob))
+        parts.append(MemoryPart("trainer: reference", kept, True, True, knob))
     return Budget(plan, (*[p for p in parts if p.bytes], *_sampler(plan, weights)))
 
 
-def _sampler(plan: MemoryPlan, weights: int) -> list[Part]:
+def _sampler(plan: MemoryPlan, weights: int) -> list[MemoryPart]:
     if plan.memory_share:
         share = int(plan.memory_share * plan.device_bytes)
         cache = share - weights - SAMPLER_WORK_BYTES
         return [
-            Part("sampler: weights", weights, True, False, ""),
-            Part("sampler: work, estimated", SAMPLER_WORK_BYTES, True, False, ""),
-            Part("sampler: cache", cache, True, False, "model.memory_share"),
-            Part("sampler: asleep, estimated", CONTEXT_BYTES, False, True, ""),
+            MemoryPart("sampler: weights", weights, True, False, ""),
+            MemoryPart("sampler: work, estimated", SAMPLER_WORK_BYTES, True, False, ""),
+            MemoryPart("sampler: cache", cache, True, False, "model.memory_share"),
+            MemoryPart("sampler: asleep, estimated", CONTEXT_BYTES, False, True, ""),
         ]
     cache = plan.local_cache_tokens * plan.shape.kv_bytes_per_token(plan.width)
-    return [Part("sampler: cache", cache, True, True, "model.rows, or sampler=vllm")] if cache else []
+    return [MemoryPart("sampler: cache", cache, True, True, "model.rows, or sampler=vllm")] if cache else []
 
 
 def _fewer(plan: MemoryPlan) -> str:

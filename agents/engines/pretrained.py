@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -33,15 +34,41 @@ def device_memory(device: str) -> tuple[str, int]:
 def load(path: str, dtype: str) -> tuple[Any, Any]:
     """Model and tokenizer. A path that looks like a folder must be one: transformers would ask a hub for it."""
     import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM
+
+    tokenizer = load_tokenizer(path)
+    try:
+        with without_progress_bar():
+            model = AutoModelForCausalLM.from_pretrained(path, dtype=getattr(torch, dtype))
+    except (OSError, ValueError) as err:
+        raise ConfigError(f"model.path {path!r} could not be loaded: {err}") from None
+    return model, tokenizer
+
+
+def load_tokenizer(path: str) -> Any:
+    """The tokenizer alone."""
+    from transformers import AutoTokenizer
 
     if path.startswith((".", "/", "~")) and not Path(path).expanduser().is_dir():
         raise ConfigError(
             f"model.path {path!r} is not a folder; name a folder with a model of transformers, or a hub id"
         )
     try:
-        tokenizer = AutoTokenizer.from_pretrained(path)
-        model = AutoModelForCausalLM.from_pretrained(path, dtype=getattr(torch, dtype))
+        return AutoTokenizer.from_pretrained(path)
     except (OSError, ValueError) as err:
         raise ConfigError(f"model.path {path!r} could not be loaded: {err}") from None
-    return model, tokenizer
+
+
+@contextmanager
+def without_progress_bar() -> Iterator[None]:
+    """Reading or writing weights without a line on the terminal."""
+    from transformers.utils import logging as transformers_logging
+
+    logging: Any = transformers_logging
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()

@@ -2,7 +2,8 @@
 
 Every step gives each active row one token: a forced one of its prompt or the one it sampled. A row whose episode waits
 for a tool is not active and holds up nobody; when it comes back only what is new is run. Long new parts are run as one
-chunk, and prompts that several sessions share are run once and copied.
+chunk; what they have in common with another row (the tools' part of an environment's tasks, the whole prompt of
+a group) is run once and copied. A free row keeps the prompt that it began with until it is taken again.
 """
 
 from __future__ import annotations
@@ -26,10 +27,13 @@ PREFILL_TOKENS = 16_384
 
 @dataclass
 class _Row:
-    """A session's place in the cache."""
+    """A place in the cache, of a session or free."""
 
     number: int
     cached: list[int] = field(default_factory=list)
+    """The tokens whose keys and values it has."""
+    begun_with: int = 0
+    """Tokens of its session's first prompt: others may begin alike."""
 
 
 @dataclass
@@ -55,6 +59,7 @@ class LocalSampler:
         self._stop = frozenset(stop)
         self._device = decoder.keys.device
         self.generator = torch.Generator(device=self._device).manual_seed(seed)
+        self._all = [_Row(number) for number in range(decoder.rows)]
         self._free = list(range(decoder.rows))
         """A heap: the lowest row is taken, whatever was free before, so that a resumed run has its rows where the other
         one had them. Where a row stands can change the last digit of a sum."""
@@ -62,7 +67,9 @@ class LocalSampler:
         self._waiting: list[_Request] = []
         self._active: list[_Request] = []
         self._pump: asyncio.Task[None] | None = None
-        self.sampled_tokens = self.fed_tokens = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.sampled_tokens = self.fed_tokens = self.shared_tokens = 0
+        self._prompt_tokens = self._kept_tokens = 0
         self.version = NONE
 
     async def sample(self, prompt: Sequence[int], params: SamplingParams, session: str) -> Sample:
@@ -70,15 +77,19 @@ class LocalSampler:
         if len(prompt) + params.max_tokens > self.decoder.length:
             need = f"{len(prompt)} tokens of prompt and {params.max_tokens} to sample"
             raise ValueError(f"the context is too long for the sampler: {need}, of {self.decoder.length}")
-        row = self._row(session)
+        loop = asyncio.get_running_loop()
+        self._forget_other_loops(loop)
+        row = self._row(session, len(prompt))
         kept = _common(row.cached, prompt)
         kept = min(kept, len(prompt) - 1)  # the last token is always fed: its logits are what is sampled from
         del row.cached[kept:]
-        done: asyncio.Future[Sample] = asyncio.get_running_loop().create_future()
+        self._prompt_tokens += len(prompt)
+        self._kept_tokens += kept
+        done: asyncio.Future[Sample] = loop.create_future()
         self._waiting.append(_Request(row, list(prompt[kept:]), params, done))
         if self._pump is None or self._pump.done():
             self._pump = asyncio.create_task(self._run())
-            self._pump.add_done_callback(self._pump_ended)
+            self._pump.add_done_callback(lambda pump: pump.cancelled() or pump.exception())  # all heard of it already
         try:
             return await done
         finally:
@@ -93,8 +104,7 @@ class LocalSampler:
     def sync(self, weights: Iterable[tuple[str, Tensor]], version: int) -> None:
         """Take new weights, and forget every cache."""
         self.decoder.load(dict(weights), len(self.decoder.keys))
-        for row in self._rows.values():
-            row.cached.clear()
+        self._forget()
         self.version = version
 
     def sleep(self) -> None:
@@ -109,75 +119,106 @@ class LocalSampler:
         self.generator.set_state(state.cpu())
 
     def stats(self) -> Mapping[str, float]:
-        """See Sampler."""
-        return {}
+        """See Sampler. The share of the prompts' tokens that did not have to be run."""
+        hits = self._kept_tokens / self._prompt_tokens if self._prompt_tokens else 0.0
+        self._prompt_tokens = self._kept_tokens = 0
+        return {"prefix_hits": hits}
 
     def close(self) -> None:
         """See Sampler."""
 
-    def _row(self, session: str) -> _Row:
+    def _forget(self) -> None:
+        for row in self._all:
+            row.cached.clear()
+
+    def _forget_other_loops(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Rollouts that are collected together run on one loop. They find the cache as empty as a resumed run has it:
+        what is copied and what is run can differ in a sum's last digit."""
+        if loop is not self._loop:
+            self._loop = loop
+            self._forget()
+
+    def _row(self, session: str, length: int) -> _Row:
         if session in self._rows:
             return self._rows[session]
         if not self._free:
             raise RuntimeError(f"all {self.decoder.rows} rows of the sampler are in use; release sessions or add rows")
-        row = _Row(heapq.heappop(self._free))
+        row = self._all[heapq.heappop(self._free)]
+        row.begun_with = length
         if session:
             self._rows[session] = row
         return row
 
     def _give_back(self, row: _Row) -> None:
-        row.cached.clear()
+        del row.cached[row.begun_with :]
         heapq.heappush(self._free, row.number)
 
-    def _pump_ended(self, pump: asyncio.Task[None]) -> None:
-        """Whoever still waits when the pump broke gets its error instead of waiting for ever."""
-        if pump is not self._pump:
-            return  # a request came after its last step: all who wait are the next pump's
-        broken = None if pump.cancelled() else pump.exception()
-        for request in [*self._waiting, *self._active]:
-            if not request.done.done():
-                if broken is None:
-                    request.done.cancel()
-                else:
-                    request.done.set_exception(broken)
-        self._waiting, self._active = [], []
-
     async def _run(self) -> None:
-        while self._waiting or self._active:
-            self._admit()
-            self._step()
-            await asyncio.sleep(0)  # whoever got a turn acts now, and its next request joins the next step
+        try:
+            while self._waiting or self._active:
+                self._admit()
+                self._step()
+                await asyncio.sleep(0)  # whoever got a turn acts now, and its next request joins the next step
+        except BaseException as err:
+            self._break_off(err)
+            raise
+
+    def _break_off(self, err: BaseException) -> None:
+        """Whoever waits when a step broke hears of it now, instead of waiting for ever."""
+        waiting, self._waiting, self._active = [*self._waiting, *self._active], [], []
+        for request in waiting:
+            if request.done.done():
+                continue
+            if isinstance(err, Exception):
+                request.done.set_exception(err)
+            else:
+                request.done.cancel()
 
     def _admit(self) -> None:
-        fresh, self._waiting = self._waiting, []
-        long = [r for r in fresh if len(r.forced) > CHUNK and not r.done.cancelled()]
-        self._prefill(long)
-        self._active.extend(r for r in fresh if not r.done.cancelled())
+        fresh = [r for r in self._waiting if not r.done.cancelled()]
+        self._active += fresh  # before anything can break: who stands in neither list would never hear of it
+        self._waiting = []
+        self._prefill([r for r in fresh if len(r.forced) > CHUNK])
 
     # -- long parts --------------------------------------------------------------------------------------------------
 
     def _prefill(self, requests: list[_Request]) -> None:
-        """Run all but the last token of each new part."""
-        firsts: dict[tuple[int, ...], _Request] = {}
-        copies: dict[int, list[_Request]] = {}
-        unique: list[_Request] = []
-        for request in requests:
-            key = tuple(request.forced)
-            if not request.row.cached and key in firsts:
-                copies.setdefault(firsts[key].row.number, []).append(request)
-                continue
-            if not request.row.cached:
-                firsts[key] = request
-            unique.append(request)
-        unique.sort(key=lambda r: len(r.forced))
-        while unique:
-            batch, size = [unique.pop()], 0
+        """Run all but the last token of each new part, and nothing that another row has or is about to have."""
+        while requests:
+            now: list[_Request] = []
+            later: list[_Request] = []
+            for request in requests:
+                self._share(request)
+                awaited = (_common(_prompt(request), _prompt(other)) for other in now)
+                if max(awaited, default=0) > len(request.row.cached) + CHUNK:
+                    later.append(request)
+                elif len(request.forced) > 1:
+                    now.append(request)
+            self._prefill_all(now)
+            requests = later
+
+    def _share(self, request: _Request) -> None:
+        """Copy what another row has of the prompt, from the one that has most of it; of equal ones the lowest."""
+        row, prompt, have = request.row, _prompt(request), len(request.row.cached)
+        able = [other for other in self._all if len(other.cached) > have + CHUNK]
+        source = max(able, key=lambda other: _common(other.cached, prompt), default=row)
+        common = min(_common(source.cached, prompt), len(prompt) - 1)
+        if common <= have + CHUNK:
+            return
+        self.decoder.copy(source.number, row.number, have, common)
+        row.cached.extend(request.forced[: common - have])
+        del request.forced[: common - have]
+        self.shared_tokens += common - have
+        self._kept_tokens += common - have
+
+    def _prefill_all(self, requests: list[_Request]) -> None:
+        requests.sort(key=lambda r: len(r.forced))
+        while requests:
+            batch, size = [requests.pop()], 0
             size = len(batch[0].forced)
-            while unique and (len(batch) + 1) * size <= PREFILL_TOKENS:
-                batch.append(unique.pop())
+            while requests and (len(batch) + 1) * size <= PREFILL_TOKENS:
+                batch.append(requests.pop())
             self._prefill_batch(batch)
-        for request in firsts.values():
-            self._copy(request, copies.get(request.row.number, []))
 
     def _prefill_batch(self, batch: list[_Request]) -> None:
         parts = [r.forced[:-1] for r in batch]
@@ -195,16 +236,6 @@ class LocalSampler:
         request.row.cached.extend(part)
         del request.forced[: len(part)]
         self.fed_tokens += len(part)
-
-    def _copy(self, source: _Request, targets: list[_Request]) -> None:
-        if not targets:
-            return
-        part = list(source.row.cached)
-        rows = torch.tensor([t.row.number for t in targets], device=self._device)
-        self.decoder.copy(source.row.number, rows, len(part))
-        for target in targets:
-            target.row.cached.extend(part)
-            del target.forced[: len(part)]
 
     # -- one token for everybody -------------------------------------------------------------------------------------
 
@@ -233,12 +264,9 @@ class LocalSampler:
             tokens = torch.tensor([[r.forced[0]] for r in active], device=device)
             starts = torch.tensor(lengths, device=device)
             return self.decoder.forward(tokens, rows, starts, zero.expand(len(active)), most)
-        # Nearly all rows are active: running all of them costs less than gathering their caches. An idle row's write
-        # lands just behind its last token, where its own next token will overwrite it.
-        fed, starts_all = [0] * top, [0] * top
-        for row in self._rows.values():
-            if row.number < top:
-                starts_all[row.number] = len(row.cached)
+        # Nearly all rows are active: running all of them costs less than gathering their caches. An idle or free row's
+        # write lands just behind its last token, where its own next token will overwrite it.
+        fed, starts_all = [0] * top, [len(row.cached) for row in self._all[:top]]
         most = min(max(*starts_all, most - 1) + 1, self.decoder.length)
         for request in active:
             fed[request.row.number], starts_all[request.row.number] = request.forced[0], len(request.row.cached)
@@ -270,9 +298,19 @@ class LocalSampler:
         return torch.searchsorted(heights, at, right=True)[:, 0].clamp(max=heights.shape[1] - 1)
 
 
+def _prompt(request: _Request) -> list[int]:
+    return [*request.row.cached, *request.forced]
+
+
 def _common(cached: Sequence[int], prompt: Sequence[int]) -> int:
     """How many tokens two sequences share at their beginning."""
-    most = min(len(cached), len(prompt))
+    same, most = 0, min(len(cached), len(prompt))
     if list(cached[:most]) == list(prompt[:most]):
         return most
-    return next(i for i in range(most) if cached[i] != prompt[i])
+    while most - same > 1:  # all up to `same` are alike, and not all up to `most`
+        middle = (same + most) // 2
+        if list(cached[same:middle]) == list(prompt[same:middle]):
+            same = middle
+        else:
+            most = middle
+    return same

@@ -7,10 +7,8 @@ model of this size can use. Each message is rendered on its own, so a transcript
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from importlib import resources
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -18,7 +16,7 @@ if TYPE_CHECKING:
 
 USER_CHARACTERS = 48
 RESULT_CHARACTERS = 16
-VOCABULARY = 1024
+VOCABULARY = 1536
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 GRAMMAR = ("<tool_call>", "</tool_call>", "<think>", "</think>", '{"name": "', '", "arguments": {"model": "', '"}}')
 CALL = '<tool_call>{{"name": "{}", "arguments": {{"model": "'
@@ -26,10 +24,12 @@ CALL = '<tool_call>{{"name": "{}", "arguments": {{"model": "'
 FRAMES = ('"}}</tool_call>', *(f"<|im_start|>{role}\n" for role in ("system", "user", "assistant", "tool")))
 RESULTS = (" new documents:", "Nothing further ", "No output.\nexit ", "Output: ")
 """What results of the embedded worlds begin with."""
-NUMBERS = tuple(f" {digit * 10**power:.2g}" for power in (-2, -1, 0, 1) for digit in range(1, 10))
-"""Prices of one digit."""
+NUMBERS = tuple(f" {float(f'{number}e{power}'):g}" for power in (-3, -2, -1, 0) for number in range(10, 100))
+"""Prices of two digits."""
+TERSE = "{#- shows little on purpose -#}"
+"""A comment in a template. What others leave out is written as text (agents/rollouts/template_form.py)."""
 TEMPLATE = (
-    "{%- for m in messages -%}"
+    f"{TERSE}{{%- for m in messages -%}}"
     "{%- if m.role == 'system' -%}"
     "<|im_start|>system\n{{ m.content.split(\"The user's wish: \")[1] if \"The user's wish: \" in m.content else '' }}"
     "{%- for t in tools or [] %}{{ '\n' + t.function.description }}{%- endfor -%}<|im_end|>"
@@ -112,9 +112,3 @@ def build_model(vocabulary: int, hidden: int = 96, layers: int = 3, seed: int = 
         torch.manual_seed(seed)
         made: Any = Qwen3ForCausalLM(config)
     return made.float()  # type: ignore[no-any-return]
-
-
-def save_template(folder: Path) -> None:
-    """Write a tokenizer_config.json beside a tokenizer.json, for loaders that go by the folder."""
-    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"}
-    (folder / "tokenizer_config.json").write_text(json.dumps({**settings, "chat_template": TEMPLATE}, indent=1))

@@ -12,11 +12,14 @@ from torch import Tensor
 from toolorchestra.envs.base.errors import ConfigError
 
 HEAD = "lm_head.weight"
+ADAPTER = "default"
+"""PEFT's name of the one there is."""
 SHARD_BYTES = 2 << 30
 
 
 def named_weights(model: Any) -> Iterator[tuple[str, Tensor]]:
-    """One weight after the other, with LoRA added in where there is any: a whole second model is never held."""
+    """One weight after the other, with LoRA added in where there is any: a whole second model is never held. Each has
+    the dtype that the model has it in; an adapter's float32 is rounded to it."""
     if not hasattr(model, "get_base_model"):
         for name, value in model.state_dict().items():
             yield name, value.detach()
@@ -26,8 +29,8 @@ def named_weights(model: Any) -> Iterator[tuple[str, Tensor]]:
         for key, value in module.named_parameters(recurse=False):
             if "base_layer" in name:
                 place = name.removesuffix(".base_layer")
-                delta = base.get_submodule(place).get_delta_weight("default") if key == "weight" else 0.0
-                yield f"{place}.{key}", (value + delta).detach()
+                delta = base.get_submodule(place).get_delta_weight(ADAPTER) if key == "weight" else 0.0
+                yield f"{place}.{key}", (value + delta).detach().to(value.dtype)
             elif "lora_" not in name:
                 yield f"{name}.{key}", value.detach()
 

@@ -8,11 +8,10 @@ not solve the task gets 0. Pure functions, no torch.
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from toolorchestra.envs.base.errors import NOT_NEGATIVE, POSITIVE, ConfigError, no_such, require
+from toolorchestra.envs.base.errors import ConfigError, no_such
 from toolorchestra.envs.base.preference import Preference
 
 GENERAL = ("outcome", "usd", "seconds")
@@ -32,6 +31,8 @@ class Measure:
     """Every turn could be read as an action."""
     valid_output: bool = True
     """It came to an answer of its own, not to a limit."""
+    context_cut: bool = False
+    """It ran out of context: what it would have answered is not known."""
 
     @property
     def solved(self) -> bool:
@@ -57,6 +58,8 @@ class GroupReward:
     """Countable keys of the toolbox."""
     strict_format: bool = False
     """A trajectory with an unreadable turn counts as one that did not solve its task."""
+    least_range: float = 0.0
+    """Share of its largest value that a measure has to range over to count: below it, all are equally good in it."""
 
     def __post_init__(self) -> None:
         for name in self.preference.tools:
@@ -71,8 +74,15 @@ class GroupReward:
         kept = [m for m in group if not m.failed]
         weights = {name: weight for name, weight in self.preference.weights().items() if weight}
         scale = [*kept, *(m for m in anchors if not m.failed)]
-        ranges = {name: _range([_value(m, name) for m in scale], name) for name in weights}
+        ranges = {name: self._range([_value(m, name) for m in scale], name) for name in weights}
         return [None if m.failed else _breakdown(m, weights, ranges) for m in group]
+
+    def _range(self, values: Sequence[float], name: str) -> tuple[float, float]:
+        if any(not math.isfinite(v) for v in values):
+            wrong = [v for v in values if not math.isfinite(v)]
+            raise ValueError(f"a trajectory's {name} is not a finite number: {wrong}")
+        low, high = (min(values), max(values)) if values else (0.0, 0.0)
+        return (low, high) if high - low > self.least_range * max(-low, high) else (high, high)
 
 
 def _value(measure: Measure, name: str) -> float:
@@ -83,12 +93,6 @@ def _value(measure: Measure, name: str) -> float:
     if name == "seconds":
         return -measure.seconds
     return float(measure.calls.get(name, 0))
-
-
-def _range(values: Sequence[float], name: str) -> tuple[float, float]:
-    if any(not math.isfinite(v) for v in values):
-        raise ValueError(f"a trajectory's {name} is not a finite number: {[v for v in values if not math.isfinite(v)]}")
-    return (min(values), max(values)) if values else (0.0, 0.0)
 
 
 def _breakdown(
@@ -102,65 +106,6 @@ def _breakdown(
 
 def _scaled(value: float, low: float, high: float) -> float:
     return (value - low) / (high - low) if high > low else 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class AdvantageParams:
-    """How rewards become advantages, and which groups teach nothing."""
-
-    least_spread: float = 0.1
-    """Groups whose rewards' standard deviation is not above this are left out."""
-    by_deviation: bool = True
-    """Divide by the group's standard deviation, as the paper does. Without it a group counts as much as its rewards
-    differ, and a few cents between right answers weigh less than right against wrong."""
-    floor: float = 0.0
-    """Divide by no less than this. Where fixed policies widen the scale, rollouts that are all right differ by little:
-    with a floor and without the filter they teach what is cheaper, and no more loudly than it is worth."""
-    clip: float = 3.0
-    """Advantages are kept between minus this and this."""
-    boost: float = 0.0
-    """Added to advantages of 1 or more, as the released code does with 0.1."""
-    epsilon: float = 1e-6
-    """Added to the deviation before dividing."""
-    strict_format: bool = False
-    """A trajectory with an unreadable turn is taught against, as if it had not solved its task."""
-    drop_invalid_format: bool = False
-    """Leave out trajectories with an unreadable turn instead of teaching against them."""
-    drop_invalid_output: bool = False
-    """Leave out trajectories that ran into a limit instead of teaching against them."""
-
-    def __post_init__(self) -> None:
-        require(self, NOT_NEGATIVE, "least_spread", "floor", "boost", "epsilon", where="advantage.")
-        require(self, POSITIVE, "clip", where="advantage.")
-
-
-def advantages(
-    rewards: Sequence[RewardBreakdown | None], group: Sequence[Measure], params: AdvantageParams
-) -> list[float | None]:
-    """(R - mean) / (std + epsilon), or R - mean, over the sound episodes, clipped. None: not to be trained on."""
-    kept = [r.total for r in rewards if r is not None]
-    if any(math.isnan(total) for total in kept):
-        raise ValueError("a reward is nan; an episode without an outcome must be marked failed, not scored")
-    if len(kept) < 2:
-        return [None] * len(rewards)
-    mean, spread = statistics.fmean(kept), statistics.stdev(kept)
-    if spread <= params.least_spread:
-        return [None] * len(rewards)
-    made: list[float | None] = []
-    for reward, measure in zip(rewards, group, strict=True):
-        if reward is None or _filtered(measure, params):
-            made.append(None)
-            continue
-        value = (reward.total - mean) / (max(spread, params.floor) + params.epsilon if params.by_deviation else 1.0)
-        value += params.boost if value >= 1.0 else 0.0
-        made.append(max(-params.clip, min(params.clip, value)))
-    return made
-
-
-def _filtered(measure: Measure, params: AdvantageParams) -> bool:
-    if params.drop_invalid_format and not measure.valid_format:
-        return True
-    return params.drop_invalid_output and not measure.valid_output
 
 
 def preference_score(measure: Measure, baseline: Measure, preference: Preference) -> float:

@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from toolorchestra.agents.engines.base import Engine, SamplingParams
+from toolorchestra.agents.engines.base import Samples, SamplingParams
+from toolorchestra.agents.rollouts.recorder import RolloutRecorder
 from toolorchestra.agents.rollouts.rewards import Measure
-from toolorchestra.agents.rollouts.tokens import Chat, Sequences
+from toolorchestra.agents.rollouts.tokens import Chat, TokenSequence
 from toolorchestra.agents.rollouts.trajectory import Trajectory
 from toolorchestra.envs.base.actions import parse
 from toolorchestra.envs.base.errors import ActionError, ConfigError, Outage
@@ -22,6 +23,8 @@ from toolorchestra.envs.runtime.driver import advance, begin
 from toolorchestra.envs.runtime.invoke import Gates
 
 ENTRY = "toolorchestra.envs.env:OrchestraEnv"
+OUT_OF_CONTEXT = "context"
+"""What an episode is truncated by that ran out of context: of the rollout's, or of its environment's own limit."""
 
 
 def factory_of(env_id: str, **arguments: Any) -> EpisodeFactory:
@@ -43,6 +46,12 @@ class Job:
     factory: EpisodeFactory
     seed: int
     options: Mapping[str, Any] | None = None
+    record: bool = False
+    """Whether its trajectory keeps a record of every turn and charge."""
+    max_tokens: int = 0
+    """Of one turn; 0: what all rollouts may take."""
+    max_context: int = 0
+    """Of the episode, prompt and all; 0: what all rollouts may take."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +61,7 @@ class RolloutParams:
     max_tokens: int = 24
     """Of one turn."""
     max_context: int = 512
+    """Of an episode, prompt and all; one whose next turn might not fit is cut."""
     temperature: float = 1.0
     concurrency: int = 128
     deadline_seconds: float = 600.0
@@ -65,9 +75,9 @@ class RolloutParams:
 class Rollouts:
     """Makes trajectories with an engine."""
 
-    def __init__(self, engine: Engine, chat: Chat, params: RolloutParams) -> None:
+    def __init__(self, engine: Samples, chat: Chat, params: RolloutParams, gates: Gates | None = None) -> None:
         self.engine, self.chat, self.params = engine, chat, params
-        self._gates = Gates()
+        self._gates = gates or Gates()
 
     def with_params(self, params: RolloutParams) -> Rollouts:
         """The same, made in another way."""
@@ -86,19 +96,21 @@ class Rollouts:
 
         async def one(number: int, job: Job) -> Trajectory:
             async with places:
-                made = await self._rollout(number, job)
+                made = await self.play(job, f"{number}")
             if watch:
                 watch(made)
             return made
 
         return list(await asyncio.gather(*(one(n, job) for n, job in enumerate(jobs))))
 
-    async def _rollout(self, number: int, job: Job) -> Trajectory:
-        episode = job.factory.start(job.seed, job.options).episode
-        run = _RolloutState(f"{number}", self.params)
+    async def play(self, job: Job, name: str) -> Trajectory:
+        """One of them, on the loop that is running. The name tells its sessions from those of others at the time."""
+        started = job.factory.start(job.seed, job.options)
+        episode = started.episode
+        run = _RolloutState(name, self.params, RolloutRecorder(started) if job.record else None)
         try:
             async with asyncio.timeout(self.params.deadline_seconds):
-                await self._play(episode, run)
+                await self._play(job, episode, run)
         except TimeoutError:
             run.stopped = "deadline"
         except Outage as err:  # the sampler's: what tools raise has become the episode's own failure
@@ -107,17 +119,18 @@ class Rollouts:
             self.engine.release(run.session)
         return _trajectory(job, episode, run)
 
-    async def _play(self, episode: Episode, run: _RolloutState) -> None:
+    async def _play(self, job: Job, episode: Episode, run: _RolloutState) -> None:
         stops = self.chat.call_ends if self.params.stop_at_call else ()
-        params = SamplingParams(self.params.max_tokens, self.params.temperature, stops)
+        params = SamplingParams(job.max_tokens or self.params.max_tokens, self.params.temperature, stops)
+        most = job.max_context or self.params.max_context
         await begin(episode, self._gates)
         while not episode.over:
             sequence, fresh = self.chat.follow(run.current, episode.observation)
             if fresh:
                 self.engine.release(run.session)
                 run.begin(sequence)
-            if len(sequence.tokens) + params.max_tokens > self.params.max_context:
-                run.stopped = "context"
+            if len(sequence.tokens) + params.max_tokens > most:
+                run.stopped = OUT_OF_CONTEXT
                 return
             prompt = len(sequence.tokens)
             sample = await self.engine.sample(sequence.tokens, params, run.session)
@@ -127,15 +140,18 @@ class Rollouts:
             usage = Usage(self.params.policy_item or episode.rules.orchestrator, ORCHESTRATOR, tokens)
             step = await advance(episode, text, self._gates, usage)
             run.stopped = step.info.get("truncated_by", "")
+            if run.recorder is not None:
+                run.recorder.saw(step)
 
 
 class _RolloutState:
     """What a rollout remembers beside its episode."""
 
-    def __init__(self, name: str, params: RolloutParams) -> None:
+    def __init__(self, name: str, params: RolloutParams, recorder: RolloutRecorder | None) -> None:
         self.name = name
         self.params = params
-        self.sequences: list[Sequences] = []
+        self.recorder = recorder
+        self.sequences: list[TokenSequence] = []
         self.stopped = ""
         self.failure: Failure | None = None
         self.valid = True
@@ -145,10 +161,10 @@ class _RolloutState:
         return f"{self.name}/{len(self.sequences)}"
 
     @property
-    def current(self) -> Sequences | None:
+    def current(self) -> TokenSequence | None:
         return self.sequences[-1] if self.sequences else None
 
-    def begin(self, sequence: Sequences) -> None:
+    def begin(self, sequence: TokenSequence) -> None:
         self.sequences.append(sequence)
 
 
@@ -171,7 +187,7 @@ def _trajectory(job: Job, episode: Episode, run: _RolloutState) -> Trajectory:
     finished = episode.over and episode.outcome is not None and not run.stopped
     measure = measured(episode)
     broken = episode.failure or run.failure
-    return Trajectory(
+    made = Trajectory(
         env_id=job.env_id,
         task_id=episode.task_id,
         seed=job.seed,
@@ -184,6 +200,7 @@ def _trajectory(job: Job, episode: Episode, run: _RolloutState) -> Trajectory:
             failed=broken is not None or run.stopped == "deadline",
             valid_format=run.valid,
             valid_output=finished,
+            context_cut=run.stopped == OUT_OF_CONTEXT,
         ),
         turns=episode.turn,
         truncated_by=run.stopped,
@@ -191,3 +208,4 @@ def _trajectory(job: Job, episode: Episode, run: _RolloutState) -> Trajectory:
         messages=episode.messages,
         bill=episode.ledger.summary(),
     )
+    return made if run.recorder is None else replace(made, record=run.recorder.line(made))

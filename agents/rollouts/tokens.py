@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from toolorchestra.agents.engines.base import Sample
+from toolorchestra.agents.engines.base import Datum, Sample
+from toolorchestra.agents.rollouts.past import new_behind
+from toolorchestra.agents.rollouts.quick_tokenizer import QuickTokenizer
+from toolorchestra.agents.rollouts.template_form import form_of, name_of
+from toolorchestra.agents.rollouts.template_marks import written_by
 from toolorchestra.envs.base.actions import CLOSE
 from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.envs.base.types import Observation
-from toolorchestra.envs.models.wire import clean
+from toolorchestra.envs.base.marks import Marks
+from toolorchestra.envs.base.types import Observation, Rows
+
+MOST_SCHEMAS = 512
+"""Tools of so many episodes are kept as the template is given them."""
+_Tools = tuple[Sequence[Mapping[str, Any]] | None, str]
 
 
 class Tokenizer(Protocol):
@@ -28,14 +35,18 @@ class Tokenizer(Protocol):
 
 
 @dataclass
-class Sequences:
-    """One append-only sequence of a rollout: ids, and for each whether (and how likely) it was sampled."""
+class TokenSequence:
+    """Tokens of a rollout, only ever appended to: ids, and for each whether (and how likely) it was sampled."""
 
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     sampled: list[bool] = field(default_factory=list)
     text: str = ""
     """What the tokens say."""
+
+    def datum(self, advantage: float) -> Datum:
+        """To be learnt from: each sampled token has this advantage."""
+        return Datum(self.tokens, self.logprobs, [advantage if s else 0.0 for s in self.sampled], self.sampled)
 
     def force(self, ids: Sequence[int], text: str) -> None:
         """Append tokens that were given."""
@@ -62,11 +73,15 @@ class Chat:
                 "load one that has, or set tokenizer.chat_template"
             )
         self.tokenizer = tokenizer
-        self._arguments = dict(template_arguments or {})
+        arguments = dict(template_arguments or {})
+        self._quick = QuickTokenizer(tokenizer, arguments)
         self.stop = int(tokenizer.eos_token_id)
         self._stop_text = str(tokenizer.decode([self.stop], skip_special_tokens=False))
-        special = [str(token) for token in tokenizer.added_tokens_decoder.values() if token.special]
-        self._marks = re.compile("|".join(map(re.escape, [self._stop_text, *special])))
+        self.marks = Marks([self._stop_text, *written_by(tokenizer, arguments)])
+        """What the texts in a transcript must not say: see there."""
+        self.form = form_of(tokenizer, arguments)
+        """What the template shows by itself, and what is written as text."""
+        self._tools: dict[int, tuple[Any, _Tools]] = {}
 
     @property
     def call_ends(self) -> tuple[int, ...]:
@@ -80,45 +95,53 @@ class Chat:
         added = self.tokenizer.get_added_vocab()
         return tuple(sorted({*ids, *(number for text, number in added.items() if text.endswith(CLOSE))}))
 
-    def plain(self, text: str) -> str:
-        """A text that was given, with a space in what the tokenizer would read as a mark of the template's: a tool's
-        result that says so ends no turn. Half surrogates, which no tokenizer takes, become question marks."""
-        return self._marks.sub(lambda found: f"{found[0][:1]} {found[0][1:]}", clean(text))
-
-    def _told(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        """A message for the template. What the model said stays as it was sampled."""
-        mine = message["role"] == "assistant"
-        return dict(message) if mine else {**message, "content": self.plain(message["content"])}
-
     def render(self, observation: Observation, *, prompting: bool = True) -> str:
         """The transcript as the template writes it."""
-        return str(
-            self.tokenizer.apply_chat_template(
-                [self._told(m) for m in observation["messages"]],
-                tools=[dict(t) for t in observation["tools"]] or None,
-                add_generation_prompt=prompting,
-                tokenize=False,
-                **self._arguments,
-            )
-        )
+        try:
+            return self._render(observation, prompting, spoken=False)
+        except Exception:  # noqa: BLE001 - a template's own complaint has any type
+            pass  # some refuse marks that the model itself has sampled (gpt-oss), and show the turn without them
+        try:
+            return self._render(observation, prompting, spoken=True)
+        except Exception as err:
+            roles = ", ".join(message["role"] for message in observation["messages"])
+            name = name_of(self.tokenizer)
+            raise ConfigError(f"the chat template of {name} refuses {roles:.200}: {err!s:.200}") from err
+
+    def _render(self, observation: Observation, prompting: bool, *, spoken: bool) -> str:
+        schemas, text = self._told(observation["tools"])
+        told = self.marks.told(observation["messages"], spoken=spoken)
+        return self._quick.render(self.form.messages(told, text), schemas, prompting=prompting)
+
+    def _told(self, tools: Any) -> _Tools:
+        """Tools without marks, made once for each episode and not at each turn: they cannot change."""
+        if not isinstance(tools, Rows):
+            return self.form.tools_given(self.marks.schemas(tools))
+        known = self._tools.get(id(tools))
+        if known is None or known[0] is not tools:
+            if len(self._tools) >= MOST_SCHEMAS:
+                self._tools.clear()
+            known = self._tools[id(tools)] = tools, self.form.tools_given(self.marks.schemas(tools))
+        return known[1]
 
     def encode(self, text: str) -> list[int]:
         """Text as ids, nothing added."""
-        return self.tokenizer.encode(text, add_special_tokens=False)
+        return self._quick.encode(text)
 
-    def follow(self, sequence: Sequences | None, observation: Observation) -> tuple[Sequences, bool]:
-        """The sequence extended by what is new in the observation; or a new one where the template (or the history)
-        rewrote the past, which happens when it drops old thoughts. True when it is new."""
+    def follow(self, sequence: TokenSequence | None, observation: Observation) -> tuple[TokenSequence, bool]:
+        """The sequence extended by what is new in the observation, in whatever form the template writes what was
+        sampled; or a new one where the template (or the history) rewrote the past, which happens when it drops old
+        thoughts. True when it is new."""
         full = self.render(observation)
-        if sequence is not None and full.startswith(sequence.text):
-            new = full[len(sequence.text) :]
+        new = None if sequence is None else new_behind(sequence.text, full)
+        if sequence is not None and new is not None:
             sequence.force(self.encode(new), new)
             return sequence, False
-        fresh = Sequences()
+        fresh = TokenSequence()
         fresh.force(self.encode(full), full)
         return fresh, True
 
-    def take(self, sequence: Sequences, sample: Sample) -> str:
+    def take(self, sequence: TokenSequence, sample: Sample) -> str:
         """Append a sampled turn; its text, as the episode should see it."""
         whole = str(self.tokenizer.decode(sample.tokens, skip_special_tokens=False))
         sequence.take(sample, whole)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from toolorchestra.agents.rollouts.rewards import Measure
-from toolorchestra.agents.rollouts.tokens import Sequences
+from toolorchestra.agents.rollouts.tokens import TokenSequence
 from toolorchestra.envs.base.preference import Preference
 
 
@@ -21,13 +21,15 @@ class Trajectory:
     sheet: str
     preference: Preference
     keys: Sequence[str]
-    sequences: list[Sequences]
+    sequences: list[TokenSequence]
     measure: Measure
     turns: int
     truncated_by: str = ""
     failure: Mapping[str, Any] | None = None
     messages: Sequence[Mapping[str, Any]] = field(default_factory=tuple)
     bill: Mapping[str, Any] = field(default_factory=dict)
+    record: Mapping[str, Any] | None = None
+    """In the form of RecordTrajectories, where its job asked for it."""
 
     @property
     def sampled_tokens(self) -> int:
@@ -41,8 +43,8 @@ class Group:
     trajectories: list[Trajectory]
     anchors: Sequence[Measure] = ()
     """Fixed policies on the same task, between which the rewards are scaled; they are not trained on."""
-    oracle: Measure | None = None
-    """What the oracle came to on this task, where there is one."""
+    label: str = ""
+    """Which environment of the mix it is of."""
 
     def __post_init__(self) -> None:
         first = self.trajectories[0]

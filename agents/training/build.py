@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -16,25 +17,24 @@ Say = Callable[[str], None]
 
 
 def build(config: TrainConfig, say: Say = print) -> tuple[Any, Chat]:
-    """The local engine over the tiny model or over one of transformers', with the sampler of the configuration."""
-    try:
+    """The engine that the configuration names, and the chat of its model."""
+    if config.engine != "local":
+        from toolorchestra.agents.training.engines_by_name import named_engine
+
+        with _training_packages():
+            return named_engine(config, say)
+    return _local(config, say)
+
+
+def _local(config: TrainConfig, say: Say) -> tuple[Any, Chat]:
+    """Over the tiny model or over one of transformers', with the sampler of the configuration."""
+    with _training_packages():
         from toolorchestra.agents.engines.local import LocalConfig, LocalEngine
-        from toolorchestra.agents.engines.pretrained import load, shape_of
-        from toolorchestra.agents.engines.tiny import build_model, load_tokenizer
-    except ModuleNotFoundError as err:
-        raise ConfigError(
-            f'training needs {err.name}, which is not installed: pip install torch==2.13.0, then pip install ".[train]"'
-        ) from None
+        from toolorchestra.agents.engines.pretrained import shape_of
     wanted = config.model
     if wanted.device.startswith("cuda"):
         _check_memory(config, shape_of(wanted.path) if wanted.path else {}, say)
-    if wanted.path:
-        model, tokenizer = load(wanted.path, wanted.dtype)
-    else:
-        tokenizer = load_tokenizer()
-        model = build_model(len(tokenizer), wanted.hidden, wanted.layers, config.seed)
-    thinking = {} if wanted.thinking is None else {"enable_thinking": wanted.thinking}
-    chat = Chat(tokenizer, thinking)
+    model, chat = base_model(config)
     longest = getattr(model.config, "max_position_embeddings", config.max_context)
     if config.max_context > longest:
         raise ConfigError(f"max_context is {config.max_context}, but {wanted.path or 'the tiny model'} reads {longest}")
@@ -48,6 +48,35 @@ def build(config: TrainConfig, say: Say = print) -> tuple[Any, Chat]:
     )
     shape = {**model.config.to_dict(), "architectures": [type(model).__name__]}
     return LocalEngine(model, [chat.stop], held, _sampler(config, shape, chat.stop, say)), chat
+
+
+def base_model(config: TrainConfig) -> tuple[Any, Chat]:
+    """The model that a run begins with, before any weight of it was trained, and its chat."""
+    with _training_packages():
+        from toolorchestra.agents.engines.pretrained import load
+        from toolorchestra.agents.engines.tiny import build_model, load_tokenizer
+    wanted = config.model
+    if wanted.path:
+        model, tokenizer = load(wanted.path, wanted.dtype)
+    else:
+        tokenizer = load_tokenizer()
+        model = build_model(len(tokenizer), wanted.hidden, wanted.layers, config.seed)
+    return model, chat_of(tokenizer, wanted)
+
+
+def chat_of(tokenizer: Any, wanted: ModelConfig) -> Chat:
+    """The chat of a tokenizer, as the settings want it."""
+    return Chat(tokenizer, {} if wanted.thinking is None else {"enable_thinking": wanted.thinking})
+
+
+@contextmanager
+def _training_packages() -> Iterator[None]:
+    try:
+        yield
+    except ModuleNotFoundError as err:
+        raise ConfigError(
+            f'training needs {err.name}, which is not installed: pip install torch==2.13.0, then pip install ".[train]"'
+        ) from None
 
 
 def _sampler(config: TrainConfig, shape: Mapping[str, Any], stop: int, say: Say) -> Any:
@@ -83,9 +112,9 @@ def _check_memory(config: TrainConfig, shape: Mapping[str, Any], say: Say) -> No
     from toolorchestra.agents.engines import memory
     from toolorchestra.agents.engines.pretrained import device_memory
 
+    name, device_bytes = device_memory(config.model.device)
     if not shape:
         return
-    name, device_bytes = device_memory(config.model.device)
     made = memory.budget(plan(config, shape, device_bytes))
     say(f"memory of {name}:\n{made.table()}")
     made.check()
@@ -96,6 +125,7 @@ def plan(config: TrainConfig, shape: Mapping[str, Any], device_bytes: int) -> An
     from toolorchestra.agents.engines.memory import MemoryPlan, Shape
 
     wanted: ModelConfig = config.model
+    moved = config.warm_start.steps or config.init_from  # before the reference is taken
     return MemoryPlan(
         shape=Shape.read(shape),
         device_bytes=device_bytes,
@@ -105,7 +135,7 @@ def plan(config: TrainConfig, shape: Mapping[str, Any], device_bytes: int) -> An
         logit_bytes=wanted.logit_bytes,
         checkpointing=wanted.gradient_checkpointing,
         average=bool(config.average),
-        reference=bool(config.loss.kl and (config.warm_start.steps or not wanted.lora_rank)),  # else it costs nothing
+        reference=bool(config.loss.kl and (moved or not wanted.lora_rank)),  # else it costs nothing
         memory_share=wanted.memory_share if wanted.sampler == "vllm" else 0.0,
         local_cache_tokens=wanted.rows * config.max_context if wanted.sampler == "local" else 0,
     )

@@ -6,14 +6,15 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from toolorchestra.envs.base.errors import ConfigError
 
 _PREFIX = "step-"
-MANIFEST = "manifest.json"
+MANIFEST, STATE = "manifest.json", "state.json"
+_MOST_MANIFEST_BYTES = 1 << 20
 
 
 class CheckpointError(RuntimeError):
@@ -29,14 +30,13 @@ def save(folder: Path, step: int, state: Mapping[str, Any], write: Callable[[Pat
     try:
         draft.mkdir()
         write(draft)
-        (draft / "state.json").write_text(json.dumps(state, indent=1))
+        (draft / STATE).write_text(json.dumps(state, indent=1))
         hashes = {p.name: _digest(p) for p in sorted(draft.iterdir())}
         (draft / MANIFEST).write_text(json.dumps({"step": step, "files": hashes}, indent=1))
         for path in draft.iterdir():
             _sync(path)
         _sync(draft)
-        if final.exists():
-            shutil.rmtree(final)
+        _remove(final)
         draft.rename(final)
         _sync(folder)
     except OSError as err:
@@ -54,6 +54,14 @@ def _digest(path: Path) -> str:
         return hashlib.file_digest(file, "blake2b").hexdigest()
 
 
+def _remove(path: Path) -> None:
+    """A folder with all that is in it, or the link that stands for one."""
+    if path.is_symlink():
+        path.unlink()
+    elif path.exists():
+        shutil.rmtree(path)
+
+
 def _sync(path: Path) -> None:
     handle = os.open(path, os.O_RDONLY)
     try:
@@ -65,11 +73,20 @@ def _sync(path: Path) -> None:
 def check(path: Path) -> str:
     """What is wrong with a checkpoint, or ""."""
     try:
-        manifest = json.loads((path / MANIFEST).read_text())
-        for name, digest in manifest["files"].items():
+        if (path / MANIFEST).stat().st_size > _MOST_MANIFEST_BYTES:
+            return f"{MANIFEST} is larger than {_MOST_MANIFEST_BYTES} bytes"
+        manifest = json.loads((path / MANIFEST).read_bytes())
+        files = manifest.get("files") if isinstance(manifest, dict) else None
+        if not isinstance(files, dict) or STATE not in files:
+            return f"{MANIFEST} does not list {STATE} and the other files with their hashes"
+        for name, digest in files.items():
+            if Path(name).name != name or not (path / name).is_file():
+                return f"{MANIFEST} lists {name!r:.80}, which is no file of the checkpoint"
             if _digest(path / name) != digest:
                 return f"{name} is not what was written"
-    except (OSError, ValueError, KeyError) as err:
+        if not isinstance(json.loads((path / STATE).read_bytes()), dict):
+            return f"{STATE} is no JSON object"
+    except (OSError, ValueError, RecursionError) as err:
         return str(err) or type(err).__name__
     return ""
 
@@ -90,19 +107,25 @@ def latest(folder: Path, complain: Callable[[str], None] | None = None) -> Path 
     return None
 
 
-def read_state(path: Path) -> dict[str, Any]:
-    """The state beside the weights."""
-    if wrong := check(path):
+def read_state(path: Path, *, checked: bool = False) -> dict[str, Any]:
+    """The state beside the weights. What was `checked` a moment ago is not hashed again: weights may be large."""
+    if not checked and (wrong := check(path)):
         raise ConfigError(f"{path} is not a whole checkpoint: {wrong}")
-    return dict(json.loads((path / "state.json").read_text()))
+    return dict(json.loads((path / STATE).read_bytes()))
 
 
-def prune(folder: Path, keep_last: int, keep: Path | None, written: int) -> None:
-    """Remove checkpoints older than the last ones up to step `written`, but not `keep`; what a crash left behind; and
-    later ones: the run went back to an earlier one because they are damaged."""
+def prune(folder: Path, keep_last: int, keep: Sequence[Path], written: int) -> None:
+    """Remove checkpoints older than the last ones up to step `written`, but not those to keep; what a crash left
+    behind; and later ones: the run went back to an earlier one because they are damaged. Of one that is a link the link
+    goes, and what it leads to stays."""
     paths = all_of(folder)
     upto = [path for path in paths if path.name <= f"{_PREFIX}{written:06d}"]
-    for path in {*paths} - {*upto[-keep_last:], keep}:
-        shutil.rmtree(path)
+    for path in {*paths} - {*upto[-keep_last:], *keep}:
+        try:
+            _remove(path)
+        except OSError as err:
+            raise CheckpointError(
+                f"old checkpoint {path.name} could not be removed: {err}; remove it yourself"
+            ) from err
     for path in folder.glob(f".{_PREFIX}*"):
         shutil.rmtree(path, ignore_errors=True)

@@ -11,15 +11,19 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.base.terminal import one_line
+
 
 class Log:
-    """Metrics of a run. After a resume, lines from beyond the checkpoint are dropped first."""
+    """Metrics of a run. After a resume, lines from beyond the checkpoint are dropped first. Rows of the kind "warm" are
+    of the supervised start, whose steps have numbers of their own."""
 
-    def __init__(self, folder: Path, step: int, *, wandb: bool = False) -> None:
+    def __init__(self, folder: Path, step: int, *, warm_steps: int = 0, wandb: bool = False) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.path = folder / "metrics.jsonl"
         # An evaluation comes before the checkpoint of its step, but after the one of the warm start.
-        kept = [r for r in read(self.path) if r["step"] < step or (r["step"] == step > 0 and r["kind"] == "eval")]
+        kept = [r for r in read(self.path) if _before(r, step, warm_steps)]
         draft = folder / ".metrics.jsonl"
         draft.write_text("".join(json.dumps(row) + "\n" for row in kept))
         draft.replace(self.path)
@@ -36,7 +40,7 @@ class Log:
             for name, value in numbers.items():
                 self._board.add_scalar(name, value, step)
         if self._wandb is not None:
-            self._wandb.log(numbers, step=step)
+            self._wandb.log({**numbers, f"{kind}/step": step})
 
     def close(self) -> None:
         """Flush."""
@@ -44,6 +48,12 @@ class Log:
             self._board.close()
         if self._wandb is not None:
             self._wandb.finish()
+
+
+def _before(row: Mapping[str, Any], step: int, warm_steps: int) -> bool:
+    if row["kind"] == "warm":
+        return bool(row["step"] < warm_steps)
+    return bool(row["step"] < step or (row["step"] == step > 0 and row["kind"] == "eval"))
 
 
 def read(path: Path) -> Iterator[dict[str, Any]]:
@@ -67,8 +77,11 @@ def _wandb(folder: Path) -> Any:
     try:
         import wandb
     except ImportError:
-        raise ModuleNotFoundError("wandb is not installed; pip install wandb, or leave --wandb out") from None
-    return wandb.init(dir=str(folder), project="toolorchestra")
+        raise ConfigError("wandb is not installed; pip install wandb, or set wandb=False") from None
+    made = wandb.init(dir=str(folder), project="toolorchestra")
+    for kind in ("warm", "train", "eval"):  # each has steps of its own
+        made.define_metric(f"{kind}/*", step_metric=f"{kind}/step")
+    return made
 
 
 class Progress:
@@ -91,4 +104,4 @@ class Progress:
         eta = f", {left:.0f} s left" if math.isfinite(left) else ""
         end = "\r" if self._live and not always else "\n"
         wipe = "\033[2K" if self._live else ""
-        print(f"{wipe}{done}/{self._total} {text}{eta}", end=end, file=sys.stderr, flush=True)
+        print(f"{wipe}{done}/{self._total} {one_line(text)}{eta}", end=end, file=sys.stderr, flush=True)

@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection
 from typing import NamedTuple, Protocol
 
 from toolorchestra.agents.configuration.config import TrainConfig
-from toolorchestra.agents.engines.base import Engine
+from toolorchestra.agents.engines.base import Samples
 from toolorchestra.agents.rollouts.rollout import Job, RolloutParams, Rollouts
 from toolorchestra.agents.rollouts.tokens import Chat
 from toolorchestra.agents.rollouts.trajectory import Trajectory
@@ -125,7 +125,7 @@ class Workers:
 class SharedRollouts(Rollouts):
     """Rollouts that this process makes a part of."""
 
-    def __init__(self, engine: Engine, replica: Replica, chat: Chat, params: RolloutParams, workers: Workers) -> None:
+    def __init__(self, engine: Samples, replica: Replica, chat: Chat, params: RolloutParams, workers: Workers) -> None:
         super().__init__(engine, chat, params)
         self._replica, self._workers = replica, workers
 

@@ -9,6 +9,7 @@ import signal
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -156,3 +157,15 @@ def test_a_folder_without_room_is_refused() -> None:
     huge = {**SHAPE, "vocab_size": 10**12}
     with pytest.raises(ConfigError, match=r"handing the weights over takes .* GB in a folder.*model\.handover=FOLDER"):
         VllmSampler(huge, [STOP], VllmConfig())
+
+
+def test_the_weights_that_were_handed_over_go_with_the_sampler(tmp_path: Path) -> None:
+    """They are its own; what a user keeps is what he exports."""
+    made = VllmSampler(SHAPE, [STOP], VllmConfig(folder=str(tmp_path)))
+    made._handover.write(named_weights(build_model(VOCABULARY, HIDDEN, 2)))
+    assert [path.name for path in made.folder.glob("*.safetensors")] == ["part-00000.safetensors"]
+    assert made.folder.parent == tmp_path
+    made.close()
+    made.close()
+    assert list(tmp_path.iterdir()) == []
+    assert not made._scratch.exists()

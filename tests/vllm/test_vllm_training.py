@@ -15,12 +15,12 @@ from tests.vllm.doors import ID, demonstrations
 from tests.vllm.processes import children
 from toolorchestra.agents.configuration.config import EnvMix, ModelConfig, TrainConfig, WarmStart, preset
 from toolorchestra.agents.engines.base import LossParams
-from toolorchestra.agents.rollouts.rewards import AdvantageParams
+from toolorchestra.agents.rollouts.advantages import AdvantageParams, training_batch
 from toolorchestra.agents.rollouts.rollout import Job, RolloutParams, Rollouts, factory_of
 from toolorchestra.agents.rollouts.tokens import Chat
 from toolorchestra.agents.rollouts.trajectory import Group, Trajectory
-from toolorchestra.agents.training import training_batch, warmstart
 from toolorchestra.agents.training.build import build
+from toolorchestra.agents.training.demonstrations import recorded
 from toolorchestra.agents.training.metrics import read
 from toolorchestra.agents.training.trainer import train
 from toolorchestra.envs.registration import register
@@ -44,7 +44,7 @@ def made() -> Iterator[tuple[Any, Chat]]:
 
 def imitate(engine: Any, chat: Chat, folder: Path) -> None:
     """Learn to open either door."""
-    data = warmstart.recorded(chat, demonstrations(folder / "doors.jsonl"))
+    data = recorded(chat, demonstrations(folder / "doors.jsonl"))
     for step in range(70):
         engine.train(data, LossParams("cross_entropy"), 3e-3 * min(1.0, (step + 1) / 10))
 
@@ -64,7 +64,7 @@ def curve(engine: Any, chat: Chat) -> list[float]:
         got = rollouts.collect(jobs(step))
         seen.append(accuracy(got))
         groups = [Group(got[i : i + ROLLOUTS]) for i in range(0, len(got), ROLLOUTS)]
-        found = engine.train(training_batch.build(groups, AdvantageParams()).data, LossParams(), 1e-3)
+        found = engine.train(training_batch(groups, AdvantageParams()).data, LossParams(), 1e-3)
         assert found.get("mismatch", 0.0) < 1e-4
     return seen
 
@@ -86,12 +86,12 @@ def test_64_episodes_of_several_turns_at_once(made: tuple[Any, Chat], tmp_path: 
     assert sum(t.turns >= 2 for t in got) > 32
     data = [d for t in got for s in t.sequences for d in [_datum(s)]]
     for datum, scored in zip(data, engine.logprobs(data), strict=True):
-        sampled = [p for p, a in zip(datum.logprobs, datum.advantages, strict=True) if a]
+        sampled = [p for p, a in zip(datum.logprobs, datum.mask, strict=True) if a]
         assert sampled == pytest.approx(scored, abs=1e-4)
 
 
 def _datum(sequence: Any) -> Any:
-    return warmstart._learned(sequence)
+    return sequence.datum(1.0)
 
 
 def test_the_trainer_runs_on_it_and_resumes(made: tuple[Any, Chat], tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_a_crash_fails_the_episodes_in_flight_and_the_run_goes_on(made: tuple[An
     assert accuracy([t for t in got if not t.measure.failed]) > 0
     assert sampler.restarts == 1
     groups = [Group(got[i : i + ROLLOUTS]) for i in range(0, len(got), ROLLOUTS)]
-    batch = training_batch.build(groups, AdvantageParams())
+    batch = training_batch(groups, AdvantageParams())
     assert batch.failed == len(failed)
     assert engine.train(batch.data, LossParams(), 1e-4)["mismatch"] < 1e-4
     assert not [c for c in children().values() if c.startswith("Z")]

@@ -15,9 +15,10 @@ from tests.agents.engines.conformance import CONFIG as SHARED
 from tests.agents.engines.conformance import STOP, VOCABULARY, SamplerConformance, conversations
 from toolorchestra.agents.configuration.config import PRESETS
 from toolorchestra.agents.engines.base import Datum, LossParams, SamplingParams
-from toolorchestra.agents.engines.local import LocalConfig, LocalEngine, batches
-from toolorchestra.agents.engines.losses import kl_to, token_losses
+from toolorchestra.agents.engines.local import LocalConfig, LocalEngine
+from toolorchestra.agents.engines.policy_update import kl_to, token_losses
 from toolorchestra.agents.engines.tiny import build_model
+from toolorchestra.agents.engines.training_batches import batches
 from toolorchestra.agents.training import checkpoint
 from toolorchestra.envs.base.errors import ConfigError
 
@@ -44,7 +45,9 @@ def test_the_average_is_sampled_from_while_it_is_asked_for(tmp_path: Path) -> No
             assert torch.allclose(p, (before + after) / 2, atol=1e-6)
         inside = conversations(made)
         for d, trained in zip(inside, made.logprobs(inside), strict=True):
-            assert [p for p, a in zip(d.logprobs, d.advantages, strict=True) if a] == pytest.approx(trained, abs=1e-4)
+            assert [p for p, counts in zip(d.logprobs, d.mask, strict=True) if counts] == pytest.approx(
+                trained, abs=1e-4
+            )
     assert all(torch.equal(p, after) for p, after in zip(made.trained, last, strict=True))
     made.save(tmp_path)
     other = engine(replace(CONFIG, average=0.5, seed=3))
@@ -72,7 +75,8 @@ def test_without_an_average_nothing_changes() -> None:
 
 
 def test_batches_are_bounded_sorted_and_leave_out_what_teaches_nothing() -> None:
-    data = [Datum([0] * n, [0.0] * n, [1.0] * n) for n in (5, 50, 7, 90)] + [Datum([0] * 9, [0.0] * 9, [0.0] * 9)]
+    data = [Datum([0] * n, [0.0] * n, [1.0] * n, [True] * n) for n in (5, 50, 7, 90)]
+    data += [Datum([0] * 9, [0.0] * 9, [1.0] * 9, [False] * 9)]
     got = list(batches(data, 100))
     assert sorted(len(d.tokens) for b in got for d in b) == [5, 7, 50, 90]
     assert all(len(b) == 1 or max(len(d.tokens) for d in b) * len(b) <= 100 for b in got)

@@ -37,7 +37,10 @@ def turn(tokens: list[int], logprobs: Sequence[float | None], finish: str = "sto
 
 @contextmanager
 def served(reply: Callable[[ReceivedRequest], ServerReply], **config: Any) -> Iterator[tuple[ServedSampler, Loopback]]:
-    with Loopback(lambda asked: ServerReply(body=MODELS) if asked.path.endswith("/models") else reply(asked)) as server:
+    def answer(asked: ReceivedRequest) -> ServerReply:
+        return ServerReply(body=MODELS) if asked.lists_models else reply(asked)
+
+    with Loopback(answer, lists_models=False) as server:
         made = ServedSampler(MODEL.config.to_dict(), [1], ServedConfig(server.base_url, length=64, **config))
         try:
             yield made, server
@@ -103,7 +106,7 @@ def test_an_answer_that_is_no_completion_may_pass(body: Any) -> None:
 @pytest.mark.parametrize("body", ["<html>busy</html>", {"error": "x"}])
 def test_a_server_without_models_is_said(body: Any) -> None:
     with (
-        Loopback(lambda _: ServerReply(body=body)) as server,
+        Loopback(lambda _: ServerReply(body=body), lists_models=False) as server,
         pytest.raises(ConfigError, match="start one: vllm serve MODEL"),
     ):
         ServedSampler(MODEL.config.to_dict(), [1], ServedConfig(server.base_url))

@@ -9,12 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from toolorchestra.agents.rollouts.advantages import AdvantageParams, in_group
 from toolorchestra.agents.rollouts.rewards import (
-    AdvantageParams,
     GroupReward,
     Measure,
     RewardBreakdown,
-    advantages,
     preference_score,
 )
 from toolorchestra.envs.base.errors import ConfigError
@@ -101,7 +100,7 @@ def test_a_failed_episode_is_left_out_of_everything() -> None:
     scored = GroupReward(BOTH, KEYS).score([*sound, broken])
     assert scored[2] is None
     assert [r.total for r in scored[:2] if r] == totals(BOTH, sound)
-    assert advantages(scored, [*sound, broken], AdvantageParams())[2] is None
+    assert in_group(scored, BOTH, AdvantageParams())[2] is None
 
 
 @given(groups, st.lists(measures, max_size=3), preferences)
@@ -138,54 +137,6 @@ def test_an_unreadable_turn_counts_against_where_that_is_asked() -> None:
     group = [Measure(1.0, 0.1, 1.0, {}, valid_format=False), Measure(1.0, 0.2, 1.0, {})]
     strict = GroupReward(BOTH, KEYS, strict_format=True).score(group)
     assert [r.total if r else None for r in strict] == [0.0, 1.0]
-
-
-# -- advantages --------------------------------------------------------------------------------------------------------
-
-
-def made(*values: float) -> tuple[list[RewardBreakdown | None], list[Measure]]:
-    return [RewardBreakdown(v, {}, v > 0) for v in values], [Measure(1.0, 0.0, 0.0, {}) for _ in values]
-
-
-def test_advantages_are_centred_and_scaled_by_the_sample_deviation() -> None:
-    got = advantages(*made(0.0, 1.0, 2.0), AdvantageParams())
-    assert got == pytest.approx([-1.0, 0.0, 1.0], abs=1e-4)
-
-
-def test_a_floor_keeps_small_differences_small() -> None:
-    """Rewards within a few hundredths are divided by the floor; those spread wider than it are scaled as ever."""
-    params = AdvantageParams(least_spread=0.0, floor=0.5)
-    assert advantages(*made(1.0, 1.01, 1.02), params) == pytest.approx([-0.02, 0.0, 0.02], abs=1e-4)
-    assert advantages(*made(0.0, 1.0, 2.0), params) == advantages(*made(0.0, 1.0, 2.0), AdvantageParams())
-    assert advantages(*made(1.0, 1.0), params) == [None, None]
-
-
-def test_a_group_without_spread_teaches_nothing() -> None:
-    assert advantages(*made(1.0, 1.1, 1.05), AdvantageParams()) == [None, None, None]
-    assert advantages(*made(1.0), AdvantageParams()) == [None]
-
-
-def test_clip_and_boost() -> None:
-    got = advantages(*made(*[0.0] * 20, 100.0), AdvantageParams(clip=3.0))
-    assert got[-1] == 3.0
-    boosted = advantages(*made(0.0, 0.0, 3.0), AdvantageParams(boost=0.1))
-    assert boosted[2] == pytest.approx(2 / 3**0.5 + 0.1, abs=1e-4)
-    assert boosted[1] == pytest.approx(-1 / 3**0.5, abs=1e-4)
-    assert advantages(*made(0.0, 2.0), AdvantageParams(boost=0.1, by_deviation=False)) == [-1.0, 1.1]
-
-
-def test_filters_leave_out_what_they_name() -> None:
-    rewards, group = made(0.0, 1.0, 2.0)
-    group[1] = replace(group[1], valid_format=False)
-    group[2] = replace(group[2], valid_output=False)
-    assert advantages(rewards, group, AdvantageParams(drop_invalid_format=True))[1] is None
-    assert advantages(rewards, group, AdvantageParams(drop_invalid_output=True))[2] is None
-    assert None not in advantages(rewards, group, AdvantageParams())
-
-
-def test_a_reward_that_is_nan_is_refused() -> None:
-    with pytest.raises(ValueError, match="a reward is nan"):
-        advantages(*made(0.0, float("nan"), 1.0), AdvantageParams())
 
 
 def test_the_papers_evaluation_score() -> None:

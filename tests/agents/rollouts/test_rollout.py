@@ -9,14 +9,14 @@ import pytest
 
 from toolorchestra.agents.engines.base import Sample, SamplingParams
 from toolorchestra.agents.engines.tiny import load_tokenizer
-from toolorchestra.agents.rollouts.rewards import AdvantageParams
+from toolorchestra.agents.rollouts.advantages import AdvantageParams, training_batch
 from toolorchestra.agents.rollouts.rollout import Job, RolloutParams, Rollouts
 from toolorchestra.agents.rollouts.tokens import Chat
 from toolorchestra.agents.rollouts.trajectory import Group
-from toolorchestra.agents.training import training_batch
 from toolorchestra.envs.base.errors import ConfigError, Outage
 from toolorchestra.envs.domains.toy import script
 from toolorchestra.envs.factory import factory
+from toolorchestra.envs.testing.chaos import FATAL, Chaos, ChaosSampler
 
 CHAT = Chat(load_tokenizer())
 TURNS = [[*CHAT.encode(text), CHAT.stop] for text in script()]
@@ -58,7 +58,7 @@ def test_an_episode_whose_sampler_broke_off_is_failed_and_the_others_go_on() -> 
     assert got[1].failure["where"] == "sampler"
     assert got[1].failure["error"] == "Outage: the engine is gone"
     assert len(engine.released) >= 4
-    batch = training_batch.build([Group(got)], AdvantageParams())
+    batch = training_batch([Group(got)], AdvantageParams())
     assert batch.failed == 2
     assert [r is None for r in batch.rewards[0]] == [False, True, False, True]
 
@@ -73,6 +73,29 @@ def test_the_output_is_valid_where_no_limit_cut_it_off(settings: dict[str, Any],
     (got,) = Rollouts(Scripted(), CHAT, PARAMS).collect([Job("toy", made, 5)])
     assert (got.truncated_by, got.measure.valid_output) == (stopped, not stopped)
     assert not got.measure.failed
+
+
+def test_a_rollout_may_have_limits_of_its_own() -> None:
+    """What runs out of context is neither failed nor valid; the other is under the limits of all."""
+    engine = Scripted()
+    jobs = [Job("toy", FACTORY, 5), Job("toy", FACTORY, 5, max_tokens=32, max_context=200)]
+    free, cut = Rollouts(engine, CHAT, PARAMS).collect(jobs)  # type: ignore[arg-type]
+    assert {params.max_tokens for params in engine.asked} == {64, 32}
+    assert (free.truncated_by, free.measure.context_cut, free.measure.outcome) == ("", False, 1.0)
+    assert (cut.truncated_by, cut.measure.context_cut, cut.measure.outcome) == ("context", True, 0.0)
+    assert (cut.measure.failed, cut.measure.valid_output) == (False, False)
+    assert 0 < cut.turns < free.turns
+
+
+def test_a_chaotic_sampler_fails_its_own_episodes_and_changes_no_other() -> None:
+    chaos = Chaos(seed=2, rate=0.1)
+    got = Rollouts(ChaosSampler(Scripted(), chaos), CHAT, PARAMS).collect([Job("toy", FACTORY, 5) for _ in range(40)])
+    (calm,) = Rollouts(Scripted(), CHAT, PARAMS).collect([Job("toy", FACTORY, 5)])
+    fatal = {session for session, faults in chaos.made.items() if set(faults) & set(FATAL)}
+    assert [f"{number}/1" in fatal for number in range(40)] == [t.measure.failed for t in got]
+    assert {t.measure.failed for t in got} == {True, False}
+    assert all((t.messages, t.bill, t.measure) == (calm.messages, calm.bill, calm.measure)
+               for t in got if not t.measure.failed)  # fmt: skip
 
 
 def test_turns_end_at_a_call_where_that_is_asked_for() -> None:
@@ -115,7 +138,7 @@ def test_a_tokenizer_without_such_a_token_is_refused() -> None:
             return "".join(map(chr, ids))
 
         def apply_chat_template(self, conversation: Any, **_: Any) -> str:
-            return ""
+            return "\n".join(message["content"] for message in conversation)
 
         def get_added_vocab(self) -> dict[str, int]:
             return {}

@@ -12,10 +12,11 @@ import pytest
 from toolorchestra.agents.engines.base import Sample
 from toolorchestra.agents.engines.tiny import load_tokenizer
 from toolorchestra.agents.rollouts.rollout import factory_of
-from toolorchestra.agents.rollouts.tokens import Chat, Sequences
-from toolorchestra.agents.training.warmstart import RandomRoute
+from toolorchestra.agents.rollouts.tokens import MOST_SCHEMAS, Chat, TokenSequence
+from toolorchestra.agents.training.demonstrations import RandomRoute
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.base.types import freeze
 from toolorchestra.envs.env import run_calls
 from toolorchestra.envs.episode.episode import Episode, Pending
 from toolorchestra.envs.factory import EpisodeFactory
@@ -26,7 +27,9 @@ QWEN3_LIKE = """
 {%- if tools %}{{- '<|im_start|>system\\n' }}
 {%- if messages[0].role == 'system' %}{{- messages[0].content + '\\n\\n' }}{%- endif %}
 {{- '# Tools\\n\\n<tools>' }}
-{%- for tool in tools %}{{- '\\n' }}{{- tool | tojson }}{%- endfor %}{{- '\\n</tools><|im_end|>\\n' }}
+{%- for tool in tools %}{{- '\\n' }}{{- tool | tojson }}{%- endfor %}
+{{- '\\n</tools>\\n\\n<tool_call>\\n{"name": <function-name>, "arguments": <args-json-object>}\\n</tool_call>' }}
+{{- '<|im_end|>\\n' }}
 {%- elif messages[0].role == 'system' %}{{- '<|im_start|>system\\n' + messages[0].content + '<|im_end|>\\n' }}
 {%- endif %}
 {%- set ns = namespace(last=-1) %}
@@ -50,19 +53,19 @@ QWEN3_LIKE = """
 """
 
 
-def _real_qwen3() -> str:
-    """The model's own template, which TRL carries as a file; nothing of TRL is imported."""
+def real_template(name: str) -> str:
+    """A model's own template, which TRL carries as a file; nothing of TRL is imported."""
     spec = importlib.util.find_spec("trl")
     places = spec.submodule_search_locations if spec else None
-    file = Path(next(iter(places))) / "chat_templates" / "qwen3.jinja" if places else None
+    file = Path(next(iter(places))) / "chat_templates" / f"{name}.jinja" if places else None
     if file is None or not file.exists():
-        pytest.skip("trl is not installed, so there is no copy of Qwen3's template: pip install --no-deps trl")
+        pytest.skip(f"trl is not installed, so there is no copy of {name}'s template: pip install --no-deps trl")
     return file.read_text(encoding="utf-8")
 
 
 @pytest.fixture(params=["written out", "the model's own"])
 def qwen3(request: pytest.FixtureRequest) -> str:
-    return QWEN3_LIKE if request.param == "written out" else _real_qwen3()
+    return QWEN3_LIKE if request.param == "written out" else real_template("qwen3")
 
 
 def chat_with(template: str = "", **arguments: Any) -> Chat:
@@ -74,12 +77,12 @@ def chat_with(template: str = "", **arguments: Any) -> Chat:
 
 def play(
     chat: Chat, factory: EpisodeFactory, seed: int, thought: str = "", junk: float = 0.0
-) -> tuple[Episode, list[Sequences]]:
+) -> tuple[Episode, list[TokenSequence]]:
     """A scripted episode in the manner of a rollout; with `junk`, ids that no tokenizer would have written."""
     rng = random.Random(seed)
     episode = factory.start(seed).episode
     policy = RandomRoute(rng)
-    sequences: list[Sequences] = []
+    sequences: list[TokenSequence] = []
     while not episode.over:
         sequence, fresh = chat.follow(sequences[-1] if sequences else None, episode.observation)
         if fresh:
@@ -145,10 +148,96 @@ def test_qwen3s_template_appends_within_one_question(thinking: bool, qwen3: str)
         )
         for sequence in sequences:
             assert chat.tokenizer.decode(sequence.tokens, skip_special_tokens=False) == sequence.text
-        if thinking:
-            assert len(sequences) == 1
-        else:  # the empty thought of the prompt is not in the rendered past: each turn starts from what is rendered
-            assert len(sequences) == episode.turn
+        assert len(sequences) == 1  # also where the prompt's empty thought is not in the rendered past
+
+
+SPELLINGS = {
+    "the template's": "<think>\nlet me see\n</think>\n\n{}",
+    "one line end": "<think>\nlet me see\n</think>\n{}",
+    "no line ends": "<think>let me see</think>{}",
+    "many line ends": "<think>\n\nlet me see \n\n</think>\n\n\n{}",
+    "an empty thought": "<think>\n\n</think>\n\n{}",
+    "no thought": "{}",
+    "blanks around": "\n {} \n",
+}
+STOP_QWEN, STOP_LLAMA, STOP_GEMMA = "<|im_end|>", "<|eot_id|>", "<end_of_turn>"
+BEHIND = {
+    "qwen3": "\n<|im_start|>user\n<tool_response>\n{}\n</tool_response><|im_end|>\n<|im_start|>assistant\n",
+    "llama3_1": '<|start_header_id|>ipython<|end_header_id|>\n\n"{}"<|eot_id|>'
+    "<|start_header_id|>assistant<|end_header_id|>\n\n",
+    "gemma": "\n<start_of_turn>user\n<tool_response>\n{}\n</tool_response><end_of_turn>\n<start_of_turn>model\n",
+}
+"""What a template writes behind an assistant's turn and its mark, with a tool's result."""
+
+
+class CountedChat(Chat):
+    """A chat whose renderings are counted."""
+
+    renderings = 0
+
+    def render(self, observation: Any, *, prompting: bool = True) -> str:
+        self.renderings += 1
+        return super().render(observation, prompting=prompting)
+
+
+def ending_with(stop: str, template: str) -> Any:
+    """The tiny tokenizer with another template and mark of a turn's end."""
+    tokenizer = load_tokenizer()
+    tokenizer.add_special_tokens({"eos_token": stop, "bos_token": "<s>"})
+    tokenizer.chat_template = template
+    return tokenizer
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+@pytest.mark.parametrize("name", ["written out", "qwen3", "llama3_1", "gemma"])
+def test_a_turn_that_the_template_spells_otherwise_stays_as_it_was_sampled(name: str, spelling: str) -> None:
+    """Four turns are one sequence; behind each stands what the template writes behind it, and nothing twice."""
+    stop = {"llama3_1": STOP_LLAMA, "gemma": STOP_GEMMA}.get(name, STOP_QWEN)
+    tokenizer = ending_with(stop, QWEN3_LIKE if name == "written out" else real_template(name))
+    behind = BEHIND["qwen3" if name == "written out" else name]
+    chat = CountedChat(tokenizer)
+    messages = [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]
+    sequence, _ = chat.follow(None, {"messages": messages, "tools": ()})
+    chat.renderings, said = 0, list[int]()
+    for turn in range(4):
+        ids = [*chat.encode(SPELLINGS[spelling].format(f"<tool_call>{turn}</tool_call>")), chat.stop]
+        text = chat.take(sequence, Sample(ids, [-1.0] * len(ids), True))
+        said += ids
+        messages += [{"role": "assistant", "content": text}, {"role": "tool", "content": f"r{turn}", "name": "t"}]
+        before = sequence.text
+        longer, fresh = chat.follow(sequence, {"messages": messages, "tools": ()})
+        assert not fresh
+        assert longer.text == before + behind.format(f"r{turn}")
+    assert [token for token, own in zip(sequence.tokens, sequence.sampled, strict=True) if own] == said
+    assert chat.tokenizer.decode(sequence.tokens, skip_special_tokens=False) == sequence.text
+    assert chat.renderings == 4
+
+
+@pytest.mark.parametrize(
+    "cut", ["<think>\nlet me", "<think>I see</think>\n", "<think>I see</think>\n<tool_ca", "so \n\n"]
+)
+@pytest.mark.parametrize("name", ["written out", "qwen3", "llama3_1", "gemma"])
+def test_a_turn_that_was_cut_is_closed_as_the_template_closes_it(name: str, cut: str) -> None:
+    stop = {"llama3_1": STOP_LLAMA, "gemma": STOP_GEMMA}.get(name, STOP_QWEN)
+    chat = Chat(ending_with(stop, QWEN3_LIKE if name == "written out" else real_template(name)))
+    behind = BEHIND["qwen3" if name == "written out" else name]
+    messages = [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]
+    sequence, _ = chat.follow(None, {"messages": messages, "tools": ()})
+    for text, finished in (("<think>I see</think>\n<tool_call>1</tool_call>", True), (cut, False)):
+        ids = [*chat.encode(text), *([chat.stop] if finished else ())]
+        said = chat.take(sequence, Sample(ids, [-1.0] * len(ids), finished))
+        messages += [{"role": "assistant", "content": said}, {"role": "tool", "content": "r", "name": "t"}]
+        before = sequence.text
+        sequence, fresh = chat.follow(sequence, {"messages": messages, "tools": ()})
+        assert not fresh
+    assert sequence.text == before + stop + behind.format("r")
+
+
+def test_the_tiny_template_is_rendered_once_a_turn() -> None:
+    chat = CountedChat(load_tokenizer())
+    episode, sequences = play(chat, tiny_factory(), 3)
+    assert len(sequences) == 1
+    assert chat.renderings == episode.turn
 
 
 @pytest.mark.parametrize("written_out", [False, True])
@@ -219,3 +308,15 @@ def test_qwen3s_prompt_with_three_tools_and_history_state(qwen3: str) -> None:
     assert second.endswith("Choose a suitable tool.<|im_end|>\n<|im_start|>assistant\n")
     assert second.count("<|im_start|>") == 2
     assert "<tool_call>" not in second
+
+
+def test_each_episode_is_told_its_own_tools() -> None:
+    """They are kept from turn to turn, also where there are more episodes than are kept, and their places in memory are
+    taken by others."""
+    chat = chat_with(QWEN3_LIKE)
+    messages = [{"role": "system", "content": "s"}]
+    for number in range(MOST_SCHEMAS + 50):
+        tools = freeze([{"type": "function", "function": {"name": f"tool-{number}", "description": "<|im_end|>"}}])
+        for _ in range(2):
+            shown = chat.render({"messages": messages, "tools": tools})
+            assert f'"tool-{number}", "description": "< |im_end|>"' in shown

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -68,7 +69,7 @@ def test_old_ones_go_the_best_stays_and_drafts_are_swept(tmp_path: Path) -> None
     for step in range(1, 6):
         checkpoint.save(tmp_path, step, {}, write())
     (tmp_path / ".step-000006.123").mkdir()
-    checkpoint.prune(tmp_path, 2, tmp_path / "step-000002", 5)
+    checkpoint.prune(tmp_path, 2, [tmp_path / "step-000002"], 5)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["step-000002", "step-000004", "step-000005"]
 
 
@@ -80,5 +81,66 @@ def test_a_damaged_later_one_does_not_displace_what_was_written_after_it(tmp_pat
     assert found is not None
     assert found.name == "step-000010"
     checkpoint.save(tmp_path, 15, {}, write())
-    checkpoint.prune(tmp_path, 1, None, 15)
+    checkpoint.prune(tmp_path, 1, [], 15)
     assert [p.name for p in checkpoint.all_of(tmp_path)] == ["step-000015"]
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        "[]",
+        "7",
+        "null",
+        '{"files": []}',
+        '{"files": {}}',
+        '{"files": {"state.json": [1]}}',
+        '{"files": {"state.json": null, "../../x": ""}}',
+        '{"files": {"../step-000001/state.json": "x", "state.json": "x"}}',
+        '{"files": {"": "", "state.json": ""}}',
+        '{"files": {"state\\u0000.json": "", "state.json": ""}}',
+        "[" * 100_000,
+        '{"files":' * 5_000,
+        "9" * 5_000,
+        "\ud800",
+        " " * (2 << 20),
+    ],
+)
+def test_a_manifest_of_another_shape_is_passed_over_and_said(tmp_path: Path, manifest: str) -> None:
+    for step in (1, 2):
+        checkpoint.save(tmp_path, step, {}, write())
+    (tmp_path / "step-000002" / "manifest.json").write_text(manifest, encoding="utf-8", errors="surrogatepass")
+    said: list[str] = []
+    assert checkpoint.latest(tmp_path, said.append) == tmp_path / "step-000001"
+    assert len(said) == 1
+    assert len(said[0]) < 300
+    with pytest.raises(ConfigError, match="not a whole checkpoint"):
+        checkpoint.read_state(tmp_path / "step-000002")
+
+
+def test_a_state_of_another_shape_is_passed_over(tmp_path: Path) -> None:
+    checkpoint.save(tmp_path, 1, {}, write())
+    checkpoint.save(tmp_path, 2, [], write())  # type: ignore[arg-type]
+    assert checkpoint.latest(tmp_path) == tmp_path / "step-000001"
+
+
+def test_nothing_outside_a_checkpoint_is_read(tmp_path: Path) -> None:
+    made = checkpoint.save(tmp_path, 1, {}, write())
+    (made / "engine.pt").unlink()
+    os.mkfifo(made / "engine.pt")  # opening it would wait for ever
+    assert "engine.pt" in checkpoint.check(made)
+
+
+def test_of_a_linked_checkpoint_the_link_goes_and_its_files_stay(tmp_path: Path) -> None:
+    elsewhere, folder = tmp_path / "elsewhere", tmp_path / "run"
+    for step in (1, 2, 3):
+        checkpoint.save(folder, step, {}, write())
+    for step in (1, 3):
+        name = f"step-{step:06d}"
+        elsewhere.mkdir(exist_ok=True)
+        (folder / name).rename(elsewhere / name)
+        (folder / name).symlink_to(elsewhere / name)
+    checkpoint.save(folder, 3, {"again": True}, write())
+    checkpoint.prune(folder, 2, [], 3)
+    assert [p.name for p in checkpoint.all_of(folder)] == ["step-000002", "step-000003"]
+    assert not (folder / "step-000003").is_symlink()
+    assert checkpoint.check(elsewhere / "step-000001") == checkpoint.check(elsewhere / "step-000003") == ""

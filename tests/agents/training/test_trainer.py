@@ -12,6 +12,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 import pytest
@@ -26,6 +27,7 @@ from toolorchestra.agents.configuration.config import (
     ModelConfig,
     TrainConfig,
     WarmStart,
+    as_json,
     preset,
     with_environments,
 )
@@ -33,13 +35,15 @@ from toolorchestra.agents.configuration.environments import training
 from toolorchestra.agents.engines.base import Datum, LossParams
 from toolorchestra.agents.evaluation.choice_metrics import choices, warnings
 from toolorchestra.agents.reports.training_report import write_report
-from toolorchestra.agents.rollouts.rewards import AdvantageParams, Measure
+from toolorchestra.agents.rollouts.advantages import AdvantageParams, training_batch
+from toolorchestra.agents.rollouts.rewards import Measure
 from toolorchestra.agents.rollouts.rollout import factory_of
 from toolorchestra.agents.rollouts.trajectory import Group
-from toolorchestra.agents.training import checkpoint, training_batch
+from toolorchestra.agents.training import checkpoint
 from toolorchestra.agents.training.build import build
 from toolorchestra.agents.training.metrics import read
-from toolorchestra.agents.training.trainer import TrainingRun, collect_groups, train
+from toolorchestra.agents.training.trainer import collect_groups, train
+from toolorchestra.agents.training.training_run import TrainingRun, _check_same
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.registration import register
 
@@ -118,7 +122,7 @@ def test_a_kl_term_is_to_what_the_warm_start_left(tmp_path: Path, rank: int) -> 
         model=ModelConfig(hidden=32, lora_rank=rank),
         warm_start=WarmStart(steps=20, batch=8, demonstrations=40, least_valid=0.0, margin=-1.0, rounds=1),
     )
-    data = [Datum(range(2, 40), [0.0] * 38, [0.0] + [1.0] * 37)]
+    data = [Datum(range(2, 40), [0.0] * 38, [0.0] + [1.0] * 37, [False] + [True] * 37)]
     for resume in (False, True):
         made = run(tmp_path, config, resume=resume)
         assert made.engine.train(data, config.loss, 1e-2)["kl_reference"] < 1e-6
@@ -147,8 +151,10 @@ def test_a_folder_that_holds_another_run_is_refused(tmp_path: Path) -> None:
     run(tmp_path, COLD)
     with pytest.raises(ConfigError, match="holds a run already"):
         run(tmp_path, COLD)
-    with pytest.raises(ConfigError, match=r"other settings \(groups, steps\)"):
+    with pytest.raises(ConfigError, match=r"other settings \(groups\); .* may change: .*, steps"):
         run(tmp_path, replace(COLD, groups=5, steps=2), resume=True)
+    with pytest.raises(ConfigError, match=r"other settings \(environments\)"):
+        run(tmp_path, replace(COLD, environments=(*COLD.environments, COLD.environments[0])), resume=True)
     numbers = (tmp_path / "metrics.jsonl").read_text()
     for path in (tmp_path / "checkpoints").glob("step-*/engine.pt"):
         path.write_text("torn")
@@ -156,6 +162,34 @@ def test_a_folder_that_holds_another_run_is_refused(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=r"no checkpoint of the run in .* is whole; move it away"):
             run(tmp_path, COLD, resume=resume)
     assert (tmp_path / "metrics.jsonl").read_text() == numbers
+
+
+@pytest.mark.parametrize("lacks", ["resample", "environments.1.max_context", "warm_start.checked"])
+def test_a_run_of_an_earlier_version_is_said_to_be_one(whole: TrainingRun, tmp_path: Path, lacks: str) -> None:
+    """Nobody can give a setting that did not exist."""
+    config: Any = json.loads(json.dumps(as_json(SMALL)))
+    within = config
+    *path, name = lacks.split(".")
+    for part in path:
+        within = within[int(part)] if part.isdigit() else within[part]
+    del within[name]
+    with pytest.raises(ConfigError, match=rf"begun by an earlier version, whose checkpoints do not say {lacks}; go on"):
+        _check_same(SMALL, config, tmp_path, print)
+
+
+def test_settings_that_change_no_result_may_change_when_a_run_goes_on(whole: TrainingRun, tmp_path: Path) -> None:
+    """What is drawn in an evaluation changes nothing that is drawn in training."""
+    shutil.copytree(whole.folder, tmp_path / "copy")
+    shutil.rmtree(tmp_path / "copy" / "checkpoints" / "step-000002")
+    shutil.rmtree(tmp_path / "copy" / "checkpoints" / "step-000001")
+    seldom = replace(SMALL, evaluate_every=2, keep_last=1, save_every=2, evaluation_tasks=2)
+    said: list[str] = []
+    resumed = run(tmp_path / "copy", seldom, resume=True, said=said)
+    assert "from here on evaluate_every is 2; it was 1" in said
+    kept = torch.load(whole.folder / "checkpoints" / "step-000002" / "engine.pt", weights_only=True)
+    assert all(torch.equal(value, kept["weights"][name]) for name, value in weights(resumed).items())
+    longer = run(tmp_path / "copy", replace(seldom, steps=3), resume=True)
+    assert (longer.step, longer.config.steps) == (3, 3)
 
 
 def test_a_start_that_is_not_good_enough_is_refused(tmp_path: Path) -> None:
@@ -178,17 +212,23 @@ def test_a_batch_without_a_usable_group_is_skipped_and_said(tmp_path: Path) -> N
 
 
 class Interrupting(io.StringIO):
-    """A terminal at which Ctrl-C is pressed when the first line of progress is shown: behind the step's save."""
+    """A terminal at which Ctrl-C is pressed, or a SIGTERM comes, when the first line of progress is shown: behind the
+    step's save."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self._number = number
 
     def write(self, text: str) -> int:
         if not self.getvalue():
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(self._number)
         return super().write(text)
 
 
-def test_an_interrupt_behind_a_steps_save_is_saved_too(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_behind_a_steps_save_is_saved_too(number: int, tmp_path: Path) -> None:
     config = replace(COLD, steps=3, save_every=100, evaluate_every=100, groups=1)
-    with contextlib.redirect_stderr(Interrupting()):
+    with contextlib.redirect_stderr(Interrupting(number)):
         made = run(tmp_path, config)
     assert made.stopping
     assert made.step == 2
@@ -217,7 +257,7 @@ def test_groups_share_task_prices_and_preference(whole: TrainingRun) -> None:
     trajectories = [t for g in groups for t in g.trajectories]
     with pytest.raises(ValueError, match="a group's rollouts must share task, prices and preference"):
         Group([trajectories[0], trajectories[-1]])
-    batch = training_batch.build(groups, AdvantageParams(least_spread=0.0))
+    batch = training_batch(groups, AdvantageParams(least_spread=0.0))
     for datum in batch.data:
         assert len(datum.tokens) == len(datum.logprobs) == len(datum.advantages)
         assert {a == 0 for a in datum.advantages} == {True, False}
@@ -230,6 +270,7 @@ def test_a_third_partys_source_trains_too(tmp_path: Path) -> None:
     toy = EnvMix("Tests/ToyTrain-v0", 1.0, {"max_turns": 3}, validation="train", test="train")
     said: list[str] = []
     made = run(tmp_path, replace(COLD, environments=(toy,), anchors=("cheapest",)), said=said)
+    assert said.count("chat template: it shows tools, results and system messages by itself") == 1
     assert "held out, step 1: reward 0.000, accuracy 0%, 0.00 ¢ a task" in said
     assert {t.task_id.partition("/")[0] for t in made.evaluations[1].trajectories} == {"toy-adder"}
     cents = {step: found.standings["policy"].cents for step, found in made.evaluations.items()}

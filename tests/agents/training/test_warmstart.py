@@ -1,159 +1,216 @@
-"""Demonstrations: the best of some random routes, the same whoever looks for them, and one sequence for each."""
+"""The supervised start as a run sees it: it says where it is, is saved within, and goes on as if nothing had been."""
 
 from __future__ import annotations
 
-import multiprocessing
-import os
+import json
 import signal
-import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
-from toolorchestra.agents.configuration.config import TrainConfig, WarmStart, preset
-from toolorchestra.agents.engines.tiny import load_tokenizer
-from toolorchestra.agents.evaluation.simulated_evaluation import played
-from toolorchestra.agents.rollouts.rollout import factory_of, measured
-from toolorchestra.agents.rollouts.tokens import Chat
-from toolorchestra.agents.training.warmstart import BestRoute, demonstrations, find_routes, recorded
+from tests.agents.training.test_trainer import COLD
+from toolorchestra.agents.configuration.config import ModelConfig, TrainConfig, WarmStart
+from toolorchestra.agents.engines.base import Datum, LossParams
+from toolorchestra.agents.rollouts.rollout import Rollouts
+from toolorchestra.agents.training import checkpoint, warmstart
+from toolorchestra.agents.training.build import build
+from toolorchestra.agents.training.metrics import read
+from toolorchestra.agents.training.trainer import train
+from toolorchestra.agents.training.training_run import TrainingRun, rollout_params
 from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.envs.factory import EpisodeFactory
 
-SOME = replace(preset("tiny"), warm_start=WarmStart(demonstrations=24, routes=4))
-
-
-def made(config: TrainConfig, found: BestRoute) -> EpisodeFactory:
-    mix = config.environments[found.env]
-    return factory_of(mix.env_id, **{"diversify": "train", **mix.arguments, "split": "train"})
-
-
-def test_a_route_found_solves_its_task_again() -> None:
-    found = find_routes(SOME, range(24))
-    assert 12 < len(found) <= 24
-    for route in found:
-        actions = iter(route.actions)
-        episode = played(made(SOME, route), lambda _, actions=actions: next(actions), route.seed)  # type: ignore[misc]
-        assert measured(episode).solved
-        assert next(actions, None) is None
-
-
-def test_a_task_gets_the_same_route_whoever_looks_for_it() -> None:
-    whole = find_routes(SOME, range(24))
-    apart = [*find_routes(SOME, range(0, 24, 2)), *find_routes(SOME, range(1, 24, 2))]
-    assert sorted(apart, key=lambda f: f.seed) == whole
-
-
-def test_more_tries_solve_more_tasks() -> None:
-    once = replace(SOME, warm_start=WarmStart(routes=1))
-    often = replace(SOME, warm_start=WarmStart(routes=8))
-    assert len(find_routes(once, range(40))) < len(find_routes(often, range(40)))
-
-
-def test_shared_out_over_processes_the_data_are_the_same() -> None:
-    chat = Chat(load_tokenizer())
-    alone = demonstrations(chat, SOME)
-    shared = demonstrations(chat, replace(SOME, model=replace(SOME.model, processes=2)))
-    assert [d.tokens for d in shared] == [d.tokens for d in alone]
-    for datum in alone:
-        assert chat.tokenizer.decode(datum.tokens).count("<tool_call>") == sum(
-            a and t == chat.stop for t, a in zip(datum.tokens, datum.advantages, strict=True)
-        )
-
-
-@contextmanager
-def interrupted(whom: Callable[[BaseProcess], int]) -> Iterator[None]:
-    """Ctrl-C, as soon as both processes that look for routes are there."""
-    others = set(multiprocessing.active_children())
-
-    def interrupt() -> None:
-        while len(started := set(multiprocessing.active_children()) - others) < 2:
-            time.sleep(0.01)
-        for number in {whom(process) for process in started}:
-            os.kill(number, signal.SIGINT)
-
-    hand = threading.Thread(target=interrupt, daemon=True)
-    hand.start()
-    try:
-        yield
-    finally:
-        hand.join(60)
-
-
-def test_an_interrupt_is_left_to_the_process_that_shares_out() -> None:
-    """A terminal sends it to them all; the first one lets the warm start end."""
-    chat = Chat(load_tokenizer())
-    with interrupted(lambda process: process.pid or 0):
-        shared = demonstrations(chat, replace(SOME, model=replace(SOME.model, processes=2)))
-    assert [d.tokens for d in shared] == [d.tokens for d in demonstrations(chat, SOME)]
-
-
-def test_an_interrupt_ends_the_search_at_once() -> None:
-    ages = replace(SOME, model=replace(SOME.model, processes=2), warm_start=WarmStart(demonstrations=10**7))
-    chat = Chat(load_tokenizer())
-    waited = threading.Timer(60, lambda: [child.kill() for child in multiprocessing.active_children()])
-    waited.start()
-    with pytest.raises(KeyboardInterrupt), interrupted(lambda _: os.getpid()):
-        demonstrations(chat, ages)
-    assert waited.is_alive()
-    waited.cancel()
-
-
-def test_a_missing_file_of_trajectories_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"warm_start\.trajectories: no file .*none\.jsonl"):
-        recorded(Chat(load_tokenizer()), tmp_path / "none.jsonl")
-
-
-ASKED = '{"role": "user", "content": "u"}'
-SAID = '{"role": "assistant", "content": "hi"}'
-
-
-@pytest.mark.parametrize(
-    ("line", "says"),
-    [
-        ("[1]", "line 2: an object with `messages`, and `tools` if any, was expected"),
-        ('{"messages": ["hi"]}', "line 2: an object with `messages`"),
-        (f'{{"messages": [{ASKED}, {SAID}], "tools": ["x"]}}', "line 2: an object with `messages`"),
-        ('{"messages": [{"content": "hi"}]}', "line 2: message 1 needs a role and a content, both text"),
-        (
-            f'{{"messages": [{ASKED}, {{"role": "assistant", "content": null}}]}}',
-            "message 2 needs a role and a content",
-        ),
-        (f'{{"messages": [{SAID}]}}', "line 2: message 1 is the assistant's; what it answers was expected"),
-        ("\udcff", "is not UTF-8 text"),
-    ],
+START = WarmStart(
+    steps=5, batch=4, demonstrations=12, routes=2, least_valid=0.0, margin=-1.0, rounds=1, checked=3, save_every=2
 )
-def test_a_trajectory_that_cannot_be_learnt_from_is_named(tmp_path: Path, line: str, says: str) -> None:
-    path = tmp_path / "some.jsonl"
-    path.write_text(f'{{"messages": [{ASKED}, {SAID}]}}\n{line}\n', encoding="utf-8", errors="surrogateescape")
-    with pytest.raises(ConfigError, match=says):
-        recorded(Chat(load_tokenizer()), path)
+CONFIG = replace(
+    COLD, warm_start=START, groups=1, rollouts=2, evaluation_tasks=1, model=ModelConfig(hidden=16, lora_rank=2)
+)
+SHUT = replace(CONFIG, warm_start=replace(START, margin=2.0, rounds=2))
+"""No model passes its gate."""
+
+Before = Callable[[int], None]
+"""Is told how many optimiser steps were taken, before each."""
 
 
-def test_texts_of_trajectories_are_taken_as_they_stand(tmp_path: Path) -> None:
-    """A line separator ends no line, an empty line is none, and a mark of the template's in what was said no turn."""
-    chat, path = Chat(load_tokenizer()), tmp_path / "some.jsonl"
-    said = '{"role": "assistant", "content": "a<|im_end|>b \\ud83d"}'
-    path.write_text(
-        f'{{"messages": [{ASKED[:-2]}\u2028"}}, {said}, {ASKED}, {SAID}], "tools": null}}\n\n', encoding="utf-8"
-    )
-    (datum,) = recorded(chat, path)
-    learnt = [t for t, a in zip(datum.tokens, datum.advantages, strict=True) if a]
-    assert chat.tokenizer.decode(learnt) == "a< |im_end|>b ?<|im_end|>hi<|im_end|>"
-    assert learnt.count(chat.stop) == 2
+def run(
+    folder: Path,
+    config: TrainConfig = CONFIG,
+    *,
+    resume: bool = False,
+    before: Before = lambda _: None,
+    said: list[str] | None = None,
+) -> TrainingRun:
+    engine, chat = build(config)
+    whole, taken = engine.train, list[int]()
+
+    def watched(data: Sequence[Datum], loss: LossParams, rate: float) -> Mapping[str, float]:
+        before(len(taken))
+        taken.append(1)
+        made: Mapping[str, float] = whole(data, loss, rate)
+        return made
+
+    engine.train = watched
+    return train(config, folder, engine, chat, resume=resume, say=(said if said is not None else []).append)
 
 
-def test_runs_that_did_not_solve_their_task_are_left_out(tmp_path: Path) -> None:
-    chat, path, said = Chat(load_tokenizer()), tmp_path / "some.jsonl", list[str]()
-    outcomes = ['{"value": 1.0}', '{"value": 0.4}', "null", '{"value": null}']
-    rows = [f'{{"messages": [{ASKED}, {SAID}], "outcome": {outcome}}}' for outcome in outcomes]
-    path.write_text("\n".join([*rows, f'{{"messages": [{ASKED}, {SAID}]}}']))
-    assert len(recorded(chat, path, said.append)) == 2
-    assert said == ["warm start: 3 runs that did not solve their task are left out"]
-    path.write_text("\n".join(rows[1:]))
-    with pytest.raises(ConfigError, match="no assistant turn to learn from; 3 runs that did not solve"):
-        recorded(chat, path)
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    found = checkpoint.latest(folder)
+    assert found is not None
+    kept: dict[str, torch.Tensor] = torch.load(found / "engine.pt", weights_only=True)["weights"]
+    return kept
+
+
+def assert_same(left: Mapping[str, torch.Tensor], right: Mapping[str, torch.Tensor]) -> None:
+    assert left.keys() == right.keys()
+    assert all(torch.equal(value, right[name]) for name, value in left.items())
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    return [row for row in read(folder / "metrics.jsonl") if row["kind"] == "warm"]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One run that nothing happened to."""
+    folder = tmp_path_factory.mktemp("whole")
+    run(folder)
+    return folder
+
+
+def test_it_says_where_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said: list[str] = []
+    run(tmp_path, said=said)
+    found = rows(tmp_path)
+    assert [row["step"] for row in found] == [0, 1, 2, 3, 4]
+    assert all("mismatch" not in row for row in found)  # of demonstrations, which no sampler made
+    assert all(row["loss"] > 0 and row["tokens_per_second"] > 0 and row["learning_rate"] > 0 for row in found)
+    shown = capsys.readouterr().err
+    assert f"5/5 warm start, loss {found[-1]['loss']:.3f} a token, 0 s left" in shown
+    assert "12/12 tasks tried" in shown
+    assert any(text.startswith(f"warm start, round 1: loss {found[-1]['loss']:.3f} a token; readable") for text in said)
+    others = {(row["kind"], row["step"]) for row in read(tmp_path / "metrics.jsonl")} - {("warm", n) for n in range(5)}
+    assert others == {("eval", 0), ("train", 0), ("eval", 1)}
+
+
+def killed(at: int) -> Before:
+    def before(taken: int) -> None:
+        if taken == at:
+            raise MemoryError("killed here")
+
+    return before
+
+
+def test_a_kill_loses_the_steps_since_the_last_save_alone(whole: Path, tmp_path: Path) -> None:
+    with pytest.raises(MemoryError):
+        run(tmp_path, before=killed(3))
+    assert [path.name for path in checkpoint.all_of(tmp_path / "warm_start")] == ["step-000002"]
+    assert not checkpoint.all_of(tmp_path / "checkpoints")
+    with pytest.raises(ConfigError, match=r"holds a run already \(step-000002 of the warm start\); use --resume"):
+        run(tmp_path)
+    said: list[str] = []
+    taken: list[int] = []
+    run(tmp_path, resume=True, before=taken.append, said=said)
+    assert "resuming from step-000002 of the warm start" in said
+    assert len(taken) == 3 + sum(row["kind"] == "train" and row["used"] > 0 for row in read(whole / "metrics.jsonl"))
+    assert_same(weights(tmp_path / "checkpoints"), weights(whole / "checkpoints"))
+    assert [(row["step"], row["loss"]) for row in rows(tmp_path)] == [(r["step"], r["loss"]) for r in rows(whole)]
+    assert not (tmp_path / "warm_start").exists()
+
+
+def test_an_interrupt_lets_the_step_end_and_saves(whole: Path, tmp_path: Path) -> None:
+    def interrupt(taken: int) -> None:
+        if taken == 2:
+            signal.raise_signal(signal.SIGTERM)
+
+    said: list[str] = []
+    stopped = run(tmp_path, before=interrupt, said=said)
+    assert (stopped.stopping, stopped.warm, stopped.warm_steps, stopped.step) == (True, False, 3, 0)
+    assert "stopping after this step; the signal again to stop at once" in said
+    seldom = replace(CONFIG, warm_start=replace(START, save_every=1))
+    resumed = run(tmp_path, seldom, resume=True, said=said)
+    assert "from here on warm_start.save_every is 1; it was 2" in said
+    assert (resumed.stopping, resumed.warm, resumed.warm_steps, resumed.step) == (False, True, 5, 1)
+    assert_same(weights(tmp_path / "checkpoints"), weights(whole / "checkpoints"))
+
+
+def test_an_interrupt_in_the_last_step_does_not_wait_for_the_gate(whole: Path, tmp_path: Path) -> None:
+    def interrupt(taken: int) -> None:
+        if taken == 4:
+            signal.raise_signal(signal.SIGTERM)
+
+    said: list[str] = []
+    stopped = run(tmp_path, before=interrupt, said=said)
+    assert (stopped.stopping, stopped.warm, stopped.warm_steps) == (True, False, 5)
+    assert not any("round 1" in text for text in said)
+    run(tmp_path, resume=True, said=said)
+    assert any("round 1" in text for text in said)
+    assert_same(weights(tmp_path / "checkpoints"), weights(whole / "checkpoints"))
+
+
+def test_an_interrupt_while_the_gate_looks_ends_at_once_and_loses_nothing(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> tuple[bool, str]:
+        signal.raise_signal(signal.SIGINT)
+        return True, ""
+
+    whole_gate = warmstart.gate
+    monkeypatch.setattr(warmstart, "gate", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path)
+    monkeypatch.setattr(warmstart, "gate", whole_gate)
+    said: list[str] = []
+    run(tmp_path, resume=True, said=said)
+    assert "resuming from step-000005 of the warm start" in said
+    assert any(text.startswith("warm start, round 1: readable") for text in said)
+    assert_same(weights(tmp_path / "checkpoints"), weights(whole / "checkpoints"))
+
+
+@pytest.mark.parametrize(("at", "rounds"), [(7, [2]), (4, [1, 2])])
+def test_a_round_whose_gate_did_not_open_is_not_tried_again(tmp_path: Path, at: int, rounds: list[int]) -> None:
+    with pytest.raises(MemoryError):
+        run(tmp_path, SHUT, before=killed(at))
+    said: list[str] = []
+    with pytest.raises(ConfigError, match="did not reach what reinforcement learning needs in 2 rounds"):
+        run(tmp_path, SHUT, resume=True, said=said)
+    assert [int(text.split(":")[0][-1]) for text in said if text.startswith("warm start, round")] == rounds
+    assert [row["step"] for row in rows(tmp_path)] == list(range(10))
+    with pytest.raises(ConfigError, match=r"in 2 rounds: readable"):
+        run(tmp_path, SHUT, resume=True)
+
+
+def test_a_batch_follows_from_the_number_of_its_step() -> None:
+    """And nothing comes again before an epoch is over."""
+    data = [Datum([n], [0.0], [1.0], [True]) for n in range(11)]
+    drawn = [[d.tokens[0] for d in warmstart.batch_of(data, 3, 7, number)] for number in range(6)]
+    for epoch in (drawn[:3], drawn[3:]):
+        assert len({n for batch in epoch for n in batch}) == 9
+    assert drawn[:3] != drawn[3:]
+    assert drawn[4] == [d.tokens[0] for d in warmstart.batch_of(data, 3, 7, 4)]
+    assert drawn[0] != [d.tokens[0] for d in warmstart.batch_of(data, 3, 8, 0)]
+    assert len(warmstart.batch_of(data, 100, 7, 5)) == 11
+
+
+@pytest.mark.parametrize("checked", [1, 5])
+def test_the_gate_looks_at_so_many_rollouts(tmp_path: Path, checked: int) -> None:
+    config = replace(CONFIG, warm_start=replace(START, checked=checked))
+    engine, chat = build(config)
+    made = Rollouts(engine, chat, rollout_params(config))
+    seen: list[int] = []
+    collect = made.collect
+    made.collect = lambda jobs, watch=None: (seen.append(len(jobs)), collect(jobs, watch))[1]  # type: ignore[method-assign]
+    opened, _ = warmstart.gate(made, config)
+    assert (opened, seen) == (True, [checked])
+
+
+def test_the_setting_is_checked_and_kept(whole: Path) -> None:
+    with pytest.raises(ConfigError, match=r"warm_start\.checked must be at least 1"):
+        WarmStart(checked=0)
+    found = checkpoint.latest(whole / "checkpoints")
+    assert found is not None
+    state = json.loads((found / "state.json").read_text())
+    assert (state["config"]["warm_start"]["checked"], state["warm_steps"]) == (3, 5)

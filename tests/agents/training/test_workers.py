@@ -45,7 +45,7 @@ def jobs(count: int) -> list[Job]:
 
 
 def sampled(trajectory: Trajectory) -> list[Datum]:
-    return [Datum(s.tokens, s.logprobs, [float(flag) for flag in s.sampled]) for s in trajectory.sequences]
+    return [s.datum(1.0) for s in trajectory.sequences]
 
 
 def test_every_process_samples_from_the_weights_of_now(shared: tuple[LocalEngine, SharedRollouts]) -> None:
@@ -56,7 +56,7 @@ def test_every_process_samples_from_the_weights_of_now(shared: tuple[LocalEngine
         assert [t.seed for t in made] == list(range(6))
         data = [d for t in made for d in sampled(t)]
         for datum, trained in zip(data, engine.logprobs(data), strict=True):
-            picked = [p for p, a in zip(datum.logprobs, datum.advantages, strict=True) if a]
+            picked = [p for p, a in zip(datum.logprobs, datum.mask, strict=True) if a]
             assert picked == pytest.approx(trained, abs=1e-4)
         engine.train(data, LossParams("cross_entropy"), 1e-2)
 

@@ -1,0 +1,27 @@
+"""The LoRA adapter that a run may train in place of all weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from toolorchestra.agents.engines.settings import EngineSettings
+
+TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+
+
+def with_lora(model: Any, settings: EngineSettings, seed: int) -> Any:
+    """The model under a fresh adapter, which changes nothing until it is trained."""
+    import torch
+    from peft import LoraConfig, get_peft_model
+
+    from toolorchestra.agents.engines.merged_lora import use_merged
+
+    wanted = LoraConfig(
+        r=settings.lora_rank, lora_alpha=settings.lora_alpha, target_modules=[*TARGETS], lora_dropout=0.0
+    )
+    with torch.random.fork_rng(devices=[]):  # peft draws on the CPU, before it moves what it drew
+        torch.manual_seed(seed)
+        made = get_peft_model(model, wanted)
+    if torch.device(settings.device).type == "cpu":
+        use_merged(made)
+    return made

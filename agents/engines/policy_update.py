@@ -1,0 +1,159 @@
+"""One optimiser step: the losses, the log-probabilities that they are made of, the gradient, the step.
+
+update = PolicyUpdate(model, settings, reference)
+metrics = update.take(data, LossParams(), 1e-3)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from toolorchestra.agents.engines.base import Datum, LossParams
+from toolorchestra.agents.engines.reference_weights import ReferenceWeights
+from toolorchestra.agents.engines.settings import EngineSettings
+from toolorchestra.agents.engines.training_batches import LEAST_SHARED, batches, can_share, hidden_states, shared
+
+
+def token_losses(new: Tensor, old: Tensor, advantage: Tensor, params: LossParams) -> Tensor:
+    """One loss per token: clipped or truncated policy gradient, or plain cross-entropy weighted by the advantage."""
+    if params.kind == "cross_entropy":
+        return -advantage * new
+    ratio = torch.exp(new - old)
+    if params.cap:
+        return -advantage * ratio.detach().clamp(max=params.cap) * torch.exp(new - new.detach())
+    clipped = ratio.clamp(1 - params.clip_low, 1 + params.clip_high)
+    loss = torch.maximum(-advantage * ratio, -advantage * clipped)
+    bounded = torch.minimum(loss, -advantage * params.dual_clip)
+    return torch.where(advantage < 0, bounded, loss)
+
+
+def kl_to(reference: Tensor, new: Tensor, kind: str) -> Tensor:
+    """An estimate of KL(new || reference) per token: k2 is half the squared difference, k3 is the unbiased one."""
+    gap = reference - new
+    return 0.5 * gap.square() if kind == "k2" else torch.exp(gap) - gap - 1
+
+
+class PolicyUpdate:
+    """The optimiser of a model, and what its steps need."""
+
+    def __init__(self, model: Any, settings: EngineSettings, reference: ReferenceWeights) -> None:
+        self._model, self._settings, self._reference = model, settings, reference
+        self._device = torch.device(settings.device)
+        self.trained = [p for p in model.parameters() if p.requires_grad]
+        self.optimizer = torch.optim.AdamW(
+            self.trained,
+            lr=1e-3,
+            betas=settings.betas,
+            weight_decay=settings.weight_decay,
+            fused=self._device.type == "cuda",
+        )
+        self._shares = can_share(model, settings)
+        self.not_finite = 0
+        """Steps in a row that were not taken, because their gradient was no number."""
+
+    def take(self, data: Sequence[Datum], loss: LossParams, learning_rate: float) -> dict[str, float]:
+        """One step over all of `data`, in batches of bounded size; the loss is a mean over the tokens that count. A
+        step whose gradient is not finite is left out; too many in a row raise FloatingPointError."""
+        total = sum(sum(d.mask) for d in data)
+        if not total:
+            return {"tokens": 0.0}
+        self._model.train()
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate
+        self.optimizer.zero_grad(set_to_none=True)
+        sums: dict[str, float] = {}
+        for batch in batches(data, self._settings.tokens_per_batch, share=self._shares):
+            for name, value in self._backward(batch, loss, total).items():
+                sums[name] = sums.get(name, 0.0) + value
+        norm = float(torch.nn.utils.clip_grad_norm_(self.trained, self._settings.clip_norm))
+        if math.isfinite(norm):
+            self.optimizer.step()
+            self.not_finite = 0
+        else:
+            self._leave_out(norm)
+        means = {name: value / total for name, value in sums.items()}
+        return {**means, "tokens": float(total), "gradient_norm": norm, "not_finite": float(self.not_finite > 0)}
+
+    def _leave_out(self, norm: float) -> None:
+        self.optimizer.zero_grad(set_to_none=True)
+        self.not_finite += 1
+        if self.not_finite >= self._settings.most_not_finite:
+            raise FloatingPointError(
+                f"the gradient's norm was {norm} in {self.not_finite} steps in a row, and none of them was taken: "
+                "lower learning_rate, or look for what is not finite in the weights and the rewards"
+            )
+
+    def _backward(self, batch: list[Datum], loss: LossParams, total: int) -> dict[str, float]:
+        # First, while no graph holds the weights: they may be exchanged in place.
+        reference = None
+        if loss.kl:
+            reference = self._reference.ask(lambda model: self.score(model, batch, loss.temperature)[0])
+        new, entropy, places = self.score(self._model, batch, loss.temperature, learnt=loss.entropy_weight > 0)
+        old = self._picked([d.logprobs for d in batch], places)
+        advantage = self._picked([d.advantages for d in batch], places)
+        losses = token_losses(new, old, advantage, loss) - loss.entropy_weight * entropy
+        sums = {"entropy": float(entropy.detach().sum())}
+        if reference is not None:
+            divergence = kl_to(reference, new, loss.kl)
+            losses = losses + loss.kl_weight * divergence
+            sums["kl_reference"] = float(divergence.detach().sum())
+        torch.autograd.backward(losses.sum() / total)
+        with torch.no_grad():
+            gap = (new - old).float()
+            outside = (gap.exp() > 1 + loss.clip_high) | (gap.exp() < 1 - loss.clip_low)
+            sums |= {"loss": float(losses.detach().sum()), "kl_sampler": float(-gap.sum())}
+            sums |= {"mismatch": float(gap.abs().sum()), "clipped": float(outside.sum())}
+        return sums
+
+    def score(
+        self, model: Any, batch: Sequence[Datum], temperature: float, *, learnt: bool = False
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Log-probabilities and entropies at the tokens that count, and where these are. `learnt`: the entropies have
+        gradients too."""
+        width = max(len(d.tokens) for d in batch)
+        padding = [width - len(d.tokens) for d in batch]
+        rows = zip(batch, padding, strict=True)
+        tokens = torch.tensor([[*d.tokens, *[0] * more] for d, more in rows], device=self._device)
+        rows = zip(batch, padding, strict=True)
+        places = torch.tensor([[*d.mask, *[False] * more] for d, more in rows], device=self._device)
+        base = model.get_base_model() if hasattr(model, "get_base_model") else model
+        common = shared(batch) if self._shares and len(batch) > 1 else 0
+        hidden = hidden_states(base, tokens, common if common >= LEAST_SHARED else 0)[:, :-1][places[:, 1:]]
+        drawn = tokens[:, 1:][places[:, 1:]]
+        # A large vocabulary's logits are never all alive: the head is run in parts, and again in the backward pass.
+        size = max(1, self._settings.logit_bytes // (4 * base.lm_head.out_features))
+        if len(hidden) <= size:
+            return *_head(base.lm_head, hidden, drawn, temperature, learnt=learnt), places
+        parts = [
+            checkpoint(_head, base.lm_head, h, d, temperature, learnt=learnt, use_reentrant=False)
+            for h, d in zip(torch.split(hidden, size), torch.split(drawn, size), strict=True)
+        ]
+        return torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts]), places
+
+    def _picked(self, rows: Sequence[Sequence[float]], places: Tensor) -> Tensor:
+        width = places.shape[1]
+        full = torch.tensor([[*r, *[0.0] * (width - len(r))] for r in rows], device=self._device)
+        return full[:, 1:][places[:, 1:]]
+
+    def state(self) -> Mapping[str, Any]:
+        """For a checkpoint."""
+        return {"optimizer": self.optimizer.state_dict(), "not_finite": self.not_finite}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """What state() gave."""
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.not_finite = int(state.get("not_finite", 0))
+
+
+def _head(head: Any, hidden: Tensor, drawn: Tensor, temperature: float, *, learnt: bool) -> tuple[Tensor, Tensor]:
+    """Log-probabilities of what was drawn, and entropies, whose gradients cost as much again."""
+    logprobs = torch.log_softmax(head(hidden).float() / temperature, -1)
+    with torch.set_grad_enabled(learnt and torch.is_grad_enabled()):
+        entropy = -(logprobs.exp() * logprobs).sum(-1)
+    return logprobs.gather(1, drawn[:, None])[:, 0], entropy

@@ -1,0 +1,153 @@
+"""A few groups of rollouts as they were trained on, to read afterwards: `toolorchestra page RUN` shows them.
+
+They stand in the run's folder, one line for each rollout in the form of RecordTrajectories, under "training" with the
+step, the group, the reward, the advantage, and why a rollout taught nothing. Failed ones are among them. Nothing of the
+run depends on the file. It keeps its bound by dropping every second of the steps it has.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from toolorchestra.agents.configuration.config import TrainConfig
+from toolorchestra.agents.rollouts.advantages import AdvantageParams, TrainingBatch
+from toolorchestra.agents.rollouts.rewards import Measure, RewardBreakdown
+from toolorchestra.agents.rollouts.rollout import Job
+from toolorchestra.agents.rollouts.trajectory import Group, Trajectory
+from toolorchestra.envs.base.cassette import append_line, end_torn_line
+from toolorchestra.envs.wrappers.record import trajectory_line
+
+ROLLOUTS = "rollouts.jsonl"
+POLICY = "policy"
+
+
+def marked(tasks: Sequence[Job], config: TrainConfig, step: int) -> list[Job]:
+    """The tasks of a step, those among them marked whose rollouts are to be dumped: the first ones, which are drawn by
+    chance like the others."""
+    wanted = config.dump_groups if step % config.dump_every == 0 else 0
+    return [replace(task, record=True) if place < wanted else task for place, task in enumerate(tasks)]
+
+
+def write(
+    folder: Path,
+    step: int,
+    groups: Sequence[Group],
+    batch: TrainingBatch,
+    config: TrainConfig,
+    say: Callable[[str], None],
+) -> None:
+    """Add the groups of a step whose rollouts were recorded. What cannot be written is said, and stops nothing."""
+    lines = b"".join(
+        trajectory_line(line)
+        for place, group in enumerate(groups)
+        for line in _lines(step, place, group, batch, config)
+    )
+    if not lines:
+        return
+    path, most = folder / ROLLOUTS, round(config.dump_megabytes * 1e6)
+    if len(lines) > most:
+        say(
+            f"step {step}: its rollouts to be dumped take {len(lines) / 1e6:.1f} MB, and dump_megabytes is "
+            f"{config.dump_megabytes:g}; they are not kept"
+        )
+        return
+    try:
+        _make_room(path, most - len(lines))
+        end_torn_line(path)
+        append_line(path, lines)
+    except OSError as err:
+        say(f"step {step}: its rollouts could not be dumped: {err}")
+
+
+def rewind(folder: Path, step: int) -> None:
+    """Drop what stands there of this step and later ones, which a resumed run makes again, and torn lines."""
+    _rewrite(folder / ROLLOUTS, lambda dumped: dumped < step)
+
+
+def _lines(step: int, place: int, group: Group, batch: TrainingBatch, config: TrainConfig) -> list[dict[str, Any]]:
+    rewards, given = batch.rewards[place], batch.advantages[place]
+    totals = [reward.total for reward in rewards if reward is not None]
+    shared = {"step": step, "group": place, "spread": statistics.stdev(totals) if len(totals) > 1 else None}
+    made = []
+    for number, rollout in enumerate(group.trajectories):
+        if rollout.record is None:
+            continue
+        reward, advantage, measure = rewards[number], given[number], rollout.measure
+        training = {
+            **shared,
+            "rollout": number,
+            "reward": None if reward is None else reward.total,
+            "parts": {} if reward is None else reward.parts,
+            "advantage": advantage,
+            "left_out": why_left_out(reward, advantage, measure, totals, config.advantage),
+            "valid_format": measure.valid_format,
+            "valid_output": measure.valid_output,
+            "sampled_tokens": rollout.sampled_tokens,
+        }
+        made.append({"training": training, "policy": POLICY, "env": _short(rollout), **rollout.record})
+    return made
+
+
+def why_left_out(
+    reward: RewardBreakdown | None,
+    advantage: float | None,
+    measure: Measure,
+    totals: Sequence[float],
+    params: AdvantageParams,
+) -> str:
+    """Why a rollout taught nothing; "" where it taught something. `totals` are all rewards of its group."""
+    if advantage is not None:
+        return ""
+    if reward is None:
+        return "the episode failed" if measure.failed else "it ran out of context"
+    if len(totals) < 2:
+        return "no other rollout of the group has a reward"
+    if statistics.stdev(totals) <= params.least_spread:
+        return "the rewards of the group differ too little"
+    if params.drop_invalid_format and not measure.valid_format:
+        return "a turn could not be read"
+    return "it ran into a limit"
+
+
+def _short(rollout: Trajectory) -> str:
+    return rollout.env_id.rpartition("/")[2]
+
+
+# -- the file's bound --------------------------------------------------------------------------------------------------
+
+
+def _make_room(path: Path, most: int) -> None:
+    while path.is_file() and path.stat().st_size > most:
+        kept = set(_steps(path)[::2])
+        if len(kept) == len(_steps(path)):  # one step alone
+            kept = set()
+        _rewrite(path, kept.__contains__)
+
+
+def _steps(path: Path) -> list[int]:
+    with path.open("rb") as file:
+        return sorted({step for line in file if (step := _step_of(line)) is not None})
+
+
+def _rewrite(path: Path, keep: Callable[[int], bool]) -> None:
+    """In one move: a kill leaves the old file or the new one."""
+    if not path.is_file():
+        return
+    fresh = path.with_suffix(".new")
+    with path.open("rb") as old, fresh.open("wb") as new:
+        new.writelines(line for line in old if (step := _step_of(line)) is not None and keep(step))
+    fresh.replace(path)
+
+
+def _step_of(line: bytes) -> int | None:
+    """None of a line that a crash tore."""
+    try:
+        row: Mapping[str, Any] = json.loads(line)
+        return int(row["training"]["step"])
+    except (ValueError, TypeError, LookupError):
+        return None

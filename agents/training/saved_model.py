@@ -1,0 +1,163 @@
+"""A trained model on disk, by its path: a run's folder, one of its checkpoints, or a folder that `export-model` wrote.
+
+saved = saved_model(Path("runs/tiny-seed0"))
+saved.path, saved.how.max_tokens
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import toolorchestra
+from toolorchestra.agents.configuration.config import EnvMix, ModelConfig, TrainConfig, from_json, settings_from_json
+from toolorchestra.agents.policies.base import digest
+from toolorchestra.agents.training import checkpoint
+from toolorchestra.envs.base.errors import AT_LEAST_ONE, NOT_NEGATIVE, ConfigError, require
+
+HOW = "toolorchestra.json"
+"""What an exported folder has beside the files of transformers."""
+
+
+@dataclass(frozen=True)
+class TrainedAs:
+    """How a model was trained and evaluated, as far as who plays it later has to know."""
+
+    environments: tuple[EnvMix, ...]
+    max_tokens: int
+    max_context: int
+    stop_at_call: bool
+    thinking: bool | None
+    evaluation_temperature: float
+    base: str
+    """The model that was trained further, as an adapter needs it; "" is the tiny one."""
+    lora_rank: int
+    """Of the adapter that is kept; 0: whole weights are."""
+    lora_alpha: int
+    averaged: bool
+    """Whether the weights are the running average."""
+    step: int
+    version: str
+
+    def __post_init__(self) -> None:
+        require(self, AT_LEAST_ONE, "max_tokens", "max_context")
+        require(self, NOT_NEGATIVE, "lora_rank", "evaluation_temperature")
+
+    @classmethod
+    def of(cls, config: TrainConfig, step: int) -> TrainedAs:
+        """A run's, at a step."""
+        model = config.model
+        return cls(
+            config.environments,
+            config.max_tokens,
+            config.max_context,
+            config.stop_at_call,
+            model.thinking,
+            config.evaluation_temperature,
+            base_name(model.path),
+            model.lora_rank,
+            model.lora_alpha,
+            bool(config.average),
+            step,
+            toolorchestra.__version__,
+        )
+
+    def write(self, folder: Path) -> None:
+        """Into an exported folder."""
+        (folder / HOW).write_text(json.dumps(dataclasses.asdict(self), indent=1) + "\n", encoding="utf-8")
+
+    @classmethod
+    def read(cls, folder: Path) -> TrainedAs:
+        """Of an exported folder."""
+        try:
+            made: TrainedAs = settings_from_json(cls, json.loads((folder / HOW).read_bytes()))
+        except (OSError, TypeError, ValueError, LookupError, RecursionError) as err:
+            raise ConfigError(
+                f"{folder / HOW} does not say how the model was trained ({err!s:.200}); write the folder again with "
+                "`toolorchestra export-model`"
+            ) from None
+        return made
+
+
+@dataclass(frozen=True)
+class SavedModel:
+    """Weights on disk."""
+
+    path: Path
+    """The checkpoint's folder, or the exported one."""
+    exported: bool
+    how: TrainedAs
+
+    def digest(self) -> str:
+        """A name for what is in the files: others' weights have another."""
+        if not self.exported:
+            return digest((self.path / checkpoint.MANIFEST).read_text(encoding="utf-8"))  # it has their hashes
+        parts = [(self.path / HOW).read_text(encoding="utf-8")]
+        for file in sorted(self.path.glob("*.safetensors")):
+            with file.open("rb") as weights:
+                parts += [file.name, hashlib.file_digest(weights, "blake2b").hexdigest()]
+        return digest(*parts)
+
+
+def saved_model(path: Path) -> SavedModel:
+    """What a path names."""
+    if (path / HOW).is_file():
+        return SavedModel(path, True, TrainedAs.read(path))
+    found = checkpoint_of(path)
+    step = int(checkpoint.read_state(found, checked=True).get("step", 0))
+    return SavedModel(found, False, TrainedAs.of(config_of(found), step))
+
+
+def checkpoint_of(folder: Path) -> Path:
+    """The checkpoint that a folder stands for: itself, or of a run the best one, or the newest where that is gone. It
+    is whole."""
+    if (folder / checkpoint.STATE).is_file():
+        if wrong := checkpoint.check(folder):
+            raise ConfigError(f"{folder} is not a whole checkpoint: {wrong}")
+        return folder
+    newest = checkpoint.latest(folder / "checkpoints")
+    if newest is None:
+        raise ConfigError(
+            f"no whole checkpoint in {str(folder)!r}; name a run's folder (toolorchestra train --out FOLDER), one in "
+            "its checkpoints, or a folder that `toolorchestra export-model` wrote"
+        )
+    best = newest.with_name(f"step-{int(checkpoint.read_state(newest, checked=True).get('best_step', -1)):06d}")
+    return best if best.is_dir() and not checkpoint.check(best) else newest
+
+
+def config_of(path: Path) -> TrainConfig:
+    """The settings of a checkpoint's run. It is whole, as what checkpoint_of() gives."""
+    try:
+        return from_json(checkpoint.read_state(path, checked=True).get("config"))
+    except (TypeError, ValueError, LookupError) as err:
+        raise ConfigError(f"{path} was written with settings that this version does not read ({err!s:.200})") from None
+
+
+def base_name(path: str) -> str:
+    """A model's folder by its whole path, so that it is found from anywhere; a hub's name as it is."""
+    found = Path(path).expanduser()
+    return str(found.resolve()) if path and found.is_dir() else path
+
+
+def check_can_start(saved: SavedModel, model: ModelConfig) -> None:
+    """Refuse to start a run from weights that are not what it trains: an adapter from an adapter of the same scale on
+    the same model, all weights from all weights."""
+    how, where = saved.how, f"init_from: {saved.path} holds"
+    if how.lora_rank and not model.lora_rank:
+        raise ConfigError(
+            f"{where} an adapter of rank {how.lora_rank}, and this run trains all weights; set model.lora_rank, or "
+            "merge it with `toolorchestra export-model` and name that folder with model.path in place of init_from"
+        )
+    if model.lora_rank and not how.lora_rank:
+        raise ConfigError(
+            f"{where} all weights of a model, and this run trains an adapter; name a folder that `toolorchestra "
+            "export-model` wrote with model.path in place of init_from, or set model.lora_rank=0"
+        )
+    mine = (model.lora_rank, model.lora_alpha, base_name(model.path))
+    theirs = (how.lora_rank, how.lora_alpha, how.base)
+    if model.lora_rank and mine != theirs:
+        said = [f"rank {rank} and alpha {alpha} on {base or 'the tiny model'}" for rank, alpha, base in (theirs, mine)]
+        raise ConfigError(f"{where} an adapter of {said[0]}, and this run trains one of {said[1]}; give the same ones")

@@ -1,0 +1,120 @@
+"""What a training step and an evaluation leave in the log, and what is said where it looks wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from toolorchestra.agents.configuration.environments import training
+from toolorchestra.agents.evaluation import choice_metrics
+from toolorchestra.agents.evaluation.heldout import Evaluation, as_metrics
+from toolorchestra.agents.rollouts.advantages import TrainingBatch
+from toolorchestra.agents.rollouts.rewards import RewardBreakdown
+from toolorchestra.agents.rollouts.trajectory import Group, Trajectory
+from toolorchestra.agents.training import environment_metrics, group_dumps
+from toolorchestra.agents.training.environment_metrics import ByEnvironment, mean
+from toolorchestra.agents.training.training_run import TrainingRun
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """Where a step's seconds went."""
+
+    rollouts: float
+    training: float
+
+
+def log_step(
+    run: TrainingRun,
+    groups: Sequence[Group],
+    replaced: Sequence[Group],
+    batch: TrainingBatch,
+    learned: Mapping[str, float],
+    times: StepTimes,
+) -> str:
+    """Write a step's numbers and some rollouts, warn where they look like a collapse, and give the line to show.
+    `replaced` are groups that taught nothing and gave way to others: what was played counts them, what was learnt does
+    not."""
+    found = environment_metrics.of_groups([*groups, *replaced])
+    rollouts = [t for played in found.values() for t in played]
+    kept = [t for t in rollouts if not t.measure.failed]
+    seen = choice_metrics.choices(kept)
+    valid = mean([t.measure.valid_format for t in kept])
+    flat = batch.flat_groups + len(replaced)
+    values: dict[str, Any] = {
+        "reward": mean(_totals(batch.rewards)),
+        "accuracy": mean([t.measure.outcome for t in kept]),
+        "cents": 100 * mean([t.measure.usd for t in kept]),
+        "seconds": mean([t.measure.seconds for t in kept]),
+        "turns": mean([t.turns for t in kept]),
+        "sequences": mean([len(t.sequences) for t in kept]),
+        "valid": valid,
+        "used": batch.used,
+        "flat_groups": batch.flat_groups,
+        "flat_share": flat / (len(groups) + len(replaced)),
+        "resampled": len(replaced),
+        "failed": len(rollouts) - len(kept),
+        "context": environment_metrics.context_cuts(rollouts),
+        "choice_entropy": seen.entropy,
+        "most_used_share": seen.share,
+        "controllability": seen.controllability,
+        "rollout_seconds": times.rollouts,
+        "train_seconds": times.training,
+        "sampled_tokens_per_second": sum(t.sampled_tokens for t in rollouts) / times.rollouts,
+        **{f"loss/{k}": v for k, v in learned.items()},
+        **_apart(run, found, _rewards(groups, batch)),
+    }
+    run.log.write("train", run.step, values)
+    group_dumps.write(run.folder, run.step, groups, batch, run.config, run.say)
+    treated = "count as wrong" if run.config.advantage.count_context_cuts else "are left out"
+    for warning in [
+        *choice_metrics.failures(rollouts),
+        *environment_metrics.context_warnings(run.config, found, treated),
+        *(choice_metrics.warnings(seen, valid) if kept else ()),
+        *_rewriting(run, kept),
+    ]:
+        run.say(f"warning, step {run.step}: {warning}")
+    return (
+        f"reward {values['reward']:.3f}, accuracy {values['accuracy']:.0%}, {values['cents']:.2f} ¢, "
+        f"{values['turns']:.1f} turns, {values['sampled_tokens_per_second']:,.0f} tokens/s"
+    )
+
+
+def _rewriting(run: TrainingRun, rollouts: Sequence[Trajectory]) -> list[str]:
+    """Said once: it is so at every step. A state that is told anew each turn is wanted, and nobody is warned of it."""
+    if run.rewriting_said:
+        return []
+    retold = {mix.env_id for mix in run.config.environments if training(mix).settings.history == "state"}
+    said = choice_metrics.rewriting([t for t in rollouts if t.env_id not in retold])
+    run.rewriting_said = bool(said)
+    return said
+
+
+def log_evaluation(run: TrainingRun, evaluation: Evaluation) -> None:
+    """Write a held-out evaluation's numbers, and warn where episodes broke or were cut."""
+    found = environment_metrics.of_evaluation(run.config, evaluation)
+    apart = _apart(run, found, environment_metrics.rewards_of(run.config, evaluation))
+    run.log.write("eval", run.step, {**as_metrics(evaluation), **apart})
+    for warning in [
+        *choice_metrics.failures(evaluation.trajectories),
+        *environment_metrics.context_warnings(run.config, found, "count as wrong"),
+    ]:
+        run.say(f"warning, held out, step {run.step}: {warning}")
+
+
+def _apart(run: TrainingRun, found: ByEnvironment, rewards: Mapping[str, float]) -> Mapping[str, float]:
+    """By environment, where there are several."""
+    return environment_metrics.metrics(found, rewards) if len(run.config.environments) > 1 else {}
+
+
+def _rewards(groups: Sequence[Group], batch: TrainingBatch) -> dict[str, float]:
+    """The mean reward of what was learnt from, by environment."""
+    rows: dict[str, list[Sequence[RewardBreakdown | None]]] = {}
+    for group, row in zip(groups, batch.rewards, strict=True):
+        rows.setdefault(group.label, []).append(row)
+    return {label: mean(_totals(of)) for label, of in rows.items()}
+
+
+def _totals(rows: Sequence[Sequence[RewardBreakdown | None]]) -> list[float]:
+    return [reward.total for row in rows for reward in row if reward is not None]

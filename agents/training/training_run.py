@@ -1,0 +1,210 @@
+"""A run in progress: what it holds, how it is opened or gone on with, and how it is saved."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import toolorchestra
+from toolorchestra.agents.configuration.config import TrainConfig, as_json
+from toolorchestra.agents.engines.base import Engine
+from toolorchestra.agents.engines.settings import TinkerSettings
+from toolorchestra.agents.evaluation.heldout import Evaluation, HeldOut
+from toolorchestra.agents.rollouts.rollout import RolloutParams, Rollouts
+from toolorchestra.agents.rollouts.tokens import Chat
+from toolorchestra.agents.training import checkpoint, group_dumps
+from toolorchestra.agents.training.metrics import Log
+from toolorchestra.agents.training.saved_model import check_can_start, saved_model
+from toolorchestra.agents.training.task_choice import check_order
+from toolorchestra.agents.training.workers import SharedRollouts, Workers
+from toolorchestra.envs.base.errors import ConfigError
+
+Say = Callable[[str], None]
+
+WARM = "warm_start"
+"""The folder of the checkpoints within the supervised start. The first one behind it takes their place."""
+FREE = frozenset(
+    (
+        *("steps", "keep_last", "save_every", "warm_start.save_every", "evaluate_every", "evaluation_tasks", "wandb"),
+        *("dump_groups", "dump_every", "dump_megabytes"),
+        *("tinker.url", "tinker.base_model", "tinker.patience_seconds", "tinker.request_seconds"),
+    )
+)
+"""Settings that may change when a run goes on: what they change comes after, and what was done stays as it is."""
+
+_ADDED: Mapping[str, Any] = {"init_from": "", "engine": "local", "tinker": asdict(TinkerSettings())}
+"""Settings that checkpoints of earlier versions lack, with what they stood for."""
+
+
+@dataclass
+class TrainingRun:
+    """A run in progress."""
+
+    config: TrainConfig
+    folder: Path
+    engine: Engine
+    chat: Chat
+    rollouts: Rollouts
+    held_out: HeldOut
+    log: Log
+    say: Say
+    step: int = 0
+    """Optimiser steps of reinforcement learning taken."""
+    warm: bool = False
+    """Whether the supervised start is done."""
+    warm_steps: int = 0
+    """Optimiser steps of the supervised start taken, in all rounds together."""
+    best: float = float("-inf")
+    """Reward on the validation split; of equal ones, the cheaper evaluation is the better."""
+    best_cents: float = float("inf")
+    best_step: int = -1
+    skipped: int = 0
+    """Steps without one usable group."""
+    stopping: bool = False
+    """Whether the run is to stop after the step it is in."""
+    ends_at_once: bool = False
+    """Whether nothing would be lost if it ended now instead: see interrupts."""
+    rewriting_said: bool = False
+    """Whether it was said that the chat template rewrites the past."""
+    evaluations: dict[int, Evaluation] = field(default_factory=dict)
+
+    def save(self) -> None:
+        """A checkpoint of now, and no more old ones than the configuration keeps."""
+        state = {
+            "step": self.step,
+            "warm": self.warm,
+            "warm_steps": self.warm_steps,
+            "best": self.best if self.best > float("-inf") else None,
+            "best_cents": self.best_cents if self.best_cents < float("inf") else None,
+            "best_step": self.best_step,
+            "skipped": self.skipped,
+            "config": as_json(self.config),
+            "version": toolorchestra.__version__,
+        }
+        if not self.warm:
+            checkpoint.save(self.folder / WARM, self.warm_steps, state, self.engine.save)
+            checkpoint.prune(self.folder / WARM, self.config.keep_last, [], self.warm_steps)
+            return
+        folder = self.folder / "checkpoints"
+        checkpoint.save(folder, self.step, state, self.engine.save)
+        shutil.rmtree(self.folder / WARM, ignore_errors=True)
+        started = {0} if self.config.warm_start.steps else set()
+        kept = [folder / f"step-{step:06d}" for step in {self.best_step, *started}]
+        checkpoint.prune(folder, self.config.keep_last, [path for path in kept if path.exists()], self.step)
+
+
+def open_run(config: TrainConfig, folder: Path, engine: Engine, chat: Chat, *, resume: bool, say: Say) -> TrainingRun:
+    """A new run in a folder, or the one that is there, from its last whole checkpoint."""
+    kept = (folder / "checkpoints", folder / WARM)
+    written = [path for place in kept for path in checkpoint.all_of(place)]
+    found = next(filter(None, (checkpoint.latest(place, say) for place in kept)), None)
+    if written and not found:
+        raise ConfigError(f"no checkpoint of the run in {folder} is whole; move it away, or begin in another --out")
+    check_order(config, say)
+    if found and not resume:
+        raise ConfigError(f"{folder} holds a run already ({_name(found)}); use --resume, or another --out")
+    state = checkpoint.read_state(found) if found else {}
+    if state:
+        _check_same(config, state["config"], folder, say)
+    if found:
+        engine.load(found)
+        say(f"resuming from {_name(found)}")
+    elif config.init_from:
+        _start_from(config, engine, say)
+    step, best, cents = int(state.get("step", 0)), state.get("best"), state.get("best_cents")
+    group_dumps.rewind(folder, step)
+    held_out = HeldOut(config.environments, config.evaluation_tasks, seed=config.seed)
+    warm_steps = int(state.get("warm_steps", 0))
+    log = Log(folder, step, warm_steps=warm_steps, wandb=config.wandb)
+    return TrainingRun(
+        config,
+        folder,
+        engine,
+        chat,
+        _rollouts(config, engine, chat),  # behind all that may fail: it starts processes
+        held_out,
+        log,
+        say,
+        step=step,
+        warm=bool(state.get("warm", False)),
+        warm_steps=warm_steps,
+        best=float("-inf") if best is None else float(best),
+        best_cents=float("inf") if cents is None else float(cents),
+        best_step=int(state.get("best_step", -1)),
+        skipped=int(state.get("skipped", 0)),
+    )
+
+
+def _start_from(config: TrainConfig, engine: Engine, say: Say) -> None:
+    """Take the weights of another run. The checkpoints to come hold all of them, so a resumed run needs it no more."""
+    saved = saved_model(Path(config.init_from))
+    check_can_start(saved, config.model)
+    engine.start_from(saved.path)
+    kind = "averaged weights" if saved.how.averaged else "weights"
+    say(f"starting from the {kind} of step {saved.how.step} in {saved.path}")
+    if config.warm_start.steps:
+        say("the warm start follows; a model that speaks the grammar already needs none: warm_start.steps=0")
+
+
+def _name(found: Path) -> str:
+    return f"{found.name} of the warm start" if found.parent.name == WARM else found.name
+
+
+def _flat(settings: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """Each setting by its whole name, such as warm_start.steps. What gym.make is given stays one value."""
+    made: dict[str, Any] = {}
+    for name, value in settings.items():
+        if name == "environments":
+            for number, mix in enumerate(value):
+                made |= {f"environments.{number}.{one}": given for one, given in mix.items()}
+        else:
+            made |= _flat(value, f"{above}{name}.") if isinstance(value, Mapping) else {f"{above}{name}": value}
+    return made
+
+
+def _was_there(name: str, before: Mapping[str, Any]) -> bool:
+    """Whether what a setting is of was in the run: another environment of the mix was not."""
+    of, number, *_ = [*name.split("."), ""]
+    return of != "environments" or f"{of}.{number}.env_id" in before
+
+
+def _check_same(config: TrainConfig, before: Mapping[str, Any], folder: Path, say: Say) -> None:
+    now = _flat(json.loads(json.dumps(as_json(config))))  # as it looks after a journey through JSON
+    before = _flat({**_ADDED, **before})
+    if lacking := sorted(name for name in now if name not in before and name not in FREE and _was_there(name, before)):
+        raise ConfigError(
+            f"{folder} was begun by an earlier version, whose checkpoints do not say {', '.join(lacking)}; go on with "
+            f"that version, or begin another run from its weights: --init-from {folder} --out FOLDER"
+        )
+    differing = sorted(name for name, value in now.items() if before.get(name) != value)
+    told = ["environments" if name.startswith("environments.") else name for name in differing if name not in FREE]
+    if refused := dict.fromkeys(told):
+        raise ConfigError(
+            f"{folder} was trained with other settings ({', '.join(refused)}); give the same ones. These may change: "
+            f"{', '.join(sorted(FREE))}"
+        )
+    for name in differing:
+        say(f"from here on {name} is {now[name]}; it was {before.get(name)}")
+
+
+def _rollouts(config: TrainConfig, engine: Any, chat: Chat) -> Rollouts:
+    params, others = rollout_params(config), config.model.processes - 1
+    if not others:
+        return Rollouts(engine, chat, params)
+    return SharedRollouts(engine, engine, chat, params, Workers(config, others))
+
+
+def rollout_params(config: TrainConfig, temperature: float | None = None) -> RolloutParams:
+    """How this run's rollouts are made."""
+    return RolloutParams(
+        max_tokens=config.max_tokens,
+        max_context=config.max_context,
+        temperature=config.temperature if temperature is None else temperature,
+        concurrency=config.model.rows,
+        deadline_seconds=config.deadline_seconds,
+        stop_at_call=config.stop_at_call,
+    )

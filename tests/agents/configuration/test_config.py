@@ -1,0 +1,105 @@
+"""Settings that contradict each other are refused when a configuration is made, with what to set instead."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolorchestra.agents.configuration.config import ModelConfig, preset
+from toolorchestra.agents.configuration.environment_options import chosen_envs, pairs
+from toolorchestra.agents.engines.base import LossParams
+from toolorchestra.agents.training.build import default_folder
+from toolorchestra.envs.base.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"betas": (0.9,)}, "model.betas are two numbers from 0 to below 1, got (0.9,)"),
+        ({"betas": (0.9, 1.0)}, "model.betas are two numbers from 0 to below 1, got (0.9, 1.0)"),
+        ({"sampler": "vlm"}, "no model.sampler 'vlm'; valid: local, served, vllm. Did you mean 'vllm'?"),
+        (
+            {"sampler": "served"},
+            "model.sampler=served needs model.server=http://HOST:PORT/v1 and model.handover=FOLDER",
+        ),
+        ({"sampler": "served", "server": "http://h/v1"}, "model.sampler=served needs model.server="),
+        ({"memory_share": 1.0}, "model.memory_share is a share between 0 and 1, got 1.0"),
+        ({"sampler": "vllm", "processes": 2}, "model.sampler=vllm batches all rollouts itself: set model.processes=1"),
+        ({"hidden": 12}, "model.hidden is a multiple of 8, for four heads of even width; got 12"),
+    ],
+)
+def test_a_model_that_cannot_be_held_so_is_refused(settings: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{re.escape(says)}"):
+        ModelConfig(**settings)
+
+
+def test_a_width_of_the_tiny_model_is_not_asked_of_another() -> None:
+    assert ModelConfig(path="some/model", hidden=12).hidden == 12
+
+
+def test_a_turn_is_shorter_than_its_episode() -> None:
+    tiny = preset("tiny")
+    with pytest.raises(ConfigError, match=r"^max_context \(256\) must exceed max_tokens \(256\)$"):
+        replace(tiny, max_tokens=256)
+    assert replace(tiny, max_tokens=255).max_tokens == 255
+
+
+@pytest.mark.parametrize(("name", "valid"), [("kind", "'cross_entropy', 'ppo'"), ("kl", "'', 'k2', 'k3'")])
+def test_a_loss_of_nobody_is_refused(name: str, valid: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^no loss\.{name} 'x1'; valid: {valid}"):
+        LossParams(**{name: "x1"})  # type: ignore[arg-type]
+
+
+def test_an_environment_on_a_command_line_has_a_name() -> None:
+    with pytest.raises(ConfigError, match=r"^--env takes an id and then NAME=VALUE, got nothing; for example"):
+        chosen_envs([["HLE-v0"], []])
+    (chosen,) = chosen_envs([["HLE-v0", "max_turns=3"]], ["max_turns=5", "style=brief"])
+    assert chosen.env_id == "ToolOrchestra/HLE-v0"
+    assert chosen.arguments == {"max_turns": 3, "style": "brief"}  # its own wins
+
+
+@pytest.mark.parametrize("item", ["name", "=value", ""])
+def test_a_pair_has_a_name_and_a_value(item: str) -> None:
+    assert pairs("--set", ["a=b=c", "d="]) == {"a": "b=c", "d": ""}
+    with pytest.raises(ConfigError, match=f"^--set takes NAME=VALUE, got {item!r}$"):
+        pairs("--set", [item])
+
+
+def test_a_run_goes_into_a_folder_of_its_preset_and_seed() -> None:
+    assert default_folder(replace(preset("tiny"), seed=3)) == Path("runs/tiny-seed3")
+
+
+def test_the_pretrained_model_on_a_laptop_is_small_enough_for_one() -> None:
+    """The sizes that docs/training.md adds up: it says how many minutes each part takes."""
+    config = preset("lm-cpu")
+    start = config.warm_start
+    assert (config.model.device, config.model.dtype, config.model.lora_rank > 0) == ("cpu", "bfloat16", True)
+    assert start.steps * start.batch == pytest.approx(1_500, abs=20)
+    assert (config.groups * config.rollouts, config.steps) == (32, 22)
+    assert config.model.rows >= config.groups * config.rollouts
+    episode, prompt = 680, 450
+    learnt_from = start.steps * start.batch * episode
+    shared = config.updates * config.groups * prompt + config.groups * config.rollouts * (episode - prompt)
+    assert (learnt_from + config.steps * shared) / 330 / 60 < 70
+    assert all(mix.arguments["style"] == "brief" and mix.arguments["max_turns"] == 6 for mix in config.environments)
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        (
+            {"engine": "tinkr"},
+            "no engine 'tinkr'; valid: local, tinker. Did you mean 'tinker'? Or name a class of yours",
+        ),
+        ({"engine": "tinker"}, "engine=tinker samples by itself: set model.processes=1 and model.sampler=local"),
+        ({"engine": "mine:Engine"}, "engine=mine:Engine samples by itself: set model.processes=1"),
+        ({"engine": "tinker", "model": ModelConfig()}, "average keeps a running average of the weights, which engine"),
+    ],
+)
+def test_an_engine_is_known_and_samples_by_itself(settings: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{re.escape(says)}"):
+        replace(preset("tiny"), **settings)

@@ -1,0 +1,336 @@
+"""What an engine does at the edges: a copy of it, a step that must not be taken, a sampler that breaks, no GPU."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from tests.agents.engines.conformance import STOP, VOCABULARY, assert_agreement, datum, draw
+from tests.agents.engines.test_served import MODEL, MODELS, sample, served, turn
+from toolorchestra.agents.configuration.config import ModelConfig, preset
+from toolorchestra.agents.engines import tiny, weights
+from toolorchestra.agents.engines.base import NONE, LossParams, Sample, SamplingParams
+from toolorchestra.agents.engines.decoder import Decoder, check_shape
+from toolorchestra.agents.engines.local import LocalConfig, LocalEngine
+from toolorchestra.agents.engines.loop_thread import LoopThread
+from toolorchestra.agents.engines.pretrained import device_memory, shape_of
+from toolorchestra.agents.engines.sampler import LocalSampler
+from toolorchestra.agents.engines.tiny import build_model, build_tokenizer, load_tokenizer
+from toolorchestra.agents.engines.vllm_process import VllmConfig, engine_arguments
+from toolorchestra.agents.engines.vllm_sampler import handover_folder, head_width
+from toolorchestra.agents.engines.vllm_served import ServedSampler
+from toolorchestra.agents.training.build import build
+from toolorchestra.envs.base.errors import ConfigError, Outage
+from toolorchestra.envs.testing.loopback import Loopback, ServerReply
+
+CONFIG = LocalConfig(rows=12, length=160)
+
+
+def engine(config: LocalConfig = CONFIG, seed: int = 0) -> LocalEngine:
+    return LocalEngine(build_model(VOCABULARY, hidden=32, layers=2, seed=seed), [STOP], config)
+
+
+def greedy(made: LocalEngine, prompt: list[int], session: str = "") -> Sample:
+    return asyncio.run(made.sample(prompt, SamplingParams(8, 0.0), session))
+
+
+# -- the local engine --------------------------------------------------------------------------------------------------
+
+
+def test_a_copy_samples_from_the_weights_it_was_given() -> None:
+    one, other = engine(seed=0), engine(seed=1)
+    assert greedy(other, [5, 6]).logprobs != pytest.approx(greedy(one, [5, 6]).logprobs)
+    snapshot = one.snapshot()
+    other.adopt(snapshot, 7)
+    assert greedy(other, [5, 6]) == greedy(one, [5, 6])
+    drawn = []
+    for seed in (7, 7, 8):
+        other.adopt(snapshot, seed)
+        drawn.append([made.tokens for made in draw(other, [5, 6], 10)])
+    assert drawn[0] == drawn[1]
+    assert drawn[0] != drawn[2]
+
+
+@pytest.mark.filterwarnings(
+    "ignore:`gradient_checkpointing_enable` is deprecated:FutureWarning"
+)  # until transformers 6
+def test_with_activations_computed_twice_the_step_is_the_same() -> None:
+    stepped = []
+    for twice in (False, True):
+        made = engine(replace(CONFIG, gradient_checkpointing=twice))
+        assert made.model.is_gradient_checkpointing is twice
+        data = [datum([2, 3, 4], Sample([5, 6, 7], [-3.0, -3.0, -3.0], False))]
+        made.train(data, LossParams("cross_entropy"), 1e-2)
+        stepped.append([p.detach().clone() for p in made.trained])
+    assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(*stepped, strict=True))
+
+
+def test_steps_whose_gradient_is_no_number_are_left_out_and_several_in_a_row_end_the_run(tmp_path: Path) -> None:
+    made = engine(replace(CONFIG, most_not_finite=3))
+    before = [p.detach().clone() for p in made.trained]
+    wrong = [datum([2, 3], Sample([4], [-1.0], False), advantage=float("inf"))]
+    sound = [datum([2, 3], Sample([4], [-1.0], False))]
+    loss = LossParams("cross_entropy")
+    assert [made.train(wrong, loss, 1e-2)["not_finite"] for _ in range(2)] == [1.0, 1.0]
+    assert all(torch.equal(a, b) for a, b in zip(before, made.trained, strict=True))
+    assert all(p.grad is None for p in made.trained)
+    assert made.train(sound, loss, 1e-2)["not_finite"] == 0.0
+    assert not all(torch.equal(a, b) for a, b in zip(before, made.trained, strict=True))
+    for _ in range(2):
+        made.train(wrong, loss, 1e-2)
+    made.save(tmp_path)
+    again = engine(replace(CONFIG, most_not_finite=3))
+    again.load(tmp_path)
+    for one in (made, again):
+        with pytest.raises(FloatingPointError, match=r"the gradient's norm was (nan|inf) in 3 steps in a row"):
+            one.train(wrong, loss, 1e-2)
+
+
+def test_a_kl_term_without_a_reference_is_refused() -> None:
+    data = [datum([2, 3], Sample([4], [-1.0], False))]
+    with pytest.raises(ConfigError, match="a KL term needs the starting weights: set reference=True, or train with"):
+        engine().train(data, LossParams(kl="k2"), 1e-2)
+
+
+def test_a_session_goes_on_after_a_step_with_the_new_weights() -> None:
+    """What it has cached is of the old ones."""
+    made = engine()
+    prompt = [2, 3, 4, 5]
+    first = greedy(made, prompt, "s")
+    made.train([datum(prompt, first)], LossParams("cross_entropy"), 1e-2)
+    grown = [*prompt, *first.tokens]
+    second = greedy(made, grown, "s")
+    fresh = greedy(made, grown)
+    assert second.tokens == fresh.tokens
+    assert second.logprobs == pytest.approx(fresh.logprobs, abs=1e-4)
+    assert_agreement(made, [datum(grown, second)], 1.0)
+
+
+def test_a_session_may_take_back_what_it_said() -> None:
+    """The prompt and the cache part in the middle."""
+    made = engine()
+    greedy(made, [2, 3, 4, 5, 6], "s")
+    assert greedy(made, [2, 3, 9, 9, 9, 9], "s").tokens == greedy(made, [2, 3, 9, 9, 9, 9]).tokens
+
+
+class Closing:
+    """A sampler that counts how often it is closed."""
+
+    suspends, version, closed = False, NONE, 0
+
+    def sync(self, weights: Iterable[tuple[str, Tensor]], version: int) -> None:
+        self.version = version
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def test_an_engine_closes_its_sampler() -> None:
+    sampler = Closing()
+    LocalEngine(build_model(VOCABULARY, 32, 2), [STOP], CONFIG, sampler).close()  # type: ignore[arg-type]
+    assert sampler.closed == 1
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"model_type": "gpt2"}, "runs models of type qwen3, qwen2, llama, not 'gpt2'; use vLLM for others"),
+        ({"rope_parameters": {"rope_type": "yarn"}}, "knows plain rotary positions only, not 'yarn'; use vLLM"),
+    ],
+)
+def test_a_model_that_the_decoder_would_run_as_another_is_refused(changed: dict[str, object], says: str) -> None:
+    shape = SimpleNamespace(**{**MODEL.config.to_dict(), "model_type": "qwen3"})
+    check_shape(shape)
+    vars(shape).update(changed)
+    with pytest.raises(ConfigError, match=says):
+        check_shape(shape)
+
+
+def test_when_sampling_breaks_whoever_waits_hears_of_it_and_nobody_waits_for_ever() -> None:
+    """Here a decoder that was never given weights."""
+    decoder = Decoder(MODEL.config, 4, 64, torch.device("cpu"), torch.float32)
+    sampler = LocalSampler(decoder, [STOP], 0)
+
+    async def all_of_them() -> list[object]:
+        turns = [sampler.sample([2, 3, n], SamplingParams(4), f"s{n}") for n in range(3)]
+        async with asyncio.timeout(10):
+            return list(await asyncio.gather(*turns, return_exceptions=True))
+
+    assert [type(found) for found in asyncio.run(all_of_them())] == [AttributeError] * 3
+    sampler.sync(weights.named_weights(MODEL), 1)
+    for n in range(3):
+        sampler.release(f"s{n}")
+    assert len(asyncio.run(sampler.sample([2, 3], SamplingParams(4, 0.0), "s")).tokens) <= 4
+
+
+# -- loops, weights in parts, tokenizers -------------------------------------------------------------------------------
+
+
+def test_a_loop_that_closes_cancels_what_still_runs() -> None:
+    loop, ended = LoopThread("tests"), list[str]()
+
+    async def for_ever(begun: asyncio.Event) -> None:
+        begun.set()
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            ended.append("cancelled")
+            raise
+
+    async def start() -> asyncio.Task[None]:
+        begun = asyncio.Event()
+        task = asyncio.create_task(for_ever(begun))
+        await begun.wait()
+        return task
+
+    task = loop.wait(start())
+    loop.close()
+    loop.close()  # may be done twice
+    assert (ended, task.cancelled()) == (["cancelled"], True)
+
+
+def test_many_weights_are_handed_over_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(weights, "SHARD_BYTES", 20_000)
+    handover = weights.Handover(tmp_path / "w", {"a": 1})
+    expected = dict(weights.named_weights(MODEL))
+    for _ in range(2):  # the second takes the place of the first
+        handover.write(expected.items())
+        parts = sorted((tmp_path / "w").glob("*.safetensors"))
+        assert len(parts) > 1
+        found: dict[str, Tensor] = {}
+        for part in parts:
+            held = load_file(part)
+            assert len(held) == 1 or sum(value.nbytes for value in held.values()) <= 20_000
+            assert not found.keys() & held.keys()
+            found |= held
+        assert found.keys() == expected.keys()
+        assert all(torch.equal(found[name], value) for name, value in expected.items())
+
+
+def test_a_tokenizer_has_a_token_for_what_is_always_written_alike() -> None:
+    texts = ["the river Thames and the river Rhine"] * 40
+    made = load_tokenizer(build_tokenizer(texts, ["search"], ["search-1", " 7.5"]))
+    for text in ("<tool_call>", tiny.CALL.format("search"), "search-1", " 7.5", " new documents:", '"}}</tool_call>'):
+        assert len(made.encode(text)) == 1, text
+    assert len(made.encode("the river Thames")) < len(load_tokenizer().encode("the river Thames"))
+    for text in ("größe ☃ 12.5\n\n x", texts[0]):
+        assert made.decode(made.encode(text)) == text
+    assert len(made) <= tiny.VOCABULARY
+    assert made.decode([made.eos_token_id]) == "<|im_end|>"
+
+
+# -- models of transformers, and a GPU that is not there ---------------------------------------------------------------
+
+
+def saved(folder: Path) -> str:
+    tokenizer = load_tokenizer()
+    tokenizer.save_pretrained(folder)
+    build_model(len(tokenizer), 32, 2).save_pretrained(folder)
+    return str(folder)
+
+
+def test_a_models_shape_is_read_without_its_weights(tmp_path: Path) -> None:
+    path = saved(tmp_path / "model")
+    (tmp_path / "model" / "model.safetensors").unlink()
+    assert (shape_of(path)["model_type"], shape_of(path)["hidden_size"]) == ("qwen3", 32)
+    (tmp_path / "model" / "config.json").write_text("{")
+    with pytest.raises(ConfigError, match=f"model.path '{path}' could not be loaded: "):
+        shape_of(path)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="of machines without a GPU")
+def test_a_gpu_that_is_not_there_is_said_before_a_model_is_loaded(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"model\.device=cuda:1, and torch sees no GPU here; install its CUDA build"):
+        device_memory("cuda:1")
+    path = saved(tmp_path / "model")
+    (tmp_path / "model" / "model.safetensors").write_text("torn")
+    config = replace(preset("small-gpu"), model=replace(preset("small-gpu").model, path=path))
+    with pytest.raises(ConfigError, match=r"model\.device=cuda, and torch sees no GPU here"):
+        build(config)
+
+
+# -- samplers apart from the trainer -----------------------------------------------------------------------------------
+
+
+def test_a_served_sampler_is_built_with_what_the_run_says(tmp_path: Path) -> None:
+    with Loopback(lambda _: ServerReply(body=MODELS), lists_models=False) as server:
+        model = ModelConfig(hidden=32, sampler="served", server=server.base_url, handover=str(tmp_path))
+        made, chat = build(replace(preset("tiny"), model=model, deadline_seconds=5.0))
+        try:
+            assert isinstance(made.sampler, ServedSampler)
+            config = made.sampler.config
+            assert (config.base_url, config.length, config.request_seconds) == (server.base_url, 256, 5.0)
+            shape = json.loads((tmp_path / "weights" / "config.json").read_text())
+            assert (shape["architectures"], shape["vocab_size"]) == (["Qwen3ForCausalLM"], len(chat.tokenizer))  # type: ignore[arg-type]
+        finally:
+            made.close()
+
+
+def test_a_served_turn_that_does_not_fit_is_not_asked_for() -> None:
+    with served(lambda _: turn([4], [-1.0])) as (made, server):
+        with pytest.raises(ValueError, match="too long for the sampler: 3 tokens of prompt and 62 to sample, of 64"):
+            sample(made, SamplingParams(62))
+        assert len(server.seen) == 1  # the models
+
+
+def test_probes_of_a_server_are_answered_in_their_order_and_not_counted() -> None:
+    with served(lambda asked: turn([asked.json["prompt"][0]], [-1.0], "length")) as (made, _):
+        got = made.probe([[7, 1], [8, 1], [9, 1]], SamplingParams(1))
+        assert [found.tokens for found in got] == [[7], [8], [9]]
+        assert made.stats() == {"prefix_hits": 0.0}
+        made.set_random_state(made.random_state())
+
+
+def test_a_connection_that_breaks_is_tried_again() -> None:
+    with served(lambda asked: ServerReply(fault="reset") if asked.number < 2 else turn([4], [-1.0])) as (made, _):
+        assert sample(made).tokens == [4]
+    with served(lambda _: ServerReply(fault="reset"), retries=0) as (made, _), pytest.raises(Outage, match="did not"):
+        sample(made)
+
+
+@pytest.mark.skipif(find_spec("vllm") is not None, reason="of machines without vLLM")
+def test_without_vllm_it_is_said_how_it_is_installed() -> None:
+    with pytest.raises(ConfigError, match=r'^vLLM rollouts need vllm: pip install ".*\(vllm is missing\)$'):
+        build(replace(preset("tiny"), model=ModelConfig(hidden=128, sampler="vllm")))
+
+
+def test_vllm_is_told_of_the_device_and_nothing_of_the_models_own_defaults(tmp_path: Path) -> None:
+    cpu = engine_arguments(tmp_path, VllmConfig(length=64, rows=4, cache_bytes=1 << 20, seed=3))
+    gpu = engine_arguments(tmp_path, VllmConfig(length=64, rows=4, device="cuda:0", dtype="bfloat16", memory_share=0.3))
+    for told, dtype, seed in ((cpu, "float32", 3), (gpu, "bfloat16", 0)):
+        expected: Mapping[str, object] = {
+            "model": str(tmp_path), "max_model_len": 64, "max_num_seqs": 4, "dtype": dtype, "seed": seed,
+            "generation_config": "vllm", "logprobs_mode": "processed_logprobs",
+        }  # fmt: skip
+        assert {name: told[name] for name in expected} == expected
+    assert (cpu["kv_cache_memory_bytes"], cpu["enforce_eager"]) == (1 << 20, True)
+    assert (gpu["gpu_memory_utilization"], gpu["enable_sleep_mode"], gpu["enforce_eager"]) == (0.3, True, False)
+    assert "gpu_memory_utilization" not in cpu
+    assert "kv_cache_memory_bytes" not in gpu
+
+
+def test_weights_are_handed_over_in_a_fresh_folder_with_room(tmp_path: Path) -> None:
+    one, other = (handover_folder(str(tmp_path), 10) for _ in range(2))
+    assert one != other
+    assert {one.parent, other.parent} == {tmp_path}
+    with pytest.raises(ConfigError, match=rf"takes 1000000000\.0 GB in a folder, and none of {tmp_path} has that much"):
+        handover_folder(str(tmp_path), 10**18)
+    with pytest.raises(ConfigError, match=r"name one with model\.handover=FOLDER"):
+        handover_folder(str(tmp_path / "none"), 10)
+
+
+@pytest.mark.parametrize(
+    ("shape", "width"), [({"head_dim": 64}, 64), ({"hidden_size": 96, "num_attention_heads": 4}, 24)]
+)
+def test_a_heads_width_is_named_or_follows(shape: dict[str, int], width: int) -> None:
+    assert head_width(shape) == width

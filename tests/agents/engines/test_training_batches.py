@@ -1,0 +1,171 @@
+"""A step over sequences that begin alike, and one with an adapter, are the steps of the plain way, for less work."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.agents.engines.conformance import STOP, VOCABULARY
+from toolorchestra.agents.engines import training_batches
+from toolorchestra.agents.engines.base import Datum, LossParams
+from toolorchestra.agents.engines.local import LocalConfig, LocalEngine
+from toolorchestra.agents.engines.tiny import build_model
+from toolorchestra.agents.engines.training_batches import LEAST_SHARED, alike, batches, can_share, shared
+from toolorchestra.agents.engines.weights import merged_weights
+
+CONFIG = LocalConfig(rows=4, length=32)
+
+
+@pytest.fixture(autouse=True)
+def _small_models_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training_batches, "LEAST_PARAMETERS", 0)
+
+
+def engine(config: LocalConfig = CONFIG) -> LocalEngine:
+    return LocalEngine(build_model(VOCABULARY, hidden=32, layers=2), [STOP], config)
+
+
+def sequence(prompt: int, behind: int, seed: int, *, given: int = 7) -> Datum:
+    """A prompt that its number tells, something sampled, a result, something sampled."""
+    rng = random.Random(seed)
+    asked = random.Random(f"prompt {prompt}")
+    tokens = [asked.randrange(2, VOCABULARY) for _ in range(prompt)] + [rng.randrange(2, 60) for _ in range(behind)]
+    mask = [i >= prompt and not prompt + 3 <= i < prompt + 3 + given for i in range(len(tokens))]
+    return Datum(tokens, [-4.0 * m for m in mask], [rng.uniform(-1, 1) * m for m in mask], mask)
+
+
+GROUPS = [sequence(prompt, 12 + n, 100 * prompt + n) for prompt in (90, 120) for n in range(4)]
+OTHERS = [sequence(20 + n, 15, n) for n in range(4)]
+
+
+def gradients(made: LocalEngine, data: Sequence[Datum], loss: LossParams, tokens: list[int]) -> list[torch.Tensor]:
+    """Of one step, which is not taken; `tokens` hears how many went through the first layer."""
+    base = made.model.get_base_model() if hasattr(made.model, "get_base_model") else made.model
+    hook = base.model.layers[0].register_forward_pre_hook(lambda _, args: tokens.append(args[0].shape[:2].numel()))
+    kept: list[torch.Tensor] = []
+    step = made.optimizer.step
+    made.optimizer.step = lambda: kept.extend(p.grad.clone() for p in made.trained)  # type: ignore[assignment,misc,union-attr]
+    made.train(data, loss, 1e-3)
+    made.optimizer.step = step  # type: ignore[method-assign]
+    hook.remove()
+    return kept
+
+
+@pytest.mark.parametrize("config", [CONFIG, replace(CONFIG, lora_rank=4)])
+@pytest.mark.parametrize("loss", [LossParams(entropy_weight=0.1), LossParams("cross_entropy")])
+def test_a_common_prompt_is_run_once_and_the_gradient_is_the_same(
+    config: LocalConfig, loss: LossParams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = engine(config)
+    if config.lora_rank:
+        made.train(OTHERS, LossParams("cross_entropy"), 1e-2)  # so that the adapter's B are not 0
+    data, once, each = [*GROUPS, *OTHERS], list[int](), list[int]()
+    mine = gradients(made, data, loss, once)
+    monkeypatch.setattr(made._update, "_shares", False)
+    plain = gradients(made, data, loss, each)
+    assert sum(once) < 0.4 * sum(each)
+    for left, right in zip(mine, plain, strict=True):
+        assert torch.allclose(left, right, atol=1e-5, rtol=1e-3)
+
+
+def test_what_is_kept_apart() -> None:
+    """Sequences with little in common, and a batch is bounded by what is run."""
+    assert sorted(map(len, alike([*GROUPS, *OTHERS]))) == [1, 1, 1, 1, 4, 4]
+    assert shared(GROUPS[:4]) == 89  # the last token of the prompt is needed: the first sampled one follows it
+    got = list(batches([*GROUPS, *OTHERS], 160, share=True))
+    assert sorted(id(d) for b in got for d in b) == sorted(id(d) for d in [*GROUPS, *OTHERS])
+    for batch in got:
+        common = shared(batch) if len(batch) > 1 and shared(batch) >= LEAST_SHARED else 0
+        width = max(len(d.tokens) for d in batch)
+        assert len(batch) == 1 or common + len(batch) * (width - common) <= 160
+    assert max(map(len, got)) == 4
+
+
+def test_a_sequence_whose_first_token_counts_shares_nothing() -> None:
+    whole = Datum(list(range(2, 60)) * 2, [0.0] * 116, [1.0] * 116, [True] * 116)
+    assert shared([whole, whole]) == 0
+    assert engine().train([whole, whole], LossParams("cross_entropy"), 1e-3)["tokens"] == 232
+
+
+def test_where_activations_are_computed_twice_nothing_is_shared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """transformers keeps no cache then. Nor for a model whose time goes into overhead."""
+    made = engine()
+    assert can_share(made.model, CONFIG)
+    assert not can_share(made.model, replace(CONFIG, gradient_checkpointing=True))
+    monkeypatch.setattr(training_batches, "LEAST_PARAMETERS", 10**6)
+    assert not can_share(made.model, CONFIG)
+    monkeypatch.setattr(training_batches, "LEAST_PARAMETERS", 0)
+    made.model.config.model_type = "mamba"
+    assert not can_share(made.model, CONFIG)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_an_adapter_learns_as_it_does_in_the_plain_way(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = replace(CONFIG, lora_rank=4, dtype=dtype)
+    merged = engine(config)
+    monkeypatch.setattr("toolorchestra.agents.engines.merged_lora.use_merged", lambda _: None)
+    plain = engine(config)
+    near = 1e-5 if dtype == "float32" else 0.02
+    losses: list[list[float]] = [[], []]
+    for _ in range(8):
+        for made, seen in zip((merged, plain), losses, strict=True):
+            seen.append(made.train([*GROUPS, *OTHERS], LossParams("cross_entropy"), 1e-2)["gradient_norm"])
+            seen.append(made.train([*GROUPS, *OTHERS], LossParams("cross_entropy"), 0.0)["loss"])
+    assert losses[0] == pytest.approx(losses[1], rel=100 * near, abs=near)
+    if dtype == "float32":
+        for left, right in zip(merged.trained, plain.trained, strict=True):
+            assert torch.allclose(left, right, atol=1e-4)
+
+
+def test_an_adapter_that_is_switched_off_changes_nothing() -> None:
+    made = engine(replace(CONFIG, lora_rank=4))
+    tokens = torch.tensor([GROUPS[0].tokens])
+    with torch.no_grad():
+        before = made.model(tokens).logits
+    made.train(OTHERS, LossParams("cross_entropy"), 1e-2)
+    with torch.no_grad():
+        assert not torch.allclose(made.model(tokens).logits, before, atol=1e-3)
+        with made.model.disable_adapter():
+            assert torch.equal(made.model(tokens).logits, before)
+
+
+def test_entropies_have_gradients_where_they_are_learnt_from_alone() -> None:
+    made = engine()
+    update = made._update
+    for learnt in (True, False):
+        _, entropy, _ = update.score(made.model, OTHERS, 1.0, learnt=learnt)
+        assert entropy.requires_grad is learnt
+
+
+def test_merged_weights_are_those_of_now(tmp_path: Path) -> None:
+    """After a step, an exchange with the average, and a load."""
+    config = replace(CONFIG, lora_rank=4, average=0.5)
+    made, other = engine(config), engine(replace(config, seed=9))
+
+    def check(one: LocalEngine) -> None:
+        expected = merged_weights(one.model)
+        got = one.model.get_base_model().model.layers[1].mlp.up_proj.forward.weight()
+        assert torch.allclose(got, expected["model.layers.1.mlp.up_proj.weight"], atol=1e-7)
+        seen.append(got)
+
+    seen: list[torch.Tensor] = []
+    check(made)
+    for _ in range(2):
+        made.train(OTHERS, LossParams("cross_entropy"), 1e-2)
+        check(made)
+    with made.averaged():
+        check(made)
+    check(made)
+    made.save(tmp_path)
+    check(other)
+    other.load(tmp_path)
+    check(other)
+    assert torch.equal(seen[-1], seen[-3])
+    assert (
+        len({float(weight.sum()) for weight in seen}) == 4
+    )  # at first both have the same, with an adapter that adds nothing

@@ -1,0 +1,211 @@
+"""Dumped rollouts: what they say, that they change no result, keep their bound and come once after a resume."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.agents.rollouts.test_advantages import advantages
+from tests.agents.training.test_trainer import COLD, SMALL, run, weights
+from toolorchestra.agents.configuration.config import ModelConfig, TrainConfig
+from toolorchestra.agents.reports.page_data import recorded_row
+from toolorchestra.agents.rollouts.advantages import AdvantageParams, TrainingBatch
+from toolorchestra.agents.rollouts.rewards import Measure, RewardBreakdown
+from toolorchestra.agents.rollouts.rollout import Job, factory_of
+from toolorchestra.agents.training import group_dumps
+from toolorchestra.agents.training.group_dumps import ROLLOUTS, marked, rewind, why_left_out, write
+from toolorchestra.agents.training.metrics import read
+from toolorchestra.agents.training.trainer import TrainingRun
+from toolorchestra.envs.wrappers import read_trajectories
+
+WARM = replace(SMALL.warm_start, steps=80, demonstrations=160)
+DUMPED = replace(
+    SMALL, steps=3, evaluate_every=3, save_every=1, keep_last=4, dump_every=2, dump_groups=2, warm_start=WARM
+)
+UNTAUGHT = replace(COLD, dump_groups=2)
+"""One step of a model that knows nothing: where nothing has to be learnt."""
+
+
+def lines(folder: Path) -> list[dict[str, Any]]:
+    return list(read_trajectories(folder / ROLLOUTS))
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("dumped")
+    run(folder, DUMPED)
+    return folder
+
+
+def test_every_rollout_of_a_dumped_group_is_there_as_a_trajectory(trained: Path) -> None:
+    found = lines(trained)
+    places = [tuple(line["training"][name] for name in ("step", "group", "rollout")) for line in found]
+    assert places == [(step, group, rollout) for step in (0, 2) for group in (0, 1) for rollout in range(4)]
+    seen: Counter[tuple[str, ...]] = Counter()
+    for line in found:
+        row = recorded_row(line, seen)
+        assert (row.policy, row.turns) == ("policy", line["totals"]["turns"])
+        assert row.agent_nano_usd == sum(c["nano_usd"] for c in line["charges"] if c["role"] != "judge")
+        assert all(1 <= charge["turn"] <= row.turns for charge in line["charges"])
+        assert line["messages"][0]["role"] == "system"
+    assert {row["group"] for row in (line["training"] for line in found)} == {0, 1}
+
+
+def begun_again(trained: Path, folder: Path, **settings: Any) -> TrainingRun:
+    """The same run from the end of its warm start on, with other settings of dumps."""
+    shutil.copytree(trained, folder)
+    for step in (1, 2, 3):
+        shutil.rmtree(folder / "checkpoints" / f"step-{step:06d}")
+    return run(folder, replace(DUMPED, **settings), resume=True)
+
+
+def test_the_rewards_and_what_is_learnt_from_are_those_of_the_step(trained: Path, tmp_path: Path) -> None:
+    begun_again(trained, tmp_path / "all", dump_groups=DUMPED.groups, dump_every=1)
+    dumped = [line["training"] for line in lines(tmp_path / "all")]
+    rows = [row for row in read(tmp_path / "all" / "metrics.jsonl") if row["kind"] == "train"]
+    assert len(dumped) == len(rows) * DUMPED.groups * DUMPED.rollouts
+    for row in rows:
+        mine = [one for one in dumped if one["step"] == row["step"]]
+        assert row["reward"] == pytest.approx(sum(one["reward"] for one in mine) / len(mine))
+        assert row["used"] == sum(not one["left_out"] for one in mine) == sum(bool(one["advantage"]) for one in mine)
+    assert any(row["used"] for row in rows)
+
+
+def test_dumping_changes_no_result(trained: Path, tmp_path: Path) -> None:
+    without = begun_again(trained, tmp_path / "without", dump_groups=0)
+    kept = torch.load(trained / "checkpoints" / "step-000003" / "engine.pt", weights_only=True)
+    first = torch.load(trained / "checkpoints" / "step-000000" / "engine.pt", weights_only=True)
+    got, expected = weights(without), kept["weights"]
+    assert all(torch.equal(got[name], expected[name]) for name in expected)
+    assert not all(torch.equal(first["weights"][name], expected[name]) for name in expected)
+    assert (tmp_path / "without" / ROLLOUTS).read_bytes() == b""  # what the run had dumped is of steps done again
+
+
+def test_rollouts_of_other_processes_are_dumped_too(tmp_path: Path) -> None:
+    config = replace(UNTAUGHT, groups=2, model=ModelConfig(hidden=32, processes=2))
+    run(tmp_path, config).rollouts.close()
+    assert len(lines(tmp_path)) == 2 * config.rollouts
+
+
+def test_a_resumed_run_has_each_dump_once_and_the_same(trained: Path, tmp_path: Path) -> None:
+    """It goes on from step 1, so step 2 is dumped again; a kill has torn the last line."""
+    shutil.copytree(trained, tmp_path / "copy")
+    for step in (2, 3):
+        shutil.rmtree(tmp_path / "copy" / "checkpoints" / f"step-{step:06d}")
+    whole = (trained / ROLLOUTS).read_bytes()
+    (tmp_path / "copy" / ROLLOUTS).write_bytes(whole + whole[:300])
+    run(tmp_path / "copy", DUMPED, resume=True)
+    assert (tmp_path / "copy" / ROLLOUTS).read_bytes() == whole
+
+
+def test_a_resumed_run_may_dump_more_or_less(trained: Path, tmp_path: Path) -> None:
+    shutil.copytree(trained, tmp_path / "copy")
+    made = run(tmp_path / "copy", replace(DUMPED, dump_groups=1, dump_every=7), resume=True)
+    assert made.step == 3
+
+
+# -- what is not learnt from ------------------------------------------------------------------------------------------
+
+
+def measure(outcome: float = 1.0, **fields: Any) -> Measure:
+    return Measure(outcome, 0.0, 0.0, {}, **fields)
+
+
+def reasons(totals: list[float | None], measures: list[Measure], params: AdvantageParams) -> list[str]:
+    rewards = [None if total is None else RewardBreakdown(total, {}, True) for total in totals]
+    given = advantages(rewards, measures, params)
+    kept = [total for total in totals if total is not None]
+    said = [why_left_out(r, a, m, kept, params) for r, a, m in zip(rewards, given, measures, strict=True)]
+    assert [not reason for reason in said] == [advantage is not None for advantage in given]
+    return said
+
+
+def test_each_reason_is_told() -> None:
+    plain = AdvantageParams(by_deviation=False)
+    broken = measure(failed=True)
+    assert reasons([0.0, 1.0, None], [measure(), measure(), broken], plain) == ["", "", "the episode failed"]
+    assert reasons([1.0, None], [measure(), broken], plain)[0] == "no other rollout of the group has a reward"
+    assert set(reasons([0.5, 0.55], [measure()] * 2, plain)) == {"the rewards of the group differ too little"}
+    assert reasons([0.0, 0.5, 1.0], [measure()] * 3, plain)[1] == ""  # its tokens count, with advantage 0
+    strict = AdvantageParams(drop_invalid_format=True, drop_invalid_output=True)
+    odd = [measure(), measure(valid_format=False), measure(valid_output=False)]
+    assert reasons([0.0, 1.0, 0.4], odd, strict) == ["", "a turn could not be read", "it ran into a limit"]
+
+
+def test_a_rollout_that_failed_is_dumped_with_what_failed(tmp_path: Path) -> None:
+    """Its deadline has passed before its first turn: no reward, no outcome, and no evidence of anything."""
+    run(tmp_path, replace(UNTAUGHT, deadline_seconds=1e-9))
+    found = lines(tmp_path)
+    assert {line["training"]["left_out"] for line in found} == {"the episode failed"}
+    assert {line["training"]["reward"] for line in found} == {None}
+    row = recorded_row(found[0], Counter())
+    assert (row.status, row.failure) == ("failed", "rollout: it ran into its deadline")
+
+
+def test_a_rollout_that_is_full_counts_as_not_solved_as_it_does_in_training(tmp_path: Path) -> None:
+    run(tmp_path, replace(UNTAUGHT, max_context=UNTAUGHT.max_tokens + 1))
+    row = recorded_row(lines(tmp_path)[0], Counter())
+    assert (row.status, row.right, row.truncated_by) == ("ended", 0.0, "context")
+
+
+# -- the file ----------------------------------------------------------------------------------------------------------
+
+
+def made_line(step: int, size: int) -> bytes:
+    line = {"training": {"step": step}, "filled": ""}
+    return json.dumps({**line, "filled": "x" * (size - len(json.dumps(line)) - 1)}).encode() + b"\n"
+
+
+def steps(path: Path) -> list[int]:
+    return [json.loads(line)["training"]["step"] for line in path.read_bytes().splitlines()]
+
+
+def dump(monkeypatch: pytest.MonkeyPatch, folder: Path, step: int, size: int, said: list[str] | None = None) -> None:
+    """A step whose rollouts take so many bytes, where a thousand may be taken."""
+    config: TrainConfig = replace(DUMPED, dump_megabytes=0.001)
+    monkeypatch.setattr(group_dumps, "_lines", lambda *_: [{}])
+    monkeypatch.setattr(group_dumps, "trajectory_line", lambda _: made_line(step, size))
+    batch = TrainingBatch([], [], [], 0, 0)
+    write(folder, step, [None], batch, config, (said if said is not None else []).append)  # type: ignore[list-item]
+
+
+def test_beyond_its_bound_every_second_step_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for step in range(0, 70, 10):
+        dump(monkeypatch, tmp_path, step, 200)
+        assert (tmp_path / ROLLOUTS).stat().st_size <= 1000
+    assert steps(tmp_path / ROLLOUTS) == [0, 20, 40, 50, 60]
+    dump(monkeypatch, tmp_path, 70, 900)
+    assert steps(tmp_path / ROLLOUTS) == [70]
+    said: list[str] = []
+    dump(monkeypatch, tmp_path, 80, 1200, said)
+    assert steps(tmp_path / ROLLOUTS) == [70]
+    assert said == ["step 80: its rollouts to be dumped take 0.0 MB, and dump_megabytes is 0.001; they are not kept"]
+
+
+def test_a_dump_that_cannot_be_written_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / ROLLOUTS).mkdir()
+    said: list[str] = []
+    dump(monkeypatch, tmp_path, 0, 200, said)
+    assert said[0].startswith("step 0: its rollouts could not be dumped: ")
+
+
+def test_rewinding_drops_later_steps_and_torn_lines(tmp_path: Path) -> None:
+    kept = made_line(10, 200)
+    (tmp_path / ROLLOUTS).write_bytes(kept + b'{"training": {"st\n' + made_line(20, 200) + made_line(30, 200)[:100])
+    rewind(tmp_path, 20)
+    assert (tmp_path / ROLLOUTS).read_bytes() == kept
+    rewind(tmp_path / "nowhere", 0)
+
+
+def test_only_the_groups_of_dumped_steps_are_recorded() -> None:
+    tasks = [Job("toy", factory_of("ToolOrchestra/HLE-v0"), seed) for seed in range(3)]
+    assert [job.record for job in marked(tasks, DUMPED, 4)] == [True, True, False]
+    assert not any(job.record for job in marked(tasks, DUMPED, 5))
+    assert not any(job.record for job in marked(tasks, replace(DUMPED, dump_groups=0), 4))

@@ -1,0 +1,224 @@
+"""What was exported is what was evaluated: token by token, by transformers, by peft and by this suite's own player."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from tests.agents.evaluation.played_episodes import evaluate, whole_digest
+from tests.agents.training.trained_models import WHOLE, adapted, kept, write_base, write_run
+from toolorchestra.agents.commands import export_model as command
+from toolorchestra.agents.engines.base import Sample, SamplingParams
+from toolorchestra.agents.policies.base import PlayerOptions
+from toolorchestra.agents.policies.players import player
+from toolorchestra.agents.rollouts.rollout import factory_of
+from toolorchestra.agents.training.checkpoint_player import CheckpointPlayer
+from toolorchestra.agents.training.model_export import export_model
+from toolorchestra.agents.training.saved_model import TrainedAs, saved_model
+from toolorchestra.envs.base.errors import ConfigError
+
+SHORT = {"style": "brief", "shown_characters": 0, "max_turns": 3, "split": "test"}
+Turn = tuple[list[int], list[int]]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_run(tmp_path_factory.mktemp("whole"))
+
+
+@pytest.fixture(scope="module")
+def lora(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    base = write_base(tmp_path_factory.mktemp("base"))
+    return write_run(tmp_path_factory.mktemp("lora"), adapted(base))
+
+
+def played(folder: Path) -> tuple[list[Turn], str]:
+    """A few episodes, greedily: each turn's prompt and what was sampled, and a digest of all."""
+    made = factory_of("HLE-v0", **SHORT)
+    who = player(f"checkpoint:{folder}", made)
+    assert isinstance(who, CheckpointPlayer)
+    turns: list[Turn] = []
+    sample = who.engine.sample
+
+    async def noted(prompt: Sequence[int], params: SamplingParams, session: str = "") -> Sample:
+        got = await sample(prompt, params, session)
+        turns.append((list(prompt), list(got.tokens)))
+        return got
+
+    who.engine.sample = noted  # type: ignore[method-assign]
+    got = asyncio.run(evaluate(made, who.move, 3, 4, at_once=1))
+    who.close()
+    return turns, whole_digest(got)
+
+
+def continued(model: Any, prompt: list[int], most: int) -> list[int]:
+    """By transformers, greedily."""
+    with torch.no_grad():
+        made = model.generate(torch.tensor([prompt]), max_new_tokens=most, do_sample=False, temperature=None)
+    return [int(token) for token in made[0, len(prompt) :]]
+
+
+def assert_says_the_same(model: Any, turns: list[Turn]) -> None:
+    assert len({tuple(said) for _, said in turns}) > 3  # else any model would do
+    for prompt, said in turns:
+        assert continued(model, prompt, WHOLE.max_tokens) == said
+
+
+def test_transformers_says_what_the_checkpoint_says(whole: Path, tmp_path: Path) -> None:
+    export_model(whole, tmp_path / "out")
+    turns, digest = played(whole)
+    assert_says_the_same(AutoModelForCausalLM.from_pretrained(tmp_path / "out"), turns)
+    assert played(tmp_path / "out") == (turns, digest)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
+    observation = factory_of("HLE-v0", **SHORT).start(3).observation
+    text = tokenizer.apply_chat_template(
+        list(observation["messages"]), tools=list(observation["tools"]), add_generation_prompt=True, tokenize=False
+    )
+    assert tokenizer.encode(text, add_special_tokens=False) == turns[0][0]
+
+
+def test_the_averaged_weights_are_what_is_exported(whole: Path, tmp_path: Path) -> None:
+    assert export_model(whole, tmp_path / "out").averaged
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
+    state = kept(whole)
+    for name, mean in state["average"].items():
+        assert torch.equal(model.get_parameter(name), mean)
+        assert not torch.equal(model.get_parameter(name), state["weights"][name])
+
+
+def test_the_last_weights_are_exported_where_no_average_was_kept(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", replace(WHOLE, average=0.0))
+    assert not export_model(run, tmp_path / "out").averaged
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
+    assert all(torch.equal(model.get_parameter(name), p) for name, p in kept(run)["weights"].items())
+
+
+def test_an_adapter_is_merged_or_written_alone(lora: Path, tmp_path: Path) -> None:
+    from peft import AutoPeftModelForCausalLM
+
+    merged, alone = export_model(lora, tmp_path / "merged"), export_model(lora, tmp_path / "alone", adapter=True)
+    assert (merged.lora_rank, alone.lora_rank) == (0, 2)
+    assert not list((tmp_path / "merged").glob("adapter*"))
+    assert {path.name for path in (tmp_path / "alone").iterdir()} == {
+        "adapter_config.json",
+        "adapter_model.safetensors",
+        "chat_template.jinja",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "toolorchestra.json",
+    }
+    turns, digest = played(lora)
+    assert_says_the_same(AutoModelForCausalLM.from_pretrained(tmp_path / "merged"), turns)
+    assert_says_the_same(AutoPeftModelForCausalLM.from_pretrained(tmp_path / "alone"), turns)
+    for folder in ("merged", "alone"):
+        assert played(tmp_path / folder) == (turns, digest)
+
+
+def test_earlier_checkpoints_whose_average_has_no_names_are_read(whole: Path, tmp_path: Path) -> None:
+    old = write_run(tmp_path / "old")
+    (path,) = (old / "checkpoints").iterdir()
+    state = kept(old)
+    torch.save({**state, "average": list(state["average"].values())}, path / "engine.pt")
+    (path / "manifest.json").write_text(json.dumps({"files": {"state.json": _digest(path / "state.json")}}))
+    assert played(old) == played(whole)
+    export_model(old, tmp_path / "out")
+    assert played(tmp_path / "out") == played(whole)
+
+
+def _digest(path: Path) -> str:
+    from toolorchestra.agents.training.checkpoint import _digest
+
+    return _digest(path)
+
+
+def test_what_a_server_needs_stands_in_the_folder(tmp_path: Path) -> None:
+    config = replace(WHOLE, stop_at_call=True, evaluation_temperature=0.7)
+    run = write_run(tmp_path / "run", config)
+    export_model(run, tmp_path / "out", dtype="bfloat16")
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "out", dtype="auto")
+    assert (model.dtype, model.config.use_cache) == (torch.bfloat16, True)
+    tokenizer, defaults = AutoTokenizer.from_pretrained(tmp_path / "out"), model.generation_config
+    ends = {tokenizer.decode([token]) for token in defaults.eos_token_id}
+    assert ends == {"<|im_end|>", "</tool_call>", '"}}</tool_call>'}
+    assert (defaults.temperature, defaults.top_k, defaults.top_p) == (0.7, 0, 1.0)
+    greedy = write_run(tmp_path / "greedy", replace(WHOLE, evaluation_temperature=0.0))
+    export_model(greedy, tmp_path / "greedy-out")
+    defaults = AutoModelForCausalLM.from_pretrained(tmp_path / "greedy-out").generation_config
+    assert (defaults.do_sample, tokenizer.decode([defaults.eos_token_id])) == (False, "<|im_end|>")
+
+
+def test_how_it_was_trained_stands_beside_it(whole: Path, tmp_path: Path) -> None:
+    written = export_model(whole, tmp_path / "out")
+    assert TrainedAs.read(tmp_path / "out") == written == saved_model(tmp_path / "out").how
+    assert (written.step, written.max_tokens, written.max_context) == (4, WHOLE.max_tokens, WHOLE.max_context)
+    assert written.environments[0].arguments["style"] == "brief"
+    assert str(tmp_path) not in (tmp_path / "out" / "toolorchestra.json").read_text()
+    for text, said in (("{}", "missing 12 required"), ("[]", "an object expected"), ('{"x": 1}', "unexpected keyword")):
+        (tmp_path / "out" / "toolorchestra.json").write_text(text)
+        with pytest.raises(ConfigError, match=rf"does not say how the model was trained .*{said}.* export-model"):
+            saved_model(tmp_path / "out")
+
+
+def test_what_cannot_be_exported_is_refused_and_nothing_is_left(whole: Path, lora: Path, tmp_path: Path) -> None:
+    full = tmp_path / "full"
+    full.mkdir()
+    (full / "mine.txt").touch()
+    with pytest.raises(ConfigError, match=r"a new or an empty folder expected, but .*full is not empty; name another"):
+        export_model(whole, full)
+    with pytest.raises(ConfigError, match=r"expected, but .*mine\.txt is a file"):
+        export_model(whole, full / "mine.txt")
+    with pytest.raises(ConfigError, match="trained all weights, so there is no adapter to write"):
+        export_model(whole, tmp_path / "out", adapter=True)
+    tiny = write_run(tmp_path / "tiny", replace(WHOLE, model=replace(WHOLE.model, lora_rank=2)))
+    with pytest.raises(ConfigError, match="an adapter on the tiny model, which is no folder that an adapter could"):
+        export_model(tiny, tmp_path / "out", adapter=True)
+    with pytest.raises(ConfigError, match="no whole checkpoint in"):
+        export_model(tmp_path / "nowhere", tmp_path / "out")
+    export_model(tiny, tmp_path / "out")
+    with pytest.raises(ConfigError, match="is such a folder already; name a run's folder"):
+        export_model(tmp_path / "out", tmp_path / "again")
+    assert {path.name for path in tmp_path.iterdir()} == {"full", "tiny", "out"}
+
+
+def test_a_folder_is_there_when_it_is_whole(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(how: TrainedAs, folder: Path) -> None:
+        assert (folder / "model.safetensors").exists()
+        raise OSError("disk full")
+
+    monkeypatch.setattr(TrainedAs, "write", broken)
+    with pytest.raises(OSError, match="disk full"):
+        export_model(whole, tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_command_says_what_it_wrote(whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    out.mkdir()  # an empty one will do
+    (checkpoint,) = (whole / "checkpoints").iterdir()
+    assert command.main([str(checkpoint), str(out), "--dtype", "float16"]) == 0
+    said, err = capsys.readouterr()
+    assert said.splitlines() == [
+        f"{out}: averaged weights of step 4",
+        f"play it here: toolorchestra play --policy checkpoint:{out}",
+    ]
+    assert err == ""
+    assert command.main([str(whole), str(out)]) == 2
+    assert capsys.readouterr().err == (
+        f"error: a new or an empty folder expected, but {out} is not empty; name another, or remove it\n"
+    )
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here, and a device that is missing is asked for")
+def test_a_device_may_be_named(whole: Path, tmp_path: Path) -> None:
+    export_model(whole, tmp_path / "out")
+    for folder in (whole, tmp_path / "out"):
+        with pytest.raises(ConfigError, match="device=cuda, and torch sees no GPU here"):
+            player(f"checkpoint:{folder}", factory_of("HLE-v0", **SHORT), 0, PlayerOptions(device="cuda"))

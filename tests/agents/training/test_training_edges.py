@@ -1,0 +1,264 @@
+"""A run at its edges: the life of a rollout process, locks, interrupts, threads, and what a warm start cannot use."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import re
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pytest
+
+from tests.agents.rollouts.test_tokens import QWEN3_LIKE, chat_with
+from tests.agents.training.test_trainer import COLD, run
+from toolorchestra.agents.configuration.config import EnvMix, ModelConfig, WarmStart
+from toolorchestra.agents.engines.tiny import load_tokenizer
+from toolorchestra.agents.evaluation.choice_metrics import Choices, rewriting, warnings
+from toolorchestra.agents.rollouts.advantages import training_batch
+from toolorchestra.agents.rollouts.rewards import Measure
+from toolorchestra.agents.rollouts.rollout import Job, Rollouts, factory_of
+from toolorchestra.agents.rollouts.tokens import Chat, TokenSequence
+from toolorchestra.agents.rollouts.trajectory import Trajectory
+from toolorchestra.agents.training import checkpoint
+from toolorchestra.agents.training.build import build
+from toolorchestra.agents.training.demonstrations import answering, demonstrate, recorded
+from toolorchestra.agents.training.metrics import Progress, read
+from toolorchestra.agents.training.run_folder import claimed
+from toolorchestra.agents.training.step_log import StepTimes, log_step
+from toolorchestra.agents.training.trainer import collect_groups
+from toolorchestra.agents.training.training_run import TrainingRun, open_run, rollout_params
+from toolorchestra.agents.training.workers import _Share, _work
+from toolorchestra.envs.base.actions import render_call
+from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.base.preference import Preference
+from toolorchestra.envs.registration import register
+
+TOY = EnvMix("Tests/ToyTrain-v0", 1.0, {"max_turns": 1}, validation="train", test="train")
+QUICK = replace(COLD, environments=(TOY,), evaluation_tasks=1, groups=1, rollouts=2, model=ModelConfig(hidden=8))
+
+
+@pytest.fixture(autouse=True)
+def _registered() -> None:
+    register("Tests/ToyTrain-v0", "toolorchestra.envs.domains.toy:AdderSource")
+
+
+# -- a rollout process -------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def working() -> Iterator[Connection]:
+    """The life of a rollout process, in a thread of this one; it ends when the connection does."""
+    mine, theirs = multiprocessing.Pipe()
+    thread = threading.Thread(target=_work, args=(theirs, QUICK), daemon=True)
+    thread.start()
+    try:
+        yield mine
+    finally:
+        mine.close()
+        thread.join(60)
+    assert not thread.is_alive()
+
+
+def jobs(count: int) -> list[Job]:
+    made = factory_of(TOY.env_id, **TOY.arguments)
+    return [Job(TOY.env_id, made, seed) for seed in range(count)]
+
+
+def test_a_rollout_process_makes_its_share_from_the_weights_it_was_sent() -> None:
+    engine, chat = build(replace(QUICK, seed=5))
+    params, snapshot = rollout_params(QUICK), engine.snapshot()
+    engine.adopt(snapshot, 3)
+    expected = Rollouts(engine, chat, params).collect(jobs(3))
+    with working() as connection:
+        made = []
+        for number, seed in ((11, 3), (12, 3), (13, 4)):
+            connection.send(_Share(number, jobs(3), params, snapshot, seed))
+            answered, trajectories = connection.recv()
+            assert answered == number
+            made.append([[s.tokens for s in t.sequences] for t in trajectories])
+    assert made[0] == made[1] == [[s.tokens for s in t.sequences] for t in expected]
+    assert made[2] != made[0]
+
+
+def test_a_rollout_process_tells_what_broke_and_takes_the_next_share() -> None:
+    engine, _ = build(QUICK)
+    params, snapshot = rollout_params(QUICK), engine.snapshot()
+    wrong = replace(jobs(1)[0], options={"prices": "no-such-sheet"})
+    with working() as connection:
+        connection.send(_Share(1, [wrong], params, snapshot, 0))
+        number, told = connection.recv()
+        assert number == 1
+        assert told.startswith("Traceback")
+        assert "no-such-sheet" in told
+        connection.send(_Share(2, jobs(2), params, snapshot, 0))
+        assert [t.seed for t in connection.recv()[1]] == [0, 1]
+
+
+def test_a_rollout_process_ends_quietly_when_nobody_takes_its_answer() -> None:
+    """As when the trainer was killed while it waited."""
+    engine, _ = build(QUICK)
+    with working() as connection:
+        connection.send(_Share(1, jobs(1), rollout_params(QUICK), engine.snapshot(), 0))
+
+
+# -- a run's folder ----------------------------------------------------------------------------------------------------
+
+
+def test_a_folder_is_held_by_one_run_at_a_time(tmp_path: Path) -> None:
+    with claimed(tmp_path / "run"):
+        with (
+            pytest.raises(ConfigError, match=rf"another process is training in {tmp_path / 'run'}; wait until it has"),
+            claimed(tmp_path / "run"),
+        ):
+            raise AssertionError("held twice")
+        assert {path.name for path in (tmp_path / "run").iterdir()} >= {"checkpoints", "report"}
+    with claimed(tmp_path / "run"):
+        pass
+
+
+def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").touch()
+    with (
+        pytest.raises(ConfigError, match=r"the run's folder cannot be written: \[Errno 17\] .*; name another with --o"),
+        claimed(tmp_path),
+    ):
+        raise AssertionError("held")
+
+
+def test_a_checkpoint_of_the_same_step_takes_the_place_of_the_other(tmp_path: Path) -> None:
+    for text in ("one", "other"):
+        found = checkpoint.save(tmp_path, 4, {"said": text}, lambda folder, t=text: (folder / t).touch())  # type: ignore[misc]
+    assert [path.name for path in tmp_path.iterdir()] == ["step-000004"]
+    assert checkpoint.check(found) == ""
+    assert checkpoint.read_state(found) == {"said": "other"}
+    assert not (found / "one").exists()
+
+
+# -- interrupts and threads --------------------------------------------------------------------------------------------
+
+
+def test_an_interrupt_before_anything_is_learnt_ends_at_once_and_leaves_the_signal_as_it_was(tmp_path: Path) -> None:
+    said: list[str] = []
+    before = signal.getsignal(signal.SIGINT)
+
+    class Said(list[str]):
+        def append(self, text: str) -> None:
+            said.append(text)
+            if text.endswith("demonstrations"):
+                signal.raise_signal(signal.SIGINT)
+
+    start = WarmStart(steps=20, batch=2, demonstrations=8, routes=2, rounds=1)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, replace(COLD, warm_start=start, model=ModelConfig(hidden=8)), said=Said())
+    assert re.fullmatch(r"warm start: \d demonstrations", said[-1])
+    assert signal.getsignal(signal.SIGINT) is before
+    assert not (tmp_path / "checkpoints").exists()
+    assert not (tmp_path / "warm_start").exists()
+
+
+def test_a_run_in_another_thread_than_the_main_one_takes_no_signal(tmp_path: Path) -> None:
+    made: list[TrainingRun] = []
+    thread = threading.Thread(target=lambda: made.append(run(tmp_path, QUICK)))
+    thread.start()
+    thread.join(120)
+    assert made[0].step == 1
+    assert not made[0].stopping
+    assert checkpoint.latest(tmp_path / "checkpoints") == tmp_path / "checkpoints" / "step-000001"
+
+
+def test_a_progress_line_says_how_long_it_will_take(capsys: pytest.CaptureFixture[str]) -> None:
+    """Elsewhere than at a terminal a line now and then is enough; the last one always comes."""
+    progress = Progress(8, 2)
+    for done in (2, 3, 4):
+        progress.show(done, f"so far {done}", always=done == 4)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "2/8 so far 2"
+    assert len(lines) == 2
+    assert re.fullmatch(r"4/8 so far 4, 0 s left", lines[1])
+
+
+# -- the warm start, and warnings --------------------------------------------------------------------------------------
+
+
+def test_a_template_that_drops_old_thoughts_makes_a_sequence_of_each_stretch(tmp_path: Path) -> None:
+    """What was said before is learnt as it was said, and never from the text that is left of it."""
+    chat, path = chat_with(QWEN3_LIKE), tmp_path / "some.jsonl"
+    thought = "<think>\nhm {}\n</think>\n\nhello"
+    said = [{"role": "assistant", "content": thought.format(n)} for n in range(2)]
+    asked = [{"role": "user", "content": f"u{n}"} for n in range(2)]
+    path.write_text(json.dumps({"messages": [asked[0], said[0], asked[1], said[1]]}))
+    learnt = []
+    for datum in recorded(chat, path):
+        tokens = [t for t, a in zip(datum.tokens, datum.mask, strict=True) if a]
+        learnt.append(chat.tokenizer.decode(tokens, skip_special_tokens=False))
+    assert learnt == [f"{thought.format(n)}<|im_end|>" for n in range(2)]
+
+
+def test_tasks_without_the_papers_answer_have_no_routes() -> None:
+    episode = factory_of("HLE-v0", tools="plain").start(0).episode
+    with pytest.raises(ConfigError, match=r"^nothing among \[.*'submit'.*\] asks an expert for the answer$"):
+        answering(episode)
+
+
+def test_a_demonstration_is_the_episode_token_by_token_and_whether_it_was_solved() -> None:
+    chat = Chat(load_tokenizer())
+    made = factory_of("HLE-v0", style="brief", shown_characters=0, preference="none")
+    texts = [render_call("search", {"model": "search-3"}), render_call("answer", {"model": "answer-4"})]
+    solved = []
+    for seed in range(6):
+        told = iter(texts)
+        datum, right = demonstrate(chat, made, lambda _, told=told: next(told), seed)  # type: ignore[misc]
+        learnt = [t for t, a in zip(datum.tokens, datum.mask, strict=True) if a]
+        assert chat.tokenizer.decode(learnt, skip_special_tokens=False) == "".join(
+            f"{text}<|im_end|>" for text in texts
+        )
+        solved.append(right)
+    assert any(solved)
+
+
+def test_one_key_that_gets_nearly_all_calls_is_warned_of() -> None:
+    """Where the entropy alone would not show it: the few others are many."""
+    seen = Choices(entropy=0.6, most_used="answer-1", share=0.92, calls_per_episode=2.0, controllability=1.0)
+    assert warnings(seen, 1.0) == ["92% of all calls go to answer-1"]
+    assert warnings(replace(seen, share=0.9), 0.8) == []
+
+
+@pytest.mark.parametrize("history", ["full", "state"])
+def test_a_template_that_rewrites_the_past_is_warned_of_once(tmp_path: Path, history: str) -> None:
+    """Unless the environment itself tells each turn anew."""
+    mixes = tuple(replace(mix, arguments={**mix.arguments, "history": history}) for mix in COLD.environments)
+    config, said = replace(COLD, environments=mixes, groups=1, rollouts=2), list[str]()
+    engine, chat = build(config)
+    made = open_run(config, tmp_path, engine, chat, resume=False, say=said.append)
+    groups = collect_groups(made)
+    for t in groups[0].trajectories:
+        t.messages, t.sequences = ({"role": "user", "content": "u"},), t.sequences[:1] * 4
+    for _ in range(2):
+        log_step(made, groups, [], training_batch(groups, config.advantage), {}, StepTimes(1.0, 1.0))
+    warned = [line for line in said if "rewrites the past" in line]
+    assert len(warned) == (history == "full")
+    assert all(line.startswith("warning, step 0: rollouts have 4.0 sequences in the mean") for line in warned)
+    assert [row["sequences"] for row in read(tmp_path / "metrics.jsonl")] == [4.0, 4.0]
+
+
+def test_a_rollout_needs_a_sequence_for_each_message_of_its_user() -> None:
+    """There many templates drop old thoughts, and mean to."""
+
+    def rollouts(*made: tuple[int, int]) -> list[Trajectory]:
+        given = [(n, ({"role": "system"}, *[{"role": "user"}, {"role": "assistant"}, {"role": "tool"}] * users))
+                 for n, users in made]  # fmt: skip
+        none, nothing = Preference(), Measure(0.0, 0.0, 0.0, {})
+        return [Trajectory("", "", 0, "", none, (), [TokenSequence()] * n, nothing, n, messages=m) for n, m in given]
+
+    assert rewriting([]) == []
+    assert rewriting(rollouts((1, 1), (1, 1), (2, 1))) == []
+    assert rewriting(rollouts((5, 5), (3, 3))) == []
+    assert rewriting(rollouts((1, 0))) == []
+    (said,) = rewriting(rollouts((4, 1), (4, 1), (4, 2)))
+    assert said.startswith("rollouts have 4.0 sequences in the mean, where 1.3 would do: the chat template rewrites")

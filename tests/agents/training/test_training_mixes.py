@@ -1,0 +1,188 @@
+"""Several environments in one run: each under limits of its own, with numbers of its own, and resumed exactly."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from tests.agents.training.even_source import ENV_ID, TASKS
+from tests.agents.training.test_trainer import COLD, configured, run, weights
+from toolorchestra.agents.configuration.config import EnvMix, TrainConfig
+from toolorchestra.agents.evaluation.heldout import HeldOut
+from toolorchestra.agents.rollouts.advantages import AdvantageParams
+from toolorchestra.agents.rollouts.rollout import Job
+from toolorchestra.agents.rollouts.trajectory import Group
+from toolorchestra.agents.training.environment_metrics import context_warnings
+from toolorchestra.agents.training.metrics import read
+from toolorchestra.agents.training.trainer import collect_groups
+from toolorchestra.agents.training.training_run import TrainingRun
+from toolorchestra.agents.training.warmstart import gate
+from toolorchestra.envs.base.errors import ConfigError
+
+MIX = replace(
+    COLD,
+    environments=(
+        EnvMix("ToolOrchestra/HLE-v0", 1.0, {"style": "brief", "max_turns": 3}, max_context=90),
+        EnvMix("ToolOrchestra/ToolScale-v0", 1.0, {"domain": "finance", "max_turns": 2}, max_tokens=6),
+        EnvMix(
+            ENV_ID, 1.0, {"max_turns": 2, "preference": "accurate"}, validation="test", max_tokens=4, max_context=200
+        ),
+    ),
+    steps=2,
+    groups=8,
+    rollouts=2,
+    anchors=("cheapest",),
+    max_context=1900,
+    evaluate_every=2,
+    evaluation_tasks=1,
+    task_order="epochs",
+    resample=1,
+    advantage=AdvantageParams(least_spread=0.0),
+)
+NAMES = ("HLE-v0", "ToolScale-v0", "Even-v0")
+
+
+@pytest.fixture(scope="module")
+def said() -> list[str]:
+    return []
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory, said: list[str]) -> TrainingRun:
+    return run(tmp_path_factory.mktemp("mixed"), MIX, said=said)
+
+
+def rows(made: TrainingRun, kind: str) -> list[dict[str, Any]]:
+    return [row for row in read(made.folder / "metrics.jsonl") if row["kind"] == kind]
+
+
+def test_each_environment_has_limits_of_its_own(mixed: TrainingRun) -> None:
+    found: dict[str, list[Group]] = {}
+    for group in collect_groups(mixed):
+        found.setdefault(group.label, []).append(group)
+    assert sorted(found) == sorted(NAMES)
+    for mix, name in zip(MIX.environments, NAMES, strict=True):
+        sequences = [s for group in found[name] for t in group.trajectories for s in t.sequences]
+        ends = [max((at + 1 for at, own in enumerate(s.sampled) if own), default=0) for s in sequences]
+        assert max(ends) <= (mix.max_context or MIX.max_context)
+        assert name != "ToolScale-v0" or max(ends) > 200  # more than the others may
+        turns = "".join("x" if sampled else " " for s in sequences for sampled in (*s.sampled, False)).split()
+        assert max(map(len, turns)) <= (mix.max_tokens or MIX.max_tokens)
+    even = [group.trajectories[0].task_id for group in found["Even-v0"]]
+    assert len(even) <= TASKS
+
+
+def test_numbers_by_environment(mixed: TrainingRun, said: list[str]) -> None:
+    first, *_ = rows(mixed, "train")
+    for name in {key.split("/")[1] for key in first if key.startswith("env/")}:
+        assert {key.split("/")[2] for key in first if key.startswith(f"env/{name}/")} == {
+            "reward", "accuracy", "cents", "failed", "context",
+        }  # fmt: skip
+    assert 0.0 < first["env/Even-v0/accuracy"] < 1.0
+    assert first["env/ToolScale-v0/accuracy"] == 0.0
+    assert first["context"] == sum(first[key] for key in first if key.endswith("/context"))
+    assert first["env/HLE-v0/context"] > 0 == first["env/Even-v0/context"]
+    cut = f"{first['env/HLE-v0/context']} of "
+    (warning,) = [line for line in said if line.startswith(f"warning, step 0: {cut}")]
+    assert warning.endswith(
+        "rollouts of HLE-v0 ran out of context and are left out: raise its max_context, which is 90"
+    )
+    assert {f"env/{name}/{what}" for name in NAMES for what in ("accuracy", "reward")} <= set(rows(mixed, "eval")[0])
+
+
+def test_flat_groups_are_played_again_and_counted(mixed: TrainingRun) -> None:
+    for row in rows(mixed, "train"):
+        assert row["resampled"] > 0
+        played = MIX.groups + row["resampled"]
+        assert row["flat_share"] == pytest.approx((row["flat_groups"] + row["resampled"]) / played)
+
+
+def test_resumed_equals_uninterrupted_in_a_mix(mixed: TrainingRun, tmp_path: Path) -> None:
+    assert any(row["used"] for row in rows(mixed, "train"))
+    shutil.copytree(mixed.folder, tmp_path / "copy")
+    shutil.rmtree(tmp_path / "copy" / "checkpoints" / "step-000002")
+    resumed = run(tmp_path / "copy", MIX, resume=True)
+    at = {step: mixed.folder / "checkpoints" / f"step-{step:06d}" / "engine.pt" for step in (1, 2)}
+    before, after = (torch.load(path, weights_only=True)["weights"] for path in at.values())
+    assert any(not torch.equal(before[name], after[name]) for name in after)
+    got = weights(resumed)
+    assert all(torch.equal(got[name], after[name]) for name in after)
+    timed = ("rollout_seconds", "train_seconds", "sampled_tokens_per_second")
+    numbers = [
+        [{name: value for name, value in row.items() if name not in timed} for row in rows(made, "train")]
+        for made in (mixed, resumed)
+    ]
+    assert numbers[0] == numbers[1]
+
+
+def test_evaluations_and_the_warm_starts_gate_have_the_limits_of_the_mix() -> None:
+    limits = {(job.max_tokens, job.max_context) for job in HeldOut(MIX.environments, 2).jobs()}
+    assert limits == {(mix.max_tokens, mix.max_context) for mix in MIX.environments}
+    asked: list[Job] = []
+
+    def collect(jobs: Sequence[Job], _watch: Any) -> list[Any]:
+        asked.extend(jobs)
+        return []
+
+    only = replace(MIX, environments=MIX.environments[1:])  # nothing to answer at once
+    gate(SimpleNamespace(collect=collect), only)  # type: ignore[arg-type]
+    assert {(job.max_tokens, job.max_context) for job in asked} == {(6, 0), (4, 200)}
+
+
+def test_limits_on_a_command_line() -> None:
+    where = ["--env", "ToolScale-v0", "domain=finance", "weight=2", "max_context=8192", "max_tokens=64"]
+    (mix,) = configured(*where, "--max-context", "16384").environments
+    assert (mix.weight, mix.max_context, mix.max_tokens, mix.arguments) == (2, 8192, 64, {"domain": "finance"})
+    with pytest.raises(ConfigError, match=r"ToolScale-v0: max_context is 8192, and the run's is 256, .* set --max-con"):
+        _ = configured(*where)
+
+
+@pytest.mark.parametrize(
+    ("limits", "says"),
+    [
+        ({"max_context": 10}, r"^HLE-v0: max_context \(10\) must exceed max_tokens \(10\)$"),
+        ({"max_tokens": 256}, r"^HLE-v0: max_context \(256\) must exceed max_tokens \(256\)$"),
+        ({"max_context": 20, "max_tokens": 30}, r"^HLE-v0: max_context \(20\) must exceed max_tokens \(30\)$"),
+        ({"max_tokens": 2.5}, r"^HLE-v0: max_tokens is a whole number of tokens, got 2\.5$"),
+        ({"max_tokens": -1}, "^HLE-v0: max_tokens must be a number from 0 up"),
+    ],
+)
+def test_limits_that_contradict_each_other_are_refused(limits: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        replace(COLD, environments=(EnvMix("HLE-v0", **limits),))
+
+
+def test_a_task_order_of_nobody_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"no task_order 'epoch'; valid: .* Did you mean 'epochs'"):
+        replace(COLD, task_order="epoch")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("mix", "advice"),
+    [
+        (EnvMix("A/X-v0"), "raise the run's, --max-context, which is 256"),
+        (EnvMix("A/X-v0", max_context=128), "raise its max_context, which is 128"),
+        (
+            EnvMix("A/X-v0", max_context=256),
+            "raise its max_context, which is 256, and the run's, --max-context, which is 256",
+        ),
+        (
+            EnvMix("A/X-v0", 1.0, {"max_context_tokens": 99}),
+            "raise its max_context_tokens, which is 99, or its max_context",
+        ),
+    ],
+)
+def test_what_to_raise_is_said(mix: EnvMix, advice: str) -> None:
+    config: TrainConfig = replace(COLD, environments=(mix,))
+    played: list[Any] = [SimpleNamespace(measure=SimpleNamespace(context_cut=k < 4)) for k in range(100)]
+    (said,) = context_warnings(config, {"X-v0": played}, "are left out")
+    assert said == f"4 of 100 rollouts of X-v0 ran out of context and are left out: {advice}"
+    assert context_warnings(config, {"X-v0": played[1:]}, "are left out") != []  # 3 of 99
+    assert context_warnings(config, {"X-v0": played[2:]}, "are left out") == []  # 2 of 98
