@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import gymnasium as gym
+from bench_tables import sandbox as sandbox_table
 from bench_tables import tools as tool_tables
 
 import toolorchestra  # noqa: F401 - registers the ids
@@ -309,6 +310,20 @@ def rows(seconds: float) -> Iterator[tuple[str, str, str]]:
     yield "import toolorchestra", f"{ours:.3f} s CPU", f"{ours - base_import:+.3f} (goal <= 0.15)"
 
 
+def whole_table(name: str, passages: int) -> int:
+    """Tables that are printed as they stand."""
+    print(f"Python {sys.version.split()[0]}, {tool_tables.load_average()}")
+    if name == "endpoints":
+        from bench_tables import endpoint_overhead
+
+        print("\n".join(endpoint_overhead.rows()))
+    elif name == "sandbox":
+        sandbox_table.sandbox()
+    else:
+        tool_tables.retrieval(passages)
+    return 0
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     tables = (
@@ -322,6 +337,7 @@ def main() -> int:
         "sandbox",
         "retrieval",
         "vllm",
+        "endpoints",
     )
     parser.add_argument("--table", default="engine", choices=tables, help="what to measure")
     parser.add_argument(
@@ -330,10 +346,8 @@ def main() -> int:
     parser.add_argument("--reference", help="folder of domains for the reference table; its Python is run")
     parser.add_argument("--passages", type=int, default=3728, help="of each corpus of the retrieval table")
     args = parser.parse_args()
-    if args.table in ("sandbox", "retrieval"):
-        print(f"Python {sys.version.split()[0]}, {tool_tables.load_average()}")
-        tool_tables.sandbox() if args.table == "sandbox" else tool_tables.retrieval(args.passages)
-        return 0
+    if args.table in ("sandbox", "retrieval", "endpoints"):
+        return whole_table(args.table, args.passages)
     load = os.getloadavg()[0]
     print(f"gymnasium {gym.__version__}, Python {sys.version.split()[0]}, {os.cpu_count()} cores, load {load:.1f}")
     measured = rows

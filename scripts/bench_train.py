@@ -19,20 +19,21 @@ from typing import Any
 from toolorchestra.agents.configuration.config import TrainConfig, WarmStart, preset
 from toolorchestra.agents.engines.base import Datum, LossParams, SamplingParams
 from toolorchestra.agents.evaluation.heldout import HeldOut
+from toolorchestra.agents.rollouts.advantages import training_batch
 from toolorchestra.agents.rollouts.rollout import Rollouts
-from toolorchestra.agents.rollouts.tokens import Sequences
+from toolorchestra.agents.rollouts.tokens import TokenSequence
 from toolorchestra.agents.rollouts.trajectory import Trajectory
-from toolorchestra.agents.training import training_batch
 from toolorchestra.agents.training.build import build
 from toolorchestra.agents.training.metrics import Log
-from toolorchestra.agents.training.trainer import TrainingRun, collect_groups, rollout_params
+from toolorchestra.agents.training.trainer import collect_groups
+from toolorchestra.agents.training.training_run import TrainingRun, rollout_params
 from toolorchestra.agents.training.warmstart import warm_start
 
 Turn = tuple[list[int], int]
 """Tokens given before it, and how many are sampled."""
 
 
-def turns_of(sequence: Sequences) -> list[Turn]:
+def turns_of(sequence: TokenSequence) -> list[Turn]:
     """A recorded sequence as what was given and how much was sampled, turn by turn."""
     turns: list[Turn] = []
     given: list[int] = []
@@ -105,7 +106,7 @@ def shares(run: TrainingRun, repeats: int) -> dict[str, float]:
         started = time.perf_counter()
         groups = collect_groups(run)
         collected = time.perf_counter()
-        engine.train(training_batch.build(groups, run.config.advantage).data, run.config.loss, 1e-4)
+        engine.train(training_batch(groups, run.config.advantage).data, run.config.loss, 1e-4)
         collecting += collected - started
         training += time.perf_counter() - collected
     del engine.sampler._admit, engine.sampler._step
@@ -193,9 +194,10 @@ def as_trl(data: Sequence[Datum], torch: Any) -> dict[str, Any]:
 def warmed(config: TrainConfig, folder: Path) -> TrainingRun:
     """A run whose model speaks the grammar, so that its episodes look like those of training."""
     engine, chat = build(config)
-    rollouts = Rollouts(engine, chat, rollout_params(config))
-    warm_start(engine, chat, rollouts, config, print)
-    return TrainingRun(config, folder, engine, chat, rollouts, HeldOut(config.environments, 1), Log(folder, 0), print)
+    rollouts, held_out = Rollouts(engine, chat, rollout_params(config)), HeldOut(config.environments, 1)
+    run = TrainingRun(config, folder, engine, chat, rollouts, held_out, Log(folder, 0), print)
+    warm_start(run)
+    return run
 
 
 def main() -> int:
@@ -216,11 +218,7 @@ def main() -> int:
         spent = shares(run, args.repeats)
         whole = sum(spent.values())
         print("a step's time: " + ", ".join(f"{name} {seconds / whole:.0%}" for name, seconds in spent.items()))
-        data = [
-            Datum(s.tokens, s.logprobs, [(-1.0) ** n if sampled else 0.0 for sampled in s.sampled])
-            for n, t in enumerate(kept[-1])
-            for s in t.sequences
-        ]
+        data = [s.datum((-1.0) ** n) for n, t in enumerate(kept[-1]) for s in t.sequences]
         tokens = sum(len(d.tokens) for d in data)
         here = train_here(engine, data, args.repeats)
         print(f"train, here  {tokens / here:10,.0f} tokens/s ({len(data)} sequences, {tokens} tokens, {here:.2f} s)")

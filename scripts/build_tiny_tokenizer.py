@@ -11,7 +11,7 @@ import jinja2
 
 from toolorchestra.agents.engines.tiny import TEMPLATE, build_tokenizer
 from toolorchestra.agents.rollouts.rollout import factory_of
-from toolorchestra.agents.training.warmstart import RandomRoute
+from toolorchestra.agents.training.demonstrations import RandomRoute
 from toolorchestra.envs.env import run_calls
 from toolorchestra.envs.episode.episode import Pending, Step
 from toolorchestra.envs.tools import tool_config

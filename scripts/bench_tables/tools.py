@@ -1,4 +1,4 @@
-"""Tables of the real tools: what the sandbox contains and costs, what retrieval finds and costs. Called by bench.py."""
+"""Table of retrieval: what each engine finds and costs. Called by bench.py."""
 
 from __future__ import annotations
 
@@ -27,47 +27,12 @@ from toolorchestra.envs.domains.frames.source import ENCYCLOPAEDIA_SEED, FramesS
 from toolorchestra.envs.retrieval import Retriever, dense
 from toolorchestra.envs.retrieval.corpus import Manifest
 from toolorchestra.envs.retrieval.index import BM25_FOLDER, Build, build, load
-from toolorchestra.envs.sandbox import Bounds
-from toolorchestra.envs.sandbox.kinds import interpreter
-from toolorchestra.envs.testing.hostile_programs import examine, programs, table, works
 
 DOCUMENTED = ("numpy", "sympy")
 """Packages whose docstrings are the real corpus."""
 CUTS = (1, 5, 10)
 Asked = tuple[str, str]
 """A query, and the id of the passage that it is after."""
-
-
-def sandbox() -> None:
-    """Hostile and useful programs on each backend that is here, and what a run costs."""
-    for kind, bubblewrap in (("landlock", False), ("landlock", True), ("monty", False)):
-        title = f"{kind}{' inside bubblewrap' if bubblewrap else ''}"
-        try:
-            made = interpreter(kind, Bounds(seconds=1.0), bubblewrap=bubblewrap)
-        except ConfigError as err:
-            print(f"== {title}: not here ({err})\n")
-            continue
-        if bubblewrap and not getattr(made, "_bubblewrap", ""):
-            print(f"== {title}: not here (no bwrap, or it can make no namespace)\n")
-            continue
-        print(f"== {title}: {len(programs())} hostile programs")
-        print(table(examine(made, 1.0)))
-        print(f"== {title}: useful programs")
-        print(table(works(made), "works", "does not"))
-        print(f"== {title}: a warm run of print(1), median of 200: {_median_ms(made):.1f} ms\n", flush=True)
-        made.close()  # type: ignore[attr-defined]
-
-
-def _median_ms(made: object) -> float:
-    async def timed() -> list[float]:
-        out = []
-        for _ in range(200):
-            started = time.perf_counter()
-            await made.run("print(1)")  # type: ignore[attr-defined]
-            out.append(time.perf_counter() - started)
-        return sorted(out)
-
-    return asyncio.run(timed())[100] * 1000
 
 
 def docstrings(most: int) -> list[Passage]:

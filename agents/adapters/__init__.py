@@ -1,0 +1,1 @@
+"""Our environments and rollouts in the trainers of others."""

@@ -1,0 +1,227 @@
+"""RLlib itself over the routing environment: `make test-rllib`, in an environment of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from tests.command_line import toolorchestra
+from toolorchestra.agents.engines.base import TrainingFailed
+from toolorchestra.agents.policies.players import player
+from toolorchestra.agents.policies.router import layers_of, load_router
+from toolorchestra.agents.rollouts.rollout import factory_of
+from toolorchestra.agents.training import router_training
+from toolorchestra.agents.training.router_training import (
+    RouterTraining,
+    cluster,
+    config_of,
+    train_router,
+)
+from toolorchestra.envs.adapters.rllib import ROUTING
+from toolorchestra.envs.wrappers import DiscreteRouting, RoutingFeatures
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    ray = pytest.importorskip("ray", reason="needs an environment of its own: make test-rllib")
+
+SMALL = RouterTraining(steps=2048, batch=512, envs_per_runner=4, hidden=(16, 16))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _cluster() -> Iterator[None]:
+    """One Ray on this machine for all tests."""
+    with cluster(SMALL):
+        yield
+
+
+def runner(**fault_tolerance: Any) -> Any:
+    """One env runner in this process."""
+    from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
+
+    config = config_of(SMALL).env_runners(num_env_runners=0, num_envs_per_env_runner=3)
+    return SingleAgentEnvRunner(config=config.fault_tolerance(**fault_tolerance), worker_index=0)
+
+
+def test_the_same_seeds_and_actions_give_the_same_rewards_and_bills() -> None:
+    worlds = set()
+    for episode in runner().sample(num_episodes=12):
+        infos, actions = episode.get_infos(), episode.get_actions()
+        world = infos[0]["world"]
+        worlds.add(world)
+        env = RoutingFeatures(
+            DiscreteRouting(gym.make(world, reward="scalar", preference="none", disable_env_checker=True))
+        )
+        observation, info = env.reset(seed=int(infos[0]["seed"]))
+        assert info["task_id"] == infos[0]["task_id"]
+        assert (observation == episode.get_observations(0)).all()
+        for number, action in enumerate(actions):
+            observation, reward, terminated, truncated, info = env.step(int(action))
+            assert float(reward) == episode.get_rewards(number)
+            bill = infos[number + 1]["cost"]
+            assert (bill["usd"], bill["seconds"]) == (info["cost"]["usd"], info["cost"]["seconds"])
+            assert (observation == episode.get_observations(number + 1)).all()
+        assert (terminated, truncated) == (episode.is_terminated, episode.is_truncated)
+        assert info["cost"]["usd"] > 0
+    assert worlds == {"ToolOrchestra/HLE-v0", "ToolOrchestra/FRAMES-v0"}
+
+
+@pytest.mark.parametrize("algo", router_training.ALGORITHMS)
+def test_two_remote_runners_train_a_router_that_plays_without_ray(algo: str, tmp_path: Path) -> None:
+    said: list[str] = []
+    given = RouterTraining(algo=algo, steps=1024, batch=256, envs_per_runner=4, hidden=(16, 16))
+    router = train_router(given, tmp_path, said.append)
+    assert load_router(tmp_path).digest == router.digest
+    told = json.loads((tmp_path / "router.json").read_text())
+    assert told["training"]["runner_seeds"] == [1, 2]
+    assert (told["algo"], told["library"]) == (algo, f"ray {ray.__version__}")
+    rows = [json.loads(line) for line in (tmp_path / router_training.PROGRESS).read_text().splitlines()]
+    assert rows[-1]["steps"] >= 1024
+    assert rows[-1]["healthy_runners"] == 2
+    made = factory_of("HLE-v0", split="test", preference="none")
+    assert player(f"router:{tmp_path}", made).simulated
+
+
+def test_the_saved_network_gives_what_rllibs_gives() -> None:
+    import torch
+
+    algorithm = config_of(SMALL).env_runners(num_env_runners=0).build_algo()
+    try:
+        module = algorithm.get_module()
+        layers = layers_of(module.get_state(), *router_training.LAYERS)
+        seen = np.random.default_rng(0).random((7, 146), dtype=np.float32)
+        wanted = module.forward_inference({"obs": torch.from_numpy(seen)})["action_dist_inputs"]
+    finally:
+        algorithm.stop()
+    values = seen
+    for number, (weight, bias) in enumerate(layers):
+        values = (np.tanh(values) if number else values) @ weight.T + bias
+    np.testing.assert_allclose(values, wanted.detach().numpy(), atol=1e-5)
+
+
+def test_killing_an_env_runner_does_not_stop_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    algorithms: list[Any] = []
+    said: list[str] = []
+    built = router_training._built
+
+    def keep(config: Any) -> Any:
+        algorithms.append(built(config))
+        return algorithms[0]
+
+    def kill_one(line: str) -> None:
+        said.append(line)
+        if len(said) == 2:
+            pids = algorithms[0].env_runner_group.foreach_env_runner(lambda _: os.getpid(), local_env_runner=False)
+            os.kill(pids[0], signal.SIGKILL)
+
+    monkeypatch.setattr(router_training, "_built", keep)
+    given = RouterTraining(steps=512 * 14, batch=512, envs_per_runner=4, hidden=(16, 16))
+    train_router(given, tmp_path, kill_one)
+    died = said.index("1 of 2 env runners died; Ray starts them again, and the run goes on")
+    assert said.index("1 of 2 env runners are back") > died
+    rows = [json.loads(line) for line in (tmp_path / router_training.PROGRESS).read_text().splitlines()]
+    assert rows[-1]["steps"] >= given.steps
+    assert rows[-1]["healthy_runners"] == 2
+
+
+def test_an_exception_on_a_runner_ends_the_run_and_names_the_task(tmp_path: Path) -> None:
+    given = RouterTraining(
+        environments={"tests.doors.breaking:Tests/Breaking-v0": {"one_in": 200}}, steps=10_000, batch=512, hidden=(8,)
+    )
+    said = r"^tests.doors.breaking:Tests/Breaking-v0, task hle-sim/train/\d+: RuntimeError: the grader is away$"
+    with pytest.raises(TrainingFailed, match=said):
+        train_router(given, tmp_path, lambda _: None)
+    assert not (tmp_path / "router.json").exists()
+
+
+def test_a_failed_episode_is_dropped_where_rllib_is_told_to_go_on() -> None:
+    from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
+
+    broken = {"tests.doors.breaking:Tests/Breaking-v0": {"one_in": 8}}
+    config = config_of(SMALL).environment(ROUTING, env_config={"worlds": broken, "raising": True})
+    config.env_runners(num_env_runners=0, num_envs_per_env_runner=3).debugging(seed=None)  # or the same one comes again
+    made = SingleAgentEnvRunner(config=config.fault_tolerance(restart_failed_sub_environments=True), worker_index=0)
+    episodes = made.sample(num_episodes=60, random_actions=True)
+    assert len(episodes) == 60
+    assert all(episode.is_done and np.isfinite(episode.get_return()) for episode in episodes)
+
+
+def test_rllibs_action_masking_reads_the_masked_observation() -> None:
+    from ray.rllib.core.rl_module.rl_module import RLModuleSpec
+    from ray.rllib.examples.rl_modules.classes.action_masking_rlm import ActionMaskingTorchRLModule
+
+    config = config_of(SMALL).environment(ROUTING, env_config={"worlds": ["HLE-v0"], "masked": True})
+    model = {"head_fcnet_hiddens": [16]}
+    config.rl_module(rl_module_spec=RLModuleSpec(module_class=ActionMaskingTorchRLModule, model_config=model))
+    algorithm = config.env_runners(num_env_runners=0).build_algo()
+    try:
+        assert algorithm.train()["num_env_steps_sampled_lifetime"] >= 512
+    finally:
+        algorithm.stop()
+
+
+def refused(address: str) -> str:
+    done = toolorchestra("train-router", "--address", address, timeout=100)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    return done.stderr.splitlines()[-1]
+
+
+def test_a_cluster_that_is_not_there_is_said() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    said = refused(f"127.0.0.1:{port}")
+    assert said.startswith(f"error: no Ray cluster at 127.0.0.1:{port}: ")
+    assert said.endswith("; start one with `ray start --head`, or leave --address out to train here")
+    assert "--address is auto or HOST:PORT, got 'here:x'" in refused("here:x")
+
+
+@pytest.fixture
+def another_cluster() -> Iterator[str]:
+    """A cluster of its own that `ray start` has made, as on several machines; its address."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    ray_start = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", f"--port={port}"]
+    ray_start += ["--num-cpus=2", "--include-dashboard=false", "--disable-usage-stats"]
+    with subprocess.Popen(ray_start, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as started:
+        try:
+            wait_for(port)
+            yield f"127.0.0.1:{port}"
+        finally:
+            started.terminate()
+
+
+def wait_for(port: int, seconds: float = 90) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+        except OSError:
+            time.sleep(0.5)
+        else:
+            return
+    raise TimeoutError(f"nothing listens at port {port} after {seconds} s")
+
+
+def test_a_cluster_that_runs_already_trains_a_router(another_cluster: str, tmp_path: Path) -> None:
+    small = "--steps 512 --batch 256 --envs-per-runner 4 --hidden 8".split()
+    options = ["train-router", "--address", another_cluster, "--out", tmp_path / "r", *small]
+    done = toolorchestra(*options, timeout=200)
+    assert done.returncode == 0, done.stderr
+    assert load_router(tmp_path / "r").digest in done.stdout
+    done = toolorchestra(*options, "--runners", "3", timeout=200)
+    assert done.returncode == 2
+    assert "error: 3 env runners take a CPU each, and the cluster has 2; lower --runners" in done.stderr

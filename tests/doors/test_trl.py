@@ -1,0 +1,368 @@
+"""TRL's GRPOTrainer on our episodes: what it is given is what was played, and what failed teaches nothing."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Sequence
+from importlib import util
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import gymnasium as gym
+import pytest
+
+from tests.sources import BREAK
+from toolorchestra.agents.engines.tiny import build_model, load_tokenizer
+from toolorchestra.agents.rollouts.group_reward import preference_reward
+from toolorchestra.agents.rollouts.rewards import GroupReward, Measure
+from toolorchestra.agents.rollouts.tokens import Chat
+from toolorchestra.envs.adapters import trl as door
+from toolorchestra.envs.adapters.trl import TrlRollouts, environment_reward, task_rows
+from toolorchestra.envs.adapters.trl_tools import environment_factory
+from toolorchestra.envs.base.actions import render_call
+from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.base.preference import Preference
+from toolorchestra.envs.money.prices import ORCHESTRATOR, Tokens, Usage
+from toolorchestra.envs.registration import register
+
+trl = pytest.importorskip("trl", reason="TRL is missing: make environment")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore:You are using '(rollout_func|environment_factory)':UserWarning"),
+]
+BROKEN = "Tests/Broken-v0"
+BRIEF = {"split": "train", "style": "brief", "shown_characters": 0}
+Texts = Callable[[Sequence[str]], Sequence[str]]
+
+
+@pytest.fixture(scope="module")
+def chat() -> Chat:
+    return Chat(load_tokenizer())
+
+
+class Scripted:
+    """Stands where TRL's vLLM does: writes given texts, and nothing random."""
+
+    def __init__(self, chat: Chat, texts: Texts, trainer: Any = None, **limits: Any) -> None:
+        self._chat, self._texts = chat, texts
+        self.use_vllm, self.vllm_generation, self.eos_token_ids = True, self, [chat.stop]
+        self.model = getattr(trainer, "model", SimpleNamespace(training=True, config=SimpleNamespace()))
+        self.max_completion_length = limits.get("max_completion_length", 400)
+        self.num_generations = limits.get("num_generations", 1)
+
+    def generate(self, prompts: Sequence[list[int]], _images: None, _count: int) -> tuple[Any, ...]:
+        texts = self._texts([str(self._chat.tokenizer.decode(ids)) for ids in prompts])
+        ids = [[*self._chat.encode(text), self._chat.stop] for text in texts]
+        return prompts, ids, [[[-0.5] for _ in row] for row in ids], None
+
+
+def any_calls(seed: int) -> Texts:
+    """Any tool with any model that the prompt tells of, now and then something that is no call, and words."""
+    rng = random.Random(seed)
+
+    def texts(prompts: Sequence[str]) -> list[str]:
+        calls = [
+            render_call(tool, {"model": f"{alias}-{rng.choice('123')}"})
+            for tool, alias in (("search", "search"), ("enhance_reasoning", "reasoner"), ("answer", "answer"))
+        ]
+        return [rng.choice([*calls, *calls, calls[0] + calls[2], "<tool_call>{", "Hello?"]) for _ in prompts]
+
+    return texts
+
+
+def columns(rollouts: TrlRollouts, rows: Sequence[dict[str, Any]], trainer: Any) -> list[dict[str, Any]]:
+    """What the rollouts give, row by row."""
+    made = rollouts([row["prompt"] for row in rows], trainer)
+    return [{name: made[name][place] for name in made} for place in range(len(rows))]
+
+
+def turns_of(row: dict[str, Any]) -> list[tuple[int, list[int]]]:
+    """The sampled turns: how many tokens stood before each, and its own."""
+    turns: list[tuple[int, list[int]]] = []
+    before = 0
+    for place, (token, mask) in enumerate(zip(row["completion_ids"], row["env_mask"], strict=True)):
+        if mask and not before:
+            turns.append((len(row["prompt_ids"]) + place, []))
+        if mask:
+            turns[-1][1].append(token)
+        before = mask
+    return turns
+
+
+def check_bill(prompt: str, row: dict[str, Any], chat: Chat) -> None:
+    """Play the same actions of the same seed in the plain environment: all figures are the same, bit for bit."""
+    task = json.loads(prompt)
+    given = {name: tuple(v) if isinstance(v, list) else v for name, v in task["arguments"].items()}
+    env: Any = gym.make(task["id"], **given).unwrapped
+    env.reset(seed=task["seed"], options=task["options"])
+    total, info = 0.0, {}
+    for before, ids in turns_of(row):
+        env.charge_policy(Usage("qwen3-8b", ORCHESTRATOR, Tokens(before, 0, len(ids))))
+        text = str(chat.tokenizer.decode(ids)).removesuffix("<|im_end|>")
+        _, reward, _, _, info = env.step(text)
+        total += reward
+    assert row["reward"] == total
+    assert row["bill"] == info["ledger"]
+    assert row["seconds"] == info["ledger"]["seconds"]
+    assert row["calls"] == env.episode.calls
+    assert row["preference"] == env.episode.preference
+
+
+@pytest.mark.parametrize(
+    ("env_id", "arguments"),
+    [
+        ("HLE-v0", BRIEF),
+        ("HLE-v0", {**BRIEF, "diversify": "train", "vary": ["tools", "prices"], "reward": "scalar"}),
+        ("FRAMES-v0", {**BRIEF, "max_turns": 4}),
+        ("ToolScale-v0", {"max_turns": 3}),
+    ],
+)
+def test_the_same_seeds_and_actions_give_the_same_rewards_and_bills(
+    env_id: str, arguments: dict[str, Any], chat: Chat
+) -> None:
+    rows = task_rows(env_id, range(12), **arguments)
+    made = columns(TrlRollouts(chat), rows, Scripted(chat, any_calls(1), max_completion_length=4000))
+    assert sum(row["usd"] for row in made) > 0
+    assert not any(row["failed"] for row in made)
+    assert len({json.dumps(row["bill"]) for row in made}) > 6
+    for row, task in zip(made, rows, strict=True):
+        check_bill(task["prompt"], row, chat)
+
+
+def trainer_of(chat: Chat, rows: list[dict[str, Any]], place: Path, **given: Any) -> Any:
+    from datasets import Dataset
+
+    settings = {"per_device_train_batch_size": 4, "num_generations": 4, "max_completion_length": 60, "max_steps": 1}
+    own = {name: given.pop(name) for name in list(given) if name in {**settings, "temperature": 1}}
+    args = trl.GRPOConfig(str(place), use_cpu=True, bf16=False, report_to=[], save_strategy="no", disable_tqdm=True,
+                          logging_strategy="no", weight_decay=0.0, **{**settings, **own})  # fmt: skip
+    made = trl.GRPOTrainer(
+        build_model(len(chat.tokenizer), 32, 1, seed=3),  # type: ignore[arg-type]
+        args=args,
+        train_dataset=Dataset.from_list(rows),
+        **{"reward_funcs": environment_reward, "processing_class": chat.tokenizer, **given},
+    )
+    made.current_gradient_accumulation_steps = 1
+    return made
+
+
+def test_what_the_model_samples_is_billed_and_scored_as_it_was_sampled(chat: Chat, tmp_path: Path) -> None:
+    import torch
+
+    rows = [row for row in task_rows("HLE-v0", range(2), **BRIEF, max_turns=3) for _ in range(2)]
+    rollouts = TrlRollouts(chat, turn_tokens=6)
+    trainer = trainer_of(chat, rows, tmp_path, rollout_func=rollouts, temperature=0.7)
+    made = columns(rollouts, rows, trainer)
+    for row, task in zip(made, rows, strict=True):
+        check_bill(task["prompt"], row, chat)
+        ids = torch.tensor([row["prompt_ids"] + row["completion_ids"]])
+        with torch.no_grad():
+            logits = trainer.model(input_ids=ids).logits[0, len(row["prompt_ids"]) - 1 : -1] / 0.7
+        again = logits.log_softmax(-1).gather(1, torch.tensor(row["completion_ids"])[:, None]).squeeze(1)
+        mask = torch.tensor(row["env_mask"], dtype=torch.bool)
+        assert mask.any()
+        torch.testing.assert_close(torch.tensor(row["logprobs"])[mask], again[mask], atol=1e-4, rtol=0)
+
+
+def test_an_episode_that_leaves_no_room_is_cut_and_its_length_is_kept(chat: Chat) -> None:
+    rows = task_rows("HLE-v0", range(3), **BRIEF)
+    search = render_call("search", {"model": "search-1"})
+    made = columns(TrlRollouts(chat), rows, Scripted(chat, lambda p: [search] * len(p), max_completion_length=21))
+    for row in made:
+        assert len(row["completion_ids"]) == len(row["logprobs"]) == len(row["env_mask"]) == 21
+        assert (row["truncated_by"], row["reward"], row["failed"]) == ("context", 0.0, False)
+
+
+def gradients(chat: Chat, texts: Sequence[str], place: Path, **given: Any) -> list[Any]:
+    """Of TRL's loss over one group that says these texts in an environment whose `breaks` fails."""
+    register(BROKEN, "tests.sources:BrokenSource")
+    rows = task_rows(BROKEN, [5], preference="none") * len(texts)
+    rollouts = TrlRollouts(chat)
+    trainer = trainer_of(
+        chat,
+        rows,
+        place,
+        rollout_func=lambda prompts, own: rollouts(
+            prompts, Scripted(chat, lambda _: texts, own, num_generations=len(texts))
+        ),
+        per_device_train_batch_size=len(texts),
+        num_generations=len(texts),
+        **given,
+    )
+    trainer.model.train()
+    batch = trainer._generate_and_score_completions([dict(row) for row in rows])
+    trainer.compute_loss(trainer.model, batch).backward()
+    return [p.grad for p in trainer.model.parameters() if p.grad is not None]
+
+
+@pytest.mark.parametrize("reward", [environment_reward, preference_reward])
+def test_a_failed_episode_changes_no_gradient(chat: Chat, tmp_path: Path, reward: Any) -> None:
+    import torch
+
+    sound = ["done", "nothing", "done"]
+    without = gradients(chat, sound, tmp_path, reward_funcs=reward)
+    assert max(float(g.abs().max()) for g in without) > 1e-3
+    for failed in (BREAK, "Once more. " + BREAK):
+        beside = gradients(chat, [*sound, failed], tmp_path, reward_funcs=reward)
+        torch.testing.assert_close(beside, without, atol=1e-6, rtol=1e-4)
+
+
+def test_a_batch_of_failed_episodes_changes_nothing(chat: Chat, tmp_path: Path) -> None:
+    assert all(float(g.abs().max()) == 0.0 for g in gradients(chat, [BREAK] * 3, tmp_path))
+
+
+def test_the_trainer_takes_steps_on_tasks_with_tools_of_their_own(chat: Chat, tmp_path: Path) -> None:
+    rows = task_rows("HLE-v0", range(4), **BRIEF, max_turns=2, diversify="train", vary=["tools", "prices"])
+    rollouts = TrlRollouts(chat, turn_tokens=4)
+    trainer = trainer_of(
+        chat, rows, tmp_path, rollout_func=rollouts, reward_funcs=[environment_reward, preference_reward], max_steps=2
+    )
+    trainer.train()
+    assert trainer.state.global_step == 2
+
+
+def test_the_group_reward_is_ours(chat: Chat) -> None:
+    rows = [row for row in task_rows("HLE-v0", range(6), **BRIEF) for _ in range(4)]
+    made = TrlRollouts(chat)([r["prompt"] for r in rows], Scripted(chat, any_calls(2), num_generations=4))
+    scores = preference_reward([r["prompt"] for r in rows], **made)
+    assert max(score for score in scores if score is not None) > 0.5
+    for first in range(0, len(rows), 4):
+        own = slice(first, first + 4)
+        measured = zip(*(made[name][own] for name in ("outcome", "usd", "seconds", "calls", "failed")), strict=True)
+        again = GroupReward(made["preference"][first], made["keys"][first]).score([Measure(*one) for one in measured])
+        assert scores[own] == [score and score.total for score in again]
+
+
+def test_a_group_that_is_spread_over_processes_is_refused() -> None:
+    two = {"outcome": [1.0] * 2, "usd": [0.1] * 2, "seconds": [1.0] * 2, "calls": [{}] * 2, "failed": [False] * 2}
+    with pytest.raises(ConfigError, match="a group of 4 rollouts was expected in one process, got 2"):
+        preference_reward(["a"] * 2, **two, preference=[Preference()] * 2, keys=[()] * 2, siblings=[4] * 2)
+
+
+# -- TRL's own tool loop -----------------------------------------------------------------------------------------------
+
+
+def test_tools_as_methods_have_the_schemas_of_the_tools() -> None:
+    from transformers.utils import get_json_schema
+
+    made = environment_factory("HLE-v0", **BRIEF)()
+    made.reset(seed=1)
+    for tool in made._tools:
+        schema = get_json_schema(getattr(made, tool["function"]["name"]))["function"]
+        assert (schema["name"], schema["description"]) == (tool["function"]["name"], tool["function"]["description"])
+        told, own = schema["parameters"], tool["function"]["parameters"]
+        assert told["properties"]["model"]["enum"] == list(own["properties"]["model"]["enum"])
+        assert told["required"] == list(own["required"])
+
+
+def test_tools_as_methods_play_as_the_plain_environment_does() -> None:
+    made: Any = environment_factory("HLE-v0", **BRIEF)()
+    env: Any = gym.make("ToolOrchestra/HLE-v0", **BRIEF).unwrapped
+    for seed in range(20):
+        told = made.reset(seed=seed, prompt="is ignored")
+        observation, _ = env.reset(seed=seed)
+        assert told == "\n\n".join(message["content"] for message in observation["messages"])
+        _, first, *_, info = env.step(render_call("search", {"model": "search-2"}))
+        assert made.search(model="search-2") == info["new_messages"][-1]["content"]
+        _, last, over, _, info = env.step(render_call("answer", {"model": "answer-1"}))
+        made.answer(model="answer-1")
+        assert over
+        assert made.get_reward() == first + last
+        assert made._env.episode.ledger.summary() == info["ledger"]
+        assert made.answer(model="answer-1") == "The episode is over."
+        assert made._env.episode.ledger.summary() == info["ledger"]
+
+
+def test_tools_as_methods_of_a_failed_episode_have_no_reward() -> None:
+    register(BROKEN, "tests.sources:BrokenSource")
+    made: Any = environment_factory(BROKEN)()
+    made.reset(seed=0)
+    made.breaks()
+    assert made.get_reward() is None
+
+
+def test_tools_as_methods_train_under_a_template_that_shows_tools(tmp_path: Path) -> None:
+    tokenizer = load_tokenizer()
+    template = Path(trl.__file__).parent / "chat_templates" / "qwen3.jinja"
+    tokenizer.chat_template = template.read_text(encoding="utf-8")
+    chat = Chat(tokenizer)
+    made = trainer_of(
+        chat,
+        [{"prompt": [{"role": "user", "content": ""}], "seed": seed} for seed in range(2)],
+        tmp_path,
+        environment_factory=environment_factory("HLE-v0", **BRIEF),
+        reward_funcs=[],
+        max_completion_length=16,
+    )
+    made.train()
+    assert made.state.global_step == 1
+
+
+@pytest.mark.parametrize(
+    ("env_id", "arguments", "said"),
+    [
+        ("ToolScale-v0", {"domain": "railway"}, "has a user to talk to"),
+        ("HLE-v0", {"diversify": "train", "vary": ("tools",)}, "are not those of another task.*use TrlRollouts"),
+    ],
+)
+def test_what_tools_as_methods_cannot_serve_is_refused(env_id: str, arguments: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        environment_factory(env_id, **arguments)
+
+
+# -- bad input ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_wrong_id_is_refused_with_those_there_are() -> None:
+    with pytest.raises(ConfigError, match="HLE-v0"):
+        task_rows("HEL-v0", range(2))
+    with pytest.raises(ConfigError, match="HLE-v0"):
+        environment_factory("HEL-v0")
+
+
+def test_what_no_prompt_can_hold_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"give the rest to TrlRollouts\(arguments=\)"):
+        task_rows("HLE-v0", range(2), count_tokens=len)
+
+
+def test_a_prompt_of_another_data_set_is_refused(chat: Chat) -> None:
+    for prompt in ("What is 2 + 2?", "{}", "[]", "7", '{"id": "HLE-v0", "seed": 1}'):
+        with pytest.raises(ConfigError, match=r"a prompt is one of task_rows\(ID, seeds\)"):
+            TrlRollouts(chat)([prompt], Scripted(chat, lambda _: []))
+
+
+def test_a_missing_trl_is_said_with_what_to_type(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(door, "find_spec", lambda name: None if name == "trl" else util.find_spec(name))
+    with pytest.raises(ConfigError, match=r'pip install "toolorchestra\[trl\]"'):
+        TrlRollouts(chat)
+
+
+def test_a_template_that_rewrites_the_past_is_refused_and_one_for_training_is_not() -> None:
+    folder = Path(trl.__file__).parent / "chat_templates"
+    thought = "<think>\nWho knows?\n</think>\n\n" + render_call("search", {"model": "search-1"})
+    rows = task_rows("HLE-v0", range(2), **BRIEF, max_turns=2)
+    tokenizer = load_tokenizer()
+    tokenizer.chat_template = (folder / "qwen3_training.jinja").read_text(encoding="utf-8")
+    chat = Chat(tokenizer)
+    made = columns(TrlRollouts(chat), rows, Scripted(chat, lambda p: [thought] * len(p), max_completion_length=2000))
+    assert all(len(turns_of(row)) == 2 for row in made)
+    tokenizer.chat_template = TEMPLATE_THAT_FORGETS
+    chat = Chat(tokenizer)
+    with pytest.raises(ConfigError, match="get_training_chat_template"):
+        TrlRollouts(chat)([row["prompt"] for row in rows], Scripted(chat, lambda p: [thought] * len(p)))
+
+
+TEMPLATE_THAT_FORGETS = (
+    "{%- for m in messages -%}<|im_start|>{{ m.role }}\n{%- if m.role == 'assistant' -%}"
+    "{{ m.content.split('</think>')[-1] }}{%- else -%}{{ m.content }}{%- endif -%}<|im_end|>{%- endfor -%}"
+    "{%- if add_generation_prompt -%}<|im_start|>assistant\n{%- endif -%}"
+)
+
+
+def test_a_tokenizer_without_a_template_is_refused() -> None:
+    tokenizer = load_tokenizer()
+    tokenizer.chat_template = None
+    with pytest.raises(ConfigError, match="has no chat template"):
+        Chat(tokenizer)
