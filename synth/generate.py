@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from toolorchestra.agents.commands.console import DONE, check_counts, check_folder, check_spend_cap, command
+from toolorchestra.agents.commands.console import DONE, check_counts, check_folder, check_spend_cap, command, say
 from toolorchestra.envs.base.errors import ConfigError, no_such
 from toolorchestra.envs.domains.toolscale import loader
 from toolorchestra.envs.money.spend_cap import SpendCap
@@ -180,10 +180,10 @@ def _one(given: SynthOptions, name: str | None) -> None:
         made = asyncio.run(_made(_run(given, spec, work, out, paid_model), paid_model))
         told = run_report.rows(made, paid_model)
         run_report.store(kept, told)
-        print(run_report.text(told))
+        say(run_report.text(told))
         for form in given.export:
-            print(f"  {form}: {export.write(form, made.domain, out.with_name(f'{out.name}.{form}'))}")
-        print(f"  written to {made.domain.folder}, {time.perf_counter() - started:.1f} s", flush=True)
+            say(f"  {form}: {export.write(form, made.domain, out.with_name(f'{out.name}.{form}'))}")
+        say(f"  written to {made.domain.folder}, {time.perf_counter() - started:.1f} s")
 
 
 async def _made(run: pipeline.SynthesisRun, paid_model: PaidModel | None) -> pipeline.Made:
@@ -248,16 +248,16 @@ def _takes(given: SynthOptions, work: StageStore, settings: Mapping[str, Any]) -
 def _expected(given: SynthOptions, paid_model: PaidModel | None) -> None:
     settings = _settings(given)
     if paid_model is None:
-        print(f"no model is asked: 0 calls, 0 $; graded solvers that may be named: {', '.join(s.name for s in GRADED)}")
+        say(f"no model is asked: 0 calls, 0 $; graded solvers that may be named: {', '.join(s.name for s in GRADED)}")
         return
     if given.model:
-        print(
+        say(
             "author: "
             + cost_estimate.author(given.domain, paid_model.model, paid_model.sheet, settings, BATCHES).text()
         )
     if given.solver_model:
         backend = _backend(given, given.solver_model)
-        print("solver: " + cost_estimate.solver(backend.model, backend.sheet, settings).text())
+        say("solver: " + cost_estimate.solver(backend.model, backend.sheet, settings).text())
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ written as its code reads them.
 
 from __future__ import annotations
 
-import gzip
 import json
 import shutil
 from collections.abc import Iterator, Mapping
@@ -15,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from toolorchestra.envs.base.errors import ConfigError, no_such
+from toolorchestra.envs.base.folder_files import inside
 from toolorchestra.envs.domains.toolscale.domain import SqlDomain, SqlTask
 from toolorchestra.envs.domains.toolscale.experts import NAME, OFFERS
 from toolorchestra.envs.domains.toolscale.known_costs import FILE as COSTS
-from toolorchestra.envs.domains.toolscale.reading import FILES
+from toolorchestra.envs.domains.toolscale.reading import FILES, content, lines
 from toolorchestra.envs.money.prices import load_sheet
 from toolorchestra.synth.formats import task_variants
 
@@ -118,7 +118,7 @@ def _expert(one: task_variants.Variant) -> dict[str, Any]:
     ]
     schema = {
         "type": "object",
-        "properties": {"expert": {"type": "string", "enum": list(one.aliases)}},
+        "properties": {"expert": {"type": "string", "enum": list(one.aliases), "description": "Which expert."}},
         "required": ["expert"],
     }
     text = "Let an expert write this turn.\n" + "\n".join(lines)
@@ -145,8 +145,11 @@ def variants(domain: SqlDomain) -> dict[str, list[task_variants.Variant]]:
     path = domain.folder / task_variants.FILE
     found: dict[str, list[task_variants.Variant]] = {}
     if path.is_file():
-        for line in gzip.decompress(path.read_bytes()).splitlines():
-            one = task_variants.Variant(**json.loads(line))
+        for at, row in lines(content(domain.folder, task_variants.FILE), str(path)):
+            try:
+                one = task_variants.Variant(**row)
+            except TypeError as err:
+                raise ConfigError(f"{at}: not a variant of a task: {err}; generate the domain again") from None
             found.setdefault(one.task_id, []).append(one)
     return found
 
@@ -167,7 +170,7 @@ def _hub(domain: SqlDomain, out: Path) -> None:
     (out / "domain").mkdir()
     for name in (*FILES, COSTS, task_variants.FILE, "domain.json"):
         if (domain.folder / name).is_file():
-            shutil.copyfile(domain.folder / name, out / "domain" / name)
+            shutil.copyfile(inside(domain.folder, domain.folder / name), out / "domain" / name)
     (out / "README.md").write_text(card(domain, splits), encoding="utf-8")
 
 

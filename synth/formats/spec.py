@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from toolorchestra.envs.base.errors import ConfigError, ToolError
+from toolorchestra.envs.base.folder_files import inside
 from toolorchestra.envs.base.json_schema import check_arguments
 from toolorchestra.envs.domains.toolscale.loader import check_clock
 from toolorchestra.envs.domains.toolscale.shapes import FREE, TEXT, TEXTS
@@ -123,7 +124,7 @@ def texts(place: Path) -> dict[str, str]:
             f"no spec {str(place)!r}; name a folder that holds {', '.join(PARTS)}, a YAML file with a section for"
             f" each, or one of: {', '.join(shipped())}"
         )
-    return {part: _text(place / part) for part in PARTS}
+    return {part: _text(inside(place, place / part)) for part in PARTS}
 
 
 def sections(text: str, path: Path) -> dict[str, str]:

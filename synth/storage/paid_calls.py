@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import os
 from collections.abc import Mapping
@@ -55,11 +56,15 @@ class Journal:
         if whole != data and not self.replay:  # the last line was being written when the run was killed
             with self.path.open("r+b") as file:
                 file.truncate(len(whole))
-        for number, line in enumerate(whole.decode().splitlines(), 1):
+        for number, line in enumerate(io.BytesIO(whole), 1):  # a line ends at a newline alone
             try:
-                row = json.loads(line)
+                row = json.loads(line.decode())
+                _usage(row)
+                texts = (row["key"], row["stage"], row["text"])
+                if not (all(isinstance(one, str) for one in texts) and isinstance(row["characters"], int)):
+                    raise TypeError("a call has a key, a stage, a text and its characters")
                 self.rows[row["key"]] = row
-            except (ValueError, KeyError, TypeError):
+            except (ValueError, LookupError, TypeError, RecursionError):
                 raise ConfigError(f"{self.path}: line {number} is not a recorded call; record it anew") from None
 
     def add(self, row: Mapping[str, Any]) -> None:

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.synth import generate, prove
+from toolorchestra.synth.storage.paid_calls import Journal
 
 TAPE = Path(__file__).parent / "data" / "library-standin.cassette.jsonl"
 COMMAND = ["--domain", "a public library", "--model", "standin:public_library", "--tasks", "30"]
@@ -47,3 +49,19 @@ def test_a_served_model_without_its_backend_names_what_to_install(
     assert generate.main(arguments) == 2
     told = capsys.readouterr().err
     assert "pip install" in told or "OPENAI_API_KEY" in told
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"key": 7}, {"tokens": 5}, {"tokens": [1, 2, 3, 4, 5]}, {"text": None}, {"stage": None}, {"characters": "many"}],
+)
+def test_a_call_of_another_shape_is_one_sentence(tmp_path: Path, change: dict[str, object]) -> None:
+    first, *others = TAPE.read_text().split("\n")
+    row = {**json.loads(first), "text": "a\u2028b"}
+    path = tmp_path / "calls.jsonl"
+    path.write_text("\n".join([json.dumps(row, ensure_ascii=False), *others]), encoding="utf-8")
+    assert Journal(path).rows[row["key"]]["text"] == "a\u2028b"
+    for line in (json.dumps({**row, **change}), "[" * 100_000, "[]", "\udcff"):
+        path.write_text(f"{line}\n", encoding="utf-8", errors="surrogateescape")
+        with pytest.raises(ConfigError, match=r"calls\.jsonl: line 1 is not a recorded call; record it anew"):
+            Journal(path)

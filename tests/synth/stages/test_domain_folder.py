@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.command_line import unboxed
-from tests.domains import LIBRARY, library, with_tool
+from tests.domains import LIBRARY, changed, library, with_tool
 from tests.paths import REPOSITORY
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.toolscale import loader
@@ -23,8 +23,8 @@ from toolorchestra.envs.domains.toolscale.known_costs import FILE as COSTS
 from toolorchestra.envs.domains.toolscale.reading import FILES
 from toolorchestra.synth import compare_solvers, generate, prove
 from toolorchestra.synth.console.worker_processes import workers
+from toolorchestra.synth.formats import export, task_variants
 from toolorchestra.synth.formats import spec as specs
-from toolorchestra.synth.formats import task_variants
 from toolorchestra.synth.formats.word_lists import LISTS
 from toolorchestra.synth.proof import similarity
 from toolorchestra.synth.proof.task_checks import CHECKS, DomainPlayer, fault
@@ -357,3 +357,22 @@ def test_a_budget_is_an_amount(usd: str, capsys: pytest.CaptureFixture[str]) -> 
     with pytest.raises(SystemExit):
         generate.main(f"--domain zoo --model standin:parking --out nowhere --spend-cap {usd}".split())
     assert "--spend-cap: a number of dollars above 0 expected" in unboxed(capsys.readouterr().err)
+
+
+def test_a_part_of_a_spec_that_leads_out_of_its_folder_is_not_read(tmp_path: Path) -> None:
+    shutil.copytree(LIBRARY, tmp_path / "library")
+    (tmp_path / "library" / "policy.md").unlink()
+    (tmp_path / "library" / "policy.md").symlink_to("/etc/passwd")
+    with pytest.raises(ConfigError, match=r"policy\.md is a link that leads out of .*library, and is not read"):
+        specs.load(tmp_path / "library")
+
+
+def test_an_export_copies_nothing_from_outside_the_folder(tmp_path: Path) -> None:
+    domain = loader.read(changed(tmp_path, "policy.md", str))
+    (tmp_path / "secret").write_text("secret")
+    for name in (COSTS, task_variants.FILE):
+        (domain.folder / name).unlink(missing_ok=True)
+        (domain.folder / name).symlink_to(tmp_path / "secret")
+        with pytest.raises(ConfigError, match=rf"{name} is a link that leads out of"):
+            export.write("hf" if name == COSTS else "rows", domain, tmp_path / "out")
+        (domain.folder / name).unlink()
