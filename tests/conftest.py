@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import signal
+from collections.abc import Iterator
 
 import pytest
 
@@ -24,3 +26,28 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.nodeid in slow:
             item.add_marker(pytest.mark.slow)
+
+
+@pytest.fixture(autouse=True)
+def _signals() -> Iterator[None]:
+    """A command that is called in this process must not leave its signal handlers to the next test's children."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        if signal.getsignal(number) is not handler:
+            signal.signal(number, handler)
+
+
+@pytest.fixture(autouse=True)
+def _no_callback_swallows_an_interrupt(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Python drops what a callback of its garbage collector raises, and hypothesis has one, which counts the time.
+
+    A Ctrl-C that a test sends to this process could arrive in it, and would be lost.
+    """
+    if getattr(request.function, "is_hypothesis_test", False):
+        yield
+        return
+    set_aside = gc.callbacks[:]
+    gc.callbacks.clear()
+    yield
+    gc.callbacks[:0] = set_aside
