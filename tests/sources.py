@@ -103,6 +103,10 @@ async def _nap(context: ToolContext, milliseconds: int) -> ToolResult:
     return ToolResult(f"slept {milliseconds} ms", (Usage("tavily/search", TOOL, units=1),))
 
 
+async def _own_nap(context: ToolContext, milliseconds: int) -> ToolResult:
+    return (await _nap(context, milliseconds))._replace(usages=())
+
+
 _MILLISECONDS = {"type": "integer", "minimum": 0, "maximum": 60_000, "description": "how long to sleep"}
 _NAP = {"type": "object", "properties": {"milliseconds": _MILLISECONDS}, "required": ["milliseconds"]}
 
@@ -112,8 +116,11 @@ class SleeperSource(NumberedSource):
 
     name = "sleeper"
 
-    def __init__(self, backend: str = "", max_in_flight: int = 64, deadline_seconds: float = 120.0) -> None:
-        nap = Tool("nap", "Sleeps.", _NAP, _nap, bills=("tavily/search",), deadline_seconds=deadline_seconds)
+    def __init__(
+        self, backend: str = "", max_in_flight: int = 64, deadline_seconds: float = 120.0, paid: bool = True
+    ) -> None:
+        run, bills = (_nap, ("tavily/search",)) if paid else (_own_nap, ())
+        nap = Tool("nap", "Sleeps.", _NAP, run, bills=bills, deadline_seconds=deadline_seconds)
         self.tools = (replace(nap, backend=backend, max_in_flight=max_in_flight), add)
 
     def world(self, number: int, toolbox: Toolbox) -> World:
@@ -131,7 +138,8 @@ def _raises(context: ToolContext) -> ToolResult:
 
 def _refuses(context: ToolContext) -> ToolResult:
     usage = Usage("gpt-5", EXPERT, Tokens(input=1000, output=10), seconds=2.5)
-    raise ToolError("not today", (usage,))
+    context.bill.add(usage)
+    raise ToolError("not today")
 
 
 def _unpriced(context: ToolContext) -> ToolResult:
@@ -263,7 +271,8 @@ class JudgedWorld(AnswerWorld):
             if self.judge == "raises":
                 raise ConnectionError("the judge is away")
             if self.judge == "refuses":
-                raise ToolError("the judge is busy", (VERDICT,))
+                context.bill.add(VERDICT)
+                raise ToolError("the judge is busy")
             outcome = Outcome(float(finished and self.answer == "good"), {"answer": self.answer, "judge": "simulated"})
             return ToolResult("judged", (VERDICT,), outcome=None if self.judge == "silent" else outcome)
 

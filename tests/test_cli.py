@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -37,6 +38,8 @@ def test_every_script_says_how_it_is_used(script: str) -> None:
     done = subprocess.run(
         [sys.executable, script, "--help"], capture_output=True, text=True, cwd=REPOSITORY, timeout=60, check=False
     )
+    if lacking := re.search(r"No module named '(stable_baselines3|verifiers)'", done.stderr):
+        pytest.skip(f"{lacking[1]} has an environment of its own: make test-sb3, make test-verifiers")
     assert (done.returncode, done.stderr) == (0, "")
     assert "usage: " in done.stdout
 
@@ -93,7 +96,7 @@ def test_a_terminal_without_the_sign_for_cents_shows_the_rest() -> None:
     command = [*TOOLORCHESTRA, "evaluate", "--env", "HLE-v0", "--split", "test", "--tasks", "1", "--policy", "cheapest"]
     done = subprocess.run(command, capture_output=True, env=plain, check=False)
     assert done.returncode == 0, done.stderr
-    assert b"?/task" in done.stdout
+    assert b"?/solved" in done.stdout
 
 
 @pytest.mark.parametrize("where", ["warm start", "held out"])

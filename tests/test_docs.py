@@ -93,3 +93,10 @@ def test_every_command_line_is_one_that_exists() -> None:
         for word in words[2:]:
             if word.startswith("--"):
                 assert word.partition("=")[0] in options_of(words[1]), f"{page}: {word} of {line}"
+
+
+def test_the_blocks_about_messages_run_one_after_another() -> None:
+    text = (REPOSITORY / "docs" / "messages.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", text, re.S)
+    assert len(blocks) >= 3
+    exec(compile("\n".join(blocks), "docs/messages.md", "exec"), {})

@@ -12,12 +12,12 @@ from typing import Any
 import gymnasium as gym
 import pytest
 
+from tests.agents.evaluation.played_episodes import plays, summarise
 from tests.paths import REPOSITORY
 from toolorchestra.agents.configuration.config import EnvMix, WarmStart, preset
-from toolorchestra.agents.evaluation.simulated_evaluation import plays, summarise
 from toolorchestra.agents.policies.baselines import baseline
 from toolorchestra.agents.rollouts.rollout import factory_of
-from toolorchestra.agents.training.warmstart import find_routes
+from toolorchestra.agents.training.demonstrations import find_routes
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.testing import check_environment

@@ -24,7 +24,8 @@ def test_an_interrupt_ends_it_with_a_line() -> None:
 
 
 def test_without_the_package_it_says_how_to_get_it() -> None:
-    code = f"import runpy, sys; sys.modules['tau2'] = None; runpy.run_path({PROVE!r}, run_name='__main__')"
+    hidden = "import importlib.metadata as m, runpy\ndef no(name): raise m.PackageNotFoundError(name)\nm.version = no"
+    code = f"{hidden}\nrunpy.run_path({PROVE!r}, run_name='__main__')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 2
     assert done.stderr.startswith("error: ")
