@@ -17,6 +17,8 @@ SOURCES: Mapping[str, str] = {
     "Tau2-v0": "toolorchestra.envs.domains.tau2.source:Tau2Source",
 }
 """Name in the namespace -> "module:Class" of its task source. A new source: a folder in domains/ and a line here."""
+OF_YOUR_OWN: Mapping[str, str] = {"Recorded-v0": "toolorchestra.envs.domains.recorded.source:RecordedSource"}
+"""Ids that need data of yours, given to gym.make: they have no tasks without it."""
 DEFAULTS: Mapping[str, Mapping[str, object]] = {"Tau2-v0": {"max_turns": 100}}
 """What an id has otherwise than the others: τ²-Bench's 200 steps are 100 turns, each with its answer."""
 
@@ -81,6 +83,6 @@ def register(env_id: str, source: str, **defaults: object) -> None:
 
 
 def register_all() -> None:
-    """Register the table's ids."""
-    for name, source in SOURCES.items():
+    """Register the tables' ids."""
+    for name, source in {**SOURCES, **OF_YOUR_OWN}.items():
         register(f"{NAMESPACE}/{name}", source, **DEFAULTS.get(name, {}))

@@ -22,5 +22,5 @@ def test_no_callback_of_the_collector_runs_in_a_plain_test() -> None:
 
 
 @given(st.integers())
-def test_hypothesis_keeps_its_own(_: int) -> None:
-    assert gc.callbacks != []
+def test_hypothesis_keeps_its_own(number: int) -> None:
+    assert gc.callbacks != [], number

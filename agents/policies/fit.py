@@ -126,8 +126,19 @@ def _digest(train: EpisodeFactory, seed: int, tasks: int) -> str:
     source: Any = train.source
     first = train.start(FIRST_SEED + seed).episode
     shown = json.dumps(first.world.toolbox.schemas, sort_keys=True, default=str)
-    names = ("tools", "diversify", "vary", "style", "top_k", "shown_characters", "dataset", "simulated", "version")
-    settings = [f"{name}={getattr(source, name, None)}" for name in names]
+    names = (
+        "tools",
+        "diversify",
+        "vary",
+        "style",
+        "top_k",
+        "shown_characters",
+        "dataset",
+        "simulated",
+        "version",
+        "made_of",
+    )
+    settings = [f"{name}={getattr(source, name, None)}" for name in (*names, "made_of")]
     behind = source.backing.wanted if source.backing is not None else "simulated"
     table = Path(source.simulated).read_bytes().hex() if source.simulated else ""
     rules = [first.rules.limits, first.rules.history, first.rules.orchestrator]

@@ -31,6 +31,10 @@ COMMANDS: Mapping[str, Command] = {
         "toolorchestra.agents.commands.export_model", "what a run has trained, as a folder for transformers and vLLM"
     ),
     "stages": Command("toolorchestra.agents.commands.stages", "what each stage of a training run brought"),
+    "fit-experts": Command(
+        "toolorchestra.agents.commands.fit_experts", "fit simulated experts to recorded outcomes of real models"
+    ),
+    "replay": Command("toolorchestra.agents.commands.replay", "routing over recorded outcomes of real models"),
     "page": Command("toolorchestra.agents.commands.page", "an evaluation as a page: figures and every transcript"),
     "report": Command("toolorchestra.agents.commands.report", "the results of runs that have ended, in one table"),
     "synth": Command("toolorchestra.synth.generate", "make a tool domain, and prove every task of it"),

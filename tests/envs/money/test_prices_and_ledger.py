@@ -107,7 +107,7 @@ def test_the_unseen_sheet_sells_the_same_in_other_ratios() -> None:
 
 
 def test_every_packaged_sheet_has_its_name_and_a_date() -> None:
-    assert sheet_names() == ["paper-2025-11", "unseen-2026-01"]
+    assert sheet_names() == ["paper-2025-11", "recorded-2025-12", "unseen-2026-01"]
     for name in sheet_names():
         sheet = load_sheet(name)
         assert sheet.sheet_id == name

@@ -1,0 +1,198 @@
+"""A fit of recorded outcomes, with intervals by a bootstrap of tasks, as a file for simulated worlds."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from toolorchestra.agents.calibration import lengths
+from toolorchestra.agents.calibration.lengths import LengthFit
+from toolorchestra.agents.calibration.normal import Numbers, percentiles
+from toolorchestra.agents.calibration.success import Counts, SuccessFit, fit_success
+from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.outcomes.rows import Outcomes
+
+FORMAT = 1
+DRAWS = 200
+FEW_ROWS = 200
+ENDS = (2.5, 97.5)
+Interval = tuple[float, float, float]
+"""A value with the ends of its 95 % interval."""
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """What was found in some rows."""
+
+    rows: Outcomes
+    counts: Counts
+    success: SuccessFit
+    lengths: Mapping[str, LengthFit]
+    together: float
+    """Correlation of tokens and seconds between runs of one model on one task; nan where the rows cannot say."""
+    intervals: Mapping[str, Interval] = field(default_factory=dict)
+    """Of the numbers that all models share, and of each model's rate and skill over all families."""
+
+    @property
+    def warnings(self) -> list[str]:
+        """What these rows cannot say, in sentences."""
+        return list(_warnings(self))
+
+
+def fit(rows: Outcomes, draws: int = DRAWS, seed: int = 0) -> Fit:
+    """Fit rows. Raises ConfigError where they are of one model alone, or nothing is graded."""
+    if len(rows.models) < 2:
+        raise ConfigError(
+            f"{rows.where}: all rows are of {rows.models[0]!r}; what models share (difficulty) and what each has for "
+            "itself (skill) can be told apart from two models on"
+        )
+    counts = Counts.of(rows)
+    success = fit_success(counts)
+    made = Fit(rows, counts, success, lengths.fit_lengths(rows, counts, success), lengths.together(rows, counts))
+    return Fit(rows, counts, success, made.lengths, made.together, _intervals(made, draws, seed))
+
+
+def shared(made: Fit) -> dict[str, float]:
+    """The numbers that all models share, by name."""
+    values = {"task_sd": made.success.task_sd, "pair_sd": made.success.pair_sd}
+    for measure, numbers in lengths.as_plain(made.lengths).items():
+        values.update({f"{measure} {name}": value for name, value in numbers.items()})
+    return values
+
+
+def by_model(counts: Counts, success: SuccessFit) -> dict[str, Numbers]:
+    """Each model's rate and skill, over tasks of all families as often as they come."""
+    share = np.bincount(counts.family, minlength=counts.families) / len(counts.family)
+    return {"rate": share @ success.rate, "skill": share @ success.skill}
+
+
+def _intervals(made: Fit, draws: int, seed: int) -> dict[str, Interval]:
+    """Tasks are drawn anew, with all that was run on them. What the lengths' rows give is fitted again with them."""
+    rng = np.random.default_rng(seed)
+    found: dict[str, list[float]] = {}
+    for _ in range(draws):
+        chosen = rng.integers(len(made.counts.family), size=len(made.counts.family))
+        counts = made.counts.of_tasks(chosen)
+        success = fit_success(counts)
+        again = lengths.fit_lengths(_rows_of_tasks(made.rows, chosen), counts, success)
+        for name, value in _named(Fit(made.rows, counts, success, again, made.together)).items():
+            found.setdefault(name, []).append(value)
+    here = _named(made)
+    return {
+        name: (value, *(float(end) for end in percentiles(found[name], ENDS)))
+        for name, value in here.items()
+        if name in found and math.isfinite(value)
+    }
+
+
+def _named(made: Fit) -> dict[str, float]:
+    values = shared(made)
+    for name, numbers in by_model(made.counts, made.success).items():
+        values.update({f"{name} {model}": float(v) for model, v in zip(made.rows.models, numbers, strict=True)})
+    return values
+
+
+def _rows_of_tasks(rows: Outcomes, chosen: np.ndarray[Any, np.dtype[np.int64]]) -> Outcomes:
+    """The rows of tasks that were drawn, each draw as a task of its own."""
+    order = np.argsort(rows.task, kind="stable")
+    starts = np.searchsorted(rows.task[order], np.arange(len(rows.tasks) + 1))
+    sizes = (starts[1:] - starts[:-1])[chosen]
+    at = np.concatenate([order[starts[task] : starts[task + 1]] for task in chosen])
+    picked = {name: column[at] for name, column in rows.measures.items()}
+    return replace(
+        rows,
+        task=np.repeat(np.arange(len(chosen), dtype=np.int32), sizes),
+        model=rows.model[at],
+        run=rows.run[at],
+        success=rows.success[at],
+        measures=picked,
+        families=tuple(rows.families[task] for task in chosen),
+    )
+
+
+def _warnings(made: Fit) -> Iterator[str]:
+    rows, counts = made.rows, made.counts
+    graded = int(counts.runs.sum())
+    if graded < FEW_ROWS:
+        yield f"only {graded} graded rows: see how wide the intervals are before you use this"
+    if not made.success.repeated:
+        yield (
+            "no model ran a task twice: luck of a model with a task cannot be told from chance, and is left out; "
+            "asking again will look more useful than it is"
+        )
+    if not rows.runs_were_named:
+        yield "the rows name no runs: each row was taken for a run of its own"
+    if rows.zero_dollars:
+        yield f"{rows.zero_dollars} rows say 0 dollars, which was taken for unknown"
+    for name in lengths.LENGTHS:
+        if name not in made.lengths:
+            yield f"no {name} are known: nothing was fitted of them"
+    ungraded = len(rows) - graded
+    if ungraded:
+        yield f"{ungraded} rows are not graded, and count for their lengths alone"
+    yield from _lone(made)
+
+
+def _lone(made: Fit) -> Iterator[str]:
+    small = [name for name, size in zip(made.rows.family_names, _sizes(made.counts), strict=True) if size < 5]
+    if small:
+        yield f"families of fewer than five tasks are known by little: {', '.join(map(repr, small[:5]))}"
+    never = [m for m, right in zip(made.rows.models, made.counts.right.sum(0), strict=True) if not right]
+    if never:
+        yield f"never right, so that no more is known than that they are weak: {', '.join(never[:5])}"
+
+
+def _sizes(counts: Counts) -> list[int]:
+    return [int(size) for size in np.bincount(counts.family, minlength=counts.families)]
+
+
+def as_json(made: Fit) -> dict[str, Any]:
+    """The models file: fitted numbers with intervals, and no row of the recording."""
+    rows, families = made.rows, made.rows.family_names
+    models: dict[str, Any] = {}
+    for at, model in enumerate(rows.models):
+        models[model] = {
+            "rate": _rounded(made.intervals.get(f"rate {model}")),
+            "skill": {f: round(float(made.success.skill[n, at]), 4) for n, f in enumerate(families)},
+            **{
+                measure: {
+                    "median": {f: _significant(float(one.median[n, at])) for n, f in enumerate(families)},
+                    "spread": round(float(one.spread[at]), 4),
+                }
+                for measure, one in made.lengths.items()
+            },
+        }
+    return {
+        "format": FORMAT,
+        "kind": "fitted experts",
+        "rows": int(made.counts.runs.sum()),
+        "tasks": len(rows.tasks),
+        "families": {f: size for f, size in zip(families, _sizes(made.counts), strict=True)},
+        "shared": {name: _rounded(made.intervals.get(name)) for name in shared(made)},
+        "tokens with seconds": None if math.isnan(made.together) else round(made.together, 4),
+        "warnings": made.warnings,
+        "models": models,
+    }
+
+
+def _rounded(interval: Interval | None) -> list[float] | None:
+    return None if interval is None else [round(value, 4) for value in interval]
+
+
+def _significant(value: float) -> float | None:
+    return float(f"{value:.4g}") if math.isfinite(value) else None
+
+
+def write(made: Fit, path: Path, source: str = "") -> None:
+    """Write the models file. `source` says where the rows are from, with their revision."""
+    told = {"source": source or made.rows.where.rpartition("/")[2], **as_json(made)}
+    try:
+        path.write_text(json.dumps(told, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    except OSError as err:
+        raise ConfigError(f"the fit cannot be written to {path}: {err.strerror}") from None

@@ -1,0 +1,246 @@
+"""Routing over recorded outcomes, held to its best single model: every task is held out once, by folds.
+
+A policy is judged by what it chooses for each held-out task: its success, dollars and seconds are the means of the
+chosen model's recorded runs there, so that no luck of a draw is in the table.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from toolorchestra.agents.calibration.logistic import fit_logistic
+from toolorchestra.agents.calibration.normal import Numbers
+from toolorchestra.agents.policies.base import PlayerOptions
+from toolorchestra.agents.policies.fitted_players import EXPECTS, FittedPlayer, words
+from toolorchestra.agents.policies.plans import experts
+from toolorchestra.envs.base.errors import ConfigError, no_such
+from toolorchestra.envs.domains.recorded.source import RecordedSource
+from toolorchestra.envs.factory import EnvSettings, EpisodeFactory
+from toolorchestra.envs.money.prices import NANO
+from toolorchestra.envs.outcomes.rows import Outcomes
+
+DRAWS = 2_000
+FIT_TASKS = 300
+COST_WEIGHT = 0.2
+
+
+class Chosen(NamedTuple):
+    """Of each task: what a policy may expect there."""
+
+    success: Numbers
+    usd: Numbers
+    seconds: Numbers
+
+
+class Standing(NamedTuple):
+    """A line of the table. Intervals are of 95 %, by a bootstrap of tasks; differences are paired."""
+
+    policy: str
+    accuracy: tuple[float, float, float]
+    usd: tuple[float, float, float]
+    seconds: float
+    gain: tuple[float, float, float]
+    """Accuracy over that of the best single model, as a share of it, less 1."""
+    saving: tuple[float, float, float]
+    """Share of the best single model's dollars that is saved; below 0 it costs more."""
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """The recording by task and model."""
+
+    tasks: tuple[str, ...]
+    families: tuple[str, ...]
+    models: tuple[str, ...]
+    fold: Numbers
+    """Of each task."""
+    success: Numbers
+    """task x model, means over runs."""
+    usd: Numbers
+    seconds: Numbers
+
+    def of(self, choice: Sequence[int]) -> Chosen:
+        """What a choice of model for each task comes to."""
+        at = (np.arange(len(self.tasks)), np.asarray(choice))
+        return Chosen(self.success[at], self.usd[at], self.seconds[at])
+
+
+def table_of(source: RecordedSource, prices: Any) -> Table:
+    """Means over the recorded runs, billed by the sheet."""
+    factory = EpisodeFactory(source, EnvSettings(split="all", prices=prices, preference="none"), {})
+    runs, sheet = source.runs, source.runs.priced(factory.sheet)
+    tasks = tuple(runs.tasks)
+    shape = (len(tasks), len(runs.models))
+    success, usd, seconds = (np.zeros(shape) for _ in range(3))
+    for at, task in enumerate(tasks):
+        for number, model in enumerate(runs.models):
+            all_runs = runs.all_runs(task, model, sheet)
+            success[at, number] = np.mean([run.success for run in all_runs])
+            usd[at, number] = np.mean([sheet.price(model).nano_usd(run.usage) for run in all_runs]) / NANO
+            seconds[at, number] = np.mean([run.usage.seconds for run in all_runs])
+    families = tuple(runs.family(task) for task in tasks)
+    fold = np.array([source.fold_of(task) for task in tasks])
+    return Table(tasks, families, runs.models, fold, success, usd, seconds)
+
+
+Chooser = Callable[[Table, "np.ndarray[Any, np.dtype[np.bool_]]"], Sequence[int]]
+"""From a table and which of its tasks may be learnt from: a model for every task."""
+
+
+def by_folds(table: Table, choose: Chooser) -> list[int]:
+    """A model for every task, learnt from the other folds."""
+    made = np.zeros(len(table.tasks), int)
+    for fold in np.unique(table.fold):
+        held_out = table.fold == fold
+        made[held_out] = np.asarray(choose(table, ~held_out))[held_out]
+    return [int(one) for one in made]
+
+
+def cheapest(table: Table, train: Any) -> Sequence[int]:
+    """The model whose runs cost least."""
+    return [int(np.argmin(table.usd[train].mean(0)))] * len(table.tasks)
+
+
+def strongest(table: Table, train: Any) -> Sequence[int]:
+    """The model that is right most often."""
+    return [int(np.argmax(table.success[train].mean(0)))] * len(table.tasks)
+
+
+def logistic(words: Sequence[Sequence[str]], cost_weight: float = COST_WEIGHT) -> Chooser:
+    """A router trained by logistic regression on families and words of the tasks."""
+
+    def choose(table: Table, train: Any) -> Sequence[int]:
+        expected = fit_logistic(table.families, words, table.success, train)
+        return _worth(expected, table, train, cost_weight)
+
+    return choose
+
+
+def _worth(expected: Numbers, table: Table, train: Any, cost_weight: float) -> list[int]:
+    """The model of greatest expected success less its bill, as a share of the dearest model's."""
+    usd = table.usd[train].mean(0)
+    return [int(one) for one in np.argmax(expected - cost_weight * usd / usd.max(), axis=1)]
+
+
+def fitted(name: str, sources: Mapping[int, RecordedSource], prices: Any, cost_weight: float = COST_WEIGHT) -> Chooser:
+    """`knn` or `skillbook` as they play the environment: learnt by playing its train tasks."""
+
+    def choose(table: Table, train: Any) -> Sequence[int]:
+        source = sources[int(np.unique(table.fold[~train])[0])]
+        settings = EnvSettings(split="test", prices=prices, preference="none")
+        factory = EpisodeFactory(source, settings, {})
+        options = PlayerOptions(fit_tasks=FIT_TASKS, cost_weight=cost_weight)
+        player = FittedPlayer(name, factory, 0, options)
+        asyncio.run(player.prepare())
+        made = np.zeros(len(table.tasks), int)
+        for at in np.flatnonzero(~train):
+            episode = factory.start(0, {"task_id": f"recorded/test/{table.tasks[at]}"}).episode
+            offers = experts(episode.world.toolbox.of_kind("answer"))
+            made[at] = table.models.index(offers[player.choose(episode).answer].model)
+        return [int(one) for one in made]
+
+    if name not in EXPECTS:
+        raise ConfigError(no_such("router", name, EXPECTS))
+    return choose
+
+
+def oracle(table: Table) -> list[int]:
+    """For each task the model that is right most often there; of equals the cheapest. It knows what nobody can."""
+    order = np.lexsort((table.usd, -table.success), axis=1)
+    return [int(row[0]) for row in order]
+
+
+def escalating(table: Table) -> Chosen:
+    """With a check after each run: models from the cheapest up, in the order of the other folds, until one passes."""
+    success, usd, seconds = (np.zeros(len(table.tasks)) for _ in range(3))
+    for fold in np.unique(table.fold):
+        held_out = table.fold == fold
+        unsolved = np.ones(int(held_out.sum()))
+        for model in np.argsort(table.usd[~held_out].mean(0)):
+            usd[held_out] += unsolved * table.usd[held_out, model]
+            seconds[held_out] += unsolved * table.seconds[held_out, model]
+            unsolved = unsolved * (1 - table.success[held_out, model])
+        success[held_out] = 1 - unsolved
+    return Chosen(success, usd, seconds)
+
+
+def standings(table: Table, chosen: Mapping[str, Chosen], best: Chosen, seed: int = 0) -> list[Standing]:
+    """Lines of the table. `best` is the single model that the others are held to."""
+    rng = np.random.default_rng(seed)
+    draws = rng.integers(len(table.tasks), size=(DRAWS, len(table.tasks)))
+    return [_standing(name, one, best, draws) for name, one in chosen.items()]
+
+
+def _standing(name: str, one: Chosen, best: Chosen, draws: Any) -> Standing:
+    def interval(of: Callable[[Any], Numbers]) -> tuple[float, float, float]:
+        low, high = np.percentile(of(draws), (2.5, 97.5))
+        return (float(of(np.arange(draws.shape[1])[None])[0]), float(low), float(high))
+
+    return Standing(
+        name,
+        interval(lambda at: one.success[at].mean(1)),
+        interval(lambda at: one.usd[at].mean(1)),
+        float(one.seconds.mean()),
+        interval(lambda at: one.success[at].mean(1) / best.success[at].mean(1) - 1),
+        interval(lambda at: 1 - one.usd[at].mean(1) / best.usd[at].mean(1)),
+    )
+
+
+def front(table: Table) -> list[int]:
+    """The models that no other beats in accuracy and dollars at once, the cheapest first."""
+    right, usd = table.success.mean(0), table.usd.mean(0)
+    kept, reached = [], -1.0
+    for model in np.lexsort((-right, usd)):
+        if right[model] > reached:
+            kept.append(int(model))
+            reached = float(right[model])
+    return kept
+
+
+def best_single(table: Table) -> int:
+    """The model that is right most often; of equals the cheapest."""
+    return int(np.lexsort((table.usd.mean(0), -table.success.mean(0)))[0])
+
+
+def complete_models(rows: Outcomes, share: float) -> tuple[str, ...]:
+    """The models with a graded run that has a price on at least this share of the tasks."""
+    priced = np.isfinite(rows.measures["usd"]) | np.isfinite(rows.measures["output"])
+    kept = np.isfinite(rows.success) & priced
+    ran = [len(np.unique(rows.task[kept & (rows.model == model)])) for model in range(len(rows.models))]
+    chosen = tuple(m for m, count in zip(rows.models, ran, strict=True) if count >= share * len(rows.tasks))
+    if len(chosen) < 2:
+        raise ConfigError(
+            f"{rows.where}: {len(chosen)} models ran {share:.0%} of the tasks with a price; lower the share"
+        )
+    return chosen
+
+
+def sources_of(rows: Outcomes, models: Sequence[str], folds: int, unpriced: Any) -> dict[int, RecordedSource]:
+    """A source for each fold, in which it is the test split."""
+    return {
+        fold: RecordedSource(rows=rows, models=models, folds=folds, fold=fold, unpriced=unpriced)
+        for fold in range(folds)
+    }
+
+
+def contest(table: Table, sources: Mapping[int, RecordedSource], prices: Any, cost_weight: float) -> list[Standing]:
+    """Every line of the table."""
+    words_of = [words(sources[0].runs.text(task)) for task in table.tasks]
+    choosers: dict[str, Chooser] = {
+        "cheapest": cheapest,
+        "strongest": strongest,
+        "knn": fitted("knn", sources, prices, cost_weight),
+        "skillbook": fitted("skillbook", sources, prices, cost_weight),
+        "trained router (logistic)": logistic(words_of, cost_weight),
+        "trained router, accuracy alone": logistic(words_of, 0.0),
+    }
+    chosen = {table.models[model]: table.of([model] * len(table.tasks)) for model in front(table)}
+    chosen |= {name: table.of(by_folds(table, choose)) for name, choose in choosers.items()}
+    chosen["cascade, with a check after each run"] = escalating(table)
+    chosen["task oracle, one run"] = table.of(oracle(table))
+    return standings(table, chosen, table.of([best_single(table)] * len(table.tasks)))

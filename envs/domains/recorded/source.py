@@ -1,0 +1,214 @@
+"""ToolOrchestra/Recorded-v0: routing over outcomes that were recorded with real models.
+
+    gym.make("ToolOrchestra/Recorded-v0", rows="outcomes.csv", models=["gpt-5", "gpt-5-mini"], prices="mine.json")
+
+Each task is sent to a model, and takes one of that model's recorded runs: its success, tokens or dollars, and seconds.
+With attempts="one" the first choice ends the task. With attempts="checked" a check says whether the run succeeded (as
+tests do for code), and another may be sent. Splits are by folds of the tasks, so that every task can be held out once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from toolorchestra.envs.base.errors import AT_LEAST_ONE, ConfigError, no_such, require
+from toolorchestra.envs.base.types import Answer, Question
+from toolorchestra.envs.domains.questions.datasets import DIFFICULTY
+from toolorchestra.envs.domains.questions.source import QaSource
+from toolorchestra.envs.domains.recorded.runs import RECORDED_DOLLARS, RecordedRuns
+from toolorchestra.envs.domains.recorded.world import RecordedWorld, hand_in, send
+from toolorchestra.envs.domains.source import Scene
+from toolorchestra.envs.money import wording
+from toolorchestra.envs.money.prices import PriceSheet
+from toolorchestra.envs.outcomes.forms import read
+from toolorchestra.envs.outcomes.rows import Outcomes
+from toolorchestra.envs.tools import Offer, Tool, Toolbox
+from toolorchestra.envs.tools.tool_config import ToolConfig, ToolEntry
+
+SPLITS = ("train", "validation", "test", "all")
+_MOST_BOXES = 32
+
+
+@dataclass(eq=False)
+class RecordedSource(QaSource):
+    """The source. Of the arguments of question sources it takes `style` alone."""
+
+    rows: Any = None
+    """A file of outcomes, or an Outcomes."""
+    form: str = "table"
+    """What the file is: see docs/calibrate.md."""
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """NAME -> COLUMN where a table calls something else."""
+    reasoning_apart: Sequence[str] = ()
+    """Models whose `all_output` has no reasoning tokens in it."""
+    models: Sequence[str] = ()
+    """Only these, in this order; all without it."""
+    attempts: Literal["one", "checked"] = "one"
+    """"one": the first choice ends the task. "checked": a check tells whether it succeeded, and others may be sent."""
+    unpriced: Literal["refuse", "drop"] = "refuse"
+    """Runs that know neither tokens nor dollars: refuse the recording, or leave them out (`source.runs.dropped`)."""
+    folds: int = 5
+    fold: int = 0
+    """The test split: this fold of the tasks. Validation is the next one, and training the others."""
+
+    def __post_init__(self) -> None:
+        if self.rows is None:
+            raise ConfigError('Recorded-v0 needs recorded outcomes: gym.make(..., rows="outcomes.csv")')
+        require(self, AT_LEAST_ONE, "folds")
+        if not 0 <= self.fold < self.folds or self.folds < 3:
+            raise ConfigError(f"folds are 3 at least and fold is from 0 to folds - 1, got {self.fold} of {self.folds}")
+        if self.attempts not in ("one", "checked"):
+            raise ConfigError(no_such("attempts", self.attempts, ("one", "checked")))
+        if self.unpriced not in ("refuse", "drop"):
+            raise ConfigError(no_such("unpriced", self.unpriced, ("refuse", "drop")))
+        if self.style not in ("full", "brief"):
+            raise ConfigError(no_such("style", self.style, ("full", "brief")))
+        table = self.rows if isinstance(self.rows, Outcomes) else self._read()
+        self.runs = RecordedRuns(table, self.models, drop_unpriced=self.unpriced == "drop")
+        self.name, self.splits = "recorded", SPLITS
+        self.diversify, self.backing, self.judge, self.skills = None, None, None, {}
+        self._folds = {task: _fold(task, self.folds) for task in self.runs.tasks}
+        for split in SPLITS:
+            if not self._tasks(split):
+                raise ConfigError(f"{self.runs.where}: no task is in split {split!r}; take another number of folds")
+        self.config = self._config()
+        self._sheets_of: dict[int, tuple[PriceSheet, PriceSheet, Toolbox]] = {}
+
+    def _read(self) -> Outcomes:
+        if not isinstance(self.rows, str | Path):
+            raise ConfigError(f"rows is a file of outcomes or an Outcomes, got {self.rows!r:.60}")
+        return read(self.form, self.rows, self.columns, self.reasoning_apart)
+
+    def _config(self) -> ToolConfig:
+        offers = tuple(self._offer(model) for model in self.runs.models)
+        kind, about = ("answer", _ENDS) if self.attempts == "one" else ("ask", _GOES_ON)
+        entries = [ToolEntry(kind, "send", about, offers)]
+        if self.attempts == "checked":
+            entries.append(ToolEntry("submit", "submit", "Hand in an attempt, such as: attempt 2. This ends the task."))
+        return ToolConfig("recorded", tuple(entries), self.style)
+
+    def _tasks(self, split: str) -> list[str]:
+        chosen = {"test": (self.fold,), "validation": ((self.fold + 1) % self.folds,)}
+        others = [fold for fold in range(self.folds) if fold not in (chosen["test"] + chosen["validation"])]
+        wanted = {**chosen, "train": others, "all": range(self.folds)}[split]
+        return [task for task, fold in self._folds.items() if fold in wanted]
+
+    def _offer(self, model: str) -> Offer:
+        """With what training's tasks tell of its time and its dollars."""
+        train = self._tasks("train")
+        usd = self.runs.median("usd", model, train)
+        note = f"about ${usd:.2g} a task" if usd else ""
+        return Offer(model, model, round(self.runs.median("seconds", model, train), 1), note)
+
+    @property
+    def made_of(self) -> str:
+        """What tells it from other recordings, and its train tasks from those of other folds."""
+        return f"{self.runs.digest} {self.attempts} {self.fold} of {self.folds}"
+
+    def fold_of(self, task: str) -> int:
+        """The fold that a task is in."""
+        return self._folds[task]
+
+    def ids(self, split: str) -> list[str]:
+        """Every task of a split, in the recording's order."""
+        return [f"{self.name}/{split}/{task}" for task in self._tasks(split)]
+
+    def draw(self, split: str, rng: random.Random) -> str:
+        return rng.choice(self.ids(split))
+
+    def question(self, task_id: str) -> Question:
+        """The task of an id such as `recorded/test/NAME`."""
+        name, _, rest = task_id.partition("/")
+        split, _, task = rest.partition("/")
+        if name != self.name or split not in SPLITS or task not in self._tasks(split):
+            raise ConfigError(f"no task {task_id!r} in {self.runs.where}; ids are {self.name}/SPLIT/TASK")
+        family = self.runs.family(task)
+        return Question(f"{family}\n{self.runs.text(task)}", Answer("done"), family, "knowledge", DIFFICULTY)
+
+    def open(self, task_id: str, seed: int, sheet: PriceSheet, tools: Sequence[str] | None) -> Scene:
+        """A fresh attempt at a task."""
+        del seed
+        question = self.question(task_id)
+        priced, toolbox = self._priced_box(sheet)
+        if tools:
+            toolbox = self._only(toolbox, priced, tools)
+        task = task_id.split("/", 2)[2]
+        world = RecordedWorld(question, toolbox, self.runs, task, priced, checked=self.attempts == "checked")
+        return Scene(world, priced, {"task_id": task_id, "split": task_id.split("/")[1], "subject": question.subject})
+
+    def _priced_box(self, sheet: PriceSheet) -> tuple[PriceSheet, Toolbox]:
+        if id(sheet) not in self._sheets_of:
+            if len(self._sheets_of) >= _MOST_BOXES:
+                self._sheets_of.clear()
+            priced = self.runs.priced(sheet)
+            self._sheets_of[id(sheet)] = (sheet, priced, _toolbox(self.config, priced))
+        return self._sheets_of[id(sheet)][1:]
+
+    def _only(self, toolbox: Toolbox, sheet: PriceSheet, names: Sequence[str]) -> Toolbox:
+        return (
+            _toolbox(self.config.only(names), sheet) if set(names) - {t.name for t in toolbox} else toolbox.only(names)
+        )
+
+    def with_price_of(self, sheet: PriceSheet, orchestrator: str) -> PriceSheet:
+        """The sheet itself: recordings have no prices of an orchestrator."""
+        del orchestrator
+        return sheet
+
+
+_ENDS = "Send a model to work on the task. This ends the task."
+_GOES_ON = "Send a model to work on the task. A check says whether its run succeeded."
+
+
+def _toolbox(config: ToolConfig, sheet: PriceSheet) -> Toolbox:
+    made = []
+    for entry in config.tools:
+        if entry.kind == "submit":
+            answer = {"type": "string", "maxLength": 200, "description": "Which attempt counts."}
+            made.append(Tool("submit", entry.description, _schema({"answer": answer}), hand_in, kind="submit"))
+            continue
+        aliases = [offer.alias for offer in entry.offers]
+        model = {"type": "string", "enum": aliases, "description": "Which model."}
+        run = partial(send, ends=entry.kind == "answer")
+        bills = tuple(offer.model for offer in entry.offers)
+        told = _described(entry, config.style, sheet)
+        made.append(
+            Tool(
+                entry.name,
+                told,
+                _schema({"model": model}),
+                run,
+                bills=bills,
+                keyed_by="model",
+                offers=entry.offers,
+                suspends=False,
+                kind=entry.kind,
+            )
+        )
+    return Toolbox(made)
+
+
+def _schema(properties: Mapping[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": dict(properties), "required": list(properties)}
+
+
+def _described(entry: ToolEntry, style: str, sheet: PriceSheet) -> str:
+    if style == "brief":
+        return ";".join(wording.brief_offer(sheet, o.alias, o.model, o.seconds) for o in entry.offers)
+    return "\n".join([entry.description, *(_offered(offer, sheet) for offer in entry.offers)])
+
+
+def _offered(offer: Offer, sheet: PriceSheet) -> str:
+    time = f"about {offer.seconds:g} s a task" if offer.seconds else ""
+    if sheet.price(offer.model) is not RECORDED_DOLLARS:
+        return wording.offer_line(sheet, offer.alias, offer.model, "", time)
+    return f"- {offer.alias}: " + "; ".join(filter(None, ("billed the dollars of its recording", offer.note, time)))
+
+
+def _fold(task: str, folds: int) -> int:
+    return int.from_bytes(hashlib.blake2b(task.encode(), digest_size=4).digest(), "big") % folds

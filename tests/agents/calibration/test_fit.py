@@ -1,0 +1,168 @@
+"""Fits find the truth again that outcomes were drawn from, and say what outcomes cannot tell."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.agents.calibration.made_outcomes import Truth, drawn
+from toolorchestra.agents.calibration import goodness
+from toolorchestra.agents.calibration.facts import facts
+from toolorchestra.agents.calibration.fit import as_json, fit, shared, write
+from toolorchestra.agents.calibration.held_out import coverage, families_left_out, models_left_out
+from toolorchestra.agents.calibration.normal import below, quantile
+from toolorchestra.agents.calibration.simulate import simulated
+from toolorchestra.agents.calibration.success import Counts, fit_success
+from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.outcomes.rows import Outcomes, OutcomesBuilder
+
+TRUTH = Truth()
+
+
+@pytest.fixture(scope="module")
+def rows() -> Outcomes:
+    return drawn(TRUTH)
+
+
+def test_the_normal_distribution_is_itself() -> None:
+    assert below(0.0) == pytest.approx(0.5)
+    assert below(1.959964) == pytest.approx(0.975, abs=1e-6)
+    assert quantile(below(np.array([-2.5, 0.3, 1.7]))) == pytest.approx([-2.5, 0.3, 1.7], abs=1e-4)
+
+
+def test_skills_and_deviations_are_found_again(rows: Outcomes) -> None:
+    found = fit_success(Counts.of(rows))
+    assert found.task_sd == pytest.approx(TRUTH.task_sd, abs=0.2)
+    assert found.pair_sd == pytest.approx(TRUTH.pair_sd, abs=0.15)
+    order = [rows.models.index(f"model {m}") for m in range(TRUTH.models)]
+    assert np.abs(found.skill[:, order] - TRUTH.skill()).mean() < 0.3
+    assert np.corrcoef(found.skill[:, order].ravel(), TRUTH.skill().ravel())[0, 1] > 0.95
+
+
+def test_independent_runs_share_nothing() -> None:
+    found = fit_success(Counts.of(drawn(replace(TRUTH, task_sd=0.0, pair_sd=0.0))))
+    assert found.task_sd < 0.2
+    assert found.pair_sd < 0.25
+
+
+def test_lengths_are_found_again(rows: Outcomes) -> None:
+    made = fit(rows, draws=2)
+    for name in ("tokens", "seconds"):
+        one = made.lengths[name]
+        assert one.run_sd == pytest.approx(TRUTH.length_run, abs=0.03)
+        assert one.task_sd == pytest.approx(TRUTH.length_task, abs=0.07)
+        assert one.pair_sd < 0.1
+        assert one.with_difficulty == pytest.approx(TRUTH.with_difficulty, abs=0.15)
+        assert one.spread == pytest.approx(np.ones(TRUTH.models), abs=0.15)
+    assert made.together == pytest.approx(TRUTH.tie, abs=0.03)
+
+
+def test_intervals_hold_the_truth_and_get_narrower_with_tasks() -> None:
+    few, many = (fit(drawn(replace(TRUTH, tasks=n), seed=3), draws=60) for n in (40, 240))
+    held = 0
+    for made in (few, many):
+        for name, true in (("task_sd", TRUTH.task_sd), ("seconds run_sd", TRUTH.length_run)):
+            _, low, high = made.intervals[name]
+            held += low <= true <= high
+    assert held >= 3
+    width = [one.intervals["task_sd"][2] - one.intervals["task_sd"][1] for one in (few, many)]
+    assert width[1] < 0.7 * width[0]
+
+
+def test_a_simulation_by_the_fit_has_the_facts_of_the_recording(rows: Outcomes) -> None:
+    compared = goodness.compared(fit(rows, draws=2), simulations=40)
+    assert len(compared) > 15
+    outside = [one.fact for one in compared if not one.inside]
+    assert len(outside) <= 3, outside
+
+
+def test_a_world_without_shared_difficulty_is_found_out(rows: Outcomes) -> None:
+    """What the fit is for: where difficulty is left out, models fail independently, and the facts do not hold."""
+    made = fit(rows, draws=2)
+    without = replace(made, success=replace(made.success, task_sd=0.0, pair_sd=0.0))
+    outside = {one.fact for one in goodness.compared(without, simulations=20) if not one.inside}
+    assert {"pairs that do now one, now the other", "share of variance: tasks"} <= outside
+
+
+def test_facts_by_hand() -> None:
+    made = OutcomesBuilder("hand")
+    for task, model, values in (("a", "x", (1, 1)), ("a", "y", (0, 1)), ("b", "x", (0, 0)), ("b", "y", (0, 0))):
+        for run, value in enumerate(values):
+            made.add(task, model, value, run=run)
+    found = facts(made.made())
+    assert found["pairs of model and task that always fail"] == 0.5
+    assert found["pairs that always succeed"] == 0.25
+    assert found["pairs that do now one, now the other"] == 0.25
+    assert found["best single model"] == 0.5
+    assert found["task oracle: best model of each task"] == 0.5
+    assert found["at least one of all models right, one run each"] == 0.5
+    assert found["where the best always fails, another is right half of the time"] == 0.0
+
+
+def test_simulated_rows_know_what_the_recorded_ones_knew(rows: Outcomes) -> None:
+    again = simulated(fit(rows, draws=2), seed=1)
+    assert len(again) == len(rows)
+    assert not np.isfinite(again.measures["usd"]).any()
+    assert np.isfinite(again.measures["seconds"]).all()
+    assert not np.array_equal(again.success, rows.success)
+
+
+def test_what_is_left_out_is_foretold_with_intervals_that_cover(rows: Outcomes) -> None:
+    families = families_left_out(rows)
+    assert set(families) == {f"family {n}" for n in range(4)}
+    found = [one for of_family in families.values() for one in of_family]
+    assert coverage(found) > 0.8
+    assert coverage(models_left_out(rows)) > 0.85
+
+
+def test_a_family_that_is_nothing_like_the_others_is_not_foretold() -> None:
+    made = OutcomesBuilder("odd")
+    rng = np.random.default_rng(0)
+    for task in range(80):
+        family = task % 4
+        for model in range(6):
+            for run in range(2):
+                right = rng.random() < (0.97 if family == 3 else 0.1 + 0.02 * model)
+                made.add(f"t{task}", f"m{model}", bool(right), family=str(family), run=run)
+    assert coverage(families_left_out(made.made())["3"]) < 0.5
+
+
+def test_warnings_say_what_the_rows_cannot(tmp_path: Path) -> None:
+    made = fit(drawn(replace(TRUTH, tasks=12, models=3, runs=1), named=False), draws=5)
+    text = "\n".join(made.warnings)
+    assert "only 36 graded rows" in text
+    assert "no model ran a task twice" in text
+    assert "name no runs" in text
+    assert "no usd are known" in text
+    assert made.success.pair_sd == 0.0
+    write(made, tmp_path / "experts.json", source="drawn, revision 1")
+    told = json.loads((tmp_path / "experts.json").read_text())
+    assert told["source"] == "drawn, revision 1"
+    assert told["warnings"] == made.warnings
+    assert "Warning: only 36 graded rows" in goodness.page(made, simulations=3)
+
+
+def test_the_file_has_numbers_with_intervals_and_no_row(rows: Outcomes) -> None:
+    told = as_json(fit(rows, draws=5))
+    assert set(told["shared"]) == set(shared(fit(rows, draws=2)))
+    assert all(len(interval) == 3 for interval in told["shared"].values() if interval)
+    assert set(told["models"]) == {f"model {m}" for m in range(TRUTH.models)}
+    assert "task 1" not in json.dumps(told)
+
+
+@pytest.mark.parametrize(("models", "success", "says"), [(1, True, "all rows are of 'model 0'"), (2, None, "no row")])
+def test_rows_that_nothing_can_be_fitted_to_are_refused(models: int, success: bool | None, says: str) -> None:
+    made = OutcomesBuilder("few")
+    for model in range(models):
+        for task in range(5):
+            made.add(f"t{task}", f"model {model}", success)
+    with pytest.raises(ConfigError, match=says):
+        fit(made.made(), draws=2)
+
+
+def test_a_fit_is_the_same_each_time(rows: Outcomes) -> None:
+    assert as_json(fit(rows, draws=4)) == as_json(fit(rows, draws=4))

@@ -1,0 +1,173 @@
+"""The table over recorded outcomes, against what can be counted by hand."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.paths import SHARED
+from toolorchestra.agents.calibration import replayed
+from toolorchestra.agents.calibration.logistic import fit_logistic
+from toolorchestra.agents.commands import fit_experts, replay
+from toolorchestra.agents.policies.base import PlayerOptions
+from toolorchestra.agents.policies.fitted_players import FittedPlayer
+from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.factory import EnvSettings, EpisodeFactory
+from toolorchestra.envs.outcomes.rows import Outcomes, OutcomesBuilder
+from toolorchestra.envs.outcomes.table import read_table
+
+DOLLARS = {"cheap": 0.1, "dear": 1.0, "bad": 0.5}
+
+
+def recording(tasks: int = 60, runs: int = 2) -> Outcomes:
+    """`cheap` is right at sums alone, `dear` at everything but every fifth task, `bad` never."""
+    made = OutcomesBuilder("made")
+    for task in range(tasks):
+        family = ("sums", "essays")[task % 2]
+        right = {"cheap": family == "sums", "dear": task % 5 != 0, "bad": False}
+        for model, value in right.items():
+            for run in range(runs):
+                made.add(
+                    f"{family} {task}", model, value, family=family, run=run, usd=DOLLARS[model], seconds=10 * (run + 1)
+                )
+    return made.made()
+
+
+@pytest.fixture(scope="module")
+def table() -> replayed.Table:
+    return replayed.table_of(replayed.sources_of(recording(), (), 5, "refuse")[0], "paper-2025-11")
+
+
+def by_policy(cost_weight: float = 0.2) -> dict[str, replayed.Standing]:
+    sources = replayed.sources_of(recording(), (), 5, "refuse")
+    made = replayed.table_of(sources[0], "paper-2025-11")
+    return {line.policy: line for line in replayed.contest(made, sources, "paper-2025-11", cost_weight)}
+
+
+def test_means_by_hand(table: replayed.Table) -> None:
+    assert table.models == ("cheap", "dear", "bad")
+    assert table.success.mean(0) == pytest.approx([0.5, 0.8, 0.0])
+    assert table.usd.mean(0) == pytest.approx(list(DOLLARS.values()))
+    assert (table.seconds == 15).all()
+    assert replayed.best_single(table) == 1
+    assert replayed.front(table) == [0, 1]
+
+
+def test_who_routes_by_family_beats_the_best_single_model() -> None:
+    lines = by_policy()
+    oracle = 0.5 + 0.5 * 0.8  # sums by the cheap one, essays by the dear one
+    assert lines["task oracle, one run"].accuracy[0] == pytest.approx(oracle)
+    for name in ("skillbook", "trained router (logistic)"):
+        assert lines[name].accuracy[0] == pytest.approx(oracle), name
+        assert lines[name].usd[0] == pytest.approx(0.55)
+        assert lines[name].gain[0] == pytest.approx(oracle / 0.8 - 1)
+        assert lines[name].gain[1] > 0  # of the paired interval too
+        assert lines[name].saving[0] == pytest.approx(0.45)
+    assert lines["dear"].gain == (0.0, 0.0, 0.0)
+    assert lines["cheapest"].accuracy[0] == 0.5
+    assert lines["strongest"].accuracy[0] == 0.8
+    assert "bad" not in lines  # it is not on the front
+
+
+def test_the_cascade_is_what_playing_it_out_gives() -> None:
+    made = OutcomesBuilder("odds")
+    odds = {"a": (1, 3), "b": (1, 1)}  # right, wrong
+    for task in range(12):
+        for model, (right, wrong) in odds.items():
+            for run in range(right + wrong):
+                made.add(f"t{task}", model, run < right, run=run, usd=0.1 if model == "a" else 0.4, seconds=1)
+    table = replayed.table_of(replayed.sources_of(made.made(), (), 3, "refuse")[0], "paper-2025-11")
+    found = replayed.escalating(table)
+    assert found.success == pytest.approx(np.full(12, 1 - 0.75 * 0.5))
+    assert found.usd == pytest.approx(np.full(12, 0.1 + 0.75 * 0.4))
+    assert found.seconds == pytest.approx(np.full(12, 1.75))
+
+
+def test_nobody_learns_from_the_task_that_it_is_held_to(table: replayed.Table) -> None:
+    """A chooser that could look would be right everywhere: it is shown the other folds alone."""
+    shown: list[np.ndarray] = []
+
+    def choose(one: replayed.Table, train: np.ndarray) -> list[int]:
+        shown.append(train)
+        return [0] * len(one.tasks)
+
+    replayed.by_folds(table, choose)
+    assert len(shown) == 5
+    held_out = np.sum([~train for train in shown], axis=0)
+    assert (held_out == 1).all()
+
+
+def test_routers_that_play_learn_from_the_other_folds_alone() -> None:
+    """What one fold taught is not taken for another: the same tools are shown in all of them."""
+    sources = replayed.sources_of(recording(), (), 5, "refuse")
+    digests = set()
+    for source in sources.values():
+        factory = EpisodeFactory(source, EnvSettings(split="test", prices="paper-2025-11", preference="none"), {})
+        learnt = asyncio.run(FittedPlayer("knn", factory, 0, PlayerOptions(fit_tasks=40)).prepare())
+        held_out = {source.question(name).text for name in source.ids("test")}
+        assert not held_out & {task.text for task in learnt.tasks}
+        digests.add(learnt.digest)
+    assert len(digests) == 5
+
+
+def test_logistic_regression_finds_a_word_that_tells() -> None:
+    rng = np.random.default_rng(0)
+    words = [["alpha"] if n % 2 else ["beta"] for n in range(80)]
+    success = np.array([[0.9 if "alpha" in told else 0.1] for told in words])
+    train = rng.random(80) < 0.7
+    found = fit_logistic(["f"] * 80, words, success, train)[~train, 0]
+    assert np.abs(found - success[~train, 0]).max() < 0.15
+
+
+def csv_of(folder: Path) -> Path:
+    rows, file = recording(30), folder / "outcomes.csv"
+    lines = ["task,family,model,run,success,usd"]
+    lines += [
+        f"{rows.tasks[t]},{rows.families[t]},{rows.models[m]},{r},{bool(s)},{u}"
+        for t, m, r, s, u in zip(rows.task, rows.model, rows.run, rows.success, rows.measures["usd"], strict=True)
+    ]
+    file.write_text("\n".join(lines))
+    return file
+
+
+def test_the_commands_write_their_pages(tmp_path: Path) -> None:
+    file = csv_of(tmp_path)
+    out, models, page = (tmp_path / name for name in ("replay.md", "experts.json", "fit.md"))
+    assert replay.main([str(file), "--prices", "paper-2025-11", "--out", str(out)]) == 0
+    text = out.read_text()
+    assert "30 tasks, 3 models, 5 folds" in text
+    assert "| task oracle, one run | 90.0% (" in text
+    assert "not known" in text  # seconds
+    words = ["--out", str(models), "--page", str(page), "--draws", "5", "--simulations", "5"]
+    assert fit_experts.main([str(file), *words]) == 0
+    assert "| pairs that always succeed |" in page.read_text()
+    assert models.is_file()
+
+
+def test_models_that_ran_too_little_can_be_left_out() -> None:
+    made = OutcomesBuilder("gaps")
+    for task in range(10):
+        for model in ("a", "b", "c"):
+            if model != "c" or task < 3:
+                made.add(f"t{task}", model, True, usd=0.0 if model == "b" and task == 0 else 0.2)
+    rows = made.made()
+    assert replayed.complete_models(rows, 0.9) == ("a", "b")
+    assert replayed.complete_models(rows, 0.0) == ("a", "b", "c")
+    with pytest.raises(ConfigError, match="1 models ran 100% of the tasks"):
+        replayed.complete_models(rows, 1.0)
+
+
+RECORDED = SHARED / "data"
+
+
+@pytest.mark.skipif(not RECORDED.is_dir(), reason="the recorded outcomes are not beside the repository")
+def test_real_recordings_are_read_and_fitted() -> None:
+    apart = ("grok-4", "grok-code-fast-1", "grok-4-fast")
+    rows = read_table(RECORDED / "outcomes_mcpmark.csv.gz", reasoning_apart=apart)
+    assert (len(rows), len(rows.tasks), len(rows.models)) == (14_841, 97, 39)
+    with pytest.raises(ConfigError, match="reasoning tokens are more than all"):
+        read_table(RECORDED / "outcomes_mcpmark.csv.gz")
+    assert read_table(RECORDED / "outcomes_gaia_openhands.csv.gz").zero_dollars == 349
