@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from typing import Any
 
 from toolorchestra.agents.engines.base import TrainingFailed
 from toolorchestra.agents.policies.router import Router, TrainedRouter, layers_of, save_router
+from toolorchestra.agents.training.ray_address import START, check_address
 from toolorchestra.envs.adapters.rllib import EMBEDDED, ROUTING, EpisodeFailed, RoutingEnv
 from toolorchestra.envs.base.errors import AT_LEAST_ONE, POSITIVE, ConfigError, no_such, require
 
@@ -27,7 +27,6 @@ ALGORITHMS = {"PPO": "ray.rllib.algorithms.ppo:PPOConfig", "APPO": "ray.rllib.al
 LAYERS = ("encoder.encoder.", "pi.")
 """What RLlib calls the layers that lead to the actions."""
 PROGRESS = "progress.jsonl"
-CONNECT_SECONDS = 5.0
 MOST_FAILED_ROUNDS = 3
 """Calls of env runners in a row that may fail, before RLlib looks whether they are back."""
 MOST_SILENT_SECONDS = 300.0
@@ -154,7 +153,7 @@ def _ray() -> Any:
 
 def _connect(ray: Any, given: RouterTraining) -> None:
     here = {"num_cpus": given.runners + 1, "include_dashboard": False}
-    _check_reachable(given.address)
+    check_address(given.address)
     try:
         ray.init(
             given.address or "local",
@@ -164,23 +163,7 @@ def _connect(ray: Any, given: RouterTraining) -> None:
         )
     except (ConnectionError, RuntimeError, ValueError) as err:
         why = next(iter(str(err).splitlines()), type(err).__name__)
-        raise ConfigError(f"no Ray cluster at {given.address or 'this machine'}: {why:.200}; {_START}") from None
-
-
-_START = "start one with `ray start --head`, or leave --address out to train here"
-
-
-def _check_reachable(address: str) -> None:
-    """Raise ConfigError where nothing listens at HOST:PORT: Ray itself would try for long."""
-    host, colon, port = address.rpartition(":")
-    if not colon:
-        return
-    if not port.isdecimal():
-        raise ConfigError(f"--address is auto or HOST:PORT, got {address!r}")
-    try:
-        socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
-    except (OSError, OverflowError) as err:
-        raise ConfigError(f"no Ray cluster at {address}: {err}; {_START}") from None
+        raise ConfigError(f"no Ray cluster at {given.address or 'this machine'}: {why:.200}; {START}") from None
 
 
 def _version() -> str:

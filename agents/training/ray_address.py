@@ -1,0 +1,64 @@
+"""Whether a Ray cluster may be at an address, asked by a few bytes before Ray is: Ray itself tries for many minutes."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+
+from toolorchestra.envs.base.errors import ConfigError
+
+CONNECT_SECONDS = 5.0
+"""For the connection, and as long again for the first answer."""
+START = "start one with `ray start --head`, or leave --address out to train here"
+HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
+"""How a client of HTTP/2, and so of gRPC, which Ray speaks, begins: the preface, then a frame of no settings."""
+FRAME_HEAD_BYTES = 9
+SETTINGS_FRAME = 4
+"""The kind of frame that a server of HTTP/2 must send first, by the fourth byte of its head (RFC 9113, 3.4 and 4.1)."""
+
+
+def check_address(address: str, seconds: float = CONNECT_SECONDS) -> None:
+    """Raise ConfigError where no Ray cluster can be at HOST:PORT. Of "auto" it asks RAY_ADDRESS, as Ray does."""
+    named = os.environ.get("RAY_ADDRESS", "") if address == "auto" else address
+    host, colon, port = named.rpartition(":")
+    if not colon:
+        return
+    if not port.isdecimal() or "/" in host:
+        raise ConfigError(f"--address is auto or HOST:PORT, got {named!r}")
+    try:
+        answer = first_answer(host.strip("[]"), int(port), seconds)
+    except (OSError, OverflowError) as err:
+        raise ConfigError(f"no Ray cluster at {named}: {err}; {START}") from None
+    if not is_grpc(answer) and not speaks_tls():
+        said = "says nothing" if not answer else f"begins with {answer!r}"
+        raise ConfigError(
+            f"no Ray cluster at {named}: something listens there that is not Ray, it {said} where a gRPC server sends "
+            f"its settings; name the port of `ray start --head`, 6379 where none was chosen, or {START}"
+        )
+
+
+def first_answer(host: str, port: int, seconds: float) -> bytes:
+    """The first bytes that the server sends, a frame's head at most; fewer where it hangs up or its time is over."""
+    with socket.create_connection((host, port), seconds) as connection:
+        got, end = b"", time.monotonic() + seconds
+        try:
+            connection.sendall(HELLO)
+            while len(got) < FRAME_HEAD_BYTES and (left := end - time.monotonic()) > 0:
+                connection.settimeout(left)
+                if not (more := connection.recv(FRAME_HEAD_BYTES - len(got))):
+                    break
+                got += more
+        except OSError:  # it hung up on us, or was silent
+            pass
+        return got
+
+
+def is_grpc(answer: bytes) -> bool:
+    """Whether it is the head of a frame of settings, on the stream 0."""
+    return len(answer) == FRAME_HEAD_BYTES and answer[3] == SETTINGS_FRAME and not any(answer[5:])
+
+
+def speaks_tls() -> bool:
+    """Ray's own switch: the cluster's bytes are encrypted then, and cannot be read here."""
+    return os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true")
