@@ -99,6 +99,8 @@ class PairedComparison:
     """Of the difference in accuracy over all pairs, with what is not known at its worst and best."""
     cents: MeanDifference | None
     minutes: MeanDifference | None
+    reward: MeanDifference | None
+    """Of outcomes less what the agent spent in dollars, which reward="scalar" gives by its own weights."""
     better: int
     """Tasks where the right one did better."""
     worse: int
@@ -259,6 +261,7 @@ def compare_pairs(
         bounds=_bounds(same),
         cents=_difference(by_task, lambda row: 100 * row.agent_usd),
         minutes=_difference(by_task, lambda row: row.seconds / 60),
+        reward=_difference(by_task, lambda row: (row.right or 0.0) - row.agent_usd),
         better=better,
         worse=worse,
         p=sign_test(better, worse),

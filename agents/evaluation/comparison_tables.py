@@ -33,6 +33,7 @@ def _part(section: ComparisonSection, table: Callable[[Table], str], words: Call
     made = [words(title)]
     if section.comparisons:
         made += [table(_accuracies(section.comparisons)), table(_bills(section.comparisons))]
+        made.append(table(_rewards(section.comparisons)))
         if any(one.groups for one in section.comparisons):
             made.append(table(_groups(section.comparisons)))
         made += [words(note) for one in section.comparisons for note in _said(one)]
@@ -66,6 +67,19 @@ def _points(interval: Interval) -> str:
 def _bills(comparisons: Sequence[PairedComparison]) -> Table:
     head = ["policy", "against", "¢", "against", "difference", "95 %", "min", "against", "difference", "95 %"]
     return [head, *([c.right, c.left, *_bill(c.cents), *_bill(c.minutes)] for c in comparisons)]
+
+
+def _rewards(comparisons: Sequence[PairedComparison]) -> Table:
+    head = ["policy", "against", "reward", "against", "difference", "95 %"]
+    return [head, *([c.right, c.left, *_reward(c.reward)] for c in comparisons)]
+
+
+def _reward(found: MeanDifference | None) -> list[str]:
+    """Three decimals each: rewards that lie near 1 differ in the third."""
+    if found is None:
+        return ["-"] * 4
+    low, high = found.interval.low, found.interval.high
+    return [f"{found.right:.3f}", f"{found.left:.3f}", f"{found.difference:+.3f}", f"{low:+.3f}..{high:+.3f}"]
 
 
 def _bill(found: MeanDifference | None) -> list[str]:

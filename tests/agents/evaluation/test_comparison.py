@@ -15,7 +15,7 @@ from tests.agents.evaluation.made_rows import made_row, write_run
 from toolorchestra.agents.evaluation.comparison import NamedRun, compare_pairs, compare_runs, read_runs
 from toolorchestra.agents.evaluation.comparison_tables import comparison_markdown, comparison_text
 from toolorchestra.agents.evaluation.rows import EvaluationRow
-from toolorchestra.agents.evaluation.statistics import Interval
+from toolorchestra.agents.evaluation.statistics import Interval, mean_interval
 from toolorchestra.envs.base.errors import ConfigError
 
 
@@ -36,6 +36,15 @@ def test_pairs_by_hand() -> None:
     assert found.bounds == Interval((1 + 0 - 1) / 6, (1 + 1 + 0) / 6)
     assert (found.cents.difference, found.cents.interval) == (pytest.approx(-3.0), Interval(-3.0, -3.0))
     assert found.minutes.difference == pytest.approx(1.0)
+    assert found.reward is not None
+    assert (found.reward.left, found.reward.right) == (pytest.approx(0.45), pytest.approx(0.73))
+    assert found.reward.interval == mean_interval([0.03, -0.97, 1.03, 1.03])
+
+
+def test_the_same_answers_leave_the_dollars_as_the_lead_in_reward() -> None:
+    found = compare_pairs("a", some([1, 0, None], cents=5.0), "b", some([1, 0, 1], cents=2.0)).reward
+    assert found is not None
+    assert (found.difference, found.interval.low, found.interval.high) == pytest.approx((0.03, 0.03, 0.03))
 
 
 def test_bounds_take_what_is_not_known_at_its_worst_and_best() -> None:
@@ -139,7 +148,11 @@ def test_the_tables_fit_and_say_what_was_left_out() -> None:
     assert "another: learned against a-run-with-quite-a-long-name: cheap: 1 of 4 pairs have an outcome" in said
     assert "1 are left out" in said
     assert "task oracle" in said
-    assert "| task oracle |" in comparison_markdown(compared)
+    shown = comparison_markdown(compared)
+    assert "| task oracle |" in shown
+    assert (
+        "| another: learned | a-run-with-quite-a-long-name: cheap | 0.995 | -0.567 | +1.562 | +1.229..+2.229 |" in shown
+    )
     json.dumps(compared.to_json(), allow_nan=False)
 
 
