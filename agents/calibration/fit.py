@@ -85,10 +85,13 @@ def _intervals(made: Fit, draws: int, seed: int) -> dict[str, Interval]:
             found.setdefault(name, []).append(value)
     here = _named(made)
     return {
-        name: (value, *(float(end) for end in percentiles(found[name], ENDS)))
-        for name, value in here.items()
-        if name in found and math.isfinite(value)
+        name: _interval(value, found[name]) for name, value in here.items() if name in found and math.isfinite(value)
     }
+
+
+def _interval(value: float, drawn: list[float]) -> Interval:
+    low, high = percentiles(drawn, ENDS)
+    return (value, float(low), float(high))
 
 
 def _named(made: Fit) -> dict[str, float]:
@@ -130,6 +133,8 @@ def _warnings(made: Fit) -> Iterator[str]:
         yield "the rows name no runs: each row was taken for a run of its own"
     if rows.zero_dollars:
         yield f"{rows.zero_dollars} rows say 0 dollars, which was taken for unknown"
+    for what, count in rows.left_out.items():
+        yield f"left out: {count} {what}"
     for name in lengths.LENGTHS:
         if name not in made.lengths:
             yield f"no {name} are known: nothing was fitted of them"

@@ -28,7 +28,7 @@ def fit_logistic(families: Sequence[str], words: Sequence[Sequence[str]], succes
 def _features(families: Sequence[str], words: Sequence[Sequence[str]], train: Any) -> Numbers:
     """One, the family, and the commonest words of the train tasks."""
     names = sorted(set(families))
-    counts = Counter(word for at in np.flatnonzero(train) for word in set(words[at]))
+    counts = Counter(word for at in np.flatnonzero(train) for word in set(words[int(at)]))
     kept = [word for word, count in counts.most_common(MOST_WORDS) if count > 1]
     rows = [
         [1.0, *(float(family == name) for name in names), *(float(word in told) for word in kept)]

@@ -23,13 +23,13 @@ def _table() -> tuple[Numbers, Numbers]:
 def below(x: ArrayLike) -> Numbers:
     """The chance of a value below x."""
     points, chances = _table()
-    return np.asarray(np.interp(x, points, chances))
+    return np.asarray(np.interp(np.asarray(x, float), points, chances))
 
 
 def quantile(p: ArrayLike) -> Numbers:
     """The value that a share p lies below."""
     points, chances = _table()
-    return np.asarray(np.interp(p, chances, points))
+    return np.asarray(np.interp(np.asarray(p, float), chances, points))
 
 
 def density(x: ArrayLike) -> Numbers:
@@ -41,7 +41,7 @@ def percentiles(values: ArrayLike, at: ArrayLike) -> Numbers:
     """Of the values that are numbers; nan where none is."""
     known = np.asarray(values, float)
     known = known[np.isfinite(known)]
-    return np.percentile(known, at) if len(known) else np.full(np.shape(at), np.nan)
+    return np.asarray(np.percentile(known, np.asarray(at, float))) if len(known) else np.full(np.shape(at), np.nan)
 
 
 @cache

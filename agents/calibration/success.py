@@ -105,7 +105,8 @@ def rates(counts: Counts) -> Numbers:
     """family x model; a family in which a model did not run has the model's overall rate."""
     right, runs = counts.right.sum(0), counts.runs.sum(0)
     overall = (right + 0.5) / (runs + 1.0)
-    return (counts.by_family(counts.right) + PRIOR_RUNS * overall) / (counts.by_family(counts.runs) + PRIOR_RUNS)
+    right_there = counts.by_family(counts.right) + PRIOR_RUNS * overall
+    return np.asarray(right_there / (counts.by_family(counts.runs) + PRIOR_RUNS))
 
 
 def _pairs_in(sums: Numbers, squares: Numbers) -> Numbers:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -55,6 +55,8 @@ class Outcomes:
     """False: the rows have no run, and were numbered as they came."""
     zero_dollars: int = 0
     """Rows that said 0 dollars, which is held as unknown."""
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    """What the recording has and this table does not, such as "rows of several experts", with how many there are."""
 
     def __len__(self) -> int:
         return len(self.task)
@@ -130,6 +132,7 @@ class OutcomesBuilder:
         self._success = array("f")
         self._measures = {name: array("d" if name == "usd" else "f") for name in MEASURES}
         self._named = self._unnamed = self._zeros = 0
+        self._left_out: dict[str, int] = {}
 
     def __len__(self) -> int:
         return len(self._success)
@@ -165,6 +168,10 @@ class OutcomesBuilder:
         for name, value in values.items():
             self._measures[name].append(value)
 
+    def leave_out(self, what: str, count: int = 1) -> None:
+        """Count what is not taken. `what` is a plural that follows a number: "rows of several experts"."""
+        self._left_out[what] = self._left_out.get(what, 0) + count
+
     def _take(self, task: str, model: str, family: str, text: str, run: object, row: str) -> None:
         number = self._tasks.setdefault(task, len(self._tasks))
         if number == len(self._families):
@@ -184,7 +191,7 @@ class OutcomesBuilder:
     def made(self) -> Outcomes:
         """The table. Raises ConfigError where a run stands there twice, or there is no row."""
         if not len(self):
-            raise ConfigError(f"{self.where} has no rows")
+            raise ConfigError(f"{self.where} has no rows" + _but(self._left_out))
         task, model, run = (np.array(self._whole[name], np.int32) for name in ("task", "model", "run"))
         order, attempts = self._numbered(task, model, run)
         return Outcomes(
@@ -200,6 +207,7 @@ class OutcomesBuilder:
             {name: np.array(column, np.float64)[order] for name, column in self._measures.items()},
             runs_were_named=not self._unnamed,
             zero_dollars=self._zeros,
+            left_out=self._left_out,
         )
 
     def _numbered(
@@ -217,6 +225,10 @@ class OutcomesBuilder:
             raise ConfigError(f"{self.where}: two rows are of {who}; a run stands there once")
         starts = np.maximum.accumulate(np.where(begins, np.arange(len(order)), 0))
         return order, (np.arange(len(order)) - starts).astype(np.int32)
+
+
+def _but(left_out: Mapping[str, int]) -> str:
+    return f" to take: {', '.join(f'{count} {what}' for what, count in left_out.items())}" if left_out else ""
 
 
 def _success(value: object, row: str) -> float:
@@ -244,6 +256,6 @@ def _measure(name: str, value: Any, row: str) -> float:
 def _number(value: object) -> float | None:
     try:
         made = float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
     return made if math.isfinite(made) else None

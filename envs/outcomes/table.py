@@ -82,7 +82,7 @@ def _to_seconds(told: dict[str, Any], where: str) -> None:
     try:
         seconds = float(thousandths) / 1000
         both = told.get("seconds") not in (None, "") and abs(float(told["seconds"]) - seconds) > 0.01 * seconds + 0.01
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise ConfigError(f"{where}: milliseconds are a number, got {thousandths!r:.40}") from None
     if both:
         raise ConfigError(f"{where}: {told['seconds']} seconds and {thousandths} milliseconds contradict each other")
@@ -99,7 +99,7 @@ def _without_reasoning(told: dict[str, Any], where: str) -> None:
     try:
         reasoning = float(told.get("reasoning") or 0)
         left = float(everything) - reasoning
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise ConfigError(f"{where}: token counts are numbers, got {everything!r:.40}") from None
     if left < 0:
         raise ConfigError(

@@ -1,0 +1,157 @@
+"""A file of outcomes is read row by row, whatever program wrote it, and what contradicts itself is refused."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.outcomes.rows import Outcomes
+from toolorchestra.envs.outcomes.table import columns_of, read_table
+
+HEAD = "task,family,model,run,success,seconds,input,output,reasoning,usd\n"
+ROW = "t1,files,gpt,run-1,true,212.4,90311,6100,4100,0.5\n"
+
+
+def table(path: Path, text: str, **how: Any) -> Outcomes:
+    path.write_bytes(text.encode())
+    return read_table(path, **how)
+
+
+def test_all_columns(tmp_path: Path) -> None:
+    read = table(tmp_path / "a.csv", HEAD + ROW + "t1,files,small,run-1,False,,,,,\n")
+    assert (read.tasks, read.families, read.models) == (("t1",), ("files",), ("gpt", "small"))
+    assert [*read.success] == [1, 0]
+    said = {name: round(float(column[0]), 3) for name, column in read.measures.items()}
+    assert said == {"seconds": 212.4, "input": 90311, "output": 6100, "reasoning": 4100, "usd": 0.5}
+    assert all(math.isnan(column[1]) for column in read.measures.values())
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["\ufeff" + HEAD + ROW, (HEAD + ROW).replace("\n", "\r\n"), "\ufeff" + (HEAD + ROW).replace("\n", "\r\n").rstrip()],
+    ids=["bom", "crlf", "both, cut at the last line's end"],
+)
+def test_files_of_other_systems(tmp_path: Path, text: str) -> None:
+    read = table(tmp_path / "a.csv", text)
+    assert (read.tasks, read.models, read.measures["usd"][0]) == (("t1",), ("gpt",), 0.5)
+
+
+def test_names_with_commas_quotes_and_lines(tmp_path: Path) -> None:
+    read = table(tmp_path / "a.csv", 'task,model,success\n"a, b","m ""one""",1\n"two\nlines",m,0\n')
+    assert (read.tasks, read.models) == (("a, b", "two\nlines"), ('m "one"', "m"))
+
+
+def test_tabs_and_json_lines_say_the_same(tmp_path: Path) -> None:
+    rows = [{"task_id": "a", "model": "m", "resolved": True, "cost_usd": 2.0, "question": "A?"}]
+    lines = table(tmp_path / "a.jsonl", "\n".join(map(json.dumps, rows)) + "\n\n")
+    tabs = table(tmp_path / "a.tsv", "task_id\tmodel\tresolved\tcost_usd\tquestion\na\tm\tTrue\t2\tA?\n")
+    for read in (lines, tabs):
+        assert (read.tasks, read.texts, read.success[0], read.measures["usd"][0]) == (("a",), {"a": "A?"}, 1, 2)
+
+
+def test_gzip_whole_and_cut_short(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv.gz"
+    whole = gzip.compress((HEAD + "".join(f"t{n},files,gpt,,1,2,3,4,5,6\n" for n in range(5_000))).encode())
+    path.write_bytes(whole)
+    assert len(read_table(path)) == 5_000
+    for cut in (len(whole) // 2, len(whole) - 4, 12):
+        path.write_bytes(whole[:cut])
+        with pytest.raises(ConfigError, match="is no whole csv file of outcomes"):
+            read_table(path)
+    path.write_bytes(b"no gzip at all")
+    with pytest.raises(ConfigError, match="is no whole csv file of outcomes"):
+        read_table(path)
+
+
+def test_columns_by_other_names(tmp_path: Path) -> None:
+    text = "frage,wer,gut\na,m,1\n"
+    named = columns_of(["task=frage", "model=wer", "success=gut"])
+    assert table(tmp_path / "a.csv", text, columns=named).tasks == ("a",)
+    with pytest.raises(ConfigError, match=r"has no column for task \(its columns: frage, wer, gut\); name it"):
+        table(tmp_path / "a.csv", text)
+    with pytest.raises(ConfigError, match=r"no column 'frag'; valid: frage, gut, wer\. Did you mean 'frage'"):
+        table(tmp_path / "a.csv", text, columns={"task": "frag"})
+    with pytest.raises(ConfigError, match="no outcome column 'tusk'"):
+        table(tmp_path / "a.csv", text, columns={"tusk": "frage"})
+    with pytest.raises(ConfigError, match="NAME=COLUMN"):
+        columns_of(["task"])
+
+
+def test_milliseconds(tmp_path: Path) -> None:
+    read = table(tmp_path / "a.csv", "task,model,success,latency_ms\na,m,1,1500\nb,m,1,\n")
+    assert read.measures["seconds"][0] == 1.5
+    assert math.isnan(read.measures["seconds"][1])
+    with pytest.raises(ConfigError, match="row 1: 1500 seconds and 1500 milliseconds contradict each other"):
+        table(tmp_path / "a.csv", "task,model,success,seconds,milliseconds\na,m,1,1500,1500\n")
+
+
+def test_reasoning_within_the_output_and_apart(tmp_path: Path) -> None:
+    text = "task,model,success,completion_tokens,reasoning_tokens\na,gpt,1,100,60\na,grok,1,100,60\n"
+    within = table(tmp_path / "a.csv", text)
+    assert [*within.measures["output"]] == [40, 40]
+    apart = table(tmp_path / "a.csv", text, reasoning_apart=["grok"])
+    assert [*apart.measures["output"]] == [40, 100]
+    assert [*apart.measures["reasoning"]] == [60, 60]
+    with pytest.raises(ConfigError, match="row 2: 160 reasoning tokens are more than all 100 output tokens"):
+        table(tmp_path / "a.csv", text.replace("grok,1,100,60", "grok,1,100,160"))
+    with pytest.raises(ConfigError, match="not both"):
+        table(tmp_path / "a.csv", "task,model,success,output,all_output\na,m,1,5,6\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("a.csv", "task,model,success\na,m\n", "another number of columns"),
+        ("a.csv", "task,model,success\na,m,1,2\n", "another number of columns"),
+        ("a.csv", 'task,model,success\n"a,m,1\n', "is no whole csv file"),
+        ("a.csv", "", "has no rows"),
+        ("a.csv", "task,model,success\n", "has no rows"),
+        ("a.jsonl", '{"task": "a", "model": "m", "success": 1}\n{"task": "b", "mod', "line 2: one JSON object a line"),
+        ("a.jsonl", '{"task": "a", "model": "m", "success": 1, "latency_ms": 1%s}' % ("0" * 400), "are a number"),
+        ("a.jsonl", '{"task": "a", "model": "m", "success": 1, "out": 1%s}' % ("0" * 400), "counts are numbers"),
+        ("a.jsonl", "[1]\n", "line 1: one JSON object a line expected, got '[1]"),
+        ("a.xlsx", "", "outcomes are a file of .csv, .tsv, .jsonl"),
+    ],
+)
+def test_what_is_no_table(tmp_path: Path, name: str, text: str, said: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        table(tmp_path / name, text)
+    assert said in str(refused.value)
+    assert name in str(refused.value)
+
+
+def test_bytes_that_are_no_text_and_paths_that_are_no_file(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(b"task,model,success\n\xff\xfe,m,1\n")
+    with pytest.raises(ConfigError, match="is no whole csv file of outcomes"):
+        read_table(tmp_path / "a.csv")
+    with pytest.raises(ConfigError, match=r"no outcomes at .*none\.csv"):
+        read_table(tmp_path / "none.csv")
+    (tmp_path / "folder.csv").mkdir()
+    with pytest.raises(ConfigError, match=r"no outcomes at .*folder\.csv"):
+        read_table(tmp_path / "folder.csv")
+
+
+def test_many_rows_are_read_in_bounded_memory(tmp_path: Path) -> None:
+    path = tmp_path / "many.csv"
+    with path.open("w") as file:
+        file.write("task,family,model,run,success,seconds,input,output,usd\n")
+        for n in range(200_000):
+            file.write(
+                f"task-{n % 1000},family-{n % 10},model-{n // 1000 % 20},{n // 20_000},1,{n % 97}.5,100,20,0.01\n"
+            )
+    assert path.stat().st_size > 9_000_000
+    tracemalloc.start()
+    try:
+        read = read_table(path)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert (len(read), len(read.tasks), len(read.models), int(read.run.max())) == (200_000, 1000, 20, 9)
+    assert peak < 50_000_000, peak
