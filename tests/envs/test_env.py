@@ -118,7 +118,10 @@ def test_an_id_stands_for_one_source() -> None:
         (lambda: OrchestraEnv(AdderSource(), last=5), r"no argument 'last'.*AdderSource its own arguments"),
         (lambda: env_of(HLE, tols="plain"), r"HleSource: no argument 'tols'.*Did you mean 'tools'\?"),
         (lambda: env_of("Adder", split="validation"), "adder: no split 'validation'; valid: test, train"),
-        (lambda: env_of("Adder", prices="paper"), "no price sheet 'paper'; valid: paper-2025-11, unseen-2026-01"),
+        (
+            lambda: env_of("Adder", prices="paper"),
+            "no price sheet 'paper'; valid: paper-2025-11, recorded-2025-12, unseen-2026-01",
+        ),
         (lambda: env_of("Adder", prices="paper.json"), "no file 'paper.json'; name a price sheet's file"),
         (lambda: env_of("Adder", max_turns="5"), r"max_turns must be a whole number, got '5' \(str\)"),
         (lambda: env_of("Adder", max_turns=True), r"max_turns must be a whole number, got True \(bool\)"),

@@ -367,7 +367,7 @@ def test_prices_made_in_python_are_checked_where_they_are_made() -> None:
 
 
 def test_missing_sheets_name_the_packaged_ones(tmp_path: Path) -> None:
-    valid = "paper-2025-11, unseen-2026-01"
+    valid = "paper-2025-11, recorded-2025-12, unseen-2026-01"
     missing = str(tmp_path / "none.json")
     message = refusal(lambda: load_sheet(missing), ConfigError)
     assert message == f"no file '{missing}'; name a price sheet's file, or one of: {valid}"
