@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import numpy as np
 
@@ -19,7 +19,7 @@ def facts(rows: Outcomes) -> dict[str, float]:
     for group in (_of_runs, _of_models, _of_variance):
         made.update(group(counts))
     for name in ("seconds", "tokens"):
-        made.update(_of_length(rows, counts, name))
+        made.update(_of_length(rows, name))
     made.update(_tied(rows))
     made.update(_of_dollars(rows))
     return {name: value for name, value in made.items() if np.isfinite(value)}
@@ -84,7 +84,7 @@ def _of_variance(counts: Counts) -> dict[str, float]:
     }
 
 
-def _of_length(rows: Outcomes, counts: Counts, name: str) -> dict[str, float]:
+def _of_length(rows: Outcomes, name: str) -> dict[str, float]:
     values = measured(rows, name)
     known = np.isfinite(values) & (values > 0)
     if known.sum() < 8:
@@ -95,7 +95,6 @@ def _of_length(rows: Outcomes, counts: Counts, name: str) -> dict[str, float]:
     within = ((logs - mean[at]) ** 2).sum() / max(1, (count - 1).sum()) if (count > 1).any() else np.nan
     ratios = _by_model(rows, values, lambda v, _: float(np.percentile(v, 95) / np.percentile(v, 50)))
     over = _by_model(rows, values, lambda v, _: float(np.std(np.log(v))))
-    del counts
     return {
         f"deviation of ln {name}, runs of one model on one task": float(np.sqrt(within)),
         f"deviation of ln {name} over tasks, median model": float(np.median(over)),
@@ -150,6 +149,3 @@ def _of_dollars(rows: Outcomes) -> dict[str, float]:
             percentiles(_by_model(rows, usd, _failed_over_solved), 50)
         ),
     }
-
-
-Facts = Mapping[str, float]

@@ -54,7 +54,7 @@ def fit(rows: Outcomes, draws: int = DRAWS, seed: int = 0) -> Fit:
         )
     counts = Counts.of(rows)
     success = fit_success(counts)
-    made = Fit(rows, counts, success, lengths.fit_lengths(rows, counts, success), lengths.together(rows, counts))
+    made = Fit(rows, counts, success, lengths.fit_lengths(rows, counts, success), lengths.together(rows))
     return Fit(rows, counts, success, made.lengths, made.together, _intervals(made, draws, seed))
 
 

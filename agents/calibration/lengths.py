@@ -66,7 +66,7 @@ def fit_lengths(rows: Outcomes, counts: Counts, success: SuccessFit) -> dict[str
     return {name: _fit(cells, counts, success) for name, cells in made.items() if len(cells.rows) >= _LEAST_ROWS}
 
 
-def together(rows: Outcomes, counts: Counts) -> float:
+def together(rows: Outcomes) -> float:
     """Correlation of ln seconds and ln tokens between the runs of one model on one task; nan where none ran twice."""
     tokens, seconds = (
         np.log(np.where(x > 0, x, np.nan)) for x in (measured(rows, "tokens"), measured(rows, "seconds"))
@@ -75,7 +75,6 @@ def together(rows: Outcomes, counts: Counts) -> float:
     cell = rows.task[known].astype(np.int64) * len(rows.models) + rows.model[known]
     parts = [_from_mean(values[known], cell) for values in (tokens, seconds)]
     below = float(np.sqrt((parts[0] ** 2).sum() * (parts[1] ** 2).sum()))
-    del counts
     return float((parts[0] * parts[1]).sum() / below) if below > 0 else float("nan")
 
 

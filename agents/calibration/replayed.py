@@ -6,7 +6,6 @@ chosen model's recorded runs there, so that no luck of a draw is in the table.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -16,8 +15,9 @@ import numpy as np
 from toolorchestra.agents.calibration.logistic import fit_logistic
 from toolorchestra.agents.calibration.normal import Numbers
 from toolorchestra.agents.policies.base import PlayerOptions
-from toolorchestra.agents.policies.fitted_players import EXPECTS, FittedPlayer, words
-from toolorchestra.agents.policies.plans import experts
+from toolorchestra.agents.policies.fit import Fit, FittedTask
+from toolorchestra.agents.policies.fitted_players import EXPECTS, Expectations, words
+from toolorchestra.agents.policies.plans import Plan
 from toolorchestra.envs.base.errors import ConfigError, no_such
 from toolorchestra.envs.domains.recorded.source import RecordedSource
 from toolorchestra.envs.factory import EnvSettings, EpisodeFactory
@@ -25,7 +25,6 @@ from toolorchestra.envs.money.prices import NANO
 from toolorchestra.envs.outcomes.rows import Outcomes
 
 DRAWS = 2_000
-FIT_TASKS = 300
 COST_WEIGHT = 0.2
 
 
@@ -127,26 +126,27 @@ def _worth(expected: Numbers, table: Table, train: Any, cost_weight: float) -> l
     return [int(one) for one in np.argmax(expected - cost_weight * usd / usd.max(), axis=1)]
 
 
-def fitted(name: str, sources: Mapping[int, RecordedSource], prices: Any, cost_weight: float = COST_WEIGHT) -> Chooser:
-    """`knn` or `skillbook` as they play the environment: learnt by playing its train tasks."""
-
-    def choose(table: Table, train: Any) -> Sequence[int]:
-        source = sources[int(np.unique(table.fold[~train])[0])]
-        settings = EnvSettings(split="test", prices=prices, preference="none")
-        factory = EpisodeFactory(source, settings, {})
-        options = PlayerOptions(fit_tasks=FIT_TASKS, cost_weight=cost_weight)
-        player = FittedPlayer(name, factory, 0, options)
-        asyncio.run(player.prepare())
-        made = np.zeros(len(table.tasks), int)
-        for at in np.flatnonzero(~train):
-            episode = factory.start(0, {"task_id": f"recorded/test/{table.tasks[at]}"}).episode
-            offers = experts(episode.world.toolbox.of_kind("answer"))
-            made[at] = table.models.index(offers[player.choose(episode).answer].model)
-        return [int(one) for one in made]
-
+def fitted(name: str, texts: Sequence[str], cost_weight: float = COST_WEIGHT) -> Chooser:
+    """`knn` or `skillbook`, told how often each model is right on each task that may be learnt from."""
     if name not in EXPECTS:
         raise ConfigError(no_such("router", name, EXPECTS))
+
+    def choose(table: Table, train: Any) -> Sequence[int]:
+        known = Expectations(_learnt(table, texts, train), PlayerOptions())
+        expected = [EXPECTS[name](known, family, text) for family, text in zip(table.families, texts, strict=True)]
+        return _worth(np.array(expected), table, train, cost_weight)
+
     return choose
+
+
+def _learnt(table: Table, texts: Sequence[str], train: Any) -> Fit:
+    """As if every model had played every one of these tasks often."""
+    plans = tuple(Plan("", "", model) for model in table.models)
+    tasks = tuple(
+        FittedTask(texts[int(at)], table.families[int(at)], tuple(map(float, table.success[at])))
+        for at in np.flatnonzero(train)
+    )
+    return Fit("", plans, tasks, used=(), plays=(), usd=0.0, episodes=0, failed=0)
 
 
 def oracle(table: Table) -> list[int]:
@@ -220,24 +220,16 @@ def complete_models(rows: Outcomes, share: float) -> tuple[str, ...]:
     return chosen
 
 
-def sources_of(rows: Outcomes, models: Sequence[str], folds: int, unpriced: Any) -> dict[int, RecordedSource]:
-    """A source for each fold, in which it is the test split."""
-    return {
-        fold: RecordedSource(rows=rows, models=models, folds=folds, fold=fold, unpriced=unpriced)
-        for fold in range(folds)
-    }
-
-
-def contest(table: Table, sources: Mapping[int, RecordedSource], prices: Any, cost_weight: float) -> list[Standing]:
-    """Every line of the table."""
-    words_of = [words(sources[0].runs.text(task)) for task in table.tasks]
+def contest(table: Table, texts: Sequence[str], cost_weight: float) -> list[Standing]:
+    """Every line of the table. `texts` are what was asked, by task."""
+    told = [words(text) for text in texts]
     choosers: dict[str, Chooser] = {
         "cheapest": cheapest,
         "strongest": strongest,
-        "knn": fitted("knn", sources, prices, cost_weight),
-        "skillbook": fitted("skillbook", sources, prices, cost_weight),
-        "trained router (logistic)": logistic(words_of, cost_weight),
-        "trained router, accuracy alone": logistic(words_of, 0.0),
+        "knn": fitted("knn", texts, cost_weight),
+        "skillbook": fitted("skillbook", texts, cost_weight),
+        "trained router (logistic)": logistic(told, cost_weight),
+        "trained router, accuracy alone": logistic(told, 0.0),
     }
     chosen = {table.models[model]: table.of([model] * len(table.tasks)) for model in front(table)}
     chosen |= {name: table.of(by_folds(table, choose)) for name, choose in choosers.items()}

@@ -76,15 +76,16 @@ def run(given: ReplayOptions) -> int:
 
 def _page(given: ReplayOptions) -> Iterator[str]:
     from toolorchestra.agents.calibration import replayed
+    from toolorchestra.envs.domains.recorded.source import RecordedSource
     from toolorchestra.envs.outcomes.forms import read
     from toolorchestra.envs.outcomes.table import columns_of
 
     rows = read(given.form, given.outcomes, columns_of(given.columns), given.reasoning_apart)
     models = given.models or replayed.complete_models(rows, given.complete)
-    sources = replayed.sources_of(rows, models, given.folds, given.unpriced)
-    table = replayed.table_of(sources[0], given.prices)
-    lines = replayed.contest(table, sources, given.prices, given.cost_weight)
-    best, runs = table.models[replayed.best_single(table)], sources[0].runs
+    source = RecordedSource(rows=rows, models=models, folds=given.folds, unpriced=given.unpriced)
+    table, runs = replayed.table_of(source, given.prices), source.runs
+    lines = replayed.contest(table, [runs.text(task) for task in table.tasks], given.cost_weight)
+    best = table.models[replayed.best_single(table)]
     yield f"{len(table.tasks)} tasks, {len(table.models)} models, {given.folds} folds. Gain and saving are against"
     yield f"the best single model, {best}. Intervals are of 95 %, by a bootstrap of tasks."
     if runs.dropped or runs.left_out:

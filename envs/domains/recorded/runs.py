@@ -116,7 +116,7 @@ class RecordedRuns:
         places = self._at[self.tasks[task], self.models.index(model)]
         around, number = divmod(attempt, len(places))
         order = list(range(len(places)))
-        random.Random(_digest(seed, task, model, around)).shuffle(order)
+        random.Random(f"{seed}/{task}/{model}/{around}").shuffle(order)
         return self._run(places[order[number]], order[number] + 1, model, sheet)
 
     def all_runs(self, task: str, model: str, sheet: PriceSheet) -> list[Run]:
@@ -145,7 +145,3 @@ class RecordedRuns:
 
 def _has_tokens(rows: Outcomes) -> np.ndarray[Any, np.dtype[np.bool_]]:
     return np.isfinite(rows.measures["input"]) & np.isfinite(rows.measures["output"])
-
-
-def _digest(*parts: object) -> str:
-    return hashlib.blake2b("\x1f".join(map(str, parts)).encode(), digest_size=16).hexdigest()

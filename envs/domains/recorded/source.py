@@ -74,8 +74,10 @@ class RecordedSource(QaSource):
         self.name, self.splits = "recorded", SPLITS
         self.diversify, self.backing, self.judge, self.skills = None, None, None, {}
         self._folds = {task: _fold(task, self.folds) for task in self.runs.tasks}
+        self._of_split = {split: self._tasks(split) for split in SPLITS}
+        self._ids = {split: [f"{self.name}/{split}/{task}" for task in self._of_split[split]] for split in SPLITS}
         for split in SPLITS:
-            if not self._tasks(split):
+            if not self._of_split[split]:
                 raise ConfigError(f"{self.runs.where}: no task is in split {split!r}; take another number of folds")
         self.config = self._config()
         self._sheets_of: dict[int, tuple[PriceSheet, PriceSheet, Toolbox]] = {}
@@ -93,15 +95,16 @@ class RecordedSource(QaSource):
             entries.append(ToolEntry("submit", "submit", "Hand in an attempt, such as: attempt 2. This ends the task."))
         return ToolConfig("recorded", tuple(entries), self.style)
 
-    def _tasks(self, split: str) -> list[str]:
+    def _tasks(self, split: str) -> dict[str, None]:
+        """Those of a split, in the recording's order."""
         chosen = {"test": (self.fold,), "validation": ((self.fold + 1) % self.folds,)}
         others = [fold for fold in range(self.folds) if fold not in (chosen["test"] + chosen["validation"])]
         wanted = {**chosen, "train": others, "all": range(self.folds)}[split]
-        return [task for task, fold in self._folds.items() if fold in wanted]
+        return dict.fromkeys(task for task, fold in self._folds.items() if fold in wanted)
 
     def _offer(self, model: str) -> Offer:
         """With what training's tasks tell of its time and its dollars."""
-        train = self._tasks("train")
+        train = list(self._of_split["train"])
         usd = self.runs.median("usd", model, train)
         note = f"about ${usd:.2g} a task" if usd else ""
         return Offer(model, model, round(self.runs.median("seconds", model, train), 1), note)
@@ -117,16 +120,16 @@ class RecordedSource(QaSource):
 
     def ids(self, split: str) -> list[str]:
         """Every task of a split, in the recording's order."""
-        return [f"{self.name}/{split}/{task}" for task in self._tasks(split)]
+        return list(self._ids[split])
 
     def draw(self, split: str, rng: random.Random) -> str:
-        return rng.choice(self.ids(split))
+        return rng.choice(self._ids[split])
 
     def question(self, task_id: str) -> Question:
         """The task of an id such as `recorded/test/NAME`."""
         name, _, rest = task_id.partition("/")
         split, _, task = rest.partition("/")
-        if name != self.name or split not in SPLITS or task not in self._tasks(split):
+        if name != self.name or split not in SPLITS or task not in self._of_split[split]:
             raise ConfigError(f"no task {task_id!r} in {self.runs.where}; ids are {self.name}/SPLIT/TASK")
         family = self.runs.family(task)
         return Question(f"{family}\n{self.runs.text(task)}", Answer("done"), family, "knowledge", DIFFICULTY)

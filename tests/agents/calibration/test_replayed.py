@@ -15,6 +15,7 @@ from toolorchestra.agents.commands import fit_experts, replay
 from toolorchestra.agents.policies.base import PlayerOptions
 from toolorchestra.agents.policies.fitted_players import FittedPlayer
 from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.domains.recorded.source import RecordedSource
 from toolorchestra.envs.factory import EnvSettings, EpisodeFactory
 from toolorchestra.envs.outcomes.rows import Outcomes, OutcomesBuilder
 from toolorchestra.envs.outcomes.table import read_table
@@ -38,13 +39,12 @@ def recording(tasks: int = 60, runs: int = 2) -> Outcomes:
 
 @pytest.fixture(scope="module")
 def table() -> replayed.Table:
-    return replayed.table_of(replayed.sources_of(recording(), (), 5, "refuse")[0], "paper-2025-11")
+    return replayed.table_of(RecordedSource(rows=recording()), "paper-2025-11")
 
 
 def by_policy(cost_weight: float = 0.2) -> dict[str, replayed.Standing]:
-    sources = replayed.sources_of(recording(), (), 5, "refuse")
-    made = replayed.table_of(sources[0], "paper-2025-11")
-    return {line.policy: line for line in replayed.contest(made, sources, "paper-2025-11", cost_weight)}
+    made = replayed.table_of(RecordedSource(rows=recording()), "paper-2025-11")
+    return {line.policy: line for line in replayed.contest(made, made.tasks, cost_weight)}
 
 
 def test_means_by_hand(table: replayed.Table) -> None:
@@ -79,7 +79,7 @@ def test_the_cascade_is_what_playing_it_out_gives() -> None:
         for model, (right, wrong) in odds.items():
             for run in range(right + wrong):
                 made.add(f"t{task}", model, run < right, run=run, usd=0.1 if model == "a" else 0.4, seconds=1)
-    table = replayed.table_of(replayed.sources_of(made.made(), (), 3, "refuse")[0], "paper-2025-11")
+    table = replayed.table_of(RecordedSource(rows=made.made(), folds=3), "paper-2025-11")
     found = replayed.escalating(table)
     assert found.success == pytest.approx(np.full(12, 1 - 0.75 * 0.5))
     assert found.usd == pytest.approx(np.full(12, 0.1 + 0.75 * 0.4))
@@ -102,9 +102,9 @@ def test_nobody_learns_from_the_task_that_it_is_held_to(table: replayed.Table) -
 
 def test_routers_that_play_learn_from_the_other_folds_alone() -> None:
     """What one fold taught is not taken for another: the same tools are shown in all of them."""
-    sources = replayed.sources_of(recording(), (), 5, "refuse")
     digests = set()
-    for source in sources.values():
+    for fold in range(5):
+        source = RecordedSource(rows=recording(), fold=fold)
         factory = EpisodeFactory(source, EnvSettings(split="test", prices="paper-2025-11", preference="none"), {})
         learnt = asyncio.run(FittedPlayer("knn", factory, 0, PlayerOptions(fit_tasks=40)).prepare())
         held_out = {source.question(name).text for name in source.ids("test")}

@@ -13,6 +13,7 @@ from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.recorded.source import RecordedSource
 from toolorchestra.envs.money.prices import PriceError
+from toolorchestra.envs.testing import check_environment
 
 ID = "ToolOrchestra/Recorded-v0"
 SHEET = {
@@ -157,6 +158,12 @@ def test_a_vector_of_them_plays_alike(tmp_path: Path) -> None:
     many.reset(seed=[1, 2, 3])
     _, rewards, *_ = many.step([render_call("send", {"model": "big"})] * 3)
     assert list(rewards) == [1.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize("attempts", ["one", "checked"])
+def test_it_keeps_the_rules_that_every_environment_keeps(tmp_path: Path, attempts: str) -> None:
+    played = check_environment(ID, abandoned=50, rows=str(table(tmp_path)), prices=SHEET, attempts=attempts)
+    assert played.episodes > 0
 
 
 @pytest.mark.parametrize(
