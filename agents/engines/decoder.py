@@ -86,8 +86,8 @@ class Decoder:
         self.layers: list[_Layer] = []
 
     def load(self, weights: Mapping[str, Tensor], layers: int) -> None:
-        """Take new weights, of any dtype: they get the cache's. Fused copies, so later changes of the originals do not
-        show."""
+        """Take new weights, of any dtype: they get the cache's. What is fused is a copy. The others are copies where
+        the dtype differs; else they change with the originals."""
         weights = {name: value.to(self.keys.dtype) for name, value in weights.items()}
         self.embed = weights["model.embed_tokens.weight"]
         self.head = weights.get("lm_head.weight", self.embed)

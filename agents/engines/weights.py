@@ -17,12 +17,13 @@ ADAPTER = "default"
 SHARD_BYTES = 2 << 30
 
 
-def named_weights(model: Any) -> Iterator[tuple[str, Tensor]]:
+def named_weights(model: Any, *, copies: bool = False) -> Iterator[tuple[str, Tensor]]:
     """One weight after the other, with LoRA added in where there is any: a whole second model is never held. Each has
-    the dtype that the model has it in; an adapter's float32 is rounded to it."""
+    the dtype that the model has it in; an adapter's float32 is rounded to it. `copies`: later training changes none of
+    what is given; what an adapter leaves frozen is no copy."""
     if not hasattr(model, "get_base_model"):
         for name, value in model.state_dict().items():
-            yield name, value.detach()
+            yield name, value.detach().clone() if copies else value.detach()
         return
     base = model.get_base_model()
     for name, module in base.named_modules():
