@@ -136,7 +136,7 @@ def _times(pyplot: Any, rows: Sequence[dict[str, Any]], path: Path) -> Path:
     """Where the seconds of each step went; where rollouts went on beside the training, those of both sides."""
     beside = "time/rollouts_idle" in rows[-1]
     of_rollouts, of_trainer = ("sampling", "tokenisation", "tools"), ("training", "sync", "idle")
-    panels = {"a step": (*of_rollouts, *of_trainer)}
+    panels: dict[str, tuple[str, ...]] = {"a step": (*of_rollouts, *of_trainer)}
     if beside:
         panels = {"the trainer, a step": of_trainer, "the rollouts meanwhile": (*of_rollouts, "rollouts_idle")}
     figure, axes = pyplot.subplots(1, len(panels), figsize=(6.5 * len(panels), 3.6), squeeze=False)
