@@ -19,6 +19,8 @@ CONTEXT_BYTES = 1_500_000_000
 """CUDA context, kernels and fragments of a process."""
 SAMPLER_WORK_BYTES = 3_000_000_000
 """vLLM's activations and captured graphs; an estimate."""
+SERVER_SHARE = 0.9
+"""Of a GPU that a `vllm serve` of its own takes, unless it is told otherwise."""
 ADAPTER_WIDTH = 4
 """peft keeps adapters in float32 over 16-bit weights."""
 
@@ -190,6 +192,13 @@ def budget(plan: MemoryPlan) -> Budget:
         kept, knob = (adapter, 'loss.kl=""') if plan.lora_rank else (weights, 'loss.kl="", or LoRA')
         parts.append(MemoryPart("trainer: reference", kept, True, True, knob))
     return Budget(plan, (*[p for p in parts if p.bytes], *_sampler(plan, weights)))
+
+
+def served_tokens(shape: Shape, device_bytes: int, width: int = 2) -> int:
+    """Tokens that the cache of a vLLM server holds which has a GPU of this size to itself; 0 where the model does not
+    fit."""
+    cache = int(SERVER_SHARE * device_bytes) - shape.parameters * width - SAMPLER_WORK_BYTES
+    return max(0, cache) // shape.kv_bytes_per_token(width)
 
 
 def _sampler(plan: MemoryPlan, weights: int) -> list[MemoryPart]:

@@ -131,7 +131,7 @@ def plan(config: TrainConfig, shape: Mapping[str, Any], device_bytes: int) -> An
         device_bytes=device_bytes,
         width=4 if wanted.dtype == "float32" else 2,
         lora_rank=wanted.lora_rank,
-        tokens_per_batch=wanted.tokens_per_batch,
+        tokens_per_batch=max(wanted.tokens_per_batch, config.max_context),  # the longest rollout is a batch by itself
         logit_bytes=wanted.logit_bytes,
         checkpointing=wanted.gradient_checkpointing,
         average=bool(config.average),
