@@ -68,7 +68,7 @@ class ModelConfig(EngineSettings):
     memory_share: float = 0.5
     """Of the GPU's memory, that vLLM beside the trainer may take while it is awake."""
     server: str = ""
-    """Base URL of the running server, http://HOST:PORT/v1."""
+    """Base URL of the running server, http://HOST:PORT/v1; of several servers of one model with commas between them."""
     served_name: str = ""
     """What the server calls the model; "" asks it."""
     handover: str = ""

@@ -193,8 +193,18 @@ class ServedSampler:
 
     def sync(self, weights: Iterable[tuple[str, Tensor]], version: int) -> None:
         """See Sampler. Without a folder the server keeps its own weights, and the verification tells if they differ."""
+        self.write(weights)
+        self.take_written(version)
+
+    def write(self, weights: Iterable[tuple[str, Tensor]]) -> None:
+        """The first half of sync(): the files. Several servers that see one folder need them once."""
         if self._handover is not None:
             self._handover.write(weights)
+
+    def take_written(self, version: int) -> None:
+        """The second half: let the server load what was written."""
+        self.version = NONE
+        if self._handover is not None:
             self._loop.wait(self._reload(str(self._handover.folder)))
         self.version = version
 

@@ -85,12 +85,7 @@ def _sampler(config: TrainConfig, shape: Mapping[str, Any], stop: int, say: Say)
     if wanted.sampler == "local":
         return None
     if wanted.sampler == "served":
-        from toolorchestra.agents.engines.vllm_served import ServedConfig, ServedSampler
-
-        served = ServedConfig(
-            wanted.server, wanted.served_name, config.max_context, config.deadline_seconds, handover=wanted.handover
-        )
-        return ServedSampler(shape, [stop], served)
+        return _served(config, shape, stop, say)
     from toolorchestra.agents.engines.vllm_process import VllmConfig
     from toolorchestra.agents.engines.vllm_sampler import VllmSampler
 
@@ -105,6 +100,25 @@ def _sampler(config: TrainConfig, shape: Mapping[str, Any], stop: int, say: Say)
         seed=config.seed,
     )
     return VllmSampler(shape, [stop], held, say)
+
+
+def _served(config: TrainConfig, shape: Mapping[str, Any], stop: int, say: Say) -> Any:
+    """A running server, or several behind one sampler."""
+    from toolorchestra.agents.engines.several_servers import SeveralServers, server_urls
+    from toolorchestra.agents.engines.vllm_served import ServedConfig, ServedSampler
+
+    wanted = config.model
+    folder = str(Path(wanted.handover).resolve())  # a server has a working folder of its own
+    servers: list[ServedSampler] = []
+    try:
+        for url in server_urls(wanted.server):
+            served = ServedConfig(url, wanted.served_name, config.max_context, config.deadline_seconds, handover=folder)
+            servers.append(ServedSampler(shape, [stop], served))
+    except BaseException:
+        for server in servers:
+            server.close()
+        raise
+    return SeveralServers(servers, say) if len(servers) > 1 else servers[0]
 
 
 def _check_memory(config: TrainConfig, shape: Mapping[str, Any], say: Say) -> None:
