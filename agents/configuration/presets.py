@@ -157,9 +157,7 @@ PRESETS: Mapping[str, TrainConfig] = {
 MACHINES: Mapping[str, Machine] = {
     "tiny": Machine("any machine, two CPU cores"),
     "lm-cpu": Machine("any machine, two CPU cores"),
-    "small-gpu": Machine(
-        "one GPU of 24 GB, such as an RTX 4090 or an L4", 24.0, 1, 1, "qwen3-0.6b", 165.0, (1_500, 4_000)
-    ),
+    "small-gpu": Machine("one GPU of 24 GB, such as an RTX 4090", 24.0, 1, 1, "qwen3-0.6b", 165.0, (1_500, 4_000)),
     "8b-h100": Machine("one GPU of 80 GB, such as an H100", 80.0, 1, 1, "qwen3-8b", 989.0, (2_000, 3_000)),
     "8b-node": Machine("a node of eight H100", 80.0, 8, 7, "qwen3-8b", 989.0, (2_000, 3_000)),
 }
