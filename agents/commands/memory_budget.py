@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,39 +21,12 @@ from toolorchestra.agents.commands.console import DONE, command, say
 from toolorchestra.agents.commands.train import Settings, preset_named
 from toolorchestra.agents.configuration.presets import MACHINES, Machine
 from toolorchestra.agents.engines.memory import SERVER_SHARE, Shape, budget, served_tokens
+from toolorchestra.agents.engines.shapes import SHAPES
 from toolorchestra.agents.training.build import plan
 from toolorchestra.envs.base.errors import ConfigError
 
-QWEN3 = {"model_type": "qwen3", "head_dim": 128, "num_key_value_heads": 8, "vocab_size": 151936}
-SHAPES: dict[str, dict[str, Any]] = {
-    "qwen3-8b": {
-        **QWEN3,
-        "hidden_size": 4096,
-        "intermediate_size": 12288,
-        "num_hidden_layers": 36,
-        "num_attention_heads": 32,
-        "tie_word_embeddings": False,
-    },
-    "qwen3-1.7b": {
-        **QWEN3,
-        "hidden_size": 2048,
-        "intermediate_size": 6144,
-        "num_hidden_layers": 28,
-        "num_attention_heads": 16,
-        "tie_word_embeddings": True,
-    },
-    "qwen3-0.6b": {
-        **QWEN3,
-        "hidden_size": 1024,
-        "intermediate_size": 3072,
-        "num_hidden_layers": 28,
-        "num_attention_heads": 16,
-        "tie_word_embeddings": True,
-    },
-}
 
-
-def read_shape(path: Path) -> dict[str, Any]:
+def read_shape(path: Path) -> Mapping[str, Any]:
     """A model's config.json."""
     if not path.is_file():
         raise ConfigError(f"{path} is no file; name a model's config.json, or one of: {', '.join(SHAPES)}")
@@ -112,7 +85,7 @@ def machine_of(name: str) -> Machine:
     return MACHINES.get(name, Machine("a machine of your own"))
 
 
-def shape_named(name: str) -> dict[str, Any]:
+def shape_named(name: str) -> Mapping[str, Any]:
     """A model's shape by its short name, or from its config.json."""
     if not name:
         raise ConfigError(f"--shape says which model it is about: a config.json, or one of: {', '.join(SHAPES)}")

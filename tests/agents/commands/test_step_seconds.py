@@ -7,9 +7,9 @@ import re
 import pytest
 
 from toolorchestra.agents.commands import step_seconds as command
-from toolorchestra.agents.commands.memory_budget import SHAPES
 from toolorchestra.agents.configuration.presets import MACHINES
 from toolorchestra.agents.engines.memory import Shape
+from toolorchestra.agents.engines.shapes import SHAPES
 from toolorchestra.agents.engines.step_time import StepPlan, step_seconds, training_operations
 
 Capture = pytest.CaptureFixture[str]
