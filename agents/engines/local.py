@@ -32,7 +32,7 @@ from toolorchestra.agents.engines.saved_weights import (
     take_evaluated,
 )
 from toolorchestra.agents.engines.settings import EngineSettings
-from toolorchestra.agents.engines.weights import merged_weights, named_weights
+from toolorchestra.agents.engines.weights import held_in, merged_weights, named_weights
 from toolorchestra.envs.base.errors import ConfigError
 
 
@@ -70,7 +70,7 @@ class LocalEngine:
                 f"model.dtype={config.dtype} rounds most steps of full weights away, and those of their average; set "
                 "model.dtype=float32, or model.lora_rank above 0: an adapter is kept in float32"
             )
-        model = model.to(self.device, self.dtype)
+        model = held_in(model, self.device, self.dtype)
         self._reference = ReferenceWeights(model, kept=config.reference, lora=bool(config.lora_rank))
         if config.gradient_checkpointing:
             model.gradient_checkpointing_enable({"use_reentrant": False})

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from toolorchestra.envs.base.errors import ConfigError
@@ -33,6 +34,15 @@ def named_weights(model: Any) -> Iterator[tuple[str, Tensor]]:
                 yield f"{place}.{key}", (value + delta).detach().to(value.dtype)
             elif "lora_" not in name:
                 yield f"{name}.{key}", value.detach()
+
+
+def held_in(model: Any, device: torch.device, dtype: torch.dtype) -> Any:
+    """The model on a device, with its weights in a dtype. Its buffers keep theirs: the frequencies of rotary positions
+    are rounded by 16 bits so far that late positions are other ones."""
+    model = model.to(device)
+    for weight in model.parameters():
+        weight.data = weight.data.to(dtype)
+    return model
 
 
 def merged_weights(model: Any) -> dict[str, Tensor]:
