@@ -39,8 +39,8 @@ class VllmSampler:
         self._vllm = load_vllm()
         self.config, self._stop, self._say = config, tuple(stop), say
         check_heads(head_width(shape), config)
-        self.folder = handover_folder(config.folder, _bytes_of(shape, config.dtype))
-        self._handover = Handover(self.folder, shape)
+        self.folder = handover_folder(config.folder, handover_bytes(shape, config.dtype))
+        self._handover = Handover(self.folder, shape, getattr(torch, config.dtype))
         self._scratch = Path(tempfile.mkdtemp(prefix="toolorchestra-vllm-"))
         self._run = uuid.uuid4().hex
         """Salts the prefix cache with the weights' version: what was cached under other weights is never found."""
@@ -243,7 +243,8 @@ def handover_folder(wanted: str, need_bytes: int) -> Path:
     )
 
 
-def _bytes_of(shape: Mapping[str, Any], dtype: str) -> int:
+def handover_bytes(shape: Mapping[str, Any], dtype: str) -> int:
+    """Of the weights as they are handed over: in the engine's dtype, the head too where it is the embedding."""
     from toolorchestra.agents.engines.memory import Shape
 
     width = 4 if dtype == "float32" else 2

@@ -57,8 +57,9 @@ class Handover:
     one tensor, and left out it stays as it was, so a hand-over without it is refused.
     """
 
-    def __init__(self, folder: Path, config: Mapping[str, Any]) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, config: Mapping[str, Any], dtype: torch.dtype | None = None) -> None:
+        """`dtype`: what the weights are written in, whatever they come in; None leaves each as it comes."""
+        self.folder, self._dtype = folder, dtype
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "config.json").write_text(json.dumps(dict(config), indent=1, default=str), encoding="utf-8")
 
@@ -69,13 +70,14 @@ class Handover:
         names: set[str] = set()
         part: dict[str, Tensor] = {}
         size = number = 0
-        for name, value in weights:
+        for name, given in weights:
             names.add(name)
+            # A copy: tied weights share one storage, which the format refuses.
+            value = given.to("cpu", self._dtype or given.dtype, copy=True).contiguous()
             if size and size + value.nbytes > SHARD_BYTES:
                 self._save(part, number)
                 part, size, number = {}, 0, number + 1
-            # A copy: tied weights share one storage, which the format refuses.
-            part[name] = value.to("cpu", copy=True).contiguous()
+            part[name] = value
             size += value.nbytes
         if HEAD not in names:
             raise ConfigError(
