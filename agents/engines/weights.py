@@ -10,17 +10,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from toolorchestra.agents.engines.base import Adapter
 from toolorchestra.envs.base.errors import ConfigError
 
+NAME = "default"
+"""PEFT's of the one adapter that there is."""
 HEAD = "lm_head.weight"
-ADAPTER = "default"
-"""PEFT's name of the one there is."""
 SHARD_BYTES = 2 << 30
 
 
-def named_weights(model: Any) -> Iterator[tuple[str, Tensor]]:
+def named_weights(model: Any, *, adapted: bool = True) -> Iterator[tuple[str, Tensor]]:
     """One weight after the other, with LoRA added in where there is any: a whole second model is never held. Each has
-    the dtype that the model has it in; an adapter's float32 is rounded to it."""
+    the dtype that the model has it in; an adapter's float32 is rounded to it. Not `adapted`: the weights below LoRA."""
     if not hasattr(model, "get_base_model"):
         for name, value in model.state_dict().items():
             yield name, value.detach()
@@ -30,7 +31,7 @@ def named_weights(model: Any) -> Iterator[tuple[str, Tensor]]:
         for key, value in module.named_parameters(recurse=False):
             if "base_layer" in name:
                 place = name.removesuffix(".base_layer")
-                delta = base.get_submodule(place).get_delta_weight(ADAPTER) if key == "weight" else 0.0
+                delta = base.get_submodule(place).get_delta_weight(NAME) if adapted and key == "weight" else 0.0
                 yield f"{place}.{key}", (value + delta).detach().to(value.dtype)
             elif "lora_" not in name:
                 yield f"{name}.{key}", value.detach()
@@ -48,6 +49,33 @@ def held_in(model: Any, device: torch.device, dtype: torch.dtype) -> Any:
 def merged_weights(model: Any) -> dict[str, Tensor]:
     """All of named_weights() at once."""
     return dict(named_weights(model))
+
+
+def adapter_of(model: Any, base: int) -> Adapter:
+    """The adapter of a model of PEFT; `base` numbers the weights below it."""
+    pairs = {
+        place: (layer.lora_A[NAME].weight.detach(), layer.lora_B[NAME].weight.detach())
+        for place, layer in model.get_base_model().named_modules()
+        if hasattr(layer, "lora_A")
+    }
+    made = model.peft_config[NAME]
+    return Adapter(base, made.r, made.lora_alpha, pairs)
+
+
+def write_adapter(adapter: Adapter, folder: Path) -> None:
+    """A new folder that PEFT and vLLM load the adapter from, in float32, which it is trained in."""
+    from safetensors.torch import save_file
+
+    folder.mkdir()
+    names = sorted({place.rpartition(".")[2] for place in adapter.pairs})
+    config = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "r": adapter.rank, "lora_alpha": adapter.alpha}
+    (folder / "adapter_config.json").write_text(json.dumps({**config, "target_modules": names}), encoding="utf-8")
+    weights = {
+        f"base_model.model.{place}.lora_{letter}.weight": value.to("cpu", copy=True).contiguous()
+        for place, pair in adapter.pairs.items()
+        for letter, value in zip("AB", pair, strict=True)
+    }
+    save_file(weights, folder / "adapter_model.safetensors")
 
 
 class Handover:

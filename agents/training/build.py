@@ -88,7 +88,12 @@ def _sampler(config: TrainConfig, shape: Mapping[str, Any], stop: int, say: Say)
         from toolorchestra.agents.engines.vllm_served import ServedConfig, ServedSampler
 
         served = ServedConfig(
-            wanted.server, wanted.served_name, config.max_context, config.deadline_seconds, handover=wanted.handover
+            wanted.server,
+            wanted.served_name,
+            config.max_context,
+            config.deadline_seconds,
+            handover=wanted.handover,
+            adapters=bool(wanted.lora_rank),
         )
         return ServedSampler(shape, [stop], served)
     from toolorchestra.agents.engines.vllm_process import VllmConfig
@@ -102,6 +107,7 @@ def _sampler(config: TrainConfig, shape: Mapping[str, Any], stop: int, say: Say)
         memory_share=wanted.memory_share,
         request_seconds=config.deadline_seconds,
         folder=wanted.handover,
+        lora_rank=wanted.lora_rank,
         seed=config.seed,
     )
     return VllmSampler(shape, [stop], held, say)

@@ -67,7 +67,8 @@ def test_a_long_prompt_that_cannot_be_run_is_said_to_all_who_wait() -> None:
     """It breaks while requests are on their way from those that wait to those that are sampled."""
     made = engine("float32", 0)
     asyncio.run(made.sample([2, 3], SamplingParams(2)))  # so that the sampler has the weights
-    made.sampler.decoder.layers[0].qkv = made.sampler.decoder.layers[0].qkv.double()  # type: ignore[attr-defined]
+    product = made.sampler.decoder.layers[0].qkv  # type: ignore[attr-defined]
+    product._weight = product._weight.double()
     long, short = prompts(9)[3] + [5] * 60, [2, 3]
 
     async def several() -> list[object]:
