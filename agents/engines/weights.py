@@ -19,12 +19,15 @@ HEAD = "lm_head.weight"
 SHARD_BYTES = 2 << 30
 
 
-def named_weights(model: Any, *, adapted: bool = True) -> Iterator[tuple[str, Tensor]]:
-    """One weight after the other, with LoRA added in where there is any: a whole second model is never held. Each has
-    the dtype that the model has it in; an adapter's float32 is rounded to it. Not `adapted`: the weights below LoRA."""
+def named_weights(
+    model: Any, dtype: torch.dtype | None = None, *, adapted: bool = True
+) -> Iterator[tuple[str, Tensor]]:
+    """One weight after the other, with LoRA added in where there is any: a whole second model is never held. Each is
+    rounded to `dtype`, which is the model's own where none is named: one of 16 bits rounds away what changes a weight
+    by less than its last digit. Not `adapted`: the weights below LoRA."""
     if not hasattr(model, "get_base_model"):
         for name, value in model.state_dict().items():
-            yield name, value.detach()
+            yield name, value.detach().to(dtype or value.dtype)
         return
     base = model.get_base_model()
     for name, module in base.named_modules():
@@ -32,9 +35,9 @@ def named_weights(model: Any, *, adapted: bool = True) -> Iterator[tuple[str, Te
             if "base_layer" in name:
                 place = name.removesuffix(".base_layer")
                 delta = base.get_submodule(place).get_delta_weight(NAME) if adapted and key == "weight" else 0.0
-                yield f"{place}.{key}", (value + delta).detach().to(value.dtype)
+                yield f"{place}.{key}", (value + delta).detach().to(dtype or value.dtype)
             elif "lora_" not in name:
-                yield f"{name}.{key}", value.detach()
+                yield f"{name}.{key}", value.detach().to(dtype or value.dtype)
 
 
 def held_in(model: Any, device: torch.device, dtype: torch.dtype) -> Any:
@@ -46,9 +49,9 @@ def held_in(model: Any, device: torch.device, dtype: torch.dtype) -> Any:
     return model
 
 
-def merged_weights(model: Any) -> dict[str, Tensor]:
+def merged_weights(model: Any, dtype: torch.dtype | None = None) -> dict[str, Tensor]:
     """All of named_weights() at once."""
-    return dict(named_weights(model))
+    return dict(named_weights(model, dtype))
 
 
 def adapter_of(model: Any, base: int) -> Adapter:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from tests.agents.engines.conformance import CONFIG, STOP, VOCABULARY, assert_agreement, conversations
 from tests.vllm.conftest import HIDDEN, SHAPE
+from tests.vllm.handover import Shape, measure
 from toolorchestra.agents.engines.base import LossParams, SamplingParams
 from toolorchestra.agents.engines.local import LocalConfig, LocalEngine
 from toolorchestra.agents.engines.tiny import build_model
@@ -27,7 +28,7 @@ IMITATE = LossParams("cross_entropy")
 
 @pytest.fixture(scope="module")
 def adapting() -> Iterator[VllmSampler]:
-    made = VllmSampler(SHAPE, [STOP], VllmConfig(length=CONFIG.length, rows=CONFIG.rows, lora_rank=4))
+    made = VllmSampler(SHAPE, [STOP], VllmConfig(length=CONFIG.length, rows=CONFIG.rows, lora_rank=64))
     made.sync(named_weights(build_model(VOCABULARY, HIDDEN, 2)), 0)  # starts it
     yield made
     made.close()
@@ -66,6 +67,14 @@ def test_the_adapter_alone_is_handed_over_after_the_first_time(
     with pytest.raises(AssertionError):
         assert_agreement(made, data)
     assert [folder.name for folder in adapting.folder.glob("adapter-*")] == [f"adapter-{adapting.version}"]
+
+
+def test_what_50_steps_at_the_presets_rate_changed_is_sampled_from(adapting: VllmSampler) -> None:
+    """To a hundredth, as KL divergences go. Weights of 16 bits that the adapter was added into fail this."""
+    before, alone, merged, slow, slow_merged = measure(adapting, Shape(), [1e-5, 1e-6], 50)
+    assert before.to_start < 1e-9
+    assert max(alone.ratio, slow.ratio) < 0.01 < merged.ratio < 1 < slow_merged.ratio
+    assert abs(alone.lost) < 0.01 < 0.5 < slow_merged.lost
 
 
 def test_engines_take_turns_with_adapters_and_whole_models(adapting: VllmSampler) -> None:

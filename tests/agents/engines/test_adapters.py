@@ -19,10 +19,11 @@ from toolorchestra.agents.engines import agreement
 from toolorchestra.agents.engines.agreement import Agreement, Drift
 from toolorchestra.agents.engines.base import Adapter, Datum, LossParams, Sample, SamplingParams
 from toolorchestra.agents.engines.decoder import Decoder
+from toolorchestra.agents.engines.exported_model import HowSampled, write_merged
 from toolorchestra.agents.engines.local import LocalConfig, LocalEngine
 from toolorchestra.agents.engines.memory import Shape
 from toolorchestra.agents.engines.sampler import LocalSampler
-from toolorchestra.agents.engines.tiny import build_model
+from toolorchestra.agents.engines.tiny import build_model, load_tokenizer
 from toolorchestra.agents.engines.vllm_process import VllmConfig, engine_arguments, room_for_rank
 from toolorchestra.agents.engines.vllm_sampler import handover_bytes
 from toolorchestra.agents.engines.weights import adapter_of, held_in, named_weights, write_adapter
@@ -163,6 +164,26 @@ def test_an_adapters_folder_is_one_of_peft(tmp_path: Path) -> None:
         plain.load_state_dict(below)
         assert not torch.allclose(plain(tokens).logits, expected, atol=1e-3)
         assert torch.allclose(load(plain, tmp_path / "adapter")(tokens).logits, expected, atol=1e-5)
+
+
+def test_a_model_of_16_bits_is_exported_in_float32_with_all_of_its_adapter(tmp_path: Path) -> None:
+    """In its own dtype a small change is gone."""
+    from transformers import AutoModelForCausalLM
+
+    tokens, seen = torch.tensor([[3, 4, 5, 6]]), list[Tensor]()
+    load: Any = AutoModelForCausalLM.from_pretrained
+    for dtype in ("float32", "bfloat16"):
+        made = LocalEngine(build_model(VOCABULARY, 32, 2), [STOP], replace(CONFIG, dtype="bfloat16"))
+        trained(made, 1e-6, 5)
+        write_merged(made.model, load_tokenizer(), tmp_path / dtype, dtype, HowSampled((STOP,), 1.0))
+        model = load(tmp_path / dtype).float()
+        with torch.no_grad():
+            seen.append(model(tokens).logits)
+    below = held_in(held_in(build_model(VOCABULARY, 32, 2), CPU, torch.bfloat16), CPU, torch.float32)
+    with torch.no_grad():
+        whole, rounded = ((logits - below(tokens).logits).norm() for logits in seen)
+    assert whole > 1e-5
+    assert rounded < 0.3 * whole
 
 
 def test_room_is_counted_for_an_adapter_too(tmp_path: Path) -> None:
