@@ -78,7 +78,7 @@ class ModelConfig(EngineSettings):
         counts = ("hidden", "layers", "threads", "rows", "tokens_per_batch", "lora_alpha", "most_not_finite")
         require(self, AT_LEAST_ONE, *counts, where="model.")
         require(self, NOT_NEGATIVE, "lora_rank", "tolerance", "weight_decay", where="model.")
-        require(self, POSITIVE, "clip_norm", "logit_bytes", where="model.")
+        require(self, POSITIVE, "clip_norm", "logit_bytes", "most_lost", where="model.")
         if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
             raise ConfigError(f"model.betas are two numbers from 0 to below 1, got {self.betas!r}")
         if self.sampler not in get_args(SamplerKind):

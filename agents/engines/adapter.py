@@ -10,7 +10,8 @@ TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down
 
 
 def with_lora(model: Any, settings: EngineSettings, seed: int) -> Any:
-    """The model under a fresh adapter, which changes nothing until it is trained."""
+    """The model under a fresh adapter, which changes nothing until it is trained. In 16 bits it is never added into the
+    weights: their last digit is more than most of a training's steps, and would swallow them."""
     import torch
     from peft import LoraConfig, get_peft_model
 
@@ -22,6 +23,6 @@ def with_lora(model: Any, settings: EngineSettings, seed: int) -> Any:
     with torch.random.fork_rng(devices=[]):  # peft draws on the CPU, before it moves what it drew
         torch.manual_seed(seed)
         made = get_peft_model(model, wanted)
-    if torch.device(settings.device).type == "cpu":
+    if torch.device(settings.device).type == "cpu" and settings.dtype == "float32":
         use_merged(made)
     return made

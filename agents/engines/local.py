@@ -32,7 +32,7 @@ from toolorchestra.agents.engines.saved_weights import (
     take_evaluated,
 )
 from toolorchestra.agents.engines.settings import EngineSettings
-from toolorchestra.agents.engines.weights import merged_weights, named_weights
+from toolorchestra.agents.engines.weights import adapter_of, held_in, named_weights
 from toolorchestra.envs.base.errors import ConfigError
 
 
@@ -70,7 +70,7 @@ class LocalEngine:
                 f"model.dtype={config.dtype} rounds most steps of full weights away, and those of their average; set "
                 "model.dtype=float32, or model.lora_rank above 0: an adapter is kept in float32"
             )
-        model = model.to(self.device, self.dtype)
+        model = held_in(model, self.device, self.dtype)
         self._reference = ReferenceWeights(model, kept=config.reference, lora=bool(config.lora_rank))
         if config.gradient_checkpointing:
             model.gradient_checkpointing_enable({"use_reentrant": False})
@@ -80,8 +80,16 @@ class LocalEngine:
         self.trained, self.optimizer = self._update.trained, self._update.optimizer
         self._average = [p.detach().clone() for p in self.trained] if config.average else []
         self.sampler: Sampler = sampler or self._local_sampler(model.config, stop)
+        if config.lora_rank and self.dtype.itemsize < 4 and not self.sampler.takes_adapters:
+            raise ConfigError(
+                f"model.dtype={config.dtype}: a sampler that takes merged weights alone would lose most of an adapter "
+                "to their rounding; make it one that takes adapters (VllmConfig.lora_rank, ServedConfig.adapters), or "
+                "set model.dtype=float32"
+            )
         self.drift = agreement.Agreement(0.0, 0.0)
         """Of the last sync that was verified."""
+        self._base = next(_VERSIONS)
+        """Of the weights below an adapter, which stay as they are."""
         self._version = next(_VERSIONS)
         self._agreed = NONE
         """The version that the sampler was last seen to hold as the trainer does."""
@@ -118,13 +126,21 @@ class LocalEngine:
             self.optimizer.zero_grad(set_to_none=True)
             torch.cuda.empty_cache()
         version = self._version
-        self.sampler.sync(named_weights(self.model), version)
+        self._hand_over(version)
         if isinstance(self.sampler, Probed):
             config = self.config
             prompts = agreement.probe_prompts(self.model.config.vocab_size, config.length, config.seed)
-            self.drift = agreement.measure(self.sampler, self.logprobs, prompts)
-            agreement.check(self.drift, config.tolerance or agreement.TOLERANCE[config.dtype])
+            start = self.first_logprobs if config.lora_rank else None
+            self.drift = agreement.measure(self.sampler, self.logprobs, prompts, start)
+            agreement.check(self.drift, config.tolerance or agreement.TOLERANCE[config.dtype], config.most_lost)
         self._agreed = version
+
+    def _hand_over(self, version: int) -> None:
+        if self.config.lora_rank and self.sampler.takes_adapters:
+            below = named_weights(self.model, adapted=False)
+            self.sampler.sync(below, version, adapter_of(self.model, self._base))
+        else:
+            self.sampler.sync(named_weights(self.model), version)
 
     def _changed(self) -> None:
         """The weights are others now. The sampler takes them when it is next asked for something: after the last of
@@ -132,15 +148,16 @@ class LocalEngine:
         self._version = next(_VERSIONS)
 
     def snapshot(self) -> bytes:
-        """The weights that are sampled from now, for a copy of this engine in another process."""
+        """The trained weights of now, for a copy of this engine in another process."""
         file = io.BytesIO()
-        torch.save(merged_weights(self.model), file)
+        torch.save(dict(zip(names_of(self.model), (p.detach() for p in self.trained), strict=True)), file)
         return file.getvalue()
 
     def adopt(self, snapshot: bytes, seed: int) -> None:
-        """Sample from the weights of another engine, with random numbers that start at this seed."""
-        self.sampler.sync(torch.load(io.BytesIO(snapshot), weights_only=True).items(), self._version)
-        self._agreed = self._version
+        """Take the weights of another engine over the same model, with random numbers that start at this seed."""
+        found = torch.load(io.BytesIO(snapshot), map_location=self.device, weights_only=True)
+        self.model.load_state_dict(found, strict=False)
+        self._changed()
         self.sampler.set_random_state(torch.Generator(device=self.device).manual_seed(seed).get_state())
 
     @contextmanager
@@ -176,8 +193,12 @@ class LocalEngine:
         return {**made, **self._sampler_stats()}
 
     def _sampler_stats(self) -> dict[str, float]:
-        drift = {"drift": self.drift.mean, "worst_drift": self.drift.worst} if isinstance(self.sampler, Probed) else {}
-        return {**drift, **self.sampler.stats()}
+        made = dict(self.sampler.stats())
+        if isinstance(self.sampler, Probed):
+            made |= {"drift": self.drift.mean, "worst_drift": self.drift.worst}
+            if self.config.lora_rank:
+                made |= {"moved": self.drift.moved, "lost_change": self.drift.lost}
+        return made
 
     def logprobs(self, data: Sequence[Datum], temperature: float = 1.0) -> list[list[float]]:
         """The trainer's own log-probabilities of the tokens that count, to hold against the sampler's."""
@@ -188,6 +209,11 @@ class LocalEngine:
                 new, _, _ = self._update.score(self.model, [datum], temperature)
                 made.append(new.tolist())
         return made
+
+    def first_logprobs(self, data: Sequence[Datum], temperature: float = 1.0) -> list[list[float]]:
+        """Those of the model below the adapter."""
+        with self.model.disable_adapter():
+            return self.logprobs(data, temperature)
 
     def take_reference(self) -> None:
         """See Engine."""

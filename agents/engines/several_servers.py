@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 from torch import Tensor
 
-from toolorchestra.agents.engines.base import NONE, EngineLost, Sample, SamplingParams
+from toolorchestra.agents.engines.base import NONE, Adapter, EngineLost, Sample, SamplingParams
 from toolorchestra.agents.engines.vllm_served import ServedSampler
 from toolorchestra.envs.base.errors import ConfigError, Outage
 
@@ -35,7 +35,7 @@ def server_urls(text: str) -> list[str]:
 
 class SeveralServers:
     """A sampler over servers that are reached by samplers of their own. All of these hand weights over through the same
-    folder, which is written once."""
+    folder."""
 
     suspends = True
 
@@ -47,6 +47,7 @@ class SeveralServers:
         """Those that nothing bad was heard of since the last weights."""
         self._episodes: Counter[ServedSampler] = Counter()
         self._probes = 0
+        self.takes_adapters = all(server.takes_adapters for server in servers)
         self.version = NONE
 
     # -- sampling ----------------------------------------------------------------------------------------------------
@@ -105,12 +106,13 @@ class SeveralServers:
 
     # -- weights -----------------------------------------------------------------------------------------------------
 
-    def sync(self, weights: Iterable[tuple[str, Tensor]], version: int) -> None:
-        """See Sampler. The files are written once, and all servers read them at the same time."""
-        self.servers[0].write(weights)
+    def sync(self, weights: Iterable[tuple[str, Tensor]], version: int, adapter: Adapter | None = None) -> None:
+        """See Sampler. Whole weights are written once, and all servers read them at the same time."""
+        if adapter is None:
+            self.servers[0].write(weights)
         asked = [s for s in self.servers if self._missed[s] < MOST_MISSED]
         with ThreadPoolExecutor(len(self.servers)) as threads:
-            problems = dict(zip(asked, threads.map(lambda s: _problem(s, version), asked), strict=True))
+            problems = dict(zip(asked, threads.map(lambda s: _problem(s, version, adapter), asked), strict=True))
         for server, problem in problems.items():
             self._missed[server] = self._missed[server] + 1 if problem else 0
             if problem:
@@ -154,10 +156,10 @@ class SeveralServers:
             server.close()
 
 
-def _problem(server: ServedSampler, version: int) -> str:
+def _problem(server: ServedSampler, version: int, adapter: Adapter | None) -> str:
     """Why a server did not take what was written; "" where it did. What is set up wrongly is raised."""
     try:
-        server.take_written(version)
+        server.take_written(version, adapter)
     except Outage as err:
         return str(err)
     return ""

@@ -97,6 +97,7 @@ def _sampler(config: TrainConfig, shape: Mapping[str, Any], stop: int, say: Say)
         memory_share=wanted.memory_share,
         request_seconds=config.deadline_seconds,
         folder=wanted.handover,
+        lora_rank=wanted.lora_rank,
         seed=config.seed,
     )
     return VllmSampler(shape, [stop], held, say)
@@ -112,7 +113,14 @@ def _served(config: TrainConfig, shape: Mapping[str, Any], stop: int, say: Say) 
     servers: list[ServedSampler] = []
     try:
         for url in server_urls(wanted.server):
-            served = ServedConfig(url, wanted.served_name, config.max_context, config.deadline_seconds, handover=folder)
+            served = ServedConfig(
+                url,
+                wanted.served_name,
+                config.max_context,
+                config.deadline_seconds,
+                handover=folder,
+                adapters=bool(wanted.lora_rank),
+            )
             servers.append(ServedSampler(shape, [stop], served))
     except BaseException:
         for server in servers:

@@ -13,10 +13,13 @@ import pytest
 from tests.agents.engines.test_served import MODEL, MODELS, turn
 from toolorchestra.agents.configuration.config import ModelConfig
 from toolorchestra.agents.configuration.presets import preset
+from toolorchestra.agents.engines.adapter import with_lora
 from toolorchestra.agents.engines.base import NONE, EngineLost, Sample, SamplingParams
+from toolorchestra.agents.engines.local import LocalConfig
 from toolorchestra.agents.engines.several_servers import MOST_MISSED, SeveralServers, server_urls
+from toolorchestra.agents.engines.tiny import build_model
 from toolorchestra.agents.engines.vllm_served import ServedConfig, ServedSampler
-from toolorchestra.agents.engines.weights import named_weights
+from toolorchestra.agents.engines.weights import adapter_of, named_weights
 from toolorchestra.agents.training.build import build
 from toolorchestra.envs.base.errors import ConfigError, Outage
 from toolorchestra.envs.testing.loopback import Loopback, ReceivedRequest, ServerReply
@@ -93,6 +96,29 @@ def test_weights_are_written_once_and_read_by_all(tmp_path: Path) -> None:
         made.probe([[3], [4]], PARAMS)
         asked = [[seen.json["prompt"] for seen in server.seen if "prompt" in seen.json] for server in servers]
         assert sorted(map(len, asked)) == [1, 1, 2]  # both calls together asked all of them
+
+
+def test_every_server_takes_an_adapter_from_files_of_its_own(tmp_path: Path) -> None:
+    model = with_lora(build_model(64, 32, 2), LocalConfig(lora_rank=4), 0)
+
+    def answer(asked: ReceivedRequest) -> ServerReply:
+        if "lora" in asked.path:
+            folder = Path(asked.json.get("lora_path", tmp_path))
+            return ServerReply(body="ok") if folder.is_dir() else ServerReply(status=404)
+        return ServerReply(body=MODELS) if asked.lists_models else turn([5], [-1.0], "length")
+
+    with ExitStack() as stack:
+        servers = [stack.enter_context(Loopback(answer, lists_models=False)) for _ in range(2)]
+        configs = [ServedConfig(s.base_url, length=64, handover=str(tmp_path), adapters=True) for s in servers]
+        made = SeveralServers([ServedSampler(MODEL.config.to_dict(), [1], c) for c in configs])
+        stack.callback(made.close)
+        assert made.takes_adapters
+        made.sync((), 1, adapter_of(model, 0))
+        turns(made, ["a", "b"])
+        asked = [[seen.json for seen in server.seen if seen.json] for server in servers]
+        names = [loaded["lora_name"] for loaded, _ in asked]
+        assert len(set(names)) == 2
+        assert [sampled["model"] for _, sampled in asked] == names
 
 
 def test_a_server_that_dies_fails_its_turns_and_the_others_go_on(tmp_path: Path) -> None:
