@@ -47,10 +47,10 @@ CASES: Mapping[str, MeasuredStep] = {
     "all weights": MeasuredStep(SMALL, rows=2, length=512, **SPARE),
     "all weights, logits whole": MeasuredStep(SMALL, rows=1, length=1024),
     "all weights, checkpointing": MeasuredStep(LARGE, checkpointing=True, rows=2, length=512, **SPARE),
-    "LoRA as on a CPU": MeasuredStep(MIDDLE, dtype="bfloat16", lora_rank=16, merged=True, rows=2, length=512, **SPARE),
-    "LoRA as on a GPU": MeasuredStep(MIDDLE, dtype="bfloat16", lora_rank=16, rows=2, length=512, **SPARE),
-    "LoRA, checkpointing": MeasuredStep(
-        LARGE, dtype="bfloat16", lora_rank=32, checkpointing=True, rows=2, length=512, **SPARE
+    "LoRA in float32, as on a CPU": MeasuredStep(MIDDLE, lora_rank=16, merged=True, rows=2, length=512, **SPARE),
+    "LoRA in 16 bits": MeasuredStep(SMALL, dtype="bfloat16", lora_rank=16, rows=2, length=512, **SPARE),
+    "LoRA in 16 bits, checkpointing": MeasuredStep(
+        MIDDLE, dtype="bfloat16", lora_rank=32, checkpointing=True, rows=2, length=512, **SPARE
     ),
 }
 

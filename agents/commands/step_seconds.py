@@ -94,6 +94,7 @@ def plan_of(given: StepSecondsOptions, *, quick: bool) -> StepPlan:
         lora_rank=config.model.lora_rank,
         checkpointing=config.model.gradient_checkpointing,
         reference=bool(config.loss.kl),
+        drops_weights=config.model.sampler == "vllm",
     )
 
 

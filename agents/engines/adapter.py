@@ -1,4 +1,4 @@
-"""The LoRA adapter that a run may train in place of all weights."""
+"""What is done to a model before it is trained: the LoRA adapter in place of all weights, and checkpointing."""
 
 from __future__ import annotations
 
@@ -7,6 +7,13 @@ from typing import Any
 from toolorchestra.agents.engines.settings import EngineSettings
 
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+
+
+def keep_few_activations(model: Any) -> None:
+    """Let each block keep its input alone, and run again in the backward pass. Releases of transformers name it
+    differently."""
+    now = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+    now({"use_reentrant": False})
 
 
 def with_lora(model: Any, settings: EngineSettings, seed: int) -> Any:

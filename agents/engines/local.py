@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from toolorchestra.agents.engines import agreement
-from toolorchestra.agents.engines.adapter import with_lora
+from toolorchestra.agents.engines.adapter import keep_few_activations, with_lora
 from toolorchestra.agents.engines.base import NONE, Datum, LossParams, Probed, Sample, Sampler, SamplingParams
 from toolorchestra.agents.engines.decoder import Decoder, check_shape
 from toolorchestra.agents.engines.policy_update import PolicyUpdate
@@ -73,7 +73,7 @@ class LocalEngine:
         model = held_in(model, self.device, self.dtype)
         self._reference = ReferenceWeights(model, kept=config.reference, lora=bool(config.lora_rank))
         if config.gradient_checkpointing:
-            model.gradient_checkpointing_enable({"use_reentrant": False})
+            keep_few_activations(model)
         self.model = with_lora(model, config, config.seed) if config.lora_rank else model
         self._reference.attach(self.model)
         self._update = PolicyUpdate(self.model, config, self._reference)

@@ -36,7 +36,7 @@ class MeasuredStep:
     dtype: str = "float32"
     lora_rank: int = 0
     merged: bool = False
-    """Adapters as they are on a CPU: each layer's weight is kept merged too."""
+    """Adapters as they are in float32 on a CPU: each layer's weight is kept merged too."""
     checkpointing: bool = False
     rows: int = 1
     """Sequences of one batch."""
@@ -75,7 +75,7 @@ def measure(wanted: MeasuredStep) -> dict[str, float]:
     import torch
 
     from toolorchestra.agents.engines import merged_lora
-    from toolorchestra.agents.engines.adapter import with_lora
+    from toolorchestra.agents.engines.adapter import keep_few_activations, with_lora
     from toolorchestra.agents.engines.policy_update import PolicyUpdate
     from toolorchestra.agents.engines.random_models import random_model
     from toolorchestra.agents.engines.reference_weights import ReferenceWeights
@@ -95,7 +95,7 @@ def measure(wanted: MeasuredStep) -> dict[str, float]:
     def made(shape: Mapping[str, Any]) -> PolicyUpdate:
         model = random_model(shape, wanted.dtype, wanted.device)
         if wanted.checkpointing:
-            model.gradient_checkpointing_enable({"use_reentrant": False})
+            keep_few_activations(model)
         model = with_lora(model, settings, 0) if wanted.lora_rank else model
         reference = ReferenceWeights(model, kept=False, lora=bool(wanted.lora_rank))
         return PolicyUpdate(model, settings, reference)

@@ -127,7 +127,7 @@ class MemoryPlan:
     logit_bytes: int = LOGIT_BYTES
     checkpointing: bool = False
     merged: bool = False
-    """LoRA on a CPU: each adapted layer's weight is kept merged with its adapter as well."""
+    """LoRA in float32 on a CPU: each adapted layer's weight is kept merged with its adapter as well."""
     average: bool = False
     reference: bool = False
     memory_share: float = 0.0

@@ -1,14 +1,14 @@
 """How long one training step takes, by arithmetic from the model's shape and from assumptions that are all named.
 
 Nothing here was measured. Sampling: tokens over tokens a second. Training: floating-point operations over the share of
-the GPU's peak that such a trainer reaches. Hand-over: bytes over bytes a second, once to write and once to read.
+the GPU's peak that such a trainer reaches. Hand-over: bytes over bytes a second, to write and to read.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from toolorchestra.agents.engines.memory import Shape
+from toolorchestra.agents.engines.memory import ADAPTER_WIDTH, Shape
 
 FILE_BYTES_PER_SECOND = 3e9
 """Of a hand-over through /dev/shm, one way."""
@@ -39,6 +39,8 @@ class StepPlan:
     checkpointing: bool = False
     reference: bool = False
     """Whether a KL term asks the model that it is held to: one more forward pass."""
+    drops_weights: bool = False
+    """Whether the sampler sleeps while the model is trained, and reads the weights below an adapter again."""
 
     @property
     def length(self) -> int:
@@ -84,10 +86,12 @@ def step_seconds(plan: StepPlan) -> StepSeconds:
         shape, plan.length, lora=bool(plan.lora_rank), checkpointing=plan.checkpointing, reference=plan.reference
     )
     operations = a_token * plan.episodes * plan.length
-    # Whole weights: that is what an adapter is merged into before it is handed over.
-    handed = 2.0 * shape.parameters
+    weights = 2.0 * shape.parameters
+    adapter = float(ADAPTER_WIDTH * shape.adapter_parameters(plan.lora_rank)) if plan.lora_rank else 0.0
+    written = adapter if plan.lora_rank else weights
+    read = adapter + weights if plan.drops_weights or not plan.lora_rank else adapter
     return StepSeconds(
         rollouts=sampled / (plan.sampled_per_second * plan.sampling_gpus),
         training=operations / (plan.tflops * 1e12 * plan.utilisation * plan.training_gpus),
-        handover=2 * handed / FILE_BYTES_PER_SECOND,
+        handover=(written + read) / FILE_BYTES_PER_SECOND,
     )

@@ -156,6 +156,7 @@ def plan(config: TrainConfig, shape: Mapping[str, Any], device_bytes: int) -> An
         tokens_per_batch=max(wanted.tokens_per_batch, config.max_context),  # the longest rollout is a batch by itself
         logit_bytes=wanted.logit_bytes,
         checkpointing=wanted.gradient_checkpointing,
+        merged=bool(wanted.lora_rank) and wanted.device == "cpu" and wanted.dtype == "float32",
         average=bool(config.average),
         reference=bool(config.loss.kl and (moved or not wanted.lora_rank)),  # else it costs nothing
         memory_share=wanted.memory_share if wanted.sampler == "vllm" else 0.0,

@@ -35,8 +35,20 @@ def test_a_step_is_its_parts() -> None:
     made = step_seconds(plan)
     assert made.rollouts == 128 * 8_000 / 8_000
     assert made.training == pytest.approx(128 * 10_000 * training_operations(SHAPE, 10_000, lora=True) / 0.8e15)
-    assert made.handover == pytest.approx(4 * SHAPE.parameters / 3e9)
     assert made.together == made.rollouts + made.training + made.handover
+
+
+@pytest.mark.parametrize(
+    ("rank", "drops", "gigabytes"),
+    [
+        (0, False, 4 * SHAPE.parameters / 1e9),  # all weights, written and read
+        (64, False, 8 * SHAPE.adapter_parameters(64) / 1e9),
+        (64, True, 8 * SHAPE.adapter_parameters(64) / 1e9 + 2 * SHAPE.parameters / 1e9),
+    ],
+)
+def test_what_is_handed_over_is_what_changed_and_what_was_dropped(rank: int, drops: bool, gigabytes: float) -> None:
+    plan = StepPlan(SHAPE, 1, 1, 1, 1, 1.0, 1, 1, 1.0, 1.0, lora_rank=rank, drops_weights=drops)
+    assert step_seconds(plan).handover == pytest.approx(gigabytes / 3)
 
 
 @pytest.mark.parametrize("name", [name for name, machine in MACHINES.items() if machine.gpus])
