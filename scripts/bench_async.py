@@ -22,7 +22,8 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from toolorchestra.agents.configuration.config import EnvMix, ModelConfig, TrainConfig, WarmStart, preset
+from toolorchestra.agents.configuration.config import EnvMix, ModelConfig, TrainConfig, WarmStart
+from toolorchestra.agents.configuration.presets import preset
 from toolorchestra.agents.engines.base import LossParams
 from toolorchestra.agents.rollouts.advantages import AdvantageParams
 from toolorchestra.agents.training.build import build

@@ -16,7 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from toolorchestra.agents.configuration.config import TrainConfig, WarmStart, preset
+from toolorchestra.agents.configuration.config import TrainConfig, WarmStart
+from toolorchestra.agents.configuration.presets import preset
 from toolorchestra.agents.engines.base import Datum, LossParams, SamplingParams
 from toolorchestra.agents.evaluation.heldout import HeldOut
 from toolorchestra.agents.rollouts.advantages import training_batch

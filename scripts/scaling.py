@@ -10,8 +10,8 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 
-from toolorchestra.agents.commands.memory_budget import SHAPES
 from toolorchestra.agents.engines.memory import GB, MemoryPlan, Shape, budget
+from toolorchestra.agents.engines.shapes import SHAPES
 
 DEVICE = 80.0
 TOKENS = 33_000

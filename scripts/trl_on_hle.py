@@ -20,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from toolorchestra.agents.configuration.config import PRESETS
+from toolorchestra.agents.configuration.presets import PRESETS
 from toolorchestra.agents.engines.base import LossParams
 from toolorchestra.agents.evaluation.statistics import mean_interval
 from toolorchestra.agents.rollouts.rollout import factory_of

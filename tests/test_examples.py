@@ -14,7 +14,8 @@ import pytest
 
 from tests.agents.evaluation.played_episodes import plays, summarise
 from tests.paths import REPOSITORY
-from toolorchestra.agents.configuration.config import EnvMix, WarmStart, preset
+from toolorchestra.agents.configuration.config import EnvMix, WarmStart
+from toolorchestra.agents.configuration.presets import preset
 from toolorchestra.agents.policies.baselines import baseline
 from toolorchestra.agents.rollouts.rollout import factory_of
 from toolorchestra.agents.training.demonstrations import find_routes

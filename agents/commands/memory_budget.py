@@ -1,13 +1,16 @@
 """What a preset takes of a GPU's memory, from the model's shape alone: no GPU and no weights are needed.
 
-toolorchestra memory-budget --preset 8b-h100 --shape qwen3-8b --gigabytes 80
+toolorchestra memory-budget --preset small-gpu
+toolorchestra memory-budget --preset 8b-h100 --shape models/mine/config.json --gigabytes 141
+
+A preset names the machine that it is made for; --shape and --gigabytes ask about another model or another GPU.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,33 +19,17 @@ import tyro
 
 from toolorchestra.agents.commands.console import DONE, command, say
 from toolorchestra.agents.commands.train import Settings, preset_named
-from toolorchestra.agents.engines.memory import budget
+from toolorchestra.agents.configuration.presets import MACHINES, Machine
+from toolorchestra.agents.engines.memory import SERVER_SHARE, Shape, budget, served_tokens
+from toolorchestra.agents.engines.shapes import SHAPES
 from toolorchestra.agents.training.build import plan
 from toolorchestra.envs.base.errors import ConfigError
 
-QWEN3 = {"model_type": "qwen3", "head_dim": 128, "num_key_value_heads": 8, "vocab_size": 151936}
-SHAPES: dict[str, dict[str, Any]] = {
-    "qwen3-8b": {
-        **QWEN3,
-        "hidden_size": 4096,
-        "intermediate_size": 12288,
-        "num_hidden_layers": 36,
-        "num_attention_heads": 32,
-        "tie_word_embeddings": False,
-    },
-    "qwen3-0.6b": {
-        **QWEN3,
-        "hidden_size": 1024,
-        "intermediate_size": 3072,
-        "num_hidden_layers": 28,
-        "num_attention_heads": 16,
-        "tie_word_embeddings": True,
-    },
-}
 
-
-def read_shape(path: Path) -> dict[str, Any]:
+def read_shape(path: Path) -> Mapping[str, Any]:
     """A model's config.json."""
+    if not path.is_file():
+        raise ConfigError(f"{path} is no file; name a model's config.json, or one of: {', '.join(SHAPES)}")
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as err:
@@ -57,10 +44,10 @@ class MemoryBudgetOptions:
     """What `toolorchestra memory-budget` takes."""
 
     settings: Annotated[Settings, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff]
-    shape: str = "qwen3-8b"
-    """A model's config.json, or one of: qwen3-8b, qwen3-0.6b."""
-    gigabytes: float = 80.0
-    """Of the device, 10^9 bytes each."""
+    shape: str = ""
+    """A model's config.json, or one of: qwen3-8b, qwen3-1.7b, qwen3-0.6b; "" is the preset's."""
+    gigabytes: float = 0.0
+    """Of the device, 10^9 bytes each; 0 is that of the preset's machine."""
 
 
 def main(given: Sequence[str] | None = None) -> int:
@@ -75,11 +62,31 @@ def main(given: Sequence[str] | None = None) -> int:
 
 def run(given: MemoryBudgetOptions) -> int:
     """Print the budget; a run that does not fit is refused."""
-    shape = SHAPES.get(given.shape) or read_shape(Path(given.shape))
-    made = budget(plan(given.settings.config, shape, int(given.gigabytes * 1e9)))
+    machine = machine_of(given.settings.preset)
+    shape = shape_named(given.shape or machine.shape)
+    gigabytes = given.gigabytes or machine.gigabytes
+    if gigabytes <= 0:
+        raise ConfigError(f"--gigabytes is above 0 and says how much memory the GPU has, got {given.gigabytes!r}")
+    device_bytes = int(gigabytes * 1e9)
+    made = budget(plan(given.settings.config, shape, device_bytes))
     made.check()
     say(made.table())
+    most = f"{given.settings.max_context:,} are an episode's most"
     if made.cached_tokens:
-        most = f"{given.settings.max_context:,} are an episode's most"
         say(f"\nthe sampler's cache holds {made.cached_tokens:,} tokens, {most}")
+    if given.settings.model.sampler == "served":
+        held = served_tokens(Shape.read(shape), device_bytes)
+        say(f"\na server with {SERVER_SHARE:.0%} of a GPU like this one has a cache of {held:,} tokens, {most}")
     return DONE
+
+
+def machine_of(name: str) -> Machine:
+    """The machine that a preset is made for; an empty one for settings of another name."""
+    return MACHINES.get(name, Machine("a machine of your own"))
+
+
+def shape_named(name: str) -> Mapping[str, Any]:
+    """A model's shape by its short name, or from its config.json."""
+    if not name:
+        raise ConfigError(f"--shape says which model it is about: a config.json, or one of: {', '.join(SHAPES)}")
+    return SHAPES.get(name) or read_shape(Path(name))

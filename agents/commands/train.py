@@ -15,7 +15,8 @@ from typing import Annotated
 import tyro
 
 from toolorchestra.agents.commands.console import DONE, STOPPED, check_folder, command, read_options, say
-from toolorchestra.agents.configuration.config import PRESETS, EnvMix, TrainConfig, preset, with_environments
+from toolorchestra.agents.configuration.config import EnvMix, TrainConfig, with_environments
+from toolorchestra.agents.configuration.presets import PRESETS, preset
 from toolorchestra.agents.reports.training_report import write_report
 from toolorchestra.agents.training.build import build, default_folder
 from toolorchestra.agents.training.run_folder import claimed

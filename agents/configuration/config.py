@@ -68,7 +68,7 @@ class ModelConfig(EngineSettings):
     memory_share: float = 0.5
     """Of the GPU's memory, that vLLM beside the trainer may take while it is awake."""
     server: str = ""
-    """Base URL of the running server, http://HOST:PORT/v1."""
+    """Base URL of the running server, http://HOST:PORT/v1; of several servers of one model with commas between them."""
     served_name: str = ""
     """What the server calls the model; "" asks it."""
     handover: str = ""
@@ -78,7 +78,7 @@ class ModelConfig(EngineSettings):
         counts = ("hidden", "layers", "threads", "rows", "tokens_per_batch", "lora_alpha", "most_not_finite")
         require(self, AT_LEAST_ONE, *counts, where="model.")
         require(self, NOT_NEGATIVE, "lora_rank", "tolerance", "weight_decay", where="model.")
-        require(self, POSITIVE, "clip_norm", "logit_bytes", where="model.")
+        require(self, POSITIVE, "clip_norm", "logit_bytes", "most_lost", where="model.")
         if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
             raise ConfigError(f"model.betas are two numbers from 0 to below 1, got {self.betas!r}")
         if self.sampler not in get_args(SamplerKind):
@@ -276,110 +276,6 @@ class TrainConfig:
             turn, context = mix.max_tokens or self.max_tokens, mix.max_context or self.max_context
             if turn >= context:
                 raise ConfigError(f"{mix.env_id}: max_context ({context}) must exceed max_tokens ({turn})")
-
-
-_TINY_ARGUMENTS = {"style": "brief", "shown_characters": 0, "max_turns": 10, "vary": ("tools", "prices")}
-_WORLDS = ("ToolOrchestra/HLE-v0", "ToolOrchestra/FRAMES-v0")
-
-PRESETS: Mapping[str, TrainConfig] = {
-    "tiny": TrainConfig(
-        environments=tuple(EnvMix(env_id, 1.0, _TINY_ARGUMENTS) for env_id in _WORLDS),
-        model=ModelConfig(processes=2),
-        steps=240,
-        anchors=("cheapest", "strongest"),
-        updates=4,
-        learning_rate=5e-4,
-        final_learning_rate=5e-5,
-        average=0.95,
-        loss=LossParams(entropy_weight=0.004),
-        # An episode takes about a hundred tokens: one that reaches 256 goes round in circles, and is taught against.
-        advantage=AdvantageParams(
-            strict_format=True, least_spread=0.0, least_range=0.02, floor=0.15, count_context_cuts=True
-        ),
-        evaluate_every=60,
-        evaluation_temperature=0.5,
-        evaluation_tasks=200,
-    ),
-    # A pretrained model on two CPU cores in under 100 minutes: docs/training.md has the arithmetic of these sizes.
-    "lm-cpu": TrainConfig(
-        preset="lm-cpu",
-        environments=tuple(EnvMix(env_id, 1.0, {**_TINY_ARGUMENTS, "max_turns": 6}) for env_id in _WORLDS),
-        model=ModelConfig(
-            path="./runs/smollm2", dtype="bfloat16", lora_rank=16, threads=2, rows=32, tokens_per_batch=2_048
-        ),
-        warm_start=WarmStart(
-            steps=94,
-            batch=16,
-            learning_rate=1e-3,
-            demonstrations=1_730,
-            routes=6,
-            least_valid=0.9,
-            margin=0.0,
-            rounds=2,
-            checked=32,
-            save_every=10,
-        ),
-        steps=22,
-        groups=4,
-        anchors=("cheapest", "strongest"),
-        updates=2,
-        learning_rate=2e-4,
-        final_learning_rate=5e-5,
-        advantage=AdvantageParams(strict_format=True, least_spread=0.0, floor=0.15),
-        max_tokens=40,
-        max_context=1_024,
-        deadline_seconds=1800.0,
-        evaluate_every=11,
-        evaluation_temperature=0.5,
-        evaluation_tasks=20,
-        save_every=5,
-    ),
-    "small-gpu": TrainConfig(
-        preset="small-gpu",
-        environments=tuple(EnvMix(env_id, 1.0, {"max_turns": 12}) for env_id in _WORLDS),
-        model=ModelConfig(
-            path="Qwen/Qwen3-0.6B", device="cuda", dtype="bfloat16", lora_rank=32, rows=64, gradient_checkpointing=True
-        ),
-        warm_start=WarmStart(steps=0),
-        learning_rate=2e-5,
-        final_learning_rate=2e-5,
-        max_tokens=1024,
-        max_context=16_384,
-    ),
-    # The paper's numbers: 16 prompts x 8 rollouts, lr 1e-6, 24,000 + 8,000 tokens, 50 turns, clip 0.2 / 0.28, and its
-    # three filters: groups without spread, turns that cannot be read, rollouts without an answer.
-    "8b-h100": TrainConfig(
-        preset="8b-h100",
-        environments=tuple(EnvMix(env_id, 1.0, {"max_turns": 50}) for env_id in _WORLDS),
-        model=ModelConfig(
-            path="Qwen/Qwen3-8B",
-            device="cuda",
-            dtype="bfloat16",
-            lora_rank=64,
-            rows=128,
-            tokens_per_batch=32_768,
-            gradient_checkpointing=True,
-            sampler="vllm",
-            memory_share=0.65,
-        ),
-        warm_start=WarmStart(steps=0),
-        learning_rate=1e-6,
-        final_learning_rate=1e-6,
-        loss=LossParams(kl="k2", kl_weight=1e-4),
-        advantage=AdvantageParams(drop_invalid_format=True, drop_invalid_output=True),
-        max_tokens=8_000,
-        max_context=32_000,
-        deadline_seconds=3600.0,
-        evaluate_every=25,
-    ),
-}
-
-
-def preset(name: str) -> TrainConfig:
-    """A preset by its name."""
-    if name not in PRESETS:
-        raise ConfigError(no_such("preset", name, PRESETS))
-    return PRESETS[name]
 
 
 def with_environments(config: TrainConfig, given: Sequence[Sequence[str]], for_all: Sequence[str] = ()) -> TrainConfig:

@@ -146,6 +146,23 @@ class TellsSyncTime(Protocol):
         """The seconds that it took since the last call."""
 
 
+@dataclass(frozen=True)
+class Adapter:
+    """What LoRA adds to a model whose own weights stay as they are: to the weight of each layer, scale x B A."""
+
+    base: int
+    """Number of the weights below it, of the same row as the versions': who holds them needs them no second time."""
+    rank: int
+    alpha: int
+    pairs: Mapping[str, tuple[Tensor, Tensor]]
+    """A and B, by the names of the layers in transformers."""
+
+    @property
+    def scale(self) -> float:
+        """Of what is added."""
+        return self.alpha / self.rank
+
+
 class Sampler(Protocol):
     """What an engine samples with. It holds a copy of the weights of its own."""
 
@@ -157,14 +174,19 @@ class Sampler(Protocol):
     def suspends(self) -> bool:
         """Whether sync() takes so long that it has to run beside the event loop."""
 
+    @property
+    def takes_adapters(self) -> bool:
+        """Whether sync() is to be given an adapter apart from the weights below it. Others get them added together."""
+
     async def sample(self, prompt: Sequence[int], params: SamplingParams, session: str) -> Sample:
         """Continue a prompt; cancelling it leaves nothing behind. A sampler that is away raises Outage."""
 
     def release(self, session: str) -> None:
         """The session is over."""
 
-    def sync(self, weights: Iterable[tuple[str, Tensor]], version: int) -> None:
-        """Hold these weights (all of them, by transformers' names), and forget what was cached with others."""
+    def sync(self, weights: Iterable[tuple[str, Tensor]], version: int, adapter: Adapter | None = None) -> None:
+        """Hold these weights (all of them, by transformers' names), and forget what was cached with others. With an
+        adapter they are those below it, and are left unread where they are held already."""
 
     def sleep(self) -> None:
         """Give the device's memory back until the next sync()."""

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from toolorchestra.agents.engines.base import Adapter
 from toolorchestra.envs.base.errors import ConfigError
 
 KNOWN = ("qwen3", "qwen2", "llama")
@@ -42,25 +43,49 @@ def check_shape(config: Any) -> None:
             )
 
 
+class _Product:
+    """With the weights of one layer, or of several that are fed alike, and beside it with their adapters."""
+
+    __slots__ = ("_bias", "_down", "_names", "_up", "_weight")
+
+    def __init__(self, weights: Mapping[str, Tensor], *names: str) -> None:
+        self._names = names
+        self._weight = torch.cat([weights[f"{name}.weight"] for name in names])
+        biases = [weights.get(f"{name}.bias") for name in names]
+        self._bias = torch.cat([b for b in biases if b is not None]) if biases[0] is not None else None
+        self._down = self._up = torch.empty(0)
+
+    def adapt(self, adapter: Adapter | None) -> None:
+        pairs = [adapter.pairs[name] for name in self._names] if adapter else []
+        self._down = torch.cat([a for a, _ in pairs]) if adapter else torch.empty(0)
+        side_by_side: Any = torch.block_diag
+        self._up = side_by_side(*[b for _, b in pairs]) * adapter.scale if adapter else torch.empty(0)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        made = F.linear(x, self._weight, self._bias)
+        if not len(self._down):
+            return made
+        more = F.linear(F.linear(x.to(self._down.dtype), self._down), self._up)  # in the adapter's dtype, as in PEFT
+        return (made + more).to(made.dtype)
+
+
 class _Layer:
-    __slots__ = ("down", "gate_up", "k_norm", "norm_in", "norm_mlp", "out", "q_norm", "qkv", "qkv_bias")
+    __slots__ = ("down", "gate_up", "k_norm", "norm_in", "norm_mlp", "out", "q_norm", "qkv")
 
     def __init__(self, weights: Mapping[str, Tensor], prefix: str) -> None:
-        def get(name: str) -> Tensor:
-            return weights[f"{prefix}.{name}"]
+        attention, mlp = f"{prefix}.self_attn", f"{prefix}.mlp"
+        self.qkv = _Product(weights, *(f"{attention}.{part}_proj" for part in "qkv"))
+        self.out = _Product(weights, f"{attention}.o_proj")
+        self.gate_up = _Product(weights, f"{mlp}.gate_proj", f"{mlp}.up_proj")
+        self.down = _Product(weights, f"{mlp}.down_proj")
+        self.q_norm = weights.get(f"{attention}.q_norm.weight")
+        self.k_norm = weights.get(f"{attention}.k_norm.weight")
+        self.norm_in = weights[f"{prefix}.input_layernorm.weight"]
+        self.norm_mlp = weights[f"{prefix}.post_attention_layernorm.weight"]
 
-        attention = "self_attn"
-        parts = [f"{attention}.{p}_proj" for p in "qkv"]
-        self.qkv = torch.cat([get(f"{p}.weight") for p in parts])
-        biases = [weights.get(f"{prefix}.{p}.bias") for p in parts]
-        self.qkv_bias = torch.cat([b for b in biases if b is not None]) if biases[0] is not None else None
-        self.out = get(f"{attention}.o_proj.weight")
-        self.q_norm = weights.get(f"{prefix}.{attention}.q_norm.weight")
-        self.k_norm = weights.get(f"{prefix}.{attention}.k_norm.weight")
-        self.gate_up = torch.cat([get("mlp.gate_proj.weight"), get("mlp.up_proj.weight")])
-        self.down = get("mlp.down_proj.weight")
-        self.norm_in = get("input_layernorm.weight")
-        self.norm_mlp = get("post_attention_layernorm.weight")
+    def adapt(self, adapter: Adapter | None) -> None:
+        for product in (self.qkv, self.out, self.gate_up, self.down):
+            product.adapt(adapter)
 
 
 class Decoder:
@@ -94,6 +119,11 @@ class Decoder:
         self.norm = weights["model.norm.weight"]
         self.layers = [_Layer(weights, f"model.layers.{i}") for i in range(layers)]
 
+    def adapt(self, adapter: Adapter | None) -> None:
+        """Run this adapter beside the weights that were loaded; None runs them alone."""
+        for layer in self.layers:
+            layer.adapt(adapter)
+
     def copy(self, source: int, target: int, start: int, end: int) -> None:
         """Give another row these positions of a row."""
         for cache in (self.keys, self.values):
@@ -124,7 +154,7 @@ class Decoder:
     def _attend(self, index: int, layer: _Layer, x: Tensor, scene: tuple[Any, ...]) -> Tensor:
         at, rows, places, cos, sin, mask, most = scene
         count, width, _ = x.shape
-        qkv = F.linear(self._rms(x, layer.norm_in), layer.qkv, layer.qkv_bias)
+        qkv = layer.qkv(self._rms(x, layer.norm_in))
         qkv = qkv.view(count, width, self.heads + 2 * self.kv_heads, self.width)
         q, k, v = torch.split(qkv, [self.heads, self.kv_heads, self.kv_heads], 2)
         if layer.q_norm is not None and layer.k_norm is not None:
@@ -134,7 +164,7 @@ class Decoder:
         keys[at[:, None], :, places] = k.transpose(1, 2)
         values[at[:, None], :, places] = v
         out = self._look(q, keys[rows, :, :most], values[rows, :, :most], mask)
-        return F.linear(out.transpose(1, 2).reshape(count, width, -1), layer.out)
+        return layer.out(out.transpose(1, 2).reshape(count, width, -1))
 
     def _look(self, q: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
         if q.shape[2] > 1 or q.device.type != "cpu":
@@ -155,5 +185,5 @@ class Decoder:
         return x * cos + torch.cat([-x[..., half:], x[..., :half]], -1) * sin
 
     def _mlp(self, layer: _Layer, x: Tensor) -> Tensor:
-        gate, up = F.linear(self._rms(x, layer.norm_mlp), layer.gate_up).chunk(2, -1)
-        return F.linear(F.silu(gate) * up, layer.down)
+        gate, up = layer.gate_up(self._rms(x, layer.norm_mlp)).chunk(2, -1)
+        return layer.down(F.silu(gate) * up)

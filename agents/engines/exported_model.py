@@ -53,7 +53,7 @@ def write_merged(model: Any, tokenizer: Any, folder: Path, dtype: str, sampled: 
     import torch
 
     if hasattr(model, "get_base_model"):
-        merged = merged_weights(model)
+        merged = merged_weights(model, getattr(torch, dtype))
         model = model.unload().to(getattr(torch, dtype))
         model.load_state_dict(merged)
     model = model.to(getattr(torch, dtype))

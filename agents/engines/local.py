@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from toolorchestra.agents.engines import agreement
-from toolorchestra.agents.engines.adapter import with_lora
+from toolorchestra.agents.engines.adapter import keep_few_activations, with_lora
 from toolorchestra.agents.engines.base import NONE, Datum, LossParams, Probed, Sample, Sampler, Samples, SamplingParams
 from toolorchestra.agents.engines.decoder import Decoder, check_shape
 from toolorchestra.agents.engines.policy_update import PolicyUpdate
@@ -34,7 +34,7 @@ from toolorchestra.agents.engines.saved_weights import (
     take_evaluated,
 )
 from toolorchestra.agents.engines.settings import EngineSettings
-from toolorchestra.agents.engines.weights import merged_weights, named_weights
+from toolorchestra.agents.engines.weights import adapter_of, held_in, named_weights
 from toolorchestra.envs.base.errors import ConfigError
 
 
@@ -72,18 +72,26 @@ class LocalEngine:
                 f"model.dtype={config.dtype} rounds most steps of full weights away, and those of their average; set "
                 "model.dtype=float32, or model.lora_rank above 0: an adapter is kept in float32"
             )
-        model = model.to(self.device, self.dtype)
+        model = held_in(model, self.device, self.dtype)
         self._reference = ReferenceWeights(model, kept=config.reference, lora=bool(config.lora_rank))
         if config.gradient_checkpointing:
-            model.gradient_checkpointing_enable({"use_reentrant": False})
+            keep_few_activations(model)
         self.model = with_lora(model, config, config.seed) if config.lora_rank else model
         self._reference.attach(self.model)
         self._update = PolicyUpdate(self.model, config, self._reference)
         self.trained, self.optimizer = self._update.trained, self._update.optimizer
         self._average = [p.detach().clone() for p in self.trained] if config.average else []
         self.sampler: Sampler = sampler or self._local_sampler(model.config, stop)
+        if config.lora_rank and self.dtype.itemsize < 4 and not self.sampler.takes_adapters:
+            raise ConfigError(
+                f"model.dtype={config.dtype}: a sampler that takes merged weights alone would lose most of an adapter "
+                "to their rounding; make it one that takes adapters (VllmConfig.lora_rank, ServedConfig.adapters), or "
+                "set model.dtype=float32"
+            )
         self.drift = agreement.Agreement(0.0, 0.0)
         """Of the last sync that was verified."""
+        self._base = next(_VERSIONS)
+        """Of the weights below an adapter, which stay as they are."""
         self._version = next(_VERSIONS)
         self._agreed = NONE
         """The version that the sampler was last seen to hold as the trainer does."""
@@ -136,21 +144,29 @@ class LocalEngine:
     def _sync(self) -> None:
         began = time.monotonic()
         with self._still:
-            self._hand_over()
+            self._bring_up_to_date()
         self._sync_seconds += time.monotonic() - began
 
-    def _hand_over(self) -> None:
+    def _bring_up_to_date(self) -> None:
         if self.device.type == "cuda" and self.sampler.suspends:  # its memory is what the sampler wakes up into
             self.optimizer.zero_grad(set_to_none=True)
             torch.cuda.empty_cache()
         version = self._version
-        self.sampler.sync(named_weights(self.model, copies=self._apart), version)
+        self._hand_over(version)
         if isinstance(self.sampler, Probed):
             config = self.config
             prompts = agreement.probe_prompts(self.model.config.vocab_size, config.length, config.seed)
-            self.drift = agreement.measure(self.sampler, self.logprobs, prompts)
-            agreement.check(self.drift, config.tolerance or agreement.TOLERANCE[config.dtype])
+            start = self.first_logprobs if config.lora_rank else None
+            self.drift = agreement.measure(self.sampler, self.logprobs, prompts, start)
+            agreement.check(self.drift, config.tolerance or agreement.TOLERANCE[config.dtype], config.most_lost)
         self._agreed = version
+
+    def _hand_over(self, version: int) -> None:
+        if self.config.lora_rank and self.sampler.takes_adapters:
+            below = named_weights(self.model, adapted=False)
+            self.sampler.sync(below, version, adapter_of(self.model, self._base))
+        else:
+            self.sampler.sync(named_weights(self.model, copies=self._apart), version)
 
     def _changed(self) -> None:
         """The weights are others now. The sampler takes them when it is next asked for something: after the last of
@@ -158,15 +174,16 @@ class LocalEngine:
         self._version = next(_VERSIONS)
 
     def snapshot(self) -> bytes:
-        """The weights that are sampled from now, for a copy of this engine in another process."""
+        """The trained weights of now, for a copy of this engine in another process."""
         file = io.BytesIO()
-        torch.save(merged_weights(self.model), file)
+        torch.save(dict(zip(names_of(self.model), (p.detach() for p in self.trained), strict=True)), file)
         return file.getvalue()
 
     def adopt(self, snapshot: bytes, seed: int) -> None:
-        """Sample from the weights of another engine, with random numbers that start at this seed."""
-        self.sampler.sync(torch.load(io.BytesIO(snapshot), weights_only=True).items(), self._version)
-        self._agreed = self._version
+        """Take the weights of another engine over the same model, with random numbers that start at this seed."""
+        found = torch.load(io.BytesIO(snapshot), map_location=self.device, weights_only=True)
+        self.model.load_state_dict(found, strict=False)
+        self._changed()
         self.sampler.set_random_state(torch.Generator(device=self.device).manual_seed(seed).get_state())
 
     @contextmanager
@@ -208,8 +225,12 @@ class LocalEngine:
         return taken
 
     def _sampler_stats(self) -> dict[str, float]:
-        drift = {"drift": self.drift.mean, "worst_drift": self.drift.worst} if isinstance(self.sampler, Probed) else {}
-        return {**drift, **self.sampler.stats()}
+        made = dict(self.sampler.stats())
+        if isinstance(self.sampler, Probed):
+            made |= {"drift": self.drift.mean, "worst_drift": self.drift.worst}
+            if self.config.lora_rank:
+                made |= {"moved": self.drift.moved, "lost_change": self.drift.lost}
+        return made
 
     def logprobs(self, data: Sequence[Datum], temperature: float = 1.0) -> list[list[float]]:
         """The trainer's own log-probabilities of the tokens that count, to hold against the sampler's."""
@@ -220,6 +241,11 @@ class LocalEngine:
                 new, _, _ = self._update.score(self.model, [datum], temperature)
                 made.append(new.tolist())
         return made
+
+    def first_logprobs(self, data: Sequence[Datum], temperature: float = 1.0) -> list[list[float]]:
+        """Those of the model below the adapter."""
+        with self.model.disable_adapter():
+            return self.logprobs(data, temperature)
 
     def take_reference(self) -> None:
         """See Engine."""

@@ -13,12 +13,15 @@ from toolorchestra.agents.engines.settings import LOGIT_BYTES
 from toolorchestra.envs.base.errors import ConfigError
 
 GB = 1e9
-LOGIT_COPIES = 6
-"""Logits, scaled, log-softmax, their exponential and product for the entropy, and a gradient, alive at once."""
+LOGIT_COPIES = 4
+"""Alive at once, at the start of the backward pass: log-softmax, and the gradients of what was picked of it, of itself
+and of the logits. Before it there are three: log-softmax, its exponential and their product for the entropy."""
 CONTEXT_BYTES = 1_500_000_000
 """CUDA context, kernels and fragments of a process."""
 SAMPLER_WORK_BYTES = 3_000_000_000
 """vLLM's activations and captured graphs; an estimate."""
+SERVER_SHARE = 0.9
+"""Of a GPU that a `vllm serve` of its own takes, unless it is told otherwise."""
 ADAPTER_WIDTH = 4
 """peft keeps adapters in float32 over 16-bit weights."""
 
@@ -65,9 +68,13 @@ class Shape:
     def parameters(self) -> int:
         """All of them; biases are left out, which are a millionth where there are any."""
         norms = 2 * self.hidden + (2 * self.head_width if self.head_norms else 0)
-        block = sum(i * o for i, o in self._projections) + norms
         embeddings = self.vocabulary * self.hidden * (1 if self.tied else 2)
-        return self.layers * block + embeddings + self.hidden
+        return self.block_parameters + self.layers * norms + embeddings + self.hidden
+
+    @property
+    def block_parameters(self) -> int:
+        """Of the linear layers of all blocks, which an adapter stands on."""
+        return self.layers * sum(i * o for i, o in self._projections)
 
     def adapter_parameters(self, rank: int) -> int:
         """Of LoRA on every linear layer of every block."""
@@ -77,10 +84,32 @@ class Shape:
         """Keys and values of one token in every layer."""
         return 2 * self.layers * self.kv_heads * self.head_width * width
 
-    def block_bytes_per_token(self, width: int, *, lora: bool) -> int:
-        """What one block keeps for its backward pass; an estimate. LoRA keeps its inputs in float32 too."""
-        kept = width * (10 * self.hidden + 4 * self.inner)
-        return kept + (ADAPTER_WIDTH * (6 * self.hidden + self.inner) if lora else 0)
+    def block_bytes_per_token(self, width: int, *, rank: int = 0) -> int:
+        """What one block keeps of a token for its backward pass, as transformers' Qwen3 and peft write it; counted by
+        scripts/measure_memory.py. Norms are computed in float32. An adapter keeps each layer's input in float32, once
+        for every layer that reads it, and its own thin product; under it norms have no gradients."""
+        q, kv = self.heads * self.head_width, self.kv_heads * self.head_width
+        of = _KEPT[width, bool(rank)]
+        adapter = ADAPTER_WIDTH * len(self._projections) * rank
+        return of.hidden * self.hidden + of.inner * self.inner + of.query * q + of.key_value * kv + adapter
+
+
+class _Kept(NamedTuple):
+    """Bytes that a block keeps of a token for each of its width."""
+
+    hidden: int
+    inner: int
+    query: int
+    key_value: int
+
+
+_KEPT: Mapping[tuple[int, bool], _Kept] = {
+    (4, False): _Kept(24, 16, 16, 16),
+    (2, False): _Kept(16, 8, 10, 10),
+    (4, True): _Kept(16, 16, 12, 12),
+    (2, True): _Kept(28, 10, 12, 8),
+}
+"""By the width of a weight, and whether an adapter is trained."""
 
 
 @dataclass(frozen=True)
@@ -93,8 +122,12 @@ class MemoryPlan:
     """Bytes of a weight."""
     lora_rank: int = 0
     tokens_per_batch: int = 16_384
+    logit_tokens: int = 0
+    """Of a batch, those that are learnt from; 0: all of them."""
     logit_bytes: int = LOGIT_BYTES
     checkpointing: bool = False
+    merged: bool = False
+    """LoRA in float32 on a CPU: each adapted layer's weight is kept merged with its adapter as well."""
     average: bool = False
     reference: bool = False
     memory_share: float = 0.0
@@ -184,12 +217,21 @@ def budget(plan: MemoryPlan) -> Budget:
         MemoryPart("trainer: logits, estimated", _logits(plan), False, True, ""),
         MemoryPart("trainer: context, estimated", CONTEXT_BYTES, True, True, ""),
     ]
+    if plan.merged:
+        parts.append(MemoryPart("trainer: merged layers", shape.block_parameters * width, True, True, states))
     if plan.average:
         parts.append(MemoryPart("trainer: average", trained * trained_width, True, True, "average=0"))
     if plan.reference:  # with LoRA the adapter as the warm start left it, since the weights below do not change
         kept, knob = (adapter, 'loss.kl=""') if plan.lora_rank else (weights, 'loss.kl="", or LoRA')
         parts.append(MemoryPart("trainer: reference", kept, True, True, knob))
     return Budget(plan, (*[p for p in parts if p.bytes], *_sampler(plan, weights)))
+
+
+def served_tokens(shape: Shape, device_bytes: int, width: int = 2) -> int:
+    """Tokens that the cache of a vLLM server holds which has a GPU of this size to itself; 0 where the model does not
+    fit."""
+    cache = int(SERVER_SHARE * device_bytes) - shape.parameters * width - SAMPLER_WORK_BYTES
+    return max(0, cache) // shape.kv_bytes_per_token(width)
 
 
 def _sampler(plan: MemoryPlan, weights: int) -> list[MemoryPart]:
@@ -213,11 +255,12 @@ def _fewer(plan: MemoryPlan) -> str:
 
 def _activations(plan: MemoryPlan) -> int:
     """With checkpointing each block keeps its input, and one block at a time the rest; without it all do."""
-    block = plan.shape.block_bytes_per_token(plan.width, lora=bool(plan.lora_rank))
+    block = plan.shape.block_bytes_per_token(plan.width, rank=plan.lora_rank)
     if not plan.checkpointing:
         return plan.tokens_per_batch * plan.shape.layers * block
     return plan.tokens_per_batch * (plan.shape.layers * plan.shape.hidden * plan.width + block)
 
 
 def _logits(plan: MemoryPlan) -> int:
-    return LOGIT_COPIES * min(plan.logit_bytes, plan.tokens_per_batch * plan.shape.vocabulary * 4)
+    tokens = plan.logit_tokens or plan.tokens_per_batch
+    return LOGIT_COPIES * min(plan.logit_bytes, tokens * plan.shape.vocabulary * 4)

@@ -1,6 +1,7 @@
-"""LoRA on a CPU: one product with the merged weight in place of three, two of them thin and in float32.
+"""LoRA in float32 on a CPU: one product with the merged weight in place of three, two of them thin.
 
-The outcome is the adapter's own, and it is what the sampler has: its weights are merged, and rounded, in the same way.
+The outcome is the adapter's own, to the last digits. In 16 bits it would not be: there a merged weight is rounded, and
+an adapter that changes it by less than its last digit is lost.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from toolorchestra.agents.engines.weights import ADAPTER
+from toolorchestra.agents.engines.weights import NAME
 
 
 class _Product(torch.autograd.Function):
@@ -42,7 +43,7 @@ class MergedLayer:
     def __init__(self, layer: Any) -> None:
         self._layer = layer
         self.base = layer.base_layer
-        self.scale: float = layer.scaling[ADAPTER]
+        self.scale: float = layer.scaling[NAME]
         self._known: tuple[Any, Tensor] | None = None
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -60,7 +61,7 @@ class MergedLayer:
         return self._known[1]
 
     def _adapter(self) -> tuple[Tensor, Tensor]:
-        return self._layer.lora_A[ADAPTER].weight, self._layer.lora_B[ADAPTER].weight
+        return self._layer.lora_A[NAME].weight, self._layer.lora_B[NAME].weight
 
 
 def use_merged(model: Any) -> None:

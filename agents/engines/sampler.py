@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from toolorchestra.agents.engines.base import NONE, Sample, SamplingParams
+from toolorchestra.agents.engines.base import NONE, Adapter, Sample, SamplingParams
 from toolorchestra.agents.engines.decoder import Decoder
 
 CHUNK = 24
@@ -70,7 +70,9 @@ class LocalSampler:
         self._loop: asyncio.AbstractEventLoop | None = None
         self.sampled_tokens = self.fed_tokens = self.shared_tokens = 0
         self._prompt_tokens = self._kept_tokens = 0
-        self.version = NONE
+        self.version = self._base = NONE
+        self.takes_adapters = decoder.keys.dtype.itemsize < 4
+        """In 32 bits nothing is lost when they are added in, and less is left to compute."""
 
     async def sample(self, prompt: Sequence[int], params: SamplingParams, session: str) -> Sample:
         """Continue a prompt. What a session has cached and the prompt repeats is not run again."""
@@ -101,9 +103,13 @@ class LocalSampler:
         if (row := self._rows.pop(session, None)) is not None:
             self._give_back(row)
 
-    def sync(self, weights: Iterable[tuple[str, Tensor]], version: int) -> None:
+    def sync(self, weights: Iterable[tuple[str, Tensor]], version: int, adapter: Adapter | None = None) -> None:
         """Take new weights, and forget every cache."""
-        self.decoder.load(dict(weights), len(self.decoder.keys))
+        base = adapter.base if adapter else NONE
+        if base == NONE or base != self._base:
+            self.decoder.load(dict(weights), len(self.decoder.keys))
+        self.decoder.adapt(adapter)
+        self._base = base
         self._forget()
         self.version = version
 

@@ -45,6 +45,8 @@ class EngineSettings:
     """Most that one copy of a batch's logits may take; more tokens go through the head in parts."""
     tolerance: float = 0.0
     """Most mean gap between a separate sampler's log-probabilities and the trainer's; 0 goes by the dtype."""
+    most_lost: float = 0.2
+    """Most, as a share, that a separate sampler may lack of what training has changed by an adapter."""
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,8 @@ from toolorchestra.envs.base.errors import ConfigError
 INSTALL = (
     'vLLM rollouts need vllm: pip install ".[vllm]" on a machine with a GPU; for a CPU see "On a CPU" in docs/vllm.md'
 )
+LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
+"""That vLLM makes room for."""
 EXIT_SECONDS = 3.0
 """How long an engine may take to end by itself. It holds nothing that is worth waiting for."""
 
@@ -42,6 +44,8 @@ class VllmConfig:
     """Crashes of its processes that a run survives."""
     folder: str = ""
     """Where the weights are handed over; "" takes shared memory where it is large enough, or a temporary folder."""
+    lora_rank: int = 0
+    """Of the adapters that it is handed; 0 hands it whole models alone."""
     seed: int = 0
     """Of the engine. Draws also depend on which sequences are batched together, so they do not repeat exactly."""
 
@@ -95,9 +99,19 @@ def engine_arguments(folder: Path, config: VllmConfig) -> Mapping[str, Any]:
         "disable_log_stats": True,
         "use_tqdm_on_load": False,
     }
+    if config.lora_rank:
+        made |= {"enable_lora": True, "max_loras": 1, "max_lora_rank": room_for_rank(config.lora_rank)}
     if config.on_cpu:
         return {**made, "kv_cache_memory_bytes": config.cache_bytes}
     return {**made, "gpu_memory_utilization": config.memory_share, "enable_sleep_mode": True}
+
+
+def room_for_rank(rank: int) -> int:
+    """The smallest of vLLM's ranks that holds an adapter of this one."""
+    able = [room for room in LORA_RANKS if room >= rank]
+    if not able:
+        raise ConfigError(f"vLLM takes adapters of rank {LORA_RANKS[-1]} at most, and model.lora_rank is {rank}")
+    return able[0]
 
 
 class EngineProcess:

@@ -19,10 +19,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from toolorchestra.agents.engines.base import NONE, Sample, SamplingParams
+from toolorchestra.agents.engines.base import NONE, Adapter, Sample, SamplingParams
 from toolorchestra.agents.engines.loop_thread import LoopThread
 from toolorchestra.agents.engines.vllm_process import EngineProcess, VllmConfig, check_heads, load_vllm
-from toolorchestra.agents.engines.weights import Handover
+from toolorchestra.agents.engines.weights import Handover, write_adapter
 from toolorchestra.envs.base.errors import ConfigError, Outage
 
 SHARED_MEMORY = Path("/dev/shm")
@@ -39,14 +39,18 @@ class VllmSampler:
         self._vllm = load_vllm()
         self.config, self._stop, self._say = config, tuple(stop), say
         check_heads(head_width(shape), config)
-        self.folder = handover_folder(config.folder, _bytes_of(shape, config.dtype))
-        self._handover = Handover(self.folder, shape)
+        need = handover_bytes(shape, config.dtype, config.lora_rank)
+        self.folder = handover_folder(config.folder, need)
+        self._handover = Handover(self.folder, shape, getattr(torch, config.dtype))
         self._scratch = Path(tempfile.mkdtemp(prefix="toolorchestra-vllm-"))
         self._run = uuid.uuid4().hex
         """Salts the prefix cache with the weights' version: what was cached under other weights is never found."""
         self._loop = LoopThread("vllm")
         self._engine: EngineProcess | None = None
-        self._held = NONE
+        self.takes_adapters = config.lora_rank > 0
+        self._held = self._base = NONE
+        self._lora: Any = None
+        """What vLLM calls the adapter that it holds."""
         self._asleep = self._closed = self._told = False
         self._numbers = itertools.count()
         self.restarts = 0
@@ -104,7 +108,7 @@ class VllmSampler:
         output = None
         try:
             async with asyncio.timeout(self.config.request_seconds):
-                async for made in engine.llm.generate(asked, self._wire(params), name):
+                async for made in engine.llm.generate(asked, self._wire(params), name, lora_request=self._lora):
                     output = made  # there is one: the last
         except TimeoutError:
             raise Outage(f"a turn was not sampled within {self.config.request_seconds:g} s, and was aborted") from None
@@ -139,30 +143,47 @@ class VllmSampler:
 
     # -- weights -----------------------------------------------------------------------------------------------------
 
-    def sync(self, weights: Iterable[tuple[str, Tensor]], version: int) -> None:
+    def sync(self, weights: Iterable[tuple[str, Tensor]], version: int, adapter: Adapter | None = None) -> None:
         """See Sampler. Starts the engine where none runs; turns must not be in flight."""
         if self._closed:
             raise RuntimeError("this sampler is closed; make another one")
-        self._handover.write(weights)
-        engine, self._held = self._engine, NONE
-        if engine is not None and not engine.dead:
+        self._held, fresh = NONE, adapter is None or adapter.base != self._base
+        if fresh:
+            self._base = NONE
+            self._handover.write(weights)
+            self._base = adapter.base if adapter else NONE
+        self._lora = self._written(adapter, version) if adapter else None
+        if self._engine is not None and not self._engine.dead:
             try:
-                self._loop.wait(self._reload(engine))
+                self._loop.wait(self._take(self._engine, reload=fresh or self._asleep))
             except self._vllm.v1.engine.exceptions.EngineDeadError:
                 self._say("the vLLM engine died while it took new weights")
         if self._engine is None or self._engine.dead:
-            self._start()
+            self._loop.wait(self._take(self._start(), reload=False))
         self._asleep = False
         self._held = version
 
-    async def _reload(self, engine: EngineProcess) -> None:
-        if self._asleep:
-            await engine.llm.wake_up(tags=["weights"])
-        await engine.llm.collective_rpc("reload_weights", kwargs={"weights_path": str(self.folder)})
-        if self._asleep:
-            await engine.llm.wake_up(tags=["kv_cache"])
+    def _written(self, adapter: Adapter, version: int) -> Any:
+        """The adapter in a folder of its own, in place of the last one's. Each has another number, by which vLLM, which
+        holds one, knows that it is another."""
+        for old in self.folder.glob("adapter-*"):
+            shutil.rmtree(old)
+        folder = self.folder / f"adapter-{version}"
+        write_adapter(adapter, folder)
+        return self._vllm.lora.request.LoRARequest(folder.name, version + 1, str(folder))
 
-    def _start(self) -> None:
+    async def _take(self, engine: EngineProcess, *, reload: bool) -> None:
+        """What lies in the folders, into an engine that runs. Asleep it dropped the weights below an adapter too."""
+        if reload:
+            if self._asleep:
+                await engine.llm.wake_up(tags=["weights"])
+            await engine.llm.collective_rpc("reload_weights", kwargs={"weights_path": str(self.folder)})
+            if self._asleep:
+                await engine.llm.wake_up(tags=["kv_cache"])
+        if self._lora is not None:
+            await engine.llm.add_lora(self._lora)
+
+    def _start(self) -> EngineProcess:
         if self._engine is not None:
             self.restarts += 1
             self._loop.wait(self._end(self._engine))
@@ -173,7 +194,8 @@ class VllmSampler:
                     "own last words stand above (memory is the usual reason: less model.memory_share, fewer model.rows)"
                 )
             self._say(f"the vLLM engine died; starting it again ({self.restarts} of {self.config.restarts})")
-        self._engine = self._loop.wait(self._made())
+        self._engine = made = self._loop.wait(self._made())
+        return made
 
     async def _made(self) -> EngineProcess:
         return EngineProcess(self.folder, self._scratch, self.config)
@@ -183,7 +205,7 @@ class VllmSampler:
         engine.close()
 
     def sleep(self) -> None:
-        """See Sampler. Weights and cache are dropped, for the next sync() brings all weights anyway."""
+        """See Sampler. Weights and cache are dropped, for the next sync() loads all weights anyway."""
         if self._engine is None or self._asleep or self._engine.dead:
             return
         if self.config.on_cpu:
@@ -243,9 +265,12 @@ def handover_folder(wanted: str, need_bytes: int) -> Path:
     )
 
 
-def _bytes_of(shape: Mapping[str, Any], dtype: str) -> int:
-    from toolorchestra.agents.engines.memory import Shape
+def handover_bytes(shape: Mapping[str, Any], dtype: str, lora_rank: int = 0) -> int:
+    """Of the weights as they are handed over: in the engine's dtype, the head too where it is the embedding; and of an
+    adapter."""
+    from toolorchestra.agents.engines.memory import ADAPTER_WIDTH, Shape
 
     width = 4 if dtype == "float32" else 2
     made = Shape.read(shape)
-    return width * (made.parameters + made.vocabulary * made.hidden)
+    adapter = ADAPTER_WIDTH * made.adapter_parameters(lora_rank)
+    return width * (made.parameters + made.vocabulary * made.hidden) + adapter

@@ -1,16 +1,21 @@
 """Sampling from a running `vllm serve`, token ids in and out: for rollouts on other machines.
 
-New weights reach the server as files in a folder that both see, and are loaded by its own `reload_weights`, which it
-offers when it is started in development mode:
+New weights reach the server as files in a folder that both see. An adapter is loaded by a name of its own beside the
+model that the server was started with, which has to be the one that the run trains; whole weights are loaded by its own
+`reload_weights`, which it offers in development mode:
 
+VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 vllm serve MODEL --generation-config vllm --logprobs-mode processed_logprobs \
+    --enable-lora --max-lora-rank 64
 VLLM_SERVER_DEV_MODE=1 vllm serve MODEL --generation-config vllm --logprobs-mode processed_logprobs
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import random
+import shutil
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,9 +25,9 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from toolorchestra.agents.engines.base import NONE, Sample, SamplingParams
+from toolorchestra.agents.engines.base import NONE, Adapter, Sample, SamplingParams
 from toolorchestra.agents.engines.loop_thread import LoopThread
-from toolorchestra.agents.engines.weights import Handover
+from toolorchestra.agents.engines.weights import Handover, write_adapter
 from toolorchestra.envs.base.errors import ConfigError, Outage
 
 FIRST_BACKOFF_SECONDS, MOST_BACKOFF_SECONDS = 0.5, 30.0
@@ -51,6 +56,8 @@ class ServedConfig:
     handover: str = ""
     """The folder for weights, under the same path on both machines; "" leaves the server's weights as they are."""
     reload_seconds: float = 600.0
+    adapters: bool = False
+    """Hand over adapters alone, over the model that the server was started with."""
 
 
 class ServedSampler:
@@ -61,6 +68,9 @@ class ServedSampler:
     def __init__(self, shape: Mapping[str, Any], stop: Sequence[int], config: ServedConfig) -> None:
         self.config, self._stop = config, tuple(stop)
         self._handover = Handover(Path(config.handover) / "weights", shape) if config.handover else None
+        self.takes_adapters = config.adapters and bool(config.handover)
+        self._adapter = ""
+        """What the server calls the adapter that it holds."""
         self._sdk = _load_sdk()
         self._loop = LoopThread("vllm-served")
         """Connections belong to one loop, and those of rollouts end with each collection."""
@@ -145,7 +155,7 @@ class ServedSampler:
             "cache_salt": f"{self._run}-{self.version}",
         }
         return await self._client.completions.create(
-            model=self._model,
+            model=self._adapter or self._model,
             prompt=list(prompt),
             max_tokens=params.max_tokens,
             temperature=params.temperature,
@@ -191,30 +201,80 @@ class ServedSampler:
 
     # -- weights -----------------------------------------------------------------------------------------------------
 
-    def sync(self, weights: Iterable[tuple[str, Tensor]], version: int) -> None:
-        """See Sampler. Without a folder the server keeps its own weights, and the verification tells if they differ."""
+    def sync(self, weights: Iterable[tuple[str, Tensor]], version: int, adapter: Adapter | None = None) -> None:
+        """See Sampler. Without a folder the server keeps its own weights, as it does below an adapter, and the
+        verification tells if they differ."""
+        if adapter is None:
+            self.write(weights)
+        self.take_written(version, adapter)
+
+    def write(self, weights: Iterable[tuple[str, Tensor]]) -> None:
+        """The first half of sync(): the files. Several servers that see one folder need them once."""
         if self._handover is not None:
             self._handover.write(weights)
+
+    def take_written(self, version: int, adapter: Adapter | None = None) -> None:
+        """The second half: let the server load what was written. An adapter is small: each server has files of it."""
+        self.version = NONE
+        if adapter is not None:
+            self._take_adapter(adapter, version)
+        elif self._handover is not None:
             self._loop.wait(self._reload(str(self._handover.folder)))
         self.version = version
 
     async def _reload(self, folder: str) -> None:
         body = {"method": "reload_weights", "kwargs": {"weights_path": folder}}
-        root = str(self._client.base_url).removesuffix("/").removesuffix("/v1")
+        await self._load(
+            "/collective_rpc",
+            body,
+            unknown="takes no new weights: start it with VLLM_SERVER_DEV_MODE=1, where nobody else can reach it",
+            failed=f"could not load the weights in {folder}; does it see that folder?",
+        )
 
-        async def reload() -> None:
-            await self._client.post(f"{root}/collective_rpc", body=body, cast_to=object)
+    def _take_adapter(self, adapter: Adapter, version: int) -> None:
+        """A name and a folder for each: a server that was started anew holds none, and refuses turns until the next."""
+        name, old = f"{self._run}-{version}", self._adapter
+        folder = Path(self.config.handover) / name
+        write_adapter(adapter, folder)
+        try:
+            self._loop.wait(self._load_adapter(name, folder, adapter.rank))
+            self._adapter = name
+            if old:
+                self._loop.wait(self._unload_adapter(old))
+        finally:
+            for gone in {name, old} - {self._adapter, ""}:
+                shutil.rmtree(Path(self.config.handover) / gone, ignore_errors=True)
+
+    async def _load_adapter(self, name: str, folder: Path, rank: int) -> None:
+        start = f"start it with VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 and --enable-lora --max-lora-rank {rank} or more"
+        await self._load(
+            "/v1/load_lora_adapter",
+            {"lora_name": name, "lora_path": str(folder), "load_inplace": True},  # asked a second time it is the same
+            unknown=f"takes no adapters, or does not see {folder}: {start}, where nobody else can reach it",
+            failed=f"could not load the adapter in {folder}; {start}.",
+        )
+
+    async def _unload_adapter(self, name: str) -> None:
+        """A server that was started anew meanwhile knows nothing of it."""
+        with contextlib.suppress(self._sdk.APIError):
+            await self._client.post(f"{self._root}/v1/unload_lora_adapter", body={"lora_name": name}, cast_to=str)
+
+    @property
+    def _root(self) -> str:
+        return str(self._client.base_url).removesuffix("/").removesuffix("/v1")
+
+    async def _load(self, path: str, body: Mapping[str, Any], *, unknown: str, failed: str) -> None:
+        """Ask the server to load something; what is said where it knows no such path, and where it could not."""
+
+        async def load() -> None:
+            await self._client.post(f"{self._root}{path}", body=body, cast_to=str)
 
         try:
-            await self._tried(reload, "load new weights", self.config.reload_seconds, _PASSING - {_COULD_NOT})
-        except self._sdk.NotFoundError:
-            raise ConfigError(
-                f"{root} takes no new weights: start it with VLLM_SERVER_DEV_MODE=1, where nobody else can reach it"
-            ) from None
+            await self._tried(load, "load new weights", self.config.reload_seconds, _PASSING - {_COULD_NOT})
+        except self._sdk.NotFoundError as err:
+            raise ConfigError(f"{self._root} {unknown} ({err})") from None
         except self._sdk.APIStatusError as err:
-            raise ConfigError(
-                f"{root} could not load the weights in {folder}; does it see that folder? {err}"
-            ) from None
+            raise ConfigError(f"{self._root} {failed} {err}") from None
 
     def sleep(self) -> None:
         """Nothing: the server has a device of its own."""

@@ -85,12 +85,7 @@ def _sampler(config: TrainConfig, shape: Mapping[str, Any], stop: int, say: Say)
     if wanted.sampler == "local":
         return None
     if wanted.sampler == "served":
-        from toolorchestra.agents.engines.vllm_served import ServedConfig, ServedSampler
-
-        served = ServedConfig(
-            wanted.server, wanted.served_name, config.max_context, config.deadline_seconds, handover=wanted.handover
-        )
-        return ServedSampler(shape, [stop], served)
+        return _served(config, shape, stop, say)
     from toolorchestra.agents.engines.vllm_process import VllmConfig
     from toolorchestra.agents.engines.vllm_sampler import VllmSampler
 
@@ -102,9 +97,36 @@ def _sampler(config: TrainConfig, shape: Mapping[str, Any], stop: int, say: Say)
         memory_share=wanted.memory_share,
         request_seconds=config.deadline_seconds,
         folder=wanted.handover,
+        lora_rank=wanted.lora_rank,
         seed=config.seed,
     )
     return VllmSampler(shape, [stop], held, say)
+
+
+def _served(config: TrainConfig, shape: Mapping[str, Any], stop: int, say: Say) -> Any:
+    """A running server, or several behind one sampler."""
+    from toolorchestra.agents.engines.several_servers import SeveralServers, server_urls
+    from toolorchestra.agents.engines.vllm_served import ServedConfig, ServedSampler
+
+    wanted = config.model
+    folder = str(Path(wanted.handover).resolve())  # a server has a working folder of its own
+    servers: list[ServedSampler] = []
+    try:
+        for url in server_urls(wanted.server):
+            served = ServedConfig(
+                url,
+                wanted.served_name,
+                config.max_context,
+                config.deadline_seconds,
+                handover=folder,
+                adapters=bool(wanted.lora_rank),
+            )
+            servers.append(ServedSampler(shape, [stop], served))
+    except BaseException:
+        for server in servers:
+            server.close()
+        raise
+    return SeveralServers(servers, say) if len(servers) > 1 else servers[0]
 
 
 def _check_memory(config: TrainConfig, shape: Mapping[str, Any], say: Say) -> None:
@@ -131,9 +153,10 @@ def plan(config: TrainConfig, shape: Mapping[str, Any], device_bytes: int) -> An
         device_bytes=device_bytes,
         width=4 if wanted.dtype == "float32" else 2,
         lora_rank=wanted.lora_rank,
-        tokens_per_batch=wanted.tokens_per_batch,
+        tokens_per_batch=max(wanted.tokens_per_batch, config.max_context),  # the longest rollout is a batch by itself
         logit_bytes=wanted.logit_bytes,
         checkpointing=wanted.gradient_checkpointing,
+        merged=bool(wanted.lora_rank) and wanted.device == "cpu" and wanted.dtype == "float32",
         average=bool(config.average),
         reference=bool(config.loss.kl and (moved or not wanted.lora_rank)),  # else it costs nothing
         memory_share=wanted.memory_share if wanted.sampler == "vllm" else 0.0,

@@ -50,6 +50,7 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "epoch-bill": Command("toolorchestra.agents.commands.epoch_bill", "what a pass over such a file will cost"),
     "memory-budget": Command("toolorchestra.agents.commands.memory_budget", "what a preset takes of a GPU's memory"),
+    "step-seconds": Command("toolorchestra.agents.commands.step_seconds", "how long a step of a preset takes on a GPU"),
 }
 
 

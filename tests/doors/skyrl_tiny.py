@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from toolorchestra.agents.adapters.prompt_rows import prompt_rows, write_rows
-from toolorchestra.agents.configuration.config import ModelConfig, TrainConfig, WarmStart, preset
+from toolorchestra.agents.configuration.config import ModelConfig, TrainConfig, WarmStart
+from toolorchestra.agents.configuration.presets import preset
 from toolorchestra.agents.training.build import build
 from toolorchestra.agents.training.training_run import open_run
 from toolorchestra.agents.training.warmstart import warm_start

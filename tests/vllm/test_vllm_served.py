@@ -10,19 +10,29 @@ import subprocess
 import tomllib
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.agents.engines.conformance import CONFIG, STOP, VOCABULARY, SamplerConformance
+from tests.agents.engines.conformance import (
+    CONFIG,
+    STOP,
+    VOCABULARY,
+    SamplerConformance,
+    assert_agreement,
+    conversations,
+)
 from tests.command_line import TOOLORCHESTRA
 from tests.paths import REPOSITORY
 from tests.vllm.conftest import HIDDEN, SHAPE
 from tests.vllm.processes import MARK, gone, marked
-from toolorchestra.agents.engines.base import SamplingParams
+from toolorchestra.agents.engines.agreement import Drift
+from toolorchestra.agents.engines.base import LossParams, SamplingParams
 from toolorchestra.agents.engines.local import LocalConfig, LocalEngine
 from toolorchestra.agents.engines.tiny import build_model, load_tokenizer
 from toolorchestra.agents.engines.vllm_served import ServedConfig, ServedSampler
+from toolorchestra.agents.engines.weights import named_weights
 from toolorchestra.envs.base.actions import parse, render_call
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.types import Message
@@ -44,8 +54,10 @@ def servers_file(folder: Path) -> Path:
     (tiny / "config.json").write_text(json.dumps(SHAPE, default=str))
     lengths = ["--max-model-len", str(CONFIG.length), "--max-num-seqs", "64"]
     tokens = ["--logprobs-mode", "processed_logprobs", "--enable-prompt-tokens-details"]
+    adapters = ["--enable-lora", "--max-lora-rank", "8"]
+    may_change = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1"}
     rows = {
-        "tiny": (str(tiny), ["policy"], [*COMMON, *lengths, *tokens], {**EAGER, "VLLM_SERVER_DEV_MODE": "1"}),
+        "tiny": (str(tiny), ["policy"], [*COMMON, *lengths, *tokens, *adapters], {**EAGER, **may_change}),
         "smollm": (str(SMOLLM), ["qwen3-8b"], [*COMMON, "--max-model-len", "2048"], EAGER),
     }
     lines = []
@@ -109,6 +121,27 @@ class TestServed(SamplerConformance):
         for more in ([], [5, 6]):
             asyncio.run(made.sample([*prompt, *more], SamplingParams(4)))
         assert 0.3 < self.sampler.stats()["prefix_hits"] < 1
+
+
+def test_adapters_are_served_over_the_model_that_the_server_has(endpoints: Endpoints, tmp_path: Path) -> None:
+    config = ServedConfig(endpoints.endpoints["tiny"].base_url, "", CONFIG.length, 60.0, handover=str(tmp_path))
+    whole, apart = ServedSampler(SHAPE, [STOP], config), ServedSampler(SHAPE, [STOP], replace(config, adapters=True))
+    try:
+        whole.sync(named_weights(build_model(VOCABULARY, HIDDEN, 2)), 0)  # as if it had been started with it
+        lora = replace(CONFIG, lora_rank=4)
+        made = LocalEngine(build_model(VOCABULARY, HIDDEN, 2), [STOP], lora, apart)
+        for _ in range(3):
+            data = conversations(made)
+            assert_agreement(made, data)
+            made.train(data, LossParams("cross_entropy"), 1e-2)
+        with pytest.raises(AssertionError):
+            assert_agreement(made, data)
+        other = LocalEngine(build_model(VOCABULARY, HIDDEN, 2, seed=1), [STOP], lora, apart)
+        with pytest.raises(Drift, match="differ from the trainer's by"):
+            asyncio.run(other.sample([2, 3], SamplingParams(2)))
+    finally:
+        apart.close()
+        whole.close()
 
 
 def test_a_server_that_is_not_there_is_said() -> None:

@@ -13,7 +13,8 @@ import pytest
 
 from tests.vllm.doors import ID, demonstrations
 from tests.vllm.processes import children
-from toolorchestra.agents.configuration.config import EnvMix, ModelConfig, TrainConfig, WarmStart, preset
+from toolorchestra.agents.configuration.config import EnvMix, ModelConfig, TrainConfig, WarmStart
+from toolorchestra.agents.configuration.presets import preset
 from toolorchestra.agents.engines.base import LossParams
 from toolorchestra.agents.rollouts.advantages import AdvantageParams, training_batch
 from toolorchestra.agents.rollouts.rollout import Job, RolloutParams, Rollouts, factory_of

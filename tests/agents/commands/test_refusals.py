@@ -26,7 +26,7 @@ from toolorchestra.envs.base.errors import ConfigError
         ("train --env", "--env takes an id and then NAME=VALUE, got nothing"),
         ("train --stops 1 --groups 4", "Unrecognized options: --stops"),
         ("train --model.hiden 8", "--model.hidden INT"),
-        ("train --preset tinny", "no preset 'tinny'; valid: 8b-h100, lm-cpu, small-gpu, tiny. Did you mean 'tiny'?"),
+        ("train --preset tinny", "no preset 'tinny'; valid: 8b-h100, 8b-node, lm-cpu, small-gpu, tiny."),
         ("memory-budget --stops 1 --groups 4", "Unrecognized options: --stops"),
         ("memory-budget --shape {file}", "{file} is not JSON"),
         ("play --set turns", "--set takes NAME=VALUE, got 'turns'"),

@@ -21,6 +21,7 @@ from tests.agents.reports.test_seeds_table import folder
 from tests.command_line import unboxed
 from toolorchestra import cli
 from toolorchestra.agents.commands import ids, index, memory_budget, report, serve_index
+from toolorchestra.agents.engines.shapes import SHAPES
 from toolorchestra.envs.retrieval.index import load
 from toolorchestra.envs.retrieval.remote import Remote
 
@@ -182,7 +183,7 @@ def test_a_device_that_is_too_small_is_refused_with_what_would_help(capsys: Capt
 
 def test_the_shape_is_that_of_a_named_model_or_of_a_config_json(tmp_path: Path, capsys: Capture) -> None:
     path = tmp_path / "config.json"
-    path.write_text(json.dumps(memory_budget.SHAPES["qwen3-0.6b"]))
+    path.write_text(json.dumps(SHAPES["qwen3-0.6b"]))
     tables = []
     for shape in ("qwen3-0.6b", str(path)):
         small = ["--preset", "small-gpu", "--model.rows", "4", "--gigabytes", "24"]

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from toolorchestra.agents.configuration.config import ModelConfig, preset
+from toolorchestra.agents.configuration.config import ModelConfig
 from toolorchestra.agents.configuration.environment_options import chosen_envs, pairs
+from toolorchestra.agents.configuration.presets import preset
 from toolorchestra.agents.engines.base import LossParams
 from toolorchestra.agents.training.build import default_folder
 from toolorchestra.envs.base.errors import ConfigError

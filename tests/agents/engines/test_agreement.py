@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from toolorchestra.agents.engines.decoder import Decoder
 from toolorchestra.agents.engines.local import LocalConfig, LocalEngine
 from toolorchestra.agents.engines.sampler import LocalSampler
 from toolorchestra.agents.engines.tiny import build_model
+from toolorchestra.agents.engines.vllm_sampler import handover_bytes
 from toolorchestra.agents.engines.weights import Handover, named_weights
 from toolorchestra.envs.base.errors import ConfigError
 
@@ -102,6 +104,19 @@ def test_all_weights_are_handed_over_a_tied_head_too(tmp_path: Path) -> None:
     assert found.keys() == model.state_dict().keys()
     assert torch.equal(found["lm_head.weight"], found["model.embed_tokens.weight"])
     assert json.loads((tmp_path / "weights" / "config.json").read_text())["hidden_size"] == 32
+
+
+@pytest.mark.parametrize(("dtype", "lora_rank"), [("float32", 0), ("bfloat16", 0), ("bfloat16", 4)])
+def test_weights_take_the_room_that_was_counted_for_them(tmp_path: Path, dtype: str, lora_rank: int) -> None:
+    """A trainer in float32 may have a sampler in 16 bits: files of twice the size would not fit."""
+    config = replace(CONFIG, lora_rank=lora_rank)
+    made = LocalEngine(build_model(VOCABULARY, 32, 2), [STOP], config)
+    shape = made.model.config.to_dict()
+    Handover(tmp_path, shape, getattr(torch, dtype)).write(named_weights(made.model))
+    (part,) = tmp_path.glob("*.safetensors")
+    found = load_file(part)
+    assert {value.dtype for value in found.values()} == {getattr(torch, dtype)}
+    assert sum(value.nbytes for value in found.values()) == handover_bytes(shape, dtype)
 
 
 def test_without_the_head_nothing_is_handed_over(tmp_path: Path) -> None:

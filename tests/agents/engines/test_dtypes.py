@@ -53,11 +53,22 @@ def test_a_copy_in_another_process_and_a_resumed_run_sample_alike(
     assert statistics.fmean(p for d in expected for p in d.logprobs) < 0
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_positions_are_computed_in_float32(dtype: str) -> None:
+    """As the decoder and vLLM compute them: rounded frequencies turn late positions into others."""
+    made, exact = engine(dtype, 4), engine("float32", 4)
+    found, expected = (dict(one.model.named_buffers()) for one in (made, exact))
+    assert found.keys() == expected.keys() != set()
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    assert {p.dtype for p in made.model.get_base_model().model.embed_tokens.parameters()} == {made.dtype}
+
+
 def test_a_long_prompt_that_cannot_be_run_is_said_to_all_who_wait() -> None:
     """It breaks while requests are on their way from those that wait to those that are sampled."""
     made = engine("float32", 0)
     asyncio.run(made.sample([2, 3], SamplingParams(2)))  # so that the sampler has the weights
-    made.sampler.decoder.layers[0].qkv = made.sampler.decoder.layers[0].qkv.double()  # type: ignore[attr-defined]
+    product = made.sampler.decoder.layers[0].qkv  # type: ignore[attr-defined]
+    product._weight = product._weight.double()
     long, short = prompts(9)[3] + [5] * 60, [2, 3]
 
     async def several() -> list[object]:

@@ -17,7 +17,8 @@ from torch import Tensor
 
 from tests.agents.engines.conformance import STOP, VOCABULARY, assert_agreement, datum, draw
 from tests.agents.engines.test_served import MODEL, MODELS, sample, served, turn
-from toolorchestra.agents.configuration.config import ModelConfig, preset
+from toolorchestra.agents.configuration.config import ModelConfig
+from toolorchestra.agents.configuration.presets import preset
 from toolorchestra.agents.engines import tiny, weights
 from toolorchestra.agents.engines.base import NONE, LossParams, Sample, SamplingParams
 from toolorchestra.agents.engines.decoder import Decoder, check_shape

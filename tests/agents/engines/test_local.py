@@ -13,7 +13,7 @@ import torch
 
 from tests.agents.engines.conformance import CONFIG as SHARED
 from tests.agents.engines.conformance import STOP, VOCABULARY, SamplerConformance, conversations
-from toolorchestra.agents.configuration.config import PRESETS
+from toolorchestra.agents.configuration.presets import PRESETS
 from toolorchestra.agents.engines.base import Datum, LossParams, SamplingParams
 from toolorchestra.agents.engines.local import LocalConfig, LocalEngine
 from toolorchestra.agents.engines.policy_update import kl_to, token_losses

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from toolorchestra.agents.configuration.config import preset
+from toolorchestra.agents.configuration.presets import preset
 from toolorchestra.agents.engines.memory import GB, MemoryPlan, Shape, budget
 from toolorchestra.agents.engines.tiny import build_model
 from toolorchestra.agents.training.build import plan

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -27,8 +28,11 @@ def logprobs(made: Samples, tokens: int = 6) -> Sample:
     return asyncio.run(made.sample(PROMPT, SamplingParams(tokens, 0.0)))
 
 
-def test_published_weights_stay_until_the_next_ones() -> None:
-    made = engine()
+@pytest.mark.parametrize(
+    "changed", [{}, {"lora_rank": 4}, {"lora_rank": 4, "dtype": "bfloat16"}], ids=["full", "adapter", "16 bits"]
+)
+def test_published_weights_stay_until_the_next_ones(changed: dict[str, Any]) -> None:
+    made = engine(replace(CONFIG, **changed))
     assert isinstance(made, SamplesWhileTraining)
     data = conversations(made)
     published = made.publish()

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
-from toolorchestra.agents.engines.base import NONE, Sample, SamplingParams
+from toolorchestra.agents.engines.base import NONE, Adapter, Sample, SamplingParams
 from toolorchestra.agents.engines.tiny import build_model
 from toolorchestra.agents.engines.vllm_served import ServedConfig, ServedSampler
 from toolorchestra.agents.engines.weights import named_weights
@@ -175,6 +178,59 @@ def test_a_server_that_takes_no_weights_is_said(tmp_path: Path) -> None:
         pytest.raises(ConfigError, match="start it with VLLM_SERVER_DEV_MODE=1"),
     ):
         made.sync(named_weights(MODEL), 1)
+
+
+def adapter(value: float) -> Adapter:
+    return Adapter(7, 2, 8, {"model.layers.0.mlp.up_proj": (torch.full((2, 32), value), torch.ones(96, 2))})
+
+
+class Holder:
+    """Answers as `vllm serve` with adapters does, and keeps what was read of each folder."""
+
+    def __init__(self) -> None:
+        self.held: dict[str, float] = {}
+
+    def __call__(self, asked: ReceivedRequest) -> ServerReply:
+        if asked.path.endswith("load_lora_adapter"):
+            name = asked.json["lora_name"]
+            if "unload" in asked.path:
+                del self.held[name]
+            else:
+                folder = Path(asked.json["lora_path"])
+                assert json.loads((folder / "adapter_config.json").read_text())["r"] == 2
+                key = "base_model.model.model.layers.0.mlp.up_proj.lora_A.weight"
+                self.held[name] = float(load_file(folder / "adapter_model.safetensors")[key][0, 0])
+            return ServerReply(content="Success")
+        name = asked.json["model"]
+        return turn([4], [-self.held[name]]) if name in self.held else ServerReply(status=404)
+
+
+def test_adapters_are_loaded_by_names_of_their_own_and_asked_for_by_them(tmp_path: Path) -> None:
+    """Nothing of the weights below is read: the server has them."""
+    answer = Holder()
+    with served(answer, handover=str(tmp_path), adapters=True) as (made, server):
+        assert made.takes_adapters
+        for version, value in ((3, 0.5), (4, 0.25)):
+            made.sync(iter([None]), version, adapter(value))  # type: ignore[list-item]
+            assert sample(made).logprobs == [-value]
+            assert list(answer.held) == [server.seen[-1].json["model"]]
+            assert len(list(tmp_path.glob("*/adapter_model.safetensors"))) == 1
+        assert made.version == 4
+        answer.held.clear()  # a server that was started anew
+        with pytest.raises(ConfigError, match=r"refused a turn: .*404"):
+            sample(made)
+
+
+def test_a_server_that_takes_no_adapters_is_said(tmp_path: Path) -> None:
+    for status, says in ((404, "takes no adapters, or does not see"), (500, "could not load the adapter in")):
+        with served(lambda _, status=status: ServerReply(status=status), handover=str(tmp_path), adapters=True) as (
+            made,
+            _,
+        ):
+            with pytest.raises(ConfigError, match=rf"{says} .*LORA_UPDATING=1 and --enable-lora --max-lora-rank 2 or"):
+                made.sync([], 3, adapter(0.5))
+            assert made.version == NONE
+            assert [path.name for path in tmp_path.iterdir()] == ["weights"]
 
 
 def test_a_file_of_servers_is_read_strictly() -> None:

@@ -104,22 +104,19 @@ def test_where_activations_are_computed_twice_nothing_is_shared(monkeypatch: pyt
     assert not can_share(made.model, CONFIG)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_an_adapter_learns_as_it_does_in_the_plain_way(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = replace(CONFIG, lora_rank=4, dtype=dtype)
+def test_an_adapter_learns_as_it_does_in_the_plain_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = replace(CONFIG, lora_rank=4)
     merged = engine(config)
     monkeypatch.setattr("toolorchestra.agents.engines.merged_lora.use_merged", lambda _: None)
     plain = engine(config)
-    near = 1e-5 if dtype == "float32" else 0.02
     losses: list[list[float]] = [[], []]
     for _ in range(8):
         for made, seen in zip((merged, plain), losses, strict=True):
             seen.append(made.train([*GROUPS, *OTHERS], LossParams("cross_entropy"), 1e-2)["gradient_norm"])
             seen.append(made.train([*GROUPS, *OTHERS], LossParams("cross_entropy"), 0.0)["loss"])
-    assert losses[0] == pytest.approx(losses[1], rel=100 * near, abs=near)
-    if dtype == "float32":
-        for left, right in zip(merged.trained, plain.trained, strict=True):
-            assert torch.allclose(left, right, atol=1e-4)
+    assert losses[0] == pytest.approx(losses[1], rel=1e-3, abs=1e-5)
+    for left, right in zip(merged.trained, plain.trained, strict=True):
+        assert torch.allclose(left, right, atol=1e-4)
 
 
 def test_an_adapter_that_is_switched_off_changes_nothing() -> None:

@@ -13,7 +13,8 @@ from tests.agents.reports.recorded_runs import record
 from tests.agents.reports.test_evaluation_page import parts, transcripts
 from tests.agents.reports.test_page_in_chromium import count, texts
 from toolorchestra.agents.commands import page as page_command
-from toolorchestra.agents.configuration.config import as_json, preset
+from toolorchestra.agents.configuration.config import as_json
+from toolorchestra.agents.configuration.presets import preset
 from toolorchestra.agents.evaluation.rows import ROWS, line_of
 from toolorchestra.agents.reports.evaluation_page import write_page
 from toolorchestra.agents.reports.page_data import read_run

@@ -13,7 +13,8 @@ import pytest
 import torch
 
 from tests.agents.evaluation.played_episodes import PlayedEpisode, evaluate, whole_digest
-from toolorchestra.agents.configuration.config import ModelConfig, TrainConfig, as_json, from_json, preset
+from toolorchestra.agents.configuration.config import ModelConfig, TrainConfig, as_json, from_json
+from toolorchestra.agents.configuration.presets import preset
 from toolorchestra.agents.policies.base import PlayerOptions
 from toolorchestra.agents.policies.players import Player, player
 from toolorchestra.agents.rollouts.rollout import Job, Rollouts, factory_of

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from toolorchestra.agents.configuration.config import TrainConfig, WarmStart, preset
+from toolorchestra.agents.configuration.config import TrainConfig, WarmStart
+from toolorchestra.agents.configuration.presets import preset
 from toolorchestra.agents.engines.tiny import load_tokenizer
 from toolorchestra.agents.evaluation.simulated_evaluation import played
 from toolorchestra.agents.rollouts.rollout import factory_of, measured

@@ -12,7 +12,8 @@ import pytest
 
 from tests.agents.engines.tinker_standin import BASE, Door, StandIn
 from toolorchestra.agents.commands.train import main
-from toolorchestra.agents.configuration.config import ModelConfig, TrainConfig, preset
+from toolorchestra.agents.configuration.config import ModelConfig, TrainConfig
+from toolorchestra.agents.configuration.presets import preset
 from toolorchestra.agents.engines import tinker_server
 from toolorchestra.agents.engines.base import LossParams
 from toolorchestra.agents.engines.local import LocalConfig, LocalEngine

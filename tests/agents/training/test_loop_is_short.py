@@ -90,7 +90,7 @@ def functions_run(step: Callable[[], object]) -> dict[str, set[Function]]:
     with watched() as ran:
         step()
     found: dict[str, set[Function]] = defaultdict(set)
-    for code in ran:
+    for code in ran.copy():  # threads that the step began may still run, and add to it
         path = Path(code.co_filename).resolve()
         if path.is_relative_to(AGENTS):
             found[path.relative_to(AGENTS).as_posix()] |= _around(path, code.co_firstlineno)

@@ -16,7 +16,8 @@ import pytest
 
 from tests.agents.training.even_source import ENV_ID
 from tests.agents.training.test_trainer import COLD
-from toolorchestra.agents.configuration.config import EnvMix, ModelConfig, TrainConfig, preset
+from toolorchestra.agents.configuration.config import EnvMix, ModelConfig, TrainConfig
+from toolorchestra.agents.configuration.presets import preset
 from toolorchestra.agents.engines.base import LossParams, Sample, SamplingParams
 from toolorchestra.agents.rollouts.advantages import AdvantageParams
 from toolorchestra.agents.training import rollouts_ahead

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from tests.agents.training.even_source import ENV_ID, TASKS
-from toolorchestra.agents.configuration.config import EnvMix, TrainConfig, preset
+from toolorchestra.agents.configuration.config import EnvMix, TrainConfig
 from toolorchestra.agents.configuration.environments import training
+from toolorchestra.agents.configuration.presets import preset
 from toolorchestra.agents.engines.tiny import load_tokenizer
 from toolorchestra.agents.rollouts.advantages import AdvantageParams
 from toolorchestra.agents.rollouts.rewards import Measure

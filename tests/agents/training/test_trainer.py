@@ -28,10 +28,10 @@ from toolorchestra.agents.configuration.config import (
     TrainConfig,
     WarmStart,
     as_json,
-    preset,
     with_environments,
 )
 from toolorchestra.agents.configuration.environments import training
+from toolorchestra.agents.configuration.presets import preset
 from toolorchestra.agents.engines.base import Datum, LossParams
 from toolorchestra.agents.evaluation.choice_metrics import choices, warnings
 from toolorchestra.agents.reports.training_report import write_report

@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from toolorchestra.agents.configuration.config import ModelConfig, TrainConfig, as_json, preset
+from toolorchestra.agents.configuration.config import ModelConfig, TrainConfig, as_json
+from toolorchestra.agents.configuration.presets import preset
 from toolorchestra.agents.engines.tiny import build_model, load_tokenizer
 from toolorchestra.agents.training import checkpoint
 from toolorchestra.agents.training.build import build

@@ -16,7 +16,8 @@ from tests.command_line import toolorchestra as command
 from tests.paths import REPOSITORY
 from tests.tau2_playing import env_of, needs_package, world_of
 from toolorchestra.agents.configuration import environments
-from toolorchestra.agents.configuration.config import preset, with_environments
+from toolorchestra.agents.configuration.config import with_environments
+from toolorchestra.agents.configuration.presets import preset
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.tau2.source import Tau2Source

@@ -1,0 +1,171 @@
+"""The presets: what a training run starts from, each for a machine that it names.
+
+toolorchestra train --preset small-gpu
+toolorchestra memory-budget --preset small-gpu     # what it takes of that machine's GPU
+toolorchestra step-seconds --preset small-gpu      # how long a step takes there, by arithmetic
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from toolorchestra.agents.configuration.config import EnvMix, ModelConfig, TrainConfig, WarmStart
+from toolorchestra.agents.engines.base import LossParams
+from toolorchestra.agents.rollouts.advantages import AdvantageParams
+from toolorchestra.envs.base.errors import ConfigError, no_such
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a preset is made for."""
+
+    about: str
+    gigabytes: float = 0.0
+    """Of each GPU, 10^9 bytes; 0 where there is none."""
+    gpus: int = 0
+    sampling: int = 0
+    """GPUs that sample; where it is less than `gpus`, the others train, and nobody waits for memory."""
+    shape: str = ""
+    """The model's shape, as `toolorchestra memory-budget --shape` names it."""
+    tflops: float = 0.0
+    """Of one GPU in bfloat16, dense, as its maker states."""
+    sampled_per_second: tuple[float, float] = (0.0, 0.0)
+    """Tokens a second that one GPU samples in episodes of many turns: a guess from below to above, no measurement."""
+
+
+_TINY_ARGUMENTS = {"style": "brief", "shown_characters": 0, "max_turns": 10, "vary": ("tools", "prices")}
+_WORLDS = ("ToolOrchestra/HLE-v0", "ToolOrchestra/FRAMES-v0")
+
+# The paper's numbers: 16 prompts x 8 rollouts, 24,000 + 8,000 tokens, 50 turns, clip 0.2 / 0.28, and its three filters:
+# groups without spread, turns that cannot be read, rollouts without an answer. The paper trains all weights at 1e-6; an
+# adapter learns at about ten times the rate of full weights.
+_8B = TrainConfig(
+    preset="8b-h100",
+    environments=tuple(EnvMix(env_id, 1.0, {"max_turns": 50}) for env_id in _WORLDS),
+    model=ModelConfig(
+        path="Qwen/Qwen3-8B",
+        device="cuda",
+        dtype="bfloat16",
+        lora_rank=64,
+        rows=128,
+        tokens_per_batch=32_768,
+        gradient_checkpointing=True,
+        sampler="vllm",
+        memory_share=0.65,
+    ),
+    warm_start=WarmStart(steps=0),
+    learning_rate=1e-5,
+    final_learning_rate=1e-5,
+    loss=LossParams(kl="k2", kl_weight=1e-4),
+    advantage=AdvantageParams(drop_invalid_format=True, drop_invalid_output=True),
+    max_tokens=8_000,
+    max_context=32_000,
+    deadline_seconds=3600.0,
+    evaluate_every=25,
+)
+
+PRESETS: Mapping[str, TrainConfig] = {
+    "tiny": TrainConfig(
+        environments=tuple(EnvMix(env_id, 1.0, _TINY_ARGUMENTS) for env_id in _WORLDS),
+        model=ModelConfig(processes=2),
+        steps=240,
+        anchors=("cheapest", "strongest"),
+        updates=4,
+        learning_rate=5e-4,
+        final_learning_rate=5e-5,
+        average=0.95,
+        loss=LossParams(entropy_weight=0.004),
+        # An episode takes about a hundred tokens: one that reaches 256 goes round in circles, and is taught against.
+        advantage=AdvantageParams(
+            strict_format=True, least_spread=0.0, least_range=0.02, floor=0.15, count_context_cuts=True
+        ),
+        evaluate_every=60,
+        evaluation_temperature=0.5,
+        evaluation_tasks=200,
+    ),
+    # A pretrained model on two CPU cores in under 100 minutes: docs/training.md has the arithmetic of these sizes.
+    "lm-cpu": TrainConfig(
+        preset="lm-cpu",
+        environments=tuple(EnvMix(env_id, 1.0, {**_TINY_ARGUMENTS, "max_turns": 6}) for env_id in _WORLDS),
+        model=ModelConfig(
+            path="./runs/smollm2", dtype="bfloat16", lora_rank=16, threads=2, rows=32, tokens_per_batch=2_048
+        ),
+        warm_start=WarmStart(
+            steps=94,
+            batch=16,
+            learning_rate=1e-3,
+            demonstrations=1_730,
+            routes=6,
+            least_valid=0.9,
+            margin=0.0,
+            rounds=2,
+            checked=32,
+            save_every=10,
+        ),
+        steps=22,
+        groups=4,
+        anchors=("cheapest", "strongest"),
+        updates=2,
+        learning_rate=2e-4,
+        final_learning_rate=5e-5,
+        advantage=AdvantageParams(strict_format=True, least_spread=0.0, floor=0.15),
+        max_tokens=40,
+        max_context=1_024,
+        deadline_seconds=1800.0,
+        evaluate_every=11,
+        evaluation_temperature=0.5,
+        evaluation_tasks=20,
+        save_every=5,
+    ),
+    # One GPU of 24 GB. vLLM's cache is paged: in the local sampler each of `rows` takes max_context tokens, 1.9 GB.
+    "small-gpu": TrainConfig(
+        preset="small-gpu",
+        environments=tuple(EnvMix(env_id, 1.0, {"max_turns": 12}) for env_id in _WORLDS),
+        model=ModelConfig(
+            path="Qwen/Qwen3-0.6B",
+            device="cuda",
+            dtype="bfloat16",
+            lora_rank=32,
+            rows=64,
+            gradient_checkpointing=True,
+            sampler="vllm",
+            memory_share=0.6,
+        ),
+        warm_start=WarmStart(steps=0),
+        learning_rate=2e-5,
+        final_learning_rate=2e-5,
+        max_tokens=1_024,
+        max_context=16_384,
+        deadline_seconds=1800.0,
+    ),
+    "8b-h100": _8B,
+    # Trainer on GPU 0, a server of vLLM on each of the others: docs/eight-billion.md starts them.
+    "8b-node": replace(
+        _8B,
+        preset="8b-node",
+        model=replace(
+            _8B.model,
+            device="cuda:0",
+            sampler="served",
+            server=",".join(f"http://127.0.0.1:{port}/v1" for port in range(8001, 8008)),
+            handover="./runs/8b-node-handover",
+        ),
+    ),
+}
+
+MACHINES: Mapping[str, Machine] = {
+    "tiny": Machine("any machine, two CPU cores"),
+    "lm-cpu": Machine("any machine, two CPU cores"),
+    "small-gpu": Machine("one GPU of 24 GB, such as an RTX 4090", 24.0, 1, 1, "qwen3-0.6b", 165.0, (1_500, 4_000)),
+    "8b-h100": Machine("one GPU of 80 GB, such as an H100", 80.0, 1, 1, "qwen3-8b", 989.0, (2_000, 3_000)),
+    "8b-node": Machine("a node of eight H100", 80.0, 8, 7, "qwen3-8b", 989.0, (2_000, 3_000)),
+}
+"""By preset."""
+
+
+def preset(name: str) -> TrainConfig:
+    """A preset by its name."""
+    if name not in PRESETS:
+        raise ConfigError(no_such("preset", name, PRESETS))
+    return PRESETS[name]

@@ -1,0 +1,205 @@
+"""Adapters on their way to a sampler: apart from the weights below them in 16 bits, and nothing of them lost."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from tests.agents.engines.conformance import STOP, VOCABULARY, conversations
+from toolorchestra.agents.engines import agreement
+from toolorchestra.agents.engines.agreement import Agreement, Drift
+from toolorchestra.agents.engines.base import Adapter, Datum, LossParams, Sample, SamplingParams
+from toolorchestra.agents.engines.decoder import Decoder
+from toolorchestra.agents.engines.exported_model import HowSampled, write_merged
+from toolorchestra.agents.engines.local import LocalConfig, LocalEngine
+from toolorchestra.agents.engines.memory import Shape
+from toolorchestra.agents.engines.sampler import LocalSampler
+from toolorchestra.agents.engines.tiny import build_model, load_tokenizer
+from toolorchestra.agents.engines.vllm_process import VllmConfig, engine_arguments, room_for_rank
+from toolorchestra.agents.engines.vllm_sampler import handover_bytes
+from toolorchestra.agents.engines.weights import adapter_of, held_in, named_weights, write_adapter
+from toolorchestra.envs.base.errors import ConfigError
+
+CPU = torch.device("cpu")
+CONFIG = LocalConfig(rows=16, length=192, lora_rank=16)
+IMITATE = LossParams("cross_entropy")
+
+
+class Apart(LocalSampler):
+    """A sampler that is verified, as one in another process is. `merges`: it is handed whole models, and holds their
+    weights as 16 bits do, though it computes in 32."""
+
+    suspends = True
+
+    def __init__(self, model: Any, *, merges: bool) -> None:
+        super().__init__(Decoder(model.config, CONFIG.rows, CONFIG.length, CPU, torch.float32), [STOP], 0)
+        self.takes_adapters, self.read = not merges, list[str]()
+
+    def sync(self, weights: Iterable[tuple[str, Tensor]], version: int, adapter: Adapter | None = None) -> None:
+        def each() -> Iterator[tuple[str, Tensor]]:
+            for name, value in weights:
+                self.read.append(name)
+                yield name, value.bfloat16().float()
+
+        super().sync(each(), version, adapter)
+
+    def probe(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> list[Sample]:
+        async def all_of_them() -> list[Sample]:
+            return [await self.sample(prompt, params, "") for prompt in prompts]
+
+        return asyncio.run(all_of_them())
+
+
+def engine(*, merges: bool, hidden: int = 64) -> LocalEngine:
+    """In float32, over weights that 16 bits hold exactly."""
+    model = held_in(held_in(build_model(VOCABULARY, hidden, 2), CPU, torch.bfloat16), CPU, torch.float32)
+    return LocalEngine(model, [STOP], CONFIG, Apart(model, merges=merges))
+
+
+def lessons() -> list[Datum]:
+    rng = random.Random(5)
+    texts = [[rng.randrange(2, VOCABULARY) for _ in range(40)] for _ in range(4)]
+    return [Datum(t, [0.0] * 40, [1.0] * 40, [False] * 8 + [True] * 32) for t in texts]
+
+
+def trained(made: LocalEngine, rate: float, steps: int = 50) -> LocalEngine:
+    for _ in range(steps):
+        made.train(lessons(), IMITATE, rate)
+    return made
+
+
+def test_a_change_that_16_bits_round_away_stops_the_run_and_an_adapter_alone_does_not() -> None:
+    """Though the gap between the two models is far within the tolerance of 16 bits."""
+    alone, merged = (trained(engine(merges=merges), 1e-6) for merges in (False, True))
+    alone._sync()
+    assert abs(alone.drift.lost) < 0.01 < 1e-4 / alone.drift.moved < 1
+    with pytest.raises(Drift, match=r"by 0.00\d+ nats, and the sampler lacks [6-9]\d% of this change; .* at most 20%"):
+        merged._sync()
+    assert merged.drift.mean < agreement.TOLERANCE["float32"]
+    assert alone.train(lessons(), IMITATE, 0.0)["lost_change"] == alone.drift.lost
+
+
+def test_how_much_is_lost_is_told_where_it_stands_out() -> None:
+    moves, rng = [(-1) ** n * 0.01 * n for n in range(40)], random.Random(0)
+    noise = [rng.gauss(0, 0.01) for _ in moves]
+    assert agreement.lost_share([0.0] * 40, moves) == 0
+    assert agreement.lost_share([-m for m in moves], moves) == pytest.approx(1)
+    assert agreement.lost_share(moves, moves) == pytest.approx(-1)
+    assert agreement.lost_share([e - 0.7 * m for e, m in zip(noise, moves, strict=True)], moves) == pytest.approx(
+        0.7, abs=0.05
+    )
+    small = [m / 100 for m in moves]
+    assert agreement.lost_share([e - m for e, m in zip(noise, small, strict=True)], small) == 0
+    assert agreement.lost_share(noise, [0.0] * 40) == 0
+    agreement.check(Agreement(0.0, 0.0, 1.0, 0.2), 1.0, 0.2)
+    for lost in (0.3, -0.3, float("nan")):
+        with pytest.raises(Drift, match="round it away"):
+            agreement.check(Agreement(0.0, 0.0, 1.0, lost), 1.0, 0.2)
+
+
+def test_the_weights_below_are_read_once() -> None:
+    made = engine(merges=False)
+    sampler: Any = made.sampler
+    for _ in range(3):
+        data = conversations(made)
+        assert len(sampler.read) == len(set(sampler.read)) > 10
+        made.train(data, IMITATE, 1e-3)
+        assert made.drift.mean < 1e-5
+    other = engine(merges=False)
+    other.sampler = made.sampler
+    conversations(other)
+    assert len(sampler.read) == 2 * len(set(sampler.read))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_in_16_bits_the_decoder_has_what_is_less_than_a_weights_last_digit(dtype: torch.dtype) -> None:
+    model = held_in(build_model(VOCABULARY, 32, 2), CPU, dtype)
+    decoder = Decoder(model.config, 1, 8, CPU, dtype)
+    weights = dict(model.state_dict())
+    name = "model.layers.0.self_attn.o_proj"
+    signs = torch.tensor([1.0, -1.0]).repeat(16)
+    weights[f"{name}.weight"] = (0.05 * signs).expand(32, 32).to(dtype)
+    decoder.load(weights, 2)
+    places = [place for place, module in model.named_modules() if place.endswith("_proj")]
+    sizes = {place: model.get_submodule(place).weight.shape for place in places}
+    pairs = {place: (torch.zeros(1, size[1]), torch.zeros(size[0], 1)) for place, size in sizes.items()}
+    pairs[name] = torch.ones(1, 32), torch.full((32, 1), 1e-6)
+    decoder.adapt(Adapter(0, 2, 8, pairs))
+    x = torch.ones(1, 32, dtype=dtype)
+    assert decoder.layers[0].out(x)[0].tolist() == pytest.approx([32 * 4e-6] * 32, rel=0.01)
+    decoder.adapt(None)
+    assert decoder.layers[0].out(x).tolist() == [[0.0] * 32]
+
+
+def test_a_sampler_that_takes_whole_models_alone_is_refused_in_16_bits() -> None:
+    def made(*, merges: bool) -> LocalEngine:
+        model = build_model(VOCABULARY, 32, 2)
+        return LocalEngine(model, [STOP], replace(CONFIG, dtype="bfloat16"), Apart(model, merges=merges))
+
+    with pytest.raises(ConfigError, match=r"model\.dtype=bfloat16: .* merged weights alone would lose most of an ad"):
+        made(merges=True)
+    assert made(merges=False).sampler.takes_adapters
+
+
+def test_an_adapters_folder_is_one_of_peft(tmp_path: Path) -> None:
+    from peft import PeftModel
+
+    made = trained(engine(merges=False, hidden=32), 1e-2, 3)
+    write_adapter(adapter_of(made.model, 1), tmp_path / "adapter")
+    load: Any = PeftModel.from_pretrained
+    tokens = torch.tensor([[3, 4, 5, 6]])
+    with torch.no_grad():
+        expected = made.model(tokens).logits
+        below = dict(named_weights(made.model, adapted=False))
+        plain = build_model(VOCABULARY, 32, 2, seed=1)
+        plain.load_state_dict(below)
+        assert not torch.allclose(plain(tokens).logits, expected, atol=1e-3)
+        assert torch.allclose(load(plain, tmp_path / "adapter")(tokens).logits, expected, atol=1e-5)
+
+
+def test_a_model_of_16_bits_is_exported_in_float32_with_all_of_its_adapter(tmp_path: Path) -> None:
+    """In its own dtype a small change is gone."""
+    from transformers import AutoModelForCausalLM
+
+    tokens, seen = torch.tensor([[3, 4, 5, 6]]), list[Tensor]()
+    load: Any = AutoModelForCausalLM.from_pretrained
+    for dtype in ("float32", "bfloat16"):
+        made = LocalEngine(build_model(VOCABULARY, 32, 2), [STOP], replace(CONFIG, dtype="bfloat16"))
+        trained(made, 1e-6, 5)
+        write_merged(made.model, load_tokenizer(), tmp_path / dtype, dtype, HowSampled((STOP,), 1.0))
+        model = load(tmp_path / dtype).float()
+        with torch.no_grad():
+            seen.append(model(tokens).logits)
+    below = held_in(held_in(build_model(VOCABULARY, 32, 2), CPU, torch.bfloat16), CPU, torch.float32)
+    with torch.no_grad():
+        whole, rounded = ((logits - below(tokens).logits).norm() for logits in seen)
+    assert whole > 1e-5
+    assert rounded < 0.3 * whole
+
+
+def test_room_is_counted_for_an_adapter_too(tmp_path: Path) -> None:
+    made = engine(merges=False, hidden=32)
+    shape = made.model.config.to_dict()
+    write_adapter(adapter_of(made.model, 1), tmp_path / "adapter")
+    found = load_file(tmp_path / "adapter" / "adapter_model.safetensors")
+    size = sum(value.nbytes for value in found.values())
+    assert size == 4 * Shape.read(shape).adapter_parameters(CONFIG.lora_rank)
+    assert handover_bytes(shape, "bfloat16", CONFIG.lora_rank) == handover_bytes(shape, "bfloat16") + size
+
+
+def test_vllm_makes_room_for_the_adapters_rank(tmp_path: Path) -> None:
+    assert [room_for_rank(rank) for rank in (1, 8, 9, 64, 300)] == [8, 8, 16, 64, 320]
+    with pytest.raises(ConfigError, match=r"rank 512 at most, and model\.lora_rank is 513"):
+        room_for_rank(513)
+    assert "enable_lora" not in engine_arguments(tmp_path, VllmConfig())
+    told = engine_arguments(tmp_path, VllmConfig(lora_rank=20))
+    assert (told["enable_lora"], told["max_lora_rank"]) == (True, 32)
