@@ -48,9 +48,9 @@ CASES: Mapping[str, MeasuredStep] = {
     "all weights, logits whole": MeasuredStep(SMALL, rows=1, length=1024),
     "all weights, checkpointing": MeasuredStep(LARGE, checkpointing=True, rows=2, length=512, **SPARE),
     "LoRA in float32, as on a CPU": MeasuredStep(MIDDLE, lora_rank=16, merged=True, rows=2, length=512, **SPARE),
-    "LoRA in 16 bits": MeasuredStep(SMALL, dtype="bfloat16", lora_rank=16, rows=2, length=512, **SPARE),
+    "LoRA in 16 bits": MeasuredStep(SMALL, dtype="bfloat16", lora_rank=16, rows=1, length=384, **SPARE),
     "LoRA in 16 bits, checkpointing": MeasuredStep(
-        MIDDLE, dtype="bfloat16", lora_rank=32, checkpointing=True, rows=2, length=512, **SPARE
+        SMALL, dtype="bfloat16", lora_rank=32, checkpointing=True, rows=1, length=384, **SPARE
     ),
 }
 

@@ -17,7 +17,15 @@ from torch.utils.checkpoint import checkpoint
 from toolorchestra.agents.engines.base import Datum, LossParams
 from toolorchestra.agents.engines.reference_weights import ReferenceWeights
 from toolorchestra.agents.engines.settings import EngineSettings
-from toolorchestra.agents.engines.training_batches import LEAST_SHARED, batches, can_share, hidden_states, shared
+from toolorchestra.agents.engines.training_batches import (
+    LEAST_SHARED,
+    MOST_PADDING,
+    batches,
+    can_share,
+    hidden_states,
+    is_large,
+    shared,
+)
 
 
 def token_losses(new: Tensor, old: Tensor, advantage: Tensor, params: LossParams) -> Tensor:
@@ -54,6 +62,7 @@ class PolicyUpdate:
             fused=self._device.type == "cuda",
         )
         self._shares = can_share(model, settings)
+        self._most_padding = MOST_PADDING if is_large(model) else 1.0
         self.not_finite = 0
         """Steps in a row that were not taken, because their gradient was no number."""
 
@@ -68,7 +77,8 @@ class PolicyUpdate:
             group["lr"] = learning_rate
         self.optimizer.zero_grad(set_to_none=True)
         sums: dict[str, float] = {}
-        for batch in batches(data, self._settings.tokens_per_batch, share=self._shares):
+        most, padding = self._settings.tokens_per_batch, self._most_padding
+        for batch in batches(data, most, share=self._shares, most_padding=padding):
             for name, value in self._backward(batch, loss, total).items():
                 sums[name] = sums.get(name, 0.0) + value
         norm = float(torch.nn.utils.clip_grad_norm_(self.trained, self._settings.clip_norm))

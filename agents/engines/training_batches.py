@@ -7,7 +7,7 @@ all meet in it: the same step, for a fraction of the tokens.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import chain
+from itertools import accumulate, chain
 from typing import Any
 
 import torch
@@ -19,6 +19,8 @@ from toolorchestra.agents.engines.settings import EngineSettings
 
 LEAST_PARAMETERS = 10_000_000
 """Of a model for which fewer tokens make up for more passes; the passes of a smaller one are bound by overhead."""
+MOST_PADDING = 0.05
+"""Share of a large model's batch that is padding: beyond it the shorter sequences get a batch of their own."""
 LEAST_SHARED = 64
 """Tokens in common below which it is not worth two passes."""
 
@@ -26,17 +28,25 @@ LEAST_SHARED = 64
 def can_share(model: Any, settings: EngineSettings) -> bool:
     """Whether a prompt is run once for several sequences: of plain attention, with its activations kept, and large."""
     plain = model.config.model_type in KNOWN and not settings.gradient_checkpointing
-    return plain and sum(p.numel() for p in model.parameters()) >= LEAST_PARAMETERS
+    return plain and is_large(model)
 
 
-def batches(data: Sequence[Datum], tokens: int, *, share: bool = False) -> Iterator[list[Datum]]:
-    """Sequences of like length together, at most this many padded tokens at a time; where `share`, those that begin
-    alike, whose beginning counts once. Those without a token that counts are left out."""
+def is_large(model: Any) -> bool:
+    """Whether a pass takes as long as its tokens, and not as long as its overhead."""
+    return bool(sum(p.numel() for p in model.parameters()) >= LEAST_PARAMETERS)
+
+
+def batches(
+    data: Sequence[Datum], tokens: int, *, share: bool = False, most_padding: float = 1.0
+) -> Iterator[list[Datum]]:
+    """Sequences of like length together, at most this many padded tokens at a time, and at most this share of them
+    padding; where `share`, those that begin alike, whose beginning counts once, however much is padded behind it. Those
+    without a token that counts are left out."""
     learnt = [d for d in data if any(d.mask)]
     groups = alike(learnt) if share else [[d] for d in learnt]
     alone = [group[0] for group in groups if len(group) == 1]
     together = [group for group in groups if len(group) > 1]
-    return chain(*(_cut(group, tokens, share=share) for group in [*together, alone]))
+    return chain(*(_cut(group, tokens, share, most_padding) for group in [*together, alone]))
 
 
 def alike(data: Sequence[Datum]) -> list[list[Datum]]:
@@ -63,11 +73,15 @@ def shared(batch: Sequence[Datum]) -> int:
     return most
 
 
-def _cut(data: Sequence[Datum], tokens: int, *, share: bool) -> Iterator[list[Datum]]:
+def _cut(data: Sequence[Datum], tokens: int, share: bool, most_padding: float) -> Iterator[list[Datum]]:
     left = sorted(data, key=lambda d: len(d.tokens))
     while left:
         common = _worth(shared(left)) if share and len(left) > 1 else 0
-        count = max(1, (tokens - common) // max(1, len(left[-1].tokens) - common))
+        longest = len(left[-1].tokens)
+        count = max(1, (tokens - common) // max(1, longest - common))
+        if not common:  # what is run once pays for more padding than this
+            filled = accumulate(len(d.tokens) for d in reversed(left[-count:]))
+            count = sum(1 for n, real in enumerate(filled, 1) if real >= (1 - most_padding) * n * longest)
         batch, left = left[-count:], left[:-count]
         yield batch
 

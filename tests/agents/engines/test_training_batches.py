@@ -62,6 +62,7 @@ def test_a_common_prompt_is_run_once_and_the_gradient_is_the_same(
     config: LocalConfig, loss: LossParams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = engine(config)
+    monkeypatch.setattr(made._update, "_most_padding", 1.0)
     if config.lora_rank:
         made.train(OTHERS, LossParams("cross_entropy"), 1e-2)  # so that the adapter's B are not 0
     data, once, each = [*GROUPS, *OTHERS], list[int](), list[int]()
@@ -166,3 +167,37 @@ def test_merged_weights_are_those_of_now(tmp_path: Path) -> None:
     assert (
         len({float(weight.sum()) for weight in seen}) == 4
     )  # at first both have the same, with an adapter that adds nothing
+
+
+@pytest.mark.parametrize("share", [False, True])
+def test_a_batch_is_cut_before_too_much_of_it_is_padding(share: bool) -> None:
+    """Of any lengths: each batch keeps to the bound, nothing is lost, and without a bound they would not keep to it."""
+    rng = random.Random(3)
+    lengths = [rng.choice((20, 30, 90, 100, 104, 110, 400)) + n % 5 for n in range(60)]
+    data = [
+        replace(sequence(1, length - 1, 1000 + n), mask=[False, *[True] * (length - 1)])
+        for n, length in enumerate(lengths)
+    ]
+
+    def padding(batch: Sequence[Datum]) -> float:
+        return 1 - sum(len(d.tokens) for d in batch) / (len(batch) * max(len(d.tokens) for d in batch))
+
+    bounded = list(batches(data, 2_000, share=share, most_padding=0.05))
+    assert max(map(padding, bounded)) <= 0.05
+    assert sorted(len(d.tokens) for batch in bounded for d in batch) == sorted(lengths)
+    assert max(len(batch) * max(len(d.tokens) for d in batch) for batch in bounded) <= 2_000
+    assert max(map(padding, batches(data, 2_000, share=share))) > 0.05
+    assert max(map(len, bounded)) > 3
+
+
+def test_a_large_models_step_pads_little_and_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, few, many = engine(), list[int](), list[int]()
+    monkeypatch.setattr(made._update, "_shares", False)
+    data = [sequence(3, length, length) for length in (12, 40, 13, 41, 90)]
+    bounded = gradients(made, data, LossParams(), few)
+    monkeypatch.setattr(made._update, "_most_padding", 1.0)
+    plain = gradients(made, data, LossParams(), many)
+    assert (len(few), len(many)) == (3, 1)
+    assert sum(few) < 0.6 * sum(many)
+    for left, right in zip(bounded, plain, strict=True):
+        assert torch.allclose(left, right, atol=1e-5, rtol=1e-3)
