@@ -67,11 +67,11 @@ def engine(*, merges: bool, hidden: int = 64) -> LocalEngine:
 
 def lessons() -> list[Datum]:
     rng = random.Random(5)
-    texts = [[rng.randrange(2, VOCABULARY) for _ in range(40)] for _ in range(4)]
+    texts = [[rng.randrange(2, VOCABULARY) for _ in range(40)] for _ in range(2)]
     return [Datum(t, [0.0] * 40, [1.0] * 40, [False] * 8 + [True] * 32) for t in texts]
 
 
-def trained(made: LocalEngine, rate: float, steps: int = 50) -> LocalEngine:
+def trained(made: LocalEngine, rate: float, steps: int = 30) -> LocalEngine:
     for _ in range(steps):
         made.train(lessons(), IMITATE, rate)
     return made
