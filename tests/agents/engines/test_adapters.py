@@ -106,6 +106,22 @@ def test_how_much_is_lost_is_told_where_it_stands_out() -> None:
             agreement.check(Agreement(0.0, 0.0, 1.0, lost), 1.0, 0.2)
 
 
+@pytest.mark.parametrize("size", [0.5, 3.0, 4.0, 7.0, 20.0])
+def test_noise_of_kernels_refuses_no_sampler_and_hides_none_that_holds_the_start(size: float) -> None:
+    """A change of this size, in terms of the noise of each of three kernels; as many tokens as the probes have."""
+    rng, most = random.Random(0), LocalConfig().most_lost
+    tokens, times = 2 * agreement.PROBES * agreement.PROBE_TOKENS, 500
+    right, stuck = 0, 0
+    for _ in range(times):
+        changes, now, before, sampled = ([rng.gauss(0, 1) for _ in range(tokens)] for _ in range(4))
+        moves = [size * c + a - b for c, a, b in zip(changes, now, before, strict=True)]
+        gaps = [s - a for s, a in zip(sampled, now, strict=True)]
+        right += abs(agreement.lost_share(gaps, moves)) > most
+        stuck += abs(agreement.lost_share([g - size * c for g, c in zip(gaps, changes, strict=True)], moves)) > most
+    assert right <= 0.01 * times
+    assert stuck > 0.99 * times or size < 7
+
+
 def test_the_weights_below_are_read_once() -> None:
     made = engine(merges=False)
     sampler: Any = made.sampler
