@@ -120,6 +120,9 @@ class ServedSampler:
         try:
             return await self._tried(turn, "sample a turn", self.config.request_seconds, _PASSING)
         except self._sdk.APIStatusError as err:
+            if self._adapter and err.status_code == 404:
+                self.version = NONE
+                raise Outage(f"{self.config.base_url} has no adapter any more: it was started anew ({err})") from None
             raise ConfigError(f"{self.config.base_url} refused a turn: {err}") from None
 
     async def _tried(self, ask: Callable[[], Awaitable[T]], what: str, seconds: float, passing: frozenset[int]) -> T:
@@ -220,6 +223,7 @@ class ServedSampler:
             self._take_adapter(adapter, version)
         elif self._handover is not None:
             self._loop.wait(self._reload(str(self._handover.folder)))
+            self._adapter = ""
         self.version = version
 
     async def _reload(self, folder: str) -> None:
@@ -232,14 +236,15 @@ class ServedSampler:
         )
 
     def _take_adapter(self, adapter: Adapter, version: int) -> None:
-        """A name and a folder for each: a server that was started anew holds none, and refuses turns until the next."""
+        """A name and a folder for each. A server that was started anew holds none, and is given it a second time."""
         name, old = f"{self._run}-{version}", self._adapter
         folder = Path(self.config.handover) / name
-        write_adapter(adapter, folder)
+        if name != old:
+            write_adapter(adapter, folder)
         try:
             self._loop.wait(self._load_adapter(name, folder, adapter.rank))
             self._adapter = name
-            if old:
+            if old not in ("", name):
                 self._loop.wait(self._unload_adapter(old))
         finally:
             for gone in {name, old} - {self._adapter, ""}:

@@ -132,7 +132,7 @@ def table(rows: Sequence[Row]) -> str:
     kls = "KL(sampler ‖ trainer) | KL(sampler ‖ start)"
     lines = [f"| computed in | rate | steps | handed over | {kls} | ratio | lost, by the check |", "|---" * 8 + "|"]
     for row in rows:
-        known = (f"{row.ratio:.2%}", f"{row.lost:.0%}" if row.lost else "") if row.steps else ("", "")
+        known = (f"{row.ratio:.2%}", f"{row.lost:z.0%}" if row.lost else "") if row.steps else ("", "")
         found = f"{row.to_trainer:.1e} | {row.to_start:.1e}"
         lines.append(f"| {row.dtype} | {row.rate:g} | {row.steps} | {row.way} | {found} | {known[0]} | {known[1]} |")
     return "\n".join(lines)

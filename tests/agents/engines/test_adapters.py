@@ -67,11 +67,11 @@ def engine(*, merges: bool, hidden: int = 64) -> LocalEngine:
 
 def lessons() -> list[Datum]:
     rng = random.Random(5)
-    texts = [[rng.randrange(2, VOCABULARY) for _ in range(40)] for _ in range(4)]
+    texts = [[rng.randrange(2, VOCABULARY) for _ in range(40)] for _ in range(2)]
     return [Datum(t, [0.0] * 40, [1.0] * 40, [False] * 8 + [True] * 32) for t in texts]
 
 
-def trained(made: LocalEngine, rate: float, steps: int = 50) -> LocalEngine:
+def trained(made: LocalEngine, rate: float, steps: int = 30) -> LocalEngine:
     for _ in range(steps):
         made.train(lessons(), IMITATE, rate)
     return made
@@ -104,6 +104,22 @@ def test_how_much_is_lost_is_told_where_it_stands_out() -> None:
     for lost in (0.3, -0.3, float("nan")):
         with pytest.raises(Drift, match="round it away"):
             agreement.check(Agreement(0.0, 0.0, 1.0, lost), 1.0, 0.2)
+
+
+@pytest.mark.parametrize("size", [0.5, 3.0, 4.0, 7.0, 20.0])
+def test_noise_of_kernels_refuses_no_sampler_and_hides_none_that_holds_the_start(size: float) -> None:
+    """A change of this size, in terms of the noise of each of three kernels; as many tokens as the probes have."""
+    rng, most = random.Random(0), LocalConfig().most_lost
+    tokens, times = 2 * agreement.PROBES * agreement.PROBE_TOKENS, 500
+    right, stuck = 0, 0
+    for _ in range(times):
+        changes, now, before, sampled = ([rng.gauss(0, 1) for _ in range(tokens)] for _ in range(4))
+        moves = [size * c + a - b for c, a, b in zip(changes, now, before, strict=True)]
+        gaps = [s - a for s, a in zip(sampled, now, strict=True)]
+        right += abs(agreement.lost_share(gaps, moves)) > most
+        stuck += abs(agreement.lost_share([g - size * c for g, c in zip(gaps, changes, strict=True)], moves)) > most
+    assert right <= 0.01 * times
+    assert stuck > 0.99 * times or size < 7
 
 
 def test_the_weights_below_are_read_once() -> None:

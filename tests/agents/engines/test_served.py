@@ -216,9 +216,21 @@ def test_adapters_are_loaded_by_names_of_their_own_and_asked_for_by_them(tmp_pat
             assert list(answer.held) == [server.seen[-1].json["model"]]
             assert len(list(tmp_path.glob("*/adapter_model.safetensors"))) == 1
         assert made.version == 4
-        answer.held.clear()  # a server that was started anew
-        with pytest.raises(ConfigError, match=r"refused a turn: .*404"):
+
+
+def test_a_server_that_was_started_anew_is_given_the_adapter_again(tmp_path: Path) -> None:
+    answer = Holder()
+    with served(answer, handover=str(tmp_path), adapters=True) as (made, _):
+        made.sync([], 3, adapter(0.5))
+        answer.held.clear()
+        with pytest.raises(Outage, match="has no adapter any more: it was started anew"):
             sample(made)
+        assert made.version == NONE
+        made.sync([], 3, adapter(0.5))
+        assert sample(made).logprobs == [-0.5]
+        made.sync([], 4, adapter(0.25))
+        assert sample(made).logprobs == [-0.25]
+        assert len(answer.held) == 1
 
 
 def test_a_server_that_takes_no_adapters_is_said(tmp_path: Path) -> None:
