@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import hashlib
+import math
+import random
 import statistics
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import redirect_stderr
 from dataclasses import replace
@@ -48,12 +48,12 @@ class SlowModels:
 
     def __init__(self, inner: ChatModel) -> None:
         self._inner = inner
+        self._runs = random.Random(0)
 
     async def complete(self, request: ChatRequest) -> Completion:
         """The same answer, later."""
-        task = OVER_TASKS * _normal("task", request.question and request.question.text)
-        run = WITHIN * _normal("run", request.seed, request.turn, request.model, time.monotonic_ns())
-        await asyncio.sleep(SlowSource.median * 2.718281828 ** (task + run))
+        task = OVER_TASKS * random.Random(request.truth and request.truth.text).gauss(0, 1)
+        await asyncio.sleep(SlowSource.median * math.exp(task + WITHIN * self._runs.gauss(0, 1)))
         return await self._inner.complete(request)
 
 
@@ -69,11 +69,6 @@ class SlowSource(HleSource):
     @staticmethod
     def _slow(made: Backends) -> Backends:
         return replace(made, models=SlowModels(made.models))
-
-
-def _normal(*parts: object) -> float:
-    drawn = int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=7).digest(), "big")
-    return statistics.NormalDist().inv_cdf((drawn + 0.5) / 2**56)
 
 
 def settings(steps: int) -> TrainConfig:
@@ -113,12 +108,28 @@ def timed(config: TrainConfig, folder: Path) -> Iterator[dict[str, float]]:
     return (row for row in read(folder / "metrics.jsonl") if row["kind"] == "train" and row["step"] > 0)
 
 
+def learned(folders: list[Path]) -> Iterator[str]:
+    """Held-out reward before and after, one line a run."""
+    yield "| run | mean staleness | held-out reward before | after | accuracy before | after |"
+    yield "| --- | --- | --- | --- | --- | --- |"
+    for folder in sorted(folders):
+        rows = list(read(folder / "metrics.jsonl"))
+        first, *_, last = (row for row in rows if row["kind"] == "eval")
+        stale = statistics.fmean(row.get("staleness", 0.0) for row in rows if row["kind"] == "train")
+        values = (first["policy/reward"], last["policy/reward"], first["policy/accuracy"], last["policy/accuracy"])
+        yield f"| {folder.name} | {stale:.2f} | {' | '.join(f'{value:.3f}' for value in values)} |"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--median", type=float, default=0.5, help="seconds of a call, in the middle")
+    parser.add_argument("--learned", nargs="+", type=Path, help="only tell what these runs learnt")
     parser.add_argument("--init-from", default="", help="a run of the tiny preset to start from; else one is made")
     args = parser.parse_args()
+    if args.learned:
+        print("\n".join(learned(args.learned)))
+        return 0
     SlowSource.median = args.median
     register(ENV_ID, f"{__name__}:SlowSource")
     with tempfile.TemporaryDirectory() as place:
@@ -135,6 +146,8 @@ def main() -> int:
                 max_staleness=staleness,
             )
             rows = list(timed(config, Path(place) / f"stale{staleness}"))
+            if failed := sum(row["failed"] for row in rows):
+                raise SystemExit(f"{failed:.0f} episodes failed, so their times say nothing")
             mean = {name: statistics.fmean(row[name] for row in rows) for name in ("time/step", "time/training")}
             seconds[staleness] = mean["time/step"]
             waits = 1 - sum(row["time/training"] + row["time/sync"] for row in rows) / sum(r["time/step"] for r in rows)
