@@ -12,7 +12,6 @@ import numpy as np
 
 from toolorchestra.agents.evaluation.simulated_evaluation import played
 from toolorchestra.agents.policies.baselines import baseline
-from toolorchestra.agents.policies.oracle import Oracle
 from toolorchestra.agents.rollouts.rewards import Measure
 from toolorchestra.agents.rollouts.rollout import factory_of, measured
 from toolorchestra.envs.episode.episode import Episode
@@ -21,8 +20,8 @@ PLAYERS: dict[str, Callable[[int], Callable[[Episode], str]]] = {
     "random": lambda seed: baseline("random", seed),
     "cheapest": lambda _: baseline("cheapest"),
     "strongest": lambda _: baseline("strongest"),
-    "planner": lambda _: Oracle(knows_luck=False),
-    "oracle": lambda _: Oracle(),
+    "oracle": lambda _: baseline("oracle"),
+    "task-oracle": lambda _: baseline("task-oracle"),
 }
 DRAWS = 2_000
 

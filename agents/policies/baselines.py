@@ -166,10 +166,10 @@ def players(source: TaskSource) -> tuple[str, ...]:
     return NAMES if embedded else ()
 
 
-def _oracle() -> Baseline:
+def _oracle(*, knows_luck: bool = False) -> Baseline:
     from toolorchestra.agents.policies.oracle import Oracle  # it is made of what stands here
 
-    return Oracle()
+    return Oracle(knows_luck=knows_luck)
 
 
 def baseline(name: str, seed: int = 0) -> Baseline:
@@ -179,6 +179,7 @@ def baseline(name: str, seed: int = 0) -> Baseline:
         "cheapest": lambda: Pipeline(_cheapness),
         "strongest": lambda: Pipeline(_strength),
         "oracle": _oracle,
+        "task-oracle": lambda: _oracle(knows_luck=True),
         "guess": lambda: guess,
     }
     if name not in made:

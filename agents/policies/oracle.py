@@ -77,9 +77,10 @@ def _saved(spent: float, least: float, most: float) -> float:
 
 class Oracle:
     """Plays by the best plan. Without a scale, bills are measured between the plans that there are. `knows_luck`: how a
-    question suits whom, which nobody can know before asking (in world 2026-11; in 2025-11 there is no such luck)."""
+    question suits whom, which nobody can know before asking (in world 2026-11; in 2025-11 there is no such luck). Then
+    what it reaches is beyond any policy: the task oracle."""
 
-    def __init__(self, scale: Scale | None = None, *, knows_luck: bool = True) -> None:
+    def __init__(self, scale: Scale | None = None, *, knows_luck: bool = False) -> None:
         self._scale, self._knows_luck = scale, knows_luck
 
     def __call__(self, episode: Episode) -> str:

@@ -36,7 +36,7 @@ from toolorchestra.envs.factory import EpisodeFactory
 __all__ = ["NAMES", "Move", "Player", "PlayerOptions", "playable", "player"]
 
 RANDOM, CHAT, CHECKPOINT = "random", "chat", "checkpoint:"
-TABLED = ("cheapest", "strongest", "oracle")
+TABLED = ("cheapest", "strongest", "oracle", "task-oracle")
 """They know the simulated experts' skills."""
 RULED: Mapping[str, Callable[[], Baseline]] = {
     "cheap": lambda: Pipeline(by_price(-1.0)),
@@ -91,9 +91,9 @@ def player(name: str, factory: EpisodeFactory, seed: int = 0, options: PlayerOpt
 
 def playable(name: str, factory: EpisodeFactory, options: PlayerOptions | None = None) -> str:
     """Why a player cannot play a factory's episodes, or "". An unknown name is an error."""
-    if name in TABLED and name not in baselines.players(factory.source):
+    if name in TABLED and not baselines.players(factory.source):
         return f"policy {name!r} plays questions to simulated experts, whose skills it knows; {_not(factory)}"
-    if (name in RULED or name in FITTED or name == "oracle") and (refused := _asks_nobody(factory)):
+    if (name in RULED or name in FITTED or name in ("oracle", "task-oracle")) and (refused := _asks_nobody(factory)):
         return f"policy {name!r} routes questions among experts; {refused}"
     if name in FITTED and "train" not in factory.source.splits:
         return f"policy {name!r} learns from train tasks; {factory.source.name} has none"

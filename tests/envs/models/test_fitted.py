@@ -17,7 +17,6 @@ import pytest
 from tests.paths import REPOSITORY
 from toolorchestra.agents.evaluation.simulated_evaluation import played
 from toolorchestra.agents.policies.baselines import baseline
-from toolorchestra.agents.policies.oracle import Oracle
 from toolorchestra.agents.rollouts.rollout import factory_of
 from toolorchestra.envs.base.errors import ConfigError, ToolError
 from toolorchestra.envs.base.grading import is_right
@@ -202,15 +201,15 @@ def test_players_stand_in_the_expected_order() -> None:
             "random": lambda seed: baseline("random", seed),
             "cheapest": lambda _: baseline("cheapest"),
             "strongest": lambda _: baseline("strongest"),
-            "planner": lambda _: Oracle(knows_luck=False),
-            "oracle": lambda _: Oracle(),
+            "oracle": lambda _: baseline("oracle"),
+            "task-oracle": lambda _: baseline("task-oracle"),
         }.items()
     }
     assert solved["random"] < solved["strongest"] - 0.2
     assert solved["cheapest"] < solved["strongest"] - 0.1
     assert 0.55 < solved["strongest"] < 0.85
-    assert solved["oracle"] > solved["strongest"] + 0.08
-    assert solved["planner"] < solved["oracle"]
+    assert solved["task-oracle"] > solved["strongest"] + 0.08
+    assert solved["oracle"] < solved["task-oracle"]
 
 
 def test_recorded_results_of_the_first_world_can_be_made_again() -> None:
