@@ -160,6 +160,9 @@ class TrainConfig:
     another order; where tasks are generated without end they are drawn."""
     resample: int = 0
     """How often at most, in one step, groups that teach nothing give way to groups of other tasks."""
+    max_staleness: int = 0
+    """By how many steps the weights that sampled a token may be older than those that learn from it. 0: all rollouts of
+    a step are made before it. Above 0 rollouts go on while the trainer steps, so many steps ahead of it at most."""
     anchors: tuple[str, ...] = ()
     """Baselines that play each group's task too, where they can, and widen the scale of its reward. The paper has none;
     without them a group of like rollouts is spread over the whole scale, and a cheap gamble looks better than it is."""
@@ -211,7 +214,7 @@ class TrainConfig:
         )
         require(self, POSITIVE, "learning_rate", "temperature", "deadline_seconds", "dump_megabytes")
         not_negative = ("final_learning_rate", "evaluation_temperature", "seed", "resample", "dump_groups")
-        require(self, NOT_NEGATIVE, *not_negative)
+        require(self, NOT_NEGATIVE, *not_negative, "max_staleness")
         require(self, SHARE, "average")
         if self.average == 1:
             raise ConfigError("average=1 would never leave the first weights; take one below, such as 0.95")
@@ -230,6 +233,21 @@ class TrainConfig:
             raise ConfigError(no_such("task_order", self.task_order, get_args(TaskOrder)))
         self._check_limits()
         self._check_engine()
+        self._check_ahead()
+
+    def _check_ahead(self) -> None:
+        if not self.max_staleness:
+            return
+        if self.model.processes > 1:
+            raise ConfigError(
+                f"max_staleness={self.max_staleness} samples in this process, beside the training: set "
+                f"model.processes=1; got {self.model.processes}"
+            )
+        if not self.loss.cap:
+            raise ConfigError(
+                f"max_staleness={self.max_staleness} learns from what older weights sampled, which truncated "
+                "importance sampling corrects token by token: set loss.cap, such as loss.cap=2"
+            )
 
     def _check_engine(self) -> None:
         if self.engine not in ENGINES and ":" not in self.engine:

@@ -129,6 +129,23 @@ class Engine(Samples, Protocol):
         """End every process and connection that the engine has. May be called twice."""
 
 
+@runtime_checkable
+class SamplesWhileTraining(Protocol):
+    """An engine that can be sampled from in one thread while it trains in another."""
+
+    def publish(self) -> Samples:
+        """Let the sampler take the weights of now; no turn may be under way. What is given samples with them until the
+        next publish(), whatever training does meanwhile. Called by the thread that trains."""
+
+
+@runtime_checkable
+class TellsSyncTime(Protocol):
+    """An engine that knows how long its sampler takes to get new weights."""
+
+    def sync_seconds(self) -> float:
+        """The seconds that it took since the last call."""
+
+
 @dataclass(frozen=True)
 class Adapter:
     """What LoRA adds to a model whose own weights stay as they are: to the weight of each layer, scale x B A."""

@@ -6,6 +6,8 @@ import asyncio
 import io
 import itertools
 import json
+import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,7 +18,7 @@ import torch
 
 from toolorchestra.agents.engines import agreement
 from toolorchestra.agents.engines.adapter import with_lora
-from toolorchestra.agents.engines.base import NONE, Datum, LossParams, Probed, Sample, Sampler, SamplingParams
+from toolorchestra.agents.engines.base import NONE, Datum, LossParams, Probed, Sample, Sampler, Samples, SamplingParams
 from toolorchestra.agents.engines.decoder import Decoder, check_shape
 from toolorchestra.agents.engines.policy_update import PolicyUpdate
 from toolorchestra.agents.engines.reference_weights import ReferenceWeights, exchange
@@ -94,6 +96,11 @@ class LocalEngine:
         self._agreed = NONE
         """The version that the sampler was last seen to hold as the trainer does."""
         self._syncing: asyncio.Task[None] | None = None
+        self._apart = False
+        """Whether the sampler goes on while the weights change: it gets copies then."""
+        self._sync_seconds = 0.0
+        self._still = threading.Lock()
+        """Held by who changes the weights, and by who reads them for the sampler."""
 
     def _local_sampler(self, shape: Any, stop: Sequence[int]) -> LocalSampler:
         check_shape(shape)
@@ -105,6 +112,13 @@ class LocalEngine:
     async def sample(self, prompt: Sequence[int], params: SamplingParams, session: str = "") -> Sample:
         """See Engine. What follows a change of the weights waits until the sampler has them."""
         if not self.sampler.version == self._agreed == self._version:
+            await self._catch_up()
+        made: Sample = await self.sampler.sample(prompt, params, session)
+        return made
+
+    async def sample_held(self, prompt: Sequence[int], params: SamplingParams, session: str) -> Sample:
+        """With the weights that the sampler holds. One that holds none, since it crashed, is given those of now."""
+        if self.sampler.version == NONE:
             await self._catch_up()
         made: Sample = await self.sampler.sample(prompt, params, session)
         return made
@@ -121,12 +135,24 @@ class LocalEngine:
             self._syncing = asyncio.create_task(asyncio.to_thread(self._sync))
         await asyncio.shield(self._syncing)  # who is cancelled here must not cancel it for the others
 
+    def publish(self) -> Samples:
+        """See SamplesWhileTraining."""
+        self._apart = True
+        self._sync()
+        return _Published(self)
+
     def _sync(self) -> None:
+        began = time.monotonic()
+        with self._still:
+            self._hand_over()
+        self._sync_seconds += time.monotonic() - began
+
+    def _hand_over(self) -> None:
         if self.device.type == "cuda" and self.sampler.suspends:  # its memory is what the sampler wakes up into
             self.optimizer.zero_grad(set_to_none=True)
             torch.cuda.empty_cache()
         version = self._version
-        self._hand_over(version)
+        self._give(version)
         if isinstance(self.sampler, Probed):
             config = self.config
             prompts = agreement.probe_prompts(self.model.config.vocab_size, config.length, config.seed)
@@ -135,12 +161,13 @@ class LocalEngine:
             agreement.check(self.drift, config.tolerance or agreement.TOLERANCE[config.dtype], config.most_lost)
         self._agreed = version
 
-    def _hand_over(self, version: int) -> None:
+    def _give(self, version: int) -> None:
+        """The weights to the sampler; an adapter alone where it takes one."""
         if self.config.lora_rank and self.sampler.takes_adapters:
             below = named_weights(self.model, adapted=False)
             self.sampler.sync(below, version, adapter_of(self.model, self._base))
         else:
-            self.sampler.sync(named_weights(self.model), version)
+            self.sampler.sync(named_weights(self.model, copies=self._apart), version)
 
     def _changed(self) -> None:
         """The weights are others now. The sampler takes them when it is next asked for something: after the last of
@@ -184,13 +211,19 @@ class LocalEngine:
             return {"tokens": 0.0}
         self.sampler.sleep()
         torch.set_num_threads(self.config.training_threads)
-        made = self._update.take(data, loss, learning_rate)
-        if not made["not_finite"]:
-            for mean, p in zip(self._average, self.trained, strict=bool(self._average)):
-                mean.lerp_(p.detach(), 1 - self.config.average)
+        with self._still:
+            made = self._update.take(data, loss, learning_rate)
+            if not made["not_finite"]:
+                for mean, p in zip(self._average, self.trained, strict=bool(self._average)):
+                    mean.lerp_(p.detach(), 1 - self.config.average)
         torch.set_num_threads(self.config.threads)
         self._changed()
         return {**made, **self._sampler_stats()}
+
+    def sync_seconds(self) -> float:
+        """How long the hand-overs took since the last call."""
+        taken, self._sync_seconds = self._sync_seconds, 0.0
+        return taken
 
     def _sampler_stats(self) -> dict[str, float]:
         made = dict(self.sampler.stats())
@@ -272,3 +305,18 @@ class LocalEngine:
     def close(self) -> None:
         """See Engine."""
         self.sampler.close()
+
+
+class _Published:
+    """Samples with the weights that the sampler holds, be the trainer's what they may."""
+
+    def __init__(self, engine: LocalEngine) -> None:
+        self._engine = engine
+
+    async def sample(self, prompt: Sequence[int], params: SamplingParams, session: str = "") -> Sample:
+        """See Samples. A sampler that has crashed is given the weights of now, between two optimiser steps."""
+        return await self._engine.sample_held(prompt, params, session)
+
+    def release(self, session: str) -> None:
+        """See Samples."""
+        self._engine.release(session)

@@ -141,19 +141,29 @@ class LocalSampler:
         """Rollouts that are collected together run on one loop. They find the cache as empty as a resumed run has it:
         what is copied and what is run can differ in a sum's last digit."""
         if loop is not self._loop:
-            self._loop = loop
+            self._loop, self._pump = loop, None
             self._forget()
 
     def _row(self, session: str, length: int) -> _Row:
         if session in self._rows:
+            self._rows[session] = self._rows.pop(session)  # the last of them was used last
             return self._rows[session]
         if not self._free:
-            raise RuntimeError(f"all {self.decoder.rows} rows of the sampler are in use; release sessions or add rows")
+            self._take_from_who_waits()
         row = self._all[heapq.heappop(self._free)]
         row.begun_with = length
         if session:
             self._rows[session] = row
         return row
+
+    def _take_from_who_waits(self) -> None:
+        """Free the row of the session that samples nothing, as its tool works, and did so for longest. What it had
+        cached is run again when it comes back."""
+        busy = {request.row.number for request in (*self._waiting, *self._active)}
+        idle = next((name for name, row in self._rows.items() if row.number not in busy), None)
+        if idle is None:
+            raise RuntimeError(f"all {self.decoder.rows} rows of the sampler are in use; release sessions or add rows")
+        self.release(idle)
 
     def _give_back(self, row: _Row) -> None:
         del row.cached[row.begun_with :]
@@ -164,6 +174,8 @@ class LocalSampler:
             while self._waiting or self._active:
                 self._admit()
                 self._step()
+                if not (self._waiting or self._active):
+                    return  # before anybody hears of it: whoever samples next may do so on another loop
                 await asyncio.sleep(0)  # whoever got a turn acts now, and its next request joins the next step
         except BaseException as err:
             self._break_off(err)

@@ -20,14 +20,15 @@ SHARD_BYTES = 2 << 30
 
 
 def named_weights(
-    model: Any, dtype: torch.dtype | None = None, *, adapted: bool = True
+    model: Any, dtype: torch.dtype | None = None, *, adapted: bool = True, copies: bool = False
 ) -> Iterator[tuple[str, Tensor]]:
     """One weight after the other, with LoRA added in where there is any: a whole second model is never held. Each is
     rounded to `dtype`, which is the model's own where none is named: one of 16 bits rounds away what changes a weight
-    by less than its last digit. Not `adapted`: the weights below LoRA."""
+    by less than its last digit. Not `adapted`: the weights below LoRA. `copies`: later training changes none of what is
+    given; what an adapter leaves frozen is no copy."""
     if not hasattr(model, "get_base_model"):
         for name, value in model.state_dict().items():
-            yield name, value.detach().to(dtype or value.dtype)
+            yield name, value.detach().to(dtype or value.dtype, copy=copies)
         return
     base = model.get_base_model()
     for name, module in base.named_modules():

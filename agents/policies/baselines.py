@@ -16,6 +16,7 @@ from toolorchestra.envs.domains.questions.world import QaWorld
 from toolorchestra.envs.domains.source import TaskSource
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.models import Purpose
+from toolorchestra.envs.models.fitted import FittedSkill
 from toolorchestra.envs.models.simulated import (
     Skill,
 )
@@ -142,8 +143,8 @@ def _strength(episode: Episode, offer: Offer, purpose: Purpose) -> float:
     return sum(table.values())
 
 
-def _usd(episode: Episode, offer: Offer, skill: Skill, purpose: Purpose, input_tokens: int) -> float:
-    tokens = Tokens(input_tokens, 0, skill.output_tokens[purpose])
+def _usd(episode: Episode, offer: Offer, skill: Skill | FittedSkill, purpose: Purpose, input_tokens: int) -> float:
+    tokens = Tokens(input_tokens, 0, round(skill.output_tokens[purpose]))
     return episode.sheet.price(offer.model).nano_usd(Usage(offer.model, EXPERT, tokens)) / NANO
 
 

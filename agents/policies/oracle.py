@@ -20,15 +20,8 @@ from toolorchestra.envs.base.preference import Preference
 from toolorchestra.envs.domains.questions.world import QaWorld
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.models import Purpose
-from toolorchestra.envs.models.simulated import (
-    CHARACTERS_PER_TOKEN,
-    Skill,
-    answer_chance,
-    code_chance,
-    computed_in,
-    facts_in,
-    query_chance,
-)
+from toolorchestra.envs.models.fitted import FittedSkill
+from toolorchestra.envs.models.simulated import CHARACTERS_PER_TOKEN, Skill, computed_in, facts_in
 from toolorchestra.envs.money.prices import EXPERT, NANO, REWARDED_ROLES, Tokens, Usage
 from toolorchestra.envs.tools import Offer, Tool
 from toolorchestra.envs.tools.question_material import gathered
@@ -83,10 +76,11 @@ def _saved(spent: float, least: float, most: float) -> float:
 
 
 class Oracle:
-    """Plays by the best plan. Without a scale, bills are measured between the plans that there are."""
+    """Plays by the best plan. Without a scale, bills are measured between the plans that there are. `knows_luck`: how a
+    question suits whom, which nobody can know before asking (in world 2026-11; in 2025-11 there is no such luck)."""
 
-    def __init__(self, scale: Scale | None = None) -> None:
-        self._scale = scale
+    def __init__(self, scale: Scale | None = None, *, knows_luck: bool = True) -> None:
+        self._scale, self._knows_luck = scale, knows_luck
 
     def __call__(self, episode: Episode) -> str:
         if not isinstance(episode.world, QaWorld):
@@ -95,7 +89,8 @@ class Oracle:
         ask, submit = tool_of(episode, "ask"), tool_of(episode, "submit")
         if ask is not None and uses(episode, ask) and submit is not None:
             return render_call(submit.name, {"answer": last_result(episode)})
-        planner = _Planner(episode, episode.world, self._scale.most_calls if self._scale else {})
+        most_calls = self._scale.most_calls if self._scale else {}
+        planner = _Planner(episode, episode.world, most_calls, knows_luck=self._knows_luck)
         plans = list(planner.plans())
         scale = self._scale or _scale_of(plans)
         valued = [(scale.value(plan, episode.preference), -plan.bill.usd, plan.first) for plan in plans]
@@ -117,7 +112,7 @@ class _Part:
     seconds: float = 0.0
     turns: float = 0.0
     calls: tuple[tuple[str, float], ...] = ()
-    skill: Skill | None = None
+    skill: Skill | FittedSkill | None = None
     """Of who writes the program."""
 
 
@@ -127,8 +122,9 @@ _NOTHING = _Part()
 class _Planner:
     """The plans of one moment of an episode."""
 
-    def __init__(self, episode: Episode, world: QaWorld, most_calls: Mapping[str, float]) -> None:
+    def __init__(self, episode: Episode, world: QaWorld, most_calls: Mapping[str, float], *, knows_luck: bool) -> None:
         self._episode, self._world, self._question = episode, world, world.question
+        self._knows_luck = knows_luck
         shown = gathered(world)
         self._facts, self._computed = facts_in(self._question, shown), computed_in(self._question, shown)
         self._missing = [f for f in self._question.facts if f.sentence not in shown]
@@ -176,13 +172,13 @@ class _Planner:
             ),
         )
 
-    def _chance(self, answerer: Skill, facts: float, writing: _Part, extra: _Part) -> float:
+    def _chance(self, answerer: Skill | FittedSkill, facts: float, writing: _Part, extra: _Part) -> float:
         question = self._question
         writer = writing.skill or extra.skill
         if writer is None:
-            return answer_chance(answerer, question, facts, self._computed)
-        works = code_chance(writer, question, facts)
-        ends = [answer_chance(answerer, question, facts, state) for state in ("right", "wrong", self._computed)]
+            return answerer.answer_chance(question, facts, self._computed)
+        works = writer.code_chance(question, facts)
+        ends = [answerer.answer_chance(question, facts, state) for state in ("right", "wrong", self._computed)]
         # Of programs that do not work half print something wrong and half print nothing.
         return works * ends[0] + (1 - works) * (ends[1] + ends[2]) / 2
 
@@ -197,8 +193,7 @@ class _Planner:
             yield _Part(call, turns=len(self._missing))
         elif self._search is not None and uses(self._episode, self._search) < MOST_SEARCHES:
             for offer in self._search.offers:
-                skill = self._world.skills[offer.model]
-                times = len(self._missing) / query_chance(skill, self._question)
+                times = len(self._missing) / self._skill(offer).query_chance(self._question)
                 yield self._part(self._search, offer, "query", math.ceil(times), times)
         yield _NOTHING
 
@@ -210,7 +205,7 @@ class _Planner:
             return
         if uses(self._episode, code) < MOST_PROGRAMS:
             for offer in code.offers:
-                yield replace(self._part(code, offer, "code", 1, 1.0), skill=self._world.skills[offer.model])
+                yield replace(self._part(code, offer, "code", 1, 1.0), skill=self._skill(offer))
 
     def _favours(self) -> Iterator[_Part]:
         """None of the tools that the user favours besides, some of them, or all: each as often as anybody called it."""
@@ -234,16 +229,20 @@ class _Planner:
                 writes = tool.kind == "enhance_reasoning"
                 part = self._part(tool, offer, "code" if writes else "query", math.ceil(due), due)
                 computes = writes and self._question.computable
-                yield replace(part, skill=self._world.skills[offer.model] if computes else None)
+                yield replace(part, skill=self._skill(offer) if computes else None)
 
-    def _answers(self) -> Iterator[tuple[_Part, Skill]]:
+    def _answers(self) -> Iterator[tuple[_Part, Skill | FittedSkill]]:
         for offer in self._ending.offers:
-            yield self._part(self._ending, offer, "answer", 1, 1.0), self._world.skills[offer.model]
+            yield self._part(self._ending, offer, "answer", 1, 1.0), self._skill(offer)
+
+    def _skill(self, offer: Offer) -> Skill | FittedSkill:
+        known = self._world.skills[offer.model]
+        return known if self._knows_luck else known.without_luck()
 
     def _part(self, tool: Tool, offer: Offer, purpose: Purpose, turns: float, times: float) -> _Part:
-        skill = self._world.skills[offer.model]
+        skill = self._skill(offer)
         found = len(self._missing) if purpose != "query" else len(self._missing) / 2
-        tokens = Tokens(round(self._tokens + found * FOUND_TOKENS), 0, skill.output_tokens[purpose])
+        tokens = Tokens(round(self._tokens + found * FOUND_TOKENS), 0, round(skill.output_tokens[purpose]))
         usd = self._episode.sheet.price(offer.model).nano_usd(Usage(offer.model, EXPERT, tokens)) / NANO
         call = render_call(tool.name, {"model": offer.alias})
         return _Part(call, times * usd, times * skill.seconds[purpose], turns, ((offer.alias, times),))

@@ -125,8 +125,29 @@ def _draw(run: TrainingRun, final: Evaluation, folder: Path) -> list[Path]:
         _plane(pyplot, final, folder / "pareto.png"),
         _calls(pyplot, final, rows, folder / "calls.png"),
     ]
+    timed = [r for r in rows if "time/step" in r]
+    if timed:  # earlier versions did not write them
+        drawn.append(_times(pyplot, timed, folder / "times.png"))
     pyplot.close("all")
     return drawn
+
+
+def _times(pyplot: Any, rows: Sequence[dict[str, Any]], path: Path) -> Path:
+    """Where the seconds of each step went; where rollouts went on beside the training, those of both sides."""
+    beside = "time/rollouts_idle" in rows[-1]
+    of_rollouts, of_trainer = ("sampling", "tokenisation", "tools"), ("training", "sync", "idle")
+    panels: dict[str, tuple[str, ...]] = {"a step": (*of_rollouts, *of_trainer)}
+    if beside:
+        panels = {"the trainer, a step": of_trainer, "the rollouts meanwhile": (*of_rollouts, "rollouts_idle")}
+    figure, axes = pyplot.subplots(1, len(panels), figsize=(6.5 * len(panels), 3.6), squeeze=False)
+    for axis, (title, parts) in zip(axes[0], panels.items(), strict=True):
+        heights = [[r.get(f"time/{part}") or 0.0 for r in rows] for part in parts]
+        axis.stackplot([r["step"] for r in rows], heights, labels=parts, step="mid")
+        axis.set(title=f"seconds of {title}", xlabel="step", ylabel="seconds")
+        axis.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+    return path
 
 
 def _curves(pyplot: Any, rows: Sequence[dict[str, Any]], path: Path) -> Path:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
 from toolorchestra.agents.engines.base import Samples, SamplingParams
 from toolorchestra.agents.rollouts.recorder import RolloutRecorder
 from toolorchestra.agents.rollouts.rewards import Measure
+from toolorchestra.agents.rollouts.time_split import TimeSplit
 from toolorchestra.agents.rollouts.tokens import Chat, TokenSequence
 from toolorchestra.agents.rollouts.trajectory import Trajectory
 from toolorchestra.envs.base.actions import parse
@@ -78,6 +81,8 @@ class Rollouts:
     def __init__(self, engine: Samples, chat: Chat, params: RolloutParams, gates: Gates | None = None) -> None:
         self.engine, self.chat, self.params = engine, chat, params
         self._gates = gates or Gates()
+        self.split = TimeSplit()
+        """Where the seconds go."""
 
     def with_params(self, params: RolloutParams) -> Rollouts:
         """The same, made in another way."""
@@ -109,7 +114,7 @@ class Rollouts:
         episode = started.episode
         run = _RolloutState(name, self.params, RolloutRecorder(started) if job.record else None)
         try:
-            async with asyncio.timeout(self.params.deadline_seconds):
+            async with self.deadline():
                 await self._play(job, episode, run)
         except TimeoutError:
             run.stopped = "deadline"
@@ -119,26 +124,40 @@ class Rollouts:
             self.engine.release(run.session)
         return _trajectory(job, episode, run)
 
+    def deadline(self) -> AbstractAsyncContextManager[Any]:
+        """Within it an episode is played."""
+        return asyncio.timeout(self.params.deadline_seconds)
+
+    def turn(self) -> AbstractAsyncContextManager[int]:
+        """Within it a turn is sampled. Gives the step of the weights that it is sampled with."""
+        return nullcontext(0)
+
     async def _play(self, job: Job, episode: Episode, run: _RolloutState) -> None:
         stops = self.chat.call_ends if self.params.stop_at_call else ()
         params = SamplingParams(job.max_tokens or self.params.max_tokens, self.params.temperature, stops)
         most = job.max_context or self.params.max_context
         await begin(episode, self._gates)
         while not episode.over:
-            sequence, fresh = self.chat.follow(run.current, episode.observation)
-            if fresh:
-                self.engine.release(run.session)
-                run.begin(sequence)
-            if len(sequence.tokens) + params.max_tokens > most:
-                run.stopped = OUT_OF_CONTEXT
-                return
-            prompt = len(sequence.tokens)
-            sample = await self.engine.sample(sequence.tokens, params, run.session)
-            text = self.chat.take(sequence, sample)
+            async with self.turn() as step_of_weights:
+                with self.split.tokenisation:
+                    sequence, fresh = self.chat.follow(run.current, episode.observation)
+                if fresh:
+                    self.engine.release(run.session)
+                    run.begin(sequence)
+                prompt = len(sequence.tokens)
+                if prompt + params.max_tokens > most:
+                    run.stopped = OUT_OF_CONTEXT
+                    return
+                with self.split.sampling:
+                    sample = await self.engine.sample(sequence.tokens, params, run.session)
+                with self.split.tokenisation:
+                    text = self.chat.take(sequence, sample)
+            run.sampled_with[step_of_weights] += len(sample.tokens)
             run.valid = run.valid and sample.finished and _readable(text)
             tokens = Tokens(prompt, 0, len(sample.tokens))
             usage = Usage(self.params.policy_item or episode.rules.orchestrator, ORCHESTRATOR, tokens)
-            step = await advance(episode, text, self._gates, usage)
+            with self.split.tools:
+                step = await advance(episode, text, self._gates, usage)
             run.stopped = step.info.get("truncated_by", "")
             if run.recorder is not None:
                 run.recorder.saw(step)
@@ -155,6 +174,8 @@ class _RolloutState:
         self.stopped = ""
         self.failure: Failure | None = None
         self.valid = True
+        self.sampled_with: Counter[int] = Counter()
+        """Tokens by the step of the weights that they were sampled with."""
 
     @property
     def session(self) -> str:
@@ -207,5 +228,6 @@ def _trajectory(job: Job, episode: Episode, run: _RolloutState) -> Trajectory:
         failure=broken._asdict() if broken else None,
         messages=episode.messages,
         bill=episode.ledger.summary(),
+        sampled_with=run.sampled_with,
     )
     return made if run.recorder is None else replace(made, record=run.recorder.line(made))

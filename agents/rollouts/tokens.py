@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -74,6 +75,7 @@ class Chat:
             )
         self.tokenizer = tokenizer
         arguments = dict(template_arguments or {})
+        self._arguments = arguments
         self._quick = QuickTokenizer(tokenizer, arguments)
         self.stop = int(tokenizer.eos_token_id)
         self._stop_text = str(tokenizer.decode([self.stop], skip_special_tokens=False))
@@ -82,6 +84,10 @@ class Chat:
         self.form = form_of(tokenizer, arguments)
         """What the template shows by itself, and what is written as text."""
         self._tools: dict[int, tuple[Any, _Tools]] = {}
+
+    def copy(self) -> Chat:
+        """The same with a tokenizer of its own, for another thread: tokenizers are not for two threads at a time."""
+        return Chat(copy.deepcopy(self.tokenizer), self._arguments)
 
     @property
     def call_ends(self) -> tuple[int, ...]:

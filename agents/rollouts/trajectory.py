@@ -30,6 +30,8 @@ class Trajectory:
     bill: Mapping[str, Any] = field(default_factory=dict)
     record: Mapping[str, Any] | None = None
     """In the form of RecordTrajectories, where its job asked for it."""
+    sampled_with: Mapping[int, int] = field(default_factory=dict)
+    """Sampled tokens by the step of the weights that sampled them, where rollouts go on beside the training."""
 
     @property
     def sampled_tokens(self) -> int:

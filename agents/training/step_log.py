@@ -7,40 +7,68 @@ from dataclasses import dataclass
 from typing import Any
 
 from toolorchestra.agents.configuration.environments import training
+from toolorchestra.agents.engines.base import TellsSyncTime
 from toolorchestra.agents.evaluation import choice_metrics
 from toolorchestra.agents.evaluation.heldout import Evaluation, as_metrics
 from toolorchestra.agents.rollouts.advantages import TrainingBatch
 from toolorchestra.agents.rollouts.rewards import RewardBreakdown
+from toolorchestra.agents.rollouts.time_split import IDLE
 from toolorchestra.agents.rollouts.trajectory import Group, Trajectory
 from toolorchestra.agents.training import environment_metrics, group_dumps
 from toolorchestra.agents.training.environment_metrics import ByEnvironment, mean
+from toolorchestra.agents.training.rollouts_ahead import TakenGroups
 from toolorchestra.agents.training.training_run import TrainingRun
 
 
 @dataclass(frozen=True)
 class StepTimes:
-    """Where a step's seconds went."""
+    """How long the parts of a step took."""
 
     rollouts: float
+    """Until the groups of the step were there."""
     training: float
+    """Rewards, advantages and optimiser steps."""
+    publishing: float
+    """Where rollouts go on beside it: until they go on with the new weights."""
+
+    @property
+    def whole(self) -> float:
+        """Together."""
+        return self.rollouts + self.training + self.publishing
+
+
+def _seconds(run: TrainingRun, times: StepTimes) -> dict[str, float]:
+    """Where the seconds went. Without rollouts beside the training these add up to the step; "idle" is the rest, such
+    as waiting for other processes. With them "idle" is the trainer's waiting for groups, and sampling, tokenisation and
+    tools are what the rollouts did meanwhile."""
+    split = run.ahead.seconds() if run.ahead else run.rollouts.split.taken()
+    away = split.pop(IDLE)
+    sync = run.engine.sync_seconds() if isinstance(run.engine, TellsSyncTime) else 0.0
+    if run.ahead:
+        own = {"sync": times.publishing, "idle": times.rollouts, "rollouts_idle": away}
+    else:
+        split["sampling"] = max(0.0, split["sampling"] - sync)  # a sync is waited for like a turn
+        own = {"sync": sync, "idle": max(0.0, times.rollouts - sync - sum(split.values()))}
+    parts = {**split, "training": times.training, **own, "step": times.whole}
+    return {f"time/{name}": value for name, value in parts.items()}
 
 
 def log_step(
     run: TrainingRun,
-    groups: Sequence[Group],
-    replaced: Sequence[Group],
+    taken: TakenGroups,
     batch: TrainingBatch,
     learned: Mapping[str, float],
     times: StepTimes,
 ) -> str:
-    """Write a step's numbers and some rollouts, warn where they look like a collapse, and give the line to show.
-    `replaced` are groups that taught nothing and gave way to others: what was played counts them, what was learnt does
-    not."""
+    """Write a step's numbers and some rollouts, warn where they look like a collapse, and give the line to show. Groups
+    that taught nothing and gave way to others count as played, and not as learnt from."""
+    groups, replaced = taken.groups, taken.replaced
     found = environment_metrics.of_groups([*groups, *replaced])
     rollouts = [t for played in found.values() for t in played]
     kept = [t for t in rollouts if not t.measure.failed]
     seen = choice_metrics.choices(kept)
     valid = mean([t.measure.valid_format for t in kept])
+    sampling = times.whole if run.ahead else times.rollouts
     flat = batch.flat_groups + len(replaced)
     values: dict[str, Any] = {
         "reward": mean(_totals(batch.rewards)),
@@ -59,9 +87,9 @@ def log_step(
         "choice_entropy": seen.entropy,
         "most_used_share": seen.share,
         "controllability": seen.controllability,
-        "rollout_seconds": times.rollouts,
-        "train_seconds": times.training,
-        "sampled_tokens_per_second": sum(t.sampled_tokens for t in rollouts) / times.rollouts,
+        "sampled_tokens_per_second": sum(t.sampled_tokens for t in rollouts) / sampling,
+        **_seconds(run, times),
+        **taken.metrics,
         **{f"loss/{k}": v for k, v in learned.items()},
         **_apart(run, found, _rewards(groups, batch)),
     }

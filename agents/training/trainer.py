@@ -11,7 +11,7 @@ import random
 import statistics
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from toolorchestra.agents.training import group_dumps
 from toolorchestra.agents.training.anchors import anchors
 from toolorchestra.agents.training.interrupts import stops_after_the_step
 from toolorchestra.agents.training.metrics import Progress
+from toolorchestra.agents.training.rollouts_ahead import TakenGroups
 from toolorchestra.agents.training.step_log import StepTimes, log_evaluation, log_step
 from toolorchestra.agents.training.task_choice import chosen_tasks, seed_of
 from toolorchestra.agents.training.training_run import Say, TrainingRun, open_run, rollout_params
@@ -38,7 +39,8 @@ def train(
     """Run to the end, or to the first Ctrl-C or SIGTERM, which saves first. Gives the run for its report."""
     run = open_run(config, folder, engine, chat, resume=resume, say=say)
     say(f"chat template: {chat.form}")
-    with ExitStack() as unfinished, stops_after_the_step(run):
+    beside = closing(run.ahead) if run.ahead else nullcontext()
+    with beside, ExitStack() as unfinished, stops_after_the_step(run):
         unfinished.callback(run.rollouts.close)
         if not run.warm:
             warm_start(run)
@@ -57,6 +59,8 @@ def _reinforce(run: TrainingRun) -> None:
     config = run.config
     if run.step == 0 and not run.stopping:
         _evaluate(run)
+    if run.ahead:
+        run.ahead.publish(run.step)
     progress, stopping = Progress(config.steps, run.step), run.stopping
     while run.step < config.steps and not stopping:
         line = take_step(run)
@@ -73,16 +77,21 @@ def _reinforce(run: TrainingRun) -> None:
 def take_step(run: TrainingRun) -> str:
     """Rollouts, rewards, one optimiser step. Gives the line to show."""
     started = time.monotonic()
-    groups = collect_groups(run)
-    replaced = replace_flat(run, groups)
+    if run.ahead:
+        taken = run.ahead.take(run.step)
+    else:
+        groups = collect_groups(run)
+        taken = TakenGroups(groups, replace_flat(run, groups))
     collected = time.monotonic()
-    batch = training_batch(groups, run.config.advantage)
+    batch = training_batch(taken.groups, run.config.advantage)
     learned = _learn(run, batch.data)
     if not batch.data:
         run.skipped += 1
-        run.say(f"step {run.step}: none of {len(groups)} groups has rewards that differ; no step taken")
-    times = StepTimes(rollouts=collected - started, training=time.monotonic() - collected)
-    return log_step(run, groups, replaced, batch, learned, times)
+        run.say(f"step {run.step}: none of {len(taken.groups)} groups has rewards that differ; no step taken")
+    learnt = time.monotonic()
+    publishing = run.ahead.publish(run.step + 1) if run.ahead else 0.0
+    times = StepTimes(collected - started, learnt - collected, publishing)
+    return log_step(run, taken, batch, learned, times)
 
 
 def collect_groups(run: TrainingRun, attempt: int = 0, count: int | None = None) -> list[Group]:
@@ -139,7 +148,7 @@ def _learn(run: TrainingRun, data: Sequence[Datum]) -> Mapping[str, float]:
 
 def _evaluate(run: TrainingRun) -> None:
     evaluating = run.rollouts.with_params(rollout_params(run.config, run.config.evaluation_temperature))
-    with run.engine.averaged():
+    with run.ahead.paused() if run.ahead else nullcontext(), run.engine.averaged():
         evaluation = run.held_out.evaluate(evaluating)
     run.evaluations[run.step] = evaluation
     mine, oracle = evaluation.standings[POLICY], evaluation.standings.get("oracle")

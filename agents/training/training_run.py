@@ -18,6 +18,7 @@ from toolorchestra.agents.rollouts.rollout import RolloutParams, Rollouts
 from toolorchestra.agents.rollouts.tokens import Chat
 from toolorchestra.agents.training import checkpoint, group_dumps
 from toolorchestra.agents.training.metrics import Log
+from toolorchestra.agents.training.rollouts_ahead import RolloutsAhead
 from toolorchestra.agents.training.saved_model import check_can_start, saved_model
 from toolorchestra.agents.training.task_choice import check_order
 from toolorchestra.agents.training.workers import SharedRollouts, Workers
@@ -36,7 +37,12 @@ FREE = frozenset(
 )
 """Settings that may change when a run goes on: what they change comes after, and what was done stays as it is."""
 
-_ADDED: Mapping[str, Any] = {"init_from": "", "engine": "local", "tinker": asdict(TinkerSettings())}
+_ADDED: Mapping[str, Any] = {
+    "init_from": "",
+    "engine": "local",
+    "tinker": asdict(TinkerSettings()),
+    "max_staleness": 0,
+}
 """Settings that checkpoints of earlier versions lack, with what they stood for."""
 
 
@@ -52,6 +58,8 @@ class TrainingRun:
     held_out: HeldOut
     log: Log
     say: Say
+    ahead: RolloutsAhead | None = None
+    """What plays groups beside the training, where max_staleness is above 0."""
     step: int = 0
     """Optimiser steps of reinforcement learning taken."""
     warm: bool = False
@@ -84,6 +92,7 @@ class TrainingRun:
             "skipped": self.skipped,
             "config": as_json(self.config),
             "version": toolorchestra.__version__,
+            **({"groups": self.ahead.numbers.state()} if self.ahead else {}),
         }
         if not self.warm:
             checkpoint.save(self.folder / WARM, self.warm_steps, state, self.engine.save)
@@ -120,6 +129,7 @@ def open_run(config: TrainConfig, folder: Path, engine: Engine, chat: Chat, *, r
     held_out = HeldOut(config.environments, config.evaluation_tasks, seed=config.seed)
     warm_steps = int(state.get("warm_steps", 0))
     log = Log(folder, step, warm_steps=warm_steps, wandb=config.wandb)
+    params, groups = rollout_params(config), state.get("groups", {"taken_below": step * config.groups})
     return TrainingRun(
         config,
         folder,
@@ -129,6 +139,7 @@ def open_run(config: TrainConfig, folder: Path, engine: Engine, chat: Chat, *, r
         held_out,
         log,
         say,
+        RolloutsAhead(config, engine, chat, params, groups) if config.max_staleness else None,
         step=step,
         warm=bool(state.get("warm", False)),
         warm_steps=warm_steps,

@@ -50,6 +50,33 @@ class Skill:
     reasons: bool
     """Whether most of its output is billed as reasoning."""
 
+    def answer_chance(self, question: Question, facts_shown: float, computed: str) -> float:
+        """See answer_chance()."""
+        return answer_chance(self, question, facts_shown, computed)
+
+    def code_chance(self, question: Question, facts_shown: float) -> float:
+        """See code_chance()."""
+        return code_chance(self, question, facts_shown)
+
+    def query_chance(self, question: Question) -> float:
+        """See query_chance()."""
+        return query_chance(self, question)
+
+    def lengths(self, purpose: Purpose, question: Question, draws: Draws) -> tuple[int, float]:
+        """Tokens and seconds of one reply."""
+        del question
+        out = round(self.output_tokens[purpose] * draws.around_one(0.3))
+        return out, round(self.seconds[purpose] * draws.around_one(0.2), 3)
+
+    def without_luck(self) -> Skill:
+        """For a planner that knows skills alone: here there is nothing else to know."""
+        return self
+
+    @property
+    def strength(self) -> float:
+        """In answering, over all families."""
+        return sum(self.answering.values())
+
 
 @cache
 def skills() -> Mapping[str, Skill]:
@@ -124,7 +151,7 @@ def _digest(*parts: object) -> bytes:
     return hashlib.blake2b("\x1f".join(map(str, parts)).encode(), digest_size=32).digest()
 
 
-class _Draws:
+class Draws:
     """Uniform numbers from one hash: cheaper than seeding a generator for each call."""
 
     __slots__ = ("_at", "_bytes")
@@ -160,23 +187,23 @@ class SimulatedModels:
 
     async def complete(self, request: ChatRequest) -> Completion:
         """Write a query, a program or an answer."""
-        if request.truth is None:
-            raise ConfigError("a simulated model needs the question's truth; only embedded worlds have it")
-        if request.purpose not in _WRITERS:
-            raise ConfigError(
-                f"simulated models write {', '.join(_WRITERS)}; {request.purpose!r} needs another backend"
-            )
-        skill = self.skill(request.model)
-        shown = "\n".join(str(m["content"]) for m in request.messages)
-        draws = _Draws(
-            _digest(request.seed, request.truth.text, request.model, request.purpose, request.attempt, shown)
-        )
-        text = _WRITERS[request.purpose](skill, request.truth, shown, draws)
-        out = round(skill.output_tokens[request.purpose] * draws.around_one(0.3))
-        reasoning = round(out * _SHARE_REASONING) if skill.reasons else 0
-        tokens = Tokens(len(shown) // CHARACTERS_PER_TOKEN, 0, out - reasoning, reasoning)
-        seconds = round(skill.seconds[request.purpose] * draws.around_one(0.2), 3)
-        return Completion(text, Usage(request.model, request.role, tokens, seconds=seconds))
+        return drawn_reply(self, request)
+
+
+def drawn_reply(models: SimulatedModels, request: ChatRequest) -> Completion:
+    """What a simulated model writes, and what that used."""
+    if request.truth is None:
+        raise ConfigError("a simulated model needs the question's truth; only embedded worlds have it")
+    if request.purpose not in _WRITERS:
+        raise ConfigError(f"simulated models write {', '.join(_WRITERS)}; {request.purpose!r} needs another backend")
+    skill = models.skill(request.model)
+    shown = "\n".join(str(m["content"]) for m in request.messages)
+    draws = Draws(_digest(request.seed, request.truth.text, request.model, request.purpose, request.attempt, shown))
+    text = _WRITERS[request.purpose](skill, request.truth, shown, draws)
+    out, seconds = skill.lengths(request.purpose, request.truth, draws)
+    reasoning = round(out * _SHARE_REASONING) if skill.reasons else 0
+    tokens = Tokens(len(shown) // CHARACTERS_PER_TOKEN, 0, out - reasoning, reasoning)
+    return Completion(text, Usage(request.model, request.role, tokens, seconds=seconds))
 
 
 def facts_in(question: Question, shown: str) -> float:
@@ -197,11 +224,11 @@ def computed_in(question: Question, shown: str) -> str:
     return "right" if is_right(question.answer, results[-1]) else "wrong"
 
 
-def _write_query(skill: Skill, question: Question, shown: str, draws: _Draws) -> str:
+def _write_query(skill: Skill, question: Question, shown: str, draws: Draws) -> str:
     missing = next((f for f in question.facts if f.sentence not in shown), None)
     if missing is None:
         return "<query></query>"
-    if draws.uniform() < query_chance(skill, question):
+    if draws.uniform() < skill.query_chance(question):
         return f"<query>{missing.query}</query>"
     words = [w for w in question.text.split("\n")[-1].split() if w.islower() and len(w) > 3]
     return (
@@ -209,8 +236,8 @@ def _write_query(skill: Skill, question: Question, shown: str, draws: _Draws) ->
     )
 
 
-def _write_code(skill: Skill, question: Question, shown: str, draws: _Draws) -> str:
-    if draws.uniform() < code_chance(skill, question, facts_in(question, shown)):
+def _write_code(skill: Skill, question: Question, shown: str, draws: Draws) -> str:
+    if draws.uniform() < skill.code_chance(question, facts_in(question, shown)):
         printed = question.answer.text
     elif draws.uniform() < 0.5 or not question.decoys:
         return "```python\nraise_for_missing_step()\n```"
@@ -228,10 +255,10 @@ def _asks(question: Question, shown: str) -> bool:
     return len(wanted & set(_WORD.findall(shown.lower()))) >= 0.8 * len(wanted)
 
 
-def _write_answer(skill: Skill, question: Question, shown: str, draws: _Draws) -> str:
+def _write_answer(skill: Skill, question: Question, shown: str, draws: Draws) -> str:
     if not _asks(question, shown):
         return "<answer>I do not see the question.</answer>"
-    right = answer_chance(skill, question, facts_in(question, shown), computed_in(question, shown))
+    right = skill.answer_chance(question, facts_in(question, shown), computed_in(question, shown))
     if draws.uniform() < right:
         return f"<answer>{question.answer.text}</answer>"
     return f"<answer>{draws.choose(question.decoys) if question.decoys else 'unknown'}</answer>"

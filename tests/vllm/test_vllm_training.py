@@ -143,6 +143,39 @@ def test_a_crash_fails_the_episodes_in_flight_and_the_run_goes_on(made: tuple[An
     assert not [c for c in children().values() if c.startswith("Z")]
 
 
+def test_rollouts_go_on_beside_the_training_and_through_a_crash(made: tuple[Any, Chat], tmp_path: Path) -> None:
+    """Weights are published between turns; a crash fails the episodes whose turn was being sampled, and no others."""
+    engine, chat = made
+    imitate(engine, chat, tmp_path)
+    config = replace(
+        CONFIG,
+        environments=(EnvMix(ID, 1.0, {"preference": "none", "max_turns": 4}, validation="train", test="train"),),
+        steps=6,
+        groups=4,
+        rollouts=4,
+        max_staleness=1,
+        loss=LossParams(cap=2.0),
+        advantage=AdvantageParams(least_spread=0.0),
+        evaluate_every=2,
+        evaluation_tasks=4,
+        warm_start=WarmStart(steps=0),
+    )
+    before = engine.sampler.restarts
+
+    def kill_once(said: str) -> None:
+        if "held out, step 2" in said:
+            os.kill(engine.sampler.pids[0], signal.SIGKILL)
+
+    run = train(config, tmp_path / "run", engine, chat, resume=False, say=kill_once)
+    assert run.step == 6
+    assert engine.sampler.restarts == before + 1
+    rows = [row for row in read(tmp_path / "run" / "metrics.jsonl") if row["kind"] == "train"]
+    assert sorted(number for row in rows for number in row["groups_taken"]) == list(range(24))
+    assert any(0 < row["oldest"] <= 1 for row in rows)
+    assert sum(row["failed"] for row in rows) <= 16
+    assert all(row["loss/mismatch"] < 1e-4 for row in rows if row["oldest"] == 0 and "loss/mismatch" in row)
+
+
 def test_too_many_crashes_end_the_run(made: tuple[Any, Chat]) -> None:
     engine, chat = made
     sampler = engine.sampler

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple
@@ -15,7 +15,8 @@ from toolorchestra.envs.domains.questions import datasets
 from toolorchestra.envs.domains.questions.judge import Judge, Verdicts
 from toolorchestra.envs.domains.questions.world import QaWorld
 from toolorchestra.envs.domains.source import Scene
-from toolorchestra.envs.models.simulated import SimulatedModels, read_skills, skills
+from toolorchestra.envs.models.fitted import FittedModels, FittedSkill, packaged, read_file
+from toolorchestra.envs.models.simulated import SimulatedModels, Skill, read_skills, skills
 from toolorchestra.envs.money.prices import PriceSheet
 from toolorchestra.envs.retrieval import Retriever
 from toolorchestra.envs.sandbox.arithmetic import ArithmeticInterpreter
@@ -47,6 +48,12 @@ class _Shared(NamedTuple):
     """The tool of kind `answer`; "" without one: then a message answers."""
 
 
+FIRST_WORLD = "2025-11"
+"""Skills and lengths of a table, errors that are independent."""
+WORLDS = ("2026-11",)
+"""Packaged worlds after it (envs/models/fitted.py)."""
+
+
 @dataclass(eq=False)
 class QaSource:
     """A source of questions: generated ones, or with `dataset` real ones. A subclass says how one is generated and what
@@ -64,6 +71,8 @@ class QaSource:
     """A real question set instead of the generated questions."""
     simulated: str | Path = ""
     """A JSON file of simulated models of your own, beside the packaged ones."""
+    world: str | Path = FIRST_WORLD
+    """How simulated experts behave: "2025-11", "2026-11", or a world file of your own (docs/calibrate.md)."""
 
     name: str = field(default="qa", init=False)
     splits: Sequence[str] = field(default=SPLITS, init=False)
@@ -91,10 +100,10 @@ class QaSource:
         self.name = self.real_name if self.rows else self.embedded_name
         self.splits = (*SPLITS, datasets.ALL) if self.rows else SPLITS
         search = SearchSettings(self.top_k, self.shown_characters)
-        self.skills = read_skills(self.simulated) if self.simulated else skills()
+        self.skills, models = self._experts()
         if self.backing is None:
             self._refuse_unknown_models()
-        embedded = Backends(SimulatedModels(self.skills), self.retriever(), ArithmeticInterpreter(), search)
+        embedded = Backends(models, self.retriever(), ArithmeticInterpreter(), search)
         self.behind = self.backing.over(embedded) if self.backing else embedded
         # A replay must ask the judge exactly when its recording did, so neither takes verdicts from other runs.
         taped = self.backing is not None and self.backing.wanted.mode in ("record", "replay")
@@ -103,6 +112,24 @@ class QaSource:
         self.judge = Judge(self.behind.models, self.behind.judges, known) if self.behind.judges else None
         self._boxes: dict[tuple[int, tuple[str, ...] | None], tuple[PriceSheet, Toolbox]] = {}
         self._shared: dict[tuple[str, int, int, tuple[str, ...] | None], _Shared] = {}
+
+    def _experts(self) -> tuple[Mapping[str, Skill | FittedSkill], SimulatedModels]:
+        """What planners may know of the simulated experts, and the experts."""
+        if self.world == FIRST_WORLD:
+            table = read_skills(self.simulated) if self.simulated else skills()
+            return table, SimulatedModels(table)
+        if self.simulated:
+            raise ConfigError(
+                f"simulated={str(self.simulated)!r} is a file of models for world {FIRST_WORLD}; for another world "
+                "name a whole world file, world=FILE"
+            )
+        if self.world in WORLDS:
+            fitted = packaged(str(self.world))
+        elif str(self.world).endswith(".json"):
+            fitted = read_file(self.world)
+        else:
+            raise ConfigError(f"{no_such('world', str(self.world), (FIRST_WORLD, *WORLDS))} Or name a file, FILE.json")
+        return fitted, FittedModels(fitted)
 
     def _refuse_unknown_models(self) -> None:
         """Nothing can answer for a model that neither is simulated nor has an endpoint."""

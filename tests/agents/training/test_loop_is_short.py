@@ -49,6 +49,7 @@ BESIDE: Mapping[str, str] = {
     "rollouts/past.py": "what a chat template wrote of the past, compared with what was sampled",
     "rollouts/quick_tokenizer.py": "the template and the encoder, called without detours",
     "rollouts/recorder.py": "rollouts that are kept to be read",
+    "rollouts/time_split.py": "a stopwatch",
     "rollouts/template_form.py": "tools and results as text, where a chat template leaves them out",
     "rollouts/template_marks.py": "marks of templates in texts from outside",
     "rollouts/trajectory.py": "records",

@@ -130,15 +130,16 @@ def test_a_kl_term_is_to_what_the_warm_start_left(tmp_path: Path, rank: int) -> 
         shutil.rmtree(tmp_path / "checkpoints" / "step-000001")
 
 
-def test_a_killed_process_resumes_to_the_same_weights() -> None:
+@pytest.mark.parametrize("options", [(), ("--staleness", "2")], ids=["before", "beside"])
+def test_a_killed_process_resumes_to_the_same_weights(options: tuple[str, ...]) -> None:
     """One real kill; `scripts/check_resume.py --kills 20` makes twenty."""
     done = subprocess.run(
-        [sys.executable, str(REPOSITORY / "scripts" / "check_resume.py"), "--kills", "1"],
+        [sys.executable, str(REPOSITORY / "scripts" / "check_resume.py"), "--kills", "1", *options],
         capture_output=True,
         text=True,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "1 of 1 identical" in done.stdout
+    assert "1 of 1 as without a kill" in done.stdout
 
 
 def test_a_warm_start_without_routes_is_refused(tmp_path: Path) -> None:

@@ -1,0 +1,245 @@
+"""Rollouts that go on while the trainer steps: `max_staleness` steps ahead of it at most.
+
+Groups have numbers, and a number says which task is played: the same ones as without rollouts ahead. At any time the
+groups of `max_staleness` + 1 steps are under way or done. A step takes as many as it needs, in the order in which they
+ended. Those that were begun `max_staleness` steps ago come first, and are waited for. So nothing that was played is
+thrown away, no token that is learnt from is older than that, and a slow episode holds up the trainer only when it has
+taken longer than so many steps.
+
+A checkpoint says which numbers have been taken. A run that goes on plays the others again: each is learnt from once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from toolorchestra.agents.configuration.config import TrainConfig
+from toolorchestra.agents.engines.base import Samples, SamplesWhileTraining
+from toolorchestra.agents.engines.loop_thread import LoopThread
+from toolorchestra.agents.rollouts.advantages import teaches
+from toolorchestra.agents.rollouts.rollout import RolloutParams, Rollouts
+from toolorchestra.agents.rollouts.time_split import TimeSplit
+from toolorchestra.agents.rollouts.tokens import Chat
+from toolorchestra.agents.rollouts.trajectory import Group
+from toolorchestra.agents.rollouts.turn_gate import TurnGate
+from toolorchestra.agents.training import group_dumps
+from toolorchestra.agents.training.anchors import anchors
+from toolorchestra.agents.training.task_choice import ChosenTask, chosen_tasks
+from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.runtime.invoke import Gates
+
+
+@dataclass(frozen=True)
+class PlayedGroup:
+    """A group that has ended."""
+
+    number: int
+    group: Group
+    replaced: list[Group]
+    """Those that taught nothing and gave way to it."""
+
+
+@dataclass(frozen=True)
+class TakenGroups:
+    """What a step learns from."""
+
+    groups: list[Group]
+    replaced: list[Group]
+    """Those that taught nothing and gave way to them."""
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class GroupNumbers:
+    """Which groups have been taken. What a checkpoint keeps of rollouts ahead."""
+
+    taken_below: int = 0
+    """All with lower numbers were taken."""
+    taken: set[int] = field(default_factory=set)
+    """Those of higher numbers that were taken too."""
+
+    def take(self, number: int) -> None:
+        """Raises ValueError where it was taken before."""
+        if number < self.taken_below or number in self.taken:
+            raise ValueError(f"group {number} would be learnt from twice")
+        self.taken.add(number)
+        while self.taken_below in self.taken:
+            self.taken.discard(self.taken_below)
+            self.taken_below += 1
+
+    def left(self, end: int) -> list[int]:
+        """Those below `end` that were not taken."""
+        return [number for number in range(self.taken_below, end) if number not in self.taken]
+
+    def state(self) -> dict[str, Any]:
+        """For a checkpoint."""
+        return {"taken_below": self.taken_below, "taken": sorted(self.taken)}
+
+    @classmethod
+    def of(cls, state: Mapping[str, Any]) -> GroupNumbers:
+        """What state() gave; of nothing, none were taken."""
+        return cls(int(state.get("taken_below", 0)), set(state.get("taken", ())))
+
+
+class GatedRollouts(Rollouts):
+    """Rollouts whose turns pass a gate."""
+
+    def __init__(self, engine: Samples, chat: Chat, params: RolloutParams, gate: TurnGate, split: TimeSplit) -> None:
+        super().__init__(engine, chat, params, Gates())
+        self._gate, self.split = gate, split
+
+    def deadline(self) -> AbstractAsyncContextManager[Any]:
+        """See Rollouts. It stands still while the gate is closed."""
+        return self._gate.deadline(self.params.deadline_seconds)
+
+    def turn(self) -> AbstractAsyncContextManager[int]:
+        """See Rollouts."""
+        return self._gate.turn()
+
+
+class RolloutsAhead:
+    """Plays groups in a thread of its own. All methods are called by the thread that trains."""
+
+    def __init__(self, config: TrainConfig, engine: Any, chat: Chat, params: RolloutParams, state: Mapping[str, Any]):
+        if not isinstance(engine, SamplesWhileTraining):
+            raise ConfigError(
+                f"max_staleness is {config.max_staleness}, and the engine {config.engine} cannot be sampled from while "
+                "it trains (it has no publish()): set max_staleness=0"
+            )
+        self._config, self._engine, self._params = config, engine, params
+        self._chat = chat.copy()
+        """Of the other thread: a tokenizer is not for two at a time."""
+        self.numbers = GroupNumbers.of(state)
+        self._gate = TurnGate(config.model.rows)
+        self._split = TimeSplit()
+        self._thread = LoopThread("rollouts")
+        self._rollouts: GatedRollouts | None = None
+        self._begun: dict[int, int] = {}
+        """Of groups that were not taken: the step of the weights that were there when they were begun."""
+        self._ended: dict[int, PlayedGroup] = {}
+        """Those of them that have ended, in that order."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._broke: BaseException | None = None
+        self._news = asyncio.Event()
+        """Set whenever a group ends."""
+
+    # -- the trainer's side ------------------------------------------------------------------------------------------
+
+    def publish(self, step: int) -> float:
+        """Go on with the weights of now, which are of that step. Gives the seconds until the turns that were under way
+        had ended and the sampler had the weights."""
+        began = time.monotonic()
+        self._thread.wait(self._gate.close())
+        samples = self._engine.publish()
+        if self._rollouts is None:
+            self._rollouts = GatedRollouts(samples, self._chat, self._params, self._gate, self._split)
+        self._thread.wait(self._gate.open(step))
+        return time.monotonic() - began
+
+    def take(self, step: int) -> TakenGroups:
+        """The groups that this step learns from, waiting until there are enough."""
+        began = time.monotonic()
+        played = self._thread.wait(self._take(step))
+        waited = time.monotonic() - began
+        for one in played:
+            self.numbers.take(one.number)
+        groups = [one.group for one in played]
+        return TakenGroups(
+            groups,
+            [group for one in played for group in one.replaced],
+            {**_ages(groups, step), "waited": waited, "groups_taken": [one.number for one in played]},
+        )
+
+    def seconds(self) -> dict[str, float]:
+        """Where the rollouts' seconds went since the last call."""
+        return self._thread.wait(self._taken_split())
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """No turn is sampled meanwhile; tools go on. Afterwards turns are sampled with the weights that the trainer has
+        then, which count as those of the same step. Does nothing before the first publish()."""
+        if self._rollouts is None:
+            yield
+            return
+        self._thread.wait(self._gate.close())
+        yield
+        self.publish(self._gate.step)
+        self.seconds()  # the pause is no part of a step
+
+    def close(self) -> None:
+        """Stop what is under way: it is played again when the run goes on."""
+        self._thread.close()
+
+    # -- the rollouts' side, on their loop ---------------------------------------------------------------------------
+
+    async def _take(self, step: int) -> list[PlayedGroup]:
+        config = self._config
+        end = min(step + config.max_staleness + 1, config.steps)
+        for number in self.numbers.left(end * config.groups):
+            if number not in self._begun:
+                self._begin(number, step)
+        while True:
+            self._news.clear()
+            if self._broke is not None:
+                raise self._broke
+            due = {number for number, begun in self._begun.items() if begun <= step - config.max_staleness}
+            ready = sorted(self._ended.values(), key=lambda one: one.number not in due)[: config.groups]
+            if len(ready) == config.groups and due <= {one.number for one in ready}:
+                break
+            await self._news.wait()
+        for one in ready:
+            del self._begun[one.number], self._ended[one.number]
+        return sorted(ready, key=lambda one: one.number)
+
+    def _begin(self, number: int, step: int) -> None:
+        self._begun[number] = step
+        task = asyncio.create_task(self._play(number))
+        self._tasks.add(task)
+        task.add_done_callback(self._heard)
+
+    def _heard(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (broke := task.exception()) is not None:
+            self._broke = broke
+        self._news.set()
+
+    async def _play(self, number: int) -> None:
+        """One group, and where it teaches nothing another one in its place, `resample` times at most."""
+        config, replaced = self._config, []
+        step, place = divmod(number, config.groups)
+        for attempt in range(config.resample + 1):
+            task = chosen_tasks(config, step, attempt, config.groups)[place]
+            group = await self._group(task, number, attempt)
+            if attempt == config.resample or teaches(group, config.advantage):
+                break
+            replaced.append(group)
+        self._ended[number] = PlayedGroup(number, group, replaced)
+
+    async def _group(self, task: ChosenTask, number: int, attempt: int) -> Group:
+        config, rollouts = self._config, self._rollouts
+        assert rollouts is not None, "publish() comes first"
+        step, place = divmod(number, config.groups)
+        job = task.job if attempt else group_dumps.marked_in(task.job, config, step, place)
+        names = [f"{number}.{attempt}.{one}" for one in range(config.rollouts)]
+        made = await asyncio.gather(*(rollouts.play(job, name) for name in names))
+        return Group(list(made), anchors(task.job, config.anchors, self._chat), task.label)
+
+    async def _taken_split(self) -> dict[str, float]:
+        return self._split.taken()
+
+
+def _ages(groups: list[Group], now: int) -> dict[str, float]:
+    """How many steps old the weights were that the tokens of these groups were sampled with."""
+    tokens: Counter[int] = Counter()
+    for group in groups:
+        for trajectory in group.trajectories:
+            tokens.update(trajectory.sampled_with)
+    together = tokens.total()
+    mean = sum((now - step) * count for step, count in tokens.items()) / together if together else 0.0
+    return {"staleness": mean, "oldest": float(now - min(tokens, default=now))}

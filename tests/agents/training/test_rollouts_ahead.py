@@ -1,0 +1,280 @@
+"""Rollouts beside the training: how far they go ahead, whom a step waits for; each group is learnt from once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.agents.training.even_source import ENV_ID
+from tests.agents.training.test_trainer import COLD
+from toolorchestra.agents.configuration.config import EnvMix, ModelConfig, TrainConfig, preset
+from toolorchestra.agents.engines.base import LossParams, Sample, SamplingParams
+from toolorchestra.agents.rollouts.advantages import AdvantageParams
+from toolorchestra.agents.training import rollouts_ahead
+from toolorchestra.agents.training.build import build
+from toolorchestra.agents.training.metrics import read
+from toolorchestra.agents.training.rollouts_ahead import GroupNumbers, RolloutsAhead
+from toolorchestra.agents.training.task_choice import ChosenTask
+from toolorchestra.agents.training.trainer import train
+from toolorchestra.agents.training.training_run import TrainingRun, rollout_params
+from toolorchestra.envs.base.errors import ConfigError
+
+EVEN = EnvMix(ENV_ID, 1.0, {"max_turns": 2, "preference": "accurate"}, validation="test")
+AHEAD = replace(
+    COLD,
+    steps=6,
+    groups=3,
+    rollouts=2,
+    environments=(EVEN,),
+    advantage=AdvantageParams(least_spread=0.0),
+    max_staleness=1,
+    loss=LossParams(cap=2.0),
+    evaluate_every=4,
+)
+
+
+def run(folder: Path, config: TrainConfig = AHEAD, *, resume: bool = False) -> TrainingRun:
+    return train(config, folder, *build(config), resume=resume, say=lambda _: None)
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    return [row for row in read(folder / "metrics.jsonl") if row["kind"] == "train"]
+
+
+def taken(folder: Path) -> list[int]:
+    return [number for row in rows(folder) for number in row["groups_taken"]]
+
+
+# -- which groups ------------------------------------------------------------------------------------------------------
+
+
+def test_numbers_are_taken_once_and_kept_short() -> None:
+    numbers = GroupNumbers()
+    for number in (1, 0, 4):
+        numbers.take(number)
+    assert (numbers.taken_below, numbers.taken, numbers.left(6)) == (2, {4}, [2, 3, 5])
+    again = GroupNumbers.of(json.loads(json.dumps(numbers.state())))
+    assert again == numbers
+    for number in (0, 4):
+        with pytest.raises(ValueError, match=f"group {number} would be learnt from twice"):
+            again.take(number)
+
+
+class StandInEngine:
+    """Publishes, and samples nothing: the groups of these tests are scripted."""
+
+    def __init__(self) -> None:
+        self.published = 0
+
+    def publish(self) -> StandInEngine:
+        self.published += 1
+        return self
+
+    async def sample(self, prompt: Sequence[int], params: SamplingParams, session: str = "") -> Sample:
+        raise NotImplementedError
+
+    def release(self, session: str) -> None:
+        raise NotImplementedError
+
+
+class Scripted(RolloutsAhead):
+    """Each group ends when the test says so."""
+
+    def __init__(self, config: TrainConfig, state: dict[str, Any] | None = None) -> None:
+        chat = build(config)[1]
+        super().__init__(config, StandInEngine(), chat, rollout_params(config), state or {})
+        self.begun: list[int] = []
+        self.may_end: dict[int, asyncio.Event] = {}
+        self.breaks: set[int] = set()
+
+    async def _group(self, task: ChosenTask, number: int, attempt: int) -> Any:
+        self.begun.append(number)
+        event = self.may_end.setdefault(number, asyncio.Event())
+        await event.wait()
+        if number in self.breaks:
+            raise OSError(f"group {number} broke")
+        return _Group()
+
+    def end(self, *numbers: int) -> None:
+        async def let() -> None:
+            for number in numbers:
+                self.may_end.setdefault(number, asyncio.Event()).set()
+                await asyncio.sleep(0.01)  # they end in this order
+
+        self._thread.wait(let())
+
+
+class _Group:
+    trajectories: Sequence[Any] = ()
+
+
+@pytest.fixture
+def ahead(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scripted]:
+    monkeypatch.setattr(rollouts_ahead, "teaches", lambda group, params: True)
+    with contextlib.closing(Scripted(AHEAD)) as made:
+        made.publish(0)
+        yield made
+
+
+def taking(ahead: Scripted, step: int) -> tuple[threading.Thread, list[list[int]]]:
+    """take() in another thread, and what it gave."""
+    given: list[list[int]] = []
+    thread = threading.Thread(target=lambda: given.append(ahead.take(step).metrics["groups_taken"]))
+    thread.start()
+    return thread, given
+
+
+def test_a_step_takes_what_ended_first_and_later_waits_for_what_is_due(ahead: Scripted) -> None:
+    thread, given = taking(ahead, 0)
+    ahead.end(4, 1, 5)
+    thread.join(20)
+    assert given == [[1, 4, 5]]  # 0, 2 and 3 still go on: the trainer does not wait for them
+    assert sorted(ahead.begun) == [0, 1, 2, 3, 4, 5]  # those of two steps, and no more
+    ahead.publish(1)
+    thread, given = taking(ahead, 1)
+    ahead.end(6, 7, 8, 0, 2)  # enough for a step, but 3 was begun with the weights of step 0
+    thread.join(0.5)
+    assert thread.is_alive()
+    assert not given
+    ahead.end(3)
+    thread.join(20)
+    assert given == [[0, 2, 3]]
+    assert sorted(ahead.begun) == list(range(9))
+
+
+def test_nothing_is_begun_behind_the_last_step(ahead: Scripted) -> None:
+    for step in range(AHEAD.steps):
+        thread, given = taking(ahead, step)
+        ahead.end(*range(3 * step, 3 * step + 6))
+        thread.join(20)
+        assert given
+        ahead.publish(step + 1)
+    assert sorted(ahead.begun) == list(range(3 * AHEAD.steps))
+
+
+def test_a_run_that_goes_on_plays_what_was_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rollouts_ahead, "teaches", lambda group, params: True)
+    with contextlib.closing(Scripted(AHEAD, {"taken_below": 1, "taken": [4, 5]})) as ahead:
+        ahead.publish(1)
+        thread, given = taking(ahead, 1)
+        ahead.end(8, 3, 1, 2, 6, 7)
+        thread.join(20)
+        assert sorted(ahead.begun) == [1, 2, 3, 6, 7, 8]
+        assert given == [[1, 3, 8]]
+
+
+def test_what_breaks_in_a_group_breaks_the_step(ahead: Scripted) -> None:
+    ahead.breaks.add(2)
+    broke: list[BaseException] = []
+
+    def take() -> None:
+        try:
+            ahead.take(0)
+        except OSError as err:
+            broke.append(err)
+
+    thread = threading.Thread(target=take)
+    thread.start()
+    ahead.end(2)
+    thread.join(20)
+    assert [str(err) for err in broke] == ["group 2 broke"]
+
+
+def test_a_flat_group_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = replace(AHEAD, resample=2)
+    seen: list[object] = []
+    monkeypatch.setattr(rollouts_ahead, "teaches", lambda group, params: seen.append(group) or len(seen) > 1)
+    with contextlib.closing(Scripted(config)) as ahead:
+        ahead.publish(0)
+        thread = threading.Thread(target=lambda: made.append(ahead.take(0)))
+        made: list[Any] = []
+        thread.start()
+        ahead.end(0, 1, 2)
+        thread.join(20)
+        assert (len(made[0].groups), len(made[0].replaced)) == (3, 1)
+
+
+# -- whole runs --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("staleness", [1, 2])
+def test_each_group_is_learnt_from_once_and_no_token_is_too_old(tmp_path: Path, staleness: int) -> None:
+    made = run(tmp_path, replace(AHEAD, max_staleness=staleness))
+    assert sorted(taken(tmp_path)) == list(range(AHEAD.steps * AHEAD.groups))
+    found = rows(tmp_path)
+    assert all(0 <= row["staleness"] <= row["oldest"] <= staleness for row in found)
+    assert any(row["oldest"] > 0 for row in found)
+    assert sorted(made.evaluations) == [0, 4, 6]  # one of them while groups were under way
+    assert {thread.name for thread in threading.enumerate()}.isdisjoint({"rollouts"})
+
+
+def test_what_was_sampled_before_an_update_is_learnt_from_with_its_own_probabilities(tmp_path: Path) -> None:
+    """The first step's data are the sampler's own; those that are a step old are told apart from them."""
+    config = replace(AHEAD, learning_rate=0.05, final_learning_rate=0.05, evaluate_every=6)
+    run(tmp_path, config)
+    first, *later = rows(tmp_path)
+    assert first["oldest"] == 0
+    assert first["loss/mismatch"] < 1e-4
+    stale = [row for row in later if row["staleness"] > 0.5 and "loss/mismatch" in row]
+    assert stale
+    assert all(row["loss/mismatch"] > 10 * first["loss/mismatch"] for row in stale)
+
+
+def test_a_step_says_where_the_time_went(tmp_path: Path) -> None:
+    run(tmp_path / "ahead")
+    run(tmp_path / "before", replace(AHEAD, max_staleness=0))
+    parts = ("sampling", "tools", "tokenisation", "sync", "training", "idle")
+    for row in rows(tmp_path / "before"):
+        assert sum(row[f"time/{part}"] for part in parts) == pytest.approx(row["time/step"], rel=1e-6, abs=1e-6)
+        assert row["time/sampling"] > 0 < row["time/tokenisation"]
+    for row in rows(tmp_path / "ahead"):
+        together = sum(row[f"time/{part}"] for part in ("idle", "training", "sync"))
+        assert together == pytest.approx(row["time/step"], rel=1e-6, abs=1e-6)
+        assert row["time/rollouts_idle"] >= 0
+
+
+def test_a_run_is_stopped_and_goes_on(tmp_path: Path) -> None:
+    """Ctrl-C while groups are under way: these are played again, and each is learnt from once."""
+
+    def interrupt(said: str) -> None:
+        if "held out, step 4" in said:
+            signal.raise_signal(signal.SIGINT)
+
+    stopped = train(AHEAD, tmp_path, *build(AHEAD), resume=False, say=interrupt)
+    assert stopped.step == 4
+    went_on = run(tmp_path, resume=True)
+    assert went_on.step == AHEAD.steps
+    assert sorted(taken(tmp_path)) == list(range(AHEAD.steps * AHEAD.groups))
+
+
+def test_a_run_may_be_begun_without_and_not_be_gone_on_with(tmp_path: Path) -> None:
+    run(tmp_path, replace(AHEAD, max_staleness=0, steps=2, evaluate_every=2))
+    with pytest.raises(ConfigError, match="max_staleness"):
+        run(tmp_path, resume=True)
+
+
+# -- what is refused ---------------------------------------------------------------------------------------------------
+
+
+def test_settings_that_do_not_go_together_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"set loss\.cap, such as loss\.cap=2"):
+        replace(AHEAD, loss=LossParams())
+    with pytest.raises(ConfigError, match=r"set model\.processes=1; got 2"):
+        replace(AHEAD, model=ModelConfig(processes=2))
+    with pytest.raises(ConfigError, match="max_staleness"):
+        replace(preset("tiny"), max_staleness=-1)
+
+
+def test_an_engine_that_cannot_be_sampled_from_while_it_trains_is_refused() -> None:
+    chat = build(AHEAD)[1]
+    with pytest.raises(ConfigError, match=r"no publish\(\)\): set max_staleness=0"):
+        RolloutsAhead(AHEAD, object(), chat, rollout_params(AHEAD), {})
