@@ -50,12 +50,14 @@ class _Product:
 
     def __init__(self, weights: Mapping[str, Tensor], *names: str) -> None:
         self._names = names
-        self._weight = torch.cat([weights[f"{name}.weight"] for name in names])
+        parts = [weights[f"{name}.weight"] for name in names]
+        self._weight = torch.cat(parts) if len(parts) > 1 else parts[0]
         biases = [weights.get(f"{name}.bias") for name in names]
         self._bias = torch.cat([b for b in biases if b is not None]) if biases[0] is not None else None
         self._down = self._up = torch.empty(0)
 
     def adapt(self, adapter: Adapter | None) -> None:
+        """Copies, so that training may go on."""
         pairs = [adapter.pairs[name] for name in self._names] if adapter else []
         self._down = torch.cat([a for a, _ in pairs]) if adapter else torch.empty(0)
         side_by_side: Any = torch.block_diag
