@@ -126,7 +126,8 @@ bench-vllm: vllm-environment
 
 # SkyRL's own classes on a CPU. It wants Python 3.12, and torch with several GB of CUDA packages: three minutes, 6 GB.
 test-skyrl: $(SKYRL)/.done
-	$(SKYRL)/bin/python -m pytest tests/doors/test_skyrl.py tests/doors/test_skyrl_gym.py
+	$(SKYRL)/bin/python -m pytest tests/doors/test_skyrl.py tests/doors/test_skyrl_entrypoint.py \
+		tests/doors/test_skyrl_gym.py
 
 test-skyrl-gym: $(SKYRL_GYM)/.done
 	$(SKYRL_GYM)/bin/python -m pytest tests/doors/test_skyrl_gym.py
@@ -197,6 +198,7 @@ $(INSPECT)/.done: setup.cfg pyproject.toml Makefile
 $(VERIFIERS)/.done: setup.cfg pyproject.toml Makefile
 	test -x $(VERIFIERS)/bin/python || $(PYTHON) -m venv $(VERIFIERS)
 	$(VERIFIERS)/bin/python $(INSTALL) "verifiers==0.4.0" "pytest>=8.3" -e ".[verifiers]"
+	$(VERIFIERS)/bin/python -m toolorchestra.envs.domains.tau2.install
 	touch $@
 
 # What skyrl[skyrl-train] declares beyond these needs a GPU's compiler or serves one.

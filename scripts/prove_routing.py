@@ -57,7 +57,9 @@ class Case:
 CASES: Mapping[str, Case] = {
     "HLE-v0": Case("ToolOrchestra/HLE-v0", 98_304, ppo={"n_steps": 64, "batch_size": 256}),
     "FRAMES-v0": Case("ToolOrchestra/FRAMES-v0", 65_536),
-    "ToolScale-v0": Case("ToolOrchestra/ToolScale-v0", 131_072, {"domain": "finance"}, ppo={"ent_coef": 0.003}),
+    "ToolScale-v0": Case(
+        "ToolOrchestra/ToolScale-v0", 327_680, {"domain": "finance", "max_turns": 24}, actors=32, ppo={"ent_coef": 0.01}
+    ),
     "Tau2-v0": Case("ToolOrchestra/Tau2-v0", 65_536, {"domain": "telecom", "user": "none"}),
 }
 PPO_SETTINGS: Mapping[str, Any] = {

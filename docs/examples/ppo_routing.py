@@ -123,7 +123,7 @@ class Collector:
             got = self.envs.recv(1)
             for row, i in enumerate(got.env_ids):
                 over = bool(got.terminations[row] or got.truncations[row])
-                self.land(self.trails[i], float(got.rewards[row]), over, got.infos[row], bool(got.truncations[row]))
+                self.land(self.trails[i], float(got.rewards[row]), over)
             self.act(got.env_ids, got.observations, got.masks)
         made = []
         for trail in self.trails:
@@ -131,9 +131,8 @@ class Collector:
             trail.turns, trail.begin = [], 0
         return made
 
-    @torch.no_grad()
-    def land(self, trail: Trail, reward: float, over: bool, info: dict[str, Any], truncated: bool) -> None:
-        """A turn is back."""
+    def land(self, trail: Trail, reward: float, over: bool) -> None:
+        """A turn is back. One that runs into a limit ends its episode like any other: the world has graded it."""
         turn = trail.flying
         assert turn is not None
         if np.isnan(reward):
@@ -142,9 +141,6 @@ class Collector:
             trail.gained = 0.0
             return
         trail.gained += reward
-        if truncated:  # what would have come is estimated
-            last = torch.from_numpy(info["final_obs"])
-            reward += self.arguments.gamma * float(self.router.value(last))
         turn.reward, turn.over = reward, over
         trail.turns.append(turn)
         if over:

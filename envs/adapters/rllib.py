@@ -35,8 +35,11 @@ class RoutingEnv(gym.Env[Any, Any]):
 
     `worlds` are ids, or ids with arguments of gym.make for each; `settings` are arguments for all of them. The reward
     is a number, so `reward` is "scalar". With `masked` the observation is the mapping that RLlib's action masking
-    reads: `observations` and `action_mask`. An episode that breaks down raises EpisodeFailed; with `raising=False` it
-    is cut off, and `failure` says so to whoever asks.
+    reads: `observations` and `action_mask`.
+
+    An episode that runs into a limit has ended, and is not cut off: the world has graded it, and a learner that put its
+    own estimate in the place of what would have come would pay for standing still. An episode that breaks down raises
+    EpisodeFailed; with `raising=False` it is cut off, and `failure` says so to whoever asks.
     """
 
     def __init__(
@@ -78,6 +81,7 @@ class RoutingEnv(gym.Env[Any, Any]):
         """Make the numbered call."""
         try:
             observation, reward, terminated, truncated, info = self._step(int(action))
+            terminated, truncated = terminated or truncated, False
         except EpisodeFailed:
             if self._raising:
                 raise

@@ -4,9 +4,12 @@ docs/trainers/stable-baselines.md.
     envs = VecMonitor(make_vec_env("ToolOrchestra/HLE-v0", 16, seed=0, reward="scalar", preference="none"))
     PPO("MlpPolicy", envs).learn(60_000)
 
-Numbers in and out are RoutingVectorEnv's. What this adds is Stable-Baselines3's own shape of a batch, and what to do
-with an episode that failed: its reward is unknown (NaN), which would spoil every weight. It counts as cut off with
-nothing earned, so the learner puts its own estimate of the last state in the place of what would have come.
+Numbers in and out are RoutingVectorEnv's. What this adds is Stable-Baselines3's own shape of a batch, and how an
+episode ends for a learner, which puts its own estimate in the place of what a cut-off episode would still have earned:
+
+- one that failed is cut off. Its reward is unknown (NaN), which would spoil every weight, so it earns nothing.
+- one that ran into a limit has ended, since the world has graded it. If it were cut off, the learner's estimate would
+  pay for standing still until the limit comes.
 """
 
 from __future__ import annotations
@@ -36,7 +39,8 @@ except ImportError as err:
 
 
 class FailuresCutOff(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
-    """An episode that failed earns nothing in its last step and is truncated; `info["failed"]` says what happened."""
+    """An episode that failed earns nothing in its last step and is truncated; `info["failed"]` says what happened. No
+    other is truncated: see the module's text."""
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
         RecordConstructorArgs.__init__(self)
@@ -45,7 +49,9 @@ class FailuresCutOff(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """As the environment's, without NaN."""
         observation, reward, terminated, truncated, info = self.env.step(action)
-        return observation, 0.0 if math.isnan(float(reward)) else float(reward), terminated, truncated, info
+        if truncated and info.get("failed"):
+            return observation, 0.0 if math.isnan(float(reward)) else float(reward), terminated, True, info
+        return observation, float(reward), terminated or truncated, False, info
 
 
 def make_env(env_id: str, *, buckets: int = BUCKETS, **settings: Any) -> gym.Env[Any, Any]:
@@ -100,7 +106,7 @@ class RoutingVecEnv(VecEnv):  # type: ignore[misc, unused-ignore]
             started = infos[i]
             last, ended = started.pop("final_obs"), started.pop("final_info")
             self.reset_infos[i] = started
-            cut_off = bool(got.truncations[order[i]] and not got.terminations[order[i]])
+            cut_off = bool(got.truncations[order[i]] and ended.get("failed"))
             infos[i] = {**ended, "terminal_observation": last, "TimeLimit.truncated": cut_off}
         rewards = np.nan_to_num(got.rewards[order].astype(np.float32), nan=0.0)
         return got.observations[order], rewards, dones, infos

@@ -1,15 +1,20 @@
-"""Worlds whose grader breaks down, each time or now and then: `tests.doors.breaking:Tests/Breaking-v0`."""
+"""Questions on which something breaks down, each time or now and then: the grader in
+`tests.doors.breaking:Tests/Breaking-v0`, the tool that answers in `tests.doors.breaking:Tests/AnswerAway-v0`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
+from toolorchestra.envs.base.errors import Outage
 from toolorchestra.envs.base.types import Outcome
 from toolorchestra.envs.domains.hle.source import HleSource
 from toolorchestra.envs.domains.questions.world import QaWorld
 from toolorchestra.envs.domains.source import Scene
 from toolorchestra.envs.money.prices import PriceSheet
 from toolorchestra.envs.registration import register
+from toolorchestra.envs.tools import Toolbox, ToolContext, ToolResult
 
 
 class BreakingWorld(QaWorld):
@@ -30,11 +35,32 @@ class BreakingSource(HleSource):
 
     def open(self, task_id: str, seed: int, sheet: PriceSheet, tools: Sequence[str] | None) -> Scene:
         scene = super().open(task_id, seed, sheet, tools)
-        if int(task_id.rpartition("/")[2]) % self.one_in:
-            return scene
         world = scene.world
         assert isinstance(world, QaWorld)
-        return scene._replace(world=BreakingWorld(world.question, world.toolbox, message_answers=False))
+        return scene._replace(world=self.broken(world)) if breaks(task_id, self.one_in) else scene
+
+    def broken(self, world: QaWorld) -> QaWorld:
+        """What stands in the world's place."""
+        return BreakingWorld(world.question, world.toolbox, message_answers=False)
+
+
+class AnswerAwaySource(BreakingSource):
+    """Of every `one_in` questions, one cannot be answered: the models that would are away."""
+
+    def broken(self, world: QaWorld) -> QaWorld:
+        """See BreakingSource."""
+        box = Toolbox(replace(tool, run=_away) if tool.name == world.ending else tool for tool in world.toolbox)
+        return QaWorld(world.question, box, message_answers=False)
+
+
+def breaks(task_id: str, one_in: int) -> bool:
+    """Whether a task is one of those that break down."""
+    return not int(task_id.rpartition("/")[2]) % one_in
+
+
+def _away(_context: ToolContext, **_arguments: Any) -> ToolResult:
+    raise Outage("the models are away")
 
 
 register("Tests/Breaking-v0", "tests.doors.breaking:BreakingSource")
+register("Tests/AnswerAway-v0", "tests.doors.breaking:AnswerAwaySource")

@@ -26,9 +26,10 @@ from skyrl.train.utils.trainer_utils import validate_generator_output
 
 from tests.doors.skyrl_stand_in import LocalClient
 from tests.doors.skyrl_tiny import ASYNCHRONOUS, MERGED, STEPWISE, warm_engine, words
+from tests.doors.skyrl_workers import LocalWorkers
 from tests.paths import REPOSITORY
 from toolorchestra.agents.adapters.skyrl import RolloutError, ToolOrchestraGenerator
-from toolorchestra.agents.adapters.skyrl_advantages import SimulatedTrainer
+from toolorchestra.agents.adapters.skyrl_advantages import SimulatedTrainer, Trainer
 from toolorchestra.agents.adapters.skyrl_batch import PLAYED
 from toolorchestra.agents.adapters.skyrl_packages import check_skyrl
 from toolorchestra.agents.adapters.skyrl_train import Experiment, read_config, trainer_kind
@@ -302,6 +303,29 @@ def test_it_trains(tiny: Tiny) -> None:
     assert len(made.seen) == 8
     assert any(not torch.equal(value, before[name]) for name, value in tiny.engine.model.state_dict().items())
     assert made.inference_engine_client.weight_version == 9
+
+
+@pytest.mark.parametrize("form", [(), MERGED], ids=["one", "merged"])
+def test_the_synchronous_trainer_trains(tiny: Tiny, form: tuple[str, ...]) -> None:
+    """SkyRL's RayPPOTrainer.train() from the first batch to the last, its workers in this process: its batches, our
+    rollouts and advantages, its log-probabilities before the step, its loss."""
+    made = trainer(tiny, *form, "trainer.placement.colocate_all=false", "trainer.epochs=1", tasks=16)
+    assert isinstance(made, Trainer)
+    workers = made.dispatch = LocalWorkers(tiny.engine, made.cfg.trainer.algorithm, 1e-3)
+    logged: list[dict[str, float]] = []
+    made.tracker.log = lambda metrics, **_: logged.append(dict(metrics))
+    before = {name: value.clone() for name, value in tiny.engine.model.state_dict().items()}
+    asyncio.run(made.train())
+    assert [metrics["trainer/global_step"] for metrics in logged] == [1, 2, 3, 4]
+    assert made.inference_engine_client.weight_version == 5
+    taught = [metrics for metrics in logged if metrics["reward/used_rollouts"]]
+    assert len(taught) > 1
+    assert all(metrics["policy/rollout_train_logprobs_abs_diff_max"] < 1e-3 for metrics in logged)
+    assert len(workers.losses) == 4
+    for metrics, (at_first, then) in zip(logged, workers.losses, strict=True):
+        assert metrics["policy/policy_loss"] == pytest.approx(at_first, abs=1e-5)
+        assert then < at_first or not metrics["reward/used_rollouts"], metrics["policy/grad_norm"]
+    assert any(not torch.equal(value, before[name]) for name, value in tiny.engine.model.state_dict().items())
 
 
 def test_groups_are_joined_as_the_asynchronous_trainer_joins_them(tiny: Tiny) -> None:

@@ -76,15 +76,20 @@ def test_the_same_seeds_and_actions_give_the_same_rewards_and_bills(env_id: str,
     assert ended >= 6
 
 
-def test_a_cut_off_episode_is_told_from_one_that_ended() -> None:
+def test_an_episode_that_runs_into_a_limit_has_ended() -> None:
+    """A learner that put its estimate in the place of what would have come would pay for standing still."""
     envs = make_vec_env("ToolOrchestra/HLE-v0", 2, seed=0, max_turns=2, **SCALAR)
     envs.reset()
     answer = envs.envs.action_meanings.index("answer answer-1")
     for _ in range(2):
         _, _, dones, infos = envs.step(np.array([0, answer]))
     assert dones.tolist() == [True, True]
-    assert [info["TimeLimit.truncated"] for info in infos] == [True, False]
+    assert [info["truncated_by"] for info in infos] == ["turns", ""]
+    assert [info["TimeLimit.truncated"] for info in infos] == [False, False]
     assert envs.reset_infos[0]["task_id"] != infos[0]["task_id"]
+    one = make_env("ToolOrchestra/HLE-v0", max_turns=1, **SCALAR)
+    one.reset(seed=0)
+    assert one.step(0)[2:4] == (True, False)
 
 
 class Breaks:

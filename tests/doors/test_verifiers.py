@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import util
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,12 @@ import gymnasium as gym
 import pytest
 
 from tests.paths import REPOSITORY
-from toolorchestra.envs.base.actions import CLOSE, OPEN, render_call
+from tests.tau2_playing import needs_package, world_of
+from toolorchestra.envs.base.actions import CLOSE, OPEN, parse, render_call
 from toolorchestra.envs.money.prices import ORCHESTRATOR, Tokens, Usage
 from toolorchestra.envs.registration import spec_of
 from toolorchestra.envs.testing.loopback import Loopback, ReceivedRequest, ServerReply
+from toolorchestra.envs.testing.tau2_players import gold, idle
 
 needs_verifiers = pytest.mark.skipif(
     util.find_spec("verifiers") is None, reason="verifiers is not installed here: make test-verifiers"
@@ -72,14 +74,18 @@ def tokens_of(turn: int) -> Tokens:
     return Tokens(input=900 + 100 * turn, cached=50 * turn, output=20 + turn, reasoning=7)
 
 
-def endpoint(counts: bool) -> Loopback:
-    """A stand-in for a model. It counts its tokens, or leaves that to others."""
+def endpoint(counts: bool, known: Mapping[str, Sequence[Move]] | None = None) -> Loopback:
+    """A stand-in for a model. It counts its tokens, or leaves that to others. `known` has its moves by what the user
+    says last before the first of them."""
 
     def reply(asked: ReceivedRequest) -> ServerReply:
         messages = asked.json["messages"]
-        turn = sum(message["role"] == "assistant" for message in messages)
-        turn -= messages[1]["role"] == "assistant"  # a greeting, which opens the task
-        made, used = move(asked.json.get("tools", ()), turn), tokens_of(turn)
+        told = [message["content"] for message in messages]
+        start = next(place for place, content in enumerate(told) if content in known) if known else 0
+        turn = sum(message["role"] == "assistant" for message in messages[start:])
+        turn -= not known and messages[1]["role"] == "assistant"  # a greeting, which opens the task
+        made = known[told[start]][turn] if known else move(asked.json.get("tools", ()), turn)
+        used = tokens_of(turn)
         usage = {
             "prompt_tokens": used.input + used.cached,
             "completion_tokens": used.output + used.reasoning,
@@ -121,7 +127,9 @@ def results(trace: dict[str, Any]) -> dict[str, float]:
     return {"reward": trace["rewards"]["episode_reward"]["score"], **trace["metrics"]}
 
 
-def without_verifiers(env_id: str, arguments: dict[str, Any], seed: int, counts: bool) -> dict[str, float]:
+def without_verifiers(
+    env_id: str, arguments: dict[str, Any], seed: int, counts: bool, moves: Sequence[Move] = ()
+) -> dict[str, float]:
     """The same by Gymnasium alone."""
     env = gym.make(spec_of(env_id), **arguments)
     unwrapped: Any = env.unwrapped
@@ -131,7 +139,8 @@ def without_verifiers(env_id: str, arguments: dict[str, Any], seed: int, counts:
     while not over:
         if counts:
             unwrapped.charge_policy(Usage(unwrapped.factory.settings.orchestrator, ORCHESTRATOR, tokens_of(turn)))
-        observation, earned, terminated, truncated, info = env.step(text_of(move(observation["tools"], turn)))
+        made = moves[turn] if moves else move(observation["tools"], turn)
+        observation, earned, terminated, truncated, info = env.step(text_of(made))
         reward, turn, over = reward + float(earned), turn + 1, terminated or truncated
     bill = {f"usd_{role}": usd for role, usd in info["ledger"]["usd_by_role"].items()}
     bill |= {"usd": info["ledger"]["usd"], "seconds": info["ledger"]["seconds"]}
@@ -174,6 +183,41 @@ def test_rewards_and_bills_are_the_environments_own(
     asked = [one.json["messages"] for one in server.seen]
     assert all(m.get("tool_call_id") for messages in asked for m in messages if m["role"] == "tool")
     assert len(server.seen) == sum(results(trace)["turns"] for trace in traces)
+
+
+def reference_moves(arguments: dict[str, Any], seed: int) -> tuple[str, list[Move]]:
+    """What a task of τ²-Bench begins with, and its reference path; for odd seeds nothing but the end of it."""
+    env: Any = gym.make(spec_of("Tau2-v0"), **arguments).unwrapped
+    observation, _ = env.reset(seed=seed)
+    world = world_of(env)
+    texts = (idle if seed % 2 else gold)(world.plan, solo=world.domain.solo)
+    actions = [(text, parse(text).calls) for text in texts]
+    moves: list[Move] = [
+        [(call.name, json.dumps(call.arguments)) for call in calls] if calls else text for text, calls in actions
+    ]
+    return observation["messages"][-1]["content"], moves
+
+
+@needs_verifiers
+@needs_package
+@pytest.mark.parametrize(
+    ("arguments", "first"), [({"domain": "mock", "split": "base", "user": "scripted"}, 40), ({"domain": "telecom"}, 34)]
+)
+def test_tau2s_rewards_and_bills_are_the_environments_own(
+    arguments: dict[str, Any], first: int, tmp_path: Path
+) -> None:
+    """With a user to talk to, and alone, where the agent has the user's tools."""
+    number = 4
+    plays = [reference_moves(arguments, seed) for seed in range(first, first + number)]
+    assert len(dict(plays)) == number, "the stand-in can tell the tasks apart"
+    words = ["--env.taskset.environment", "Tau2-v0", "--env.taskset.first-seed", str(first), "-n", str(number)]
+    with endpoint(counts=True, known=dict(plays)) as server:
+        traces = vf_eval(tmp_path, *words, "--client.base-url", server.base_url, *arguments_as_words(arguments))
+    assert [trace["errors"] for trace in traces] == [[]] * number
+    for seed, (trace, (_, moves)) in enumerate(zip(traces, plays, strict=True), first):
+        assert results(trace) == without_verifiers("Tau2-v0", arguments, seed, counts=True, moves=moves), seed
+        assert results(trace)["reward"] == float(seed % 2 == 0), seed
+    assert len(server.seen) == sum(len(moves) for _, moves in plays)
 
 
 def byte_tokenizer(folder: Path) -> Any:
