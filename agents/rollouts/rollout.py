@@ -128,8 +128,9 @@ class Rollouts:
         """Within it an episode is played."""
         return asyncio.timeout(self.params.deadline_seconds)
 
-    def turn(self) -> AbstractAsyncContextManager[int]:
-        """Within it a turn is sampled. Gives the step of the weights that it is sampled with."""
+    def turn(self, name: str) -> AbstractAsyncContextManager[int]:
+        """Within it a turn of the rollout of that name is sampled. Gives the step of the weights it is sampled with."""
+        del name
         return nullcontext(0)
 
     async def _play(self, job: Job, episode: Episode, run: _RolloutState) -> None:
@@ -138,7 +139,7 @@ class Rollouts:
         most = job.max_context or self.params.max_context
         await begin(episode, self._gates)
         while not episode.over:
-            async with self.turn() as step_of_weights:
+            async with self.turn(run.name) as step_of_weights:
                 with self.split.tokenisation:
                     sequence, fresh = self.chat.follow(run.current, episode.observation)
                 if fresh:

@@ -8,6 +8,8 @@ wait, and tools go on working. It is nobody's fault that it was closed, so deadl
 from __future__ import annotations
 
 import asyncio
+import heapq
+import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -17,7 +19,10 @@ class TurnGate:
 
     def __init__(self, most: int) -> None:
         """`most`: turns that may be sampled at a time."""
-        self._places = asyncio.Semaphore(most)
+        self._free = most
+        self._queue: list[tuple[int, int, asyncio.Future[None]]] = []
+        """A heap of those that wait for a place, by their order and then by when they came."""
+        self._numbers = itertools.count()
         self._open = asyncio.Event()
         self._empty = asyncio.Event()
         self._empty.set()
@@ -42,9 +47,11 @@ class TurnGate:
                 self._left.pop(limit, None)
 
     @asynccontextmanager
-    async def turn(self) -> AsyncIterator[int]:
-        """One turn, once there is a place and the gate is open. Gives the step of the weights it is sampled with."""
-        async with self._places:
+    async def turn(self, order: int = 0) -> AsyncIterator[int]:
+        """One turn, once there is a place and the gate is open. Of those that wait the lowest order comes first. Gives
+        the step of the weights that the turn is sampled with."""
+        await self._take_place(order)
+        try:
             while not self._open.is_set():
                 await self._open.wait()
             self._inside += 1
@@ -55,6 +62,29 @@ class TurnGate:
                 self._inside -= 1
                 if not self._inside:
                     self._empty.set()
+        finally:
+            self._give_place()
+
+    async def _take_place(self, order: int) -> None:
+        if self._free:
+            self._free -= 1
+            return
+        given: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._queue, (order, next(self._numbers), given))
+        try:
+            await given
+        except asyncio.CancelledError:
+            if given.done() and not given.cancelled():  # it was given a place in the same moment
+                self._give_place()
+            raise
+
+    def _give_place(self) -> None:
+        while self._queue:
+            *_, waiting = heapq.heappop(self._queue)
+            if not waiting.done():
+                waiting.set_result(None)
+                return
+        self._free += 1
 
     async def close(self) -> None:
         """Let nobody in any more, and wait until all turns that are under way have ended."""

@@ -98,9 +98,9 @@ class GatedRollouts(Rollouts):
         """See Rollouts. It stands still while the gate is closed."""
         return self._gate.deadline(self.params.deadline_seconds)
 
-    def turn(self) -> AbstractAsyncContextManager[int]:
-        """See Rollouts."""
-        return self._gate.turn()
+    def turn(self, name: str) -> AbstractAsyncContextManager[int]:
+        """See Rollouts. Groups that were begun first go first: they are waited for, and their past is in the cache."""
+        return self._gate.turn(int(name.partition(".")[0]))
 
 
 class RolloutsAhead:

@@ -90,6 +90,57 @@ def test_no_more_turns_at_a_time_than_there_are_places() -> None:
     assert play(story()) == 3
 
 
+def test_of_those_that_wait_for_a_place_the_lowest_order_comes_first() -> None:
+    async def story() -> list[int]:
+        gate, seen, may_end = TurnGate(1), [], asyncio.Event()
+        await gate.open(0)
+
+        async def turn(order: int) -> None:
+            async with gate.turn(order):
+                seen.append(order)
+                await may_end.wait()
+
+        tasks = []
+        for order in (9, 5, 7, 5, 1):
+            tasks.append(asyncio.create_task(turn(order)))
+            await some_turns_of_the_loop()
+        may_end.set()
+        await asyncio.gather(*tasks)
+        return seen
+
+    assert play(story()) == [9, 1, 5, 5, 7]
+
+
+@pytest.mark.parametrize("given", [False, True], ids=["while it waits", "as it is given a place"])
+def test_who_is_cancelled_takes_no_place_along(given: bool) -> None:
+    async def story() -> list[str]:
+        gate, seen, may_end = TurnGate(1), [], asyncio.Event()
+        await gate.open(0)
+
+        async def turn(name: str) -> None:
+            async with gate.turn():
+                seen.append(name)
+                if name == "first":
+                    await may_end.wait()
+
+        first, second, third = [asyncio.create_task(turn(name)) for name in ("first", "second", "third")]
+        await some_turns_of_the_loop()
+        if given:
+            may_end.set()
+            while not first.done():
+                await asyncio.sleep(0)
+        second.cancel()
+        may_end.set()
+        await asyncio.gather(first, second, third, return_exceptions=True)
+        async with gate.turn():
+            seen.append("later")
+        return seen
+
+    seen = play(story())
+    assert seen[0] == "first"
+    assert seen[-2:] == ["third", "later"]
+
+
 def test_a_turn_that_breaks_off_does_not_keep_the_gate_from_closing() -> None:
     async def story() -> None:
         gate = TurnGate(1)
