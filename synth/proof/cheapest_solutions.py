@@ -27,6 +27,7 @@ from toolorchestra.envs.domains.toolscale.known_costs import (
     zipped,
 )
 from toolorchestra.envs.domains.toolscale.oracle import moves
+from toolorchestra.envs.domains.toolscale.paths import requests_along
 from toolorchestra.envs.domains.toolscale.source import ready
 from toolorchestra.envs.money.prices import load_sheet
 from toolorchestra.synth.proof.solvers import GRADED, Arena, Scripted
@@ -76,30 +77,12 @@ def solutions(bench: DomainPlayer, task: SqlTask) -> Iterator[Solution]:
 def along(task: SqlTask, path: int, kept: Sequence[int]) -> SqlTask:
     """The task with a solution as its gold path."""
     actions = (task.actions, *task.alternatives)[path]
-    other = _with_path(task, actions)
     new = {old: number for number, old in enumerate(kept)}
     requests = tuple(
-        replace(request, actions=tuple(new[n] for n in request.actions if n in new)) for request in other.requests
+        replace(request, actions=tuple(new[n] for n in request.actions if n in new))
+        for request in requests_along(task, actions)
     )
-    return replace(other, actions=tuple(actions[n] for n in kept), requests=requests)
-
-
-def _with_path(task: SqlTask, path: Sequence[GoldCall]) -> SqlTask:
-    """The task with another of its paths as gold: one request has other calls, and those behind it move."""
-    shift = len(path) - len(task.actions)
-    first = next((n for n, (a, b) in enumerate(zip(task.actions, path, strict=False)) if a != b), None)
-    if first is None and not shift:
-        return task
-    requests = []
-    for request in task.requests:
-        own = request.actions
-        if not own or (first is not None and own[-1] < first):
-            requests.append(request)
-        elif first is None or own[0] <= first:
-            requests.append(replace(request, actions=tuple(range(own[0], own[-1] + 1 + shift))))
-        else:
-            requests.append(replace(request, actions=tuple(n + shift for n in own)))
-    return replace(task, actions=tuple(path), requests=tuple(requests))
+    return replace(task, actions=tuple(actions[n] for n in kept), requests=requests)
 
 
 def together(made: Iterator[str]) -> Iterator[str]:
