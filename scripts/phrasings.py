@@ -33,6 +33,8 @@ class PhrasingsOptions:
     """Also every phrasing of the bank alone, where it loses a task."""
     lost: bool = False
     """Also the ids of lost tasks."""
+    values: bool = False
+    """Instead: the oracle says dates, times and amounts in words."""
 
     def __post_init__(self) -> None:
         check_counts(self, {"tasks": 1})
@@ -67,16 +69,20 @@ def lost_tasks(bank: Sequence[Phrasing], kinds: Sequence[str], tasks: Sequence[t
 def run(given: PhrasingsOptions) -> int:
     """Play, and print a Markdown table: tasks solved by kind and half."""
     bank, tasks = load(given.bank), sample(given.tasks)
+    if given.values:
+        lost = lost_tasks((), (), tasks)
+        say(f"values in words: {len(tasks) - len(lost)} of {len(tasks)} solved" + f"; lost: {lost}" * given.lost)
+        return DONE
     halves = {half: [one for one in bank if one.half == half] for half in HALVES}
     say(f"| solved of {len(tasks)} (SIMULATED user) | phrasings | {' | '.join(HALVES)} |")
     say("|---|---|---|---|")
     for row, kinds in (*((kind, (kind,)) for kind in KINDS), ("all kinds", KINDS)):
-        lost = {half: lost_tasks(own, kinds, tasks) for half, own in halves.items()}
+        lost_in = {half: lost_tasks(own, kinds, tasks) for half, own in halves.items()}
         count = sum(one.kind in kinds for one in bank)
-        say(f"| {row} | {count} | {' | '.join(str(len(tasks) - len(lost[half])) for half in HALVES)} |")
+        say(f"| {row} | {count} | {' | '.join(str(len(tasks) - len(lost_in[half])) for half in HALVES)} |")
         if given.lost:
             for half in HALVES:
-                say(f"  lost, {half}: {', '.join(lost[half]) or 'none'}")
+                say(f"  lost, {half}: {', '.join(lost_in[half]) or 'none'}")
     for one in bank if given.each else ():
         if lost_alone := lost_tasks([one], [one.kind], tasks):
             say(f"- {one.kind}, {one.half}: {len(tasks) - len(lost_alone)} solved with {one.text!r}")

@@ -45,8 +45,7 @@ class Mood:
     """Messages in a row that led nowhere."""
     handed_over: bool = False
     doubted: bool = False
-    """It has asked back whether the request is settled, asked to have it looked at before it is refused, or waited to be
-    handed over; it does so once."""
+    """It has asked back (is it settled, or refused unseen?), or waited to be handed over; it does so once."""
     calls: int = 0
     """How many calls had been made when a message last led nowhere."""
 

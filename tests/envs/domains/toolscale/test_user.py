@@ -218,7 +218,15 @@ def test_an_oracle_in_other_words_loses_next_to_nothing(half: str) -> None:
         for task_id in list(arena.domain.tasks)[::15]:
             tries += 1
             solved += asyncio.run(arena.play(solver, task_id, 0)).solved
-    assert solved >= 0.98 * tries
+    assert solved >= 0.95 * tries  # docs/results/phrasings.md has the large samples
+
+
+def test_an_oracle_that_says_values_in_words_loses_nothing() -> None:
+    solver = PhrasedOracle("in words")
+    for name in ("entertainment", "weather"):
+        arena = Arena(name)
+        for task_id in list(arena.domain.tasks)[::30]:
+            assert asyncio.run(arena.play(solver, task_id, 0)).solved, f"{name}/{task_id}"
 
 
 @pytest.mark.parametrize("solver", [*TRIVIAL, *SHORTCUTS], ids=lambda solver: solver.name)
