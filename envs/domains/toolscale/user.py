@@ -46,6 +46,8 @@ class Mood:
     handed_over: bool = False
     doubted: bool = False
     """It has asked back (is it settled, or refused unseen?), or waited to be handed over; it does so once."""
+    since: int = 0
+    """The agent's messages before this one were about earlier requests."""
     calls: int = 0
     """How many calls had been made when a message last led nowhere."""
 
@@ -100,6 +102,7 @@ class SqlScriptedUser:
             return SqlUserReply(user_sentences.TRANSFER, mood)
         if progress and mood.lost and len(progress.calls) > mood.calls:
             mood = replace(mood, lost=0)
+        progress = progress and progress._replace(told=progress.told[mood.since :])
         told = self._told(mood, said, rng)
         settled = progress is not None and self._followed(progress).settled(mood.request, progress, text)
         if said.hands_over and not settled:
@@ -217,13 +220,14 @@ class SqlScriptedUser:
     def _next(self, mood: Mood, rng: random.Random, progress: Progress | None) -> SqlUserReply:
         number = mood.request + 1
         while progress and self._together and number < len(self.task.requests):
-            if not self._followed(progress).settled(number, progress, ""):
+            if not self._followed(progress).settled_out_of_turn(number, progress):
                 break
-            number += 1  # the agent settled it out of turn
+            number += 1
         if number >= len(self.task.requests):
             return SqlUserReply(self._one_of(user_sentences.STOPS, rng), mood)
         lead = user_sentences.REMIND if self._together else user_sentences.NEXT
-        return SqlUserReply(self._one_of(lead, rng).format(say=self.said(number)), Mood(number))
+        since = mood.since + len(progress.told) + 1 if progress and not self._together else 0
+        return SqlUserReply(self._one_of(lead, rng).format(say=self.said(number)), Mood(number, since=since))
 
     def _waits(self, mood: Mood, rng: random.Random, progress: Progress) -> SqlUserReply:
         waits = user_sentences.STILL_WAITS if mood.lost else user_sentences.WAITS

@@ -73,6 +73,11 @@ class Wishes:
             and not self.untold(number, progress, text)
         )
 
+    def settled_out_of_turn(self, number: int, progress: Progress) -> bool:
+        """Whether a request was settled before the user came to it. What is only to be told may have been said of
+        another."""
+        return all(wanted.own for wanted in self._wanted[number]) and self.settled(number, progress, "")
+
     def words(self, number: int) -> frozenset[str]:
         """The words that a proposal to settle a request is likely to share; see content."""
         if number not in self._words:

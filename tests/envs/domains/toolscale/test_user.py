@@ -149,6 +149,7 @@ def test_a_user_that_said_all_at_once_follows_another_order() -> None:
         lambda t: (
             len(t.requests) == 2
             and all(r.ending == "serve" and r.inform and not r.facts for r in t.requests)
+            and all(any(t.actions[n].name in FINANCE.writes for n in r.actions) for r in t.requests)
             and not set(t.requests[0].inform) & set(t.requests[1].inform)
         )
     )
@@ -158,6 +159,18 @@ def test_a_user_that_said_all_at_once_follows_another_order() -> None:
     told: tuple[str, ...] = (f"It is done. For you: {', '.join(task.requests[1].inform)}.",)
     assert not user.reply(Mood(), told[0], 1, progress(*calls)).final
     assert user.reply(Mood(), f"And {', '.join(task.requests[0].inform)}.", 2, progress(*calls, told=told)).final
+
+
+def test_what_was_said_of_an_earlier_request_does_not_answer_a_later_one() -> None:
+    task = task_with(lambda t: len(t.requests) == 2 and all(r.inform and r.ending == "serve" for r in t.requests))
+    user = SqlScriptedUser(task, next(s for s in range(50) if not SqlScriptedUser(task, s)._together))
+    values = " and ".join(value for request in task.requests for value in request.inform)
+    calls = tuple(action.name for action in task.actions)
+    first = user.reply(Mood(), f"It is done: {values}.", 1, progress(*calls))
+    assert not first.final
+    told = (f"It is done: {values}.",)
+    assert not user.reply(first.mood, "Done.", 2, progress(*calls, told=told)).final
+    assert user.reply(first.mood, f"Done: {values}.", 2, progress(*calls, told=told)).final
 
 
 @given(st.text(max_size=200), st.booleans())
