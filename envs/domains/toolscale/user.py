@@ -45,7 +45,7 @@ class Mood:
     """Messages in a row that led nowhere."""
     handed_over: bool = False
     doubted: bool = False
-    """It has asked back (is it settled, or refused unseen?), or waited to be handed over; it does so once."""
+    """It has asked back (is it settled?), or waited to be handed over; it does so once."""
     since: int = 0
     """The agent's messages before this one were about earlier requests."""
     calls: int = 0
@@ -208,9 +208,6 @@ class SqlScriptedUser:
         return self._one_of(sentences, rng).format(label=fact.label, value=fact.value)
 
     def _refused(self, mood: Mood, rng: random.Random, progress: Progress | None) -> SqlUserReply:
-        if progress is not None and not progress.calls and not mood.doubted:
-            unseen = self._one_of(user_sentences.NOT_LOOKED, rng).format(say=self.said(mood.request))
-            return SqlUserReply(unseen, replace(mood, doubted=True))
         pushback = self.task.requests[mood.request].pushback
         if pushback and not mood.objected:
             return SqlUserReply(pushback, replace(mood, objected=True, lost=0))

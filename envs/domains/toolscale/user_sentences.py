@@ -68,10 +68,6 @@ DOUBTS_TOLD = (
     "You have not told me what I wanted to know. {say}", "And what is the answer? {say}",
     "I am missing something that I asked for. {say}", "I have not heard yet what I asked about. {say}",
 )  # fmt: skip
-NOT_LOOKED = (
-    "Please look it up first. {say}", "You have not even looked. {say}", "Could you check that, please? {say}",
-    "Are you sure without looking? {say}",
-)  # fmt: skip
 NOT_THAT = (
     "No, that is not what I asked for. {say}", "That's something else. {say}", "No, please don't. {say}",
     "I never asked for that. {say}",
