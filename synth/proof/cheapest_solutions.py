@@ -138,7 +138,8 @@ def steps(env: OrchestraEnv, observation: Any, domain: SqlDomain, task: SqlTask)
     said = SaidIds(*(message["content"] for message in observation["messages"]))
     for text in together(moves(domain, task), said):
         stepped = env.step(text)
-        for message in stepped[-1]["new_messages"]:
+        _, *answers = stepped[-1]["new_messages"]  # what the agent says itself tells it nothing
+        for message in answers:
             said.add(message["content"])
         yield stepped
 
