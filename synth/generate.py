@@ -174,6 +174,8 @@ def _one(given: SynthOptions, name: str | None) -> None:
         if spec is not None and given.out is None and spec.folder.resolve().parent != specs.SHIPPED.resolve():
             raise ConfigError(f"{spec.folder} is not the spec of a shipped domain; say where it goes: --out DIR")
         out = given.out or loader.SHIPPED / (spec.name if spec else "")
+        for form in given.export:
+            export.check_place(form, _export_place(out, form))
         kept = given.work or (out.with_name(f"{out.name}.work") if given.out else Path(scratch))
         work = StageStore(kept, resume=given.resume)
         paid_model = _paid_model(given, kept)
@@ -182,8 +184,12 @@ def _one(given: SynthOptions, name: str | None) -> None:
         run_report.store(kept, told)
         say(run_report.text(told))
         for form in given.export:
-            say(f"  {form}: {export.write(form, made.domain, out.with_name(f'{out.name}.{form}'))}")
+            say(f"  {form}: {export.write(form, made.domain, _export_place(out, form))}")
         say(f"  written to {made.domain.folder}, {time.perf_counter() - started:.1f} s")
+
+
+def _export_place(out: Path, form: str) -> Path:
+    return out.with_name(f"{out.name}.{form}")
 
 
 async def _made(run: pipeline.SynthesisRun, paid_model: PaidModel | None) -> pipeline.Made:

@@ -29,10 +29,40 @@ ORCHESTRATOR = {"Qwen/Qwen3-8B": "qwen3-8b"}
 _FACTS = "SIMULATED: prices and latencies in tool descriptions are those of the price sheet; experts are simulated."
 
 
-def write(form: str, domain: SqlDomain, out: Path) -> Path:
-    """A domain in a format, in a folder of its own."""
+_SPLITS = tuple(f"{split}.jsonl" for split in ("train", "validation", "test"))
+_WRITTEN: Mapping[str, frozenset[str]] = {
+    "tau2": frozenset(("tasks.json", "split_tasks.json", "policy.md", "tools.json")),
+    "rows": frozenset(_SPLITS),
+    "hf": frozenset(
+        (
+            "README.md",
+            *(f"data/{name}" for name in _SPLITS),
+            *(f"domain/{name}" for name in (*FILES, COSTS, task_variants.FILE, "domain.json")),
+        )
+    ),
+}
+"""What an export's folder holds, all of it."""
+
+
+def check_place(form: str, out: Path) -> None:
+    """Raises ConfigError where something stands that no export wrote: it would be lost."""
     if form not in FORMATS:
         raise ConfigError(no_such("export", form, FORMATS))
+    if out.is_symlink() or (out.exists() and not out.is_dir()):
+        raise ConfigError(f"{out}: --export {form} makes this folder, and it is a file or a link; move it away")
+    for path in sorted(out.rglob("*")) if out.is_dir() else ():
+        name = path.relative_to(out).as_posix()
+        own = name in ("data", "domain") if path.is_dir() and not path.is_symlink() else name in _WRITTEN[form]
+        if not own:
+            raise ConfigError(
+                f"{out}: --export {form} writes this folder anew, and {name} in it is none of its files; move the "
+                "folder away, or choose another --out"
+            )
+
+
+def write(form: str, domain: SqlDomain, out: Path) -> Path:
+    """A domain in a format, in a folder of its own. An earlier export there is replaced; anything else is an error."""
+    check_place(form, out)
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
     {"tau2": _tau2, "rows": _rows, "hf": _hub}[form](domain, out)

@@ -1,9 +1,10 @@
 """Finds the cheapest known solution of each task, tries graded solvers on it, and stores both beside the tasks.
 
 Cheapest known: of the gold path and its alternatives, each without the reads that it can do without and still be judged
-right, the one with the smallest bill. It follows the policy's order (identify, read, confirm, write, tell), calls what
-it can in one turn, and is found by somebody who knows the answers; that nothing is cheaper is not proven. The format,
-and what is read from it, is envs/domains/toolscale/known_costs.py.
+right, the one with the smallest bill. It follows the policy's order (identify, read, confirm, write, tell), uses an id
+only when the policy, the user or a result has said it (honest_paths.py), and calls what it can in one turn; which of
+several things is meant it knows. That nothing is cheaper is not proven. The format, and what is read from it, is
+envs/domains/toolscale/known_costs.py.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from toolorchestra.envs.base.actions import parse
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.toolscale import loader
-from toolorchestra.envs.domains.toolscale.domain import GoldCall, SqlTask
+from toolorchestra.envs.domains.toolscale.domain import GoldCall, SqlDomain, SqlTask
 from toolorchestra.envs.domains.toolscale.known_costs import (
     FILE,
     KnownCost,
@@ -27,8 +29,11 @@ from toolorchestra.envs.domains.toolscale.known_costs import (
     zipped,
 )
 from toolorchestra.envs.domains.toolscale.oracle import moves
+from toolorchestra.envs.domains.toolscale.paths import requests_along
 from toolorchestra.envs.domains.toolscale.source import ready
+from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.envs.money.prices import load_sheet
+from toolorchestra.synth.proof.honest_paths import Lookup, Lookups, SaidIds, untold
 from toolorchestra.synth.proof.solvers import GRADED, Arena, Scripted
 from toolorchestra.synth.proof.task_checks import DomainPlayer
 from toolorchestra.synth.storage.stage_store import replace as write
@@ -46,67 +51,78 @@ Seen = Callable[[int, int], None]
 
 
 class Solution(NamedTuple):
-    """A way to solve a task: some of the calls of one of its paths."""
+    """A way to solve a task: some of the calls of one of its paths, and lookups that say the ids that they use."""
 
     found_by: str
     path: int
     kept: tuple[int, ...]
+    lookups: tuple[Lookup, ...] = ()
 
 
-def trimmed(bench: DomainPlayer, task: SqlTask, path: Sequence[GoldCall]) -> list[int]:
-    """The places in a path that are left when every read that is not needed is taken out; policies ask for the calls
-    that identify, so they stay."""
+def trimmed(bench: DomainPlayer, task: SqlTask, path: Sequence[GoldCall], lookups: Sequence[Lookup] = ()) -> list[int]:
+    """The places in a path that are left when every read that is not needed is taken out: neither to be judged right
+    nor to learn an id that is used later. Policies ask for the calls that identify, so they stay."""
     kept = list(range(len(path)))
+    blind = len(untold(bench, task, _calls(path, kept, lookups)))
     for place in range(len(path) - 1, task.identify - 1, -1):
         if bench.domain.tools[path[place].name].kind == "read":
             without = [other for other in kept if other != place]
-            if bench.judged(task, [path[other] for other in without]).value:
+            calls = _calls(path, without, lookups)
+            if bench.judged(task, calls).value and len(untold(bench, task, calls)) <= blind:
                 kept = without
     return kept
 
 
-def solutions(bench: DomainPlayer, task: SqlTask) -> Iterator[Solution]:
+def _calls(path: Sequence[GoldCall], kept: Sequence[int], lookups: Sequence[Lookup]) -> list[GoldCall]:
+    """A solution's calls in their order; the lookups of a call that is left out are left out too."""
+    return [
+        call for place in kept for call in (*(lookup.call for lookup in lookups if lookup.before == place), path[place])
+    ]
+
+
+def solutions(bench: DomainPlayer, task: SqlTask, reads: Lookups) -> Iterator[Solution]:
     """One of each path."""
     for number, path in enumerate((task.actions, *task.alternatives)):
-        kept = trimmed(bench, task, path)
+        lookups = reads.for_path(task, path)
+        kept = trimmed(bench, task, path, lookups)
         name = "alternative" if number else "gold"
-        yield Solution(name if len(kept) == len(path) else f"{name}, trimmed", number, tuple(kept))
+        used = tuple(lookup for lookup in lookups if lookup.before in kept)
+        name += ", trimmed" * (len(kept) < len(path)) + ", looked up" * bool(used)
+        yield Solution(name, number, tuple(kept), used)
 
 
-def along(task: SqlTask, path: int, kept: Sequence[int]) -> SqlTask:
+def along(task: SqlTask, path: int, kept: Sequence[int], lookups: Sequence[Lookup] = ()) -> SqlTask:
     """The task with a solution as its gold path."""
     actions = (task.actions, *task.alternatives)[path]
-    other = _with_path(task, actions)
-    new = {old: number for number, old in enumerate(kept)}
+    new: dict[int, tuple[int, ...]] = {}
+    made = 0
+    for place in kept:
+        own = 1 + sum(lookup.before == place for lookup in lookups)
+        new[place] = tuple(range(made, made + own))
+        made += own
     requests = tuple(
-        replace(request, actions=tuple(new[n] for n in request.actions if n in new)) for request in other.requests
+        replace(request, actions=tuple(at for n in request.actions for at in new.get(n, ())))
+        for request in requests_along(task, actions)
     )
-    return replace(other, actions=tuple(actions[n] for n in kept), requests=requests)
+    identify = sum(len(new.get(place, ())) for place in range(task.identify))
+    return replace(task, actions=tuple(_calls(actions, kept, lookups)), requests=requests, identify=identify)
 
 
-def _with_path(task: SqlTask, path: Sequence[GoldCall]) -> SqlTask:
-    """The task with another of its paths as gold: one request has other calls, and those behind it move."""
-    shift = len(path) - len(task.actions)
-    first = next((n for n, (a, b) in enumerate(zip(task.actions, path, strict=False)) if a != b), None)
-    if first is None and not shift:
-        return task
-    requests = []
-    for request in task.requests:
-        own = request.actions
-        if not own or (first is not None and own[-1] < first):
-            requests.append(request)
-        elif first is None or own[0] <= first:
-            requests.append(replace(request, actions=tuple(range(own[0], own[-1] + 1 + shift))))
-        else:
-            requests.append(replace(request, actions=tuple(n + shift for n in own)))
-    return replace(task, actions=tuple(path), requests=tuple(requests))
+def imitable(reads: Lookups, task: SqlTask) -> SqlTask:
+    """The task with the reads that its gold path lacks: an agent that imitates it knows no id that nothing said."""
+    lookups = reads.for_path(task, task.actions)
+    return along(task, 0, range(len(task.actions)), lookups) if lookups else task
 
 
-def together(made: Iterator[str]) -> Iterator[str]:
-    """The oracle's turns, calls that follow each other in one of them: its context is read once for all."""
+def together(made: Iterator[str], said: SaidIds) -> Iterator[str]:
+    """The oracle's turns, calls that follow each other in one of them: its context is read once for all. A call that
+    uses an id which nothing has said waits for the results of those before it; `said` is told of them meanwhile."""
     calls: list[str] = []
     for text in made:
         if text.startswith("<tool_call>"):
+            if calls and any(said.missing(GoldCall(*call)) for call in parse(text).calls):
+                yield "\n".join(calls)
+                calls = []
             calls.append(text)
             continue
         if calls:
@@ -117,16 +133,27 @@ def together(made: Iterator[str]) -> Iterator[str]:
         yield "\n".join(calls)
 
 
+def steps(env: OrchestraEnv, observation: Any, domain: SqlDomain, task: SqlTask) -> Iterator[Any]:
+    """Plays the oracle's turns, calls together, in an environment that was just reset; gives what each step gives."""
+    said = SaidIds(*(message["content"] for message in observation["messages"]))
+    for text in together(moves(domain, task), said):
+        stepped = env.step(text)
+        _, *answers = stepped[-1]["new_messages"]  # what the agent says itself tells it nothing
+        for message in answers:
+            said.add(message["content"])
+        yield stepped
+
+
 def played(arena: Arena, task: SqlTask, solution: Solution, setting: Setting) -> KnownCost | None:
     """A solution through the environment; None when it does not solve the task."""
-    short = along(task, solution.path, solution.kept)
+    short = along(task, *solution[1:])
     options = {"task_id": f"toolscale/{arena.domain.name}/{task.task_id}", "prices": setting.sheet}
     observation, _ = arena.env.reset(seed=setting.seed, options=options)
     opening = sum(len(message["content"]) for message in observation["messages"])
     said, answered, reward = [], [], 0.0
     info: dict[str, Any] = {}
-    for text in together(moves(arena.domain, short)):
-        _, reward, terminated, truncated, info = arena.env.step(text)
+    for stepped in steps(arena.env, observation, arena.domain, short):
+        _, reward, terminated, truncated, info = stepped
         own, *others = (len(message["content"]) for message in info["new_messages"])
         said.append(own)
         answered.append(sum(others))
@@ -136,29 +163,35 @@ def played(arena: Arena, task: SqlTask, solution: Solution, setting: Setting) ->
         return None
     assert arena.env.episode is not None
     ledger = arena.env.episode.ledger
-    calls = calls_by_tool(task, solution.path, solution.kept)
+    lookups = tuple((lookup.before, lookup.call) for lookup in solution.lookups)
+    calls = calls_by_tool(task, solution.path, solution.kept, lookups)
     made = KnownCost(
-        task.task_id, *solution, calls, opening, tuple(said), tuple(answered), ledger.seconds, ledger.nano_usd, {},
-        setting,
+        task.task_id, solution.found_by, solution.path, solution.kept, lookups, calls, opening, tuple(said),
+        tuple(answered), ledger.seconds, ledger.nano_usd, {}, setting,
     )  # fmt: skip
     if made.billed(load_sheet(setting.sheet)) != ledger.nano_usd:
         raise ConfigError(f"task {task.task_id}: its solution's sizes do not give its bill; this is a bug, report it")
     return made
 
 
-def cheapest(arena: Arena, task: SqlTask, setting: Setting) -> KnownCost:
+def cheapest(arena: Arena, task: SqlTask, setting: Setting, reads: Lookups) -> KnownCost:
     """The solution with the smallest bill; of equal ones the first. Raises ConfigError when none solves the task."""
-    found = [played(arena, task, solution, setting) for solution in solutions(arena.bench, task)]
+    found = [played(arena, task, solution, setting) for solution in solutions(arena.bench, task, reads)]
     solved = [one for one in found if one is not None]
     if not solved:
         raise ConfigError(f"task {task.task_id}: no known solution solves it; this is a bug, report it")
     return min(solved, key=lambda one: one.nano_usd)
 
 
+def stored(one: KnownCost) -> Solution:
+    """The solution whose costs these are."""
+    return Solution(one.found_by, one.path, one.kept, tuple(Lookup(*lookup) for lookup in one.lookups))
+
+
 def fault(arena: Arena, one: KnownCost) -> str:
     """What playing a stored solution again finds wrong with it, or ""."""
     task = arena.domain.tasks[one.task_id]
-    again = played(arena, task, Solution(one.found_by, one.path, one.kept), one.setting)
+    again = played(arena, task, stored(one), one.setting)
     if again is None:
         return "its cheapest known solution does not solve it"
     same = again == replace(one, passes={})
@@ -173,10 +206,10 @@ async def measure(
     arena = _arena(folder)
     names = tuple(next(iter(passes.values()))) if passes else tuple(solver.name for solver in SOLVERS)
     setting = Setting(SHEET, ORCHESTRATOR, SEED, _tools_characters(arena), names, tries if passes else TRIES)
-    made = []
+    made, reads = [], Lookups(arena.bench)
     for number, (name, task) in enumerate(arena.domain.tasks.items(), 1):
         passed = passes[name] if passes else {s.name: await arena.passes(s, name, TRIES) for s in SOLVERS}
-        made.append(replace(cheapest(arena, task, setting), passes=dict(passed)))
+        made.append(replace(cheapest(arena, task, setting, reads), passes=dict(passed)))
         if seen is not None:
             seen(number, len(arena.domain.tasks))
     return setting, made

@@ -152,7 +152,7 @@ def told(bench: DomainPlayer, task: SqlTask) -> str:
     words = task.shape["user_scenario"]["instructions"]
     said = f"{words['reason_for_call']} {words.get('known_info') or ''}"
     for info in task.communicate:
-        if mentions(said, info):
+        if mentions(said, info, in_words=False):  # in words it tells nothing then: see grading
             return f"the user's own words hold what must be told: {info}"
     return "saying nothing gives 1" if bench.judged(task, task.actions, silent=True).value else ""
 

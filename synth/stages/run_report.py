@@ -83,7 +83,7 @@ def cheapest(known: Sequence[KnownCost], domain: SqlDomain) -> dict[str, Any]:
         "sheet": known[0].setting.sheet,
         "usd_a_task": sum(one.usd for one in known) / len(known),
         "turns_a_task": sum(one.turns for one in known) / len(known),
-        "calls": sum(len(one.kept) for one in known),
+        "calls": sum(sum(one.calls.values()) for one in known),
         "gold_calls": sum(len(task.actions) for task in domain.tasks.values()),
         "found_by": dict(Counter(one.found_by for one in known).most_common()),
     }

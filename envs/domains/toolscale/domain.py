@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
 
@@ -109,7 +110,7 @@ class SqlTable(NamedTuple):
     rows: Sequence[tuple[Value, ...]]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class SqlDomain:
     """A loaded domain folder."""
 
@@ -125,6 +126,11 @@ class SqlDomain:
     tasks: Mapping[str, SqlTask] = field(repr=False)
     manifest: Mapping[str, Any] = field(repr=False)
     folder: Path = field(repr=False)
+
+    @cached_property
+    def writes(self) -> frozenset[str]:
+        """The names of the tools that change something."""
+        return frozenset(name for name, tool in self.tools.items() if tool.kind == "write")
 
     def __deepcopy__(self, _memo: object) -> Self:
         return self  # nothing in it changes

@@ -7,18 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from toolorchestra.envs.base import values
 from toolorchestra.envs.domains.toolscale.database import Session
 from toolorchestra.envs.domains.toolscale.domain import GoldCall, SqlTask
 from toolorchestra.envs.domains.toolscale.state_digest import digest
 from toolorchestra.envs.domains.toolscale.tool_runs import Called
 
-_CURRENCY = "(?:AUD|CAD|CHF|CNY|CZK|DKK|EUR|GBP|HUF|INR|JPY|NOK|NZD|PLN|SEK|USD)"
-_NUMBER = re.compile(
-    # No part of a word, a range or a version; a currency may touch it.
-    rf"(?:(?<=\b{_CURRENCY})|(?<![\w.-]))"
-    r"-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?"
-    rf"(?={_CURRENCY}\b|(?!\w|\.\d))"
-)
 _DIGIT, _LETTER, _NOTHING = r"\d", r"[^\W\d_]", r"(?!)"
 _ID = "_id"
 
@@ -43,7 +37,7 @@ class SqlVerdict(NamedTuple):
 def judge(task: SqlTask, session: Session, calls: Sequence[Called], told: Sequence[str]) -> SqlVerdict:
     """Judge an episode by its end state, its successful calls and the agent's messages to the user."""
     state = digest(session)
-    untold = [info for info in task.communicate if not any(mentions(text, info) for text in told)]
+    untold = [info for info in task.communicate if not _is_told(task, info, told)]
     seen = touched(calls)
     paths = [task.actions, *task.alternatives]
     known = session.database.keys
@@ -52,12 +46,23 @@ def judge(task: SqlTask, session: Session, calls: Sequence[Called], told: Sequen
     return SqlVerdict(state in task.end_states, not untold, not fewest, (*untold, *fewest))
 
 
-def mentions(text: str, info: str) -> bool:
-    """Whether a text says it: a number as a number (12.5 in "$12.50"), anything else in whole words, in any case."""
-    wanted = _as_number(info)
-    if wanted is None:
-        return _in_words(" ".join(info.lower().split())).search(" ".join(text.lower().split())) is not None
-    return any(_as_number(found) == wanted for found in _NUMBER.findall(_with_hyphens(text)))
+def _is_told(task: SqlTask, info: str, told: Sequence[str]) -> bool:
+    """Whether a message says it. Where the user's own request holds the number in words ("every five weeks"), only
+    figures count: an agent that repeats the request tells nothing."""
+    asked = task.shape["user_scenario"]["instructions"]["reason_for_call"]
+    in_words = not mentions(asked, info)
+    return any(mentions(text, info, in_words=in_words) for text in told)
+
+
+def mentions(text: str, info: str, *, in_words: bool = True) -> bool:
+    """Whether a text says it: numbers, dates and times by value (12.5 in "$12.50", see values.py), anything else in
+    whole words, in any case. `in_words=False` hears numbers in figures alone."""
+    said = values.says(text, info, in_words=in_words)
+    return _in_words(_spaced(info)).search(_spaced(text)) is not None if said is None else said
+
+
+def _spaced(text: str) -> str:
+    return " ".join(values.plain(text).lower().split())
 
 
 @lru_cache(maxsize=4096)
@@ -69,16 +74,6 @@ def _in_words(info: str) -> re.Pattern[str]:
 def _more(edge: str) -> str:
     """What would go on with the word or number that a character stands in; nothing does with other characters."""
     return _DIGIT if edge.isdecimal() else _LETTER if edge.isalpha() else _NOTHING
-
-
-def _as_number(text: str) -> float | None:
-    plain = _with_hyphens(text)
-    return float(plain.replace(",", "")) if _NUMBER.fullmatch(plain) else None
-
-
-def _with_hyphens(text: str) -> str:
-    """With the minus sign as it stands in float()'s numbers."""
-    return text.replace("\u2212", "-")
 
 
 def entities(path: Iterable[GoldCall]) -> set[str]:

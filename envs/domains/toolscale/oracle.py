@@ -14,39 +14,81 @@ from toolorchestra.envs.domains.toolscale.domain import GoldCall, Request, SqlDo
 CLOSING = "Is there anything else I can help you with?"
 
 
-def moves(domain: SqlDomain, task: SqlTask) -> Iterator[str]:
+class OracleWords:
+    """How the oracle words what it says; other wordings change what they want."""
+
+    def hold(self) -> str:
+        """Said before calls; "" says nothing."""
+        return ""
+
+    def ask_identity(self, labels: Sequence[str]) -> str:
+        return f"I can help with that. To verify your identity, could you tell me your {', '.join(labels)}?"
+
+    def ask_details(self, labels: Sequence[str]) -> str:
+        return f"Could you tell me the {' and the '.join(labels)}?"
+
+    def confirm(self, plan: str) -> str:
+        return f"I am going to do this: {plan}. Do you confirm (yes/no)?"
+
+    def settled(self, inform: Sequence[str]) -> str:
+        return f"{_told(inform)} That has been settled. {CLOSING}".strip()
+
+    def refuse(self, inform: Sequence[str]) -> str:
+        return f"{_told(inform)} I am sorry, but I cannot do this: the policy does not allow it.".strip()
+
+    def insist(self, inform: Sequence[str]) -> str:
+        """Said to a user that objects to a refusal."""
+        return f"{self.refuse(inform)} There is no exception."
+
+    def hand_over(self, inform: Sequence[str]) -> str:
+        return f"{_told(inform)} You are being transferred to a human agent.".strip()
+
+
+_PLAIN = OracleWords()
+
+
+def moves(domain: SqlDomain, task: SqlTask, words: OracleWords = _PLAIN) -> Iterator[str]:
     """The assistant's turns."""
     if task.identify:
-        labels = ", ".join(fact.label for fact in task.facts if fact.value)
-        yield f"I can help with that. To verify your identity, could you tell me your {labels}?"
+        yield words.ask_identity([fact.label for fact in task.facts if fact.value])
+        yield from _held(words)
         for action in task.actions[: task.identify]:
             yield _call(action)
     for request in task.requests:
-        yield from _settle(domain, task, request)
+        yield from _settle(domain, task, request, words)
 
 
-def _settle(domain: SqlDomain, task: SqlTask, request: Request) -> Iterator[str]:
+def _held(words: OracleWords) -> Iterator[str]:
+    if said := words.hold():
+        yield said
+
+
+def _settle(domain: SqlDomain, task: SqlTask, request: Request, words: OracleWords) -> Iterator[str]:
     actions = [task.actions[number] for number in request.actions]
     labels = [fact.label for fact in request.facts if fact.value]
     if labels:
-        yield f"Could you tell me the {' and the '.join(labels)}?"
+        yield words.ask_details(labels)
+    if actions:
+        yield from _held(words)
     asked = False
     for action in actions:
         tool = domain.tools[action.name]
         if tool.kind == "write" and not tool.transfers and not asked:
             asked = True
-            yield f"I am going to do this: {spoken(actions, domain)}. Do you confirm (yes/no)?"
+            yield words.confirm(spoken(actions, domain))
         yield _call(action)
-    told = " ".join(f"For your information: {info}." for info in request.inform)
     if request.ending == "transfer":
-        yield f"{told} You are being transferred to a human agent.".strip()
+        yield words.hand_over(request.inform)
     elif request.ending == "refuse":
-        refusal = f"{told} I am sorry, but I cannot do this: the policy does not allow it.".strip()
-        yield refusal
+        yield words.refuse(request.inform)
         if request.pushback:
-            yield f"{refusal} There is no exception."
+            yield words.insist(request.inform)
     else:
-        yield f"{told} That has been settled. {CLOSING}".strip()
+        yield words.settled(request.inform)
+
+
+def _told(inform: Sequence[str]) -> str:
+    return " ".join(f"For your information: {info}." for info in inform)
 
 
 def _call(action: GoldCall) -> str:

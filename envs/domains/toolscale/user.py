@@ -1,22 +1,26 @@
 """The simulated customers: one scripted from the scenario, one played by a model. Neither knows the gold actions.
 
-The script answers what it is asked (by keyword), confirms, objects to a refusal where its scenario says so, brings its
-requests one after the other, and says ###STOP### when it has no more. It corrects a confirmation that names a detail of
-its own with another value, and cannot judge what else it is told, so it is for training and tests; reported scores want
-a model as the user.
+The script answers what it is asked (by keyword), confirms what it wants, waits when it is asked to, objects to a
+refusal where its scenario says so, brings its requests one after the other, and says ###STOP### when it has no more. It
+goes by what it knows (wishes.py): a request is over when it was told what it asked for and something was done about it,
+or when it was refused; told that all is done before that, it asks back, once. It corrects a confirmation that names a
+detail of its own with another value, and cannot judge what else it is told, so it is for training and tests; reported
+scores want a model as the user.
 """
 
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from toolorchestra.envs.base.types import Message, Transcript
-from toolorchestra.envs.domains.toolscale import user_sentences
+from toolorchestra.envs.domains.toolscale import heard, user_sentences
 from toolorchestra.envs.domains.toolscale.details import Detail, Wrong, details, wrong
 from toolorchestra.envs.domains.toolscale.domain import SqlTask, UserFact
+from toolorchestra.envs.domains.toolscale.wishes import Progress, Wishes, alike, content
 from toolorchestra.envs.models import ChatModel, ChatRequest, ask
 from toolorchestra.envs.money.prices import USER
 from toolorchestra.envs.tools import ToolContext
@@ -24,7 +28,11 @@ from toolorchestra.envs.tools.tool_config import Half
 
 GREETING = "Hello! How can I help you today?"
 PATIENCE = 4
-"""Questions in a row that it does not understand before it gives up."""
+"""Messages in a row that lead nowhere before it gives up."""
+MUCH = 5
+"""Words about something: a proposal with so many must share one with what the user wants."""
+FEW_WORDS = 14
+"""Of a sentence that may be nothing but the names of details."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +42,14 @@ class Mood:
     request: int = 0
     objected: bool = False
     lost: int = 0
+    """Messages in a row that led nowhere."""
     handed_over: bool = False
+    doubted: bool = False
+    """It has asked back (is it settled?), or waited to be handed over; it does so once."""
+    since: int = 0
+    """The agent's messages before this one were about earlier requests."""
+    calls: int = 0
+    """How many calls had been made when a message last led nowhere."""
 
 
 class SqlUserReply(NamedTuple):
@@ -51,13 +66,14 @@ class SqlUserReply(NamedTuple):
 class SqlScriptedUser:
     """One task's user. Its wording follows from the seed; `half` leaves it a half of its sentences."""
 
-    __slots__ = ("_details", "_half", "_seed", "_together", "task")
+    __slots__ = ("_details", "_half", "_seed", "_together", "_wishes", "task")
 
     def __init__(self, task: SqlTask, seed: int, half: Half | None = None) -> None:
         self.task = task
         self._seed = seed
         self._half = half
         self._details: tuple[tuple[Detail, ...], ...] | None = None
+        self._wishes: Wishes | None = None
         self._together = random.Random(seed ^ 0x705E).random() < 0.3
 
     def _rng(self, turn: int) -> random.Random:
@@ -79,32 +95,94 @@ class SqlScriptedUser:
             parts += [self._one_of(user_sentences.LINKS, rng) + self.said(k) for k in range(1, len(self.task.requests))]
         return " ".join(part for part in parts if part)
 
-    def reply(self, mood: Mood, text: str, turn: int) -> SqlUserReply:
-        """The answer to what the agent said."""
-        heard, rng = text.lower(), self._rng(turn)
-        if mood.handed_over or _any(user_sentences.HANDS_OVER, heard):
+    def reply(self, mood: Mood, text: str, turn: int, progress: Progress | None = None) -> SqlUserReply:
+        """The answer to what the agent said. Without `progress` the user takes the agent's word for all."""
+        said, rng = heard.read(text), self._rng(turn)
+        if mood.handed_over:
             return SqlUserReply(user_sentences.TRANSFER, mood)
-        confirms = "?" in heard and _any(user_sentences.CONFIRMS, heard)
-        asks = _any(user_sentences.ASKS, heard) or ("?" in heard and not confirms)
-        told = self._told(mood, heard, rng) if asks else []
-        if confirms and (mistaken := self._mistaken(mood, text)):
-            return self._corrected(mood, mistaken, rng)
-        if confirms:
-            return SqlUserReply(" ".join([self._one_of(user_sentences.YES, rng), *told]), replace(mood, lost=0))
+        if progress and mood.lost and len(progress.calls) > mood.calls:
+            mood = replace(mood, lost=0)
+        progress = progress and progress._replace(told=progress.told[mood.since :])
+        told = self._told(mood, said, rng)
+        settled = progress is not None and self._followed(progress).settled(mood.request, progress, text)
+        if said.hands_over and not settled:
+            return self._handed_over(mood, progress, rng)
+        if self._confirms(mood, said) and not settled and not said.refuses:
+            return self._asked_to_confirm(mood, text, told, progress, rng)
         if told:
             return SqlUserReply(" ".join(told), replace(mood, lost=0))
-        if _any(user_sentences.REFUSES, heard):
-            return self._refused(mood, rng)
-        if "?" in heard and not _any(user_sentences.CLOSES, heard):
-            return self._lost(mood, rng)
-        return self._next(mood, rng)
+        if settled and (said.reports or said.closes or not said.holds):
+            return self._next(mood, rng, progress)
+        if (said.refuses or (said.negative and not said.question)) and not said.holds:
+            return self._refused(mood, rng, progress)
+        if progress is None:
+            waits = said.question and not said.closes and not said.reports
+            return self._lost(mood, rng, progress) if waits else self._next(mood, rng, progress)
+        return self._unsettled(mood, text, said, progress, rng)
+
+    def _unsettled(
+        self, mood: Mood, text: str, said: heard.Heard, progress: Progress, rng: random.Random
+    ) -> SqlUserReply:
+        """To a message that neither asks for what the user has nor settles the request that it waits for."""
+        wishes = self._followed(progress)
+        undone, untold = wishes.undone(mood.request, progress), wishes.untold(mood.request, progress, text)
+        if said.holds and not said.closes:
+            return self._waits(mood, rng, progress)
+        if said.proposes and undone and not said.reports and content(text) & wishes.words(mood.request):
+            return SqlUserReply(self._one_of(user_sentences.YES, rng), replace(mood, lost=0))
+        shown = not undone and bool(untold) and all(alike(text, info) for info in untold)
+        if said.reports or said.closes or (shown and not said.question):
+            if (mood.doubted and said.reports) or shown or not wishes.leaves_a_trace(mood.request):
+                return self._next(mood, rng, progress)
+            if mood.doubted:
+                return self._waits(mood, rng, progress)
+            asked = user_sentences.DOUBTS_DONE if undone else user_sentences.DOUBTS_TOLD
+            doubt = self._one_of(asked, rng).format(say=self.said(mood.request))
+            return SqlUserReply(doubt, replace(mood, doubted=True))
+        return self._lost(mood, rng, progress) if said.question else self._waits(mood, rng, progress)
+
+    def _confirms(self, mood: Mood, said: heard.Heard) -> bool:
+        """Whether a yes is asked for; "Please confirm your date of birth" asks for the date."""
+        facts = self._facts(mood)
+        return any(
+            part not in said.asking or not any(_asks_for(fact, part) for fact in facts) for part in said.confirming
+        )
+
+    def _followed(self, progress: Progress) -> Wishes:
+        if self._wishes is None:
+            self._wishes = Wishes(self.task, progress.writes)
+        return self._wishes
+
+    def _handed_over(self, mood: Mood, progress: Progress | None, rng: random.Random) -> SqlUserReply:
+        """It holds the line while nobody takes over, and leaves when it hears so again."""
+        if progress is None or mood.doubted:
+            return SqlUserReply(user_sentences.TRANSFER, mood)
+        return SqlUserReply(self._one_of(user_sentences.WAITS, rng), replace(mood, doubted=True))
+
+    def _asked_to_confirm(
+        self, mood: Mood, text: str, told: Sequence[str], progress: Progress | None, rng: random.Random
+    ) -> SqlUserReply:
+        if mistaken := self._mistaken(mood, text):
+            return self._corrected(mood, mistaken, rng)
+        if progress is not None and self._foreign(mood, text, progress):
+            return self._led_nowhere(mood, self._one_of(user_sentences.NOT_THAT, rng), progress)
+        return SqlUserReply(" ".join([self._one_of(user_sentences.YES, rng), *told]), replace(mood, lost=0))
+
+    def _foreign(self, mood: Mood, text: str, progress: Progress) -> bool:
+        """Whether a proposal says much and shares no word with what the user wants and has said."""
+        proposed = content(text)
+        wishes = self._followed(progress)
+        return len(proposed) >= MUCH and not any(proposed & wishes.words(number) for number in self._shown(mood))
+
+    def _shown(self, mood: Mood) -> range:
+        """The requests that the agent may know of."""
+        return range(len(self.task.requests) if self._together else mood.request + 1)
 
     def _mistaken(self, mood: Mood, text: str) -> Wrong | None:
         """What a confirmation gets wrong of the requests that the agent may know of."""
         if self._details is None:
             self._details = details(self.task)
-        own = self._details if self._together else self._details[: mood.request + 1]
-        return wrong(tuple(detail for of_request in own for detail in of_request), text)
+        return wrong(tuple(detail for number in self._shown(mood) for detail in self._details[number]), text)
 
     def _corrected(self, mood: Mood, mistaken: Wrong, rng: random.Random) -> SqlUserReply:
         if mood.lost + 1 >= PATIENCE:
@@ -112,42 +190,75 @@ class SqlScriptedUser:
         said = self._one_of(user_sentences.CORRECTS, rng).format(**mistaken._asdict())
         return SqlUserReply(said, replace(mood, lost=mood.lost + 1))
 
-    def _told(self, mood: Mood, heard: str, rng: random.Random) -> list[str]:
-        shown = self.task.requests if self._together else self.task.requests[: mood.request + 1]
-        facts = (*self.task.facts, *(fact for request in shown for fact in request.facts))
+    def _told(self, mood: Mood, said: heard.Heard, rng: random.Random) -> list[str]:
         return [
-            self._line(fact, rng) for fact in dict.fromkeys(facts) if any(_word(asked, heard) for asked in fact.asked)
+            self._line(fact, rng)
+            for fact in self._facts(mood)
+            if any(_asks_for(fact, part) for part in said.asking)
+            or any(_names_alone(fact, part) for part in said.parts)
         ]
+
+    def _facts(self, mood: Mood) -> tuple[UserFact, ...]:
+        """What may be asked for by now."""
+        own = (fact for number in self._shown(mood) for fact in self.task.requests[number].facts)
+        return tuple(dict.fromkeys((*self.task.facts, *own)))
 
     def _line(self, fact: UserFact, rng: random.Random) -> str:
         sentences = user_sentences.TELLS if fact.value else user_sentences.UNKNOWN
         return self._one_of(sentences, rng).format(label=fact.label, value=fact.value)
 
-    def _refused(self, mood: Mood, rng: random.Random) -> SqlUserReply:
+    def _refused(self, mood: Mood, rng: random.Random, progress: Progress | None) -> SqlUserReply:
         pushback = self.task.requests[mood.request].pushback
         if pushback and not mood.objected:
             return SqlUserReply(pushback, replace(mood, objected=True, lost=0))
-        moved = self._next(mood, rng)
+        moved = self._next(mood, rng, progress)
         return moved._replace(text=f"{self._one_of(user_sentences.ACCEPTS, rng)} {moved.text}")
 
-    def _next(self, mood: Mood, rng: random.Random) -> SqlUserReply:
+    def _next(self, mood: Mood, rng: random.Random, progress: Progress | None) -> SqlUserReply:
         number = mood.request + 1
+        while progress and self._together and number < len(self.task.requests):
+            if not self._followed(progress).settled_out_of_turn(number, progress):
+                break
+            number += 1
         if number >= len(self.task.requests):
             return SqlUserReply(self._one_of(user_sentences.STOPS, rng), mood)
         lead = user_sentences.REMIND if self._together else user_sentences.NEXT
-        return SqlUserReply(self._one_of(lead, rng).format(say=self.said(number)), Mood(number))
+        since = mood.since + len(progress.told) + 1 if progress and not self._together else 0
+        return SqlUserReply(self._one_of(lead, rng).format(say=self.said(number)), Mood(number, since=since))
 
-    def _lost(self, mood: Mood, rng: random.Random) -> SqlUserReply:
+    def _waits(self, mood: Mood, rng: random.Random, progress: Progress) -> SqlUserReply:
+        waits = user_sentences.STILL_WAITS if mood.lost else user_sentences.WAITS
+        return self._led_nowhere(mood, self._one_of(waits, rng), progress)
+
+    def _lost(self, mood: Mood, rng: random.Random, progress: Progress | None) -> SqlUserReply:
+        return self._led_nowhere(mood, self._one_of(user_sentences.AGAIN, rng), progress)
+
+    def _led_nowhere(self, mood: Mood, sentence: str, progress: Progress | None) -> SqlUserReply:
+        """Says a sentence, with the request again, until its patience is over."""
         if mood.lost + 1 >= PATIENCE:
             return SqlUserReply(f"This leads nowhere. {user_sentences.LOST}", mood)
+        calls = len(progress.calls) if progress else 0
         return SqlUserReply(
-            self._one_of(user_sentences.AGAIN, rng).format(say=self.said(mood.request)),
-            replace(mood, lost=mood.lost + 1),
+            sentence.format(say=self.said(mood.request)), replace(mood, lost=mood.lost + 1, calls=calls)
         )
 
 
-def _any(patterns: Sequence[str], heard: str) -> bool:
-    return any(pattern in heard for pattern in patterns)
+def _asks_for(fact: UserFact, part: str) -> bool:
+    return any(_word(asked, part) for asked in fact.asked)
+
+
+def _names_alone(fact: UserFact, part: str) -> bool:
+    """Whether a sentence is little more than the fact's name: "Postcode and phone number, please"."""
+    if not _asks_for(fact, part):
+        return False
+    return len(part.split()) <= FEW_WORDS and not _TELLING.search(part)
+
+
+_TELLING = re.compile(
+    r"\b(?:is|are|was|were|has|have|had|been|be|will|found|see|saw|sent|thanks|thank|got|received|noted|use|using|used|i|we)\b"
+    r"|\w(?:ed|ing)\b"
+)
+"""Words of a sentence that tells something."""
 
 
 def _word(asked: str, heard: str) -> bool:

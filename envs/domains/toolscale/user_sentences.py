@@ -52,6 +52,26 @@ AGAIN = (
     "I'm not sure what you mean. {say}", "Sorry, I don't follow. {say}", "I can only repeat what I want. {say}",
     "I don't understand the question. {say}",
 )  # fmt: skip
+WAITS = (
+    "All right, I'll wait.", "OK, take your time.", "Sure, I'll hold.", "Fine, thank you.", "Okay.", "I am listening.",
+    "Go ahead, I'll wait.", "No problem, I'll stay here.",
+)  # fmt: skip
+STILL_WAITS = (
+    "I am still waiting. {say}", "Are you still there? {say}", "So what about it? {say}",
+    "I would like to know where this stands. {say}",
+)  # fmt: skip
+DOUBTS_DONE = (
+    "Has it really been done? {say}", "I can't see that anything has happened. {say}",
+    "Hm, it does not look done to me. {say}", "Are you sure that this is done? {say}",
+)  # fmt: skip
+DOUBTS_TOLD = (
+    "You have not told me what I wanted to know. {say}", "And what is the answer? {say}",
+    "I am missing something that I asked for. {say}", "I have not heard yet what I asked about. {say}",
+)  # fmt: skip
+NOT_THAT = (
+    "No, that is not what I asked for. {say}", "That's something else. {say}", "No, please don't. {say}",
+    "I never asked for that. {say}",
+)  # fmt: skip
 LINKS = ("Also, ", "Besides, ", "And then: ", "Second thing: ", "On top of that: ", "Moreover: ")
 ACCEPTS = ("All right, I understand.", "Hm, okay then.", "Pity, but fine.", "I see.", "If that's how it is.")
 STOPS = (
@@ -61,21 +81,3 @@ STOPS = (
 TRANSFER = "###TRANSFER###"
 LOST = "###OUT-OF-SCOPE###"
 STOP_TOKENS = ("###STOP###", TRANSFER, LOST)
-
-ASKS = (
-    "provide", "tell me", "what is", "what's", "could you", "can you", "may i have", "give me", "share", "need your",
-    "need the", "please state", "which", "your full", "let me know", "verify",
-)  # fmt: skip
-CONFIRMS = (
-    "confirm", "proceed", "go ahead", "shall i", "should i", "do you agree", "yes/no", "(yes", "is that right",
-    "is this correct", "is that correct", "would you like me to", "do you want me to", "okay with you",
-)  # fmt: skip
-REFUSES = (
-    "cannot", "can't", "can not", "unable", "not able to", "not possible", "not allowed", "not permitted",
-    "against our policy", "policy does not", "must decline", "not eligible", "won't be able",
-)  # fmt: skip
-HANDS_OVER = ("transferred to a human", "transferring you", "transfer you to", "handing you over", "human agent will")
-CLOSES = (
-    "anything else", "something else", "further assistance", "help you with today", "has been", "have been", "all set",
-    "is done", "completed", "is now", "are now", "else i can",
-)  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from toolorchestra.envs.base.types import Message, Outcome, ToolCall, Transcript
@@ -20,6 +21,7 @@ from toolorchestra.envs.domains.toolscale.user import (
     SqlUserReply,
     llm_reply,
 )
+from toolorchestra.envs.domains.toolscale.wishes import Progress
 from toolorchestra.envs.domains.world import MESSAGE, BaseWorld
 from toolorchestra.envs.money.prices import PriceSheet
 from toolorchestra.envs.tools import Tool, Toolbox, ToolContext, ToolResult
@@ -30,7 +32,7 @@ _HEAD = "You are a customer service agent. Follow the policy. Each turn either c
 
 def _hear(context: ToolContext, text: str) -> ToolResult:
     world: SqlWorld = context.world
-    return world.heard(world.user.reply(world.mood, text, context.turn), text)
+    return world.heard(world.user.reply(world.mood, text, context.turn, world.progress), text)
 
 
 _SCRIPTED = Tool("message", "Tells the user something.", MESSAGE, _hear)
@@ -87,6 +89,11 @@ class SqlWorld(BaseWorld):
         """The task's cheapest known solution; None where the domain's folder has no costs. Not for the agent."""
         return known_costs.known(self.domain).get(self.task.task_id)
 
+    @property
+    def progress(self) -> Progress:
+        """What has happened so far, for the scripted user."""
+        return Progress(tuple(called.name for called in self.calls), self.told, self.domain.writes)
+
     def opening(self) -> Transcript:
         first = self.user.opening()
         self.conversation += (Message(role="assistant", content=first),)
@@ -103,7 +110,7 @@ class SqlWorld(BaseWorld):
         if isinstance(note, Called):
             self.calls += (note,)
             if self.domain.tools[note.name].transfers:
-                self.mood = Mood(self.mood.request, self.mood.objected, self.mood.lost, handed_over=True)
+                self.mood = replace(self.mood, handed_over=True)
         elif isinstance(note, Advice):
             for part in note.notes:
                 self._remember(part)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,8 +17,10 @@ import pytest
 
 from tests.domains import LIBRARY, changed, library
 from toolorchestra.agents.evaluation.simulated_evaluation import regret_usd
+from toolorchestra.envs.base.actions import parse
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.toolscale import loader
+from toolorchestra.envs.domains.toolscale.domain import GoldCall
 from toolorchestra.envs.domains.toolscale.known_costs import FILE, KnownCost, known
 from toolorchestra.envs.domains.toolscale.oracle import moves
 from toolorchestra.envs.domains.toolscale.source import ToolScaleSource, ready
@@ -26,7 +29,10 @@ from toolorchestra.envs.money.prices import NANO, load_sheet
 from toolorchestra.synth import generate, prove
 from toolorchestra.synth.formats import spec as specs
 from toolorchestra.synth.proof import cheapest_solutions
+from toolorchestra.synth.proof.cheapest_solutions import imitable
+from toolorchestra.synth.proof.honest_paths import Lookups, SaidIds, untold
 from toolorchestra.synth.proof.solvers import SCRIPTED, Arena
+from toolorchestra.synth.proof.task_checks import DomainPlayer
 from toolorchestra.synth.stages import domain_folder
 
 SECOND = "unseen-2026-01"
@@ -36,11 +42,11 @@ MOST_BYTES = 200_000
 def played(env: OrchestraEnv, name: str, one: KnownCost, **options: Any) -> dict[str, Any]:
     """The last info of an episode in which the stored solution is played."""
     domain = ready(name).domain
-    env.reset(seed=one.setting.seed, options={"task_id": f"toolscale/{domain.name}/{one.task_id}", **options})
-    for text in cheapest_solutions.together(
-        moves(domain, cheapest_solutions.along(domain.tasks[one.task_id], one.path, one.kept))
-    ):
-        _, reward, over, _, info = env.step(text)
+    given = {"task_id": f"toolscale/{domain.name}/{one.task_id}", **options}
+    observation, _ = env.reset(seed=one.setting.seed, options=given)
+    short = cheapest_solutions.along(domain.tasks[one.task_id], *cheapest_solutions.stored(one)[1:])
+    for stepped in cheapest_solutions.steps(env, observation, domain, short):
+        _, reward, over, _, info = stepped
     assert over
     assert reward == 1.0
     return info
@@ -58,11 +64,48 @@ def test_every_shipped_task_has_costs_and_they_bill_what_is_stored(name: str) ->
     assert list(found) == list(domain.tasks)
     for one in found.values():
         assert one.billed(load_sheet(one.setting.sheet)) == one.nano_usd > 0
-        assert sum(one.calls.values()) <= max(len(path) for path in paths(domain.tasks[one.task_id]))
+        made = sum(one.calls.values()) - len(one.lookups)
+        assert made == len(one.kept) <= max(len(path) for path in paths(domain.tasks[one.task_id]))
         assert set(one.passes) == {"strong", "fair", "weak"}
         assert all(0 <= share <= 1 for share in one.pass_rates.values())
     passed = {solver: sum(one.passes[solver] for one in found.values()) for solver in ("strong", "fair", "weak")}
     assert passed["strong"] > passed["fair"] > passed["weak"] > 0
+
+
+@pytest.mark.parametrize("name", loader.names())
+def test_a_stored_solution_uses_no_id_before_it_is_said(name: str) -> None:
+    domain = ready(name).domain
+    env = OrchestraEnv(ToolScaleSource(name), preference="none")
+    for one in [*sampled(name), *[one for one in known(domain).values() if one.lookups][:3]]:
+        options = {"task_id": f"toolscale/{name}/{one.task_id}"}
+        observation, _ = env.reset(seed=one.setting.seed, options=options)
+        heard = {token for m in observation["messages"] for token in re.findall(r"[\w-]+", m["content"])}
+        short = cheapest_solutions.along(domain.tasks[one.task_id], *cheapest_solutions.stored(one)[1:])
+        for *_, info in cheapest_solutions.steps(env, observation, domain, short):
+            own, *others = info["new_messages"]
+            for call in parse(own["content"]).calls:
+                ids = [v for key, v in call.arguments.items() if key.endswith("_id") and isinstance(v, str)]
+                assert heard.issuperset(token for value in ids for token in re.findall(r"[\w-]+", value))
+            heard |= {token for m in others for token in re.findall(r"[\w-]+", m["content"])}
+
+
+def test_a_gold_path_that_knows_an_id_gets_the_reads_that_say_it() -> None:
+    bench = DomainPlayer(ready("medicine").domain)
+    reads, blind = Lookups(bench), 0
+    for task in list(bench.domain.tasks.values())[::3]:
+        lacking = untold(bench, task, task.actions)
+        honest = imitable(reads, task)
+        assert not untold(bench, honest, honest.actions)
+        assert (honest == task) is not bool(lacking)
+        assert bench.judged(honest, honest.actions).value
+        blind += bool(lacking)
+    assert blind  # there are such tasks
+
+
+def test_a_lookup_is_made_for_each_id_that_nothing_says_and_only_then() -> None:
+    said = SaidIds("The booking BK-001, of PA-12.")
+    assert said.missing(GoldCall("get", {"booking_id": "BK-001", "note": "BK-9", "place_id": "PA-12"})) == []
+    assert said.missing(GoldCall("get", {"booking_id": "BK-00", "place_id": "PA-123"})) == ["BK-00", "PA-123"]
 
 
 def paths(task: Any) -> list[Any]:
@@ -151,6 +194,7 @@ def test_costs_are_seen_at_the_end_alone_and_never_what_the_calls_are() -> None:
 def test_the_cheapest_is_the_least_bill_of_all_paths() -> None:
     arena = Arena("ecommerce")
     stored = known(arena.domain)
+    reads = Lookups(arena.bench)
     several = [task for task in arena.domain.tasks.values() if task.alternatives][:12]
     assert several
     better = 0
@@ -158,7 +202,7 @@ def test_the_cheapest_is_the_least_bill_of_all_paths() -> None:
         one = stored[task.task_id]
         bills = [
             cheapest_solutions.played(arena, task, s, one.setting).nano_usd
-            for s in cheapest_solutions.solutions(arena.bench, task)
+            for s in cheapest_solutions.solutions(arena.bench, task, reads)
         ]
         assert one.nano_usd == min(bills)
         better += one.path != 0

@@ -18,7 +18,7 @@ from toolorchestra.envs.domains.toolscale import hub_rows, loader
 from toolorchestra.envs.domains.toolscale.known_costs import known
 from toolorchestra.envs.domains.toolscale.source import ToolScaleSource
 from toolorchestra.envs.env import OrchestraEnv
-from toolorchestra.synth import compare_solvers
+from toolorchestra.synth import compare_solvers, generate
 from toolorchestra.synth.authors.given_spec import GrammarAuthor
 from toolorchestra.synth.formats import export, task_variants
 from toolorchestra.synth.formats import spec as specs
@@ -131,7 +131,8 @@ def test_kept_tasks_lie_in_the_band_and_their_costs_are_those_of_a_solution(made
     for one in found.values():
         assert one.setting.tries == 4
         assert 0.1 <= sum(one.pass_rates.values()) / 2 <= 0.95
-        assert sum(one.calls.values()) == len(one.kept) <= len(made.domain.tasks[one.task_id].actions)
+        assert sum(one.calls.values()) - len(one.lookups) == len(one.kept)
+        assert len(one.kept) <= len(made.domain.tasks[one.task_id].actions)
         assert one.usd > 0
     gold = sum(len(task.actions) for task in made.domain.tasks.values())
     assert sum(len(one.kept) for one in found.values()) < gold
@@ -215,6 +216,41 @@ def test_exports_read_back(made: pipeline.Made, tmp_path: Path) -> None:
     assert "SIMULATED" in shown
     kept = sum(len((hub / "data" / f"{s}.jsonl").read_text().splitlines()) for s in ("train", "validation", "test"))
     assert kept == len(made.domain.tasks)
+
+
+@pytest.mark.parametrize("form", export.FORMATS)
+def test_an_export_replaces_an_export_and_nothing_else(made: pipeline.Made, tmp_path: Path, form: str) -> None:
+    out = export.write(form, made.domain, tmp_path / "mine")
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    assert export.write(form, made.domain, out) == out
+    assert before == {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    (out / "data").mkdir(exist_ok=True)
+    (out / "data" / "thesis.txt").write_text("years of work")
+    with pytest.raises(ConfigError, match=r"data/thesis\.txt|data in it"):
+        export.write(form, made.domain, out)
+    assert (out / "data" / "thesis.txt").read_text() == "years of work"
+    assert before.items() <= {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}.items()
+
+
+def test_a_folder_in_the_exports_place_stops_the_generator_before_it_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine.hf").mkdir()
+    (tmp_path / "mine.hf" / "thesis.txt").write_text("x")
+    asked = ["--spec", "synth/specs/extra/parking.yaml", "--out", str(tmp_path / "mine"), "--export", "hf"]
+    assert generate.main(asked) == 2
+    assert "thesis.txt" in capsys.readouterr().err
+    assert not (tmp_path / "mine").exists()
+    assert (tmp_path / "mine.hf" / "thesis.txt").exists()
+
+
+def test_a_link_or_file_in_the_exports_place_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "else").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "else")
+    (tmp_path / "file").write_text("x")
+    for name in ("link", "file"):
+        with pytest.raises(ConfigError, match="a file or a link"):
+            export.check_place("rows", tmp_path / name)
 
 
 def test_a_served_model_may_be_the_solver(tmp_path: Path) -> None:

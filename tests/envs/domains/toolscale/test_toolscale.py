@@ -16,7 +16,7 @@ from toolorchestra.envs.base.actions import parse, render_call
 from toolorchestra.envs.base.errors import ConfigError, Outage
 from toolorchestra.envs.domains.toolscale import loader, user_sentences
 from toolorchestra.envs.domains.toolscale.domain import SqlTask
-from toolorchestra.envs.domains.toolscale.grading import mentions, touched
+from toolorchestra.envs.domains.toolscale.grading import judge, mentions, touched
 from toolorchestra.envs.domains.toolscale.oracle import moves
 from toolorchestra.envs.domains.toolscale.source import ToolScaleSource, ready
 from toolorchestra.envs.domains.toolscale.tool_runs import Called
@@ -42,9 +42,9 @@ def task_with(holds: Callable[[SqlTask], bool]) -> SqlTask:
 
 
 def played(made: OrchestraEnv, task: SqlTask, leave_out: str = "", seed: int = 3) -> tuple[float, dict[str, Any]]:
-    """The oracle's conversation without the calls of one tool."""
+    """The oracle's conversation without the calls of one tool; it insists that all is done to a user that asks back."""
     made.reset(seed=seed, options={"task_id": f"toolscale/library/{task.task_id}"})
-    for move in moves(ready(LIBRARY).domain, task):
+    for move in (*moves(ready(LIBRARY).domain, task), "It has been done."):
         if leave_out and any(call.name == leave_out for call in parse(move).calls):
             continue
         _, reward, terminated, _, info = made.step(move)
@@ -124,6 +124,19 @@ def test_ids_are_touched_at_any_depth_of_arguments_and_results() -> None:
 )
 def test_numbers_are_told_as_numbers(text: str, info: str, said: bool) -> None:
     assert mentions(text, info) is said
+
+
+def test_a_count_of_the_users_own_is_told_in_figures_alone() -> None:
+    domain = ready("ecommerce").domain
+    task, bench = domain.tasks["0106"], DomainPlayer(domain)
+    assert "five weeks" in task.shape["user_scenario"]["instructions"]["reason_for_call"]
+    assert "5" in task.communicate
+    others = [info for info in task.communicate if info != "5"]
+    with bench.session() as session:
+        called, _ = bench.made(session, task.actions)
+        assert judge(task, session, called, [*others, "Every five weeks, then."]).missing == ("5",)
+        assert judge(task, session, called, [*others, "It costs 5.00 €."]).value
+        assert judge(domain.tasks["0106"], session, called, [*others, "2.5, 50, 15 and 5:00"]).missing == ("5",)
 
 
 @pytest.mark.parametrize(

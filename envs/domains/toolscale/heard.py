@@ -1,0 +1,219 @@
+"""What an agent's message says, as far as a listener can tell from its words: several things at once, perhaps.
+
+Words are evidence only. The scripted user weighs them against what it knows: which wishes are open, what it was told,
+what has been done (wishes.py). Sentences are read one by one, so "I found your e-mail. When were you born?" asks for
+one thing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import NamedTuple
+
+
+def _any_of(*patterns: str) -> re.Pattern[str]:
+    return re.compile("|".join(patterns))
+
+
+_SENTENCE = re.compile(r"[^.!?\n]*(?:[.](?=\w)[^.!?\n]*)*[.!?]*")
+_ITEM = re.compile(r"\s*(?:[-*•]|\d+[.)])\s")
+_MOMENT = r"(?:moment|second|sec|minute|bit|while)\b"
+_LOOKS = (
+    r"(?:check|look|see|review|find|search|pull|verify|dig|investigate|get back|have a look|take a look|open|examine)\b"
+)
+_SHALL = r"(?:i will|i'll|i am going to|i'm going to|i need to|i have to|let me|allow me to|next i will)"
+
+_HOLDS = _any_of(
+    rf"\b(?:one|a|another|few) {_MOMENT}(?! ago)",
+    r"\b(?:bear with|hold on|hold the line|please hold|please wait)\b",
+    rf"\b(?:hold|holding|wait|waiting)\b.{{0,20}}{_MOMENT}",
+    r"\bplease stay on the line\b",
+    rf"\b{_SHALL} (?:first |now |just |quickly )?{_LOOKS}",
+    r"\b(?:looking|digging) into\b",
+    r"\bstill (?:check|work|look)",
+    r"^\W*(?:checking|searching|looking|working)\b",
+    r"\b(?:i am|i'm) (?:now )?(?:on it|checking|searching|looking|working)\b",
+    r"\b(?:can|happy to|glad to) help(?: you)?(?: with (?:that|this))?\s*[.!]",
+    r"\bpatience\b",
+    r"\bget back to you\b",
+)
+_NOT_YET = _any_of(
+    r"\byet\b", r"\buntil\b", r"\bunless\b", r"\bwithout your\b", r"\bbefore (?:i|you|we)\b", r"\bpromise\b"
+)
+_WARNS = _any_of(
+    r"\b(?:undone|undo|reversed|reverse|revert|revoked|taken back|way back|change (?:it|this) (?:later|again))\b"
+)
+_NEEDS = _any_of(
+    r"\b(?:provide|tell me|give me|send me|share|enter|state|supply|specify|type in|let me (?:have|know)|submit)\b",
+    r"\b(?:need|require|missing|ask (?:you )?for|asking for|trouble you for|want to know|can i get|to verify)\b.{0,40}"
+    r"\b(?:your|the)\b",
+    r"\b(?:what is|what's|what are|which|when were|may i have|could you|can you|would you)\b",
+)
+_DETAIL = re.compile(r"(?<!\bcan )\b(?:confirm|verify)\b.{0,12}\byour\b")
+"""A confirmation that asks for a detail, if the user has one of that name: "Please confirm your date of birth"."""
+_ASKS_TOO = _any_of(r"\b(?:provide|tell me your|give me your|send me|what is your|what's your)\b")
+_CONFIRMS = _any_of(
+    r"(?<!\bcan )(?<!\bi )\bconfirm\b",
+    r"\b(?:your|explicit|await\w*) (?:\w+ )?confirmation\b(?! (?:number|code))",
+    r"\bproceed\b",
+    r"\bgo(?:-| )ahead\b",
+    r"\b(?:shall|should) (?:i|we)\b",
+    r"\b(?:do you|if you|you) (?:agree|approve|accept|consent)\b",
+    r"\byour (?:approval|consent|agreement|ok|okay|permission)\b",
+    r"\byes ?(?:/|or) ?no\b",
+    r"\by/n\b",
+    r"\b(?:say|reply|answer|type|respond|write|reply with|tell me) (?:with )?\W?(?:yes|y|ok)\b",
+    r"\b(?:is|are|was) (?:that|this|it|these|everything) (?:right|correct|ok|okay|fine|alright|all right|good)\b",
+    r"\b(?:are you|if you are|if you're|you are) (?:happy|fine|sure|ok|okay|ready|good|certain)\b",
+    r"\b(?:like|want) me to\b",
+    r"\b(?:ok|okay|alright|all right|fine) (?:with|for|by) you\b",
+    r"\bif that(?:'s| is) (?:ok|fine|alright)",
+    r"\bif i (?:should|may|can)\b",
+    r"\bmay i (?:proceed|do|go|continue|start)\b",
+    r"\bcan i (?:proceed|do|go|continue|start)\b",
+    r"\b(?:correct|right|ok|okay|agreed|sure|ready)\s*\?",
+    r"\b(?:get|got) (?:that|this|it|you) right\b",
+)
+_PROPOSES = _any_of(
+    r"\b(?:i will|i'll|i would|i'd|i can|i could|i propose|i suggest)\b",
+    r"\b(?:i am|i'm) (?:going|about) to\b",
+    r"\b(?:ready to|plan|proposed?|proposal|next step|sum up|summary)\b",
+)
+_REFUSES = _any_of(
+    r"\b(?:i|we|you|they|it|this|that|which) (?:also )?"
+    r"(?:cannot|can't|can not|could not|couldn't|won't|will not|may not|mustn't)\b",
+    r"\b(?:unable|not able|not possible|impossible|not allowed|not permitted|not eligible|ineligible|not available)\b",
+    r"\bagainst (?:our|the)\b",
+    r"\b(?:policy|policies|rules?|terms|conditions?|regulations?)\b.{0,20}"
+    r"\b(?:do not|does not|don't|doesn't|not|forbid|prohibit|exclude|prevent|rule out)",
+    r"\b(?:must|have to|need to|has to) (?:decline|refuse|reject|deny|turn)\b",
+    r"\b(?:request|it|this|that) (?:is|was|has been) (?:denied|declined|refused|rejected)\b",
+    r"\b(?:out of the question|no exceptions?|turn (?:this|that|it|you) down)\b",
+    r"\b(?:prohibit|forbid|forbidden)",
+)
+_NEGATIVE = _any_of(
+    r"(?:n't|\bnot|\bcannot|\bnever|\bneither)\b",
+    r"^\W*(?:sorry,? )?no\b",
+    r"\bnothing (?:i|we) can\b",
+    r"\bno (?:way|chance|option)\b",
+    r"\b(?:declin|refus|reject|denied|deny|exclud|unfortunately|regret|too late)",
+)
+_HARMLESS = re.compile(
+    r"\b(?:no problem|no worries|not a problem|no trouble|don't worry|do not worry|don't hesitate|do not hesitate|"
+    r"why not|not only|if not|no longer)\b"
+)
+_REPORTS = _any_of(
+    r"\b(?:done|settled|completed?|finished|sorted|processed|handled|arranged|success(?:ful|fully)?|worked)\b",
+    r"\b(?:all set|taken care|took care|carried out|went (?:through|fine|well))\b",
+    r"\b(?:everything is|is through|(?:is|are) now)\b",
+    r"\b(?:has|have) been\b",
+    r"\b(?:i've|i have|we've|we have) (?:just |now |already )?\w+(?:ed|de|ne|nt|ut|ught|ept)\b",
+    r"\bi (?:made|updated|changed|booked|cancelled|canceled|moved|added|removed|sent)\b",
+    r"\bis saved\b",
+    r"\bthat's it\b",
+)
+_CLOSES = _any_of(
+    r"\b(?:anything|something|what|how|who) (?:else|more|further|different)\b",
+    r"\belse (?:i|can|may|could)\b",
+    r"\b(?:any|other|another|more|further) (?:\w+ )?"
+    r"(?:questions?|matters?|topics?|requests?|things?|assistance|help)\b",
+    r"\bis that (?:all|everything|it)\b",
+    r"\bwhat(?:'s| is) next\b",
+    r"\bassist you further\b",
+    r"\bmore i can\b",
+    r"\b(?:good)?bye\b",
+    r"\b(?:nice|great|lovely|good|wonderful) (?:day|evening|weekend|time)\b",
+    r"\btake care\b",
+    r"\bthank you for (?:calling|choosing|contacting|your)\b",
+    r"\bhelp you with today\b",
+    r"\b(?:hope this|does that|did that) (?:help|answer)",
+)
+_HANDS_OVER = _any_of(
+    r"\btransferred to\b",
+    r"\btransferring you\b",
+    r"\btransfer you to\b",
+    r"\bhand(?:ing)? (?:you )?over\b",
+    r"\b(?:human agent|human colleague|specialist|colleague) (?:will|takes|is going to)\b",
+    r"\bput(?:ting)? you through\b",
+    r"\b(?:connect|connected|connecting) (?:you )?(?:to|with) an?\b",
+    r"\bpass(?:ed|ing)? you on\b",
+)
+
+
+class Heard(NamedTuple):
+    """What a message says."""
+
+    parts: tuple[str, ...]
+    """Its sentences, in lower case."""
+    asking: tuple[str, ...]
+    """The sentences that ask for something; the items of a list belong to the line above them."""
+    question: bool
+    """Something in it waits for an answer, whatever it is."""
+    confirming: tuple[str, ...]
+    """The sentences that ask for a yes."""
+    proposes: bool
+    """It says what the agent would do."""
+    refuses: bool
+    """It says plainly that something cannot be had."""
+    negative: bool
+    """It denies something, perhaps the wish."""
+    holds: bool
+    reports: bool
+    """It says that something has been done."""
+    closes: bool
+    """It asks for other wishes, or says goodbye."""
+    hands_over: bool
+
+
+@lru_cache(maxsize=1024)
+def read(text: str) -> Heard:
+    """Read a message."""
+    parts = tuple(_parts(text.lower().replace("\u2019", "'")))
+    plain = [part for part in parts if not _WARNS.search(part)]
+    denied = [_HARMLESS.sub(" ", part) for part in plain if not _NOT_YET.search(part)]
+    holds = any(_HOLDS.search(part) for part in parts)
+    return Heard(
+        parts=parts,
+        asking=tuple(part for part in parts if _asks(part)),
+        question=any("?" in part and not _HOLDS.search(part) for part in parts),
+        confirming=tuple(part for part in parts if _wants_yes(part)),
+        proposes=any(_PROPOSES.search(part) for part in parts),
+        refuses=any(_REFUSES.search(part) for part in denied),
+        negative=any(_NEGATIVE.search(part) for part in denied),
+        holds=holds,
+        reports=any(_REPORTS.search(part) for part in parts),
+        closes=any(_CLOSES.search(part) for part in parts),
+        hands_over=any(_HANDS_OVER.search(part) and "?" not in part for part in parts),
+    )
+
+
+def _parts(text: str) -> Iterator[str]:
+    """The sentences; an item of a list goes with the line that leads to it."""
+    lead = ""
+    for line in text.splitlines():
+        if _ITEM.match(line) and lead:
+            lead += f" {line.strip()}"
+            continue
+        if lead:
+            yield lead
+            lead = ""
+        sentences = [found.strip() for found in _SENTENCE.findall(line) if found.strip(" .!?*_")]
+        if sentences:
+            *before, lead = sentences
+            yield from before
+    if lead:
+        yield lead
+
+
+def _asks(part: str) -> bool:
+    if _HOLDS.search(part) and not _NEEDS.search(part):
+        return False
+    if _CONFIRMS.search(part) and not _DETAIL.search(part):
+        return bool(_ASKS_TOO.search(part))
+    return "?" in part or bool(_NEEDS.search(part)) or bool(_DETAIL.search(part))
+
+
+def _wants_yes(part: str) -> bool:
+    return bool(_CONFIRMS.search(part)) and not _CLOSES.search(part) and not _HOLDS.search(part)

@@ -1,0 +1,138 @@
+"""What a scripted user can know of its wishes: what it was told, and whether something was done about them.
+
+It sees that a thing of the wanted kind was done, as a customer sees a booking in the account, and not whether it was
+done rightly; it hears that a figure of the wanted kind was told, and not whether it is the right one. So nobody learns
+from its answers which write or which figure is right.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from toolorchestra.envs.domains.toolscale.domain import GoldCall, Request, SqlTask
+from toolorchestra.envs.domains.toolscale.grading import mentions
+from toolorchestra.envs.domains.toolscale.paths import requests_along
+
+
+class Progress(NamedTuple):
+    """What has happened in an episode."""
+
+    calls: tuple[str, ...]
+    """The names of the tools that were called with success."""
+    told: tuple[str, ...]
+    """The agent's earlier messages to the user."""
+    writes: frozenset[str]
+    """The domain's tools that change something."""
+
+
+class _Wanted(NamedTuple):
+    own: Mapping[str, int]
+    """Tools that settle the request on one path, with how often each is called."""
+    before: Mapping[str, int]
+    """The same for the requests before it."""
+
+
+class Wishes:
+    """A task's requests as its user follows them. `writes` names the tools that change something."""
+
+    __slots__ = ("_requests", "_task", "_wanted", "_words")
+
+    def __init__(self, task: SqlTask, writes: frozenset[str]) -> None:
+        self._task = task
+        paths = (task.actions, *task.alternatives)
+        self._requests = tuple(requests_along(task, path) for path in paths)
+        along = (_along(path, of_path, writes) for path, of_path in zip(paths, self._requests, strict=True))
+        self._wanted = tuple(zip(*along, strict=True))
+        self._words: dict[int, frozenset[str]] = {}
+
+    def leaves_a_trace(self, number: int) -> bool:
+        """Whether the user can notice that a request is settled; one that is to be refused leaves no trace."""
+        return bool(self._task.requests[number].inform) or all(wanted.own for wanted in self._wanted[number])
+
+    def undone(self, number: int, progress: Progress) -> bool:
+        """Whether something that the request needs has not been done."""
+        made = Counter(progress.calls)
+        return not any(
+            all(made[name] >= count + wanted.before.get(name, 0) for name, count in wanted.own.items())
+            for wanted in self._wanted[number]
+        )
+
+    def untold(self, number: int, progress: Progress, text: str) -> list[str]:
+        """What the request asks for and neither this message nor one before it tells."""
+        said = (text, *progress.told)
+        return [info for info in self._task.requests[number].inform if not any(mentions(one, info) for one in said)]
+
+    def settled(self, number: int, progress: Progress, text: str) -> bool:
+        """Whether the user knows that a request is settled."""
+        return (
+            self.leaves_a_trace(number)
+            and not self.undone(number, progress)
+            and not self.untold(number, progress, text)
+        )
+
+    def settled_out_of_turn(self, number: int, progress: Progress) -> bool:
+        """Whether a request was settled before the user came to it. What is only to be told may have been said of
+        another."""
+        return all(wanted.own for wanted in self._wanted[number]) and self.settled(number, progress, "")
+
+    def words(self, number: int) -> frozenset[str]:
+        """The words that a proposal to settle a request is likely to share; see content."""
+        if number not in self._words:
+            request = self._task.requests[number]
+            parts = [*request.say, request.intent.replace("_", " "), *(fact.value for fact in request.facts)]
+            for path, requests in zip((self._task.actions, *self._task.alternatives), self._requests, strict=True):
+                parts += [_spoken(path[at]) for at in requests[number].actions]
+            self._words[number] = frozenset(content(" ".join(parts)))
+        return self._words[number]
+
+
+def _along(path: Sequence[GoldCall], requests: Sequence[Request], writes: frozenset[str]) -> list[_Wanted]:
+    wanted: list[_Wanted] = []
+    before: Counter[str] = Counter()
+    for request in requests:
+        own = Counter(path[at].name for at in request.actions if path[at].name in writes)
+        wanted.append(_Wanted(own, Counter(before)))
+        before += own
+    return wanted
+
+
+_WORD = re.compile(r"[a-z0-9]{3,}")
+_START = 5
+_COMMON = frozenset(
+    word[:_START]
+    for word in """about after again agree all alright also and any anything approve are before can cannot case change
+    confirm confirmation consent continue correct could customer details did does doing done everything fine first
+    following for from get give going ahead good happy have help here how just know let like may moment need next not
+    note now okay once one only order please plan proceed ready reply request right say sentence shall should sorry sum
+    sure take thank thanks that the them then there these they thing this through to type understanding want wait was
+    way what when where whether which will wish with word would yes you your
+    """.split()
+)
+
+
+def content(text: str) -> set[str]:
+    """The beginnings of the words and numbers of a text that say what it is about."""
+    return {word[:_START] for word in _WORD.findall(text.lower())} - _COMMON
+
+
+def _spoken(action: GoldCall) -> str:
+    return " ".join([action.name.replace("_", " "), *map(str, action.arguments.values())])
+
+
+_KINDS = (
+    (
+        re.compile(r"\d{4}-\d\d-\d\d.*"),
+        re.compile(r"\d{4}-\d\d-\d\d|\b\d\d?(?:st|nd|rd|th|\.)? \w{3,9}\b|\w{3,9} \d\d?\b"),
+    ),
+    (re.compile(r"\d\d?:\d\d"), re.compile(r"\d[:.]\d\d|\d ?[ap]\.?m")),
+    (re.compile(r"[-\d.,]+"), re.compile(r"\d")),
+    (re.compile(r"[A-Z]+[- ]?\d+"), re.compile(r"[A-Z]+[- ]?\d")),
+)
+
+
+def alike(text: str, info: str) -> bool:
+    """Whether a text holds something of the kind of a value: a date, a time, a number, a code."""
+    return any(kind.fullmatch(info) and found.search(text) for kind, found in _KINDS)

@@ -1,0 +1,151 @@
+"""The oracle in other words: the same moves, said as a bank of phrasings has them.
+
+It shows whether the scripted user understands how agents talk. The oracle goes on as planned whatever the user says, so
+a task is lost when the user ends the talk, or gives up, before the work is done.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import random
+import re
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.domains.toolscale.domain import SqlTask
+from toolorchestra.envs.domains.toolscale.oracle import OracleWords, moves
+from toolorchestra.synth.proof.solvers import Playing
+from toolorchestra.synth.proof.task_checks import DomainPlayer
+
+KINDS = ("hold", "ask", "confirm", "tell", "done", "refuse", "transfer")
+HALVES = ("seen", "held out")
+"""`held out`: written before the user's code, which was never changed to fit them."""
+
+
+class Phrasing(NamedTuple):
+    """One way to say one kind of message; {facts}, {plan} and {values} are filled in, as {..._list} one to a line."""
+
+    kind: str
+    half: str
+    text: str
+
+
+def load(path: Path) -> tuple[Phrasing, ...]:
+    """A bank: a JSON list of {"kind", "half", "text"}."""
+    try:
+        bank = tuple(Phrasing(**row) for row in json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError) as err:
+        raise ConfigError(f"{path}: not a bank of phrasings (a JSON list of kind, half and text): {err}") from None
+    for one in bank:
+        if one.kind not in KINDS or one.half not in HALVES:
+            raise ConfigError(f"{path}: kind is one of {', '.join(KINDS)}, half one of {', '.join(HALVES)}; got {one}")
+    return bank
+
+
+class PhrasedWords(OracleWords):
+    """Draws each message of some kinds from a bank."""
+
+    def __init__(self, bank: Sequence[Phrasing], kinds: Collection[str], rng: random.Random) -> None:
+        self._texts = {kind: [one.text for one in bank if one.kind == kind] for kind in kinds}
+        self._rng = rng
+
+    def _drawn(self, kind: str, plain: str, **filled: str) -> str:
+        texts = self._texts.get(kind)
+        if not texts:
+            return plain
+        said = self._rng.choice(texts).format_map(filled)
+        return said[:1].upper() + said[1:]
+
+    def hold(self) -> str:
+        return self._drawn("hold", "")
+
+    def ask_identity(self, labels: Sequence[str]) -> str:
+        return self._drawn("ask", super().ask_identity(labels), facts=" and ".join(labels), facts_list=_lines(labels))
+
+    def ask_details(self, labels: Sequence[str]) -> str:
+        return self._drawn("ask", super().ask_details(labels), facts=" and ".join(labels), facts_list=_lines(labels))
+
+    def confirm(self, plan: str) -> str:
+        return self._drawn("confirm", super().confirm(plan), plan=plan)
+
+    def settled(self, inform: Sequence[str]) -> str:
+        plain = super().settled(inform)
+        if not inform:
+            return self._drawn("done", plain)
+        return self._drawn("tell", plain, values=", ".join(inform), values_list=_lines(inform))
+
+    def refuse(self, inform: Sequence[str]) -> str:
+        return super().refuse(inform) if inform else self._drawn("refuse", super().refuse(inform))
+
+    def insist(self, inform: Sequence[str]) -> str:
+        return super().insist(inform) if inform else self._drawn("refuse", super().insist(inform))
+
+    def hand_over(self, inform: Sequence[str]) -> str:
+        return super().hand_over(inform) if inform else self._drawn("transfer", super().hand_over(inform))
+
+
+class ValueWords(OracleWords):
+    """Says dates, times and some numbers as people write them."""
+
+    def settled(self, inform: Sequence[str]) -> str:
+        return super().settled([in_words(info) for info in inform])
+
+    def refuse(self, inform: Sequence[str]) -> str:
+        return super().refuse([in_words(info) for info in inform])
+
+    def hand_over(self, inform: Sequence[str]) -> str:
+        return super().hand_over([in_words(info) for info in inform])
+
+
+def in_words(value: str) -> str:
+    """A value as people write it: "2 September 2026", "7:30 pm", "nothing", "minus 5", "204,28 €"."""
+    date, _, time = value.partition(" ")
+    if _DATE.fullmatch(date) and (not time or _TIME.fullmatch(time)):
+        day = datetime.date.fromisoformat(date)
+        said = f"{day.day} {day:%B} {day.year}"
+        return f"{said} at {in_words(time)}" if time else said
+    if _TIME.fullmatch(value):
+        hour, minute = (int(part) for part in value.split(":"))
+        return f"{hour % 12 or 12}:{minute:02} {'pm' if hour >= 12 else 'am'}"
+    if _AMOUNT.fullmatch(value):
+        if not float(value):
+            return "nothing"
+        sign = "minus " if value.startswith("-") else ""
+        return f"{sign}{value.lstrip('-').replace('.', ',')} €" if not sign else f"{sign}{value.lstrip('-')}"
+    return value
+
+
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
+_TIME = re.compile(r"\d\d:\d\d")
+_AMOUNT = re.compile(r"0|-?\d+\.\d\d")
+
+
+def _lines(parts: Sequence[str]) -> str:
+    return "\n".join(f"- {part}" for part in parts)
+
+
+class PhrasedOracle:
+    """A solver: the oracle with messages of some kinds drawn anew for each task; without a bank it says values in
+    words."""
+
+    def __init__(self, name: str, bank: Sequence[Phrasing] = (), kinds: Collection[str] = ()) -> None:
+        self.name = name
+        self._bank, self._kinds = bank, kinds
+
+    def begin(self, bench: DomainPlayer, task: SqlTask, seed: int) -> Playing:
+        rng = random.Random(f"{task.task_id}/{seed}")
+        words = PhrasedWords(self._bank, self._kinds, rng) if self._bank else ValueWords()
+        return _Phrased(moves(bench.domain, task, words))
+
+
+class _Phrased:
+    __slots__ = ("_moves",)
+
+    def __init__(self, made: Iterator[str]) -> None:
+        self._moves = made
+
+    async def move(self, observation: Any) -> str:
+        return next(self._moves, "")

@@ -1,0 +1,271 @@
+"""The scripted user tells apart what an agent may say, and goes by what it knows of its wishes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.paths import REPOSITORY
+from toolorchestra.envs.domains.toolscale import heard, loader, user_sentences
+from toolorchestra.envs.domains.toolscale.domain import SqlDomain, SqlTask
+from toolorchestra.envs.domains.toolscale.oracle import moves
+from toolorchestra.envs.domains.toolscale.source import ToolScaleSource, ready
+from toolorchestra.envs.domains.toolscale.user import PATIENCE, Mood, SqlScriptedUser
+from toolorchestra.envs.domains.toolscale.wishes import Progress, Wishes
+from toolorchestra.envs.env import OrchestraEnv
+from toolorchestra.synth.proof.phrasings import HALVES, KINDS, PhrasedOracle
+from toolorchestra.synth.proof.phrasings import load as load_bank
+from toolorchestra.synth.proof.solvers import SHORTCUTS, TRIVIAL, Arena, Scripted
+
+BANK = load_bank(REPOSITORY / "tests" / "data" / "agent_phrasings.json")
+FINANCE = ready("finance").domain
+
+
+def task_with(holds: Callable[[SqlTask], bool], domain: SqlDomain = FINANCE) -> SqlTask:
+    return next(task for task in domain.tasks.values() if holds(task))
+
+
+def one_write(task: SqlTask) -> bool:
+    """One request, of a user that must be told a number and for which one write is made."""
+    (first, *others) = task.requests
+    writes = [task.actions[n].name for n in first.actions if task.actions[n].name in FINANCE.writes]
+    return not others and first.ending == "serve" and len(writes) == 1 and len(first.inform) == 1
+
+
+TASK = task_with(one_write)
+WRITE = next(action.name for action in TASK.actions if action.name in FINANCE.writes)
+INFO = TASK.requests[0].inform[0]
+
+
+def progress(*calls: str, told: tuple[str, ...] = ()) -> Progress:
+    return Progress(calls, told, FINANCE.writes)
+
+
+def one_of(sentences: tuple[str, ...], text: str, task: SqlTask = TASK) -> bool:
+    """Whether a text is one of these sentences, with or without the request."""
+    user = SqlScriptedUser(task, 4)
+    return text in {s.format(say=user.said(0)) if "{say}" in s else s for s in sentences}
+
+
+@pytest.mark.parametrize(
+    "text", ["One moment please, I am looking into this for you.", "Let me check.", "Thanks, noted."]
+)
+def test_it_waits_when_nothing_has_been_done_yet(text: str) -> None:
+    user = SqlScriptedUser(TASK, 4)
+    reply = user.reply(Mood(), text, 1, progress())
+    assert one_of(user_sentences.WAITS, reply.text)
+    assert not reply.final
+
+
+def test_its_patience_ends_unless_something_happens_meanwhile() -> None:
+    user, mood = SqlScriptedUser(TASK, 4), Mood()
+    for calls in range(1, 10):
+        reply = user.reply(mood, "One moment, please.", calls, progress(*["list_accounts"] * calls))
+        assert not reply.final
+        mood = reply.mood
+    for turn in range(PATIENCE):
+        reply = user.reply(mood, "One moment, please.", turn, progress(*["list_accounts"] * 9))
+        mood = reply.mood
+    assert "###OUT-OF-SCOPE###" in reply.text
+
+
+@pytest.mark.parametrize(
+    "ending", ["Please confirm.", "Please reply YES and I will do it.", "OK?", "Say the word, yes or no."]
+)
+def test_it_confirms_in_any_form(ending: str) -> None:
+    user = SqlScriptedUser(TASK, 4)
+    plan = next(text for text in moves(FINANCE, TASK) if "Do you confirm" in text)
+    reply = user.reply(Mood(), plan.replace("Do you confirm (yes/no)?", ending), 1, progress())
+    assert one_of(user_sentences.YES, reply.text)
+
+
+def test_it_confirms_nothing_that_it_does_not_want() -> None:
+    user = SqlScriptedUser(TASK, 4)
+    foreign = "I will order a birthday cake with strawberries and candles for Saturday. Do you confirm?"
+    assert one_of(user_sentences.NOT_THAT, user.reply(Mood(), foreign, 1, progress()).text)
+    offer = "I am sorry, we cannot do this. Would you like me to order a cake instead?"
+    assert not one_of(user_sentences.YES, user.reply(Mood(), offer, 1, progress()).text)
+
+
+def test_it_asks_back_once_when_told_that_all_is_done_before_it_is() -> None:
+    user = SqlScriptedUser(TASK, 4)
+    first = user.reply(Mood(), "It has been done. Anything else?", 1, progress())
+    assert one_of(user_sentences.DOUBTS_DONE, first.text)
+    untold = user.reply(Mood(), "It has been done. Anything else?", 1, progress(WRITE))
+    assert one_of(user_sentences.DOUBTS_TOLD, untold.text)
+    assert user.reply(first.mood, "Yes, it has been done.", 2, progress()).final
+
+
+def test_its_doubts_do_not_say_which_figure_is_right() -> None:
+    user = SqlScriptedUser(TASK, 4)
+    wrong = f"It has been done. The result is {float(INFO) + 7}."
+    assert user.reply(Mood(), wrong, 1, progress(WRITE)) == user.reply(
+        Mood(), wrong.replace(str(float(INFO) + 7), INFO), 1, progress(WRITE)
+    )
+
+
+@pytest.mark.parametrize("text", ["{info}", "Here: {info}", "Was {info} what you needed?", "So {info}. OK?"])
+def test_it_knows_by_itself_that_a_wish_is_settled(text: str) -> None:
+    user = SqlScriptedUser(TASK, 4)
+    assert user.reply(Mood(), text.format(info=INFO), 1, progress(WRITE)).final
+    assert not user.reply(Mood(), text.format(info=INFO), 1, progress()).final
+
+
+def test_it_reveals_only_what_it_is_asked() -> None:
+    fact = next(fact for fact in TASK.facts if fact.value)
+    user = SqlScriptedUser(TASK, 4)
+    name = fact.asked[0]
+    for text in (
+        f"What is your {name}?",
+        f"I need your {name}.",
+        f"{name.capitalize()}, please.",
+        f"Please confirm your {name}.",
+    ):
+        assert fact.value in user.reply(Mood(), text, 1, progress()).text, text
+    for text in (
+        f"I found you by your {name}.",
+        f"Your {name} has been noted. One moment.",
+        f"We wrote to your {name}.",
+    ):
+        assert fact.value not in user.reply(Mood(), text, 1, progress()).text, text
+
+
+def test_handing_over_is_believed_when_it_has_been_done() -> None:
+    user = SqlScriptedUser(TASK, 4)
+    text = "I am transferring you to a colleague."
+    waits = user.reply(Mood(), text, 1, progress())
+    assert not waits.final
+    assert user.reply(Mood(handed_over=True), text, 1, progress()).text == user_sentences.TRANSFER
+    assert user.reply(waits.mood, text, 2, progress()).text == user_sentences.TRANSFER
+
+
+def test_a_user_that_said_all_at_once_follows_another_order() -> None:
+    task = task_with(
+        lambda t: (
+            len(t.requests) == 2
+            and all(r.ending == "serve" and r.inform and not r.facts for r in t.requests)
+            and all(any(t.actions[n].name in FINANCE.writes for n in r.actions) for r in t.requests)
+            and not set(t.requests[0].inform) & set(t.requests[1].inform)
+        )
+    )
+    seed = next(s for s in range(50) if SqlScriptedUser(task, s)._together)
+    user = SqlScriptedUser(task, seed)
+    calls = [a.name for a in task.actions]
+    told: tuple[str, ...] = (f"It is done. For you: {', '.join(task.requests[1].inform)}.",)
+    assert not user.reply(Mood(), told[0], 1, progress(*calls)).final
+    assert user.reply(Mood(), f"And {', '.join(task.requests[0].inform)}.", 2, progress(*calls, told=told)).final
+
+
+def test_what_was_said_of_an_earlier_request_does_not_answer_a_later_one() -> None:
+    task = task_with(lambda t: len(t.requests) == 2 and all(r.inform and r.ending == "serve" for r in t.requests))
+    user = SqlScriptedUser(task, next(s for s in range(50) if not SqlScriptedUser(task, s)._together))
+    values = " and ".join(value for request in task.requests for value in request.inform)
+    calls = tuple(action.name for action in task.actions)
+    first = user.reply(Mood(), f"It is done: {values}.", 1, progress(*calls))
+    assert not first.final
+    told = (f"It is done: {values}.",)
+    assert not user.reply(first.mood, "Done.", 2, progress(*calls, told=told)).final
+    assert user.reply(first.mood, f"Done: {values}.", 2, progress(*calls, told=told)).final
+
+
+@given(st.text(max_size=200), st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_any_text_is_answered_the_same_twice(text: str, done: bool) -> None:
+    now = progress(WRITE) if done else progress()
+    first = SqlScriptedUser(TASK, 3).reply(Mood(), text, 2, now)
+    assert first.text
+    assert first == SqlScriptedUser(TASK, 3).reply(Mood(), text, 2, now)
+
+
+def test_a_talk_that_leads_nowhere_ends() -> None:
+    for text in (
+        "Hm.",
+        "What is your shoe size?",
+        "One moment.",
+        "Banana?",
+        "Done.",
+        "You are being transferred to us.",
+    ):
+        user, mood = SqlScriptedUser(TASK, 3), Mood()
+        for turn in range(2 * PATIENCE):
+            reply = user.reply(mood, text, turn, progress())
+            mood = reply.mood
+            if reply.final:
+                break
+        assert reply.final, text
+
+
+@pytest.mark.parametrize("name", loader.names())
+def test_the_oracle_settles_each_wish_that_leaves_a_trace(name: str) -> None:
+    domain = ready(name).domain
+    for task in list(domain.tasks.values())[::30]:
+        wishes = Wishes(task, domain.writes)
+        made: tuple[str, ...] = tuple(a.name for a in task.actions[: task.identify])
+        for number, request in enumerate(task.requests):
+            before = Progress(made, (), domain.writes)
+            made += tuple(task.actions[n].name for n in request.actions)
+            after = Progress(made, (), domain.writes)
+            if wishes.leaves_a_trace(number):
+                assert not wishes.settled(number, before, "")
+                assert wishes.settled(number, after, " and ".join(request.inform))
+
+
+def test_the_bank_is_whole() -> None:
+    assert len(BANK) == 200
+    assert len({one.text for one in BANK}) == 200
+    counts = {(kind, half): sum(o.kind == kind and o.half == half for o in BANK) for kind in KINDS for half in HALVES}
+    assert all(counts[kind, HALVES[0]] == counts[kind, HALVES[1]] > 5 for kind in KINDS)
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_an_oracle_in_other_words_loses_next_to_nothing(half: str) -> None:
+    own = [one for one in BANK if one.half == half]
+    solver, solved, tries = PhrasedOracle("phrased", own, KINDS), 0, 0
+    for name in ("finance", "medicine", "railway"):
+        arena = Arena(name)
+        for task_id in list(arena.domain.tasks)[::15]:
+            tries += 1
+            solved += asyncio.run(arena.play(solver, task_id, 0)).solved
+    assert solved >= 0.95 * tries  # docs/results/phrasings.md has the large samples
+
+
+def test_an_oracle_that_says_values_in_words_loses_nothing() -> None:
+    solver = PhrasedOracle("in words")
+    for name in ("entertainment", "weather"):
+        arena = Arena(name)
+        for task_id in list(arena.domain.tasks)[::30]:
+            assert asyncio.run(arena.play(solver, task_id, 0)).solved, f"{name}/{task_id}"
+
+
+@pytest.mark.parametrize("solver", [*TRIVIAL, *SHORTCUTS], ids=lambda solver: solver.name)
+def test_nothing_becomes_solvable_without_the_work(solver: Scripted) -> None:
+    arena = Arena("sport")
+    for task_id, task in list(arena.domain.tasks.items())[::9]:
+        reads_and_refuses = all(r.ending == "refuse" for r in task.requests[1:]) or task.idle
+        if not (reads_and_refuses and solver.name == "first-request") and not task.idle:
+            assert not asyncio.run(arena.play(solver, task_id, 0)).solved
+
+
+def test_a_write_in_silence_is_found_out() -> None:
+    env = OrchestraEnv(ToolScaleSource("finance"), preference="none")
+    env.reset(seed=3, options={"task_id": f"toolscale/finance/{TASK.task_id}"})
+    for move in moves(FINANCE, TASK):
+        if "settled" in move:
+            break
+        env.step(move)
+    *_, info = env.step("Anything else?")
+    assert INFO not in json.dumps(info["new_messages"])
+    assert "###STOP###" not in info["new_messages"][-1]["content"]
+    _, reward, terminated, _, _ = env.step(f"It is {INFO}.")
+    assert terminated
+    assert reward == 1.0
+
+
+def test_sentences_are_read_one_by_one() -> None:
+    said = heard.read("I found 3.5 items. To go on:\n- e-mail\n- PIN\nThanks")
+    assert said.parts == ("i found 3.5 items.", "to go on: - e-mail - pin", "thanks")
