@@ -191,7 +191,7 @@ def test_the_oracle_knows_the_wish_and_nobody_fixed_earns_more() -> None:
     for wish in kinds():
         some = [task for task in tasks if task.wish == wish]
         rewards = {name: standing(some, name).reward for name in NAMES}
-        assert max(rewards, key=rewards.__getitem__) == "oracle", (wish, rewards)
+        assert rewards["oracle"] == max(rewards.values()), (wish, rewards)
     assert standing(tasks, "oracle").accuracy > 0.95
     frugal, accurate = (
         standing([task for task in tasks if task.wish == wish], "oracle").cents for wish in ("frugal", "accurate")

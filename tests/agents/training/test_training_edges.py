@@ -29,6 +29,7 @@ from toolorchestra.agents.training import checkpoint
 from toolorchestra.agents.training.build import build
 from toolorchestra.agents.training.demonstrations import answering, demonstrate, recorded
 from toolorchestra.agents.training.metrics import Progress, read
+from toolorchestra.agents.training.rollouts_ahead import TakenGroups
 from toolorchestra.agents.training.run_folder import claimed
 from toolorchestra.agents.training.step_log import StepTimes, log_step
 from toolorchestra.agents.training.trainer import collect_groups
@@ -240,7 +241,8 @@ def test_a_template_that_rewrites_the_past_is_warned_of_once(tmp_path: Path, his
     for t in groups[0].trajectories:
         t.messages, t.sequences = ({"role": "user", "content": "u"},), t.sequences[:1] * 4
     for _ in range(2):
-        log_step(made, groups, [], training_batch(groups, config.advantage), {}, StepTimes(1.0, 1.0))
+        batch = training_batch(groups, config.advantage)
+        log_step(made, TakenGroups(groups, []), batch, {}, StepTimes(1.0, 1.0, 0.0))
     warned = [line for line in said if "rewrites the past" in line]
     assert len(warned) == (history == "full")
     assert all(line.startswith("warning, step 0: rollouts have 4.0 sequences in the mean") for line in warned)
