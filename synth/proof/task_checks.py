@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import combinations
@@ -152,9 +153,25 @@ def told(bench: DomainPlayer, task: SqlTask) -> str:
     words = task.shape["user_scenario"]["instructions"]
     said = f"{words['reason_for_call']} {words.get('known_info') or ''}"
     for info in task.communicate:
-        if mentions(said, info, in_words=False):  # in words it tells nothing then: see grading
+        if mentions(said, info, in_words=False) or _looks_said(said, info):  # in words it tells nothing: see grading
             return f"the user's own words hold what must be told: {info}"
     return "saying nothing gives 1" if bench.judged(task, task.actions, silent=True).value else ""
+
+
+_FIGURES = re.compile(
+    r"(?:(?<=\b[A-Z]{3})|(?<![\w.-]))-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?=[A-Z]{3}\b|(?!\w|\.\d))"
+)
+    r"(?:(?<=\b[A-Z]{3})|(?<![\w.-]))-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?=[A-Z]{3}\b|(?!\w|\.\d))"
+)
+
+
+def _looks_said(said: str, info: str) -> bool:
+    """Whether the figures of a number stand in the words at all, such as 10 in 10:30: a grader that reads with less
+    care than ours must not be pleased by them."""
+    if not _FIGURES.fullmatch(info):
+        return False
+    wanted = float(info.replace(",", ""))
+    return any(float(found.replace(",", "")) == wanted for found in _FIGURES.findall(said.replace("\u2212", "-")))
 
 
 def dropped(bench: DomainPlayer, task: SqlTask) -> str:

@@ -374,5 +374,5 @@ def test_an_export_copies_nothing_from_outside_the_folder(tmp_path: Path) -> Non
         (domain.folder / name).unlink(missing_ok=True)
         (domain.folder / name).symlink_to(tmp_path / "secret")
         with pytest.raises(ConfigError, match=rf"{name} is a link that leads out of"):
-            export.write("hf" if name == COSTS else "rows", domain, tmp_path / "out")
+            export.write("hf" if name == COSTS else "rows", domain, tmp_path / f"out-{name}")
         (domain.folder / name).unlink()
