@@ -161,8 +161,6 @@ def told(bench: DomainPlayer, task: SqlTask) -> str:
 _FIGURES = re.compile(
     r"(?:(?<=\b[A-Z]{3})|(?<![\w.-]))-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?=[A-Z]{3}\b|(?!\w|\.\d))"
 )
-    r"(?:(?<=\b[A-Z]{3})|(?<![\w.-]))-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?=[A-Z]{3}\b|(?!\w|\.\d))"
-)
 
 
 def _looks_said(said: str, info: str) -> bool:
