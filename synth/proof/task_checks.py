@@ -79,7 +79,8 @@ class DomainPlayer:
         with self.session() as session:
             called, _ = self.made(session, actions)
             learnt = [c.text for c in called]
-            told = [] if silent else [i for i in task.communicate if any(mentions(text, i) for text in learnt)]
+            said = (i for i in task.communicate if any(_may_be_read(text, i) for text in learnt))
+            told = [] if silent else list(said)
             return judge(task, session, called, told)
 
     def values(self, name: str) -> list[Any]:
@@ -161,6 +162,11 @@ def told(bench: DomainPlayer, task: SqlTask) -> str:
 _FIGURES = re.compile(
     r"(?:(?<=\b[A-Z]{3})|(?<![\w.-]))-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?=[A-Z]{3}\b|(?!\w|\.\d))"
 )
+
+
+def _may_be_read(result: str, info: str) -> bool:
+    """Whether an agent may take a value from a result, by chance too: a 15 that stands in 15:30 is read by somebody."""
+    return mentions(result, info, in_words=False) or _looks_said(result, info)
 
 
 def _looks_said(said: str, info: str) -> bool:
