@@ -74,12 +74,16 @@ class DomainPlayer:
                 error = error or f"{action.name}({dict(action.arguments)}): {err}"
         return tuple(called), error
 
-    def judged(self, task: SqlTask, actions: Sequence[GoldCall], *, silent: bool = False) -> SqlVerdict:
-        """The verdict on an agent that makes these calls and then says what it learnt of what it had to say."""
+    def judged(
+        self, task: SqlTask, actions: Sequence[GoldCall], *, silent: bool = False, careless: bool = False
+    ) -> SqlVerdict:
+        """The verdict on an agent that makes these calls and then says what it learnt of what it had to say. A careless
+        one also takes a number from what only looks like it."""
         with self.session() as session:
             called, _ = self.made(session, actions)
             learnt = [c.text for c in called]
-            said = (i for i in task.communicate if any(_may_be_read(text, i) for text in learnt))
+            reads = _may_be_read if careless else mentions
+            said = (i for i in task.communicate if any(reads(text, i) for text in learnt))
             told = [] if silent else list(said)
             return judge(task, session, called, told)
 
@@ -166,7 +170,7 @@ _FIGURES = re.compile(
 
 def _may_be_read(result: str, info: str) -> bool:
     """Whether an agent may take a value from a result, by chance too: a 15 that stands in 15:30 is read by somebody."""
-    return mentions(result, info, in_words=False) or _looks_said(result, info)
+    return mentions(result, info) or _looks_said(result, info)
 
 
 def _looks_said(said: str, info: str) -> bool:
@@ -192,7 +196,8 @@ def swapped(bench: DomainPlayer, task: SqlTask) -> str:
     """Another value for any argument of a write, or of a read that cannot be left out, gives 0."""
     for number, action in enumerate(task.actions):
         before, after = task.actions[:number], task.actions[number + 1 :]
-        if bench.domain.tools[action.name].kind == "read" and bench.judged(task, (*before, *after)).value:
+        left_out = (*before, *after)
+        if bench.domain.tools[action.name].kind == "read" and bench.judged(task, left_out, careless=True).value:
             continue
         for name, other in bench.swaps(action):
             if bench.judged(task, (*before, other, *after)).value:
