@@ -11,12 +11,17 @@ the quick way is missing, the tokenizer's own is used from then on.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from toolorchestra.agents.engines.compiled_template import compiled_template
 
 CHECKED = 2
 """First calls of each kind that are compared: of a template, one without a past and one with."""
+SHORT = 1024
+"""Characters of a text whose ids are kept: the rollouts of a group have one prompt, and results come again and again."""
+SHORT_TEXTS = 4096
+"""Texts that are kept."""
 Made = TypeVar("Made")
 
 
@@ -27,8 +32,10 @@ class QuickTokenizer:
         self._tokenizer = tokenizer
         self._arguments = dict(arguments)
         self._compiled = compiled_template(tokenizer)
+        self._given = {**getattr(tokenizer, "special_tokens_map", {}), **self._arguments}
         self._encoder = getattr(tokenizer, "backend_tokenizer", None)
         self._renders = self._encodes = 0
+        self._short = lru_cache(SHORT_TEXTS)(self._encoded)
 
     def render(self, messages: Sequence[Mapping[str, Any]], tools: Any, *, prompting: bool) -> str:
         """The text of a transcript under the chat template."""
@@ -52,28 +59,29 @@ class QuickTokenizer:
         return text
 
     def _rendered(self, messages: Sequence[Mapping[str, Any]], tools: Any, prompting: bool) -> str:
-        known = {**self._tokenizer.special_tokens_map, **self._arguments}
         plain = [dict(message) for message in messages]
         template: Any = self._compiled
         return str(
-            template.render(messages=plain, tools=tools, documents=None, add_generation_prompt=prompting, **known)
+            template.render(
+                messages=plain, tools=tools, documents=None, add_generation_prompt=prompting, **self._given
+            )
         )
 
     def encode(self, text: str) -> list[int]:
         """Text as ids, nothing added."""
         if self._encoder is not None and self._encodes >= CHECKED:
-            return self._encoded(text)
+            return list(self._short(text) if len(text) <= SHORT else self._encoded(text))
         ids = list(self._tokenizer.encode(text, add_special_tokens=False))
         if self._encoder is not None:
-            if _same(ids, lambda: self._encoded(text)):
+            if _same(ids, lambda: list(self._encoded(text))):
                 self._encodes += 1
             else:
                 self._encoder = None
         return ids
 
-    def _encoded(self, text: str) -> list[int]:
+    def _encoded(self, text: str) -> tuple[int, ...]:
         encoder: Any = self._encoder
-        return list(encoder.encode(text, add_special_tokens=False).ids)
+        return tuple(encoder.encode(text, add_special_tokens=False).ids)
 
 
 def _same(expected: Made, quick: Callable[[], Made]) -> bool:

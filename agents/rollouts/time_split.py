@@ -46,7 +46,11 @@ class TimeSplit:
         now = self._clock()
         self._seconds[self._runs] += now - self._since
         self._since = now
-        self._runs = next((kind for kind, count in zip(KINDS, self._going_on, strict=True) if count), IDLE)
+        self._runs = IDLE
+        for kind, count in zip(KINDS, self._going_on, strict=True):
+            if count:
+                self._runs = kind
+                return
 
     def taken(self) -> dict[str, float]:
         """Seconds by kind since the last call. Together they are the time since then."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from toolorchestra.agents.engines.base import Datum, Sample
+from toolorchestra.agents.engines.tiny import TERSE
 from toolorchestra.agents.rollouts.past import new_behind
 from toolorchestra.agents.rollouts.quick_tokenizer import QuickTokenizer
 from toolorchestra.agents.rollouts.template_form import form_of, name_of
@@ -35,6 +37,20 @@ class Tokenizer(Protocol):
     def get_added_vocab(self) -> dict[str, int]: ...
 
 
+def _prompt_length(tokenizer: Tokenizer) -> int:
+    """Characters that ask the agent for its turn."""
+    said = [{"role": "user", "content": "a"}]
+    with_prompt, without = (
+        str(tokenizer.apply_chat_template(said, tokenize=False, add_generation_prompt=asked)) for asked in (True, False)
+    )
+    return len(with_prompt) - len(without)
+
+
+def _begins_with(messages: Sequence[Any], shown: Sequence[Any]) -> bool:
+    """Whether these are the messages that were shown, and then others."""
+    return len(messages) > len(shown) and all(map(operator.is_, shown, messages))
+
+
 @dataclass
 class TokenSequence:
     """Tokens of a rollout, only ever appended to: ids, and for each whether (and how likely) it was sampled."""
@@ -44,6 +60,10 @@ class TokenSequence:
     sampled: list[bool] = field(default_factory=list)
     text: str = ""
     """What the tokens say."""
+    shown: Sequence[Mapping[str, Any]] = ()
+    """The messages before its last turn."""
+    turn_at: int = 0
+    """Where in the text that turn begins, with what prompts for it."""
 
     def datum(self, advantage: float) -> Datum:
         """To be learnt from: each sampled token has this advantage."""
@@ -84,6 +104,9 @@ class Chat:
         self.form = form_of(tokenizer, arguments)
         """What the template shows by itself, and what is written as text."""
         self._tools: dict[int, tuple[Any, _Tools]] = {}
+        self._apart = TERSE in str(tokenizer.chat_template)
+        """Each message is rendered on its own, so those that were shown need not be rendered again."""
+        self._prompt = _prompt_length(tokenizer) if self._apart else 0
 
     def copy(self) -> Chat:
         """The same with a tokenizer of its own, for another thread: tokenizers are not for two threads at a time."""
@@ -138,14 +161,23 @@ class Chat:
         """The sequence extended by what is new in the observation, in whatever form the template writes what was
         sampled; or a new one where the template (or the history) rewrote the past, which happens when it drops old
         thoughts. True when it is new."""
-        full = self.render(observation)
-        new = None if sequence is None else new_behind(sequence.text, full)
-        if sequence is not None and new is not None:
-            sequence.force(self.encode(new), new)
-            return sequence, False
+        messages = observation["messages"]
+        seen = 0
+        if sequence is not None and self._apart and _begins_with(messages, sequence.shown):
+            seen = len(sequence.shown)
+        now = self.render({**observation, "messages": messages[seen:]})
+        if sequence is not None:
+            new = new_behind(sequence.text[sequence.turn_at if seen else 0 :], now)
+            if new is not None:
+                self._show(sequence, messages, new)
+                return sequence, False
         fresh = TokenSequence()
-        fresh.force(self.encode(full), full)
+        self._show(fresh, messages, self.render(observation) if seen else now)
         return fresh, True
+
+    def _show(self, sequence: TokenSequence, messages: Sequence[Mapping[str, Any]], text: str) -> None:
+        sequence.force(self.encode(text), text)
+        sequence.shown, sequence.turn_at = messages, len(sequence.text) - self._prompt
 
     def take(self, sequence: TokenSequence, sample: Sample) -> str:
         """Append a sampled turn; its text, as the episode should see it."""

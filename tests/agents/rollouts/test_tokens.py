@@ -120,6 +120,31 @@ def test_a_sequence_says_what_the_transcript_says(env_id: str, junk: float) -> N
         assert sum(t == chat.stop for t, s in zip(sequence.tokens, sequence.sampled, strict=True) if s) == episode.turn
 
 
+def test_the_tiny_template_renders_what_is_new_alone_and_a_changed_past_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    chat = chat_with()
+    episode = tiny_factory().start(3).episode
+    sequence, _ = chat.follow(None, episode.observation)
+    said = render_call("search", {"model": "search-1"})
+    chat.take(sequence, Sample([*chat.encode(said), chat.stop], [0.0] * (len(chat.encode(said)) + 1), True))
+    episode.resolve(run_calls(episode.act(said).calls))
+    rendered: list[int] = []
+    own = chat.render
+
+    def counted(observation: Any, **more: Any) -> str:
+        rendered.append(len(observation["messages"]))
+        return own(observation, **more)
+
+    monkeypatch.setattr(chat, "render", counted)
+    extended, fresh = chat.follow(sequence, episode.observation)
+    assert not fresh
+    assert rendered == [2], "the agent's turn and its result"
+    assert extended.text == own(episode.observation)
+    changed = [freeze({**m, "content": m["content"].replace("e", "i")}) for m in episode.observation["messages"]]
+    other, fresh = chat.follow(extended, {**episode.observation, "messages": changed})
+    assert fresh
+    assert other.text == own({**episode.observation, "messages": changed})
+
+
 def test_the_sampled_ids_are_kept_even_where_the_text_would_be_tokenised_otherwise() -> None:
     chat = chat_with()
     episode = tiny_factory().start(3).episode
