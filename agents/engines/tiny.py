@@ -31,7 +31,7 @@ TERSE = "{#- shows little on purpose -#}"
 TEMPLATE = (
     f"{TERSE}{{%- for m in messages -%}}"
     "{%- if m['role'] == 'system' -%}"
-    "<|im_start|>system\n{{ m['content'].split(\"The user's wish: \")[1] if \"The user's wish: \" in m['content'] else '' }}"
+    "{%- set told = m['content'].split(\"The user's wish: \") -%}<|im_start|>system\n{{ told[1] }}"
     "{%- for t in tools or [] %}{{ '\n' + t['function']['description'] }}{%- endfor -%}<|im_end|>"
     "{%- elif m['role'] == 'user' -%}"
     f"<|im_start|>user\n{{{{ m['content'][:{USER_CHARACTERS}] }}}}<|im_end|>"

@@ -19,7 +19,7 @@ from toolorchestra.agents.engines.compiled_template import compiled_template
 CHECKED = 2
 """First calls of each kind that are compared: of a template, one without a past and one with."""
 SHORT = 1024
-"""Characters of a text whose ids are kept: the rollouts of a group have one prompt, and results come again and again."""
+"""Characters of a text whose ids are kept: a group has one prompt, and results come again and again."""
 SHORT_TEXTS = 4096
 """Texts that are kept."""
 Made = TypeVar("Made")
@@ -62,9 +62,7 @@ class QuickTokenizer:
         plain = [dict(message) for message in messages]
         template: Any = self._compiled
         return str(
-            template.render(
-                messages=plain, tools=tools, documents=None, add_generation_prompt=prompting, **self._given
-            )
+            template.render(messages=plain, tools=tools, documents=None, add_generation_prompt=prompting, **self._given)
         )
 
     def encode(self, text: str) -> list[int]:
