@@ -22,7 +22,13 @@ from toolorchestra.agents.configuration.environments import training
 from toolorchestra.agents.configuration.presets import MACHINES, PRESETS
 from toolorchestra.agents.engines.base import Datum
 from toolorchestra.agents.engines.tiny import load_tokenizer
-from toolorchestra.agents.engines.training_batches import LEAST_SHARED, MOST_PADDING, batches, shared
+from toolorchestra.agents.engines.training_batches import (
+    LEAST_SHARED,
+    MOST_PADDING,
+    MOST_PADDING_OF_SMALL,
+    batches,
+    shared,
+)
 from toolorchestra.agents.evaluation.simulated_evaluation import played as played_episode
 from toolorchestra.agents.policies.baselines import baseline
 from toolorchestra.agents.rollouts.tokens import Chat
@@ -72,7 +78,7 @@ def waste(config: TrainConfig, data: Sequence[Datum], step: int) -> float:
     size = -(-len(shuffled) // config.updates)
     # As PolicyUpdate has it: the tiny model is small; only where activations are kept are common prompts run once.
     large = bool(config.model.path)
-    share, most = large and not config.model.gradient_checkpointing, MOST_PADDING if large else 1.0
+    share, most = large and not config.model.gradient_checkpointing, MOST_PADDING if large else MOST_PADDING_OF_SMALL
     real = whole = 0
     for start in range(0, len(shuffled), size):
         part = shuffled[start : start + size]

@@ -20,6 +20,7 @@ from toolorchestra.agents.engines.settings import EngineSettings
 from toolorchestra.agents.engines.training_batches import (
     LEAST_SHARED,
     MOST_PADDING,
+    MOST_PADDING_OF_SMALL,
     batches,
     can_share,
     hidden_states,
@@ -62,7 +63,7 @@ class PolicyUpdate:
             fused=self._device.type == "cuda",
         )
         self._shares = can_share(model, settings)
-        self._most_padding = MOST_PADDING if is_large(model) else 1.0
+        self._most_padding = MOST_PADDING if is_large(model) else MOST_PADDING_OF_SMALL
         self.not_finite = 0
         """Steps in a row that were not taken, because their gradient was no number."""
 

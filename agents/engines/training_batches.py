@@ -21,6 +21,8 @@ LEAST_PARAMETERS = 10_000_000
 """Of a model for which fewer tokens make up for more passes; the passes of a smaller one are bound by overhead."""
 MOST_PADDING = 0.05
 """Share of a large model's batch that is padding: beyond it the shorter sequences get a batch of their own."""
+MOST_PADDING_OF_SMALL = 0.1
+"""The same of a small model, for which one more pass costs more than some padding."""
 LEAST_SHARED = 64
 """Tokens in common below which it is not worth two passes."""
 
