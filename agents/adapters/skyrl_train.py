@@ -4,6 +4,7 @@ The keys are SkyRL's own, and `toolorchestra.` for what it has no name for; depl
 """
 
 # Annotations are types here and not strings: SkyRL reads them.
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
@@ -22,6 +23,7 @@ from toolorchestra.agents.adapters.skyrl import RolloutSettings, ToolOrchestraGe
 from toolorchestra.agents.adapters.skyrl_advantages import AsyncTrainer, SimulatedTrainer, Trainer, check_algorithm
 from toolorchestra.agents.policies.baselines import NAMES
 from toolorchestra.agents.rollouts.advantages import AdvantageParams
+from toolorchestra.agents.training.ray_address import check_address
 from toolorchestra.envs.base.errors import ConfigError, no_such
 
 
@@ -104,6 +106,8 @@ def main() -> int:
     """The command line."""
     try:
         cfg = read_config(sys.argv[1:])
+        if "://" not in os.environ.get("RAY_ADDRESS", ""):
+            check_address("auto", start="start one with `ray start --head`, or set RAY_ADDRESS=local")
     except (ConfigError, ValueError, AssertionError) as err:
         print(f"error: {err}", file=sys.stderr)
         return 2

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
+import tempfile
 import time
+from pathlib import Path
 
 from toolorchestra.envs.base.errors import ConfigError
 
@@ -18,23 +21,45 @@ SETTINGS_FRAME = 4
 """The kind of frame that a server of HTTP/2 must send first, by the fourth byte of its head (RFC 9113, 3.4 and 4.1)."""
 
 
-def check_address(address: str, seconds: float = CONNECT_SECONDS) -> None:
-    """Raise ConfigError where no Ray cluster can be at HOST:PORT. Of "auto" it asks RAY_ADDRESS, as Ray does."""
-    named = os.environ.get("RAY_ADDRESS", "") if address == "auto" else address
+def check_address(address: str, seconds: float = CONNECT_SECONDS, start: str = START) -> None:
+    """Raise ConfigError where no Ray cluster can be at HOST:PORT. "auto" is what Ray would take by itself: RAY_ADDRESS,
+    or the cluster that the last `ray start` of this machine made. `start` says what to do."""
+    named, noted = address, None
+    if address == "auto" and not (named := os.environ.get("RAY_ADDRESS", "")):
+        noted = noted_cluster()
+        named = noted.read_text(encoding="utf-8").strip() if noted else ""
     host, colon, port = named.rpartition(":")
     if not colon:
         return
+    try:
+        _check_host_and_port(named, host, port, seconds, start)
+    except ConfigError as err:
+        if noted is None:
+            raise
+        raise ConfigError(
+            f"{err}. {noted} names it, which a cluster that was killed leaves: remove that file"
+        ) from None
+
+
+def noted_cluster() -> Path | None:
+    """The file in which Ray keeps the address of the last `ray start` of this machine; None where there is none."""
+    place = os.environ.get("RAY_TMPDIR") or (os.environ.get("TMPDIR") if sys.platform == "linux" else "")
+    file = Path(place or ("/tmp" if sys.platform != "win32" else tempfile.gettempdir())) / "ray" / "ray_current_cluster"
+    return file if file.is_file() else None
+
+
+def _check_host_and_port(named: str, host: str, port: str, seconds: float, start: str) -> None:
     if not port.isdecimal() or "/" in host:
         raise ConfigError(f"--address is auto or HOST:PORT, got {named!r}")
     try:
         answer = first_answer(host.strip("[]"), int(port), seconds)
     except (OSError, OverflowError) as err:
-        raise ConfigError(f"no Ray cluster at {named}: {err}; {START}") from None
+        raise ConfigError(f"no Ray cluster at {named}: {err}; {start}") from None
     if not is_grpc(answer) and not speaks_tls():
         said = "says nothing" if not answer else f"begins with {answer!r}"
         raise ConfigError(
             f"no Ray cluster at {named}: something listens there that is not Ray, it {said} where a gRPC server sends "
-            f"its settings; name the port of `ray start --head`, 6379 where none was chosen, or {START}"
+            f"its settings; name the port of `ray start --head`, 6379 where none was chosen, or {start}"
         )
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Iterator
@@ -229,12 +231,16 @@ def another_cluster() -> Iterator[str]:
         port = taken.getsockname()[1]
     ray_start = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", f"--port={port}"]
     ray_start += ["--num-cpus=2", "--include-dashboard=false", "--disable-usage-stats"]
-    with subprocess.Popen(ray_start, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as started:
+    # In a folder of its own: Ray notes its clusters there, and other commands would look for this one when it is gone.
+    place = tempfile.mkdtemp(prefix="ray")
+    silent: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(ray_start, env={**os.environ, "RAY_TMPDIR": place}, **silent) as started:
         try:
             wait_for(port)
             yield f"127.0.0.1:{port}"
         finally:
             started.terminate()
+    shutil.rmtree(place, ignore_errors=True)
 
 
 def wait_for(port: int, seconds: float = 90) -> None:

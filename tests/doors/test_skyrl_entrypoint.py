@@ -64,7 +64,8 @@ def skyrl_train(folder: Path, *options: str, **environment: str) -> subprocess.C
     """The command, to its end."""
     command = [sys.executable, "-m", "toolorchestra.agents.adapters.skyrl_train", *words(folder, *options, tasks=64)]
     places = [f"trainer.{name}_path={folder / name}" for name in ("log", "ckpt", "export")]
-    known = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, PATHS)), **environment}
+    # A cluster of its own, whatever else runs here.
+    known = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, PATHS)), "RAY_ADDRESS": "local", **environment}
     return subprocess.run(
         [*command, *places], capture_output=True, text=True, check=False, timeout=SECONDS, env=known, cwd=folder
     )
@@ -102,3 +103,14 @@ def test_without_a_gpu_it_says_that_it_waits_for_one(folder: Path, turns: list[S
     done = skyrl_train(folder, *MERGED, SKYRL_RAY_PG_TIMEOUT_IN_S="5")
     assert done.returncode != 0
     assert "Failed to create placement group with 1 bundles (requiring 1" in done.stderr
+
+
+def test_a_cluster_that_is_gone_is_not_waited_for(folder: Path, turns: list[Sample], tmp_path: Path) -> None:
+    """Ray notes the cluster that `ray start` made, and a killed one stays noted."""
+    assert turns
+    (tmp_path / "ray").mkdir()
+    (tmp_path / "ray" / "ray_current_cluster").write_text("127.0.0.1:9")
+    done = skyrl_train(folder, *MERGED, RAY_ADDRESS="", RAY_TMPDIR=str(tmp_path))
+    assert done.returncode == 2
+    assert "error: no Ray cluster at 127.0.0.1:9: " in done.stderr
+    assert f"{tmp_path}/ray/ray_current_cluster names it" in done.stderr

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import pytest
 
@@ -90,8 +91,24 @@ def test_what_is_no_address_is_refused(address: str) -> None:
         check_address(address)
 
 
-def test_what_names_no_port_is_left_to_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cluster_that_ray_noted_and_that_is_gone_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    file = tmp_path / "ray" / "ray_current_cluster"
+    file.parent.mkdir()
+    file.write_text(address)
+    with pytest.raises(ConfigError, match=rf"no Ray cluster at {address}: .*; do this\. .*{file} names it") as told:
+        check_address("auto", start="do this")
+    assert "remove it" in str(told.value)
+    monkeypatch.setenv("RAY_ADDRESS", "local")
+    check_address("auto")
+
+
+def test_what_names_no_port_is_left_to_ray(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
     check_address("auto")
     check_address("")
 
