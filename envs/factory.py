@@ -138,10 +138,12 @@ class EpisodeFactory:
         sheet.require_tokens([orchestrator], "the orchestrator's own tokens")
         return sheet
 
-    def start(self, seed: int, options: Mapping[str, Any] | None = None) -> Started:
+    def start(self, seed: int, options: Mapping[str, Any] | None = None, *, luck: int = 0) -> Started:
         """One episode. The same seed and options give the same task, preference and simulated results.
 
-        The seed is the episode's own: what `info["episode_seed"]`, a job, a trial and a recorded trajectory name."""
+        The seed is the episode's own: what `info["episode_seed"]`, a job, a trial and a recorded trajectory name.
+        Another `luck` is the same task, wish, tools and prices with other draws of who is simulated, as if the same
+        task were played on another day."""
         chosen = reset_options(options)
         rng = random.Random(seed)
         drawn = self.source.draw(self.settings.split, rng)  # also when a task is named, so that the wish is the same
@@ -155,7 +157,8 @@ class EpisodeFactory:
         if chosen.get("budget") is not None:
             rules = replace(rules, limits=replace(rules.limits, usd=chosen["budget"]))
         clock = VirtualClock() if self.settings.clock == "virtual" else WallClock()
-        context = ToolContext(scene.world, seed, clock, Bill(scene.sheet, rules.spend_cap))
+        drawing = seed if not luck else random.Random(f"{seed}/{luck}").getrandbits(62)
+        context = ToolContext(scene.world, drawing, clock, Bill(scene.sheet, rules.spend_cap))
         episode = Episode(task_id, scene.world, context, rules, scene.sheet, preference)
         episode.origin = (self, seed, chosen)
         observation = episode.open()

@@ -110,6 +110,8 @@ class WarmStart:
     """Tasks whose best random route is shown."""
     routes: int = 8
     """Random routes tried for each of them."""
+    plays: int = 1
+    """Times that each route is tried, with the luck of another day. With one, what is shown is often a lucky gamble."""
     trajectories: str = ""
     """A JSONL of recorded trajectories to learn from instead."""
     least_valid: float = 0.97
@@ -125,7 +127,7 @@ class WarmStart:
 
     def __post_init__(self) -> None:
         require(self, NOT_NEGATIVE, "steps", where="warm_start.")
-        counts = ("batch", "demonstrations", "routes", "rounds", "checked", "save_every")
+        counts = ("batch", "demonstrations", "routes", "plays", "rounds", "checked", "save_every")
         require(self, AT_LEAST_ONE, *counts, where="warm_start.")
         require(self, POSITIVE, "learning_rate", where="warm_start.")
         require(self, SHARE, "least_valid", where="warm_start.")

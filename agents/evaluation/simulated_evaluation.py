@@ -15,9 +15,11 @@ from toolorchestra.envs.factory import EpisodeFactory
 from toolorchestra.envs.money.prices import NANO, ORCHESTRATOR, REWARDED_ROLES, Tokens, Usage
 
 
-def played(factory: EpisodeFactory, policy: Baseline, seed: int, options: Mapping[str, Any] | None = None) -> Episode:
+def played(
+    factory: EpisodeFactory, policy: Baseline, seed: int, options: Mapping[str, Any] | None = None, *, luck: int = 0
+) -> Episode:
     """An episode, played to its end."""
-    episode = factory.start(seed, options).episode
+    episode = factory.start(seed, options, luck=luck).episode
     while not episode.over:
         moved: Pending | Step = episode.act(policy(episode))
         while isinstance(moved, Pending):

@@ -15,7 +15,7 @@ from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from toolorchestra.agents.configuration.config import TrainConfig
+from toolorchestra.agents.configuration.config import TrainConfig, WarmStart
 from toolorchestra.agents.configuration.environments import training
 from toolorchestra.agents.engines.base import Datum, Sample
 from toolorchestra.agents.evaluation.simulated_evaluation import played
@@ -139,21 +139,26 @@ def find_routes(config: TrainConfig, numbers: Sequence[int]) -> list[BestRoute]:
     for number in numbers:
         rng = random.Random(f"{config.seed}/{number}")
         env = rng.choices(range(len(mixes)), [m.weight for m in mixes])[0]
-        best = _best(factories[env], FIRST_SEED + number, config.warm_start.routes, rng)
+        best = _best(factories[env], FIRST_SEED + number, config.warm_start, rng)
         if best:
             found.append(BestRoute(env, FIRST_SEED + number, best))
     return found
 
 
-def _best(factory: EpisodeFactory, seed: int, routes: int, rng: random.Random) -> tuple[str, ...]:
-    tried = [played(factory, RandomRoute(rng), seed) for _ in range(routes)]
-    reward = GroupReward(tried[0].preference, tried[0].world.toolbox.keys)
-    ended = [measured(e) for e in tried]
-    scores = [score.total if score else 0.0 for score in reward.score(ended)]
-    best = max(range(routes), key=lambda n: (scores[n], ended[n].solved))
-    if not ended[best].solved:
+def _best(factory: EpisodeFactory, seed: int, start: WarmStart, rng: random.Random) -> tuple[str, ...]:
+    """The calls of the route that does best on average over some plays, each with the luck of another day."""
+    names = [rng.random() for _ in range(start.routes)]
+    days = [
+        [played(factory, RandomRoute(random.Random(name)), seed, luck=day) for name in names]
+        for day in range(start.plays)
+    ]
+    reward = GroupReward(days[0][0].preference, days[0][0].world.toolbox.keys)
+    ended = [[measured(episode) for episode in day] for day in days]
+    scores = [[score.total if score else 0.0 for score in reward.score(day)] for day in ended]
+    best = max(range(start.routes), key=lambda n: (sum(day[n] for day in scores), sum(day[n].solved for day in ended)))
+    if not any(day[best].solved for day in ended):
         return ()
-    return tuple(str(m["content"]) for m in tried[best].messages if m["role"] == "assistant")
+    return tuple(str(m["content"]) for m in days[0][best].messages if m["role"] == "assistant")
 
 
 Watch = Callable[[int], None]

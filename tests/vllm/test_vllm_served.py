@@ -30,6 +30,7 @@ from tests.vllm.processes import MARK, gone, marked
 from toolorchestra.agents.engines.agreement import Drift
 from toolorchestra.agents.engines.base import LossParams, SamplingParams
 from toolorchestra.agents.engines.local import LocalConfig, LocalEngine
+from toolorchestra.agents.engines.several_servers import SeveralServers
 from toolorchestra.agents.engines.tiny import build_model, load_tokenizer
 from toolorchestra.agents.engines.vllm_served import ServedConfig, ServedSampler
 from toolorchestra.agents.engines.weights import named_weights
@@ -46,7 +47,7 @@ EAGER = {"TORCHDYNAMO_DISABLE": "1", "VLLM_LOGGING_LEVEL": "WARNING"}
 
 
 def servers_file(folder: Path) -> Path:
-    """One server whose weights may be replaced, and one real instruct model."""
+    """Two servers whose weights may be replaced, and one real instruct model."""
     tiny = folder / "tiny"
     model = build_model(VOCABULARY, HIDDEN, 2)
     model.save_pretrained(tiny)
@@ -58,6 +59,7 @@ def servers_file(folder: Path) -> Path:
     may_change = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1"}
     rows = {
         "tiny": (str(tiny), ["policy"], [*COMMON, *lengths, *tokens, *adapters], {**EAGER, **may_change}),
+        "second": (str(tiny), ["policy"], [*COMMON, *lengths, *tokens, *adapters], {**EAGER, **may_change}),
         "smollm": (str(SMOLLM), ["qwen3-8b"], [*COMMON, "--max-model-len", "2048"], EAGER),
     }
     lines = []
@@ -142,6 +144,42 @@ def test_adapters_are_served_over_the_model_that_the_server_has(endpoints: Endpo
     finally:
         apart.close()
         whole.close()
+
+
+class TestSeveralServed(SamplerConformance):
+    """Two real servers behind one sampler do what one does."""
+
+    steps = 15
+
+    @pytest.fixture(autouse=True)
+    def _with(self, endpoints: Endpoints, tmp_path: Path) -> Iterator[None]:
+        urls = [endpoints.endpoints[name].base_url for name in ("tiny", "second")]
+        configs = [ServedConfig(url, "", CONFIG.length, 60.0, handover=str(tmp_path)) for url in urls]
+        self.said: list[str] = []
+        self.sampler = SeveralServers([ServedSampler(SHAPE, [STOP], one) for one in configs], self.said.append)
+        yield
+        self.sampler.close()
+
+    def engine(self, config: LocalConfig = CONFIG, seed: int = 0) -> LocalEngine:
+        return LocalEngine(build_model(VOCABULARY, HIDDEN, 2, seed), [STOP], config, self.sampler)
+
+    def test_both_have_the_new_weights_and_an_episode_stays_with_its_server(self) -> None:
+        made = self.engine(seed=3)
+        prompts = [[2 + (7 * i + n) % 60 for i in range(40)] for n in range(6)]
+
+        async def played() -> None:
+            for more in ([], [5, 6], [7, 8, 9]):
+                sampled = (made.sample([*p, *more], SamplingParams(4), f"{n}") for n, p in enumerate(prompts))
+                await asyncio.gather(*sampled)
+
+        asyncio.run(played())
+        asked = [server.stats()["prefix_hits"] for server in self.sampler.servers]
+        assert all(hits > 0.3 for hits in asked), asked
+        data = conversations(made)
+        assert_agreement(made, data)
+        made.train(data, LossParams("cross_entropy"), 1e-2)
+        assert_agreement(made, conversations(made))
+        assert not self.said
 
 
 def test_a_server_that_is_not_there_is_said() -> None:

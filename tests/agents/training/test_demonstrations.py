@@ -19,6 +19,7 @@ from toolorchestra.agents.configuration.config import TrainConfig, WarmStart
 from toolorchestra.agents.configuration.presets import preset
 from toolorchestra.agents.engines.tiny import load_tokenizer
 from toolorchestra.agents.evaluation.simulated_evaluation import played
+from toolorchestra.agents.policies.baselines import baseline
 from toolorchestra.agents.rollouts.rollout import factory_of, measured
 from toolorchestra.agents.rollouts.tokens import Chat
 from toolorchestra.agents.training.demonstrations import BestRoute, demonstrations, find_routes, recorded
@@ -158,3 +159,35 @@ def test_runs_that_did_not_solve_their_task_are_left_out(tmp_path: Path) -> None
     path.write_text("\n".join(rows[1:]))
     with pytest.raises(ConfigError, match="no assistant turn to learn from; 3 runs that did not solve"):
         recorded(chat, path)
+
+
+def test_what_does_well_on_several_days_does_better_on_another() -> None:
+    """The route that did best once was often lucky: its tools did better that day than they mostly do."""
+
+    def solved(plays: int) -> int:
+        config = replace(SOME, warm_start=WarmStart(routes=12, plays=plays))
+        again = 0
+        for route in find_routes(config, range(60)):
+            actions = iter(route.actions)
+            factory = made(config, route)
+            episode = played(factory, lambda _, told=actions: next(told), route.seed, luck=9)  # type: ignore[misc]
+            again += measured(episode).solved
+        return again
+
+    assert solved(3) > solved(1)
+
+
+def test_another_luck_is_the_same_task_with_other_draws() -> None:
+    factory = made(SOME, BestRoute(0, 0, ()))
+    outcomes = set()
+    for luck in range(6):
+        started = factory.start(5, luck=luck)
+        first = factory.start(5)
+        assert started.observation == first.observation
+        assert started.info == first.info
+        episode = played(factory, baseline("cheapest", 5), 5, luck=luck)
+        assert episode.ledger.summary() == played(factory, baseline("cheapest", 5), 5, luck=luck).ledger.summary()
+        outcomes.add(episode.ledger.summary()["usd"])
+    assert len(outcomes) > 3
+    plain = played(factory, baseline("cheapest", 5), 5)
+    assert plain.ledger.summary() == played(factory, baseline("cheapest", 5), 5, luck=0).ledger.summary()
