@@ -78,8 +78,8 @@ PRESETS: Mapping[str, TrainConfig] = {
         final_learning_rate=1e-4,
         average=0.95,
         loss=LossParams(entropy_weight=0.004),
-        # Divided by its deviation a cent between right answers would be as loud as right against wrong. An episode takes
-        # about a hundred tokens: one that reaches 256 goes round in circles, and is taught against.
+        # Divided by its deviation, a cent between right answers would be as loud as right against wrong. An episode
+        # takes about a hundred tokens: one that reaches 256 goes round in circles, and is taught against.
         advantage=AdvantageParams(
             strict_format=True, least_spread=0.0, least_range=0.02, by_deviation=False, count_context_cuts=True
         ),

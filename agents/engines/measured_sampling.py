@@ -83,8 +83,9 @@ def vllm_beside_the_trainer(
     model = random_model(shape, dtype, device)
     length, vocabulary = prompt + sampled + 8, int(shape["vocab_size"])
     described = {**model.config.to_dict(), "architectures": [type(model).__name__]}
-    config = VllmConfig(length=length, rows=max(batches), device=device, dtype=dtype, memory_share=0.5)
-    held = LocalConfig(device=device, dtype=dtype, lora_rank=16, gradient_checkpointing=True, length=length)
+    rank = 16
+    config = VllmConfig(length=length, rows=max(batches), device=device, dtype=dtype, memory_share=0.5, lora_rank=rank)
+    held = LocalConfig(device=device, dtype=dtype, lora_rank=rank, gradient_checkpointing=True, length=length)
     engine = LocalEngine(model, [], held, VllmSampler(described, [], config))
     rng = random.Random(0)
     tokens = [rng.randrange(vocabulary) for _ in range(prompt)]

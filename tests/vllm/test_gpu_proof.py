@@ -1,0 +1,23 @@
+"""The part of `make gpu-proof` that needs vLLM, in tiny shapes on a CPU."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.paths import REPOSITORY
+
+
+def test_its_vllm_part_runs_beside_the_trainer(tmp_path: Path) -> None:
+    command = [sys.executable, str(REPOSITORY / "scripts" / "gpu_proof.py"), "--device", "cpu", "--tiny"]
+    done = subprocess.run(
+        [*command, "--only", "vllm", "--out", str(tmp_path)], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert "vllm: measured" in done.stdout, done.stdout + done.stderr
+    told = json.loads((tmp_path / "vllm.json").read_text())
+    assert set(told["rates"]) == {"1", "2"}
+    assert min(told["rates"].values()) > 0
+    assert 0 < told["drift"] < 0.02, "bfloat16: nothing is exact, and nothing is far"
+    assert 0 < told["drift_after_a_step"] < 0.02, "the adapter has reached vLLM"
