@@ -36,9 +36,7 @@ def check_address(address: str, seconds: float = CONNECT_SECONDS, start: str = S
     except ConfigError as err:
         if noted is None:
             raise
-        raise ConfigError(
-            f"{err}. {noted} names it, which a cluster that was killed leaves: remove that file"
-        ) from None
+        raise ConfigError(f"{err}. {noted} names it, as a cluster that was killed leaves it: remove it") from None
 
 
 def noted_cluster() -> Path | None:
