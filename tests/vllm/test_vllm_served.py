@@ -165,7 +165,7 @@ class TestSeveralServed(SamplerConformance):
 
     def test_both_have_the_new_weights_and_an_episode_stays_with_its_server(self) -> None:
         made = self.engine(seed=3)
-        prompts = [[2 + (7 * i + n) % 60 for i in range(40)] for n in range(6)]
+        prompts = [[2 + (7 * i + n) % 60 for i in range(150)] for n in range(6)]  # a block of its cache is 128 tokens
 
         async def played() -> None:
             for more in ([], [5, 6], [7, 8, 9]):
