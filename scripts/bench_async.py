@@ -24,7 +24,6 @@ from typing import Any
 
 from toolorchestra.agents.configuration.config import EnvMix, ModelConfig, TrainConfig, WarmStart
 from toolorchestra.agents.configuration.presets import preset
-from toolorchestra.agents.engines.base import LossParams
 from toolorchestra.agents.rollouts.advantages import AdvantageParams
 from toolorchestra.agents.training.build import build
 from toolorchestra.agents.training.metrics import read
@@ -142,7 +141,6 @@ def main() -> int:
                 settings(args.steps),
                 warm_start=WarmStart(steps=0),
                 init_from=str(start),
-                loss=LossParams(cap=2.0),
                 max_staleness=staleness,
             )
             rows = list(timed(config, Path(place) / f"stale{staleness}"))

@@ -28,7 +28,7 @@ SETTINGS = (
 
 def command(folder: Path, staleness: int) -> list[str]:
     fixed = ["--no-report", "--resume", "--out", str(folder)]
-    ahead = f"--max-staleness {staleness} --loss.cap 2" if staleness else ""
+    ahead = f"--max-staleness {staleness}" if staleness else ""
     return [sys.executable, "-m", "toolorchestra", "train", *fixed, *SETTINGS.split(), *ahead.split()]
 
 

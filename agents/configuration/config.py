@@ -245,11 +245,6 @@ class TrainConfig:
                 f"max_staleness={self.max_staleness} samples in this process, beside the training: set "
                 f"model.processes=1; got {self.model.processes}"
             )
-        if not self.loss.cap:
-            raise ConfigError(
-                f"max_staleness={self.max_staleness} learns from what older weights sampled, which truncated "
-                "importance sampling corrects token by token: set loss.cap, such as loss.cap=2"
-            )
 
     def _check_engine(self) -> None:
         if self.engine not in ENGINES and ":" not in self.engine:

@@ -101,12 +101,29 @@ def log_step(
         *environment_metrics.context_warnings(run.config, found, treated),
         *(choice_metrics.warnings(seen, valid) if kept else ()),
         *_rewriting(run, kept),
+        *far_from_sampler(learned),
     ]:
         run.say(f"warning, step {run.step}: {warning}")
     return (
         f"reward {values['reward']:.3f}, accuracy {values['accuracy']:.0%}, {values['cents']:.2f} ¢, "
         f"{values['turns']:.1f} turns, {values['sampled_tokens_per_second']:,.0f} tokens/s"
     )
+
+
+MOST_MISMATCH = 0.1
+"""Mean distance of the policy from what sampled, in nats a token, above which a run is warned."""
+
+
+def far_from_sampler(learned: Mapping[str, float]) -> list[str]:
+    """What to do where the policy is far from the probabilities with which its rollouts were sampled."""
+    distance = learned.get("mismatch", 0.0)
+    if distance <= MOST_MISMATCH:
+        return []
+    return [
+        f"the policy is {distance:.2f} nats a token from what sampled these rollouts (loss/mismatch), more than "
+        f"{MOST_MISMATCH}: lower learning_rate, updates or max_staleness, or look whether the sampler has the "
+        "trainer's weights"
+    ]
 
 
 def _rewriting(run: TrainingRun, rollouts: Sequence[Trajectory]) -> list[str]:

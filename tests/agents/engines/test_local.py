@@ -122,6 +122,19 @@ def test_clips() -> None:
     assert kl_to(torch.tensor([0.0]), torch.tensor([0.0]), "k3").item() == 0.0
 
 
+def test_the_clip_holds_a_policy_near_what_sampled_and_the_cap_does_not() -> None:
+    """What older weights sampled: a token that has moved far enough the right way pushes no further."""
+    advantage = torch.tensor([1.0, -1.0])
+    pushes = {}
+    for name, params in (("clip", LossParams()), ("cap", LossParams(cap=2.0))):
+        new = torch.tensor([0.5, -0.5], requires_grad=True)
+        torch.autograd.backward(token_losses(new, torch.zeros(2), advantage, params).sum())
+        assert new.grad is not None
+        pushes[name] = new.grad.tolist()
+    assert pushes["clip"] == [0.0, 0.0]
+    assert pushes["cap"] == pytest.approx([-1.6487213, 0.6065307], abs=1e-5)
+
+
 def test_save_and_load_are_exact(tmp_path: Path) -> None:
     made = engine()
     data = conversations(made)

@@ -18,12 +18,13 @@ from tests.agents.training.even_source import ENV_ID
 from tests.agents.training.test_trainer import COLD
 from toolorchestra.agents.configuration.config import EnvMix, ModelConfig, TrainConfig
 from toolorchestra.agents.configuration.presets import preset
-from toolorchestra.agents.engines.base import LossParams, Sample, SamplingParams
+from toolorchestra.agents.engines.base import Sample, SamplingParams
 from toolorchestra.agents.rollouts.advantages import AdvantageParams
 from toolorchestra.agents.training import rollouts_ahead
 from toolorchestra.agents.training.build import build
 from toolorchestra.agents.training.metrics import read
 from toolorchestra.agents.training.rollouts_ahead import GroupNumbers, RolloutsAhead
+from toolorchestra.agents.training.step_log import far_from_sampler
 from toolorchestra.agents.training.task_choice import ChosenTask
 from toolorchestra.agents.training.trainer import train
 from toolorchestra.agents.training.training_run import TrainingRun, rollout_params
@@ -38,7 +39,6 @@ AHEAD = replace(
     environments=(EVEN,),
     advantage=AdvantageParams(least_spread=0.0),
     max_staleness=1,
-    loss=LossParams(cap=2.0),
     evaluate_every=4,
 )
 
@@ -267,8 +267,6 @@ def test_a_run_may_be_begun_without_and_not_be_gone_on_with(tmp_path: Path) -> N
 
 
 def test_settings_that_do_not_go_together_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"set loss\.cap, such as loss\.cap=2"):
-        replace(AHEAD, loss=LossParams())
     with pytest.raises(ConfigError, match=r"set model\.processes=1; got 2"):
         replace(AHEAD, model=ModelConfig(processes=2))
     with pytest.raises(ConfigError, match="max_staleness"):
@@ -279,3 +277,11 @@ def test_an_engine_that_cannot_be_sampled_from_while_it_trains_is_refused() -> N
     chat = build(AHEAD)[1]
     with pytest.raises(ConfigError, match=r"no publish\(\)\): set max_staleness=0"):
         RolloutsAhead(AHEAD, object(), chat, rollout_params(AHEAD), {})
+
+
+def test_a_policy_far_from_what_sampled_is_warned_of() -> None:
+    assert far_from_sampler({}) == []
+    assert far_from_sampler({"mismatch": 0.03}) == []
+    (said,) = far_from_sampler({"mismatch": 0.463})
+    assert said.startswith("the policy is 0.46 nats a token from what sampled")
+    assert "lower learning_rate, updates or max_staleness" in said
