@@ -1,10 +1,11 @@
 """Rollouts that go on while the trainer steps: `max_staleness` steps ahead of it at most.
 
 Groups have numbers, and a number says which task is played: the same ones as without rollouts ahead. At any time the
-groups of `max_staleness` + 1 steps are under way or done. A step takes as many as it needs, in the order in which they
-ended. Those that were begun `max_staleness` steps ago come first, and are waited for. So nothing that was played is
-thrown away, no token that is learnt from is older than that, and a slow episode holds up the trainer only when it has
-taken longer than so many steps.
+groups of `max_staleness` + 1 steps are under way or done. A step takes as many as it needs: those begun first, and of
+those begun at the same step the ones that ended first. A younger group never goes before an older one: the older ones
+would become too many for the step that must take them. So nothing that was played is thrown away, no token that is
+learnt from is older than `max_staleness` steps, and a slow episode holds up the trainer only when it has taken longer
+than so many steps.
 
 A checkpoint says which numbers have been taken. A run that goes on plays the others again: each is learnt from once.
 """
@@ -188,14 +189,22 @@ class RolloutsAhead:
             self._news.clear()
             if self._broke is not None:
                 raise self._broke
-            due = {number for number, begun in self._begun.items() if begun <= step - config.max_staleness}
-            ready = sorted(self._ended.values(), key=lambda one: one.number not in due)[: config.groups]
-            if len(ready) == config.groups and due <= {one.number for one in ready}:
+            ready = self._ready(config.groups)
+            if len(ready) == config.groups:
                 break
             await self._news.wait()
         for one in ready:
             del self._begun[one.number], self._ended[one.number]
         return sorted(ready, key=lambda one: one.number)
+
+    def _ready(self, count: int) -> list[PlayedGroup]:
+        """Those of the next `count` groups to be taken that have ended."""
+        last = sorted(self._begun.values())[count - 1]
+        """The step at which the youngest of them was begun."""
+        older = sum(begun < last for begun in self._begun.values())
+        of_older = [one for number, one in self._ended.items() if self._begun[number] < last]
+        of_last = [one for number, one in self._ended.items() if self._begun[number] == last]
+        return [*of_older, *of_last[: count - older]]
 
     def _begin(self, number: int, step: int) -> None:
         self._begun[number] = step

@@ -152,6 +152,29 @@ def test_a_step_takes_what_ended_first_and_later_waits_for_what_is_due(ahead: Sc
     assert sorted(ahead.begun) == list(range(9))
 
 
+def test_younger_groups_wait_for_older_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where younger ones went first, more older ones were due at step 2 than a step takes, and it waited for ever."""
+    monkeypatch.setattr(rollouts_ahead, "teaches", lambda group, params: True)
+    with contextlib.closing(Scripted(replace(AHEAD, max_staleness=2))) as ahead:
+        ahead.publish(0)
+        thread, given = taking(ahead, 0)
+        ahead.end(0, 1, 2)
+        thread.join(20)
+        ahead.publish(1)
+        thread, given = taking(ahead, 1)
+        ahead.end(9, 10, 11, 8)  # the slow ones of step 0 are 3 to 7
+        thread.join(0.5)
+        assert thread.is_alive()
+        ahead.end(5, 7)
+        thread.join(20)
+        assert given == [[5, 7, 8]]
+        ahead.publish(2)
+        thread, given = taking(ahead, 2)
+        ahead.end(12, 13, 14, 3, 4, 6)
+        thread.join(20)
+        assert given == [[3, 4, 6]]
+
+
 def test_nothing_is_begun_behind_the_last_step(ahead: Scripted) -> None:
     for step in range(AHEAD.steps):
         thread, given = taking(ahead, step)
