@@ -34,7 +34,7 @@ from toolorchestra.synth.proof.solvers import GRADED, ModelSolver, named
 from toolorchestra.synth.stages import cost_estimate, pipeline, run_report
 from toolorchestra.synth.stages.stage_values import SynthesisSettings
 from toolorchestra.synth.stages.task_filters import Band
-from toolorchestra.synth.storage.paid_calls import Journal, PaidModel
+from toolorchestra.synth.storage.paid_calls import CALL_SECONDS, Journal, PaidModel
 from toolorchestra.synth.storage.stage_store import StageStore, key
 
 BATCHES = 3
@@ -91,6 +91,8 @@ class SynthOptions:
     """Dollars: stop before a call once so much is spent."""
     at_once: int = 4
     """Model calls at a time."""
+    call_seconds: float = CALL_SECONDS
+    """How long one call of a model may take, with all its retries."""
     dry_run: bool = False
     """Print calls and dollars to be expected, and stop."""
     record: Path | None = None
@@ -99,10 +101,14 @@ class SynthOptions:
     """Answer from this file; a call that is not in it is an error."""
     export: tuple[str, ...] = ()
     """Formats for other software, written beside OUT: tau2, rows, hf."""
+    overwrite: bool = False
+    """Let --export delete a folder that stands in its place and was not written by an export, or was changed since."""
 
     def __post_init__(self) -> None:
         check_counts(self, {"tasks": 1, "k": 1, "at_once": 1, "evolve": 0, "variants": 0, "rounds": 0})
         check_spend_cap(self.spend_cap)
+        if not 0 < self.call_seconds < float("inf"):
+            raise ConfigError(f"--call-seconds: a number of seconds above 0 expected, got {self.call_seconds!r}")
         check_folder("--out", self.out)
         check_folder("--work", self.work)
         if bool(self.spec) == bool(self.domain):
@@ -175,7 +181,7 @@ def _one(given: SynthOptions, name: str | None) -> None:
             raise ConfigError(f"{spec.folder} is not the spec of a shipped domain; say where it goes: --out DIR")
         out = given.out or loader.SHIPPED / (spec.name if spec else "")
         for form in given.export:
-            export.check_place(form, _export_place(out, form))
+            export.check_place(form, _export_place(out, form), overwrite=given.overwrite)
         kept = given.work or (out.with_name(f"{out.name}.work") if given.out else Path(scratch))
         work = StageStore(kept, resume=given.resume)
         paid_model = _paid_model(given, kept)
@@ -184,7 +190,8 @@ def _one(given: SynthOptions, name: str | None) -> None:
         run_report.store(kept, told)
         say(run_report.text(told))
         for form in given.export:
-            say(f"  {form}: {export.write(form, made.domain, _export_place(out, form))}")
+            place = _export_place(out, form)
+            say(f"  {form}: {export.write(form, made.domain, place, overwrite=given.overwrite)}")
         say(f"  written to {made.domain.folder}, {time.perf_counter() - started:.1f} s")
 
 
@@ -215,7 +222,9 @@ def _paid_model(given: SynthOptions, folder: Path) -> PaidModel | None:
         sheet = replace(sheet, prices={**other.sheet.prices, **sheet.prices})
     journal = Journal(given.replay or given.record or folder / "calls.jsonl", replay=given.replay is not None)
     cap = SpendCap(given.spend_cap) if given.spend_cap is not None else None
-    return PaidModel(backend.models, backend.model, sheet, journal, cap, given.at_once)
+    return PaidModel(
+        backend.models, backend.model, sheet, journal, cap, given.at_once, given.call_seconds, Bars(sys.stderr).note
+    )
 
 
 def _backend(given: SynthOptions, named: str) -> author_models.Backend:

@@ -79,7 +79,8 @@ class Served:
     context_tokens: int = 32_768
     output_tokens: int = 4_096
     output_key: str = "max_tokens"
-    """The parameter that bounds the output; OpenAI's reasoning models want "max_completion_tokens"."""
+    """The parameter that bounds the output; OpenAI's newer models want "max_completion_tokens". A server that refuses
+    the one of the two is asked again with the other."""
     temperature: float | None = None
     """None: as the request asks, which is 0.0 for the models of τ²-Bench; for all others it is left to the server."""
     deadline_seconds: float = 120.0

@@ -28,12 +28,13 @@ from toolorchestra.envs.base.keys import key_in
 from toolorchestra.envs.base.secrets import Secrets
 from toolorchestra.envs.models import ChatRequest, Completion, ContextLimits
 from toolorchestra.envs.models.endpoints import Endpoint, Endpoints, Served
+from toolorchestra.envs.models.output_limits import MOST_CORRECTIONS, OutputLimit, corrected
 from toolorchestra.envs.models.rate_limits import EndpointLimits
 from toolorchestra.envs.models.refusals import MayPass, Refusal, in_a_stream, meaning, retry_after
-from toolorchestra.envs.models.reply_bounds import ACCEPTED, ReplyTooLong, bounded
+from toolorchestra.envs.models.reply_bounds import ACCEPTED, ReplyTooLong, bounded, bytes_of
 from toolorchestra.envs.models.streamed_reply import ErrorEvent, StreamedReply, take
 from toolorchestra.envs.models.usage import Sent, usage_of, used_so_far
-from toolorchestra.envs.models.wire import Unreadable, body, read, text_of
+from toolorchestra.envs.models.wire import Unreadable, body, cut_short, read, text_of
 from toolorchestra.envs.money.prices import Tokens, Usage
 
 if TYPE_CHECKING:
@@ -44,6 +45,14 @@ TOLD_CHARACTERS = 300
 CHECK_SECONDS, CHECK_BYTES = 10.0, 16 << 20
 FIRST_BACKOFF_SECONDS, MOST_BACKOFF_SECONDS = 0.5, 30.0
 NO_KEY = "none"
+
+
+class _OtherLimit(Exception):
+    """The server refuses how the reply's length was limited, and says what it takes."""
+
+    def __init__(self, refusal: Exception) -> None:
+        super().__init__(str(refusal))
+        self.refusal = refusal
 
 
 @dataclass
@@ -87,12 +96,18 @@ class OpenAiModels:
         self._secrets = Secrets.of(list(self._keys.values()), logins)
         self._clients: weakref.WeakKeyDictionary[Any, dict[tuple[str, int], AsyncOpenAI]] = weakref.WeakKeyDictionary()
         self._jitter = random.Random(seed)
+        self._limits: dict[tuple[str, str], OutputLimit] = {}
+        """How a server takes the limit of a reply, by endpoint and model, where it said so."""
         _sdk()
 
     @property
     def patience_seconds(self) -> float:
         """The longest that a call can take, its wait for a place included."""
         return max((m.queue_seconds + m.patience_seconds for m in self.endpoints.models.values()), default=0.0)
+
+    def output_tokens_of(self, model: str) -> int:
+        """The most that a model's reply may have, by the endpoint file."""
+        return self.endpoints.served(model).output_tokens
 
     def limits_of(self, model: str) -> ContextLimits:
         """How much of the gathered material a model is shown."""
@@ -107,7 +122,7 @@ class OpenAiModels:
         for attempt in range(served.retries + 1):
             traffic = await self._free(served, tried)
             try:
-                return await self._send(traffic, request, served, made, sent, tried)
+                return await self._as_taken(traffic, request, served, made, tried)
             except (MayPass, Unreadable) as err:
                 traffic.failed()
                 name = traffic.endpoint.name
@@ -122,6 +137,20 @@ class OpenAiModels:
                 tried.spent += pause
                 await asyncio.sleep(pause)
         raise Outage(f"model {request.model!r} did not answer{tried.told}")
+
+    async def _as_taken(
+        self, traffic: EndpointLimits, request: ChatRequest, served: Served, made: dict[str, Any], tried: _Tried
+    ) -> Completion:
+        """One request, the length of its reply limited as the server takes it: it says how, where it refuses ours."""
+        which, refused = (traffic.endpoint.name, served.name), None
+        for _ in range(MOST_CORRECTIONS + 1):
+            taken = self._limits.get(which, OutputLimit()).applied(made)
+            try:
+                return await self._send(traffic, request, served, taken, Sent.of(taken, served), tried)
+            except _OtherLimit as err:
+                refused = err.refusal
+        assert refused is not None
+        raise refused
 
     async def _free(self, served: Served, tried: _Tried) -> EndpointLimits:
         """The endpoint to try: one that does not rest, the least failed of this call's, the first in the file."""
@@ -170,17 +199,25 @@ class OpenAiModels:
         hold = None
         try:
             left = max(0.0, served.queue_seconds - tried.queued - (time.monotonic() - queued))
-            hold = await request.bill.hold(request.model, sent.most_tokens, served.output_tokens, left)
+            hold = await request.bill.hold(request.model, sent.most_tokens, sent.output_tokens, left)
             tried.sent_at = time.monotonic()
             tried.queued += tried.sent_at - queued
             streamed = StreamedReply(self._scrub)
+            most_bytes = _most_bytes(request, served, made, sent)
             try:
                 async with asyncio.timeout(served.deadline_seconds):
-                    raw = await self._post(traffic.endpoint, served, made, streamed)
+                    raw = await self._post(traffic.endpoint, served, made, streamed, most_bytes)
             except BaseException:
                 self._book_part(streamed, request, sent, tried, traffic)
                 raise
             return self._read(raw, request, sent, tried, traffic)
+        except ReplyTooLong as err:
+            if not request.most_output_tokens:
+                raise MayPass(str(err)) from None
+            # Somebody pays for what was read and more, so it is booked as far as was agreed, and not asked for again.
+            if not streamed.characters:  # else that was booked
+                self._book(request, Tokens(int(sent.guessed), 0, sent.output_tokens, 0), True, tried, traffic)
+            raise Outage(f"model {request.model!r}: {err}; {sent.output_tokens} tokens were asked for") from None
         except SpendCapReached as err:
             raise ToolError(f"{err}; nothing was sent") from None
         except TimeoutError:
@@ -190,11 +227,13 @@ class OpenAiModels:
                 hold.release()
             await place.__aexit__(None, None, None)
 
-    async def _post(self, endpoint: Endpoint, served: Served, made: dict[str, Any], streamed: StreamedReply) -> str:
+    async def _post(
+        self, endpoint: Endpoint, served: Served, made: dict[str, Any], streamed: StreamedReply, most_bytes: int
+    ) -> str:
         """The reply's JSON, without any key from here on: what is cut later must not leave a part of one."""
         sdk, until = _sdk(), time.monotonic() + served.deadline_seconds
         asks_stream = made.get("stream") is True
-        client = self._client(endpoint, served.most_reply_bytes(asks_stream))
+        client = self._client(endpoint, most_bytes)
         asked = client.chat.completions if served.api == "chat" else client.completions
         known = {k: made[k] for k in ("model", "messages", "prompt", "tools") if k in made}
         extra = {k: v for k, v in made.items() if k not in known}
@@ -209,14 +248,26 @@ class OpenAiModels:
             code, waits = getattr(err, "code", None), retry_after(err.response.headers)
             said = Refusal(int(err.status_code), code, self._told(str(err)), waits)
             problem = meaning(said, endpoint, served, self.traffic[endpoint.name].answered(served.name))
+            problem = self._of_the_limit(problem, said, endpoint, served, made)
         except ErrorEvent as err:
             said = Refusal(*in_a_stream(err.error), self._told(f"in its stream: {err.error}"))
             problem = meaning(said, endpoint, served, self.traffic[endpoint.name].answered(served.name))
         except ReplyTooLong as err:
-            problem = MayPass(str(err))
+            problem = ReplyTooLong(str(err))
         except (UnicodeDecodeError, zlib.error, sdk.APIError, _library().HTTPError) as err:
             problem = MayPass(f"{type(err).__name__}: {err.__cause__ or err}")
         raise problem  # out here, so that no request with its headers hangs on the error
+
+    def _of_the_limit(
+        self, problem: Exception, said: Refusal, endpoint: Endpoint, served: Served, made: Mapping[str, Any]
+    ) -> Exception:
+        """The refusal, or that it speaks of the limit on the reply alone, which is remembered then."""
+        which = (endpoint.name, served.name)
+        limit = corrected(self._limits.get(which, OutputLimit()), made, said.text) if said.of_the_request else None
+        if limit is None:
+            return problem
+        self._limits[which] = limit
+        return _OtherLimit(problem)
 
     def _read(self, raw: str, request: ChatRequest, sent: Sent, tried: _Tried, traffic: EndpointLimits) -> Completion:
         """What was said. What it used is booked first: also where the reply is of no use."""
@@ -230,7 +281,7 @@ class OpenAiModels:
         tokens, estimated = usage_of(reply, sent, raw, said)
         usage = self._book(request, tokens, estimated, tried, traffic)
         traffic.went_well(request.model)
-        return Completion(said, usage)
+        return Completion(said, usage, cut_short(reply))
 
     def _book(
         self, request: ChatRequest, tokens: Tokens, estimated: bool, tried: _Tried, traffic: EndpointLimits
@@ -302,6 +353,12 @@ class OpenAiModels:
     def _scrub(self, text: str) -> str:
         """The text without any key or password, should a server send one back."""
         return self._secrets.scrubbed(text)
+
+
+def _most_bytes(request: ChatRequest, served: Served, made: Mapping[str, Any], sent: Sent) -> int:
+    """The most of a reply that is read."""
+    most = served.most_reply_bytes(made.get("stream") is True)
+    return min(most, bytes_of(sent.output_tokens)) if request.most_output_tokens else most
 
 
 def _http(most_bytes: int) -> Any:

@@ -34,6 +34,11 @@ class Refusal(NamedTuple):
     text: str
     after_seconds: float | None = None
 
+    @property
+    def of_the_request(self) -> bool:
+        """Whether what was sent is refused, not who asks or when."""
+        return self.status in _OF_THE_REQUEST
+
 
 def meaning(said: Refusal, endpoint: Endpoint, served: Served, answered: bool) -> Exception:
     """What to raise. Only what is wrong with the request itself is for the agent to read: everything else is no answer

@@ -14,6 +14,15 @@ ACCEPTED = ", ".join(PACKINGS)
 _PIECE_BYTES = 1 << 16
 
 
+LEAST_BYTES, BYTES_A_TOKEN = 16 << 10, 32
+"""Of a reply whose tokens are bounded for its price: around it, and for each token."""
+
+
+def bytes_of(tokens: int) -> int:
+    """The most that a reply of so many tokens can have. Rounded up to a power of two, since each has its own client."""
+    return int(2 ** (LEAST_BYTES + BYTES_A_TOKEN * tokens - 1).bit_length())
+
+
 class ReplyTooLong(Exception):
     """The server sends more than was bargained for, or packs it in a way that cannot be bounded."""
 

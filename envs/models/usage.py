@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from toolorchestra.envs.models.endpoints import Served
+from toolorchestra.envs.models.output_limits import allowed
 from toolorchestra.envs.models.streamed_reply import StreamedReply
 from toolorchestra.envs.models.wire import CHARACTERS_PER_TOKEN
 from toolorchestra.envs.money.prices import Tokens
@@ -32,7 +33,9 @@ class Sent(NamedTuple):
         """Of a request's JSON."""
         text = str(made.get("messages") or made.get("prompt"))
         asked = json.dumps([made.get("messages"), made.get("prompt"), made.get("tools")], ensure_ascii=False)
-        return cls(len(text), len(asked.encode("utf-8", "replace")) + TEMPLATE_TOKENS, served.output_tokens)
+        return cls(
+            len(text), len(asked.encode("utf-8", "replace")) + TEMPLATE_TOKENS, allowed(made, served.output_tokens)
+        )
 
     @property
     def guessed(self) -> float:

@@ -33,9 +33,10 @@ def body(request: ChatRequest, served: Served) -> dict[str, Any]:
     tools = STANDARD.schemas(request.tools)
     described = len(str(tools)) if tools else 0
     messages = fit(STANDARD.told(request.messages, spoken=True), max(1000, room - described))
+    most = request.most_output_tokens or served.output_tokens
     made: dict[str, Any] = {
         "model": served.model or request.model,
-        served.output_key: served.output_tokens,
+        served.output_key: min(most, served.output_tokens),
     }
     if request.stream if served.stream is None else served.stream:
         made |= {"stream": True, "stream_options": {"include_usage": True}}
@@ -164,6 +165,11 @@ def text_of(reply: Mapping[str, Any], request: ChatRequest, *, native: bool = Fa
         said = said.rpartition(UNTHINK)[2].strip() if UNTHINK in said else said
         return quoted(said) if native and request.purpose == "user" else said
     return _move(quoted(said) if native else said, message)
+
+
+def cut_short(reply: Mapping[str, Any]) -> bool:
+    """Whether a readable reply says that it broke off at the limit of its length."""
+    return bool(reply["choices"][0].get("finish_reason") == "length")
 
 
 def _move(said: str, message: Mapping[str, Any]) -> str:

@@ -73,10 +73,14 @@ class Bill:
         """
         if self.cap is None or self._sheet is None:
             return None
-        classes = (Tokens(into, 0, out, 0), Tokens(into, 0, 0, out), Tokens(0, into, out, 0), Tokens(0, into, 0, out))
-        price = self._sheet.price(item)
-        most = max(price.nano_usd(Usage(item, EXPERT, tokens)) for tokens in classes)
-        return await self.cap.hold(most, seconds)
+        return await self.cap.hold(most_nano_usd(self._sheet, item, into, out), seconds)
+
+
+def most_nano_usd(sheet: PriceSheet, item: str, into: int, out: int) -> int:
+    """The most that so many tokens can cost, whatever their classes."""
+    classes = (Tokens(into, 0, out, 0), Tokens(into, 0, 0, out), Tokens(0, into, out, 0), Tokens(0, into, 0, out))
+    price = sheet.price(item)
+    return max(price.nano_usd(Usage(item, EXPERT, tokens)) for tokens in classes)
 
 
 def holds(booked: Iterable[Usage], usage: Usage) -> bool:

@@ -50,6 +50,11 @@ class SpendCap:
         return self._nano_cap - self._nano_spent - self._nano_held
 
     @property
+    def free_nano_usd(self) -> int:
+        """Neither spent nor set aside; below 0 where more was spent than the cap."""
+        return self._nano_free
+
+    @property
     def used_up(self) -> bool:
         """Whether nothing more may be spent."""
         return self._refused > 0 or self._nano_spent >= self._nano_cap

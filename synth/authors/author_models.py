@@ -17,7 +17,19 @@ from toolorchestra.synth.authors import scripted_author
 SCHEMES = ("openai", "standin")
 STANDIN_PRICED_AS = "gpt-5"
 _OPENAI = {"endpoints": {"openai": {"base_url": "https://api.openai.com/v1", "key_env": "OPENAI_API_KEY"}}}
-_ANY = {"models": {"*": {"endpoints": ["openai"]}}}
+_ANY = {
+    "models": {
+        "*": {
+            "endpoints": ["openai"],
+            "output_key": "max_completion_tokens",
+            "output_tokens": 32_000,
+            "context_tokens": 272_000,
+            "deadline_seconds": 600.0,
+            "patience_seconds": 900.0,
+        }
+    }
+}
+"""A part such as the tools of a bank has 15,000 tokens, and what a model thinks before counts too."""
 
 
 class Backend(NamedTuple):

@@ -98,6 +98,15 @@ def author(domain: str, asked: PartRequest, batch: str = "") -> tuple[Message, .
     return (*made, *_again(asked))
 
 
+def going_on(asked: tuple[Message, ...], said: str) -> tuple[Message, ...]:
+    """The conversation that asks for the rest of an answer which broke off at the limit of its length."""
+    text = (
+        "Your answer broke off at the limit of its length. Go on with the very next character. Repeat nothing, add no "
+        "remark and no code fence: what you write is put behind what you wrote."
+    )
+    return (*asked, Message(role="assistant", content=said), Message(role="user", content=text))
+
+
 def harder(domain: str, asked: PartRequest) -> tuple[Message, ...]:
     """The conversation that asks for harder intents."""
     there = "\n\n".join(f"== {name}\n{text}" for name, text in asked.parts.items())

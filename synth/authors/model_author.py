@@ -10,10 +10,14 @@ from toolorchestra.envs.base.types import Message
 from toolorchestra.synth.authors import PART_OF, PartRequest, Unusable, author_prompts, untrusted_answers
 from toolorchestra.synth.formats.part_checks import Fault
 from toolorchestra.synth.formats.spec import parsed
-from toolorchestra.synth.storage.paid_calls import AUTHOR, JUDGE, PaidAnswer, PaidModel, PaidRequest
+from toolorchestra.synth.storage.paid_calls import AUTHOR, JUDGE, MOST_CHARACTERS, PaidAnswer, PaidModel, PaidRequest
 
 DOUBTED = ("policy.md", "intents.yaml")
 """Parts that a second reader sees: what runs cannot tell whether it contradicts itself."""
+MOST_PIECES = 4
+"""Of one answer: so often an author goes on where the limit of its length broke it off."""
+_PIECE = 100_000
+"""Continuations are asked for under other numbers than their answer."""
 _A_TAKE = 1000
 """A stage that is made anew on request asks under other numbers, so that its old answers do not come back."""
 
@@ -48,7 +52,10 @@ class LlmAuthor:
             self._ask(asked, author_prompts.author(self.domain, asked, f"{number} of {self.batches}"))
             for number in range(1, self.batches + 1)
         ]
-        return _joined(await asyncio.gather(*asks))
+        answers = await asyncio.gather(*asks, return_exceptions=True)  # all end: what is answered is kept
+        if failed := next((answer for answer in answers if isinstance(answer, BaseException)), None):
+            raise failed
+        return _joined([answer for answer in answers if not isinstance(answer, BaseException)])
 
     async def harder(self, asked: PartRequest) -> str:
         """One call. Raises Unusable."""
@@ -58,7 +65,19 @@ class LlmAuthor:
     async def _ask(self, asked: PartRequest, messages: tuple[Message, ...], take_of: str = "") -> PaidAnswer:
         """`take_of`: the pipeline's name of the stage, where calls have another."""
         number = asked.number + _A_TAKE * self.takes.get(take_of or asked.stage, 0)
-        return await self.paid_model.ask(PaidRequest(asked.stage, AUTHOR, messages, number))
+        answer = await self.paid_model.ask(PaidRequest(asked.stage, AUTHOR, messages, number))
+        return await self._whole(answer, asked.stage, messages, number)
+
+    async def _whole(self, answer: PaidAnswer, stage: str, messages: tuple[Message, ...], number: int) -> PaidAnswer:
+        """An answer that the limit broke off is gone on with, so often; what is still not whole says so."""
+        text = answer.text
+        for piece in range(1, MOST_PIECES):
+            if not answer.cut or not answer.text or len(text) > MOST_CHARACTERS:
+                break
+            going_on = author_prompts.going_on(messages, text)
+            answer = await self.paid_model.ask(PaidRequest(stage, AUTHOR, going_on, number + _PIECE * piece))
+            text += answer.text
+        return PaidAnswer(text[: MOST_CHARACTERS + 1], max(len(text), answer.characters), answer.cut)
 
     async def doubts(self, parts: Mapping[str, str]) -> list[Fault]:
         """The second reader's reasons, where it says no. An answer that is no verdict counts as a doubt."""

@@ -61,6 +61,12 @@ def parsed(answer: PaidAnswer) -> dict[str, Any]:
     if answer.characters > MOST_CHARACTERS:
         seen = f"an answer of {answer.characters} characters; at most {MOST_CHARACTERS} are read"
         raise Unusable(Fault("too long", seen))
+    if answer.cut:
+        seen = (
+            f"the answer broke off at the limit of its length, after {answer.characters} characters; write a smaller "
+            "part, with fewer entries (a person: raise output_tokens of the model's entry in --backends)"
+        )
+        raise Unusable(Fault("cut off", seen), answer.text)
     text = found[1] if (found := _FENCED.fullmatch(answer.text)) else answer.text
     try:
         value = json.loads(text, object_pairs_hook=_once, parse_constant=_no_constant)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TextIO
 
+from toolorchestra.envs.base.terminal import spelled
+
 WIDTH = 24
 
 
@@ -27,3 +29,8 @@ class Bars:
         elif ended and of == 1:
             self._stream.write(f"{stage} done\n")
             self._stream.flush()
+
+    def note(self, text: str) -> None:
+        """A line of its own, such as what is waited for."""
+        self._stream.write(f"\n{spelled(text)}\n" if self._drawn else f"{spelled(text)}\n")
+        self._stream.flush()

@@ -7,8 +7,10 @@ written as its code reads them.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
+import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -29,43 +31,62 @@ ORCHESTRATOR = {"Qwen/Qwen3-8B": "qwen3-8b"}
 _FACTS = "SIMULATED: prices and latencies in tool descriptions are those of the price sheet; experts are simulated."
 
 
-_SPLITS = tuple(f"{split}.jsonl" for split in ("train", "validation", "test"))
-_WRITTEN: Mapping[str, frozenset[str]] = {
-    "tau2": frozenset(("tasks.json", "split_tasks.json", "policy.md", "tools.json")),
-    "rows": frozenset(_SPLITS),
-    "hf": frozenset(
-        (
-            "README.md",
-            *(f"data/{name}" for name in _SPLITS),
-            *(f"domain/{name}" for name in (*FILES, COSTS, task_variants.FILE, "domain.json")),
-        )
-    ),
-}
-"""What an export's folder holds, all of it."""
+MARK = ".toolorchestra-export.json"
+"""In each export: the hashes of all that was written, so that a later export knows what it may replace."""
 
 
-def check_place(form: str, out: Path) -> None:
-    """Raises ConfigError where something stands that no export wrote: it would be lost."""
+def check_place(form: str, out: Path, *, overwrite: bool = False) -> None:
+    """Raises ConfigError where something stands that no export wrote, or that was changed since: it would be lost."""
     if form not in FORMATS:
         raise ConfigError(no_such("export", form, FORMATS))
     if out.is_symlink() or (out.exists() and not out.is_dir()):
         raise ConfigError(f"{out}: --export {form} makes this folder, and it is a file or a link; move it away")
-    for path in sorted(out.rglob("*")) if out.is_dir() else ():
+    if overwrite or not out.is_dir():
+        return
+    written = _written(out)
+    folders = {f"{name.rpartition('/')[0]}/" for name in written}
+    for path in sorted(out.rglob("*")):
         name = path.relative_to(out).as_posix()
-        own = name in ("data", "domain") if path.is_dir() and not path.is_symlink() else name in _WRITTEN[form]
-        if not own:
-            raise ConfigError(
-                f"{out}: --export {form} writes this folder anew, and {name} in it is none of its files; move the "
-                "folder away, or choose another --out"
-            )
+        if name == MARK or (path.is_dir() and not path.is_symlink() and f"{name}/" in folders):
+            continue
+        if name not in written:
+            why = f"{name} in it was not written by an export"
+        elif path.is_symlink() or written[name] != _hash(path):
+            why = f"{name} in it was changed since the last export"
+        else:
+            continue
+        raise ConfigError(
+            f"{out}: --export {form} writes this folder anew, and {why}; move the folder away, choose another --out, "
+            "or say --overwrite to delete all that is in it"
+        )
 
 
-def write(form: str, domain: SqlDomain, out: Path) -> Path:
-    """A domain in a format, in a folder of its own. An earlier export there is replaced; anything else is an error."""
-    check_place(form, out)
-    shutil.rmtree(out, ignore_errors=True)
-    out.mkdir(parents=True)
-    {"tau2": _tau2, "rows": _rows, "hf": _hub}[form](domain, out)
+def _written(out: Path) -> Mapping[str, str]:
+    """Name and hash of all that the last export wrote here; {} where there was none."""
+    try:
+        files = json.loads((out / MARK).read_text(encoding="utf-8"))["files"]
+        return {str(name): str(seen) for name, seen in files.items()}
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return {}
+
+
+def _hash(path: Path) -> str:
+    return hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
+
+
+def write(form: str, domain: SqlDomain, out: Path, *, overwrite: bool = False) -> Path:
+    """A domain in a format, in a folder of its own. An earlier export there is replaced; anything else is an error,
+    unless it may be overwritten."""
+    check_place(form, out, overwrite=overwrite)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as scratch:
+        made = Path(scratch) / "made"
+        made.mkdir()
+        {"tau2": _tau2, "rows": _rows, "hf": _hub}[form](domain, made)
+        files = {path.relative_to(made).as_posix(): _hash(path) for path in sorted(made.rglob("*")) if path.is_file()}
+        _json(made / MARK, {"form": form, "files": files})
+        shutil.rmtree(out, ignore_errors=True)
+        made.rename(out)
     return out
 
 

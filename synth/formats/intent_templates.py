@@ -10,12 +10,16 @@ from typing import Any, NamedTuple
 
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.toolscale.domain import GoldCall, SqlDomain
+from toolorchestra.envs.domains.toolscale.text_templates import wrong_with
 from toolorchestra.envs.domains.toolscale.tool_runs import Called
+from toolorchestra.synth.formats import places
 from toolorchestra.synth.formats.allowed_sql import Fenced
 from toolorchestra.synth.formats.spec import Marked, Spec
 
 Values = Mapping[str, Any]
 WHO = "who"
+MOST_SAID = 8_000
+"""Characters of a template that is filled in."""
 
 
 class Caller(NamedTuple):
@@ -72,6 +76,7 @@ class Templates:
 
     def _drawn(self, sql: str, at: str) -> list[Values]:
         clock = self.spec.head["clock"]
+        places.at(at)
         try:
             columns, rows = self._connection.found(sql, {"now": clock, "today": clock[:10]})
         except sqlite3.Error as err:
@@ -115,11 +120,16 @@ def _value(value: Any, values: Values, called: Sequence[Called], where: str) -> 
 
 def text(template: str, values: Values, where: str) -> str:
     """A template filled in, amounts without needless zeros."""
+    if wrong := wrong_with(template):
+        raise ConfigError(f"{where}: {template!r:.80}: {wrong}")
     shown = {key: plain(value) if isinstance(value, int | float) else value for key, value in values.items()}
     try:
-        return template.format_map(shown)
+        made = template.format_map(shown)
     except (KeyError, ValueError, IndexError, AttributeError, TypeError) as err:
-        raise ConfigError(f"{where}: {template!r}: no value {err}; there are: {', '.join(values)}") from None
+        raise ConfigError(f"{where}: {template!r:.80}: no value {err}; there are: {', '.join(values)}") from None
+    if len(made) > MOST_SAID:
+        raise ConfigError(f"{where}: {template!r:.80} makes {len(made)} characters, at most {MOST_SAID} are allowed")
+    return made
 
 
 def plain(value: Any) -> str:

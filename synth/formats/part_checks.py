@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.toolscale.database import build
 from toolorchestra.envs.domains.toolscale.domain import SqlTable
+from toolorchestra.synth.formats import places
 from toolorchestra.synth.formats import spec as specs
 from toolorchestra.synth.formats.allowed_sql import Fenced
 from toolorchestra.synth.formats.seed_rows import Maker
@@ -92,6 +93,7 @@ def _is_day(text: str) -> bool:
 def schema(parts: Parts, _seed: int) -> list[Fault]:
     """schema.sql compiles behind the fence, its tables have keys and constraints, and users can be drawn from it."""
     database = Fenced()
+    places.at("schema.sql")
     try:
         database.script(parts["schema.sql"])
         _, tables = database.found("SELECT name, sql FROM sqlite_master WHERE type = 'table'")
@@ -125,6 +127,7 @@ def _tables(tables: Mapping[str, str]) -> list[Fault]:
 
 def _draw(database: Fenced, head: Mapping[str, Any]) -> list[Fault]:
     user = head["user"]
+    places.at("domain.yaml: user.draw")
     try:
         columns, _ = database.found(user["draw"], {"now": head["clock"], "today": head["clock"][:10]})
     except sqlite3.Error as err:
@@ -206,6 +209,7 @@ def _keys(tables: Mapping[str, SqlTable]) -> list[Fault]:
 
 def _people(spec: specs.Spec, tables: Mapping[str, SqlTable]) -> list[Fault]:
     database, user = Fenced(), spec.head["user"]
+    places.at("domain.yaml: user.draw")
     try:
         database.script(spec.schema)
         for name, table in tables.items():

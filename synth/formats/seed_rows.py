@@ -11,11 +11,14 @@ from typing import Any
 
 from toolorchestra.envs.base.errors import ConfigError, no_such
 from toolorchestra.envs.domains.toolscale.domain import SqlTable
-from toolorchestra.synth.formats import word_lists
+from toolorchestra.envs.domains.toolscale.text_templates import wrong_with
+from toolorchestra.synth.formats import places, word_lists
 from toolorchestra.synth.formats.allowed_sql import Fenced
 from toolorchestra.synth.formats.spec import Spec
 
 Row = dict[str, Any]
+MOST_TEXT = 10_000
+"""Characters of a value."""
 _TRIES = 200
 
 
@@ -52,6 +55,8 @@ class Maker:
         taken: dict[str, set[Any]] = {}
         for number, parent in enumerate(parents, 1):
             row: Row = {}
+            if number == 1:
+                places.at(at)
             for column, recipe in table["columns"].items():
                 row[column] = self._value(recipe, row, _Place(rng, number, parent, taken, f"{at}: {column}"))
             rows.append(row)
@@ -75,7 +80,9 @@ class Maker:
                 value = _RECIPES[kinds[0]](self, options[kinds[0]], row, place)
             except (KeyError, TypeError, ValueError, IndexError, AttributeError) as err:
                 seen = f"{type(err).__name__}: {err}"
-                raise ConfigError(f"{place.at}: {dict(recipe)} cannot be made: {seen}") from None
+                raise ConfigError(f"{place.at}: {dict(recipe)!s:.200} cannot be made: {seen:.200}") from None
+            if isinstance(value, str) and len(value) > MOST_TEXT:
+                raise ConfigError(f"{place.at}: a text of {len(value)} characters, at most {MOST_TEXT} are allowed")
             taken = place.taken.setdefault(place.at, set()) if unique else set()
             if value not in taken:
                 taken.add(value)
@@ -86,6 +93,7 @@ class Maker:
 
     def _id(self, pattern: str, _row: Row, place: _Place) -> str:
         """`{n}` counts the rows from 1; a format such as {n:04d} is Python's."""
+        _fillable(pattern, place)
         return pattern.format(n=place.number)
 
     def _pattern(self, pattern: str, _row: Row, place: _Place) -> str:
@@ -144,6 +152,7 @@ class Maker:
 
     def _text(self, template: str, row: Row, place: _Place) -> str:
         """A template over the row's earlier columns, and the parent's as {parent_COLUMN}."""
+        _fillable(template, place)
         return template.format_map(_scope(row, place))
 
     def _expr(self, sql: str, row: Row, place: _Place) -> Any:
@@ -163,15 +172,18 @@ class Maker:
         clock = self.spec.head["clock"]
         at = "schema.sql"
         try:
+            places.at(at)
             connection.script(self.spec.schema)
             for table in self.spec.tables:
                 at = f"rows.yaml: table {table['table']!r}"
+                places.at(at)
                 for row in self.made[table["table"]]:
                     columns = ", ".join(row)
                     marks = ", ".join("?" * len(row))
                     connection.run(f"INSERT INTO {table['table']} ({columns}) VALUES ({marks})", tuple(row.values()))
             for number, statement in enumerate(self.spec.finish):
                 at = f"rows.yaml: finish[{number}]"
+                places.at(at)
                 connection.run(statement, {"now": clock, "today": clock[:10]})
             return {t["table"]: self._table(connection, t, where) for t in self.spec.tables}
         except (sqlite3.Error, OverflowError) as err:
@@ -204,6 +216,11 @@ class _Place:
 def _scope(row: Row, place: _Place) -> Row:
     """What a recipe may refer to: the row's earlier columns, and the parent's as parent_COLUMN."""
     return {**{f"parent_{name}": value for name, value in (place.parent or {}).items()}, **row}
+
+
+def _fillable(template: str, place: _Place) -> None:
+    if isinstance(template, str) and (wrong := wrong_with(template)):
+        raise ConfigError(f"{place.at}: {template!r:.80}: {wrong}")
 
 
 def _bounds(per: Sequence[int], at: str) -> tuple[int, int]:

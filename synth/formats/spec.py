@@ -22,12 +22,20 @@ from toolorchestra.envs.base.folder_files import inside
 from toolorchestra.envs.base.json_schema import check_arguments
 from toolorchestra.envs.domains.toolscale.loader import check_clock
 from toolorchestra.envs.domains.toolscale.shapes import FREE, TEXT, TEXTS
+from toolorchestra.envs.domains.toolscale.text_templates import MOST_TEMPLATE
 
 PARTS = ("domain.yaml", "schema.sql", "rows.yaml", "tools.yaml", "policy.md", "intents.yaml")
 SHIPPED = Path(__file__).parents[1] / "specs"
 _PART_OF = {part.partition(".")[0]: part for part in PARTS}
 _NAME = re.compile(r"\w[\w-]*")
 """It is a part of task ids and the name of a folder."""
+MOST_PART = 500_000
+"""Characters of one of the six files."""
+MOST_FILE_BYTES = 16 << 20
+MOST_VALUES = 100_000
+"""Entries of a YAML file once its anchors are filled in."""
+MOST_WORDINGS = 50
+"""Of one intent."""
 _SECTION = re.compile(rf"({'|'.join(_PART_OF)}):\s*\|?\s*$")
 
 
@@ -151,9 +159,15 @@ def sections(text: str, path: Path) -> dict[str, str]:
 
 def read(given: Mapping[str, str], folder: Path) -> Spec:
     """A spec from its six texts; `folder` is where errors say they are from."""
+    for part in PARTS:
+        if len(given[part]) > MOST_PART:
+            seen = f"{len(given[part])} characters, at most {MOST_PART} are read; make the domain smaller"
+            raise ConfigError(f"{folder / part}: {seen}")
     parts = {part: parsed(given[part], folder / part) for part in PARTS if part.endswith(".yaml")}
     head = fits(_HEAD, parts["domain.yaml"], folder / "domain.yaml")
     rows = fits(_ROWS, parts["rows.yaml"], folder / "rows.yaml")
+    intents = _entries(parts["intents.yaml"], _INTENT, folder / "intents.yaml")
+    _check_wordings(head, intents, folder)
     hashed = hashlib.blake2b("\x00".join(given[part] for part in PARTS).encode(), digest_size=16)
     return Spec(
         name=head["name"],
@@ -164,10 +178,25 @@ def read(given: Mapping[str, str], folder: Path) -> Spec:
         finish=rows.get("finish", []),
         tools=_entries(parts["tools.yaml"], FREE, folder / "tools.yaml"),
         policy=given["policy.md"],
-        intents=_entries(parts["intents.yaml"], _INTENT, folder / "intents.yaml"),
+        intents=intents,
         digest=hashed.hexdigest(),
         folder=folder,
     )
+
+
+def _check_wordings(head: Mapping[str, Any], intents: Sequence[Mapping[str, Any]], folder: Path) -> None:
+    """What people say is a text of a few lines. Longer ones are refused before anything is made of them."""
+    said = [(f"domain.yaml: personas[{number}]", text) for number, text in enumerate(head["personas"])]
+    for entry in intents:
+        at = f"intents.yaml:{entry.line}" if isinstance(entry, Marked) else "intents.yaml"
+        at = f"{at}: intent {entry['intent']:.60}"
+        if len(entry["say"]) > MOST_WORDINGS:
+            raise ConfigError(f"{folder}/{at}: {len(entry['say'])} wordings, at most {MOST_WORDINGS} are allowed")
+        said += [(f"{at}: say[{number}]", text) for number, text in enumerate(entry["say"])]
+        said += [(f"{at}: {name}", entry.get(name, "")) for name in ("pushback", "instructions")]
+    for at, text in said:
+        if len(text) > MOST_TEMPLATE:
+            raise ConfigError(f"{folder}/{at}: a text of {len(text)} characters, at most {MOST_TEMPLATE} are allowed")
 
 
 def _check_head(head: Mapping[str, Any], path: Path) -> None:
@@ -187,6 +216,8 @@ def _some(listed: Sequence[Any], where: str) -> None:
 def _text(path: Path) -> str:
     if not path.is_file():
         raise ConfigError(f"{path}: no such file; a spec folder holds {', '.join(PARTS)}")
+    if path.stat().st_size > MOST_FILE_BYTES:
+        raise ConfigError(f"{path}: {path.stat().st_size} bytes, at most {MOST_FILE_BYTES} are read")
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as err:
@@ -223,9 +254,38 @@ def parsed(text: str, path: Path) -> Any:
 
     Loader.add_constructor("tag:yaml.org,2002:map", mapping)
     try:
-        return yaml.load(text, Loader)
+        loader = Loader(text)
+        node = loader.get_single_node()
+        _check_size(node, path)
+        return None if node is None else loader.construct_document(node)
     except yaml.YAMLError as err:
         raise ConfigError(f"{path}: not valid YAML: {err}") from None
+    except RecursionError:
+        raise ConfigError(f"{path}: nested too deeply to be read") from None
+
+
+def _check_size(node: Any, path: Path) -> None:
+    """Refuse anchors that hold themselves, or that are repeated until a small file stands for a huge one."""
+    sizes: dict[int, int] = {}
+
+    def size(one: Any) -> int:
+        known = sizes.get(id(one))
+        if known == 0:
+            raise ConfigError(f"{path}:{one.start_mark.line + 1}: an anchor holds itself; write the value out")
+        if known is None:
+            sizes[id(one)] = 0
+            inner = one.value if isinstance(one.value, list) else ()
+            sizes[id(one)] = known = 1 + sum(
+                sum(map(size, entry)) if isinstance(entry, tuple) else size(entry) for entry in inner
+            )
+            if known > MOST_VALUES:
+                raise ConfigError(
+                    f"{path}:{one.start_mark.line + 1}: more than {MOST_VALUES} values, with what its anchors stand for"
+                )
+        return known
+
+    if node is not None:
+        size(node)
 
 
 def fits(schema: Mapping[str, Any], value: object, path: Path) -> Mapping[str, Any]:

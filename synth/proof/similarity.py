@@ -12,7 +12,8 @@ _MAIL = re.compile(r"\S+@\S+")
 _NUMBER = re.compile(r"\d[\d.,:/-]*")
 _NAME = re.compile(r"(?<![.!?] )(?<!^)\b[A-Z][a-z]+(?: [A-Z][a-z]+)*")
 _END = re.compile(r"(?<=[.?!]) ")
-JOINTS = ("I also want this: ", "Then: ", "Another thing: ", "Finally: ")
+FINAL = "Finally: "
+JOINTS = ("I also want this: ", "Then: ", "Another thing: ", FINAL)
 """What stands between two requests of a task."""
 _SHINGLE = 3
 NEAR = 0.9

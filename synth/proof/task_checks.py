@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import combinations
 from typing import Any, NamedTuple
@@ -246,6 +246,35 @@ def contradictory(bench: DomainPlayer, task: SqlTask) -> str:
     return ""
 
 
+def pointless(bench: DomainPlayer, task: SqlTask) -> str:
+    """No request ends what another has changed, where each could do without the other: who has a season ticket changed
+    and then cancels it has one wish, not two. It is seen by the order: once ended, the thing can be changed no more."""
+    owned = {number for request in task.requests for number in request.actions}
+    first = [action for number, action in enumerate(task.actions) if number not in owned]
+    parts = [[task.actions[number] for number in request.actions] for request in task.requests]
+    with bench.session() as session:
+        met = " ".join(called.text for called in bench.made(session, first)[0])
+    callers = {*re.findall(r"[\w-]+", met), *(value for action in first for value in action.arguments.values())}
+    things = [_written_to(bench, path) - callers for path in parts]
+    for one, other in combinations(range(len(parts)), 2):
+        if not things[one] & things[other]:
+            continue
+        path, next_path = parts[one], parts[other]
+        plays = ([*path], [*next_path], [*path, *next_path])
+        if any(_updates(bench, [*first, *made]) is None for made in plays):
+            continue  # one needs the other: steps of one matter
+        if _updates(bench, [*first, *next_path, *path]) is None:
+            what = f"{', '.join(map(str, sorted(things[one] & things[other])))}"
+            return f"{task.requests[other].intent} ends what {task.requests[one].intent} changed: {what}"
+    return ""
+
+
+def _written_to(bench: DomainPlayer, path: Sequence[GoldCall]) -> set[Any]:
+    """The ids of seed rows that writes are told."""
+    writes = [action for action in path if bench.domain.tools[action.name].kind == "write"]
+    return {value for action in writes for value in action.arguments.values() if value in bench.database.keys}
+
+
 def _updates(bench: DomainPlayer, path: Sequence[GoldCall]) -> dict[tuple[str, Any, str], Any] | None:
     """What calls change in rows that were there: by table, key and column. None where one is refused."""
     with bench.session() as session:
@@ -272,10 +301,15 @@ CHECKS: dict[str, Callable[[DomainPlayer, SqlTask], str]] = {
 }
 """Name -> check, which gives what is wrong or ""."""
 
+FOR_NEW_TASKS: dict[str, Callable[[DomainPlayer, SqlTask], str]] = {**CHECKS, "pointless": pointless}
+"""Those that tasks of the generator's version 2 pass besides."""
 
-def fault(bench: DomainPlayer, task: SqlTask) -> tuple[str, str]:
+
+def fault(
+    bench: DomainPlayer, task: SqlTask, checks: Mapping[str, Callable[[DomainPlayer, SqlTask], str]] = CHECKS
+) -> tuple[str, str]:
     """The first check that a task fails and what it saw; two empty texts for a good task."""
-    for name, check in CHECKS.items():
+    for name, check in checks.items():
         if seen := check(bench, task):
             return name, seen
     return "", ""

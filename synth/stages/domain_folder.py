@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.toolscale import loader, shapes
@@ -21,12 +21,10 @@ from toolorchestra.synth.formats import task_variants
 from toolorchestra.synth.formats.seed_rows import Maker
 from toolorchestra.synth.formats.spec import Spec
 from toolorchestra.synth.proof import cheapest_solutions, similarity
-from toolorchestra.synth.proof.task_checks import DomainPlayer, fault
-from toolorchestra.synth.stages.task_drafts import Drafter, Rejected, Shape
+from toolorchestra.synth.proof.task_checks import CHECKS, FOR_NEW_TASKS, DomainPlayer, fault
+from toolorchestra.synth.stages.task_drafts import VERSION, Drafter, Rejected, Shape
 from toolorchestra.synth.storage.stage_store import replace
 
-VERSION = "1"
-"""Of the generator. Raise it when the same spec and seed give other bytes."""
 MOST_DRAFTS = 60
 """Drafts for each task that is asked for, before the generator gives up."""
 MOST_IDLE_SHARE = 0.06
@@ -34,6 +32,8 @@ DERIVED = (COSTS, task_variants.FILE)
 """Files of a domain folder that follow from its tasks."""
 Seen = Callable[[int, int], None]
 """Told how many of how many tasks are there."""
+ONE_TEST_IN = 10
+"""Of the drafts, so many are one for the test."""
 _SPLITS = (("train", 0.8), ("validation", 0.1), ("test", 0.1))
 
 
@@ -92,13 +92,20 @@ def skeleton(spec: Spec, seed: int) -> tuple[SqlDomain, list[Mapping[str, Any]]]
     return domain, rows
 
 
+class Origin(NamedTuple):
+    """What the same tasks follow from, beside the spec."""
+
+    seed: int
+    version: str = VERSION
+
+
 def tasks(
-    spec: Spec, domain: SqlDomain, count: int, seed: int, *, least: int | None = None, seen: Seen | None = None
+    spec: Spec, domain: SqlDomain, count: int, origin: Origin, *, least: int | None = None, seen: Seen | None = None
 ) -> tuple[list[Shape], YieldReport]:
-    """Proven tasks: each passed every check of bench.CHECKS and says what no other does. `count` of them, or, where
+    """Proven tasks: each passed every check of its version and says what no other does. `count` of them, or, where
     `least` is given, as many as there are from that number up."""
     bench = DomainPlayer(domain)
-    drafter = Drafter(spec, bench, random.Random(f"{seed}/{spec.name}/tasks"))
+    drafter = Drafter(spec, bench, random.Random(f"{origin.seed}/{spec.name}/tasks"), origin.version)
     report = YieldReport(spec.name)
     forms: set[str] = set()
     kept: list[Shape] = []
@@ -106,8 +113,8 @@ def tasks(
         if len(kept) == count:
             break
         try:
-            shape = drafter.draft()
-            admit(bench, shape, forms, report, count)
+            shape = drafter.draft(test=origin.version != "1" and len(kept) % ONE_TEST_IN == ONE_TEST_IN - 1)
+            admit(bench, shape, forms, report, count, origin.version)
         except Rejected as err:
             report.drop(err.reason, str(err))
             report.examples.setdefault(f"intent {err.intent}", str(err))
@@ -124,17 +131,19 @@ def tasks(
         )
     report.kept = len(kept)
     report.unused = [i["intent"] for i in spec.intents if i["intent"] not in report.intents]
-    return numbered(kept, spec, seed), report
+    return numbered(kept, spec, origin.seed, origin.version), report
 
 
-def admit(bench: DomainPlayer, shape: Shape, forms: set[str], report: YieldReport, count: int) -> None:
+def admit(
+    bench: DomainPlayer, shape: Shape, forms: set[str], report: YieldReport, count: int, version: str = VERSION
+) -> None:  # fmt: skip
     """Count a draft among the kept tasks, unless a check is against it. Raises Rejected."""
     if similarity.form(shape) in forms:
         raise Rejected("says what another does")
     task = loader.task(fits(shapes.TASK, shape, "draft"))
     if task.idle and report.idle + 1 > MOST_IDLE_SHARE * count:
         raise Rejected("enough tasks where nothing is to be done")
-    name, seen = fault(bench, task)
+    name, seen = fault(bench, task, CHECKS if version == "1" else FOR_NEW_TASKS)
     if name:
         purpose = shape["description"]["purpose"]
         raise Rejected(f"check {name}", f"{purpose}: {seen}", task.requests[0].intent)
@@ -143,9 +152,17 @@ def admit(bench: DomainPlayer, shape: Shape, forms: set[str], report: YieldRepor
     report.intents.update(request.intent for request in task.requests)
 
 
-def numbered(shapes_: Sequence[Shape], spec: Spec, seed: int) -> list[Shape]:
-    """The tasks with their ids and splits."""
+def numbered(shapes_: Sequence[Shape], spec: Spec, seed: int, version: str = VERSION) -> list[Shape]:
+    """The tasks with their ids and splits. Those for the test were drafted as such; version 1 drew them by chance."""
     rng = random.Random(f"{seed}/{spec.name}/splits")
+    if version != "1":
+        others = [place for place, shape in enumerate(shapes_) if shape["toolscale"]["split"] != "test"]
+        validation = set(rng.sample(others, min(len(others), round(dict(_SPLITS)["validation"] * len(shapes_)))))
+        for place, shape in enumerate(shapes_):
+            shape["id"] = f"{place + 1:04d}"
+            if shape["toolscale"]["split"] != "test":
+                shape["toolscale"]["split"] = "validation" if place in validation else "train"
+        return list(shapes_)
     splits: list[str] = []
     for name, share in _SPLITS[1:]:
         splits += [name] * round(share * len(shapes_))
@@ -157,18 +174,21 @@ def numbered(shapes_: Sequence[Shape], spec: Spec, seed: int) -> list[Shape]:
     return list(shapes_)
 
 
-def make(spec: Spec, count: int, seed: int, out: Path, *, measured: bool = True) -> tuple[SqlDomain, YieldReport]:
+def make(
+    spec: Spec, count: int, seed: int, out: Path, *, measured: bool = True, version: str = VERSION
+) -> tuple[SqlDomain, YieldReport]:
     """All stages, and the tasks' costs where `measured`. What is written is read back and compared by its hashes."""
     domain, tool_rows = skeleton(spec, seed)
-    made, report = tasks(spec, domain, count, seed)
-    write(spec, domain, tool_rows, made, seed, out)
+    origin = Origin(seed, version)
+    made, report = tasks(spec, domain, count, origin)
+    write(spec, domain, tool_rows, made, origin, out)
     if measured:
         cheapest_solutions.store(out, *asyncio.run(cheapest_solutions.measure(out)))
     return loader.read(out, verify=True), report
 
 
 def write(
-    spec: Spec, domain: SqlDomain, tool_rows: Sequence[Any], made: Sequence[Shape], seed: int, out: Path
+    spec: Spec, domain: SqlDomain, tool_rows: Sequence[Any], made: Sequence[Shape], origin: Origin, out: Path
 ) -> None:  # fmt: skip
     """The domain folder. domain.json goes first and comes last: a folder that was written half does not load."""
     parts = {
@@ -184,7 +204,7 @@ def write(
         "clock": spec.head["clock"],
         "held_out": spec.head.get("held_out", False),
         "content_hash": content_hash(parts),
-        "generator": {"version": VERSION, "seed": seed, "spec_hash": spec.digest},
+        "generator": {"version": origin.version, "seed": origin.seed, "spec_hash": spec.digest},
         "counts": {
             "tables": len(domain.tables),
             "rows": sum(len(t.rows) for t in domain.tables.values()),
@@ -214,6 +234,7 @@ def _rows(tables: Mapping[str, SqlTable]) -> bytes:
 def rebuilt(spec: Spec, folder: Path, scratch: Path) -> bool:
     """Whether the spec and the manifest's seed give the folder's bytes again."""
     head = loader.manifest(folder)
-    make(spec, head["counts"]["tasks"], head["generator"]["seed"], scratch, measured="costs" in head)
+    own = head["generator"]
+    make(spec, head["counts"]["tasks"], own["seed"], scratch, measured="costs" in head, version=own["version"])
     names = (*FILES, "domain.json", *([COSTS] if "costs" in head else []))
     return all((folder / name).read_bytes() == (scratch / name).read_bytes() for name in names)

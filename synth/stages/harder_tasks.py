@@ -85,7 +85,8 @@ class Evolver:
             raise Rejected("nobody to ask for more")
         chosen = [self.intents[request["intent"]] for request in shape["toolscale"]["requests"]]
         more = [intent for intent in self.drafter.templates.fitting(person) if intent not in chosen]
-        made = self.drafter.compose(person, self._intents(chosen, more, way))
+        test = shape["toolscale"]["split"] == "test"
+        made = self.drafter.compose(person, self._intents(chosen, more, way), test=test)
         if hardness(made) <= hardness(shape):
             raise Rejected("measures no harder")
         return made

@@ -18,9 +18,10 @@ from toolorchestra.synth.formats import task_variants
 from toolorchestra.synth.proof import cheapest_solutions
 from toolorchestra.synth.proof.solvers import Arena, Solver, named
 from toolorchestra.synth.proof.task_checks import DomainPlayer
-from toolorchestra.synth.stages import domain_folder, written_parts
-from toolorchestra.synth.stages.domain_folder import Seen
-from toolorchestra.synth.stages.harder_tasks import evolve
+from toolorchestra.synth.stages import domain_folder, task_drafts, written_parts
+from toolorchestra.synth.stages.domain_folder import Origin, Seen
+from toolorchestra.synth.stages.harder_tasks import Evolved, evolve
+from toolorchestra.synth.stages.limited_work import SHARED
 from toolorchestra.synth.stages.stage_values import Making, Progress, SynthesisSettings, Tally, counted
 from toolorchestra.synth.stages.task_filters import TaskFilter
 from toolorchestra.synth.storage.stage_store import StageStore, key
@@ -31,6 +32,8 @@ VERSION = "1"
 MACHINE = ("harder", "tasks", "evolve", "filters")
 STAGES = (*PART_OF, *MACHINE)
 LEAST_TASKS = 10
+TASKS_SECONDS, SECONDS_A_TASK = 120.0, 2.0
+"""How long the making of tasks may take, and for each of them."""
 
 
 @dataclass
@@ -71,7 +74,7 @@ async def make(run: SynthesisRun) -> Made:
     """All stages, or those that are not yet done, and the domain folder."""
     state, tallies = Making(), []
     for name in STAGES:
-        wanted = key(VERSION, domain_folder.VERSION, name, _inputs(run, name), state.digest)
+        wanted = key(VERSION, task_drafts.VERSION, name, _inputs(run, name), state.digest)
         result = run.work.kept(name, wanted)
         if result is None:
             if run.progress is not None:
@@ -113,13 +116,35 @@ async def _harder(state: Making, run: SynthesisRun) -> tuple[Making, Tally]:
     return await written_parts.evolve(state, run.author, run.settings)
 
 
+def _nobody(_done: int, _of: int) -> None:
+    """Hears how far a stage is, and says nothing."""
+
+
+def _drafted(
+    state: Making, seed: int, count: int, least: int | None, seen: Seen | None = None
+) -> tuple[list[Any], domain_folder.YieldReport]:
+    """The proven tasks; in the process that has limits."""
+    spec = state.spec
+    domain, _ = domain_folder.skeleton(spec, seed)
+    return domain_folder.tasks(spec, domain, count, Origin(seed), least=least, seen=seen)
+
+
+def _evolved(state: Making, seed: int, rounds: int) -> Evolved:
+    """The tasks made harder; in the process that has limits."""
+    spec = state.spec
+    domain, _ = domain_folder.skeleton(spec, seed)
+    return evolve(spec, DomainPlayer(domain), state.shapes, rounds, random.Random(f"{seed}/{spec.name}/evolve"))
+
+
 async def _tasks(state: Making, run: SynthesisRun) -> tuple[Making, Tally]:
-    spec, settings = state.spec, run.settings
-    domain, _ = domain_folder.skeleton(spec, settings.seed)
+    settings = run.settings
     filtered = settings.filtered or bool(run.extra_solvers)
     count = round(settings.tasks * settings.oversample) if filtered else settings.tasks
     least = min(LEAST_TASKS, count) if filtered or not run.author.trusted else None
-    shapes, report = domain_folder.tasks(spec, domain, count, settings.seed, least=least, seen=run.seen("tasks"))
+    seconds = TASKS_SECONDS + SECONDS_A_TASK * count
+    shapes, report = SHARED.run(
+        _drafted, state, settings.seed, count, least, seconds=seconds, seen=run.seen("tasks") or _nobody
+    )
     rare = ", ".join(f"{name} {n}" for name, n in report.intents.most_common()[:-6:-1])
     notes = [f"intents used: {len(report.intents)}; rarest: {rare}"]
     for name in report.unused:
@@ -133,9 +158,8 @@ async def _evolve(state: Making, run: SynthesisRun) -> tuple[Making, Tally]:
     if not settings.evolve:
         return state, Tally("evolve", len(state.shapes))
     spec = state.spec
-    domain, _ = domain_folder.skeleton(spec, settings.seed)
-    rng = random.Random(f"{settings.seed}/{spec.name}/evolve")
-    done = evolve(spec, DomainPlayer(domain), state.shapes, settings.evolve, rng)
+    seconds = TASKS_SECONDS + SECONDS_A_TASK * len(state.shapes) * settings.evolve
+    done: Evolved = SHARED.run(_evolved, state, settings.seed, settings.evolve, seconds=seconds)
     shapes = domain_folder.numbered(done.shapes, spec, settings.seed)
     notes = (
         "made harder: " + ", ".join(f"{way} {n}" for way, n in sorted(done.harder.items())),
@@ -174,7 +198,7 @@ def _candidate(state: Making, run: SynthesisRun) -> Path:
     spec = state.spec
     folder = run.work.folder / f"candidate-{state.digest[:12]}"
     domain, tools = domain_folder.skeleton(spec, run.settings.seed)
-    domain_folder.write(spec, domain, tools, list(state.shapes), run.settings.seed, folder)
+    domain_folder.write(spec, domain, tools, list(state.shapes), Origin(run.settings.seed), folder)
     return folder
 
 
@@ -182,7 +206,7 @@ async def _finish(run: SynthesisRun, state: Making, tallies: Sequence[Tally]) ->
     """The domain folder, read back and compared by its hash; what goes beside it; and the candidates' removal."""
     spec, settings = state.spec, run.settings
     skeleton, tools = domain_folder.skeleton(spec, settings.seed)
-    domain_folder.write(spec, skeleton, tools, list(state.shapes), settings.seed, run.out)
+    domain_folder.write(spec, skeleton, tools, list(state.shapes), Origin(settings.seed), run.out)
     known: list[KnownCost] = []
     if settings.costs:
         measured = await cheapest_solutions.measure(run.out, state.passes, settings.band.k, run.seen("costs"))

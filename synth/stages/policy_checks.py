@@ -13,6 +13,7 @@ from typing import Any
 from toolorchestra.envs.base.errors import ConfigError, ToolError
 from toolorchestra.envs.domains.toolscale.domain import SqlDomain, SqlTool
 from toolorchestra.envs.domains.toolscale.tool_runs import Called
+from toolorchestra.synth.formats import places
 from toolorchestra.synth.formats.intent_templates import Templates, action, informed, text
 from toolorchestra.synth.formats.part_checks import Fault, Parts, partial
 from toolorchestra.synth.formats.spec import Spec
@@ -45,6 +46,7 @@ def policy(parts: Parts, seed: int) -> list[Fault]:
     except ConfigError as err:
         return [Fault("tool", str(err))]
     said = parts["policy.md"]
+    places.at("policy.md")
     if len(said) < LEAST_POLICY:
         return [Fault("length", f"a policy of {len(said)} characters, at least {LEAST_POLICY} expected")]
     known = _known(parts, domain)
@@ -134,6 +136,7 @@ def intents(parts: Parts, seed: int) -> list[Fault]:
 def intent(spec: Spec, bench: DomainPlayer, entry: Mapping[str, Any], rng: random.Random) -> Iterator[Fault]:
     """What is wrong with one intent."""
     name = entry["intent"]
+    places.at(f"intents.yaml: intent {name!r}")
     unknown = [tool for row in entry["actions"] for tool in row if tool not in bench.domain.tools]
     if unknown:
         yield Fault("unknown tool", f"intent {name} calls {unknown[0]!r}, which is no tool", name)

@@ -7,14 +7,15 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from toolorchestra.envs.base.errors import ToolError
+from toolorchestra.envs.base.errors import ConfigError, ToolError, no_such
 from toolorchestra.envs.domains.toolscale.database import Session
 from toolorchestra.envs.domains.toolscale.domain import GoldCall
 from toolorchestra.envs.domains.toolscale.state_digest import digest
 from toolorchestra.envs.domains.toolscale.tool_runs import Called
+from toolorchestra.synth.formats import places
 from toolorchestra.synth.formats.intent_templates import Caller, Templates, action, informed, text
 from toolorchestra.synth.formats.spec import Spec
-from toolorchestra.synth.proof.similarity import JOINTS
+from toolorchestra.synth.proof.similarity import FINAL, JOINTS
 from toolorchestra.synth.proof.task_checks import DomainPlayer
 
 Shape = dict[str, Any]
@@ -22,6 +23,21 @@ SIZES: Mapping[int, float] = {1: 0.14, 2: 0.22, 3: 0.24, 4: 0.22, 5: 0.18}
 """How many requests a task has, and how often."""
 BOUNDS = (2, 4, 6, 8)
 """Difficulty 1 has at most 2 gold calls, 2 at most 4, 3 at most 6, 4 at most 8, and 5 more."""
+
+
+VERSIONS = ("1", "2")
+VERSION = VERSIONS[-1]
+"""Of the generator. A new one when the same spec and seed give other tasks; earlier ones stay, so that a domain can be
+made again as it was. 2: only the last request is said to be the final one, no request ends what another changed, and
+tests have wordings of their own."""
+LEAST_WORDINGS = 3
+"""From so many on, the last is kept for tests."""
+
+
+def check_version(version: str) -> None:
+    """Refuse a version that there is not."""
+    if version not in VERSIONS:
+        raise ConfigError(no_such("version of the generator", version, VERSIONS))
 
 
 class Rejected(Exception):
@@ -36,20 +52,22 @@ class Rejected(Exception):
 class Drafter:
     """Drafts tasks of one domain; the same generator gives the same drafts."""
 
-    def __init__(self, spec: Spec, bench: DomainPlayer, rng: random.Random) -> None:
+    def __init__(self, spec: Spec, bench: DomainPlayer, rng: random.Random, version: str = VERSION) -> None:
+        check_version(version)
+        self.version = version
         self.spec = spec
         self.bench = bench
         self.rng = rng
         self.templates = Templates(spec, bench.domain)
         self._used: Counter[str] = Counter()
 
-    def draft(self) -> Shape:
-        """One draft. Raises Rejected."""
+    def draft(self, *, test: bool = False) -> Shape:
+        """One draft, for the split `test` or for the others. Raises Rejected."""
         size = self.rng.choices(list(SIZES), weights=list(SIZES.values()))[0]
         person = self.rng.choice(self.templates.people)
         intents = self._walk(person, size)
         alone = all(intent.get("public") for intent in intents)
-        return self.compose(None if alone else person, intents)
+        return self.compose(None if alone else person, intents, test=test)
 
     def _walk(self, person: Caller, size: int) -> list[Mapping[str, Any]]:
         """Intents in a row: rarely used ones first, none twice, a transfer only at the end."""
@@ -72,7 +90,9 @@ class Drafter:
         """Remember what a kept task used, so that the rarer intents come next."""
         self._used.update(request["intent"] for request in shape["toolscale"]["requests"])
 
-    def compose(self, person: Caller | None, intents: Sequence[Mapping[str, Any]]) -> Shape:
+    def compose(
+        self, person: Caller | None, intents: Sequence[Mapping[str, Any]], *, test: bool = False
+    ) -> Shape:  # fmt: skip
         """The draft of one person's requests, in this order. Raises Rejected."""
         way = self.rng.choice(self.spec.head["user"]["ways"]) if person else {"facts": [], "actions": []}
         values = person.values if person else {}
@@ -83,13 +103,15 @@ class Drafter:
             identify = len(made)
             for intent in intents:
                 where = f"intent {intent['intent']}"
+                places.at(f"intents.yaml: {where}")
                 filled = self.templates.instance(intent, person, self.rng)
                 called = self._run(session, intent["actions"], filled, where)
                 numbers = list(range(len(made), len(made) + len(called)))
                 others += [(numbers, path, filled, where) for path in intent.get("otherwise", [])]
                 made += [c.action for c in called]
                 inform = informed(intent.get("inform", []), called, where)
-                requests.append(_request(intent, filled, numbers, inform))
+                said = {**intent, "say": self._wordings(intent["say"], test)}
+                requests.append(_request(said, filled, numbers, inform))
             state = digest(session)
         paths = [self._otherwise(made, *other) for other in others]
         return {
@@ -99,7 +121,7 @@ class Drafter:
             "initial_state": None,
             "evaluation_criteria": _criteria(made, requests),
             "toolscale": {
-                "split": "train",
+                "split": "test" if test else "train",
                 "difficulty": 1 + sum(len(made) > bound for bound in BOUNDS),
                 "end_states": list(dict.fromkeys([state, *(self.bench.play(path).state for path in paths)])),
                 "alternatives": [_rows(path) for path in paths],
@@ -138,11 +160,24 @@ class Drafter:
             other = [called.action for called in self._run(session, rows, values, f"{where}.otherwise")]
         return (*before, *other, *after)
 
+    def _wordings(self, say: Sequence[str], test: bool) -> Sequence[str]:
+        """A request's wordings: the last of three or more is said in tests alone, and the others never there."""
+        if self.version == "1" or len(say) < LEAST_WORDINGS:
+            return say
+        return say[-1:] if test else say[:-1]
+
+    def _joined(self, more: Sequence[str]) -> list[str]:
+        """The requests after the first, each behind words that join it to the one before."""
+        joints = [self.rng.choice(JOINTS) for _ in more]
+        if self.version != "1":  # in version 1 any request could be the final one
+            joints[:-1] = [JOINTS[1] if joint == FINAL else joint for joint in joints[:-1]]
+        return [joint + said for joint, said in zip(joints, more, strict=True)]
+
     def _scenario(
         self, way: Mapping[str, Any], values: Mapping[str, Any], requests: list[Any], intents: Sequence[Any]
     ) -> Shape:
         said = [self.rng.choice(request["say"]) for request in requests]
-        reason = " ".join([said[0], *(self.rng.choice(JOINTS) + more for more in said[1:])])
+        reason = " ".join([said[0], *self._joined(said[1:])])
         facts = [*_facts(way["facts"], values), *(f for r in requests for f in r["facts"])]
         known = "; ".join(dict.fromkeys(f"your {f['label']} is {f['value']}" for f in facts if f.get("value")))
         unknown = "; ".join(dict.fromkeys(f"your {f['label']}" for f in facts + _facts(way.get("unknown", []), values)

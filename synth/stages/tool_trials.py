@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from toolorchestra.envs.base.errors import ConfigError, ToolError
 from toolorchestra.envs.domains.toolscale.domain import GoldCall, SqlDomain, SqlTable, SqlTool
+from toolorchestra.synth.formats import places
 from toolorchestra.synth.formats.part_checks import Fault, Parts, partial
 from toolorchestra.synth.proof.task_checks import DomainPlayer
 from toolorchestra.synth.stages.domain_folder import skeleton
@@ -137,6 +138,7 @@ def tools(parts: Parts, seed: int) -> list[Fault]:
     faults = [*_named(domain, spec.head["user"]["ways"])]
     bench = DomainPlayer(domain)
     for tool in domain.tools.values():
+        places.at(f"tools.yaml: tool {tool.name!r}")
         tried = attempt(bench, tool, random.Random(f"{seed}/{tool.name}"))
         if not tried.refused:
             faults.append(Fault("refusal", f"tool {tool.name} refused none of {TRIES} calls", tool.name))

@@ -14,6 +14,7 @@ from toolorchestra.synth.formats import part_checks
 from toolorchestra.synth.formats.part_checks import Check, Fault
 from toolorchestra.synth.formats.spec import parsed
 from toolorchestra.synth.stages import policy_checks, tool_trials
+from toolorchestra.synth.stages.limited_work import SHARED, TooMuch
 from toolorchestra.synth.stages.stage_values import Making, StageFailed, SynthesisSettings, Tally, counted
 
 CHECKS: Mapping[str, Check] = {
@@ -25,6 +26,8 @@ CHECKS: Mapping[str, Check] = {
     "intents": policy_checks.intents,
 }
 LEAST_INTENTS = 6
+CHECK_SECONDS = 60.0
+"""How long the check of one part may take."""
 
 
 @dataclass
@@ -57,7 +60,7 @@ async def write(stage: str, making: Making, author: Author, settings: SynthesisS
             continue
         before = text
         made = making.with_part(PART_OF[stage], text)
-        faults = CHECKS[stage](made.parts, settings.seed) or await author.doubts(made.parts)
+        faults = checked(stage, made, settings.seed) or await author.doubts(made.parts)
         log.add(faults)
         if not faults:
             return made, log.tally(stage, 1, number)
@@ -66,9 +69,19 @@ async def write(stage: str, making: Making, author: Author, settings: SynthesisS
     raise StageFailed(_told(stage, faults, settings.rounds))
 
 
+def checked(stage: str, made: Making, seed: int) -> list[Fault]:
+    """The faults of a part, checked in the process that has limits."""
+    try:
+        found: list[Fault] = SHARED.run(CHECKS[stage], dict(made.parts), seed, seconds=CHECK_SECONDS)
+    except TooMuch as err:
+        return [Fault("too much", str(err), entry=str(err).partition("intent '")[2].partition("'")[0])]
+    return found
+
+
 def _told(stage: str, faults: Sequence[Fault], rounds: int) -> str:
     seen = "; ".join(f"{fault.reason}: {fault.seen}" for fault in faults[:3])
-    return f"stage {stage}: still wrong after {rounds} rounds of repair: {seen}"
+    repaired = f"still wrong after {rounds} rounds of repair" if rounds else PART_OF[stage]
+    return f"stage {stage}: {repaired}: {seen}"
 
 
 def _without(
@@ -84,7 +97,7 @@ def _without(
             raise StageFailed(_told("intents", faults, settings.rounds))
         dropped += sorted(bad)
         made = made.with_part("intents.yaml", untrusted_answers.dumped(kept))
-        faults = CHECKS["intents"](made.parts, settings.seed)
+        faults = checked("intents", made, settings.seed)
         log.add(faults)
     return made, log.tally("intents", 1, number, (f"intents left out: {', '.join(dropped)}",))
 
@@ -109,7 +122,7 @@ async def evolve(making: Making, author: Author, settings: SynthesisSettings) ->
             if str(entry.get("intent")) in names:
                 continue
             made = making.with_part("intents.yaml", untrusted_answers.dumped([*before, entry]))
-            faults = CHECKS["intents"](made.parts, settings.seed)
+            faults = checked("intents", made, settings.seed)
             if not faults and len(entry["actions"]) <= usual:
                 faults = [
                     Fault("no harder", f"{entry['intent']} has {len(entry['actions'])} gold calls, {usual} are usual")

@@ -6,23 +6,33 @@ import asyncio
 import io
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 from weakref import WeakValueDictionary
 
-from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.base.errors import ConfigError, Outage, SpendCapReached, ToolError
 from toolorchestra.envs.base.types import Message
-from toolorchestra.envs.models import ChatModel, ChatRequest
+from toolorchestra.envs.models import ChatModel, ChatRequest, Completion, output_tokens_of
+from toolorchestra.envs.money.bill import Bill, most_nano_usd
 from toolorchestra.envs.money.ledger import Ledger
-from toolorchestra.envs.money.prices import NANO, PriceSheet, Tokens, Usage
-from toolorchestra.envs.money.spend_cap import SpendCap
+from toolorchestra.envs.money.prices import NANO, PriceSheet, Tokens, Usage, plain
+from toolorchestra.envs.money.spend_cap import WAIT_SECONDS, Hold, SpendCap
 from toolorchestra.synth.storage.stage_store import key
 
 MOST_CHARACTERS = 400_000
 """Of an answer: what is longer is refused unread, and only so much of it is kept."""
+MOST_TOKENS = 32_000
+"""Of an answer, where the backend sets no limit of its own."""
+LEAST_TOKENS = 256
+"""No shorter answer is asked for: less money than that costs is as good as none."""
+TEMPLATE_TOKENS = 1_024
+"""What a server's chat template may add to a request."""
+CALL_SECONDS = 900.0
+TELL_SECONDS = 30.0
+"""How often it is said that an answer is waited for."""
 Role = Literal["author", "judge", "solver"]
 AUTHOR: Role = "author"
 JUDGE: Role = "judge"
@@ -36,6 +46,17 @@ class PaidAnswer(NamedTuple):
     text: str
     characters: int
     """How long the answer was; the text may hold less."""
+    cut: bool = False
+    """Whether it broke off at the limit of its length."""
+
+
+class _HeldBill(Bill):
+    """Money is set aside already for the first reply that is paid; only those after it set aside more."""
+
+    __slots__ = ()
+
+    async def hold(self, item: str, into: int, out: int, seconds: float = WAIT_SECONDS) -> Hold | None:
+        return await super().hold(item, into, out, seconds) if self.usages else None
 
 
 class Journal:
@@ -104,6 +125,10 @@ class PaidModel:
     journal: Journal
     cap: SpendCap | None = None
     concurrency: int = 4
+    call_seconds: float = CALL_SECONDS
+    """Of one call, its retries and the waits between them included."""
+    waits: Callable[[str], None] | None = None
+    """Told, now and then, what is waited for."""
     ledger: Ledger = field(default_factory=Ledger)
     _counted: set[str] = field(default_factory=set)
     _made: set[str] = field(default_factory=set)
@@ -145,7 +170,7 @@ class PaidModel:
         if wanted not in self._counted:
             self._counted.add(wanted)
             self.ledger.add(self.sheet.charge(_usage(row), asked.stage))
-        return PaidAnswer(row["text"], row["characters"])
+        return PaidAnswer(row["text"], row["characters"], bool(row.get("cut")))
 
     async def _paid_once(self, wanted: str, asked: PaidRequest) -> Mapping[str, Any]:
         """The answered call. Who asks the same while it is under way waits for it."""
@@ -154,28 +179,101 @@ class PaidModel:
             return self.journal.rows.get(wanted) or await self._pay(wanted, asked)
 
     async def _pay(self, wanted: str, asked: PaidRequest) -> Mapping[str, Any]:
-        if self.cap is not None:
-            self.cap.check()
         purpose: Literal["answer", "judge"] = "judge" if asked.role == JUDGE else "answer"
+        tokens, hold = await self._reserved(asked)
+        bill = _HeldBill(self.sheet, self.cap)
         request = ChatRequest(
-            self.model, purpose, asked.messages, seed=int(wanted[:8], 16), attempt=asked.number, role=asked.role
-        )
-        text, usage = await self.models.complete(request)
-        row = {
+            self.model, purpose, asked.messages, seed=int(wanted[:8], 16), attempt=asked.number, role=asked.role,
+            bill=bill, most_output_tokens=tokens,
+        )  # fmt: skip
+        try:
+            completion = await self._answered(request, asked)
+            bill.add(completion.usage)
+        except BaseException:
+            self._lost(wanted, asked, bill.take())
+            raise
+        finally:
+            if hold is not None:
+                hold.release()
+        row = self._row(wanted, asked, bill.take(), completion.text, completion.cut)
+        self.journal.add(row)
+        self._made.add(wanted)
+        return row
+
+    async def _reserved(self, asked: PaidRequest) -> tuple[int, Hold | None]:
+        """How long the answer may be for the money that is left, and that money set aside."""
+        most = output_tokens_of(self.models, self.model, MOST_TOKENS)
+        if self.cap is None:
+            return most, None
+        self.cap.check()
+        told = json.dumps([dict(m) for m in asked.messages], ensure_ascii=False).encode("utf-8", "replace")
+        into, least = len(told) + TEMPLATE_TOKENS, min(LEAST_TOKENS, most)
+        needed = most_nano_usd(self.sheet, self.model, into, least)
+        if self.cap.free_nano_usd < needed:
+            if not self.cap.held_usd:
+                left, wants = plain(max(0, self.cap.free_nano_usd), 9), plain(needed, 9)
+                raise SpendCapReached(
+                    f"the spend cap of {self.cap.usd:g} $ has {left} $ left, and the next call (stage {asked.stage}) "
+                    f"may cost {wants} $ for the shortest answer; raise --spend-cap and go on with --resume"
+                )
+            (await self.cap.hold(needed)).release()  # others in flight hold it: when they end, there may be more
+        fits = most
+        while most_nano_usd(self.sheet, self.model, into, fits) > self.cap.free_nano_usd and fits > least:
+            fits = max(least, fits * 3 // 4)
+        return fits, await self.cap.hold(most_nano_usd(self.sheet, self.model, into, fits))
+
+    async def _answered(self, request: ChatRequest, asked: PaidRequest) -> Completion:
+        """The completion. Every way in which a server fails ends in an error of one sentence."""
+        telling = asyncio.create_task(self._tell(asked.stage)) if self.waits is not None else None
+        try:
+            async with asyncio.timeout(self.call_seconds):
+                return await self.models.complete(request)
+        except TimeoutError:
+            seen = f"model {self.model!r} did not answer within {self.call_seconds:g} s"
+            raise Outage(
+                f"{seen} (stage {asked.stage}); go on with --resume, or give it longer: --call-seconds"
+            ) from None
+        except ToolError as err:
+            if self.cap is not None and self.cap.used_up:
+                raise SpendCapReached(str(err)) from None
+            raise Outage(f"{err} (stage {asked.stage})") from None
+        except Outage as err:
+            raise Outage(f"{err} (stage {asked.stage}; answers that came are kept: go on with --resume)") from None
+        finally:
+            if telling is not None:
+                telling.cancel()
+
+    async def _tell(self, stage: str) -> None:
+        waited = 0.0
+        while self.waits is not None:
+            await asyncio.sleep(TELL_SECONDS)
+            waited += TELL_SECONDS
+            self.waits(f"{stage}: waiting for {self.model}, {waited:g} s of at most {self.call_seconds:g} s")
+
+    def _row(
+        self, wanted: str, asked: PaidRequest, used: Sequence[Usage], text: str, cut: bool
+    ) -> dict[str, Any]:  # fmt: skip
+        """A line of the journal. Replies that were of no use are paid too, and count with the one that was."""
+        made: dict[str, Any] = {
             "key": wanted,
             "stage": asked.stage,
             "role": asked.role,
-            "model": usage.item,
-            "tokens": list(usage.tokens),
-            "seconds": usage.seconds,
+            "model": self.model,
+            "tokens": [sum(counts) for counts in zip(*(usage.tokens for usage in used), strict=True)],
+            "seconds": round(sum(usage.seconds for usage in used), 3),
             "characters": len(text),
             "text": text[: MOST_CHARACTERS + 1],
         }
-        self.journal.add(row)
-        self._made.add(wanted)
-        if self.cap is not None:
-            self.cap.add(self.sheet.charge(usage).nano_usd)
-        return row
+        return {**made, "cut": True} if cut else made
+
+    def _lost(self, wanted: str, asked: PaidRequest, used: Sequence[Usage]) -> None:
+        """Keep what was paid for a call that came to nothing: it is asked again, and its cost stands."""
+        if used:
+            name = f"lost/{wanted}/{len(self.journal.rows)}"
+            row = self._row(name, asked, used, "", False)
+            self.journal.add(row)
+            self._counted.add(name)
+            self.ledger.add(self.sheet.charge(_usage(row), asked.stage))
 
     def beside(self, models: ChatModel, model: str) -> PaidModel:
         """For another model of the same sheet, with the same journal, ledger, cap and count of calls."""

@@ -13,12 +13,14 @@ import contextlib
 import re
 import sqlite3
 import threading
+import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple, Self
 
 from toolorchestra.envs.base.errors import ConfigError, Outage
+from toolorchestra.envs.domains.toolscale.bounded_functions import MOST_LENGTH, bound, told
 from toolorchestra.envs.domains.toolscale.domain import SqlDomain, SqlTable, Value
 
 LOG = "_changes"
@@ -27,7 +29,8 @@ Change = tuple[str, tuple[Value, ...] | None, tuple[Value, ...] | None]
 OPERATIONS_A_TICK = 20_000
 MOST_TICKS = 100
 """A call may take two million steps of SQLite's machine: tens of milliseconds, the same number on every machine."""
-MOST_LENGTH = 1_000_000
+MOST_SECONDS = 10.0
+"""And no longer than this, which only SQL that works on very long texts takes."""
 MOST_IDLE = 64
 _LIMITS = {
     sqlite3.SQLITE_LIMIT_LENGTH: MOST_LENGTH,
@@ -44,7 +47,8 @@ FUNCTIONS = frozenset(
     "last_insert_rowid length like lower ltrim max min nullif printf format replace round rtrim strftime substr "
     "substring sum time total trim typeof unicode upper row_number rank".split()
 )
-"""What tools may compute with. Nothing random, nothing that reads files, and nothing that allocates by a number."""
+"""What tools may compute with. Nothing random, nothing that reads files. Those that could take long, allocate by a
+number or read the clock are not SQLite's own: see bounded_functions.py."""
 _READING = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION})
 _WRITING = frozenset({sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE})
 _OURS = frozenset({sqlite3.SQLITE_TRANSACTION, sqlite3.SQLITE_SAVEPOINT})
@@ -66,17 +70,23 @@ def _fence(connection: sqlite3.Connection) -> list[int]:
     for limit, most in _LIMITS.items():
         connection.setlimit(limit, most)
     connection.execute("PRAGMA foreign_keys = ON")
-    connection.execute("PRAGMA trusted_schema = OFF")
+    # A CHECK may use bounded functions, which SQLite takes for strangers' ones. The schema's were looked at when built.
+    connection.execute("PRAGMA trusted_schema = ON")
+    bound(connection)
 
     def guard(action: int, first: str | None, second: str | None, _base: str | None, trigger: str | None) -> int:
         allowed = action in _OURS or first == LOG or authorize(action, first, second, trigger)
         return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
 
     ticks = [0]
+    until = 0.0
 
     def tick() -> int:
+        nonlocal until
         ticks[0] += 1
-        return ticks[0] > MOST_TICKS
+        if ticks[0] == 1:
+            until = time.monotonic() + MOST_SECONDS
+        return ticks[0] > MOST_TICKS or time.monotonic() > until
 
     connection.set_authorizer(guard)
     connection.set_progress_handler(tick, OPERATIONS_A_TICK)
@@ -86,22 +96,30 @@ def _fence(connection: sqlite3.Connection) -> list[int]:
 GAP = r"(?:\s|--[^\n]*\n|/\*.*?\*/)+"
 """What may stand between two words of SQL."""
 _REPLACING = re.compile(rf"\bon{GAP}conflict{GAP}replace\b", re.IGNORECASE | re.DOTALL)
-_DEFINING = frozenset(
-    {sqlite3.SQLITE_CREATE_TABLE, sqlite3.SQLITE_CREATE_INDEX, sqlite3.SQLITE_REINDEX, sqlite3.SQLITE_RECURSIVE}
-)
+_DEFINING = frozenset({sqlite3.SQLITE_CREATE_TABLE, sqlite3.SQLITE_CREATE_INDEX, sqlite3.SQLITE_REINDEX})
 _MOST_BUILDING_TICKS = 3_000
 _BUILDING_OPERATIONS_A_TICK = 100_000
 
 
-def _fence_building(connection: sqlite3.Connection) -> None:
-    """For a folder's own schema and rows: they define tables and indexes and fill them; no file, no pragma, no end."""
-    ticks = 0
+def defines(action: int, first: str | None, second: str | None) -> bool:
+    """Whether a statement of schema.sql may do this: tables and indexes are defined, and nothing is read or written but
+    SQLite's own list of them."""
+    if action == sqlite3.SQLITE_FUNCTION:
+        return (second or "").lower() in FUNCTIONS
+    if action in _WRITING or action == sqlite3.SQLITE_READ:
+        # An index reads its own columns, which no statement can do without SELECT.
+        return action == sqlite3.SQLITE_READ or (first or "").startswith("sqlite_")
+    return action in _DEFINING or action in _OURS
 
-    def guard(action: int, _first: str | None, second: str | None, _base: str | None, _trigger: str | None) -> int:
-        if action == sqlite3.SQLITE_FUNCTION:
-            allowed = (second or "").lower() in FUNCTIONS
-        else:
-            allowed = action in _DEFINING | _READING | _WRITING | _OURS
+
+def _fence_building(connection: sqlite3.Connection) -> Callable[[], None]:
+    """For a folder's own schema and rows: first tables and indexes are defined; then, when what is given back was
+    called, rows are filled in. No file, no pragma, no end."""
+    ticks = 0
+    filling = False
+
+    def guard(action: int, first: str | None, second: str | None, _base: str | None, _trigger: str | None) -> int:
+        allowed = defines(action, first, second) or (filling and action in _READING | _WRITING)
         return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
 
     def tick() -> bool:
@@ -109,9 +127,16 @@ def _fence_building(connection: sqlite3.Connection) -> None:
         ticks += 1
         return ticks > _MOST_BUILDING_TICKS
 
+    def fill() -> None:
+        nonlocal filling
+        filling = True
+
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_LENGTH)
     connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
     connection.set_authorizer(guard)
     connection.set_progress_handler(tick, _BUILDING_OPERATIONS_A_TICK)
+    bound(connection)
+    return fill
 
 
 def build(schema: str, tables: Mapping[str, SqlTable], where: str) -> bytes:
@@ -120,8 +145,14 @@ def build(schema: str, tables: Mapping[str, SqlTable], where: str) -> bytes:
         raise ConfigError(f"{where}: schema.sql: ON CONFLICT REPLACE deletes rows unseen; leave the clause out")
     connection = sqlite3.connect(":memory:", isolation_level=None)
     try:
-        _fence_building(connection)
-        connection.executescript(schema)
+        fill = _fence_building(connection)
+        try:
+            connection.executescript(schema)
+        except sqlite3.Error as err:
+            raise ConfigError(
+                f"{where}: schema.sql: {told(err)}; it defines tables and indexes, and nothing else"
+            ) from err
+        fill()
         connection.execute("BEGIN")
         for name, table in tables.items():
             marks = ", ".join("?" * len(table.columns))
@@ -152,7 +183,7 @@ def build(schema: str, tables: Mapping[str, SqlTable], where: str) -> bytes:
                 )
         return connection.serialize()
     except sqlite3.Error as err:
-        raise ConfigError(f"{where}: {err}; the rows must fit schema.sql") from err
+        raise ConfigError(f"{where}: {told(err)}; the rows must fit schema.sql") from err
     finally:
         connection.close()
 

@@ -14,6 +14,7 @@ from toolorchestra.envs.base.errors import ConfigError, no_such
 from toolorchestra.envs.base.folder_files import read_inside
 from toolorchestra.envs.base.json_schema import check_schema
 from toolorchestra.envs.domains.toolscale import known_costs, shapes
+from toolorchestra.envs.domains.toolscale.bounded_functions import bound, told
 from toolorchestra.envs.domains.toolscale.database import GAP, authorize, build
 from toolorchestra.envs.domains.toolscale.domain import (
     GoldCall,
@@ -36,6 +37,7 @@ from toolorchestra.envs.domains.toolscale.reading import (
     lines,
     parsed,
 )
+from toolorchestra.envs.domains.toolscale.text_templates import wrong_with
 
 SHIPPED = Path(__file__).parents[2] / "data" / "domains"
 _CLOCK = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
@@ -229,6 +231,7 @@ def check_sql(schema: str, tables: Mapping[str, SqlTable], tools: Mapping[str, S
         return sqlite3.SQLITE_OK if authorize(action, first, second, trigger) else sqlite3.SQLITE_DENY
 
     connection.set_authorizer(guard)
+    bound(connection)
     try:
         for made in tools.values():
             writes.clear()
@@ -262,11 +265,15 @@ def _check_tool(connection: sqlite3.Connection, made: SqlTool, at: str) -> None:
                 probe = connection.execute(f"SELECT * FROM ({sql}) LIMIT 0", values)
                 values.update({column[0]: None for column in probe.description})
         except (sqlite3.Error, sqlite3.Warning) as err:
-            raise ConfigError(f"{spot}: {err}; parameters here: {', '.join(values)}; the statement: {sql}") from None
+            raise ConfigError(
+                f"{spot}: {told(err)}; parameters here: {', '.join(values)}; the statement: {sql:.2000}"
+            ) from None
 
 
 def _check_error(text: str, values: Mapping[str, Any], spot: str) -> None:
     """What is filled in when a call is refused must be there then."""
+    if wrong := wrong_with(text):
+        raise ConfigError(f"{spot}: error {text!r:.80}: {wrong}")
     try:
         text.format_map(dict.fromkeys(values, ""))
     except (LookupError, ValueError, AttributeError, TypeError) as err:

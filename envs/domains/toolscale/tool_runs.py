@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from toolorchestra.envs.base.errors import ToolError
+from toolorchestra.envs.domains.toolscale.bounded_functions import FAILED, told
 from toolorchestra.envs.domains.toolscale.database import Copy, Session, broken_off
 from toolorchestra.envs.domains.toolscale.domain import GoldCall, SqlTool, ToolStatement
 from toolorchestra.envs.domains.toolscale.formats import check_formats
@@ -87,6 +88,8 @@ class Runner:
         except (sqlite3.DataError, OverflowError) as err:
             raise ToolError(f"{name}: a value is too large ({err}). Nothing was changed") from None
         except sqlite3.OperationalError as err:
+            if FAILED in str(err):
+                raise ToolError(f"{name}: {told(err)}. Nothing was changed") from None
             if "interrupted" not in str(err):
                 raise
             raise ToolError(f"{name} took too long and was stopped; ask for less. Nothing was changed") from None

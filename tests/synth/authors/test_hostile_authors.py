@@ -191,7 +191,7 @@ def test_intents_that_stay_wrong_are_left_out(
     assert reason in tally.dropped
     assert intent in " ".join(tally.notes)
     used = {request.intent for task in made.domain.tasks.values() for request in task.requests}
-    assert not any(name == intent or name == f"{intent}_checked" for name in used)
+    assert intent not in used  # its harder version, `_checked`, was written right and may be used
 
 
 def test_two_intents_that_say_the_same_become_one(tmp_path: Path) -> None:

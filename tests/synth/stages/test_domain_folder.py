@@ -219,7 +219,7 @@ def test_duplicates_are_found_though_names_and_numbers_differ() -> None:
             'say: [] #"Please',
             "say lists nothing",
         ),
-        ("intents.yaml", "{title}?", "{title.x}?", "no value 'str' object has no attribute 'x'"),
+        ("intents.yaml", "{title}?", "{title.x}?", "a template names a value"),
         ("intents.yaml", 'list_loans: {member_id: "{member_id}"}', "list_loans: all", "an action is written `tool:"),
         ("intents.yaml", "intent: renew_too_often", "intent: renew", "renew: a second intent of this name"),
         ("rows.yaml", "per: [1, 2]", "per: [2, 1]", "per is [least, most] with 0 <= least <= most, got [2, 1]"),

@@ -50,7 +50,7 @@ def test_every_small_spec_makes_300_proven_tasks(name: str) -> None:
     texts = specs.texts(spec.folder)
     assert [check(texts, 1) for check in CHECKS.values()] == [[]] * len(CHECKS)
     domain, _ = domain_folder.skeleton(spec, 1)
-    shapes, report = domain_folder.tasks(spec, domain, 300, 1)
+    shapes, report = domain_folder.tasks(spec, domain, 300, domain_folder.Origin(1))
     assert len(shapes) == 300
     assert not report.unused
 
@@ -69,7 +69,7 @@ def test_solvers_that_do_not_differ_are_a_fault() -> None:
 def test_harder_tasks_measure_harder_and_are_proven() -> None:
     spec = specs.load("gym_studio")
     domain, _ = domain_folder.skeleton(spec, 2)
-    shapes, _ = domain_folder.tasks(spec, domain, 25, 2)
+    shapes, _ = domain_folder.tasks(spec, domain, 25, domain_folder.Origin(2))
     done = harder_tasks.evolve(spec, DomainPlayer(domain), shapes, 1, random.Random(2))
     changed = [(a, b) for a, b in zip(shapes, done.shapes, strict=True) if a is not b]
     assert sum(done.harder.values()) == len(changed) > 10
@@ -230,6 +230,27 @@ def test_an_export_replaces_an_export_and_nothing_else(made: pipeline.Made, tmp_
         export.write(form, made.domain, out)
     assert (out / "data" / "thesis.txt").read_text() == "years of work"
     assert before.items() <= {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}.items()
+
+
+@pytest.mark.parametrize("form", export.FORMATS)
+def test_an_export_that_was_changed_or_only_looks_like_one_is_replaced_when_that_is_said(
+    made: pipeline.Made, tmp_path: Path, form: str
+) -> None:
+    out = export.write(form, made.domain, tmp_path / "mine")
+    name, *_ = sorted(path.relative_to(out).as_posix() for path in out.rglob("*.json*") if path.name != export.MARK)
+    fresh = (out / name).read_bytes()
+    (out / name).write_text("years of work")
+    with pytest.raises(ConfigError, match=f"{name} in it was changed since the last export.*--overwrite"):
+        export.write(form, made.domain, out)
+    assert (out / name).read_text() == "years of work"
+    other = tmp_path / "other"
+    (other / name).parent.mkdir(parents=True)
+    (other / name).write_text("years of work")
+    with pytest.raises(ConfigError, match="was not written by an export"):
+        export.write(form, made.domain, other)
+    for place in (out, other):
+        assert (export.write(form, made.domain, place, overwrite=True) / name).read_bytes() == fresh
+    assert not list(tmp_path.glob(".*"))
 
 
 def test_a_folder_in_the_exports_place_stops_the_generator_before_it_starts(

@@ -319,12 +319,24 @@ def numbered(rows: list[tuple[int, str]], more: str = "") -> SqlDatabase:
     [
         ([(7, "PA-01"), (8, "PA-02")], ""),
         ([(2, "PA-01"), (1, "PA-02")], ""),
-        ([(1, "PA-01")], "INSERT INTO parts VALUES (2, 'PA-02');"),
     ],
 )
 def test_rows_that_their_rowids_do_not_count_are_refused(rows: list[tuple[int, str]], more: str) -> None:
     with pytest.raises(ConfigError, match=r"the rowids of parts must count its rows from 1; leave them to SQLite"):
         numbered(rows, more)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "INSERT INTO parts VALUES (2, 'PA-02');",
+        "INSERT INTO parts WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT x, x FROM c;",
+        "CREATE TABLE more AS SELECT 1 AS x;",
+    ],
+)
+def test_a_schema_defines_and_fills_nothing(more: str) -> None:
+    with pytest.raises(ConfigError, match=r"schema\.sql: not authorized; it defines tables and indexes, and"):
+        numbered([(1, "PA-01")], more)
 
 
 def test_a_row_that_gets_another_rowid_is_gone_from_its_place() -> None:
