@@ -37,7 +37,8 @@ class Fit:
     together: float
     """Correlation of tokens and seconds between runs of one model on one task; nan where the rows cannot say."""
     intervals: Mapping[str, Interval] = field(default_factory=dict)
-    """Of the numbers that all models share, and of each model's rate and skill over all families."""
+    """Of the numbers that all models share, of each model's rate and skill over all families, and of its skills in
+    each."""
 
     @property
     def warnings(self) -> list[str]:
@@ -98,7 +99,23 @@ def _named(made: Fit) -> dict[str, float]:
     values = shared(made)
     for name, numbers in by_model(made.counts, made.success).items():
         values.update({f"{name} {model}": float(v) for model, v in zip(made.rows.models, numbers, strict=True)})
+    for at, family in enumerate(made.rows.family_names):
+        skills = zip(made.rows.models, made.success.skill[at], strict=True)
+        values.update({in_family(model, family): float(skill) for model, skill in skills})
     return values
+
+
+def in_family(model: str, family: str) -> str:
+    """What the interval of a model's skill in a family is called."""
+    return f"skill {model} in {family}"
+
+
+def reasoning_share(rows: Outcomes, model: int) -> float | None:
+    """The share of a model's output that is reasoning, over the rows that tell both apart; None without such rows."""
+    thought, written = (rows.measures[name][rows.model == model] for name in ("reasoning", "output"))
+    known = np.isfinite(thought) & np.isfinite(written)
+    whole = float((thought[known] + written[known]).sum())
+    return float(thought[known].sum()) / whole if whole else None
 
 
 def _rows_of_tasks(rows: Outcomes, chosen: np.ndarray[Any, np.dtype[np.int64]]) -> Outcomes:
@@ -165,6 +182,8 @@ def as_json(made: Fit) -> dict[str, Any]:
         models[model] = {
             "rate": _rounded(made.intervals.get(f"rate {model}")),
             "skill": {f: round(float(made.success.skill[n, at]), 4) for n, f in enumerate(families)},
+            "skill ends": {f: _ends(made.intervals.get(in_family(model, f))) for f in families},
+            "reasoning": None if (share := reasoning_share(rows, at)) is None else round(share, 4),
             **{
                 measure: {
                     "median": {f: _significant(float(one.median[n, at])) for n, f in enumerate(families)},
@@ -188,6 +207,10 @@ def as_json(made: Fit) -> dict[str, Any]:
 
 def _rounded(interval: Interval | None) -> list[float] | None:
     return None if interval is None else [round(value, 4) for value in interval]
+
+
+def _ends(interval: Interval | None) -> list[float] | None:
+    return None if interval is None else [round(value, 4) for value in interval[1:]]
 
 
 def _significant(value: float) -> float | None:

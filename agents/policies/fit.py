@@ -134,13 +134,12 @@ def _digest(train: EpisodeFactory, seed: int, tasks: int) -> str:
         "top_k",
         "shown_characters",
         "dataset",
-        "simulated",
         "version",
         "made_of",
     )
     settings = [f"{name}={getattr(source, name, None)}" for name in (*names, "made_of")]
     behind = source.backing.wanted if source.backing is not None else "simulated"
-    table = Path(source.simulated).read_bytes().hex() if source.simulated else ""
+    table = repr(getattr(source, "skills", ""))
     rules = [first.rules.limits, first.rules.history, first.rules.orchestrator]
     prices = sorted(map(str, first.sheet.prices.items()))
     return digest(FORMAT, source.name, *settings, behind, table, shown, *rules, *prices, plans(first), seed, tasks)

@@ -34,6 +34,7 @@ COMMANDS: Mapping[str, Command] = {
     "fit-experts": Command(
         "toolorchestra.agents.commands.fit_experts", "fit simulated experts to recorded outcomes of real models"
     ),
+    "make-world": Command("toolorchestra.agents.commands.make_world", "a simulated world of fitted experts"),
     "replay": Command("toolorchestra.agents.commands.replay", "routing over recorded outcomes of real models"),
     "page": Command("toolorchestra.agents.commands.page", "an evaluation as a page: figures and every transcript"),
     "report": Command("toolorchestra.agents.commands.report", "the results of runs that have ended, in one table"),
