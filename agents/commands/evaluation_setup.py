@@ -48,8 +48,9 @@ class EvaluateOptions:
     """Which tasks; test when left out, of a data set: all."""
     policy: tuple[str, ...] = ()
     """Who plays. Simulated: random, cheapest, strongest, oracle (all when left out). Over real backends: random, cheap,
-    dear, chat (cheap when left out); where a policy has to talk, as in Tau2-v0, chat alone. A trained model:
-    checkpoint:FOLDER, of a run, one of its checkpoints, or what export-model wrote; router:FOLDER, of train-router."""
+    dear, always:EXPERT, chat (cheap when left out); where a policy has to talk, as in Tau2-v0, chat alone. A trained
+    model: checkpoint:FOLDER, of a run, one of its checkpoints, or what export-model wrote; router:FOLDER, of
+    train-router."""
     tasks: int = 300
     """How many of each split."""
     seed: int = 0

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from toolorchestra.agents.configuration.environment_options import chosen_envs
 from toolorchestra.agents.engines.base import LossParams
-from toolorchestra.agents.engines.settings import EngineSettings, TinkerSettings
+from toolorchestra.agents.engines.settings import EngineSettings, OptimizerKind, TinkerSettings
 from toolorchestra.agents.policies.baselines import NAMES
 from toolorchestra.agents.rollouts.advantages import AdvantageParams
 from toolorchestra.envs.base.errors import AT_LEAST_ONE, NOT_NEGATIVE, POSITIVE, SHARE, ConfigError, no_such, require
@@ -58,8 +58,8 @@ class ModelConfig(EngineSettings):
     layers: int = 2
     """Of the tiny model."""
     processes: int = 1
-    """That share the rollouts, each with a copy of the model, and the warm start's routes; an optimiser step takes as
-    many threads. For small models on a CPU: a GPU holds one."""
+    """That share the rollouts, each with a copy of the model, and the warm start's routes. For small models on a CPU: a
+    GPU holds one."""
     thinking: bool | None = None
     """enable_thinking of the chat template; None leaves it to the template."""
     sampler: SamplerKind = "local"
@@ -81,6 +81,8 @@ class ModelConfig(EngineSettings):
         require(self, POSITIVE, "clip_norm", "logit_bytes", "most_lost", where="model.")
         if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
             raise ConfigError(f"model.betas are two numbers from 0 to below 1, got {self.betas!r}")
+        if self.optimizer not in get_args(OptimizerKind):
+            raise ConfigError(no_such("model.optimizer", self.optimizer, get_args(OptimizerKind)))
         if self.sampler not in get_args(SamplerKind):
             raise ConfigError(no_such("model.sampler", self.sampler, get_args(SamplerKind)))
         if self.sampler == "served" and not (self.server and self.handover):
@@ -112,6 +114,12 @@ class WarmStart:
     """Random routes tried for each of them."""
     plays: int = 1
     """Times that each route is tried, with the luck of another day. With one, what is shown is often a lucky gamble."""
+    planned: bool = False
+    """Show the route that is worth most by what random routes on all tasks tell, in place of the best one that was
+    tried on the task itself. Each route is then tried once."""
+    drop_words: float = 0.0
+    """Up to this share of the words of the user's wish are left out of each route that is shown, so that a wish in
+    words of its own is understood too."""
     trajectories: str = ""
     """A JSONL of recorded trajectories to learn from instead."""
     least_valid: float = 0.97
@@ -130,7 +138,7 @@ class WarmStart:
         counts = ("batch", "demonstrations", "routes", "plays", "rounds", "checked", "save_every")
         require(self, AT_LEAST_ONE, *counts, where="warm_start.")
         require(self, POSITIVE, "learning_rate", where="warm_start.")
-        require(self, SHARE, "least_valid", where="warm_start.")
+        require(self, SHARE, "least_valid", "drop_words", where="warm_start.")
 
 
 @dataclass(frozen=True)

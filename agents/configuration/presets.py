@@ -69,21 +69,27 @@ PRESETS: Mapping[str, TrainConfig] = {
     "tiny": TrainConfig(
         # HLE's questions need more practice: eleven subjects, each with experts of its own.
         environments=tuple(EnvMix(env_id, w, _TINY_ARGUMENTS) for env_id, w in zip(_WORLDS, (2.0, 1.0), strict=True)),
-        model=ModelConfig(processes=2),
-        warm_start=WarmStart(learning_rate=6e-3, demonstrations=5_000, routes=12, plays=2),
-        steps=150,
+        model=ModelConfig(processes=2, optimizer="muon"),
+        warm_start=WarmStart(
+            steps=1_000, learning_rate=6e-3, demonstrations=8_000, routes=6, planned=True, drop_words=0.2
+        ),
+        steps=40,
         anchors=("cheapest", "strongest"),
         updates=4,
-        learning_rate=1e-3,
-        final_learning_rate=1e-4,
+        learning_rate=2e-4,
+        final_learning_rate=2e-5,
         average=0.95,
-        loss=LossParams(entropy_weight=0.004),
         # Divided by its deviation, a cent between right answers would be as loud as right against wrong. An episode
         # takes about a hundred tokens: one that reaches 256 goes round in circles, and is taught against.
         advantage=AdvantageParams(
-            strict_format=True, least_spread=0.0, least_range=0.02, by_deviation=False, count_context_cuts=True
+            strict_format=True,
+            least_spread=0.0,
+            least_range=0.02,
+            by_deviation=False,
+            count_context_cuts=True,
+            scale="anchors",
         ),
-        evaluate_every=50,
+        evaluate_every=20,
         evaluation_temperature=0.25,
         evaluation_tasks=200,
     ),

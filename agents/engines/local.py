@@ -44,8 +44,6 @@ class LocalConfig(EngineSettings):
 
     length: int = 512
     """Tokens of context the sampler keeps for each rollout."""
-    training_threads: int = 1
-    """Of torch, in training. Their number changes the last digits."""
     average: float = 0.0
     """Decay, per optimiser step, of the running average of the trained weights; 0 keeps none."""
     seed: int = 0
@@ -209,13 +207,11 @@ class LocalEngine:
         if not any(any(d.mask) for d in data):
             return {"tokens": 0.0}
         self.sampler.sleep()
-        torch.set_num_threads(self.config.training_threads)
         with self._still:
             made = self._update.take(data, loss, learning_rate)
             if not made["not_finite"]:
                 for mean, p in zip(self._average, self.trained, strict=bool(self._average)):
                     mean.lerp_(p.detach(), 1 - self.config.average)
-        torch.set_num_threads(self.config.threads)
         self._changed()
         return {**made, **self._sampler_stats()}
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from toolorchestra.agents.engines.base import Datum, LossParams
+from toolorchestra.agents.engines.optimizers import make_optimizer
 from toolorchestra.agents.engines.reference_weights import ReferenceWeights
 from toolorchestra.agents.engines.settings import EngineSettings
 from toolorchestra.agents.engines.training_batches import (
@@ -55,13 +56,7 @@ class PolicyUpdate:
         self._model, self._settings, self._reference = model, settings, reference
         self._device = torch.device(settings.device)
         self.trained = [p for p in model.parameters() if p.requires_grad]
-        self.optimizer = torch.optim.AdamW(
-            self.trained,
-            lr=1e-3,
-            betas=settings.betas,
-            weight_decay=settings.weight_decay,
-            fused=self._device.type == "cuda",
-        )
+        self.optimizer = make_optimizer(model, settings, fused=self._device.type == "cuda")
         self._shares = can_share(model, settings)
         self._most_padding = MOST_PADDING if is_large(model) else MOST_PADDING_OF_SMALL
         self.not_finite = 0

@@ -7,6 +7,7 @@ from typing import Literal, get_args
 
 from toolorchestra.envs.base.errors import POSITIVE, ConfigError, no_such, require
 
+OptimizerKind = Literal["adamw", "muon"]
 TinkerBackend = Literal["", "hosted", "skyrl", "skyrl-jax"]
 
 LOGIT_BYTES = 1 << 30
@@ -22,7 +23,7 @@ class EngineSettings:
     dtype: str = "float32"
     """Of the weights: float32, bfloat16 or float16. Full fine-tuning wants float32."""
     threads: int = 1
-    """Of torch, in sampling; more do not help a small model. Their number changes the last digits."""
+    """Of torch; more do not help a small model. Their number changes the last digits."""
     rows: int = 128
     """Rollouts in the sampler's cache at a time."""
     tokens_per_batch: int = 16_384
@@ -33,8 +34,11 @@ class EngineSettings:
     """The adapter's scale is alpha over rank."""
     gradient_checkpointing: bool = False
     """Compute activations twice and keep few: slower, and much less memory."""
+    optimizer: OptimizerKind = "adamw"
+    """Of engine "local": "adamw", or "muon" for the matrices of the layers with AdamW for the rest. Muon needs fewer
+    steps where a model is trained from scratch."""
     weight_decay: float = 0.0
-    """Of AdamW."""
+    """Of either."""
     betas: tuple[float, float] = (0.9, 0.95)
     """Of AdamW."""
     clip_norm: float = 1.0

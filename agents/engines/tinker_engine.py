@@ -62,6 +62,10 @@ class TinkerConfig:
                 f"a Tinker server's adapters have alpha {ALPHA}, and the run asks for {held.lora_alpha}; set "
                 f"model.lora_alpha={ALPHA}, and scale the learning rate"
             )
+        if held.optimizer != "adamw":
+            raise ConfigError(
+                f"a Tinker server steps by AdamW, and the run asks for {held.optimizer}; set model.optimizer=adamw"
+            )
         if not held.lora_rank and self.server.backend in ("hosted", "skyrl-jax"):
             raise ConfigError(f"tinker.backend={self.server.backend} trains adapters alone; set model.lora_rank")
         if not held.lora_rank and self.reference:

@@ -7,7 +7,9 @@ model of this size can use. Each message is rendered on its own, so a transcript
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+import re
+from collections.abc import Iterable, Mapping
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +28,7 @@ RESULTS = (" new documents:", "Nothing further ", "No output.\nexit ", "Output: 
 """What results of the embedded worlds begin with."""
 NUMBERS = tuple(f" {float(f'{number}e{power}'):g}" for power in (-3, -2, -1, 0) for number in range(10, 100))
 """Prices of two digits."""
+_NUMBER = re.compile(r"\d+(\.\d+)?")
 TERSE = "{#- shows little on purpose -#}"
 """A comment in a template. What others leave out is written as text (agents/rollouts/template_form.py)."""
 TEMPLATE = (
@@ -90,8 +93,17 @@ def load_tokenizer(text: str = "") -> PreTrainedTokenizerFast:
     return made  # type: ignore[no-any-return]
 
 
-def build_model(vocabulary: int, hidden: int = 96, layers: int = 3, seed: int = 0) -> PreTrainedModel:
-    """A randomly initialised Qwen3 of this shape, in float32."""
+def numbers_of(tokenizer: PreTrainedTokenizerFast) -> Mapping[int, float]:
+    """The tokens that are positive numbers, with their values: prices and seconds."""
+    texts = {number: str(tokenizer.decode([number])).strip() for number in range(len(tokenizer))}
+    return {number: float(text) for number, text in texts.items() if _NUMBER.fullmatch(text) and float(text)}
+
+
+def build_model(
+    vocabulary: int, hidden: int = 96, layers: int = 3, seed: int = 0, numbers: Mapping[int, float] | None = None
+) -> PreTrainedModel:
+    """A randomly initialised Qwen3 of this shape, in float32. Tokens that are numbers begin as waves of their
+    logarithm: near prices look alike, so that what is learnt of one holds for the next."""
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
@@ -111,4 +123,17 @@ def build_model(vocabulary: int, hidden: int = 96, layers: int = 3, seed: int = 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         made: Any = Qwen3ForCausalLM(config)
+        if numbers:
+            _order(made.get_input_embeddings().weight.data, numbers, config.initializer_range)
     return made.float()  # type: ignore[no-any-return]
+
+
+def _order(embeddings: Any, numbers: Mapping[int, float], deviation: float) -> None:
+    """Waves of the logarithm, half of them short and half of them long, as wide as the other tokens are."""
+    import torch
+
+    width = embeddings.shape[1]
+    lengths = torch.where(torch.arange(width) % 2 == 0, 2.0, 0.5)
+    waves, phases = torch.randn(width) / lengths, 2 * math.pi * torch.rand(width)
+    for token, value in numbers.items():
+        embeddings[token] = deviation * math.sqrt(2) * torch.cos(waves * math.log(value) + phases)

@@ -1,20 +1,23 @@
 """The planner that knows the question, its facts, everybody's skill and the user's wish: what evaluations are held to.
 
-It plans by expectation and never looks at the draws, so what it reaches is within a policy's reach. A plan says who
-searches, who writes the program, who answers, and how often a tool that the user favours is called besides. Each turn
-every plan is weighed as the reward weighs it, and the first call of the best one is made.
+It plans by expectation and never looks at the draws, so what it reaches is within a policy's reach. What a program
+printed it reads as an agent does: how likely that is right follows from the skills of those who wrote programs, and
+from whether they agree. A plan says who searches, who writes the program, who answers, and how often a tool that the
+user favours is called besides. Each turn every plan is weighed as the reward weighs it, and the first call of the best
+one is made.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from toolorchestra.agents.policies.baselines import last_result, tool_of, uses
-from toolorchestra.envs.base.actions import render_call
+from toolorchestra.envs.base.actions import parse, render_call
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.preference import Preference
 from toolorchestra.envs.domains.questions.world import QaWorld
@@ -32,6 +35,7 @@ FOUND_TOKENS = 350
 """What the documents of one search add to later prompts, about."""
 SAME_VALUE = 0.004
 """Plans this close in their value count as equal; the cheaper one is taken."""
+_PRINTED = re.compile(r"Output: (.+)")
 
 
 class ExpectedBill(NamedTuple):
@@ -76,9 +80,12 @@ def _saved(spent: float, least: float, most: float) -> float:
 
 
 class Oracle:
-    """Plays by the best plan. Without a scale, bills are measured between the plans that there are. `knows_luck`: how a
-    question suits whom, which nobody can know before asking (in world 2026-11; in 2025-11 there is no such luck). Then
-    what it reaches is beyond any policy: the task oracle."""
+    """Plays by the best plan. Without a scale, bills are measured between the plans that there are.
+
+    With `knows_luck` it also knows how the question suits whom, which nobody can know before asking (in world 2026-11;
+    in 2025-11 there is no such luck), and whether a computed result is right. What it then reaches is beyond any
+    policy: the task oracle.
+    """
 
     def __init__(self, scale: Scale | None = None, *, knows_luck: bool = False) -> None:
         self._scale, self._knows_luck = scale, knows_luck
@@ -127,7 +134,7 @@ class _Planner:
         self._episode, self._world, self._question = episode, world, world.question
         self._knows_luck = knows_luck
         shown = gathered(world)
-        self._facts, self._computed = facts_in(self._question, shown), computed_in(self._question, shown)
+        self._facts = facts_in(self._question, shown)
         self._missing = [f for f in self._question.facts if f.sentence not in shown]
         self._tokens = (len(shown) + len(self._question.text)) // CHARACTERS_PER_TOKEN
         self._turns = episode.rules.limits.turns - episode.turn
@@ -137,6 +144,49 @@ class _Planner:
             raise ConfigError(f"nothing among {[t.name for t in world.toolbox]} asks an expert for the answer")
         self._ending = ending
         self._search, self._code = tool_of(episode, "search"), tool_of(episode, "enhance_reasoning")
+        self._computed = self._known_result(shown) if knows_luck else self._believed_result()
+
+    def _known_result(self, shown: str) -> float | None:
+        """Whether the last computed result is right; None where there is none."""
+        return {"": None, "right": 1.0, "wrong": 0.0}[computed_in(self._question, shown)]
+
+    def _believed_result(self) -> float | None:
+        """How likely the last computed result is right, by the skills of those who wrote programs and by whether their
+        results agree. Nobody prints the same wrong result as another but by chance."""
+        programs = list(self._programs_run())
+        results = [printed for _, printed in programs if printed]
+        if not results or not self._question.computable:
+            return None
+        wrong_ones = max(1, len(self._question.decoys))
+
+        def likelihood(right: str) -> float:
+            """Of all that was printed, were this the right result."""
+            found = 1.0
+            for works, printed in programs:
+                if printed and printed == right:
+                    found *= works
+                else:
+                    found *= (1 - works) / 2 / (wrong_ones if printed else 1)
+            return found
+
+        seen = set(results)
+        unseen = max(0, wrong_ones + 1 - len(seen)) * likelihood("")
+        total = sum(likelihood(result) for result in seen) + unseen
+        return likelihood(results[-1]) / total if total else 0.0
+
+    def _programs_run(self) -> Iterator[tuple[float, str]]:
+        """How likely each program so far was to work, and what it printed; "" for nothing."""
+        if self._code is None:
+            return
+        writers = {offer.alias: self._skill(offer) for offer in self._code.offers}
+        asked: list[str] = []
+        for message in self._episode.messages:
+            if message["role"] == "assistant":
+                calls = parse(str(message["content"])).calls
+                asked = [str(c.arguments.get("model")) for c in calls if c.name == self._code.name]
+            elif asked and (writer := writers.get(asked.pop(0))):
+                printed = _PRINTED.match(str(message["content"]))
+                yield writer.code_chance(self._question, self._facts), printed[1] if printed else ""
 
     def plans(self) -> Iterator[Plan]:
         """Those that fit into the turns that are left; at the least, to ask somebody at once."""
@@ -158,7 +208,7 @@ class _Planner:
                 yield self._together(_NOTHING, _NOTHING, _NOTHING, answer, chance)
 
     def _together(self, searching: _Part, writing: _Part, extra: _Part, answer: _Part, chance: float) -> Plan:
-        parts = (extra, searching, writing, answer)
+        parts = (searching, extra, writing, answer)
         calls: dict[str, float] = {key: float(n) for key, n in self._episode.calls.items()}
         for key, times in itertools.chain.from_iterable(part.calls for part in parts):
             calls[key] = calls.get(key, 0.0) + times
@@ -175,13 +225,15 @@ class _Planner:
 
     def _chance(self, answerer: Skill | FittedSkill, facts: float, writing: _Part, extra: _Part) -> float:
         question = self._question
+        right, wrong, plain = (answerer.answer_chance(question, facts, state) for state in ("right", "wrong", ""))
+        believed = self._computed
+        now = plain if believed is None else believed * right + (1 - believed) * wrong
         writer = writing.skill or extra.skill
         if writer is None:
-            return answerer.answer_chance(question, facts, self._computed)
+            return now
         works = writer.code_chance(question, facts)
-        ends = [answerer.answer_chance(question, facts, state) for state in ("right", "wrong", self._computed)]
         # Of programs that do not work half print something wrong and half print nothing.
-        return works * ends[0] + (1 - works) * (ends[1] + ends[2]) / 2
+        return works * right + (1 - works) * (wrong + now) / 2
 
     def _searches(self) -> Iterator[_Part]:
         """Not at all, or until the last fact is found."""
@@ -202,7 +254,7 @@ class _Planner:
         """Nobody, or one of those who write programs."""
         yield _NOTHING
         code = self._code
-        if code is None or not self._question.computable or self._computed == "right":
+        if code is None or not self._question.computable or self._computed == 1.0:
             return
         if uses(self._episode, code) < MOST_PROGRAMS:
             for offer in code.offers:

@@ -15,6 +15,8 @@ from pkgutil import resolve_name
 from typing import Any
 
 from toolorchestra.agents.policies import baselines
+from toolorchestra.agents.policies.always import PREFIX as ALWAYS
+from toolorchestra.agents.policies.always import always, always_refusal
 from toolorchestra.agents.policies.base import Move, Player, PlayerOptions, draws, unreal
 from toolorchestra.agents.policies.baselines import Baseline, Pipeline, RandomPolicy, baseline, by_price
 from toolorchestra.agents.policies.cascade import cascade
@@ -49,6 +51,7 @@ NAMES = (RANDOM, *TABLED, *RULED, *FITTED, CHAT)
 FORMS = (
     *NAMES,
     f"{CHAT}:reference",
+    f"{ALWAYS}EXPERT",
     f"{CHECKPOINT}FOLDER",
     f"{ROUTER}FOLDER",
     f"{FILE}TRAJECTORIES",
@@ -82,6 +85,8 @@ def player(name: str, factory: EpisodeFactory, seed: int = 0, options: PlayerOpt
         return router_player(name, factory, seed)
     if name in (CHAT, f"{CHAT}:reference"):
         return chat_player(name, factory, options)
+    if name.startswith(ALWAYS):
+        return RulePlayer(name, always(name.removeprefix(ALWAYS)), simulated=unreal(factory))
     if name in FITTED:
         return FittedPlayer(name, factory, seed, options)
     if name in RULED or name in TABLED or name == RANDOM:
@@ -100,6 +105,8 @@ def playable(name: str, factory: EpisodeFactory, options: PlayerOptions | None =
     if name in (CHAT, f"{CHAT}:reference"):
         wanted = options or PlayerOptions()
         return chat_refusal(factory, replace(wanted, prompt="reference") if name != CHAT else wanted)
+    if name.startswith(ALWAYS):
+        return always_refusal(name, factory.source)
     if name not in NAMES and not name.startswith((FILE, CHECKPOINT, ROUTER)) and not _is_path(name):
         raise ConfigError(no_such("policy", name, FORMS))
     return ""

@@ -19,6 +19,7 @@ from toolorchestra.envs.base.errors import NOT_NEGATIVE, POSITIVE, ConfigError, 
 from toolorchestra.envs.base.preference import Preference
 
 AdvantageMethod = Literal["grpo", "gdpo"]
+RewardScale = Literal["group", "anchors"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,10 @@ class AdvantageParams:
     """Added to advantages of 1 or more, as the released code does with 0.1."""
     epsilon: float = 1e-6
     """Added to the deviation before dividing."""
+    scale: RewardScale = "group"
+    """What bills and calls are measured between: the ends of the whole group, as the paper does, or with "anchors"
+    those of the fixed policies and the rollout itself, as held-out evaluation does. Then one dear sibling makes nobody
+    else's bill look small."""
     strict_format: bool = False
     """A trajectory with an unreadable turn is taught against, as if it had not solved its task."""
     drop_invalid_format: bool = False
@@ -57,6 +62,8 @@ class AdvantageParams:
     def __post_init__(self) -> None:
         if self.method not in get_args(AdvantageMethod):
             raise ConfigError(no_such("advantage.method", self.method, get_args(AdvantageMethod)))
+        if self.scale not in get_args(RewardScale):
+            raise ConfigError(no_such("advantage.scale", self.scale, get_args(RewardScale)))
         require(self, NOT_NEGATIVE, "least_spread", "least_range", "floor", "boost", "epsilon", where="advantage.")
         require(self, POSITIVE, "clip", where="advantage.")
 
@@ -115,6 +122,9 @@ def _scored(group: Group, params: AdvantageParams) -> list[RewardBreakdown | Non
     measures = [t.measure for t in group.trajectories]
     if not params.count_context_cuts:  # as good as failed: no evidence, and no end of the scale
         measures = [replace(m, failed=True) if m.context_cut else m for m in measures]
+    if params.scale == "anchors" and group.anchors:
+        wrong = replace(group.anchors[0], outcome=0.0)  # being right counts where everybody is
+        return [reward.score([measure], [*group.anchors, wrong])[0] for measure in measures]
     return reward.score(measures, group.anchors)
 
 

@@ -24,7 +24,7 @@ class Measure:
     outcome: float
     usd: float
     seconds: float
-    calls: Mapping[str, int]
+    calls: Mapping[str, float]
     failed: bool = False
     """Its episode broke: it is no evidence of anything, and never counted as 0."""
     valid_format: bool = True

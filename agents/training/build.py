@@ -41,7 +41,6 @@ def _local(config: TrainConfig, say: Say) -> tuple[Any, Chat]:
     held = LocalConfig(
         **{setting.name: getattr(wanted, setting.name) for setting in fields(EngineSettings)},
         length=config.max_context,
-        training_threads=max(wanted.threads, wanted.processes),
         average=config.average,
         seed=config.seed,
         reference=bool(config.loss.kl),
@@ -54,13 +53,13 @@ def base_model(config: TrainConfig) -> tuple[Any, Chat]:
     """The model that a run begins with, before any weight of it was trained, and its chat."""
     with _training_packages():
         from toolorchestra.agents.engines.pretrained import load
-        from toolorchestra.agents.engines.tiny import build_model, load_tokenizer
+        from toolorchestra.agents.engines.tiny import build_model, load_tokenizer, numbers_of
     wanted = config.model
     if wanted.path:
         model, tokenizer = load(wanted.path, wanted.dtype)
     else:
         tokenizer = load_tokenizer()
-        model = build_model(len(tokenizer), wanted.hidden, wanted.layers, config.seed)
+        model = build_model(len(tokenizer), wanted.hidden, wanted.layers, config.seed, numbers_of(tokenizer))
     return model, chat_of(tokenizer, wanted)
 
 

@@ -1,16 +1,17 @@
-"""What a supervised start learns from: for each task the best of some random routes, as the group's reward sees it;
-or recorded trajectories.
+"""What a supervised start learns from: routes that are found by random play, or recorded trajectories.
 
-Nobody says who is good at what: the routes know nothing, and the best of a few is often a lucky one. So there is much
-left to discover.
+Nobody says who is good at what. Shown is for each task the best of some random routes, as the group's reward sees it;
+or with `planned` the route that is worth most by what random routes on all tasks tell (route_values.py).
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import partial
 from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,63 +20,44 @@ from toolorchestra.agents.configuration.config import TrainConfig, WarmStart
 from toolorchestra.agents.configuration.environments import training
 from toolorchestra.agents.engines.base import Datum, Sample
 from toolorchestra.agents.evaluation.simulated_evaluation import played
+from toolorchestra.agents.policies.baselines import baseline, players
 from toolorchestra.agents.rollouts.rewards import GroupReward
 from toolorchestra.agents.rollouts.rollout import measured
 from toolorchestra.agents.rollouts.tokens import Chat, TokenSequence
+from toolorchestra.agents.training.route_values import (
+    FollowRoute,
+    RouteValues,
+    TriedRoute,
+    answering,
+    learnt,
+    random_route,
+    tried,
+)
 from toolorchestra.agents.training.workers import deaf_children
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.envs.base.types import Message
+from toolorchestra.envs.base.types import Message, Observation
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.factory import EpisodeFactory
-from toolorchestra.envs.tools import Tool
-from toolorchestra.envs.tools.search import NOTHING_MISSING, NOTHING_NEW
 
-MOST_SEARCHES = 4
-PATIENT = 0.5
-"""Share of the routes that search until nothing new comes."""
-PATIENCE = 7
-"""Searches that even those stop after."""
 FIRST_SEED = 2_000_000_011
+MOST_WORDS = 64
+"""Of a wish, which are left out or not each by itself."""
 AT_ONCE = 50
 """Tasks that a process is given at a time, so that the others have something to do until all are done."""
 
 
 class RandomRoute:
-    """Searches, computes or not, answers; with one model of each tool, picked at random whatever the question. Half of
-    the routes search a random number of times, the others until a search brings nothing new."""
+    """Plays a route that is drawn at random at the first turn."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
-        self._picked: dict[str, str] = {}
-        self._searches = 0
-        self._computes = self._patient = False
+        self._follow: FollowRoute | None = None
 
     def __call__(self, episode: Episode) -> str:
-        rng, tools = self._rng, episode.world.toolbox
-        if episode.turn == 0:
-            self._patient = rng.random() < PATIENT
-            self._searches = PATIENCE if self._patient else rng.randint(0, MOST_SEARCHES)
-            self._computes = rng.random() < 0.5
-            self._picked = {tool.name: rng.choice(tool.keys) for tool in tools}
-        if self._patient and str(episode.messages[-1]["content"]).startswith((NOTHING_NEW, NOTHING_MISSING)):
-            self._searches = 0
-        used: Tool | None
-        if self._searches and (used := tools.of_kind("search")):
-            self._searches -= 1
-        elif self._computes and (used := tools.of_kind("enhance_reasoning")):
-            self._computes = False
-        else:
-            used = answering(episode)
-        return render_call(used.name, {"model": self._picked[used.name]})
-
-
-def answering(episode: Episode) -> Tool:
-    """The paper's `answer`, by whatever name."""
-    found = episode.world.toolbox.of_kind("answer")
-    if found is None:
-        raise ConfigError(f"nothing among {[t.name for t in episode.world.toolbox]} asks an expert for the answer")
-    return found
+        if self._follow is None:
+            self._follow = FollowRoute(random_route(episode, self._rng))
+        return self._follow(episode)
 
 
 def has_routes(factory: EpisodeFactory) -> bool:
@@ -104,13 +86,19 @@ def answer_at_once(rng: random.Random) -> Callable[[Episode], str]:
     return at_once
 
 
-def demonstrate(chat: Chat, factory: EpisodeFactory, policy: Callable[[Episode], str], seed: int) -> tuple[Datum, bool]:
-    """One episode of a scripted policy as training data, and whether it solved its task."""
+def demonstrate(
+    chat: Chat, factory: EpisodeFactory, policy: Callable[[Episode], str], seed: int, drop_words: float = 0.0
+) -> tuple[Datum, bool]:
+    """One episode of a scripted policy as training data, and whether it solved its task. Up to that share of the words
+    of the user's wish are left out of what is shown."""
     sequence: TokenSequence | None = None
+    rng = random.Random(f"words/{seed}")
+    dropped = drop_words * rng.random()
+    places = [rng.random() for _ in range(MOST_WORDS)]
 
     def watched(episode: Episode) -> str:
         nonlocal sequence
-        sequence, _ = chat.follow(sequence, episode.observation)
+        sequence, _ = chat.follow(sequence, _thinned(episode, dropped, places))
         text = policy(episode)
         ids = [*chat.encode(text), chat.stop]
         chat.take(sequence, Sample(ids, [0.0] * len(ids), True))
@@ -122,8 +110,20 @@ def demonstrate(chat: Chat, factory: EpisodeFactory, policy: Callable[[Episode],
     return sequence.datum(1.0), bool(episode.outcome and episode.outcome.value >= 1.0)
 
 
+def _thinned(episode: Episode, dropped: float, places: Sequence[float]) -> Observation:
+    """The observation, without the words of the wish whose place's number is below `dropped`."""
+    observation, sentence = episode.observation, episode.preference.sentence
+    if not (dropped and sentence):
+        return observation
+    words = sentence.split()
+    left = " ".join(word for word, place in zip(words, itertools.cycle(places), strict=False) if place >= dropped)
+    first, *others = observation["messages"]
+    shown = Message({**first, "content": str(first["content"]).replace(sentence, left)})
+    return {**observation, "messages": (shown, *others)}
+
+
 class BestRoute(NamedTuple):
-    """The best route that was found for a task."""
+    """The best route that was found or planned for a task."""
 
     env: int
     """Index of its environment in the mix."""
@@ -133,16 +133,57 @@ class BestRoute(NamedTuple):
 
 def find_routes(config: TrainConfig, numbers: Sequence[int]) -> list[BestRoute]:
     """For each task the best of some random routes, by the group reward that training uses; none where all fail."""
+    found = []
+    for env, factory, seed, rng in _tasks(config, numbers):
+        best = _best(factory, seed, config.warm_start, rng)
+        if best:
+            found.append(BestRoute(env, seed, best))
+    return found
+
+
+def try_routes(config: TrainConfig, numbers: Sequence[int]) -> list[tuple[int, TriedRoute]]:
+    """Some random routes on each task, each with its environment's index."""
+    found = []
+    for env, factory, seed, rng in _tasks(config, numbers):
+        opening = factory.start(seed).episode
+        for _ in range(config.warm_start.routes):
+            route = random_route(opening, rng)
+            episode = played(factory, FollowRoute(route), seed)
+            if episode.failure is None:
+                found.append((env, tried(route, episode)))
+    return found
+
+
+def plan_routes(values: Mapping[int, RouteValues], config: TrainConfig, numbers: Sequence[int]) -> list[BestRoute]:
+    """For each task the route of the highest value, by what was learnt of its environment, as it is played."""
+    found = []
+    for env, factory, seed, _ in _tasks(config, numbers):
+        if env in values:
+            fixed = [played(factory, baseline(name, seed), seed).calls for name in _anchors(config, factory)]
+            best = values[env].best(factory.start(seed).episode, fixed)
+            episode = played(factory, FollowRoute(best), seed)
+            if episode.failure is None:
+                found.append(BestRoute(env, seed, _actions(episode)))
+    return found
+
+
+def _tasks(config: TrainConfig, numbers: Sequence[int]) -> Iterator[tuple[int, EpisodeFactory, int, random.Random]]:
+    """Of each number: the environment's index, its factory, the task's seed, and its own source of chance."""
     mixes = config.environments
     factories = [training(mix) for mix in mixes]
-    found = []
     for number in numbers:
         rng = random.Random(f"{config.seed}/{number}")
         env = rng.choices(range(len(mixes)), [m.weight for m in mixes])[0]
-        best = _best(factories[env], FIRST_SEED + number, config.warm_start, rng)
-        if best:
-            found.append(BestRoute(env, FIRST_SEED + number, best))
-    return found
+        yield env, factories[env], FIRST_SEED + number, rng
+
+
+def _anchors(config: TrainConfig, factory: EpisodeFactory) -> list[str]:
+    """Those of the anchors that can play there: rewards are scaled between them."""
+    return [name for name in config.anchors if name in players(factory.source)]
+
+
+def _actions(episode: Episode) -> tuple[str, ...]:
+    return tuple(str(m["content"]) for m in episode.messages if m["role"] == "assistant")
 
 
 def _best(factory: EpisodeFactory, seed: int, start: WarmStart, rng: random.Random) -> tuple[str, ...]:
@@ -158,54 +199,76 @@ def _best(factory: EpisodeFactory, seed: int, start: WarmStart, rng: random.Rand
     best = max(range(start.routes), key=lambda n: (sum(day[n] for day in scores), sum(day[n].solved for day in ended)))
     if not any(day[best].solved for day in ended):
         return ()
-    return tuple(str(m["content"]) for m in days[0][best].messages if m["role"] == "assistant")
+    return _actions(days[0][best])
 
 
-Watch = Callable[[int], None]
-"""Hears how many tasks have been tried."""
+Watch = Callable[[str, int], None]
+"""Hears what is done, and of how many tasks."""
 
 
-def demonstrations(chat: Chat, config: TrainConfig, watch: Watch = lambda _: None) -> list[Datum]:
+def demonstrations(chat: Chat, config: TrainConfig, watch: Watch = lambda *_: None) -> list[Datum]:
     """The routes found, as training data."""
     factories = [training(mix) for mix in config.environments]
     data = []
     for env, seed, actions in _found(config, watch):
         told = iter(actions)
-        data.append(demonstrate(chat, factories[env], lambda _, told=told: next(told), seed)[0])  # type: ignore[misc]
+        datum, _ = demonstrate(
+            chat,
+            factories[env],
+            lambda _, told=told: next(told),  # type: ignore[misc]
+            seed,
+            config.warm_start.drop_words,
+        )
+        data.append(datum)
     return data
 
 
 def _found(config: TrainConfig, watch: Watch) -> list[BestRoute]:
     tasks = range(config.warm_start.demonstrations)
+    if not config.warm_start.planned:
+        found = _shared_out(config, find_routes, tasks, partial(watch, "tasks tried"))
+        return sorted(found, key=lambda f: f.seed)
+    routes = _shared_out(config, try_routes, tasks, partial(watch, "tasks tried"))
+    values = {env: learnt(tuple(one for _, one in some)) for env, some in _by_environment(routes)}
+    planned = _shared_out(config, partial(plan_routes, values), tasks, partial(watch, "routes planned"))
+    return sorted(planned, key=lambda f: f.seed)
+
+
+def _by_environment(routes: list[tuple[int, TriedRoute]]) -> Iterator[tuple[int, list[tuple[int, TriedRoute]]]]:
+    for env, some in itertools.groupby(sorted(routes, key=lambda one: one[0]), lambda one: one[0]):
+        yield env, list(some)
+
+
+def _shared_out(
+    config: TrainConfig,
+    work: Callable[[TrainConfig, Sequence[int]], list[Any]],
+    tasks: range,
+    watch: Callable[[int], None],
+) -> list[Any]:
+    """What the work on some tasks makes, part by part; over processes where the model has several. An interrupt of this
+    process ends them at once, and so does a part that breaks."""
     parts = [tasks[k : k + AT_ONCE] for k in range(0, len(tasks), AT_ONCE)]
-    if config.model.processes > 1:
-        return _found_together(config, parts, watch)
-    found: list[BestRoute] = []
-    for part in parts:
-        found += find_routes(config, part)
-        watch(part.stop)
-    return found
-
-
-def _found_together(config: TrainConfig, parts: Sequence[range], watch: Watch) -> list[BestRoute]:
-    """find_routes() shared out over processes, which an interrupt of this one ends at once, and so does a part that
-    breaks."""
+    done: dict[int, list[Any]] = {}
+    if config.model.processes == 1:
+        for at, part in enumerate(parts):
+            done[at] = work(config, part)
+            watch(part.stop)
+        return [one for at in range(len(parts)) for one in done[at]]
     others = set(active_children())
-    found: list[BestRoute] = []
-    tried = 0
+    tried_tasks = 0
     with ProcessPoolExecutor(config.model.processes, get_context("spawn")) as pool:
         try:
             with deaf_children():
-                asked = {pool.submit(find_routes, config, part): len(part) for part in parts}
-            for part in as_completed(asked):
-                found += part.result()
-                watch(tried := tried + asked[part])
+                asked = {pool.submit(work, config, part): at for at, part in enumerate(parts)}
+            for future in as_completed(asked):
+                done[asked[future]] = future.result()
+                watch(tried_tasks := tried_tasks + len(parts[asked[future]]))
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             for child in set(active_children()) - others:
                 child.terminate()
             raise
-    return sorted(found, key=lambda f: f.seed)
+    return [one for at in range(len(parts)) for one in done[at]]
 
 
 def recorded(chat: Chat, path: Path, say: Callable[[str], None] = lambda _: None) -> list[Datum]:

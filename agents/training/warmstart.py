@@ -76,8 +76,12 @@ def _data(run: TrainingRun) -> list[Datum]:
         data = recorded(run.chat, Path(start.trajectories), run.say)
     else:
         run.say(f"warm start: trying {start.routes} random routes on each of {start.demonstrations:,} tasks")
-        progress = Progress(start.demonstrations)
-        data = demonstrations(run.chat, run.config, lambda tried: progress.show(tried, "tasks tried"))
+        shown: dict[str, Progress] = {}
+
+        def watch(what: str, number: int) -> None:
+            shown.setdefault(what, Progress(start.demonstrations)).show(number, what)
+
+        data = demonstrations(run.chat, run.config, watch)
     if not data:
         raise ConfigError(
             "the warm start found nothing to learn from: no random route solved its task; raise "

@@ -38,6 +38,10 @@ class ChatRequest:
     """Where the endpoint file says none."""
     native_tools: bool = False
     """Whether schemas and calls travel natively, where the endpoint file says neither."""
+    most_output_tokens: int = 0
+    """The most that the reply may have, where that is less than the endpoint file allows: it bounds what it can cost. A
+    reply that is longer all the same is broken off, booked at this length, and not asked for again. 0: no bound but the
+    file's."""
     stream: bool = False
     """Whether the reply comes in pieces, as it is made, where the endpoint file says neither."""
 
@@ -62,6 +66,8 @@ class Completion(NamedTuple):
     text: str
     usage: Usage
     """Of this reply. What replies before it used, that were of no use, stands on the request's bill alone."""
+    cut: bool = False
+    """Whether the server says that the text broke off at the limit of its length."""
 
 
 class ChatModel(Protocol):
@@ -86,6 +92,17 @@ class Bounded(Protocol):
     """A backend that knows how much each of its models may be shown."""
 
     def limits_of(self, model: str) -> ContextLimits: ...
+
+
+class LimitedOutput(Protocol):
+    """A backend that knows how long its models' replies may be."""
+
+    def output_tokens_of(self, model: str) -> int: ...
+
+
+def output_tokens_of(models: ChatModel, model: str, otherwise: int) -> int:
+    """The most tokens that a reply of a model may have."""
+    return cast("LimitedOutput", models).output_tokens_of(model) if hasattr(models, "output_tokens_of") else otherwise
 
 
 def limits_of(models: ChatModel, model: str) -> ContextLimits:

@@ -31,7 +31,8 @@ NEEDED = ("question", "answer")
 DIFFICULTY = 3.0
 """Nobody has measured a real question on the simulated models' scale; this is its middle."""
 ALL = "all"
-_FAMILIES: Mapping[str, Literal["math", "science", "code", "logic"]] = {
+Family = Literal["math", "science", "code", "logic", "knowledge"]
+_FAMILIES: Mapping[str, Family] = {
     "math": "math", "physics": "science", "chemistry": "science", "biology": "science", "engineering": "science",
     "computer": "code", "code": "code", "coding": "code", "logic": "logic",
 }  # fmt: skip
@@ -117,9 +118,13 @@ def _question(spec: Dataset, row: Row, names: Mapping[str, str], key: str) -> Qu
             hint = 'leave such rows out with Dataset(..., blanks="skip")'
             raise ConfigError(f"data set {spec.where}: row {key!r} has no {name} under {names[name]!r}; {hint}")
     subject = str(row.get(names.get("subject", ""), "") or "general")
+    return Question(str(text).strip(), Answer(str(answer).strip()), subject, family_of(subject), DIFFICULTY)
+
+
+def family_of(subject: str) -> Family:
+    """The family of the simulated experts' skills that a subject's questions take, by the words in its name."""
     word = next((w for w in _FAMILIES if w in subject.lower()), "")
-    family = _FAMILIES[word] if word else "knowledge"
-    return Question(str(text).strip(), Answer(str(answer).strip()), subject, family, DIFFICULTY)
+    return _FAMILIES[word] if word else "knowledge"
 
 
 def _names(spec: Dataset, row: Row) -> dict[str, str]:

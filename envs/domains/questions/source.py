@@ -48,10 +48,11 @@ class _Shared(NamedTuple):
     """The tool of kind `answer`; "" without one: then a message answers."""
 
 
+DEFAULT_WORLD = "2026-11"
+FITTED_WORLDS = (DEFAULT_WORLD,)
+"""Packaged worlds whose experts err as recorded ones do (envs/models/fitted.py)."""
 FIRST_WORLD = "2025-11"
-"""Skills and lengths of a table, errors that are independent."""
-WORLDS = ("2026-11",)
-"""Packaged worlds after it (envs/models/fitted.py)."""
+"""Skills and lengths of a table, errors that are independent. Kept, so that older results can be made again."""
 
 
 @dataclass(eq=False)
@@ -70,9 +71,10 @@ class QaSource:
     dataset: str | datasets.Dataset | None = None
     """A real question set instead of the generated questions."""
     simulated: str | Path = ""
-    """A JSON file of simulated models of your own, beside the packaged ones."""
-    world: str | Path = FIRST_WORLD
-    """How simulated experts behave: "2025-11", "2026-11", or a world file of your own (docs/calibrate.md)."""
+    """A JSON file of simulated models of your own, beside those of world 2025-11."""
+    world: str | Path = ""
+    """How simulated experts behave: "2026-11", "2025-11", or a world file of your own (docs/calibrate.md). "" is
+    "2026-11", or "2025-11" where `simulated` names models of your own."""
 
     name: str = field(default="qa", init=False)
     splits: Sequence[str] = field(default=SPLITS, init=False)
@@ -115,7 +117,8 @@ class QaSource:
 
     def _experts(self) -> tuple[Mapping[str, Skill | FittedSkill], SimulatedModels]:
         """What planners may know of the simulated experts, and the experts."""
-        if self.world == FIRST_WORLD:
+        world = str(self.world) or (FIRST_WORLD if self.simulated else DEFAULT_WORLD)
+        if world == FIRST_WORLD:
             table = read_skills(self.simulated) if self.simulated else skills()
             return table, SimulatedModels(table)
         if self.simulated:
@@ -123,12 +126,12 @@ class QaSource:
                 f"simulated={str(self.simulated)!r} is a file of models for world {FIRST_WORLD}; for another world "
                 "name a whole world file, world=FILE"
             )
-        if self.world in WORLDS:
-            fitted = packaged(str(self.world))
-        elif str(self.world).endswith(".json"):
-            fitted = read_file(self.world)
+        if world in FITTED_WORLDS:
+            fitted = packaged(world)
+        elif world.endswith(".json"):
+            fitted = read_file(world)
         else:
-            raise ConfigError(f"{no_such('world', str(self.world), (FIRST_WORLD, *WORLDS))} Or name a file, FILE.json")
+            raise ConfigError(f"{no_such('world', world, (FIRST_WORLD, *FITTED_WORLDS))} Or name a file, FILE.json")
         return fitted, FittedModels(fitted)
 
     def _refuse_unknown_models(self) -> None:

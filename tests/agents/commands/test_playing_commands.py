@@ -157,7 +157,7 @@ def test_an_interrupt_shows_what_was_played_before_it(real: list[str], policy: s
             [*HLE, "--index", "embedded", "--policy", "oracle"],
             "policy 'oracle' plays questions to simulated experts, whose skills it knows; ",
         ),
-        ([*HLE, "--policy", "cheep"], "no policy 'cheep'; valid: cascade, chat, "),
+        ([*HLE, "--policy", "cheep"], "no policy 'cheep'; valid: always:EXPERT, cascade, chat, "),
         ([*HLE, "--dataset", "q.jsonl", "--field", "question"], "--field takes NAME=VALUE, got 'question'"),
         (["--split", "dev", "--tasks", "1"], "dev"),
     ],

@@ -71,7 +71,7 @@ def test_an_oracle_plans_for_the_wish() -> None:
     """Who minds seconds alone beside the answer is answered sooner, and who minds dollars cheaper."""
     ended = {}
     for wish in ("accurate", "fast", "frugal"):
-        factory = factory_of("HLE-v0", preference=wish, split="test")
+        factory = factory_of("HLE-v0", preference=wish, split="test", world="2025-11")
         ended[wish] = [played(factory, baseline("oracle"), seed) for seed in range(40)]
     seconds = {wish: sum(e.ledger.seconds for e in episodes) for wish, episodes in ended.items()}
     usd = {wish: sum(e.ledger.nano_usd_of(REWARDED_ROLES) for e in episodes) for wish, episodes in ended.items()}

@@ -11,6 +11,7 @@ from toolorchestra.agents.rollouts.advantages import AdvantageParams, in_group, 
 from toolorchestra.agents.rollouts.rewards import Measure, RewardBreakdown
 from toolorchestra.agents.rollouts.tokens import TokenSequence
 from toolorchestra.agents.rollouts.trajectory import Group, Trajectory
+from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.preference import Preference
 
 PLAIN = AdvantageParams(least_spread=0.0, by_deviation=False)
@@ -43,6 +44,26 @@ def test_a_groups_rewards_are_on_the_scale_of_its_anchors() -> None:
     made = training_batch([group(*near, anchors=anchors)], PLAIN)
     assert [datum.advantages[-1] for datum in made.data] == pytest.approx([0.05, -0.05])
     assert [len(rewards) for rewards in made.rewards] == [2]
+
+
+def test_between_anchors_a_dear_sibling_makes_nobodys_bill_small() -> None:
+    """Each is measured between the anchors and itself, as held-out evaluation does."""
+    params = replace(PLAIN, scale="anchors")
+    anchors = (replace(WRONG, usd=0.0), replace(RIGHT, usd=0.1))
+    near, far = replace(RIGHT, usd=0.03), replace(RIGHT, usd=0.5)
+
+    def rewards(*measures: Measure, ends: tuple[Measure, ...] = anchors) -> list[float]:
+        (made,) = training_batch([group(*measures, anchors=ends)], params).rewards
+        return [reward.total for reward in made if reward]
+
+    assert rewards(RIGHT, near) == pytest.approx([1.8, 1.7])
+    assert rewards(RIGHT, near, far) == pytest.approx([1.8, 1.7, 1.0])
+    assert rewards(RIGHT, RIGHT, ends=(replace(RIGHT, usd=0.1),))[0] > 1.0  # right counts where everybody is
+    in_the_group = training_batch([group(RIGHT, near, far, anchors=anchors)], PLAIN).rewards[0]
+    assert [r.total for r in in_the_group if r] == pytest.approx([1.96, 1.94, 1.0])
+    assert rewards(RIGHT, near, ends=()) == pytest.approx([1.0, 0.0])  # without anchors the group is the scale
+    with pytest.raises(ConfigError, match=r"no advantage\.scale 'anchor'"):
+        AdvantageParams(scale="anchor")  # type: ignore[arg-type]
 
 
 def test_what_is_left_out_is_counted() -> None:

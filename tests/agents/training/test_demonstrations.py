@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import os
 import signal
@@ -16,13 +17,22 @@ from pathlib import Path
 import pytest
 
 from toolorchestra.agents.configuration.config import TrainConfig, WarmStart
+from toolorchestra.agents.configuration.environments import training
 from toolorchestra.agents.configuration.presets import preset
 from toolorchestra.agents.engines.tiny import load_tokenizer
 from toolorchestra.agents.evaluation.simulated_evaluation import played
 from toolorchestra.agents.policies.baselines import baseline
 from toolorchestra.agents.rollouts.rollout import factory_of, measured
 from toolorchestra.agents.rollouts.tokens import Chat
-from toolorchestra.agents.training.demonstrations import BestRoute, demonstrations, find_routes, recorded
+from toolorchestra.agents.training.demonstrations import (
+    BestRoute,
+    demonstrations,
+    find_routes,
+    plan_routes,
+    recorded,
+    try_routes,
+)
+from toolorchestra.agents.training.route_values import learnt
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.factory import EpisodeFactory
 
@@ -175,6 +185,58 @@ def test_what_does_well_on_several_days_does_better_on_another() -> None:
         return again
 
     assert solved(3) > solved(1)
+
+
+PLANNED = replace(SOME, warm_start=WarmStart(demonstrations=120, routes=6, planned=True))
+
+
+def test_planned_routes_do_better_on_another_day_than_the_best_that_were_tried() -> None:
+    """For users who want a right answer and nothing else; by four random routes on each of many tasks."""
+    wants = [replace(m, arguments={**m.arguments, "preference": "accurate"}) for m in SOME.environments[:1]]
+    config = replace(SOME, environments=tuple(wants))
+    tasks = range(100)
+    values = {0: learnt([one for _, one in try_routes(config, range(800))])}
+
+    def solved_again(routes: list[BestRoute]) -> float:
+        factory = training(config.environments[0])
+        again = []
+        for route, day in itertools.product(routes, range(1, 7)):
+            actions = iter(route.actions)
+            episode = played(factory, lambda _, told=actions: next(told), route.seed, luck=day)  # type: ignore[misc]
+            again.append(measured(episode).solved)
+        return sum(again) / 6 / len(tasks)
+
+    assert solved_again(plan_routes(values, config, tasks)) > solved_again(find_routes(config, tasks)) + 0.03
+
+
+def test_planned_over_processes_the_data_are_the_same() -> None:
+    chat, watched = Chat(load_tokenizer()), []
+    alone = demonstrations(chat, PLANNED, lambda what, number: watched.append((what, number)))
+    shared = demonstrations(chat, replace(PLANNED, model=replace(PLANNED.model, processes=2)))
+    assert [d.tokens for d in shared] == [d.tokens for d in alone]
+    assert len(alone) == 120
+    assert watched[-1] == ("routes planned", 120)
+    assert ("tasks tried", 120) in watched
+
+
+def test_words_of_the_wish_are_left_out_of_what_is_shown_and_nothing_else() -> None:
+    chat = Chat(load_tokenizer())
+    whole, thin = (
+        demonstrations(chat, replace(SOME, warm_start=replace(SOME.warm_start, drop_words=share)))
+        for share in (0.0, 0.9)
+    )
+    assert len(whole) == len(thin)
+    fewer = 0
+    for one, other in zip(whole, thin, strict=True):
+        (wish, rest), (left, same) = (chat.tokenizer.decode(d.tokens).split("\n", 2)[1:] for d in (one, other))
+        assert same == rest
+        assert set(left.split()) <= set(wish.split())
+        fewer += left != wish
+        told, again = ([t for t, counts in zip(d.tokens, d.mask, strict=True) if counts] for d in (one, other))
+        assert told == again
+    assert fewer > len(whole) / 2
+    with pytest.raises(ConfigError, match=r"warm_start\.drop_words"):
+        WarmStart(drop_words=1.5)
 
 
 def test_another_luck_is_the_same_task_with_other_draws() -> None:

@@ -84,7 +84,7 @@ def test_what_is_no_engine_is_refused(engine: str, says: str) -> None:
 def test_losses_that_a_tinker_server_cannot_follow_are_refused_before_it_is_asked() -> None:
     config = replace(preset("tiny"), engine="tinker", model=ModelConfig(lora_rank=4), average=0.0)
     with pytest.raises(ConfigError, match=r"set loss\.entropy_weight=0"):
-        build(config)
+        build(replace(config, loss=LossParams(entropy_weight=0.01)))
     with pytest.raises(ConfigError, match=r"temperature is 0\.7; set temperature=1"):
         build(replace(config, loss=LossParams(), temperature=0.7))
 
@@ -99,6 +99,7 @@ def test_a_tinker_run_trains_goes_on_and_keeps_no_key(
     monkeypatch.setenv("TINKER_API_KEY", key)
     monkeypatch.setattr(tinker_server, "LOOK_SECONDS", 0.05)
     options = [*SMALL, "--engine", "tinker", "--tinker.url", door.url, "--model.lora-rank", "4"]
+    options += ["--model.optimizer", "adamw"]
     options += ["--loss.entropy-weight", "0", "--tinker.patience-seconds", "0.2", "--out", str(tmp_path / "run")]
     assert main(options) == 0
     state = json.loads((tmp_path / "run" / "checkpoints" / "step-000002" / "tinker.json").read_text())
@@ -128,6 +129,7 @@ def test_a_run_whose_server_forgets_it_ends_with_a_sentence(
     monkeypatch.setitem(sys.modules, "tinker", module)  # type: ignore[arg-type]
     monkeypatch.delenv("TINKER_API_KEY", raising=False)
     options = [*SMALL, "--engine", "tinker", "--tinker.url", door.url, "--model.lora-rank", "4"]
+    options += ["--model.optimizer", "adamw"]
     options += ["--loss.entropy-weight", "0", "--out", str(tmp_path / "run")]
     assert main(options) == 0
     lost = ValueError("Error retrieving result: Model model_1 not loaded")

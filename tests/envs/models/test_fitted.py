@@ -16,7 +16,9 @@ import pytest
 
 from tests.paths import REPOSITORY
 from toolorchestra.agents.evaluation.simulated_evaluation import played
+from toolorchestra.agents.policies.base import PlayerOptions
 from toolorchestra.agents.policies.baselines import baseline
+from toolorchestra.agents.policies.fit import fitted
 from toolorchestra.agents.rollouts.rollout import factory_of
 from toolorchestra.envs.base.errors import ConfigError, ToolError
 from toolorchestra.envs.base.grading import is_right
@@ -24,6 +26,7 @@ from toolorchestra.envs.base.types import Message, Question
 from toolorchestra.envs.domains.hle.source import HleSource
 from toolorchestra.envs.models import ChatRequest, Completion, Purpose
 from toolorchestra.envs.models.fitted import REFUSAL, FittedModels, FittedSkill, latent, packaged, read_file
+from toolorchestra.envs.models.simulated import SimulatedModels, skills
 from toolorchestra.envs.money.prices import load_sheet
 
 WORLD = "2026-11"
@@ -214,13 +217,27 @@ def test_players_stand_in_the_expected_order() -> None:
 
 def test_recorded_results_of_the_first_world_can_be_made_again() -> None:
     """What was played before there were worlds is what world 2025-11 plays."""
-    named, plain = HleSource(world="2025-11"), HleSource()
-    assert named.skills == plain.skills
+    first = HleSource(world="2025-11")
+    assert first.skills == skills()
     question = QUESTIONS[0]
     request = ChatRequest("gpt-5", "answer", (Message(role="user", content=question.text),), 7, 0, question)
-    replies = [asyncio.run(source.behind.models.complete(request)) for source in (named, plain)]
+    replies = [asyncio.run(models.complete(request)) for models in (first.behind.models, SimulatedModels(skills()))]
     assert replies[0] == replies[1]
-    assert plain.skills["gpt-5"].output_tokens["answer"] == 6000
+    assert first.skills["gpt-5"].output_tokens["answer"] == 6000
+
+
+def test_the_default_world(tmp_path: Path) -> None:
+    """It is the one that errs as recordings do; models of one's own stand beside the first world's."""
+    assert HleSource().skills == SOURCE.skills == EXPERTS
+    (tmp_path / "models.json").write_text(json.dumps({"models": {}}))
+    assert HleSource(simulated=tmp_path / "models.json").skills == skills()
+
+
+def test_what_was_learnt_in_another_world_is_not_used() -> None:
+    few = PlayerOptions(fit_tasks=2)
+    fits = [asyncio.run(fitted(factory_of("HLE-v0", world=world), 0, few)) for world in ("", WORLD, "2025-11")]
+    assert fits[0] is fits[1]
+    assert fits[0].digest != fits[2].digest
 
 
 def test_every_expert_can_be_billed() -> None:
