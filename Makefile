@@ -110,9 +110,13 @@ vllm-environment:
 	@PYTHON="$(PYTHON)" .ci/vllm-environment $(VLLM) "$(VLLM_PINS)"
 
 # Real vLLM on a CPU, in an environment of its own that is rebuilt when a pin changes. Where there is no build of it, the
-# reason is printed and nothing fails.
+# reason is printed and nothing fails. `make test-vllm VLLM_TESTS=short` leaves out what starts several servers or the whole
+# of `make gpu-proof`.
+VLLM_TESTS = all
+VLLM_LONG = test_gpu_proof.py test_vllm_processes.py test_vllm_served.py
 test-vllm: vllm-environment
 	@test ! -f $(VLLM)/.ready || SMOLLM2_FOLDER=$(CURDIR)/$(VLLM)/smollm2 $(VLLM)/bin/python -m pytest tests/vllm \
+		$(if $(filter short,$(VLLM_TESTS)),$(VLLM_LONG:%=--ignore=tests/vllm/%)) \
 		-W ignore::pytest.PytestUnraisableExceptionWarning --durations=10
 
 # Engine `tinker` and SkyRL's own server (JAX on the CPU), in an environment of its own: 3 GB. Where it cannot be built,
