@@ -153,6 +153,7 @@ bench: $(VENV)/.train
 	$(BIN)/python scripts/bench.py
 	$(BIN)/python scripts/bench.py --table tau2
 	$(BIN)/python scripts/bench.py --table toolscale
+	$(BIN)/python scripts/bench.py --table worlds
 	$(BIN)/python scripts/bench.py --table reference
 	$(BIN)/python $(INSTALL) "trl==1.16.0"
 	$(BIN)/python scripts/bench_train.py

@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from importlib import import_module
 
 import gymnasium as gym
 from bench_tables import sandbox as sandbox_table
@@ -331,6 +332,7 @@ def main() -> int:
         "vector-parts",
         "tau2",
         "toolscale",
+        "worlds",
         "reference",
         "synth",
         "costs",
@@ -350,11 +352,9 @@ def main() -> int:
         return whole_table(args.table, args.passages)
     load = os.getloadavg()[0]
     print(f"gymnasium {gym.__version__}, Python {sys.version.split()[0]}, {os.cpu_count()} cores, load {load:.1f}")
-    measured = rows
-    if args.table == "tau2":
-        from bench_tables.tau2 import rows as measured
-    elif args.table == "toolscale":
-        from bench_tables.toolscale import rows as measured
+    measured: Callable[[float], Iterator[tuple[str, str, str]]] = rows
+    if args.table in ("tau2", "toolscale", "worlds", "synth", "costs"):
+        measured = import_module(f"bench_tables.{args.table}").rows
     elif args.table == "reference":
         from bench_tables.reference import made_up, of_folder
 
@@ -363,10 +363,6 @@ def main() -> int:
         from bench_tables.vector_parts import rows as parts
 
         measured = lambda _: parts(free_running)  # noqa: E731 - a table is a function of the seconds
-    elif args.table == "synth":
-        from bench_tables.synth import rows as measured
-    elif args.table == "costs":
-        from bench_tables.costs import rows as measured
     elif args.table == "vllm":
         from bench_vllm import rows as measured
     for name, value, note in measured(args.seconds):
