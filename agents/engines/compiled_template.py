@@ -12,6 +12,8 @@ def compiled_template(tokenizer: Any) -> Any:
     try:
         from transformers.utils.chat_template_utils import _compile_jinja_template
 
-        return _compile_jinja_template(tokenizer.chat_template)
+        template = _compile_jinja_template(tokenizer.chat_template)
+        template.globals = dict(template.globals)  # each rendering copies them, and copying a ChainMap is slow
+        return template
     except Exception:  # noqa: BLE001 - a private function: it may be gone, or refuse, in any way
         return None

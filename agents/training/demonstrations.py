@@ -24,12 +24,11 @@ from toolorchestra.agents.policies.baselines import baseline, players
 from toolorchestra.agents.rollouts.rewards import GroupReward
 from toolorchestra.agents.rollouts.rollout import measured
 from toolorchestra.agents.rollouts.tokens import Chat, TokenSequence
-from toolorchestra.agents.training.route_values import (
+from toolorchestra.agents.training.route_values import RouteValues, learnt
+from toolorchestra.agents.training.routes import (
     FollowRoute,
-    RouteValues,
     TriedRoute,
     answering,
-    learnt,
     random_route,
     tried,
 )

@@ -8,130 +8,35 @@ prices.
 
 from __future__ import annotations
 
-import itertools
 import math
-import random
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from toolorchestra.agents.rollouts.rewards import GroupReward, Measure
-from toolorchestra.envs.base.actions import render_call
-from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.agents.training.routes import (
+    ANSWER,
+    CODE,
+    KINDS,
+    MOST_SEARCHES,
+    SEARCH,
+    UNTIL_NOTHING_NEW,
+    UNTIL_PRINTED,
+    Route,
+    TriedRoute,
+    header,
+)
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.money.prices import EXPERT, NANO, Tokens, Usage
-from toolorchestra.envs.tools import Tool
-from toolorchestra.envs.tools.search import NOTHING_MISSING, NOTHING_NEW
 
-SEARCH, CODE, ANSWER = "search", "enhance_reasoning", "answer"
-KINDS = (SEARCH, CODE, ANSWER)
-MOST_SEARCHES = 4
-UNTIL_NOTHING_NEW = -1
-"""In place of a number of searches: until one brings nothing new."""
-PATIENT = 0.5
-"""Share of the random routes that search so."""
-PATIENCE = 7
-"""Searches that even those stop after."""
+Numbers = np.ndarray[Any, np.dtype[np.float64]]
+
 SAME_VALUE = 0.004
 """Routes whose value is within this share of the best one's count as equal."""
 RIDGE = 2.0
 NEWTON_STEPS = 10
-
-
-class Route(NamedTuple):
-    """Who is called for what."""
-
-    search: str
-    searches: int
-    """How often, or UNTIL_NOTHING_NEW."""
-    code: str
-    """Who writes a program; "" for nobody."""
-    answer: str
-
-
-class FollowRoute:
-    """Plays a route: searches, computes or not, answers."""
-
-    def __init__(self, route: Route) -> None:
-        self.route = route
-        self._searches = PATIENCE if route.searches == UNTIL_NOTHING_NEW else route.searches
-        self._code = route.code
-
-    def __call__(self, episode: Episode) -> str:
-        route, tools = self.route, episode.world.toolbox
-        if route.searches == UNTIL_NOTHING_NEW:
-            said = str(episode.messages[-1]["content"])
-            if said.startswith((NOTHING_NEW, NOTHING_MISSING)):
-                self._searches = 0
-        used: Tool | None
-        if self._searches and (used := tools.of_kind(SEARCH)):
-            self._searches -= 1
-            return render_call(used.name, {"model": route.search})
-        if self._code and (used := tools.of_kind(CODE)):
-            self._code = ""
-            return render_call(used.name, {"model": route.code})
-        return render_call(answering(episode).name, {"model": route.answer})
-
-
-def random_route(episode: Episode, rng: random.Random) -> Route:
-    """One model of each tool, picked at random whatever the question. Half of the routes search a random number of
-    times, the others until a search brings nothing new; half of them let a program be written."""
-    patient = rng.random() < PATIENT
-    searches = UNTIL_NOTHING_NEW if patient else rng.randint(0, MOST_SEARCHES)
-    computes = rng.random() < 0.5
-    picked = {tool.kind: rng.choice(tool.keys) for tool in episode.world.toolbox}
-    return Route(picked.get(SEARCH, ""), searches, picked.get(CODE, "") if computes else "", picked[ANSWER])
-
-
-def answering(episode: Episode) -> Tool:
-    """The paper's `answer`, by whatever name."""
-    found = episode.world.toolbox.of_kind(ANSWER)
-    if found is None:
-        raise ConfigError(f"nothing among {[t.name for t in episode.world.toolbox]} asks an expert for the answer")
-    return found
-
-
-class ExpertUse(NamedTuple):
-    """What the calls of one expert used together."""
-
-    calls: int
-    input: int
-    output: int
-    """With reasoning."""
-    seconds: float
-
-
-class TriedRoute(NamedTuple):
-    """A route that was played."""
-
-    route: Route
-    header: str
-    solved: bool
-    used: Mapping[str, ExpertUse]
-
-
-def header(episode: Episode) -> str:
-    """The first line of what was asked: subject and level, or subject and pattern."""
-    return str(episode.messages[1]["content"]).partition("\n")[0]
-
-
-def tried(route: Route, episode: Episode) -> TriedRoute:
-    """What a played episode tells of its route."""
-    used: dict[str, ExpertUse] = {}
-    for charge in episode.ledger:
-        if charge.role == EXPERT:
-            tokens, before = charge.usage.tokens, used.get(charge.tool, ExpertUse(0, 0, 0, 0.0))
-            used[charge.tool] = ExpertUse(
-                before.calls + 1,
-                before.input + tokens.input,
-                before.output + tokens.output + tokens.reasoning,
-                before.seconds + charge.usage.seconds,
-            )
-    return TriedRoute(route, header(episode), bool(episode.outcome and episode.outcome.value >= 1.0), used)
 
 
 @dataclass(frozen=True)
@@ -144,48 +49,22 @@ class RouteValues:
     """By expert: input and output tokens and seconds of a call."""
     searches: Mapping[str, float]
     """By header: how many searches it takes until nothing new comes."""
+    programs: Mapping[str, float] = field(default_factory=dict)
+    """By subject and writer: how many programs it takes until one prints something."""
 
     def best(self, episode: Episode, fixed: Sequence[Mapping[str, float]] = ()) -> Route:
         """The route with the highest expected reward at the task's prices, under the user's wish; the cheapest of those
         that come near it. `fixed`: the calls of the policies that the reward is scaled between; else all routes."""
-        routes = list(every_route(episode))
-        head, known = header(episode), self.weights.get
-        earned = self._earned(episode, routes, fixed)
-
-        @cache
-        def weighed(names: tuple[str, ...]) -> float:
-            return sum(known(name, 0.0) for name in names)
-
-        values = []
-        for route, (reward, usd) in zip(routes, earned, strict=True):
-            total = sum(map(weighed, _seen(head, route)))
-            values.append((reward / (1 + math.exp(-total)), -usd))
-        enough = (1 - SAME_VALUE) * max(values)[0]
-        near = [number for number, (value, _) in enumerate(values) if value >= enough]
-        return routes[max(near, key=lambda number: values[number][1])]
-
-    def _earned(
-        self, episode: Episode, routes: Sequence[Route], fixed: Sequence[Mapping[str, float]]
-    ) -> Iterator[tuple[float, float]]:
-        """What each route earns if it ends right, and its dollars."""
-        bills = self._bills(episode)
-        until = self.searches.get(header(episode), 1.0)
-        measures = [_measure(_calls(route, until), bills) for route in routes]
-        wrong = replace(measures[0], outcome=0.0)  # being right counts where everybody is
-        reward = GroupReward(episode.preference, episode.world.toolbox.keys)
-        if fixed:
-            ends = [*(_measure(calls, bills) for calls in fixed), wrong]
-            scores = [reward.score([measure], ends)[0] for measure in measures]
-        else:
-            scores = reward.score(measures, [wrong])
-        for score, measure in zip(scores, measures, strict=True):
-            yield score.total if score else 0.0, measure.usd
+        routes = _Routes(episode, self, fixed)
+        values, usd = routes.values(), routes.sums[:, _USD]
+        near = np.flatnonzero(values >= (1 - SAME_VALUE) * values.max())
+        return routes.route(int(near[usd[near].argmin()]))
 
     def chance(self, head: str, route: Route) -> float:
         """That a route ends right."""
         return 1 / (1 + math.exp(-sum(self.weights.get(name, 0.0) for name in features(head, route))))
 
-    def _bills(self, episode: Episode) -> Mapping[str, tuple[float, float]]:
+    def bills(self, episode: Episode) -> Mapping[str, tuple[float, float]]:
         """By expert, dollars and seconds of a call."""
         found = {}
         for tool in episode.world.toolbox:
@@ -196,57 +75,173 @@ class RouteValues:
         return found
 
 
-def _calls(route: Route, until: float) -> Mapping[str, float]:
-    """By expert; `until` is how many searches it takes until nothing new comes."""
-    searches = until if route.searches == UNTIL_NOTHING_NEW else float(route.searches)
-    return {alias: n for alias, n in ((route.search, searches), (route.code, 1.0), (route.answer, 1.0)) if alias and n}
+class _Part(NamedTuple):
+    """One way to do a part of a route: whom it calls, how often, and what the names of its features are."""
+
+    alias: str
+    said: int
+    """What the route says: a number, or until when."""
+    times: float
+    """Calls, as expected."""
+    names: tuple[str, ...]
 
 
-def _measure(calls: Mapping[str, float], bills: Mapping[str, tuple[float, float]]) -> Measure:
-    """A right answer behind these calls."""
-    usd, seconds = (sum(n * bills[alias][at] for alias, n in calls.items() if alias in bills) for at in (0, 1))
-    return Measure(1.0, usd, seconds, calls)
+_USD, _SECONDS = 0, 1
+
+
+class _Routes:
+    """All routes of an episode at once, as arrays over (call besides, search, program, answer)."""
+
+    def __init__(self, episode: Episode, values: RouteValues, fixed: Sequence[Mapping[str, float]]) -> None:
+        self._values, self._fixed = values, fixed
+        self._preference, self._bills = episode.preference, values.bills(episode)
+        self.parts = _parts(episode, values)
+        self._shape = tuple(map(len, self.parts))
+        self._favoured = tuple(self._preference.tools)
+        self.sums = self._summed()
+        """Of each route: dollars, seconds, and calls of each favoured tool."""
+        self._base = sum(values.weights.get(name, 0.0) for name in ("always", header(episode)))
+
+    def route(self, number: int) -> Route:
+        """One of them."""
+        at = np.unravel_index(number, self._shape)
+        extra, search, code, answer = (part[int(n)] for part, n in zip(self.parts, at, strict=True))
+        return Route(search.alias, search.said, code.alias, code.said, answer.alias, extra.alias)
+
+    def _spread(self, numbers: Sequence[Sequence[float]]) -> Numbers:
+        """The sum over all combinations of a number of each part, flat."""
+        total: Numbers = np.zeros(self._shape)
+        for axis, some in enumerate(numbers):
+            total += np.asarray(some, float).reshape([-1 if k == axis else 1 for k in range(len(self._shape))])
+        return total.ravel()
+
+    def _summed(self) -> Numbers:
+        columns = [[[one.times * self._bill(one.alias)[at] for one in part] for part in self.parts] for at in (0, 1)]
+        columns += [[[one.times * (one.alias == key) for one in part] for part in self.parts] for key in self._favoured]
+        return np.stack([self._spread(column) for column in columns], axis=1)
+
+    def _bill(self, alias: str) -> tuple[float, float]:
+        return self._bills.get(alias, (0.0, 0.0))
+
+    def _chances(self) -> Numbers:
+        weights = self._values.weights
+        told = [[sum(weights.get(name, 0.0) for name in one.names) for one in part] for part in self.parts]
+        *_, writing, answering_ = self.parts
+        together = [[weights.get(_pair(code.alias, answer.alias), 0.0) for answer in answering_] for code in writing]
+        total: Numbers = self._spread(told).reshape(self._shape) + np.asarray(together)[None, None] + self._base
+        chances: Numbers = 1 / (1 + np.exp(-total.ravel()))
+        return chances
+
+    def values(self) -> Numbers:
+        """The expected reward of each, as GroupReward scores a right answer."""
+        wish = self._preference
+        weights = [wish.usd, wish.seconds, *wish.tools.values()]
+        signs = [-1.0, -1.0, *(1.0 for _ in self._favoured)]
+        reward: Numbers = np.full(len(self.sums), float(wish.outcome))  # being right counts where everybody is
+        for at, (weight, sign) in enumerate(zip(weights, signs, strict=True)):
+            mine = sign * self.sums[:, at]
+            low, high = self._ends(at, sign, mine)
+            apart = high > low
+            reward += weight * np.divide(mine - low, high - low, out=np.zeros_like(mine), where=apart)
+        return self._chances() * reward
+
+    def _ends(self, at: int, sign: float, mine: Numbers) -> tuple[Numbers, Numbers]:
+        if not self._fixed:
+            return np.full_like(mine, mine.min()), np.full_like(mine, mine.max())
+        ends = [sign * self._measured(calls, at) for calls in self._fixed]
+        return np.minimum(mine, min(ends)), np.maximum(mine, max(ends))
+
+    def _measured(self, calls: Mapping[str, float], at: int) -> float:
+        if at in (_USD, _SECONDS):
+            return sum(n * self._bill(alias)[at] for alias, n in calls.items())
+        return float(calls.get(self._favoured[at - 2], 0.0))
+
+
+def _parts(episode: Episode, values: RouteValues) -> tuple[Sequence[_Part], ...]:
+    """What there is to choose from: for the call besides, the search, the program and the answer."""
+    head = header(episode)
+    keys = {kind: tool.keys if (tool := episode.world.toolbox.of_kind(kind)) else () for kind in KINDS}
+
+    def searching(alias: str, said: int) -> _Part:
+        times = values.searches.get(head, 1.0) if said == UNTIL_NOTHING_NEW else float(said)
+        return _Part(alias, said, times, _search_names(head, alias, said))
+
+    def writing(alias: str, said: int) -> _Part:
+        times = values.programs.get(_writes(head, alias), 1.0) if said == UNTIL_PRINTED else float(said)
+        return _Part(alias, said, times, _code_names(head, alias, said))
+
+    favoured = [alias for kind in (SEARCH, CODE) for alias in keys[kind] if alias in episode.preference.tools]
+    counts = (*range(1, MOST_SEARCHES + 1), UNTIL_NOTHING_NEW)
+    return (
+        [_Part("", 0, 0.0, ()), *(_Part(alias, 1, 1.0, ()) for alias in favoured)],
+        [searching("", 0), *(searching(alias, n) for alias in keys[SEARCH] for n in counts)],
+        [writing("", 0), *(writing(alias, n) for alias in keys[CODE] for n in (1, UNTIL_PRINTED))],
+        [_Part(alias, 1, 1.0, _answer_names(head, alias)) for alias in keys[ANSWER]],
+    )
 
 
 def every_route(episode: Episode) -> Iterator[Route]:
-    """All that a random one could be."""
-    keys = {kind: tool.keys if (tool := episode.world.toolbox.of_kind(kind)) else () for kind in KINDS}
-    searching = [(alias, n) for alias in keys[SEARCH] for n in (*range(1, MOST_SEARCHES + 1), UNTIL_NOTHING_NEW)]
-    for (search, times), code, answer in itertools.product([("", 0), *searching], ("", *keys[CODE]), keys[ANSWER]):
-        yield Route(search, times, code, answer)
+    """All that are weighed."""
+    routes = _Routes(episode, RouteValues({}, {}, {}), ())
+    return (routes.route(number) for number in range(len(routes.sums)))
 
 
 def features(head: str, route: Route) -> tuple[str, ...]:
     """What tells how likely a route is to end right."""
-    return tuple(itertools.chain.from_iterable(_seen(head, route)))
-
-
-@lru_cache(maxsize=1 << 16)
-def _seen(head: str, route: Route) -> tuple[tuple[str, ...], ...]:
-    """The same in parts that many routes have in common."""
-    subject = head.partition(".")[0]
-    searched = f"searches {route.searches}"
     return (
-        ("always", head),
-        (f"{head}|{searched}", f"{route.search if route.searches else ''}|{searched}"),
-        (f"{head}|program {bool(route.code)}", f"{subject}|program {route.code}"),
-        (f"{subject}|{route.answer}",),
-        (f"{route.code}|{route.answer}",),
+        "always",
+        head,
+        *_search_names(head, route.search if route.searches else "", route.searches),
+        *_code_names(head, route.code, route.programs),
+        *_answer_names(head, route.answer),
+        _pair(route.code, route.answer),
     )
+
+
+def _search_names(head: str, alias: str, searches: int) -> tuple[str, ...]:
+    return f"{head}|searches {searches}", f"{alias}|searches {searches}"
+
+
+def _code_names(head: str, alias: str, programs: int) -> tuple[str, ...]:
+    return f"{head}|programs {programs}", f"{_subject(head)}|program {alias}"
+
+
+def _answer_names(head: str, alias: str) -> tuple[str, ...]:
+    return (f"{_subject(head)}|{alias}",)
+
+
+def _pair(code: str, answer: str) -> str:
+    return f"{code}|{answer}"
+
+
+def _subject(head: str) -> str:
+    return head.partition(".")[0]
 
 
 def learnt(routes: Sequence[TriedRoute]) -> RouteValues:
     """From all routes that were tried."""
     sums: dict[str, list[float]] = defaultdict(lambda: [0.0] * 4)
     searches: dict[str, list[int]] = defaultdict(list)
+    programs: dict[str, list[int]] = defaultdict(list)
     for one in routes:
         for alias, use in one.used.items():
             for at, more in enumerate(use):
                 sums[alias][at] += more
         if one.route.searches == UNTIL_NOTHING_NEW and one.route.search in one.used:
             searches[one.header].append(one.used[one.route.search].calls)
+        if one.route.programs == UNTIL_PRINTED and one.route.code in one.used:
+            programs[_writes(one.header, one.route.code)].append(one.used[one.route.code].calls)
     usual = {alias: (read / n, written / n, seconds / n) for alias, (n, read, written, seconds) in sums.items()}
-    return RouteValues(_regression(routes), usual, {head: sum(n) / len(n) for head, n in searches.items()})
+    return RouteValues(_regression(routes), usual, _means(searches), _means(programs))
+
+
+def _means(counts: Mapping[str, Sequence[int]]) -> Mapping[str, float]:
+    return {name: sum(some) / len(some) for name, some in counts.items()}
+
+
+def _writes(head: str, alias: str) -> str:
+    """A subject and who writes programs."""
+    return f"{_subject(head)}|{alias}"
 
 
 def _regression(routes: Sequence[TriedRoute]) -> Mapping[str, float]:

@@ -12,6 +12,8 @@ from toolorchestra.envs.tools import ToolContext, ToolResult
 from toolorchestra.envs.tools.question_material import QuestionMaterial, brief
 
 SHOWN_CHARACTERS = 2000
+PRINTED = "Output: "
+"""What the result of a program begins with that printed something."""
 _FENCE = re.compile(r"```(?:python|py)?\n(.*?)(?:```|\Z)", re.DOTALL)
 _WRITE_CODE = "Write a self-contained Python program that prints the intermediate results needed, in a ```python block."
 
@@ -47,7 +49,7 @@ class Code:
         done = await self.interpreter.run(code, context.session)
         usage = Usage(self.interpreter.item, TOOL, seconds=done.seconds)
         output = done.stdout.strip()[-SHOWN_CHARACTERS:]
-        parts = [f"Output: {output}" if output else "No output."]
+        parts = [f"{PRINTED}{output}" if output else "No output."]
         if done.exit_status:
             parts.append(f"exit status {done.exit_status}: {done.stderr.strip()[-SHOWN_CHARACTERS:]}")
         return ToolResult("\n".join(parts), (usage,), note=Computed("" if done.exit_status else output))
