@@ -20,6 +20,7 @@ from toolorchestra.agents.evaluation.panel import (
     OracleShare,
     Standing,
     TaskScores,
+    intervals,
     scores,
     share_of_oracle,
     standing,
@@ -191,6 +192,9 @@ def as_metrics(evaluation: Evaluation) -> dict[str, Any]:
     made |= {f"{CALLS}{key}": count for key, count in evaluation.standings[POLICY].calls.items()}
     for name, s in evaluation.standings.items():
         made |= {f"{name}/reward": s.reward, f"{name}/accuracy": s.accuracy, f"{name}/cents": s.cents}
+    known = [task for task in evaluation.tasks if task is not None]
+    for name, interval in intervals(known, POLICY).items():
+        made |= {f"{POLICY}/{name}_low": interval.low, f"{POLICY}/{name}_high": interval.high}
     for wish, found in evaluation.by_wish.items():
         made[f"wish/{wish}/reward"] = found.policy.reward
         if found.share is not None:
