@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import statistics
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from toolorchestra.agents.configuration.config import EnvMix
@@ -108,9 +108,9 @@ class HeldOut:
             panel[ORACLE] = measured(played_by_tokens(made, Oracle(_scale(panel.values())), seed, chat))
         return panel
 
-    def evaluate(self, rollouts: Rollouts) -> Evaluation:
-        """Play and score."""
-        trajectories = rollouts.collect(self.jobs())
+    def evaluate(self, rollouts: Rollouts, *, record: bool = False) -> Evaluation:
+        """Play and score. With `record` each trajectory keeps its turns and charges, to be read afterwards."""
+        trajectories = rollouts.collect([replace(job, record=record) for job in self.jobs()])
         tasks = self._scored(trajectories, [t.measure for t in trajectories], rollouts.chat)
         found: dict[str, list[TaskScores]] = {}
         for number, label in enumerate(self._factories):
