@@ -10,6 +10,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from toolorchestra.agents.reports.svg import Room, label, path, plain, scale, tag, text_of, ticks, whole_ticks
 
@@ -60,7 +61,7 @@ def thinned(points: Sequence[Point], most: int = MOST_POINTS) -> list[Point]:
     if len(points) <= most:
         return list(points)
     edges = [round(place * len(points) / most) for place in range(most + 1)]
-    parts = [points[start:end] for start, end in zip(edges, edges[1:], strict=False)]
+    parts = [points[start:end] for start, end in pairwise(edges)]
     return [(statistics.fmean(x for x, _ in part), statistics.fmean(y for _, y in part)) for part in parts]
 
 

@@ -29,8 +29,8 @@ SIMULATED = (
     "Simulated: experts and their latencies are those of the embedded worlds. Nothing here measures a real model."
 )
 REWARDS = (
-    "The held-out reward goes from 0 to 1: it weighs right answers, cents, seconds and favoured tools by the user's wish, "
-    "on the scale of the fixed players. A wrong answer earns 0. Ends of intervals are of 95 %."
+    "The held-out reward goes from 0 to 1: it weighs right answers, cents, seconds and favoured tools by the user's "
+    "wish, on the scale of the fixed players. A wrong answer earns 0. Ends of intervals are of 95 %."
 )
 
 
@@ -51,9 +51,7 @@ def report_page(data: ReportData) -> str:
         *_wishes(summary.get("by_wish") or {}),
         *_environments(summary.get("by_environment") or {}),
         tag("h2", "Counterfactual probes"),
-        tag(
-            "p", "The same task with one thing changed: how often something was chosen on either side.", class_="about"
-        ),
+        tag("p", "The same task with one thing changed: how often each side was chosen.", class_="about"),
         _probes(summary.get("probes") or ()),
         *_episodes(data),
         *_configuration(data),
@@ -84,7 +82,7 @@ def table(head: Sequence[str], rows: Sequence[tuple[bool, Sequence[str]]]) -> st
             "tr",
             *(tag("td", cell, class_=kind) for cell, kind in zip(cells, hidden, strict=True)),
             class_="mine" if mine else None,
-        )  # fmt: skip
+        )
         for mine, cells in rows
     )
     return tag("div", tag("table", tag("thead", tag("tr", top)), tag("tbody", lines), class_="data"), class_="scroll")
@@ -102,8 +100,8 @@ def _reached(summary: Mapping[str, Any]) -> str:
     only = [name for name, panel in (summary.get("by_environment") or {}).items() if "oracle" not in panel]
     note = f" Fixed players do not play {', '.join(sorted(only))}." if only else ""
     return (
-        f"{solved}. It earns {share['value']:.1%} [{share['low']:.1%}, {share['high']:.1%}] of the held-out reward of an "
-        f"oracle that knows questions, skills and the wish.{note}"
+        f"{solved}. It earns {share['value']:.1%} [{share['low']:.1%}, {share['high']:.1%}] of the held-out reward of "
+        f"an oracle that knows questions, skills and the wish.{note}"
     )
 
 
@@ -172,7 +170,7 @@ def _planes(data: ReportData) -> list[Chart | None]:
     points = [
         PlanePoint(
             _called(name), one["cents"], one["accuracy"], _ends(one, "cents"), _ends(one, "accuracy"), name == POLICY
-        )  # fmt: skip
+        )
         for name, one in data.summary["standings"].items()
     ]
     about = "Up and to the left is better. The dashed line joins players that no other beats."
@@ -246,7 +244,7 @@ def _probes(probes: Sequence[Mapping[str, Any]]) -> str:
                 f"{text_of(one['right'])}: {one['right_rate']:.2f}",
                 f"{one['shift']:+.2f}",
             ],
-        )  # fmt: skip
+        )
         for one in probes
     ]
     return table(["what", "one side", "other side", "shift"], rows)

@@ -24,9 +24,7 @@ def curves(train: Rows, evaluations: Rows, warm: Rows) -> list[Chart]:
         _wishes(evaluations),
         _smooth(train, "regret", "Regret in training", f"{_REGRET} {smooth}", "reward", window),
         _smooth(train, "cents", "Cost of a rollout", f"What one episode of training costs. {smooth}", "cents", window),
-        _smooth(
-            train, "accuracy", "Right answers in training", f"Of the rollouts of a step. {smooth}", "%", window, 100
-        ),
+        _smooth(train, "accuracy", "Right answers in training", f"Of a step's rollouts. {smooth}", "%", window),
         _held_out(evaluations, "accuracy", "Right answers, held out", "%", 100),
         _held_out(evaluations, "cents", "Cost of a held-out task", "cents", 1),
         _smooth(train, "loss/entropy", "Entropy of the choices", f"In nats a token. {smooth}", "nats", window),
@@ -79,8 +77,8 @@ def _of_wish(key: str) -> bool:
     return key.startswith(WISH) and key.endswith(REWARD)
 
 
-def _smooth(train: Rows, name: str, title: str, about: str, unit: str, window: int, times: float = 1.0) -> Chart | None:
-    single = _column(train, name, times)
+def _smooth(train: Rows, name: str, title: str, about: str, unit: str, window: int) -> Chart | None:
+    single = _column(train, name, 100.0 if unit == "%" else 1.0)
     line = Line(title, smoothed(single, window) if len(single) > window else single, "c0", faint=single)
     return line_chart(title, about.strip(), [line], unit=unit)
 

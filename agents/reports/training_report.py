@@ -1,5 +1,5 @@
-"""The report of a run that has ended: the best checkpoint plays the test split and the probes; what came out is kept as
-numbers (report/summary.json), as episodes (report/trajectories.jsonl and its page) and as a page (report/index.html)."""
+"""The report of a run that has ended: the best checkpoint plays the test split and the probes. What came out is kept as
+numbers (report/summary.json), episodes (report/trajectories.jsonl and its page) and a page (report/index.html)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The training loop, to be read from top to bottom: start, warm start, then rollouts, rewards, one step, again.
 
-A run lives in a folder: checkpoints/, metrics.jsonl, rollouts.jsonl, sessions.jsonl, tensorboard/, report/. All that the
-next step depends on is in the checkpoint, so a run that was killed and resumed ends with the same weights as one that
-was not (on a CPU).
+A run lives in a folder: checkpoints/, metrics.jsonl, rollouts.jsonl, sessions.jsonl, tensorboard/, report/. All that
+the next step depends on is in the checkpoint, so a run that was killed and resumed ends with the same weights as one
+that was not (on a CPU).
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ from pathlib import Path
 
 from toolorchestra.agents.configuration.config import TrainConfig
 from toolorchestra.agents.engines.base import Datum, Engine
-from toolorchestra.agents.evaluation.heldout import Evaluation
 from toolorchestra.agents.evaluation.panel import POLICY
 from toolorchestra.agents.rollouts.advantages import teaches, training_batch
 from toolorchestra.agents.rollouts.tokens import Chat
-from toolorchestra.agents.rollouts.trajectory import Group, Trajectory
+from toolorchestra.agents.rollouts.trajectory import Group
 from toolorchestra.agents.training import group_dumps, sessions
 from toolorchestra.agents.training.anchors import anchors
 from toolorchestra.agents.training.interrupts import stops_after_the_step
@@ -165,8 +164,3 @@ def _evaluate(run: TrainingRun) -> None:
     log_evaluation(run, evaluation)
     if (mine.reward, -mine.cents) > (run.best, -run.best_cents):
         run.best, run.best_cents, run.best_step = mine.reward, mine.cents, run.step
-
-
-def trajectories_of(evaluation: Evaluation, most: int) -> list[Trajectory]:
-    """A few to show."""
-    return evaluation.trajectories[:: max(1, len(evaluation.trajectories) // most)][:most]
