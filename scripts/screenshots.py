@@ -2,7 +2,7 @@
 
     python scripts/screenshots.py --report runs/tiny-seed0 --evaluation runs/players --out docs/images
 
-It needs Chromium (`apt-get install chromium`) and matplotlib's Pillow. A picture has 64 colours, to be small. The window
+It needs Chromium (`apt-get install chromium`) and matplotlib's Pillow. A picture has 128 colours, to be small. The window
 is sized by Chromium's emulation, since a real one is not narrower than 500 pixels.
 """
 
@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from tests.agents.reports.chromium import CHROMIUM, Chromium
 
 SIZES = {"desktop": (1280, 1500), "phone": (390, 844)}
-COLOURS = 64
+COLOURS = 128
 MOST_BYTES = 150_000
 DRAWN = (
     "document.documentElement?.dataset.ready || "

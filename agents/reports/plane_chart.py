@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 from toolorchestra.agents.reports.charts import Chart, Point
@@ -57,6 +58,7 @@ def plane_chart(
     x, y, axes = _scales(shown, way, room)
     taken = [_around(x(one.cents), y(one.accuracy), 7) for one in shown]
     taken += [_around(x(cents), y(accuracy), 5) for cents, accuracy in way]
+    taken += [box for one in shown for box in _covered(one, x, y)] + _front_boxes(shown, x, y, room)
     parts = [axes, _front(shown, x, y, room), *(_whiskers(one, x, y) for one in shown)]
     parts += [_way(way, x, y)] if len(way) > 1 else []
     parts += [_point(one, x, y) for one in shown]
@@ -98,6 +100,26 @@ def _scales(points: Sequence[PlanePoint], way: Sequence[Point], room: Room) -> t
         parts.append(label(x(one), room.bottom + 16, plain(one), "middle"))
     parts.append(label((room.left + room.right) / 2, room.bottom + 34, "cents a task (log scale)", "middle"))
     return x, y, "".join(parts)
+
+
+def _covered(one: PlanePoint, x: Scale, y: Scale) -> list[Box]:
+    """By its whiskers."""
+    made = []
+    if one.accuracy_ends:
+        low, high = map(y, one.accuracy_ends)
+        made.append(Box(x(one.cents) - 1, high, 2, low - high))
+    if one.cents_ends and one.cents_ends[0] > 0:
+        left, right = map(x, one.cents_ends)
+        made.append(Box(left, y(one.accuracy) - 1, right - left, 2))
+    return made
+
+
+def _front_boxes(points: Sequence[PlanePoint], x: Scale, y: Scale, room: Room) -> list[Box]:
+    """Where the front goes."""
+    front = front_of(points)
+    ends = [*(x(one.cents) for one in front[1:]), room.right]
+    flat = [Box(x(one.cents), y(one.accuracy) - 1, end - x(one.cents), 2) for one, end in zip(front, ends, strict=True)]
+    return flat + [Box(x(b.cents) - 1, y(b.accuracy), 2, y(a.accuracy) - y(b.accuracy)) for a, b in pairwise(front)]
 
 
 def _front(points: Sequence[PlanePoint], x: Scale, y: Scale, room: Room) -> str:

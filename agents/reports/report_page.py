@@ -114,8 +114,15 @@ def _facts(data: ReportData) -> str:
             trained = "all trained" if size.trained == size.parameters else f"{counted(size.trained)} trained"
             facts.append(("parameters", f"{counted(size.parameters)}, {trained}"))
         times = f" in {len(sessions)} sessions" if len(sessions) > 1 else ""
-        facts.append(("training took", duration(seconds_of(list(sessions))) + times))
-        facts += [("began", sessions[0].date), ("machine", last.machine), ("version", f"toolorchestra {last.version}")]
+        if first := sessions[0].step:
+            facts.append(("training took", f"not recorded up to step {first}"))
+        else:
+            facts.append(("training took", duration(seconds_of(list(sessions))) + times))
+        facts += [
+            ("began" if not first else "went on", sessions[0].date),
+            ("machine", last.machine),
+            ("version", f"toolorchestra {last.version}"),
+        ]
     else:
         facts.append(("machine and duration", "not recorded by the version that trained it"))
     names = ", ".join(summary.get("by_environment") or ())

@@ -9,7 +9,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,8 @@ class Session:
     machine: str
     size: ModelSize | None
     """Of the model; None where the engine does not say."""
+    step: int = 0
+    """Steps of reinforcement learning that were taken before it."""
 
     @property
     def date(self) -> str:
@@ -43,14 +45,14 @@ class Session:
 
 
 @contextmanager
-def recorded(folder: Path, machine: Machine, size: ModelSize | None) -> Iterator[None]:
+def recorded(folder: Path, machine: Machine, size: ModelSize | None, step: int = 0) -> Iterator[None]:
     """Write down that the training begins, and at its end or stop that it has ended. A session that was killed ends
     with the newest checkpoint: what came after it was lost."""
     path = folder / SESSIONS
     end_torn_line(path)
     _close_killed(path, folder)
     began = {"began": time.time(), "version": __version__, "machine": str(machine), "parts": asdict(machine),
-             "size": None if size is None else size._asdict()}  # fmt: skip
+             "size": None if size is None else size._asdict(), "step": step}  # fmt: skip
     _append(path, began)
     try:
         yield
@@ -64,10 +66,10 @@ def read_sessions(folder: Path) -> list[Session]:
     for row in _rows(folder / SESSIONS):
         if "began" in row:
             size = ModelSize(**row["size"]) if row.get("size") else None
-            found.append(Session(row["began"], None, row["version"], row["machine"], size))
+            found.append(Session(row["began"], None, row["version"], row["machine"], size, row.get("step", 0)))
         elif found and found[-1].ended is None:
             last = found[-1]
-            found[-1] = Session(last.began, row["ended"], last.version, last.machine, last.size)
+            found[-1] = replace(last, ended=row["ended"])
     return found
 
 

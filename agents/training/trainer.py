@@ -43,7 +43,12 @@ def train(
     for line in opening(run, machine):
         say(line)
     beside = closing(run.ahead) if run.ahead else nullcontext()
-    with sessions.recorded(folder, machine, size_of(run)), beside, ExitStack() as unfinished, stops_after_the_step(run):
+    with (
+        sessions.recorded(folder, machine, size_of(run), run.step),
+        beside,
+        ExitStack() as unfinished,
+        stops_after_the_step(run),
+    ):
         unfinished.callback(run.rollouts.close)
         if not run.warm:
             warm_start(run)
