@@ -2,8 +2,8 @@
 
     python scripts/screenshots.py --report runs/tiny-seed0 --evaluation runs/players --out docs/images
 
-It needs Chromium (`apt-get install chromium`) and matplotlib's Pillow. A picture has 128 colours, to be small. The window
-is sized by Chromium's emulation, since a real one is not narrower than 500 pixels.
+It needs Chromium (`apt-get install chromium`) and Pillow, which comes with matplotlib. A picture has 128 colours, to be
+small. The window is sized by Chromium's emulation, since a real one is not narrower than 500 pixels.
 """
 
 from __future__ import annotations

@@ -34,8 +34,10 @@ class CompareOptions:
     format: Literal["text", "markdown", "json"] = "text"
     """How it is printed."""
     picture: Path | None = None
-    """Draw the policies on the plane of accuracy and cost too: NAME makes NAME-light.png, NAME-dark.png and both as SVG.
-    The runs are then of one environment and split. It needs matplotlib."""
+    """Draw the policies on the plane of accuracy and cost too: NAME makes NAME-light.png and NAME-dark.png, and both as
+    SVG. The runs are then of one environment and split. It needs matplotlib."""
+    note: str = ""
+    """Words for the line below the picture's title, such as the world that was played."""
 
 
 def main(given: Sequence[str] | None = None) -> int:
@@ -52,6 +54,6 @@ def run(given: CompareOptions) -> int:
     else:
         say((comparison_text if given.format == "text" else comparison_markdown)(compared))
     if given.picture is not None:
-        for file in write_front(front_picture(runs, given.runs), given.picture):
+        for file in write_front(front_picture(runs, given.runs, given.note), given.picture):
             print(f"drawn: {file}", file=sys.stderr)
     return DONE

@@ -47,7 +47,7 @@ class FrontPicture:
     points: tuple[PlanePoint, ...]
 
 
-def front_picture(runs: Sequence[NamedRun], folders: Sequence[Path]) -> FrontPicture:
+def front_picture(runs: Sequence[NamedRun], folders: Sequence[Path], note: str = "") -> FrontPicture:
     """Of runs on one environment and split. Failed trials have no outcome: their players are left out, and named."""
     rows = [(run, row) for run in runs for row in run.rows]
     grounds = sorted({(row.env, row.split) for _, row in rows})
@@ -66,6 +66,7 @@ def front_picture(runs: Sequence[NamedRun], folders: Sequence[Path]) -> FrontPic
     about = f"{tasks} tasks of the {split} split, bars are intervals of 95 %"
     about += "; simulated experts and latencies" if _simulated(folders) else ""
     about += f"; trials of {', '.join(unknown)} failed" if unknown else ""
+    about += f"; {note}" if note else ""
     return FrontPicture(f"{env}: accuracy and cost", about, shown)
 
 
