@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
+
+from tests.agents.evaluation.made_rows import made_row, write_run
+from toolorchestra.agents.commands import compare
+from toolorchestra.agents.evaluation.comparison import read_runs
+from toolorchestra.agents.evaluation.rows import MANIFEST
+from toolorchestra.agents.reports.front_picture import front_picture
 
 pytest.importorskip("matplotlib", reason="the picture is drawn by it")
 
