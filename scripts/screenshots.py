@@ -2,7 +2,7 @@
 
     python scripts/screenshots.py --report runs/tiny-seed0 --evaluation runs/players --out docs/images
 
-It needs Chromium (`apt-get install chromium`) and Pillow, which comes with matplotlib. A picture has 128 colours, to be
+It needs Chromium (`apt-get install chromium`) and Pillow, which comes with matplotlib. A picture has 256 colours, to be
 small. The window is sized by Chromium's emulation, since a real one is not narrower than 500 pixels.
 """
 
@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from tests.agents.reports.chromium import CHROMIUM, Chromium
 
 SIZES = {"desktop": (1280, 1500), "phone": (390, 844)}
-COLOURS = 128
+COLOURS = 256
 MOST_BYTES = 150_000
 DRAWN = (
     "document.documentElement?.dataset.ready || "
@@ -64,7 +64,7 @@ def take(page: Path, file: Path, width: int, height: int, *, dark: bool) -> int:
             raise SystemExit(f"error: {page} is {wide} pixels wide in a window of {width}: something is cut off")
         tab.picture(file)
     with Image.open(file) as seen:
-        small = seen.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
+        small = seen.convert("RGB").quantize(COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
     small.save(file, optimize=True)
     return file.stat().st_size
 

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from toolorchestra.agents.configuration.config import EnvMix, TrainConfig
 from toolorchestra.agents.configuration.environments import labels, simulated
 from toolorchestra.agents.engines.base import ModelSize, TellsSize
-from toolorchestra.agents.training.machine import Machine
+from toolorchestra.agents.engines.machine import Machine
 from toolorchestra.agents.training.training_run import TrainingRun
 
 

@@ -16,8 +16,8 @@ from typing import Any
 
 from toolorchestra import __version__
 from toolorchestra.agents.engines.base import ModelSize
+from toolorchestra.agents.engines.machine import Machine
 from toolorchestra.agents.training import checkpoint
-from toolorchestra.agents.training.machine import Machine
 from toolorchestra.envs.base.cassette import append_line, end_torn_line
 
 SESSIONS = "sessions.jsonl"

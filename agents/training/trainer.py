@@ -17,6 +17,7 @@ from pathlib import Path
 
 from toolorchestra.agents.configuration.config import TrainConfig
 from toolorchestra.agents.engines.base import Datum, Engine
+from toolorchestra.agents.engines.machine import this_machine
 from toolorchestra.agents.evaluation.panel import POLICY
 from toolorchestra.agents.rollouts.advantages import teaches, training_batch
 from toolorchestra.agents.rollouts.tokens import Chat
@@ -24,7 +25,6 @@ from toolorchestra.agents.rollouts.trajectory import Group
 from toolorchestra.agents.training import group_dumps, sessions
 from toolorchestra.agents.training.anchors import anchors
 from toolorchestra.agents.training.interrupts import stops_after_the_step
-from toolorchestra.agents.training.machine import this_machine
 from toolorchestra.agents.training.metrics import Progress
 from toolorchestra.agents.training.opening import opening, size_of
 from toolorchestra.agents.training.rollouts_ahead import TakenGroups
