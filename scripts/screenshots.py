@@ -2,7 +2,7 @@
 
     python scripts/screenshots.py --report runs/tiny-seed0 --evaluation runs/players --out docs/images
 
-It needs Chromium (`apt-get install chromium`) and Pillow, which comes with matplotlib. A picture has 256 colours, to be
+It needs Chromium (`apt-get install chromium`) and Pillow, which comes with matplotlib. A picture keeps its 256 commonest colours, to be
 small. The window is sized by Chromium's emulation, since a real one is not narrower than 500 pixels.
 """
 
@@ -64,8 +64,11 @@ def take(page: Path, file: Path, width: int, height: int, *, dark: bool) -> int:
             raise SystemExit(f"error: {page} is {wide} pixels wide in a window of {width}: something is cut off")
         tab.picture(file)
     with Image.open(file) as seen:
-        small = seen.convert("RGB").quantize(COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
-    small.save(file, optimize=True)
+        whole = seen.convert("RGB")
+    often = sorted(whole.getcolors(whole.width * whole.height), reverse=True)[:COLOURS]
+    palette = Image.new("P", (1, 1))
+    palette.putpalette([part for _, colour in often for part in colour])
+    whole.quantize(palette=palette, dither=Image.Dither.NONE).save(file, optimize=True)
     return file.stat().st_size
 
 
