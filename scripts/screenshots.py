@@ -2,7 +2,7 @@
 
     python scripts/screenshots.py --report runs/tiny-seed0 --evaluation runs/players --out docs/images
 
-It needs Chromium (`apt-get install chromium`) and Pillow, which comes with matplotlib. A picture keeps its 256 commonest
+It needs Chromium (`apt-get install chromium`) and Pillow, which matplotlib brings. A picture keeps its 256 commonest
 colours, to be small. The window is sized by Chromium's emulation: a real one is not narrower than 500 pixels.
 """
 

@@ -79,8 +79,11 @@ def _steps(run: TrainingRun) -> Iterator[str]:
         yield f"first: a supervised start of {start.steps:,} steps on {shown}, {start.rounds} times at most"
     played = config.groups * config.rollouts
     left = config.steps - run.step
+    if not left:
+        yield f"steps: all {config.steps:,} are taken; what is left is the report"
+        return
     yield (
-        f"then: {left:,} of {config.steps:,} steps; in each, {config.groups} tasks are played {config.rollouts} times "
+        f"steps: {left:,} of {config.steps:,}; in each, {config.groups} tasks are played {config.rollouts} times "
         f"({played} rollouts), {left * played:,} rollouts in all"
     )
     yield (

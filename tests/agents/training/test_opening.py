@@ -49,7 +49,7 @@ def test_a_run_says_what_it_trains_where_and_how_to_watch_stop_and_go_on(tmp_pat
     assert "1.72 million parameters, of which 16,000 are trained" in told[0]
     assert "environments: HLE-v0 25%, FRAMES-v0 75% (simulated experts, nothing is paid)" in told
     assert "a supervised start of 700 steps on 1,500 demonstrations" in words
-    assert "then: 4 of 4 steps; in each, 3 tasks are played 5 times (15 rollouts), 60 rollouts in all" in words
+    assert "steps: 4 of 4; in each, 3 tasks are played 5 times (15 rollouts), 60 rollouts in all" in words
     assert "machine: Fast CPU, 2 cores, 8 GB of memory; 2 threads train, 1 process plays" in told
     assert f"folder: {tmp_path}" in told
     assert str(tmp_path / "tensorboard") in words
@@ -60,8 +60,10 @@ def test_a_run_that_goes_on_says_how_many_steps_are_left(tmp_path: Path) -> None
     run = open_run(UNEVEN, tmp_path, Moody(), CHAT, resume=False, say=lambda _: None)  # type: ignore[arg-type]
     run.step, run.warm = 3, True
     words = "\n".join(opening(run, MACHINE))
-    assert "then: 1 of 4 steps" in words
+    assert "steps: 1 of 4" in words
     assert "supervised start" not in words
+    run.step = 4
+    assert "steps: all 4 are taken; what is left is the report" in opening(run, MACHINE)
 
 
 def test_real_experts_are_said_to_cost_money(tmp_path: Path) -> None:
