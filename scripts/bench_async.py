@@ -150,7 +150,8 @@ def main() -> int:
             seconds[staleness] = mean["time/step"]
             waits = 1 - sum(row["time/training"] + row["time/sync"] for row in rows) / sum(r["time/step"] for r in rows)
             stale = statistics.fmean(row.get("staleness", 0.0) for row in rows)
-            reward = statistics.fmean(row["reward"] for row in rows[len(rows) // 2 :] if row["reward"] is not None)
+            learnt = [row["group_reward"] for row in rows[len(rows) // 2 :]]
+            reward = statistics.fmean(value for value in learnt if value is not None)
             print(
                 f"| {staleness} | {mean['time/step']:.2f} | {60 / mean['time/step']:.1f} | {waits:.0%} | {stale:.2f} | "
                 f"{reward:.3f} |",

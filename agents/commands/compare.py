@@ -7,6 +7,7 @@ own policies. docs/evaluation.md says what each figure is.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ import tyro
 from toolorchestra.agents.commands.console import DONE, command, say
 from toolorchestra.agents.evaluation.comparison import compare_runs, read_runs
 from toolorchestra.agents.evaluation.comparison_tables import comparison_markdown, comparison_text
+from toolorchestra.agents.reports.front_picture import front_picture, write_front
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,11 @@ class CompareOptions:
     """Policies that always ask one model: the best single policy is sought among them. All policies when left out."""
     format: Literal["text", "markdown", "json"] = "text"
     """How it is printed."""
+    picture: Path | None = None
+    """Draw the policies on the plane of accuracy and cost too: NAME makes NAME-light.png and NAME-dark.png, and both as
+    SVG. The runs are then of one environment and split. It needs matplotlib."""
+    note: str = ""
+    """Words for the line below the picture's title, such as the world that was played."""
 
 
 def main(given: Sequence[str] | None = None) -> int:
@@ -40,9 +47,13 @@ def main(given: Sequence[str] | None = None) -> int:
 
 def run(given: CompareOptions) -> int:
     """Print the comparison."""
-    compared = compare_runs(read_runs(given.runs), given.against, given.single)
+    runs = read_runs(given.runs)
+    compared = compare_runs(runs, given.against, given.single)
     if given.format == "json":
         say(json.dumps(compared.to_json(), allow_nan=False, indent=1))
     else:
         say((comparison_text if given.format == "text" else comparison_markdown)(compared))
+    if given.picture is not None:
+        for file in write_front(front_picture(runs, given.runs, given.note), given.picture):
+            print(f"drawn: {file}", file=sys.stderr)
     return DONE

@@ -23,6 +23,15 @@ class EngineLost(TrainingFailed):
     what it goes on from. The text says so."""
 
 
+class ModelSize(NamedTuple):
+    """How large a model is."""
+
+    parameters: int
+    """All numbers that its weights hold, those of an adapter among them."""
+    trained: int
+    """Those of them that training changes."""
+
+
 class SamplingParams(NamedTuple):
     """How one turn is sampled."""
 
@@ -136,6 +145,14 @@ class SamplesWhileTraining(Protocol):
     def publish(self) -> Samples:
         """Let the sampler take the weights of now; no turn may be under way. What is given samples with them until the
         next publish(), whatever training does meanwhile. Called by the thread that trains."""
+
+
+@runtime_checkable
+class TellsSize(Protocol):
+    """An engine that knows how large its model is."""
+
+    def size(self) -> ModelSize:
+        """The model's parameters, and how many of them are trained."""
 
 
 @runtime_checkable

@@ -18,7 +18,17 @@ import torch
 
 from toolorchestra.agents.engines import agreement
 from toolorchestra.agents.engines.adapter import keep_few_activations, with_lora
-from toolorchestra.agents.engines.base import NONE, Datum, LossParams, Probed, Sample, Sampler, Samples, SamplingParams
+from toolorchestra.agents.engines.base import (
+    NONE,
+    Datum,
+    LossParams,
+    ModelSize,
+    Probed,
+    Sample,
+    Sampler,
+    Samples,
+    SamplingParams,
+)
 from toolorchestra.agents.engines.decoder import Decoder, check_shape
 from toolorchestra.agents.engines.policy_update import PolicyUpdate
 from toolorchestra.agents.engines.reference_weights import ReferenceWeights, exchange
@@ -214,6 +224,10 @@ class LocalEngine:
                     mean.lerp_(p.detach(), 1 - self.config.average)
         self._changed()
         return {**made, **self._sampler_stats()}
+
+    def size(self) -> ModelSize:
+        """Of the model, with its adapter where it has one. A weight that stands in two places counts once."""
+        return ModelSize(sum(p.numel() for p in self.model.parameters()), sum(p.numel() for p in self.trained))
 
     def sync_seconds(self) -> float:
         """How long the hand-overs took since the last call."""

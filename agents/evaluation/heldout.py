@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import statistics
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from toolorchestra.agents.configuration.config import EnvMix
@@ -20,6 +20,7 @@ from toolorchestra.agents.evaluation.panel import (
     OracleShare,
     Standing,
     TaskScores,
+    intervals,
     scores,
     share_of_oracle,
     standing,
@@ -107,9 +108,9 @@ class HeldOut:
             panel[ORACLE] = measured(played_by_tokens(made, Oracle(_scale(panel.values())), seed, chat))
         return panel
 
-    def evaluate(self, rollouts: Rollouts) -> Evaluation:
-        """Play and score."""
-        trajectories = rollouts.collect(self.jobs())
+    def evaluate(self, rollouts: Rollouts, *, record: bool = False) -> Evaluation:
+        """Play and score. With `record` each trajectory keeps its turns and charges, to be read afterwards."""
+        trajectories = rollouts.collect([replace(job, record=record) for job in self.jobs()])
         tasks = self._scored(trajectories, [t.measure for t in trajectories], rollouts.chat)
         found: dict[str, list[TaskScores]] = {}
         for number, label in enumerate(self._factories):
@@ -191,6 +192,9 @@ def as_metrics(evaluation: Evaluation) -> dict[str, Any]:
     made |= {f"{CALLS}{key}": count for key, count in evaluation.standings[POLICY].calls.items()}
     for name, s in evaluation.standings.items():
         made |= {f"{name}/reward": s.reward, f"{name}/accuracy": s.accuracy, f"{name}/cents": s.cents}
+    known = [task for task in evaluation.tasks if task is not None]
+    for name, interval in intervals(known, POLICY).items():
+        made |= {f"{POLICY}/{name}_low": interval.low, f"{POLICY}/{name}_high": interval.high}
     for wish, found in evaluation.by_wish.items():
         made[f"wish/{wish}/reward"] = found.policy.reward
         if found.share is not None:

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from toolorchestra.agents.evaluation.statistics import Interval, ratio_interval
+from toolorchestra.agents.evaluation.statistics import Interval, mean_interval, ratio_interval, wilson
 from toolorchestra.agents.rollouts.rewards import GroupReward, Measure
 from toolorchestra.envs.base.preference import Preference
 
@@ -102,6 +102,18 @@ def standing(tasks: Sequence[TaskScores], name: str) -> Standing:
         calls={key: count / n for key, count in sorted(calls.items())},
         tasks=n,
     )
+
+
+def intervals(tasks: Sequence[TaskScores], name: str) -> dict[str, Interval]:
+    """Of 95 %, of a player's means over the tasks that he played: reward and cents by a bootstrap of tasks, accuracy by
+    Wilson's. Empty where he played none."""
+    rows = [task.players[name] for task in tasks if name in task.players]
+    rewards = mean_interval([reward for _, reward in rows])
+    cents = mean_interval([100 * measure.usd for measure, _ in rows])
+    if rewards is None or cents is None:
+        return {}
+    share = sum(measure.outcome for measure, _ in rows) / len(rows)
+    return {"reward": rewards, "accuracy": wilson(share, len(rows)), "cents": cents}
 
 
 def share_of_oracle(tasks: Sequence[TaskScores], name: str = POLICY) -> OracleShare | None:

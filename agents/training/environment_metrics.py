@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from toolorchestra.agents.configuration.config import EnvMix, TrainConfig
 from toolorchestra.agents.configuration.environments import labels
 from toolorchestra.agents.evaluation.heldout import Evaluation
-from toolorchestra.agents.evaluation.panel import POLICY
+from toolorchestra.agents.evaluation.panel import POLICY, scores
 from toolorchestra.agents.rollouts.trajectory import Group, Trajectory
 
 MOST_CUT = 0.03
@@ -32,19 +32,35 @@ def of_evaluation(config: TrainConfig, evaluation: Evaluation) -> dict[str, list
     return {name: played[k * each : (k + 1) * each] for k, name in enumerate(names)}
 
 
-def metrics(found: ByEnvironment, rewards: Mapping[str, float]) -> dict[str, float]:
-    """`env/HLE-v0/accuracy` and so on."""
+def metrics(found: ByEnvironment, rewards: Mapping[str, float], called: str) -> dict[str, float]:
+    """`env/HLE-v0/accuracy` and so on. The reward is called "group_reward" or, held out, "reward"."""
     made: dict[str, float] = {}
     for name, played in found.items():
         sound = [t.measure for t in played if not t.measure.failed]
         made |= {
-            f"env/{name}/reward": rewards.get(name, float("nan")),
+            f"env/{name}/{called}": rewards.get(name, float("nan")),
             f"env/{name}/accuracy": mean([m.outcome for m in sound]),
             f"env/{name}/cents": 100 * mean([m.usd for m in sound]),
             f"env/{name}/failed": sum(t.measure.failed for t in played),
             f"env/{name}/context": context_cuts(played),
         }
     return made
+
+
+def regret_metric(groups: Sequence[Group]) -> dict[str, float]:
+    """How much reward the rollouts left to the best fixed policy (anchor) of their tasks, on the held-out scale from 0
+    to 1; below 0 they did better. Tasks that are hard for all weigh out, so it shows progress where rewards are too
+    noisy. Nothing where no fixed policy plays."""
+    left = [value for group in groups for value in _regrets(group)]
+    return {"regret": mean(left)} if left else {}
+
+
+def _regrets(group: Group) -> Iterator[float]:
+    fixed = {str(place): anchor for place, anchor in enumerate(group.anchors) if not anchor.failed}
+    for rollout in group.trajectories if fixed else ():
+        found = scores(rollout.keys, rollout.preference, rollout.measure, fixed)
+        if found is not None:
+            yield max(found[name].reward for name in fixed) - found[POLICY].reward
 
 
 def rewards_of(config: TrainConfig, evaluation: Evaluation) -> dict[str, float]:

@@ -71,7 +71,8 @@ def log_step(
     sampling = times.whole if run.ahead else times.rollouts
     flat = batch.flat_groups + len(replaced)
     values: dict[str, Any] = {
-        "reward": mean(_totals(batch.rewards)),
+        "group_reward": mean(_totals(batch.rewards)),
+        **environment_metrics.regret_metric([*groups, *replaced]),
         "accuracy": mean([t.measure.outcome for t in kept]),
         "cents": 100 * mean([t.measure.usd for t in kept]),
         "seconds": mean([t.measure.seconds for t in kept]),
@@ -91,7 +92,7 @@ def log_step(
         **_seconds(run, times),
         **taken.metrics,
         **{f"loss/{k}": v for k, v in learned.items()},
-        **_apart(run, found, _rewards(groups, batch)),
+        **_apart(run, found, _rewards(groups, batch), "group_reward"),
     }
     run.log.write("train", run.step, values)
     group_dumps.write(run.folder, run.step, groups, batch, run.config, run.say)
@@ -105,7 +106,7 @@ def log_step(
     ]:
         run.say(f"warning, step {run.step}: {warning}")
     return (
-        f"reward {values['reward']:.3f}, accuracy {values['accuracy']:.0%}, {values['cents']:.2f} ¢, "
+        f"group reward {values['group_reward']:.3f}, accuracy {values['accuracy']:.0%}, {values['cents']:.2f} ¢, "
         f"{values['turns']:.1f} turns, {values['sampled_tokens_per_second']:,.0f} tokens/s"
     )
 
@@ -139,7 +140,7 @@ def _rewriting(run: TrainingRun, rollouts: Sequence[Trajectory]) -> list[str]:
 def log_evaluation(run: TrainingRun, evaluation: Evaluation) -> None:
     """Write a held-out evaluation's numbers, and warn where episodes broke or were cut."""
     found = environment_metrics.of_evaluation(run.config, evaluation)
-    apart = _apart(run, found, environment_metrics.rewards_of(run.config, evaluation))
+    apart = _apart(run, found, environment_metrics.rewards_of(run.config, evaluation), "reward")
     run.log.write("eval", run.step, {**as_metrics(evaluation), **apart})
     for warning in [
         *choice_metrics.failures(evaluation.trajectories),
@@ -148,9 +149,9 @@ def log_evaluation(run: TrainingRun, evaluation: Evaluation) -> None:
         run.say(f"warning, held out, step {run.step}: {warning}")
 
 
-def _apart(run: TrainingRun, found: ByEnvironment, rewards: Mapping[str, float]) -> Mapping[str, float]:
-    """By environment, where there are several."""
-    return environment_metrics.metrics(found, rewards) if len(run.config.environments) > 1 else {}
+def _apart(run: TrainingRun, found: ByEnvironment, rewards: Mapping[str, float], called: str) -> Mapping[str, float]:
+    """By environment, where there are several. `called` is the reward's name: of a group, or held out."""
+    return environment_metrics.metrics(found, rewards, called) if len(run.config.environments) > 1 else {}
 
 
 def _rewards(groups: Sequence[Group], batch: TrainingBatch) -> dict[str, float]:

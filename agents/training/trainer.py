@@ -1,8 +1,8 @@
 """The training loop, to be read from top to bottom: start, warm start, then rollouts, rewards, one step, again.
 
-A run lives in a folder: checkpoints/, metrics.jsonl, rollouts.jsonl, tensorboard/, report/. All that the next step
-depends on is in the checkpoint, so a run that was killed and resumed ends with the same weights as one that was not (on
-a CPU).
+A run lives in a folder: checkpoints/, metrics.jsonl, rollouts.jsonl, sessions.jsonl, tensorboard/, report/. All that
+the next step depends on is in the checkpoint, so a run that was killed and resumed ends with the same weights as one
+that was not (on a CPU).
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from pathlib import Path
 
 from toolorchestra.agents.configuration.config import TrainConfig
 from toolorchestra.agents.engines.base import Datum, Engine
-from toolorchestra.agents.evaluation.heldout import Evaluation
+from toolorchestra.agents.engines.machine import this_machine
 from toolorchestra.agents.evaluation.panel import POLICY
 from toolorchestra.agents.rollouts.advantages import teaches, training_batch
 from toolorchestra.agents.rollouts.tokens import Chat
-from toolorchestra.agents.rollouts.trajectory import Group, Trajectory
-from toolorchestra.agents.training import group_dumps
+from toolorchestra.agents.rollouts.trajectory import Group
+from toolorchestra.agents.training import group_dumps, sessions
 from toolorchestra.agents.training.anchors import anchors
 from toolorchestra.agents.training.interrupts import stops_after_the_step
 from toolorchestra.agents.training.metrics import Progress
+from toolorchestra.agents.training.opening import opening, size_of
 from toolorchestra.agents.training.rollouts_ahead import TakenGroups
 from toolorchestra.agents.training.step_log import StepTimes, log_evaluation, log_step
 from toolorchestra.agents.training.task_choice import chosen_tasks, seed_of
@@ -38,9 +39,16 @@ def train(
 ) -> TrainingRun:
     """Run to the end, or to the first Ctrl-C or SIGTERM, which saves first. Gives the run for its report."""
     run = open_run(config, folder, engine, chat, resume=resume, say=say)
-    say(f"chat template: {chat.form}")
+    machine = this_machine(config.model.device)
+    for line in opening(run, machine):
+        say(line)
     beside = closing(run.ahead) if run.ahead else nullcontext()
-    with beside, ExitStack() as unfinished, stops_after_the_step(run):
+    with (
+        sessions.recorded(folder, machine, size_of(run), run.step),
+        beside,
+        ExitStack() as unfinished,
+        stops_after_the_step(run),
+    ):
         unfinished.callback(run.rollouts.close)
         if not run.warm:
             warm_start(run)
@@ -155,14 +163,9 @@ def _evaluate(run: TrainingRun) -> None:
     share = "" if evaluation.of_oracle is None else f" ({evaluation.of_oracle.value:.0%} of the oracle's)"
     right = f" (oracle {oracle.accuracy:.0%})" if oracle else ""
     run.say(
-        f"held out, step {run.step}: reward {mine.reward:.3f}{share}, accuracy {mine.accuracy:.0%}{right}, "
+        f"held out, step {run.step}: held-out reward {mine.reward:.3f}{share}, accuracy {mine.accuracy:.0%}{right}, "
         f"{mine.cents:.2f} ¢ a task"
     )
     log_evaluation(run, evaluation)
     if (mine.reward, -mine.cents) > (run.best, -run.best_cents):
         run.best, run.best_cents, run.best_step = mine.reward, mine.cents, run.step
-
-
-def trajectories_of(evaluation: Evaluation, most: int) -> list[Trajectory]:
-    """A few to show."""
-    return evaluation.trajectories[:: max(1, len(evaluation.trajectories) // most)][:most]

@@ -115,7 +115,10 @@ def open_run(config: TrainConfig, folder: Path, engine: Engine, chat: Chat, *, r
         raise ConfigError(f"no checkpoint of the run in {folder} is whole; move it away, or begin in another --out")
     check_order(config, say)
     if found and not resume:
-        raise ConfigError(f"{folder} holds a run already ({_name(found)}); use --resume, or another --out")
+        raise ConfigError(
+            f"{folder} holds a run already ({_name(found)}); use --resume to go on with it (make train "
+            "OPTIONS=--resume), or begin another one with --out FOLDER"
+        )
     state = checkpoint.read_state(found) if found else {}
     if state:
         _check_same(config, state["config"], folder, say)

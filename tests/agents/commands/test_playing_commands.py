@@ -299,7 +299,7 @@ def test_a_run_is_made_resumed_and_reported(tmp_path: Path, capsys: Capture) -> 
         ("train", 0),
         ("eval", 1),
     ]
-    assert "held out, step 1: reward " in capsys.readouterr().out
+    assert "held out, step 1: held-out reward " in capsys.readouterr().out
     assert train.main(words) == 2
     assert f"error: {tmp_path} holds a run already (step-000001); use --resume" in capsys.readouterr().err
     assert train.main([*words, "--resume"]) == 0

@@ -72,9 +72,13 @@ class Chromium:
     def open(self, page: Path, address: str = "") -> float:
         """Open the page anew. The milliseconds until it had drawn itself."""
         self._ask("Page.navigate", url="about:blank")
-        self._ask("Page.navigate", url=f"{page.resolve().as_uri()}#{address}")
+        self.navigate(page, address)
         self.until("document.documentElement?.dataset.ready")
         return float(self.value("document.documentElement.dataset.ready"))
+
+    def navigate(self, page: Path, address: str = "") -> None:
+        """Open a page, without waiting for what its script draws."""
+        self._ask("Page.navigate", url=f"{page.resolve().as_uri()}#{address}")
 
     def size(self, width: int, height: int, scale: float = 1) -> None:
         """Of the window."""

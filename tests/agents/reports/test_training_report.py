@@ -16,7 +16,8 @@ from tests.agents.evaluation.test_heldout import CHAT, HLE, SAME
 from tests.agents.training.test_trainer import COLD
 from toolorchestra.agents.configuration.config import EnvMix, ModelConfig
 from toolorchestra.agents.engines.base import Datum, LossParams, Sample, SamplingParams
-from toolorchestra.agents.reports.training_report import rollouts_link, write_report
+from toolorchestra.agents.reports.report_data import episodes_in
+from toolorchestra.agents.reports.training_report import write_report
 from toolorchestra.agents.training.group_dumps import ROLLOUTS
 from toolorchestra.agents.training.trainer import TrainingRun, train
 from toolorchestra.envs.base.actions import render_call
@@ -96,13 +97,14 @@ def test_a_report_on_the_last_step_names_the_last_step(tmp_path: Path, damage: s
 
 
 def test_the_calls_before_are_those_of_the_first_evaluation_also_of_a_run_that_was_resumed(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="without it the report has no pictures")
-    pictures = []
+    charts = []
     for engine in (Moody(0), Moody(-2)):  # the second is not asked until the report
-        run = train(UNEVEN, tmp_path, engine, CHAT, resume=bool(pictures), say=lambda _: None)  # type: ignore[arg-type]
+        run = train(UNEVEN, tmp_path, engine, CHAT, resume=bool(charts), say=lambda _: None)  # type: ignore[arg-type]
         write_report(replace(run, best_step=-1))
-        pictures.append((tmp_path / "report" / "calls.png").read_bytes())
-    assert pictures[0] == pictures[1]
+        page = (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
+        (chart,) = [part for part in page.split("</figure>") if "<h3>Calls of a task</h3>" in part]
+        charts.append(chart[chart.index("<h3>Calls of a task</h3>") :])
+    assert charts[0] == charts[1]
 
 
 def test_half_a_surrogate_pair_in_a_transcript_does_not_stop_the_report(tmp_path: Path) -> None:
@@ -111,15 +113,17 @@ def test_half_a_surrogate_pair_in_a_transcript_does_not_stop_the_report(tmp_path
     assert "<h1>odd ?, seed 0</h1>" in page.read_text(encoding="utf-8")
 
 
-def test_the_report_links_to_the_page_of_the_rollouts_that_were_dumped(tmp_path: Path) -> None:
+def test_the_report_links_to_pages_of_the_rollouts_and_of_the_test(tmp_path: Path) -> None:
     run, _ = trained(tmp_path)
-    link = rollouts_link(run)
-    assert '<a href="../page.html">4 rollouts of training</a>' in link
+    page = write_report(run).read_text(encoding="utf-8")
+    assert 'href="../page.html"' in page
+    assert 'href="trajectories.html"' in page
     assert (tmp_path / "page.html").is_file()
-    assert link in write_report(run).read_text(encoding="utf-8")
+    assert (tmp_path / "report" / "trajectories.html").is_file()
+    assert len(list(episodes_in(tmp_path / "report" / "trajectories.jsonl"))) == UNEVEN.evaluation_tasks
+    (tmp_path / "page.html").unlink()
     (tmp_path / ROLLOUTS).write_text("torn")
     said: list[str] = []
-    assert rollouts_link(replace(run, say=said.append)) == ""
-    assert said[-1].startswith("no page of the rollouts: no trajectory in ")
-    (tmp_path / ROLLOUTS).unlink()
-    assert rollouts_link(run) == ""
+    write_report(replace(run, say=said.append))
+    assert any(line.startswith(f"no page of {tmp_path.name}: no trajectory in ") for line in said)
+    assert 'href="../page.html"' not in (tmp_path / "report" / "index.html").read_text(encoding="utf-8")

@@ -75,7 +75,7 @@ def test_the_rewards_and_what_is_learnt_from_are_those_of_the_step(trained: Path
         mine = [one for one in dumped if one["step"] == row["step"]]
         scored = [one["reward"] for one in mine if one["reward"] is not None]  # None: out of context, so left out
         assert len(mine) - len(scored) == row["context"] + row["failed"]
-        assert row["reward"] == pytest.approx(sum(scored) / len(scored))
+        assert row["group_reward"] == pytest.approx(sum(scored) / len(scored))
         assert row["used"] == sum(not one["left_out"] for one in mine) == sum(bool(one["advantage"]) for one in mine)
     assert any(row["used"] for row in rows)
 

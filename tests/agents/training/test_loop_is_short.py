@@ -43,6 +43,7 @@ BESIDE: Mapping[str, str] = {
     "engines/training_batches.py": "which sequences share a pass, and their common beginning",
     "engines/weights.py": "weights on their way to the sampler",
     "evaluation/choice_metrics.py": "metrics: what was chosen",
+    "evaluation/panel.py": "metrics: regret",
     "evaluation/simulated_evaluation.py": "anchors play",
     "policies/base.py": "anchors' policies",
     "policies/baselines.py": "anchors' policies",

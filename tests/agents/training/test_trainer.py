@@ -272,7 +272,7 @@ def test_a_third_partys_source_trains_too(tmp_path: Path) -> None:
     said: list[str] = []
     made = run(tmp_path, replace(COLD, environments=(toy,), anchors=("cheapest",)), said=said)
     assert said.count("chat template: it shows tools, results and system messages by itself") == 1
-    assert "held out, step 1: reward 0.000, accuracy 0%, 0.00 ¢ a task" in said
+    assert "held out, step 1: held-out reward 0.000, accuracy 0%, 0.00 ¢ a task" in said
     assert {t.task_id.partition("/")[0] for t in made.evaluations[1].trajectories} == {"toy-adder"}
     cents = {step: found.standings["policy"].cents for step, found in made.evaluations.items()}
     assert made.best_step == min(cents, key=lambda step: (cents[step], step))  # of equal rewards the cheaper

@@ -83,7 +83,7 @@ def test_numbers_by_environment(mixed: TrainingRun, said: list[str]) -> None:
     first, *_ = rows(mixed, "train")
     for name in {key.split("/")[1] for key in first if key.startswith("env/")}:
         assert {key.split("/")[2] for key in first if key.startswith(f"env/{name}/")} == {
-            "reward", "accuracy", "cents", "failed", "context",
+            "group_reward", "accuracy", "cents", "failed", "context",
         }  # fmt: skip
     assert 0.0 < first["env/Even-v0/accuracy"] < 1.0
     assert first["env/ToolScale-v0/accuracy"] == 0.0

@@ -1,0 +1,110 @@
+"""What a run says before it trains: what is trained, on what and where, how to watch it, and how to stop and go on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.util import find_spec
+
+from toolorchestra.agents.configuration.config import EnvMix, TrainConfig
+from toolorchestra.agents.configuration.environments import labels, simulated
+from toolorchestra.agents.engines.base import ModelSize, TellsSize
+from toolorchestra.agents.engines.machine import Machine
+from toolorchestra.agents.training.training_run import TrainingRun
+
+
+def opening(run: TrainingRun, machine: Machine) -> list[str]:
+    """The lines, in the order in which a reader wants to know them."""
+    config = run.config
+    return [
+        f"training {config.preset}, seed {config.seed}: {_model(config, size_of(run))}",
+        *_environments(config),
+        *_steps(run),
+        f"machine: {machine}; {_threads(config)}",
+        f"folder: {run.folder}",
+        _watch(run),
+        "stop: Ctrl-C once ends the step and saves; to go on, give the same command with --resume",
+        f"chat template: {run.chat.form}",
+    ]
+
+
+def size_of(run: TrainingRun) -> ModelSize | None:
+    """The model's, where its engine tells it."""
+    return run.engine.size() if isinstance(run.engine, TellsSize) else None
+
+
+def counted(parameters: int) -> str:
+    """A number of parameters in words: 212,480, 1.72 million, 8.19 billion."""
+    for size, word in ((1_000_000_000, "billion"), (1_000_000, "million")):
+        if parameters >= size:
+            return f"{parameters / size:.3g} {word}"
+    return f"{parameters:,}"
+
+
+def model_words(config: TrainConfig, size: ModelSize | None) -> str:
+    """Which model, and how many of its parameters are trained."""
+    model = config.model
+    if config.engine == "tinker":
+        name = f"{config.tinker.base_model or 'the base model'} on a Tinker server"
+    else:
+        name = model.path or f"the tiny model ({model.layers} layers of width {model.hidden}, from random weights)"
+    if size is None:
+        return name
+    if size.trained == size.parameters:
+        return f"{name}, {counted(size.parameters)} parameters, all trained"
+    kind = f" by LoRA of rank {model.lora_rank}" if model.lora_rank else ""
+    return f"{name}, {counted(size.parameters)} parameters, of which {counted(size.trained)} are trained{kind}"
+
+
+def _model(config: TrainConfig, size: ModelSize | None) -> str:
+    started = f"; it starts from {config.init_from}" if config.init_from else ""
+    return model_words(config, size) + started
+
+
+def _environments(config: TrainConfig) -> Iterator[str]:
+    names = labels(config.environments)
+    total = sum(mix.weight for mix in config.environments)
+    shares = [_share(name, mix, total) for name, mix in zip(names, config.environments, strict=True)]
+    told = "simulated experts, nothing is paid" if simulated(config) else "experts may be real models that cost money"
+    yield f"environments: {', '.join(shares)} ({told})"
+
+
+def _share(name: str, mix: EnvMix, total: float) -> str:
+    return f"{name} {mix.weight / total:.0%}"
+
+
+def _steps(run: TrainingRun) -> Iterator[str]:
+    config, start = run.config, run.config.warm_start
+    if start.steps and not run.warm:
+        shown = start.trajectories or f"{start.demonstrations:,} demonstrations"
+        yield f"first: a supervised start of {start.steps:,} steps on {shown}, {start.rounds} times at most"
+    played = config.groups * config.rollouts
+    left = config.steps - run.step
+    if not left:
+        yield f"steps: all {config.steps:,} are taken; what is left is the report"
+        return
+    yield (
+        f"steps: {left:,} of {config.steps:,}; in each, {config.groups} tasks are played {config.rollouts} times "
+        f"({played} rollouts), {left * played:,} rollouts in all"
+    )
+    yield (
+        f"held out: {config.evaluation_tasks} tasks of each environment, every {config.evaluate_every} steps. The "
+        "held-out reward goes from 0 to 1. The group reward in the lines of steps compares rollouts of one task, has "
+        "another scale, and does not show progress"
+    )
+
+
+def _threads(config: TrainConfig) -> str:
+    if config.model.device != "cpu" or config.engine != "local":
+        return f"model on {config.model.device}" if config.engine == "local" else f"engine {config.engine}"
+    threads, processes = config.model.threads, config.model.processes
+    return (
+        f"{threads} {'thread trains' if threads == 1 else 'threads train'}, "
+        f"{processes} {'process plays' if processes == 1 else 'processes play'}"
+    )
+
+
+def _watch(run: TrainingRun) -> str:
+    board = f"tensorboard --logdir {run.folder / 'tensorboard'}"
+    if find_spec("tensorboard") is None:
+        return f"watch: {run.log.path} (pip install tensorboard for curves: {board})"
+    return f"watch: {board} (the same numbers are in {run.log.path})"
