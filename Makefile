@@ -48,7 +48,8 @@ test-slow: $(VENV)/.train
 	$(BIN)/python -m pytest -n 2 -m slow $(PYTEST)
 
 test-docs: $(VENV)/.train
-	$(BIN)/python -m pytest tests/test_docs.py tests/test_examples.py tests/test_packaging.py
+	$(BIN)/python -m pytest tests/test_docs.py tests/test_docs_blocks.py tests/test_examples.py tests/test_packaging.py \
+		tests/scripts
 
 # The documentation as a site, built strictly, with every link checked. It needs neither the package nor torch.
 site: $(SITE)/.done

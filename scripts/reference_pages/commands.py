@@ -15,7 +15,6 @@ from toolorchestra.agents.configuration.config import EnvMix, TrainConfig
 from toolorchestra.agents.configuration.presets import MACHINES, PRESETS
 from toolorchestra.cli import COMMANDS
 
-
 PROCESSORS = "*the machine's processors*"
 """A default that differs from machine to machine."""
 
@@ -32,7 +31,9 @@ def options_class(module: ModuleType) -> type:
 
 
 def command_line() -> str:
-    parts = [table(("command", "what it does"), [(f"[`{name}`](#{name})", one.about) for name, one in COMMANDS.items()])]
+    parts = [
+        table(("command", "what it does"), [(f"[`{name}`](#{name})", one.about) for name, one in COMMANDS.items()])
+    ]
     for name, command in COMMANDS.items():
         module = import_module(command.module)
         parts += [f"## {name}", as_markdown((module.__doc__ or "").strip())]
@@ -59,7 +60,9 @@ def fields_of_options(cls: type) -> Iterator[Field]:
         if not texts.get(f.name):
             raise SystemExit(f"{cls.__name__}: the option {f.name} has no text below it; say what it does")
         positional = "Positional" in str(f.type) or "Positional" in str(hints[f.name])
-        name = next((one.name for one in getattr(hints[f.name], "__metadata__", ()) if getattr(one, "name", None)), f.name)
+        name = next(
+            (one.name for one in getattr(hints[f.name], "__metadata__", ()) if getattr(one, "name", None)), f.name
+        )
         default = default_of(f)
         if f"{f.name}: int = os.cpu_count()" in inspect.getsource(cls):
             default = PROCESSORS
@@ -98,9 +101,7 @@ def training_configuration() -> str:
 
 def _settings(cls: type) -> list[Field]:
     texts = texts_of(cls)
-    return [
-        Field(f.name, str(f.type), default_of(f), texts.get(f.name, "")) for f in dataclasses.fields(cls) if f.init
-    ]
+    return [Field(f.name, str(f.type), default_of(f), texts.get(f.name, "")) for f in dataclasses.fields(cls) if f.init]
 
 
 def _setting_rows(settings: list[Field], prefix: str = "", mark: str = "--") -> str:

@@ -9,6 +9,7 @@ import re
 import textwrap
 from collections.abc import Iterable, Sequence
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -71,10 +72,10 @@ def _texts(cls: type) -> dict[str, str]:
         return {}
     texts: dict[str, str] = {}
     body: list[ast.stmt] = tree.body[0].body  # type: ignore[attr-defined]
-    for field, after in zip(body, body[1:], strict=False):
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
-            if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
-                texts[field.target.id] = one_line(str(after.value.value))
+    for field, after in pairwise(body):
+        named = isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+        if named and isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
+            texts[field.target.id] = one_line(str(after.value.value))  # type: ignore[attr-defined]
     for name, text in re.findall(r"^(\w+): (.*(?:\n  .*)*)", inspect.getdoc(cls) or "", re.M):
         texts[name] = one_line(text)
     return texts

@@ -23,16 +23,16 @@ from toolorchestra.envs.factory import OPTIONS, EnvSettings
 from toolorchestra.envs.registration import DEFAULTS, NAMESPACE, OF_YOUR_OWN, SOURCES
 
 RESET_OPTIONS = {
-    "task_id": "Plays this task. `info[\"task_id\"]` and recorded trajectories name it.",
+    "task_id": 'Plays this task. `info["task_id"]` and recorded trajectories name it.',
     "preference": "What the user wants in this episode, in place of `gym.make`'s.",
     "prices": "A price sheet for this episode, in place of `gym.make`'s.",
     "tools": "The names of the tools or aliases to keep. Here it is a list of names; in `gym.make` it is a configuration.",
     "budget": "Dollars for this episode, in place of `gym.make`'s.",
-    "episode_seed": "Plays the episode of this seed, as `info[\"episode_seed\"]` named it.",
+    "episode_seed": 'Plays the episode of this seed, as `info["episode_seed"]` named it.',
 }
 INFO_AT_RESET = {
     "task_id": "Which task it is, such as `hle-sim/test/254744`.",
-    "episode_seed": "The episode's own seed. `reset(options={\"episode_seed\": n})` plays it again.",
+    "episode_seed": 'The episode\'s own seed. `reset(options={"episode_seed": n})` plays it again.',
     "task": "What may be known of the task without giving its answer away: subject, level, pattern, domain, ...",
     "preference": "`weights` by name, the `sentence` that the agent reads, and the `kind`.",
     "budget": "Dollars that the agent may spend; None without a budget.",
@@ -99,7 +99,10 @@ def gym_make() -> str:
             parts.append(f"Defaults that differ from the table above: {told}.")
         parts.append(_own(name, source))
     rows = [(code(name), cell(RESET_OPTIONS[name])) for name in (*OPTIONS, "episode_seed")]
-    parts += ["## Options of reset", "`env.reset(seed=None, options={...})`; `episode_seed` is for single environments."]
+    parts += [
+        "## Options of reset",
+        "`env.reset(seed=None, options={...})`; `episode_seed` is for single environments.",
+    ]
     parts.append(table(("option", "meaning"), rows))
     about = (
         "Every argument of `gym.make(id, ...)` and `gym.make_vec(id, num_envs=N, ...)`, with its default. An argument that "
@@ -111,7 +114,7 @@ def gym_make() -> str:
 
 def _render_mode() -> str:
     return (
-        "`render_mode` is `None`, `\"ansi\"` (`render()` gives the transcript with its running bill) or `\"human\"` (each "
+        '`render_mode` is `None`, `"ansi"` (`render()` gives the transcript with its running bill) or `"human"` (each '
         "turn is printed as it happens)."
     )
 
@@ -135,7 +138,7 @@ def preferences() -> str:
     ]
     head = ("kind", "weights", "one of its sentences", f"sentences ({' / '.join(WORDINGS)})")
     about = (
-        "`preference=` of `gym.make` and of `reset` takes one of these kinds, `\"sampled\"`, `\"none\"`, a mapping of weights, "
+        '`preference=` of `gym.make` and of `reset` takes one of these kinds, `"sampled"`, `"none"`, a mapping of weights, '
         "or a `Preference`. [How to make your own](../own-preferences.md)."
     )
     notes = (
@@ -164,7 +167,7 @@ def info() -> str:
         "## At the last step, besides",
         rows(INFO_AT_THE_END),
         "## A charge",
-        "Each element of `info[\"charges\"]`:",
+        'Each element of `info["charges"]`:',
         rows(CHARGE),
     )
 
