@@ -162,7 +162,7 @@ class QaSource:
             )
 
     def generate(self, rng: random.Random) -> Question:
-        """One question."""
+        """A new question with its answer, drawn from this generator alone. Each source says how."""
         raise NotImplementedError
 
     def retriever(self) -> Retriever:
