@@ -16,8 +16,8 @@ Purpose = Literal["query", "code", "answer", "move", "user", "judge"]
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """What a model is asked: the messages, and how the reply is drawn and billed. Policies, tools, users and judges make
-    one; a ChatModel answers it. For example the question of an episode, for "gpt-5", with purpose "answer"."""
+    """What a model is asked: the messages, and how the reply is drawn and billed. Policies, tools, users and judges
+    make one; a ChatModel answers it. For example the question of an episode, for "gpt-5", with purpose "answer"."""
 
     model: str
     """Price sheet item and backend name of the model."""
