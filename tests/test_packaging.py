@@ -52,7 +52,7 @@ def test_the_prefixed_id_works_alone() -> None:
 
 
 def test_the_readme_example_prints_what_the_readme_says() -> None:
-    blocks = re.findall(r"```(\w*)\n(.*?)```", (REPOSITORY / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    blocks = re.findall(r"```(\w*)[^\n]*\n(.*?)```", (REPOSITORY / "README.md").read_text(encoding="utf-8"), re.DOTALL)
     at = next(i for i, (kind, _) in enumerate(blocks) if kind == "python")
     done = subprocess.run([sys.executable, "-c", blocks[at][1]], capture_output=True, text=True, check=True)
     assert done.stdout == blocks[at + 1][1]

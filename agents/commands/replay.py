@@ -45,6 +45,7 @@ class ReplayOptions:
     complete: float = 0.0
     """Leave out models that ran less than this share of the tasks, before tasks are taken that all models ran."""
     folds: int = 5
+    """Parts of the tasks: each is played by what the others have taught."""
     cost_weight: float = 0.2
     """What the dearest model's bill counts beside a right answer, which counts 1."""
     out: Path | None = None

@@ -26,6 +26,7 @@ class EnvMix:
 
     env_id: str
     weight: float = 1.0
+    """How often it is drawn, beside the weights of the others."""
     arguments: Mapping[str, Any] = field(default_factory=dict)
     """What gym.make is given, in training and evaluation alike."""
     train: str = "train"

@@ -40,14 +40,22 @@ class Server:
     """One process to start."""
 
     name: str
+    """The table's own name."""
     model: str
+    """A folder or hub id."""
     names: tuple[str, ...] = ()
+    """The priced names that it stands for; "*" is every other one."""
     port: int = 0
+    """0 takes a free one. One that another process has is refused."""
     gpu_share: float = 0.0
-    """0 leaves it to vLLM, as on a machine without a GPU."""
+    """Of the GPU's memory. Shares on one GPU may not add up to more than 1. 0 leaves it to vLLM, as on a machine
+    without a GPU."""
     arguments: tuple[str, ...] = ()
+    """Further ones of `vllm serve`."""
     environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables of the process, such as CUDA_VISIBLE_DEVICES."""
     served: Mapping[str, Any] = field(default_factory=dict)
+    """What goes into the backends file for its names: keys of a model's entry there."""
 
     @property
     def served_name(self) -> str:

@@ -16,11 +16,13 @@ Purpose = Literal["query", "code", "answer", "move", "user", "judge"]
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """One completion to make."""
+    """What a model is asked: the messages, and how the reply is drawn and billed. Policies, tools, users and judges
+    make one; a ChatModel answers it. For example the question of an episode, for "gpt-5", with purpose "answer"."""
 
     model: str
     """Price sheet item and backend name of the model."""
     purpose: Purpose
+    """What the reply is for, such as "query" or "answer"."""
     messages: Transcript
     seed: int = 0
     attempt: int = 0

@@ -30,11 +30,13 @@ class Endpoint:
     """One OpenAI-compatible server, and how hard it may be driven."""
 
     name: str
+    """The table's own name, as model entries name it."""
     base_url: str = field(repr=False)
     """As it was given; it may hold a login, http://USER:PASSWORD@HOST, so `address` is what texts show."""
     key_env: str = ""
     """The environment variable that holds the key; "" for a server that wants none."""
     in_flight: int = 64
+    """Requests that it is sent at the same time at most."""
     requests_per_minute: float = 0.0
     """0: no limit."""
     tokens_per_minute: float = 0.0
@@ -42,6 +44,7 @@ class Endpoint:
     failures_to_open: int = 5
     """So many failures in a row take the endpoint out of use, for `rest_seconds`; then one call tries it again."""
     rest_seconds: float = 30.0
+    """See `failures_to_open`."""
 
     def __post_init__(self) -> None:
         _positive(self, "in_flight", "failures_to_open", "rest_seconds")
@@ -60,6 +63,7 @@ class Served:
     """A model as it is served: what the server calls it, what it can do, and what it costs."""
 
     name: str
+    """The name that tools and price sheets use; "*" stands for every name without an entry of its own."""
     endpoints: tuple[str, ...]
     """Tried in this order: a call goes on to the next when one is down."""
     model: str = ""
@@ -68,6 +72,7 @@ class Served:
     """A row of the price sheet, or a price of its own; "" is the row of its own name. "genai-prices" asks the table
     of the package of that name."""
     api: Literal["chat", "completion"] = "chat"
+    """Which of the server's two interfaces is asked."""
     native_tools: bool | None = None
     """Whether the server takes tool schemas. Otherwise they are described in the prompt and called as text. None: as
     the request asks, which is natively for the models of τ²-Bench, and as text for all others."""
@@ -77,7 +82,9 @@ class Served:
     seeded: bool = False
     """Whether the server takes a seed."""
     context_tokens: int = 32_768
+    """The model's window; longer prompts are cut to it."""
     output_tokens: int = 4_096
+    """The most that a reply may have."""
     output_key: str = "max_tokens"
     """The parameter that bounds the output; OpenAI's newer models want "max_completion_tokens". A server that refuses
     the one of the two is asked again with the other."""
@@ -90,6 +97,7 @@ class Served:
     queue_seconds: float = 3_600.0
     """How long a call may wait for its turn before it is given up unsent."""
     retries: int = 4
+    """Tries after the first one, where what went wrong may pass."""
     reply_bytes: int = 0
     """The most of a reply that is read, unpacked; 0: a mebibyte and 256 bytes for each of `output_tokens`; streamed
     1,024, since each token has an event of its own."""
@@ -98,6 +106,7 @@ class Served:
     typical_seconds: float = 0.0
     """How long an agent is told that a call takes; 0 says nothing."""
     shown: ContextLimits = field(default_factory=ContextLimits)
+    """Characters that the model sees of each document, of each kind of results, and in all."""
     extra: Mapping[str, Any] = field(default_factory=dict)
     """Further parameters of the request, as the server's manual names them."""
 

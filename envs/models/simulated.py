@@ -44,9 +44,13 @@ class Skill:
     answering: Mapping[str, float]
     """By question family, on the scale of Question.difficulty."""
     coding: Mapping[str, float]
+    """The same for writing programs."""
     querying: float
+    """The same for writing search queries; one number."""
     output_tokens: Mapping[Purpose, int]
+    """Typical length of a reply: of a query, a program (`code`) and an answer."""
     seconds: Mapping[Purpose, float]
+    """Typical time of the same."""
     reasons: bool
     """Whether most of its output is billed as reasoning."""
 

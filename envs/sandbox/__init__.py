@@ -21,6 +21,7 @@ class Bounds:
     disk_bytes: int = 32 << 20
     """Of all files that can be seen together; looked at every twentieth of a second."""
     open_files: int = 64
+    """At the same time."""
     threads: int = 128
     """Looked at every twentieth of a second."""
 

@@ -139,7 +139,7 @@ class ChaosModels:
         return limits_of(self.inner, model)
 
     async def complete(self, request: ChatRequest) -> Completion:
-        """One completion, or a fault."""
+        """The model's reply, or what the chaos draws in its place: an outage, a delay, garbled text."""
         fault = self.chaos.next_fault("models")
         await self.chaos.before(fault)
         for _ in range(2 if fault == "twice" else 1):

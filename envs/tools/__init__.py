@@ -97,10 +97,13 @@ class Offer(NamedTuple):
     """A model behind an alias, as a tool offers it. What the agent learns of it stands in the tool's description."""
 
     alias: str
+    """What the agent calls it."""
     model: str
+    """The model behind it, by the name that price sheet and backends file use."""
     seconds: float
     """Typical time of a call."""
     note: str = ""
+    """What the agent is told of it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -171,7 +171,7 @@ class RecordedModels:
         return self._endpoints.served(model).shown if self._endpoints is not None else DEFAULT_LIMITS
 
     async def complete(self, request: ChatRequest) -> Completion:
-        """One completion."""
+        """The model's reply: the recorded one if this was asked before, else the live one, which is then recorded."""
         asked = {
             "model": request.model, "purpose": request.purpose, "role": request.role, "seed": request.seed,
             "attempt": request.attempt, "messages": [dict(m) for m in request.messages],

@@ -46,9 +46,13 @@ class ToolEntry:
     """One tool of a configuration."""
 
     kind: str
+    """What a call does; see the kinds below."""
     name: str
+    """What the agent calls it."""
     description: str
+    """What the agent is told of it. Prices and times are added."""
     offers: tuple[Offer, ...] = ()
+    """The models to choose from, for kinds that offer models."""
     seconds: float = 0.0
     """Nominal time of a tool without models."""
 

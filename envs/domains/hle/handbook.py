@@ -97,7 +97,8 @@ class Planet:
 
 @dataclass(frozen=True, slots=True)
 class Moon:
-    """A fictional moon."""
+    """An invented moon of the handbook. Questions of astronomy ask for dates of its phases; `fact` is the passage that
+    a search finds."""
 
     name: str
     planet: Planet

@@ -61,11 +61,18 @@ class QaSource:
     can be searched."""
 
     tools: str | Path | tool_config.ToolConfig = "paper"
+    """Which tools there are: "paper" (`search`, `enhance_reasoning`, `answer`), "plain" (`web_search`, `local_search`,
+    `python`, `ask`, `submit`), or a tool configuration of your own as a JSON file or a ToolConfig."""
     diversify: tool_config.Half | None = None
+    """Draw tools, aliases and prices anew for each task: from "train", "validation" or "heldout", which share none."""
     vary: Sequence[str] = tool_config.VARIED
+    """What `diversify` draws."""
     style: Literal["full", "brief"] = "full"
+    """How tools are described. "brief": aliases with price and latency alone, for small models."""
     top_k: int = 5
+    """Documents that a search brings at most."""
     shown_characters: int = 600
+    """Characters of a document that the agent sees; 0 shows titles alone. Experts see more."""
     backends: str | Path | Backing | None = None
     """A file of real backends, or what `backing.read` and `Backing` made of one; None: simulated ones."""
     dataset: str | datasets.Dataset | None = None
@@ -155,7 +162,7 @@ class QaSource:
             )
 
     def generate(self, rng: random.Random) -> Question:
-        """One question."""
+        """A new question with its answer, drawn from this generator alone. Each source says how."""
         raise NotImplementedError
 
     def retriever(self) -> Retriever:

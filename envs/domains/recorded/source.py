@@ -54,6 +54,7 @@ class RecordedSource(QaSource):
     unpriced: Literal["refuse", "drop"] = "refuse"
     """Runs that know neither tokens nor dollars: refuse the recording, or leave them out (`source.runs.dropped`)."""
     folds: int = 5
+    """Parts that the tasks are split into, 3 at least."""
     fold: int = 0
     """The test split: this fold of the tasks. Validation is the next one, and training the others."""
 

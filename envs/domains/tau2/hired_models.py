@@ -43,7 +43,7 @@ class AskedAsInTheBenchmark:
         return float(getattr(self._model, "patience_seconds", 0.0))
 
     async def complete(self, request: ChatRequest) -> Completion:
-        """One completion."""
+        """Ask the model at the benchmark's temperature and with native calls, where the backends file says neither."""
         return await self._model.complete(replace(request, temperature=TEMPERATURE, native_tools=NATIVE_TOOLS))
 
 

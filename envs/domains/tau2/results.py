@@ -103,7 +103,7 @@ def _info(head: ResultsHead) -> dict[str, Any]:
 
 
 def simulation(played: PlayedConversation, task: Mapping[str, Any], begun: datetime) -> dict[str, Any]:
-    """One episode."""
+    """One played episode as the benchmark's `SimulationRun`: times, costs, reward with its checks, messages."""
     ended = played.evidence["termination"]
     return {
         "id": played.sim_id,

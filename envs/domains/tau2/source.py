@@ -58,6 +58,7 @@ class Tau2Source:
     solo: bool | None = None
     """Another way to say user="none"."""
     user_model: str | Role | None = None
+    """Of user="llm": which model plays the user."""
     judge: str | Role | None = None
     """Says whether assertions in natural language hold; None: the judge of the backends file. Domains with tasks that
     are graded by any are refused without one."""
@@ -79,6 +80,7 @@ class Tau2Source:
     max_steps: int | None = 200
     """Messages and executions together, as the benchmark counts; turns are limited by max_turns besides."""
     max_errors: int | None = 10
+    """Errors of tools, as the benchmark counts, after which the episode ends. None: no limit."""
     reference: str | None = None
     """A folder with domains in the form of ToolScale's reference: a Python toolkit, db.json and policy.md each."""
     trust_code: bool = False

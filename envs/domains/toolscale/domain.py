@@ -71,7 +71,8 @@ class Request:
 
 
 class GoldCall(NamedTuple):
-    """A gold call."""
+    """One call of the way that solves a task, as the task's file has it: a tool's name, such as "cancel_order", and its
+    arguments. The proof runs these calls, and grading compares the agent's end state with theirs."""
 
     name: str
     arguments: Mapping[str, Any]

@@ -61,7 +61,15 @@ def _run(runner: Runner, context: ToolContext, /, **arguments: Any) -> ToolResul
 
 
 class ToolScaleSource:
-    """`domain=None` mixes all shipped domains but those held out; a name or a folder plays that one."""
+    """Service tasks over a database, each with a user, a policy and tools.
+
+    domain: The name of a shipped domain, or a folder of your own. None mixes all shipped ones but those held out.
+    difficulty: Only tasks of this difficulty, 1 to 5. None: all.
+    user: "scripted", or a user that a model plays: SqlModelUser(models, model).
+    diversify: Draw tools and prices anew for each task: from "train", "validation" or "heldout". None: as they are.
+    call_expert: Whether the tool `call_expert` is there, with which a model writes the next turn.
+    expert_models: What answers for the experts: any ChatModel. None: simulated ones.
+    """
 
     def __init__(
         self,

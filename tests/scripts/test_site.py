@@ -1,0 +1,57 @@
+"""The pages that the site is built of: what lies outside docs/ is among them, and links lead to where it is."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from scripts.check_site import faults
+from scripts.extra import requirements
+from scripts.prepare_site import place_of, prepared
+from tests.paths import REPOSITORY
+
+
+def test_every_page_of_the_documents_is_on_the_site_and_in_its_navigation() -> None:
+    navigation = (REPOSITORY / "mkdocs.yml").read_text(encoding="utf-8")
+    pages = [file for file in (REPOSITORY / "docs").rglob("*.md") if "examples" not in file.parts]
+    for file in [*pages, REPOSITORY / "README.md", REPOSITORY / "CHANGELOG.md"]:
+        place = place_of(file.relative_to(REPOSITORY).as_posix())
+        assert re.search(rf"(: |- ){re.escape(place)}$", navigation, re.M), f"mkdocs.yml's nav lacks {place}"
+
+
+def test_links_out_of_the_documents_lead_to_pages() -> None:
+    made = prepared()
+    assert "(source/docs/examples/one_file_loop.py.md)" in made["about.md"]
+    assert "](docs/" not in made["about.md"]
+    assert "(about.md)" in made["index.md"]
+    assert "(contributing.md)" in made["troubleshooting.md"]
+    assert "def " in made["source/docs/examples/one_file_loop.py.md"]
+
+
+def test_code_stays_as_it_is() -> None:
+    fences = re.compile(r"^```.*?^```", re.M | re.S)
+    own = fences.findall((REPOSITORY / "docs" / "trainers" / "trl.md").read_text(encoding="utf-8"))
+    assert fences.findall(prepared()["trainers/trl.md"]) == own
+
+
+@pytest.mark.parametrize(
+    ("html", "told"),
+    [
+        ('<a href="none.html">x</a>', "leads nowhere"),
+        ('<a href="b.html#none">x</a>', "has no such anchor"),
+        ('<script src="https://example.org/x.js"></script>', "from another host"),
+        ('<a href="b.html#here">x</a>', ""),
+        ('<a href="https://example.org">x</a>', ""),
+    ],
+)
+def test_what_is_wrong_with_a_built_site_is_found(tmp_path: Path, html: str, told: str) -> None:
+    (tmp_path / "a.html").write_text(html)
+    (tmp_path / "b.html").write_text('<h1 id="here">x</h1>')
+    found = faults(tmp_path)
+    assert (told in found[0]) if told else found == []
+
+
+def test_the_extra_of_the_site_is_pinned() -> None:
+    assert all("==" in one for one in requirements("docs"))
