@@ -17,6 +17,7 @@ import tyro
 from toolorchestra.agents.commands.console import DONE, command, say
 from toolorchestra.agents.evaluation.comparison import compare_runs, read_runs
 from toolorchestra.agents.evaluation.comparison_tables import comparison_markdown, comparison_text
+from toolorchestra.envs.base.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,8 @@ def main(given: Sequence[str] | None = None) -> int:
 
 def run(given: CompareOptions) -> int:
     """Print the comparison."""
+    if not given.runs:
+        raise ConfigError("compare takes folders of `toolorchestra evaluate --out FOLDER`, got none")
     compared = compare_runs(read_runs(given.runs), given.against, given.single)
     if given.format == "json":
         say(json.dumps(compared.to_json(), allow_nan=False, indent=1))
