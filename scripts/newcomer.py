@@ -1,9 +1,9 @@
-"""A newcomer's first hour, as a test: clones the repository into an empty folder with an empty home, does what README.md
+"""A newcomer's first hour, as a test: clones the repository into an empty folder with an empty home, does what README
 and the first guide say, in their order, and fails on any surprise: `python scripts/newcomer.py`.
 
-A surprise is an exit code other than 0, a word on stderr, or an output that differs from the one that is shown. What takes
-minutes is done with short settings, and lines that need a key, a GPU or torch are named and left out; `--whole` trains too.
-Needs nothing but Python and git. pip's own settings and cache are kept.
+A surprise is an exit code other than 0, a word on stderr, or an output that differs from the one that is shown. What
+takes minutes is done with short settings, and lines that need a key, a GPU or torch are named and left out; `--whole`
+trains too. Needs nothing but Python and git. pip's own settings and cache are kept.
 """
 
 from __future__ import annotations

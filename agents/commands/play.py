@@ -1,7 +1,7 @@
 """Play an episode by hand, or watch a policy: `toolorchestra play --env HLE-v0 --policy oracle --delay 1`.
 
-At the prompt: `search search-2` or `answer answer-4` calls a tool, and a tool's name alone asks for its parameters one by
-one. `?` lists the tools with their parameters, `say TEXT` says something, `q` quits. What is mistyped is asked back.
+At the prompt: `search search-2` or `answer answer-4` calls a tool, and a tool's name alone asks for its parameters, one
+by one. `?` lists the tools with their parameters, `say TEXT` says something, `q` quits. What is mistyped is asked back.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def _player(given: PlayOptions, env: OrchestraEnv, opened: ExitStack) -> Player:
 
 def _by_name(policy: str) -> bool:
     """Whether it is a player that evaluate knows too, and no baseline."""
-    return policy not in NAMES
+    return policy not in (*NAMES, "guess")
 
 
 def _chosen(given: PlayOptions) -> ChosenEnv:
