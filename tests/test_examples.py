@@ -124,7 +124,7 @@ def test_a_backend_of_ones_own_answers_and_is_billed(capsys: pytest.CaptureFixtu
     assert info["outcome"]["evidence"]["answer"] == "one two three"
     (charge,) = [charge for charge in info["charges"] if charge["role"] == "expert"]
     assert (charge["tokens"]["output"], charge["seconds"]) == (3, 0.5)
-    assert charge["usd"] > 0
+    assert info["ledger"]["usd_by_role"]["expert"] > 0
     made.main()
     assert "'expert': 0." in capsys.readouterr().out
 

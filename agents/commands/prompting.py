@@ -64,7 +64,8 @@ def _action(line: str, episode: Episode) -> str | None:
     if line == "q":
         raise Quit
     if name == "?":
-        return _help(rest.strip(), episode)
+        _help(rest.strip(), episode)
+        return None
     if name in episode.world.toolbox:
         return _call(episode.world.toolbox[name], rest.strip(), episode)
     if name == "say" and rest.strip():

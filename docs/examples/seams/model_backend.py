@@ -2,7 +2,8 @@
 
     python model_backend.py
 
-What it used goes onto the bill, under the prices of the sheet. A backend that waits for a network says `suspends = True`.
+What it used goes onto the bill, under the prices of the sheet. A backend that waits for a network sets `suspends` to
+True.
 """
 
 from __future__ import annotations
