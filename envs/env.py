@@ -21,6 +21,11 @@ from toolorchestra.envs.money.prices import Usage
 from toolorchestra.envs.runtime.background import BackgroundLoop
 from toolorchestra.envs.runtime.invoke import any_waits, perform_here
 
+_NO_USAGE = (
+    'charge_policy takes a Usage, such as Usage("qwen3-8b", "orchestrator", Tokens(input=900, output=60)), both of '
+    "toolorchestra.envs.money.prices"
+)
+
 
 class OrchestraEnv(gym.Env[Observation, str]):
     """An orchestration episode as a Gymnasium environment.
@@ -89,6 +94,8 @@ class OrchestraEnv(gym.Env[Observation, str]):
 
     def charge_policy(self, usage: Usage) -> None:
         """Bill the next step's own generation by this instead of by an estimate."""
+        if not isinstance(usage, Usage):
+            raise ConfigError(f"{_NO_USAGE}, got {usage!r:.60}")
         if self.episode is not None:
             self.episode.sheet.charge(usage)  # what cannot be billed is refused here
         self._usage = usage

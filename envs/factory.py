@@ -231,12 +231,46 @@ def reset_options(options: Mapping[str, Any] | None, more: Sequence[str] = ()) -
     chosen = dict(options or {})
     for name in chosen:
         if name not in (*OPTIONS, *more):
-            raise ConfigError(no_such("reset option", name, (*OPTIONS, *more)))
+            raise ConfigError(no_such("reset option", name, (*OPTIONS, *more)) + _of_make(name))
     check(_kinds, {name: chosen[name] for name in ("task_id", "budget", "episode_seed") if name in chosen})
     tools = chosen.get("tools")
     if tools is not None and (isinstance(tools, str) or not isinstance(tools, Collection) or not tools):
         raise ConfigError(f"tools is a list of the names to keep, one at least, got {tools!r:.60}; None keeps all")
     return chosen
+
+
+def _of_make(name: str) -> str:
+    """Where an argument belongs that reset() was given among its options."""
+    if name == "seed":
+        return " Give it beside the options: reset(seed=3)"
+    return f" It is an argument of gym.make: gym.make(id, {name}=...)" if name in _SETTINGS else ""
+
+
+_SETTINGS = frozenset(f.name for f in fields(EnvSettings))
+_BACKENDS = {
+    "index": 'index = "FOLDER" under [retrieval]',
+    "web": "web = true under [retrieval]",
+    "sandbox": 'kind = "landlock" under [sandbox]',
+    "judge": 'models = ["gpt-5-mini"] under [judge]',
+    "endpoint": "a table [endpoints.NAME]",
+    "endpoints": "a table [endpoints.NAME]",
+    "models": "a table [models.NAME]",
+    "cassette": "path and mode under [cassette]",
+    "record": 'path = "FILE" and mode = "record" under [cassette]',
+    "replay": 'path = "FILE" and mode = "replay" under [cassette]',
+}
+"""What the file of backends says, by the names that it is looked for under among gym.make's arguments."""
+
+
+def _said_elsewhere(argument: str, valid: Collection[str]) -> str:
+    """Where something belongs that gym.make was given and does not take."""
+    if argument in _BACKENDS and "backends" in valid:
+        return f" A file says it, backends='my.toml': {_BACKENDS[argument]}"
+    if argument == "seed":
+        return " Give it to reset: reset(seed=3)"
+    if argument in (*OPTIONS, "episode_seed"):
+        return f" Give it to reset: reset(options={{{argument!r}: ...}})"
+    return ""
 
 
 def _kinds(task_id: str | None, budget: float | None, episode_seed: int | None) -> None:
@@ -253,7 +287,7 @@ def _load(path: str, arguments: Mapping[str, Any]) -> TaskSource:
     for argument in arguments:
         if argument not in valid:
             names = (*(f.name for f in fields(EnvSettings)), *valid, "render_mode")
-            raise ConfigError(f"{name}: {no_such('argument', argument, names)}")
+            raise ConfigError(f"{name}: {no_such('argument', argument, names)}{_said_elsewhere(argument, valid)}")
     check(made, arguments)
     return made(**arguments)  # type: ignore[no-any-return]
 

@@ -24,6 +24,7 @@ from gymnasium.utils import seeding
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
+from toolorchestra.envs.base.actions import not_text
 from toolorchestra.envs.base.errors import ConfigError, ResetNeeded, no_such
 from toolorchestra.envs.base.spaces import BatchSpace, Prose, Transcripts
 from toolorchestra.envs.base.types import Observation
@@ -81,11 +82,14 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         **settings: Any,
     ) -> None:
-        if num_envs < 1:
-            raise ConfigError(f"num_envs must be at least 1, got {num_envs}")
+        if not isinstance(num_envs, int) or num_envs < 1:
+            raise ConfigError(f"num_envs must be a whole number from 1 up, got {num_envs!r}")
         if render_mode not in (None, "ansi"):
             raise ConfigError(no_such("render mode", render_mode, ("ansi", "None")))
         self.num_envs, self.render_mode = num_envs, render_mode
+        modes = [mode.value for mode in AutoresetMode]
+        if not isinstance(autoreset_mode, AutoresetMode) and autoreset_mode not in modes:
+            raise ConfigError(no_such("autoreset_mode", autoreset_mode, modes))
         self.autoreset_mode = AutoresetMode(autoreset_mode)
         self.metadata = {"render_modes": ["ansi"], "autoreset_mode": self.autoreset_mode}
         self.factory = factory(source, **settings)
@@ -297,7 +301,7 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
                 if self.autoreset_mode == AutoresetMode.DISABLED:
                     raise ResetNeeded(f"environment {i} is over; call reset() with it in options['reset_mask'] first")
             elif not isinstance(text, str):
-                raise TypeError(f"an action is the assistant's text, a str; environment {i} got {text!r:.60}")
+                raise TypeError(not_text(text, f"environment {i} "))
 
     def _check_usages(self, usages: Sequence[Usage | None], env_ids: Sequence[int]) -> None:
         if len(usages) != len(env_ids):

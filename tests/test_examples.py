@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import runpy
 import sys
@@ -14,11 +15,14 @@ import pytest
 
 from tests.agents.evaluation.played_episodes import plays, summarise
 from tests.paths import REPOSITORY
+from toolorchestra.agents.commands import train
 from toolorchestra.agents.configuration.config import EnvMix, WarmStart
 from toolorchestra.agents.configuration.presets import preset
+from toolorchestra.agents.engines.base import SamplingParams
 from toolorchestra.agents.policies.baselines import baseline
 from toolorchestra.agents.rollouts.rollout import factory_of
 from toolorchestra.agents.training.demonstrations import find_routes
+from toolorchestra.agents.training.engines_by_name import named_engine
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.testing import check_environment
@@ -101,3 +105,57 @@ def test_the_recorder_writes_what_a_warm_start_reads(
     assert len(rows) == 40
     assert {r["outcome"]["value"] for r in rows} == {0.0, 1.0}
     assert json.dumps(rows[0]["tools"]).count('"function":') == 4
+
+
+SEAMS = EXAMPLES / "seams"
+
+
+@pytest.fixture
+def seams(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(SEAMS)
+
+
+@pytest.mark.usefixtures("seams")
+def test_a_backend_of_ones_own_answers_and_is_billed(capsys: pytest.CaptureFixture[str]) -> None:
+    made = __import__("model_backend")
+    env = gym.make("ToolOrchestra/HLE-v0", backends=made.backing(lambda asked: "one two three"), preference="none")
+    env.reset(seed=1)
+    info = env.step(render_call("answer", {"model": "answer-1"}))[4]
+    assert info["outcome"]["evidence"]["answer"] == "one two three"
+    (charge,) = [charge for charge in info["charges"] if charge["role"] == "expert"]
+    assert (charge["tokens"]["output"], charge["seconds"]) == (3, 0.5)
+    assert info["ledger"]["usd_by_role"]["expert"] > 0
+    made.main()
+    assert "'expert': 0." in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("seams")
+def test_a_reward_term_of_ones_own_is_part_of_the_reward() -> None:
+    made = __import__("reward_term")
+    plain = gym.make("ToolOrchestra/FRAMES-v0", split="test", preference="none")
+    env = made.PromptAnswers(plain, patience=1.0, each=0.01)
+    env.reset(seed=11)
+    _, reward, terminated, _, info = env.step(render_call("answer", {"model": "answer-1"}))
+    assert terminated
+    assert info["ledger"]["seconds"] > 1.0
+    late = -0.01 * (info["ledger"]["seconds"] - 1.0)
+    assert info["reward_terms"] == {"task": info["outcome"]["value"], "late": pytest.approx(late)}
+    assert reward == pytest.approx(info["outcome"]["value"] + late)
+    made.main()
+
+
+@pytest.mark.usefixtures("seams")
+def test_an_engine_of_ones_own_is_named_and_counts(tmp_path: Path) -> None:
+    small = (
+        "--warm-start.steps 0 --steps 1 --groups 1 --rollouts 2 --updates 1 --no-report --evaluation-tasks 1".split()
+    )
+    small += "--model.processes 1 --max-tokens 4 --model.hidden 16 --model.layers 1".split()
+    world = "--env HLE-v0 style=brief shown_characters=0 max_turns=1".split()
+    assert train.main([*small, *world, "--engine", "engine:CountingEngine", "--out", str(tmp_path)]) == 0
+    made = __import__("engine")
+    config = train.options([*small, *world]).config
+    made_engine, _ = named_engine(replace(config, engine="engine:CountingEngine"), print)
+    assert isinstance(made_engine, made.CountingEngine)
+    sampled = asyncio.run(made_engine.sample([1, 2, 3], SamplingParams(4, 1.0, ()), ""))
+    assert made_engine.sampled == len(sampled.tokens) > 0
+    made_engine.close()

@@ -17,7 +17,7 @@ from toolorchestra.agents.configuration.config import EnvMix
 from toolorchestra.agents.configuration.environments import arguments_of, labels
 from toolorchestra.agents.rollouts.rollout import Job, factory_of
 from toolorchestra.agents.training.task_choice import every_task, seed_of
-from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.base.errors import ConfigError, install
 from toolorchestra.envs.base.preference import Preference
 from toolorchestra.envs.factory import EpisodeFactory
 
@@ -82,7 +82,7 @@ def _parquet() -> tuple[Any, Any]:
         import pyarrow as pa
         import pyarrow.parquet as parquet
     except ModuleNotFoundError:
-        raise ConfigError('Parquet needs pyarrow, which is not installed: pip install "toolorchestra[data]"') from None
+        raise ConfigError(f"Parquet needs pyarrow, which is not installed: {install('data')}") from None
     return pa, parquet
 
 

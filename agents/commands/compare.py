@@ -19,6 +19,7 @@ from toolorchestra.agents.commands.console import DONE, command, say
 from toolorchestra.agents.evaluation.comparison import compare_runs, read_runs
 from toolorchestra.agents.evaluation.comparison_tables import comparison_markdown, comparison_text
 from toolorchestra.agents.reports.front_picture import front_picture, write_front
+from toolorchestra.envs.base.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,8 @@ def main(given: Sequence[str] | None = None) -> int:
 
 def run(given: CompareOptions) -> int:
     """Print the comparison."""
+    if not given.runs:
+        raise ConfigError("compare takes folders of `toolorchestra evaluate --out FOLDER`, got none")
     runs = read_runs(given.runs)
     compared = compare_runs(runs, given.against, given.single)
     if given.format == "json":

@@ -9,7 +9,6 @@ from itertools import product
 from pkgutil import resolve_name
 from typing import Any, Literal, NamedTuple
 
-import gymnasium as gym
 import tyro
 
 from toolorchestra.agents.commands.console import check_counts, check_spend_cap
@@ -26,7 +25,7 @@ from toolorchestra.envs.domains.questions.datasets import Dataset
 from toolorchestra.envs.factory import EpisodeFactory, factory
 from toolorchestra.envs.models.endpoints import read_row
 from toolorchestra.envs.money.spend_cap import SpendCap
-from toolorchestra.envs.registration import ids
+from toolorchestra.envs.registration import ids, spec_of
 from toolorchestra.envs.sandbox.kinds import UNSAFE
 from toolorchestra.envs.tools.backends import Backing, Wanted, read
 
@@ -163,7 +162,7 @@ def _settings(given: EvaluateOptions, env: ChosenEnv) -> Iterator[tuple[str, Cho
 
 def _takes(env_id: str) -> Mapping[str, inspect.Parameter]:
     """The arguments of an environment's task source. Question sources take a tool configuration: `tools`."""
-    source = gym.spec(env_id).kwargs.get("source", "")
+    source = spec_of(env_id).kwargs.get("source", "")
     if not source:
         raise ConfigError(f"{no_such('environment', env_id, ids())} It has no task source of this suite's kind")
     return inspect.signature(resolve_name(source)).parameters
@@ -202,7 +201,7 @@ def _factory(
         common["backends"] = backends
     if given.dataset:
         common["dataset"] = Dataset(given.dataset, pairs("--field", given.field))
-    settings = {**gym.spec(env.env_id).kwargs, **common, **env.arguments}
+    settings = {**spec_of(env.env_id).kwargs, **common, **env.arguments}
     return factory(**settings, split=split, spend_cap=spend_cap)
 
 

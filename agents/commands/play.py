@@ -1,7 +1,7 @@
 """Play an episode by hand, or watch a policy: `toolorchestra play --env HLE-v0 --policy oracle --delay 1`.
 
-At the prompt: `search search-2` or `answer answer-4` calls a tool, `?` lists the tools, `q` quits, and anything else
-is sent as it is.
+At the prompt: `search search-2` or `answer answer-4` calls a tool, and a tool's name alone asks for its parameters, one
+by one. `?` lists the tools with their parameters, `say TEXT` says something, `q` quits. What is mistyped is asked back.
 """
 
 from __future__ import annotations
@@ -13,19 +13,21 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from pkgutil import resolve_name
 
 import gymnasium as gym
 
 from toolorchestra.agents.commands.console import DONE, check_counts, command, say
+from toolorchestra.agents.commands.prompting import Prompt, pages
 from toolorchestra.agents.commands.trained_players import environments_of, tell_difference
 from toolorchestra.agents.configuration.environment_options import ChosenEnv, arguments, chosen_envs
 from toolorchestra.agents.policies.base import Player as Asked
 from toolorchestra.agents.policies.base import PlayerOptions
 from toolorchestra.agents.policies.baselines import NAMES, baseline
+from toolorchestra.agents.policies.players import CHECKPOINT
 from toolorchestra.agents.policies.players import player as player_by_name
-from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.envs.episode import render
@@ -49,8 +51,9 @@ class PlayOptions:
     set: tuple[str, ...] = ()
     """NAME=VALUE for gym.make, as behind --env. For example: --set max_turns=5"""
     policy: str = ""
-    """Who plays: random, cheapest, strongest or oracle; checkpoint:FOLDER, a trained model from a run's folder, one of
-    its checkpoints or what export-model wrote; file:TRAJECTORIES; package.module:maker; you, when left out."""
+    """Who plays: random, cheapest, strongest, oracle or another one of evaluate's; a run's folder or
+    checkpoint:FOLDER, its trained model, one of its checkpoints or what export-model wrote; file:TRAJECTORIES;
+    package.module:maker; you, when left out."""
     player: tuple[str, ...] = ()
     """NAME=VALUE for players whose name has a colon. For example: --player temperature=0.5"""
     split: str = "train"
@@ -72,6 +75,8 @@ class PlayOptions:
     """How many, one after the other."""
     delay: float = 0.0
     """Seconds to wait before each turn of a policy."""
+    full: bool = False
+    """Print long texts whole when a policy plays. You are always shown them whole, page by page."""
     no_color: bool = False
     """Print without colours, as with the environment variable NO_COLOR."""
 
@@ -88,6 +93,8 @@ def main(given: Sequence[str] | None = None) -> int:
 
 def run(given: PlayOptions) -> int:
     """Play the episodes."""
+    if Path(given.policy).is_dir() and given.policy:
+        given = replace(given, policy=f"{CHECKPOINT}{given.policy}")
     colour = sys.stdout.isatty() and not given.no_color and not os.environ.get("NO_COLOR")
     chosen = _chosen(given)
     env = _env(given, chosen)
@@ -100,14 +107,15 @@ def run(given: PlayOptions) -> int:
             env.reset(seed=given.seed + number, options=options)
             if given.policy and not _by_name(given.policy):
                 check_plays(given.policy, env, given.env[0] if given.env else OTHERWISE)
-            if not play_one(env, player, colour=colour):
+            longest = None if given.full or not given.policy else render.LONGEST
+            if not play_one(env, player, colour=colour, longest=longest):
                 break
     return DONE
 
 
 def _player(given: PlayOptions, env: OrchestraEnv, opened: ExitStack) -> Player:
     if not given.policy:
-        return at_prompt
+        return Prompt()
     if not _by_name(given.policy):
         return watched(given.policy, given.seed, given.delay)
     options = read_row(PlayerOptions, arguments("--player", given.player), "--player")
@@ -118,7 +126,7 @@ def _player(given: PlayOptions, env: OrchestraEnv, opened: ExitStack) -> Player:
 
 def _by_name(policy: str) -> bool:
     """Whether it is a player that evaluate knows too, and no baseline."""
-    return ":" in policy
+    return policy not in (*NAMES, "guess")
 
 
 def _chosen(given: PlayOptions) -> ChosenEnv:
@@ -170,21 +178,42 @@ def _cannot(name: str, env: OrchestraEnv) -> str:
     return ""
 
 
-def play_one(env: OrchestraEnv, player: Player, *, colour: bool) -> bool:
+def play_one(env: OrchestraEnv, player: Player, *, colour: bool, longest: int | None = render.LONGEST) -> bool:
     """One episode. False when the player quits."""
     episode = env.episode
     assert episode is not None
     # The colours are our own escape sequences; render spells what is not.
-    print(render.opening(episode, colour=colour), flush=True)
+    by_hand = isinstance(player, Prompt)
+    _show(render.opening(episode, colour=colour, longest=longest), by_hand)
     while not episode.over:
         action = player(episode)
         if action is None:
             say(f"left; {render.bill(episode)}")
             return False
-        print(render.turn(episode, Step(*env.step(action)), colour=colour), flush=True)
+        _show(render.turn(episode, Step(*env.step(action)), colour=colour, longest=longest), by_hand)
+    say(ending(episode))
     say(_table("by role", episode.ledger.usd_by_role()))
     say(_table("by tool", episode.ledger.usd_by_tool()))
     return True
+
+
+def _show(text: str, by_hand: bool) -> None:
+    """Print what was rendered; to a person page by page."""
+    for rendered_page in pages(text) if by_hand else (text,):
+        print(rendered_page, flush=True)
+
+
+def ending(episode: Episode) -> str:
+    """How the episode ended, for people: the outcome, the answer beside the expected one, and the whole bill."""
+    outcome, ledger = episode.outcome, episode.ledger
+    bill = f"{ledger.usd * 100:.4f} ¢, {ledger.seconds:.1f} s, {episode.turn} turns"
+    if outcome is None:  # it failed, which was told with its reason
+        return f"no outcome; {bill}"
+    lines = [f"{'solved' if outcome.value == 1 else 'not solved'} (outcome {outcome.value:g}); {bill}"]
+    evidence = outcome.evidence
+    if "expected" in evidence:
+        lines += [f"  answered  {evidence.get('answer')}", f"  expected  {evidence['expected']}"]
+    return "\n".join(lines)
 
 
 def _table(title: str, sums: Mapping[str, float]) -> str:
@@ -213,37 +242,3 @@ def asked(who: Asked, env: OrchestraEnv, loop: asyncio.Runner, delay: float) -> 
         return move.text
 
     return player
-
-
-def at_prompt(episode: Episode) -> str | None:
-    """A person at the terminal."""
-    while True:
-        try:
-            line = input("action (? lists the tools, q quits)> ").strip()
-        except EOFError:
-            say("")
-            return None
-        if line == "q":
-            return None
-        if line == "?":
-            for tool in episode.world.toolbox:
-                say(f"{tool.name} {'|'.join(tool.keys) if tool.keyed_by else '...'} {tool.description}")
-        elif line:
-            return read(line, episode)
-
-
-def read(line: str, episode: Episode) -> str:
-    """Shorthand as a tool call: the tool's name, its model if it offers any, and the text of its next argument."""
-    name, _, rest = line.partition(" ")
-    if name not in episode.world.toolbox:
-        return line
-    tool = episode.world.toolbox[name]
-    arguments = {}
-    if tool.keyed_by:
-        arguments[tool.keyed_by], _, rest = rest.strip().partition(" ")
-        if arguments[tool.keyed_by] not in tool.keys:
-            return line
-    texts = [argument for argument in tool.checker.arguments if argument != tool.keyed_by]
-    if rest.strip() and texts:
-        arguments[texts[0]] = rest.strip()
-    return render_call(name, arguments)

@@ -14,7 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
+from toolorchestra.agents.engines import without
+
+try:
+    import torch
+except ModuleNotFoundError as err:
+    raise without(err) from None
 
 from toolorchestra.agents.engines import agreement
 from toolorchestra.agents.engines.adapter import keep_few_activations, with_lora

@@ -13,8 +13,13 @@ import heapq
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import torch
-from torch import Tensor
+from toolorchestra.agents.engines import without
+
+try:
+    import torch
+    from torch import Tensor
+except ModuleNotFoundError as err:
+    raise without(err) from None
 
 from toolorchestra.agents.engines.base import NONE, Adapter, Sample, SamplingParams
 from toolorchestra.agents.engines.decoder import Decoder

@@ -12,8 +12,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-import torch
-from torch import Tensor
+from toolorchestra.agents.engines import without
+
+try:
+    import torch
+    from torch import Tensor
+except ModuleNotFoundError as err:
+    raise without(err) from None
 
 from toolorchestra.agents.engines.base import NONE, Adapter, EngineLost, Sample, SamplingParams
 from toolorchestra.agents.engines.vllm_served import ServedSampler

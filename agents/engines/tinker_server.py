@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 
 from toolorchestra.agents.engines.base import EngineLost
 from toolorchestra.agents.engines.settings import TinkerBackend, TinkerSettings
-from toolorchestra.envs.base.errors import ConfigError, WrongSetting, no_such
+from toolorchestra.envs.base.errors import ConfigError, WrongSetting, install, no_such
 
 KEY = "TINKER_API_KEY"
 HOSTED = "https://tinker.thinkingmachines.dev/services/tinker-prod"
@@ -220,8 +220,7 @@ def _load_sdk() -> Any:
         if err.name != "tinker":
             raise
         raise ConfigError(
-            "engine=tinker needs the client library, which is not installed: pip install 'toolorchestra[tinker]', or "
-            'in a clone pip install ".[tinker]"'
+            f"engine=tinker needs the client library, which is not installed: {install('tinker')}"
         ) from None
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.base.errors import ConfigError, install
 
 
 @cache
@@ -15,7 +15,7 @@ def last_tokens(path: str) -> Callable[[str, int], str]:
     try:
         from transformers import AutoTokenizer
     except ModuleNotFoundError:
-        raise ConfigError('cutting by tokens needs transformers: pip install ".[train]"') from None
+        raise ConfigError(f"cutting by tokens needs transformers: {install('train')}") from None
     if path.startswith((".", "/", "~")) and not Path(path).expanduser().is_dir():
         raise ConfigError(f"tokenizer {path!r} is not a folder; name a folder with a tokenizer, or a hub id")
     try:

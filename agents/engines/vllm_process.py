@@ -11,11 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from toolorchestra.agents.engines.process_guard import ProcessGuard
-from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.base.errors import ConfigError, install
 
-INSTALL = (
-    'vLLM rollouts need vllm: pip install ".[vllm]" on a machine with a GPU; for a CPU see "On a CPU" in docs/vllm.md'
-)
 LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 """That vLLM makes room for."""
 EXIT_SECONDS = 3.0
@@ -63,7 +60,10 @@ def load_vllm() -> Any:
             from vllm.engine import arg_utils  # noqa: F401 - imported here, where its warnings are not heard
             from vllm.v1.engine import async_llm, exceptions  # noqa: F401
         except ModuleNotFoundError as err:
-            raise ConfigError(f"{INSTALL} ({err.name} is missing)") from None
+            raise ConfigError(
+                f"vLLM rollouts need vllm, and {err.name} is missing: {install('vllm')} on a machine with a GPU; for a "
+                'CPU see "On a CPU" in docs/vllm.md'
+            ) from None
     return vllm
 
 

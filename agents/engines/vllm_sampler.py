@@ -16,8 +16,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
+from toolorchestra.agents.engines import without
+
+try:
+    import torch
+    from torch import Tensor
+except ModuleNotFoundError as err:
+    raise without(err) from None
 
 from toolorchestra.agents.engines.base import NONE, Adapter, Sample, SamplingParams
 from toolorchestra.agents.engines.loop_thread import LoopThread

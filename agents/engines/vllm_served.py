@@ -22,13 +22,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-import torch
-from torch import Tensor
+from toolorchestra.agents.engines import without
+
+try:
+    import torch
+    from torch import Tensor
+except ModuleNotFoundError as err:
+    raise without(err) from None
 
 from toolorchestra.agents.engines.base import NONE, Adapter, Sample, SamplingParams
 from toolorchestra.agents.engines.loop_thread import LoopThread
 from toolorchestra.agents.engines.weights import Handover, write_adapter
-from toolorchestra.envs.base.errors import ConfigError, Outage
+from toolorchestra.envs.base.errors import ConfigError, Outage, install
 
 FIRST_BACKOFF_SECONDS, MOST_BACKOFF_SECONDS = 0.5, 30.0
 _COULD_NOT = 500
@@ -311,5 +316,5 @@ def _load_sdk() -> Any:
     try:
         import openai
     except ModuleNotFoundError:
-        raise ConfigError('a served sampler needs the openai SDK: pip install ".[models]"') from None
+        raise ConfigError(f"a served sampler needs the openai SDK: {install('models')}") from None
     return openai

@@ -59,7 +59,7 @@ def chat_refusal(factory: EpisodeFactory, options: PlayerOptions) -> str:
     """Why no model can play here, or ""."""
     backing = getattr(factory.source, "backing", None)
     if backing is None or backing.wanted.endpoints is None:
-        return "policy 'chat' asks a model: name its endpoint: --backends FILE"
+        return "policy 'chat' asks a model: name its endpoint in a file, --backends FILE or backends=FILE for gym.make"
     if options.prompt == "reference" and not isinstance(factory.source, QaSource):
         return f"the reference's prompt is one of questions, and {factory.source.name} asks none; take prompt=plain"
     return ""

@@ -108,7 +108,8 @@ def playable(name: str, factory: EpisodeFactory, options: PlayerOptions | None =
     if name.startswith(ALWAYS):
         return always_refusal(name, factory.source)
     if name not in NAMES and not name.startswith((FILE, CHECKPOINT, ROUTER)) and not _is_path(name):
-        raise ConfigError(no_such("policy", name, FORMS))
+        several = " Several policies are written with blanks between them." if "," in name else ""
+        raise ConfigError(no_such("policy", name, FORMS) + several)
     return ""
 
 

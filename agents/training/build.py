@@ -11,7 +11,7 @@ from typing import Any
 from toolorchestra.agents.configuration.config import ModelConfig, TrainConfig
 from toolorchestra.agents.engines.settings import EngineSettings
 from toolorchestra.agents.rollouts.tokens import Chat
-from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.base.errors import ConfigError, install
 
 Say = Callable[[str], None]
 
@@ -74,7 +74,7 @@ def _training_packages() -> Iterator[None]:
         yield
     except ModuleNotFoundError as err:
         raise ConfigError(
-            f'training needs {err.name}, which is not installed: pip install torch==2.13.0, then pip install ".[train]"'
+            f"training needs {err.name}, which is not installed: pip install torch==2.13.0, then {install('train')}"
         ) from None
 
 

@@ -115,10 +115,7 @@ def open_run(config: TrainConfig, folder: Path, engine: Engine, chat: Chat, *, r
         raise ConfigError(f"no checkpoint of the run in {folder} is whole; move it away, or begin in another --out")
     check_order(config, say)
     if found and not resume:
-        raise ConfigError(
-            f"{folder} holds a run already ({_name(found)}); use --resume to go on with it (make train "
-            "OPTIONS=--resume), or begin another one with --out FOLDER"
-        )
+        raise ConfigError(_there_already(folder, found, config.steps))
     state = checkpoint.read_state(found) if found else {}
     if state:
         _check_same(config, state["config"], folder, say)
@@ -162,6 +159,18 @@ def _start_from(config: TrainConfig, engine: Engine, say: Say) -> None:
     say(f"starting from the {kind} of step {saved.how.step} in {saved.path}")
     if config.warm_start.steps:
         say("the warm start follows; a model that speaks the grammar already needs none: warm_start.steps=0")
+
+
+def _there_already(folder: Path, found: Path, steps: int) -> str:
+    """What is said where a run is begun in the folder of another: how to go on with that one, or begin beside it."""
+    other = 'begin another one: --out FOLDER (make train OPTIONS="--out FOLDER")'
+    state = checkpoint.read_state(found, checked=True)
+    if state.get("warm", False) and int(state["step"]) >= steps:
+        report = folder / "report" / "index.html"
+        seen = f"its report is {report}" if report.exists() else "--resume writes its report"
+        return f"{folder} holds a run that has ended ({_name(found)}); {seen}; {other}"
+    more = "go on with it by the same command and --resume (make train OPTIONS=--resume)"
+    return f"{folder} holds a run already ({_name(found)}); {more}, or {other}"
 
 
 def _name(found: Path) -> str:

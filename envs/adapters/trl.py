@@ -16,7 +16,7 @@ from typing import Any
 from gymnasium.utils import seeding
 
 from toolorchestra.envs.adapters.trl_turns import Play, sampled
-from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.base.errors import ConfigError, install
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.factory import factory
 from toolorchestra.envs.registration import spec_of
@@ -55,7 +55,7 @@ class TrlRollouts:
 
     def __post_init__(self) -> None:
         if find_spec("trl") is None:
-            raise ConfigError('trl is not installed: pip install "toolorchestra[trl]"')
+            raise ConfigError(f"trl is not installed: {install('trl')}")
 
     def __call__(self, prompts: Sequence[str], trainer: Any) -> dict[str, list[Any]]:
         plays = [Play(self._started(prompt), trainer.max_completion_length) for prompt in prompts]

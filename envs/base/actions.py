@@ -25,6 +25,8 @@ MAX_DEPTH = 100
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 THINK, UNTHINK = "<think>", "</think>"
+FORM = '{"name": "TOOL", "arguments": {"KEY": "VALUE"}}'
+"""What stands between the tags of a call."""
 _TOO_DEEP = f"the JSON is nested deeper than {MAX_DEPTH} levels; flatten it"
 
 
@@ -146,16 +148,21 @@ def _read_call(text: str, at: int, number: int) -> tuple[ToolCall, int]:
     except ActionError as err:
         raise ActionError(f"tool call {number}: {err}") from None
     except StopIteration as stop:
-        raise ActionError(f"tool call {number} is not valid JSON: {_expected(text, at, stop.value)}") from None
+        raise ActionError(_no_json(number, _expected(text, at, stop.value))) from None
     except RecursionError:
         raise ActionError(f"tool call {number}: {_TOO_DEEP}") from None
     except ValueError as err:
-        raise ActionError(f"tool call {number} is not valid JSON: {_reason(err)}") from None
+        raise ActionError(_no_json(number, _reason(err))) from None
     if not text.startswith(CLOSE, end):
         end = _past_blanks(text, end)
         if not text.startswith(CLOSE, end):
-            raise ActionError(f"tool call {number}: {CLOSE} expected after the JSON, got {text[end : end + 20]!r}")
+            got = repr(text[end : end + 20]) if end < len(text) else "the end of the text"
+            raise ActionError(f"tool call {number}: {CLOSE} expected after the JSON, got {got}")
     return call, end + len(CLOSE)
+
+
+def _no_json(number: int, why: str) -> str:
+    return f"tool call {number} is not valid JSON: {why}; write it like {FORM}"
 
 
 def _decode(text: str, at: int) -> tuple[ToolCall, int]:
@@ -212,19 +219,49 @@ def _reason(err: ValueError) -> str:
 
 def _as_call(body: object, *, escaped: bool) -> ToolCall:
     if not isinstance(body, dict):
-        raise ActionError('write an object {"name": ..., "arguments": {...}}')
+        raise ActionError(f"one JSON object expected, got {_KINDS[type(body)]}; write it like {FORM}")
     name = body.get("name")
     if not isinstance(name, str) or not name:
-        raise ActionError(f'"name" must be a tool\'s name, got {name!r:.40}')
+        got = f"{name!r:.40}" if "name" in body else f"no name among {sorted(body)!s:.60}"
+        raise ActionError(f'"name" must be a tool\'s name, got {got}; write it like {FORM}')
     arguments = body.get("arguments", {})
     if not isinstance(arguments, dict):
-        raise ActionError(f'"arguments" must be a JSON object, got {type(arguments).__name__}')
+        what = f"{_KINDS[type(arguments)]}; write it like {FORM}"
+        raise ActionError(f'"arguments" must be a JSON object, got {what}')
     if len(body) != 1 + ("arguments" in body):
-        extra = sorted(set(body) - {"name", "arguments"})
-        raise ActionError(f'only "name" and "arguments" are read, got also {extra!s:.80}')
+        raise ActionError(_not_read(sorted(set(body) - {"name", "arguments"})))
     if escaped:
         _no_surrogates(json.dumps(body, ensure_ascii=False))
     return ToolCall(name, arguments)
+
+
+_KINDS: Mapping[type, str] = {
+    dict: "an object",
+    list: "a list",
+    str: "a text",
+    int: "a number",
+    float: "a number",
+    bool: "true or false",
+    type(None): "null",
+}
+_MEANT = ("parameters", "args", "input", "kwargs", "params")
+"""What other formats call "arguments"."""
+
+
+def _not_read(extra: Sequence[str]) -> str:
+    hint = f'; rename {json.dumps(extra[0])} to "arguments"' if len(extra) == 1 and extra[0] in _MEANT else ""
+    return f'only "name" and "arguments" are read, got also {extra!s:.80}{hint}'
+
+
+def not_text(action: object, who: str = "") -> str:
+    """What is said of an action that is no text, with the function that makes a text of it."""
+    if isinstance(action, Mapping) and "role" in action:
+        do = "make one of a message with from_openai(message), of toolorchestra.envs.base.openai_messages"
+    elif isinstance(action, int) and not isinstance(action, bool):
+        do = "numbered actions are those of the wrapper toolorchestra.envs.wrappers.DiscreteRouting"
+    else:
+        do = "write a call with render_call(name, arguments), of toolorchestra.envs.base.actions"
+    return f"an action is the assistant's text, a str; {who}got {type(action).__name__}: {action!r:.60}; {do}"
 
 
 def render_call(name: str, arguments: Mapping[str, Any]) -> str:

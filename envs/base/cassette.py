@@ -52,7 +52,10 @@ class Cassette:
         self._owed: set[tuple[str, str]] = set()
         """Payer and request, of a cache's rows that an earlier process wrote and that nobody has paid in this one."""
         if mode == "replay" and not self.path.is_file():
-            raise ConfigError(f"no cassette {str(path)!r} to replay; record one first: --record {path}")
+            raise ConfigError(
+                f'no cassette {str(path)!r} to replay; record one first, with mode = "record" (--record {path} on the '
+                "command line)"
+            )
         if mode == "record" and self.path.is_file() and self.path.stat().st_size:
             raise ConfigError(f"cassette {str(path)!r} exists; replay it, remove it, or record another")
         if self.path.is_file():
@@ -132,7 +135,7 @@ class Cassette:
         same_kind = [row["request"] for rows in self._rows.values() for row in rows if row["kind"] == kind]
         start = f"{self.path}: no recording of this {kind} request"
         if not same_kind:
-            return CassetteMiss(f"{start}, nor of any other; record it: --record FILE")
+            return CassetteMiss(f'{start}, nor of any other; record it, with mode = "record" (--record FILE)')
         ratios = [(_alike(wanted, _flat(other)), number) for number, other in enumerate(same_kind[:_LOOKED_AT])]
         share, number = max(ratios)
         nearest = same_kind[number]

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
+
+_LEAST_PART = 3
+"""Letters of a name that are enough to guess it by."""
 
 
 class ActionError(ValueError):
@@ -44,9 +47,29 @@ def no_such(kind: str, name: object, valid: Iterable[object]) -> str:
     import difflib
 
     names = sorted(str(v) for v in valid)
-    close = difflib.get_close_matches(str(name)[:80], names, n=1)
+    close = difflib.get_close_matches(str(name)[:80], names, n=1) or _only_one_with(str(name), names)
     hint = f" Did you mean {close[0]!r}?" if close else ""
     return f"no {kind} {name!r:.80}; valid: {', '.join(names) or 'none'}.{hint}"
+
+
+def _only_one_with(part: str, names: Sequence[str]) -> list[str]:
+    """The one name that holds a part in some case, as 'ToolOrchestra/FRAMES-v0' holds "frames"."""
+    found = [name for name in names if part.lower() in name.lower()] if len(part) >= _LEAST_PART else []
+    return found if len(found) == 1 else []
+
+
+def install(extra: str) -> str:
+    """The line that installs an extra of this package: `pip install "toolorchestra[models]"`.
+
+    pip takes the installed copy's own list of packages, in a clone too. Where no copy is installed and the code is read
+    from a clone's folder, the line is the one that works there."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        version("toolorchestra")
+    except PackageNotFoundError:
+        return f'pip install ".[{extra}]" in the folder of the clone'
+    return f'pip install "toolorchestra[{extra}]"'
 
 
 class Span(NamedTuple):

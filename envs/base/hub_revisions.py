@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from toolorchestra.envs.base.errors import ConfigError, no_such
+from toolorchestra.envs.base.errors import ConfigError, install, no_such
 
 Row = Mapping[str, Any]
 PINNED: Mapping[str, str] = {
@@ -36,7 +36,7 @@ def rows(where: str, part: str = "") -> Iterable[Row]:
     try:
         import datasets
     except ImportError:
-        raise ConfigError(f'data set {name!r} needs the hub library: pip install ".[data]"') from None
+        raise ConfigError(f"data set {name!r} needs the hub library: {install('data')}") from None
     try:
         parts = datasets.load_dataset(name, revision=revision)
     except datasets.exceptions.DatasetNotFoundError as err:

@@ -147,9 +147,15 @@ def read(value: Any, rng: random.Random, keys: Sequence[str], wording: Wording =
         if not sentence:
             preference = replace(preference, sentence=_say(preference.weights()))
     else:
-        raise ConfigError(f"a preference is a kind's name, a mapping of weights or a Preference, got {value!r}")
+        raise ConfigError(_NO_PREFERENCE.format(value))
     preference.check(keys)
     return preference
+
+
+_NO_PREFERENCE = (
+    "a preference is a kind's name, a mapping of weights or a Preference, got {!r:.80}; for example "
+    "preference='frugal', or preference={{'outcome': 1.0, 'usd': 0.5}}"
+)
 
 
 def _again(value: Mapping[str, Any]) -> Preference:
@@ -164,7 +170,10 @@ def _again(value: Mapping[str, Any]) -> Preference:
 def known(value: Any) -> None:
     """Refuse a name that is no kind of wish, before there are tools to wish for."""
     if isinstance(value, str) and value not in ("none", "sampled", *kinds()):
-        raise ConfigError(no_such("preference", value, ("none", "sampled", *kinds())))
+        said = " A sentence of your own comes with weights: {'usd': 1.0, 'sentence': ...}" if " " in value else ""
+        raise ConfigError(no_such("preference", value, ("none", "sampled", *kinds())) + said)
+    if not (value is None or isinstance(value, str | Mapping | Preference)):
+        raise ConfigError(_NO_PREFERENCE.format(value))
 
 
 def _say(weights: Mapping[str, float]) -> str:

@@ -12,7 +12,7 @@ import copy
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn
 
-from toolorchestra.envs.base.actions import only_call, parse
+from toolorchestra.envs.base.actions import not_text, only_call, parse
 from toolorchestra.envs.base.errors import ActionError, ResetNeeded, ToolError
 from toolorchestra.envs.base.preference import Preference
 from toolorchestra.envs.base.types import Message, Observation, Outcome, Rows, ToolCall, Transcript, build, plain
@@ -192,7 +192,7 @@ class Episode:
             what = "run its opening, see begin()," if self._phase == "opening" else "call reset()"
             raise ResetNeeded(f"step() in an episode that is {self._phase}; {what} first")
         if not isinstance(text, str):
-            raise TypeError(f"an action is the assistant's text, a str; got {type(text).__name__}: {text!r:.60}")
+            raise TypeError(not_text(text))
         billed = self.sheet.charge(usage) if usage is not None else None  # an unbillable one changes nothing
         context = self.context
         self.turn = context.turn = self.turn + 1

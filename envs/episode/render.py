@@ -14,12 +14,12 @@ def _paint(kind: str, text: str, colour: bool) -> str:
     return f"\033[{_COLOURS.get(kind, '0')}m{text}\033[0m" if colour else text
 
 
-def _message(message: Message, colour: bool) -> str:
+def _message(message: Message, colour: bool, longest: int | None = LONGEST) -> str:
     # The name too: an unknown tool's is whatever the assistant wrote.
     who = message["role"] + (f" {spelled(message['name'])}" if "name" in message else "")
     content = spelled(message["content"])
-    if len(content) > LONGEST:
-        content = f"{content[:LONGEST]}… ({len(content) - LONGEST} more characters)"
+    if longest is not None and len(content) > longest:
+        content = f"{content[:longest]}… ({len(content) - longest} more characters)"
     return _paint(message["role"], f"[{who}]", colour) + f" {content}"
 
 
@@ -32,16 +32,16 @@ def bill(episode: Episode) -> str:
     )
 
 
-def opening(episode: Episode, *, colour: bool = False) -> str:
-    """Task, tools and first messages."""
+def opening(episode: Episode, *, colour: bool = False, longest: int | None = LONGEST) -> str:
+    """Task, tools and first messages, each cut behind `longest` characters; None cuts none."""
     tools = ", ".join(t.name for t in episode.world.toolbox)
     head = spelled(f"task {episode.task_id}; tools: {tools}; prices: {episode.sheet.sheet_id}")
-    return "\n".join([_paint("bill", head, colour), *(_message(m, colour) for m in episode.messages)])
+    return "\n".join([_paint("bill", head, colour), *(_message(m, colour, longest) for m in episode.messages)])
 
 
-def turn(episode: Episode, step: Step, *, colour: bool = False) -> str:
+def turn(episode: Episode, step: Step, *, colour: bool = False, longest: int | None = LONGEST) -> str:
     """What one step added, and the bill after it."""
-    lines = [_message(m, colour) for m in step.info["new_messages"]]
+    lines = [_message(m, colour, longest) for m in step.info["new_messages"]]
     lines.append(_paint("bill", bill(episode), colour))
     if step.terminated or step.truncated:
         lines.append(_paint("bill", verdict(episode, step), colour))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -13,6 +13,15 @@ from toolorchestra.envs.money.prices import ORCHESTRATOR, Tokens, Usage
 from toolorchestra.envs.money.spend_cap import SpendCap
 
 CHARACTERS_PER_TOKEN = 4
+
+
+_LIMITS: Mapping[str, tuple[str, str]] = {
+    "turns": ("max_turns", "a whole number from 1 up"),
+    "context_tokens": ("max_context_tokens", "a whole number from 1 up, or None"),
+    "usd": ("budget", "a number of dollars above 0, or None"),
+    "seconds": ("max_seconds", "a number of seconds above 0, or None"),
+}
+"""Limit -> what gym.make calls it, and what it may be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +40,12 @@ class Limits:
     def __post_init__(self) -> None:
         if self.rule not in ("strict", "stop"):
             raise ConfigError(no_such("budget_rule", self.rule, ("strict", "stop")))
-        for name in ("turns", "context_tokens", "usd", "seconds"):
+        for name, (argument, wanted) in _LIMITS.items():
             value = getattr(self, name)
             if value is not None and not value > 0:
-                raise ConfigError(f"limit {name} must be positive or None, got {value!r}")
+                raise ConfigError(f"{argument} must be {wanted}, got {value!r}; leave it out for the default")
         if self.usd is not None and not 1e-9 <= self.usd < math.inf:
-            raise ConfigError(f"a budget is a finite number of dollars from 0.000000001 up, got {self.usd!r}")
+            raise ConfigError(f"budget must be a finite number of dollars from 0.000000001 up, got {self.usd!r}")
 
 
 @dataclass(frozen=True, slots=True)

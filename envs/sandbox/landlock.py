@@ -35,7 +35,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from toolorchestra.envs.base.errors import ConfigError, Outage
+from toolorchestra.envs.base.errors import ConfigError, Outage, install
 from toolorchestra.envs.sandbox import Bounds, Execution, harmless
 from toolorchestra.envs.sandbox.confine import landlock_abi
 from toolorchestra.envs.sandbox.scratch import remove
@@ -87,7 +87,7 @@ class LandlockSandbox:
         if not landlock_abi():
             raise ConfigError(
                 "sandbox 'landlock' needs Linux 5.13 or later with Landlock on x86-64 or aarch64; "
-                "take another: --sandbox monty (pip install pydantic-monty), or --sandbox e2b with a key"
+                f"take another: 'monty' ({install('monty')}), or 'e2b' with a key"
             )
         self.bounds, self.sessions, self.queue_seconds = bounds, sessions, queue_seconds
         self._settings = {"bounds": asdict(bounds), "most_children": most_children, "most_sessions": most_sessions,

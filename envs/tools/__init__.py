@@ -137,6 +137,10 @@ class Tool:
         return self
 
     def __post_init__(self) -> None:
+        if isinstance(self.bills, str):
+            raise ConfigError(
+                f"tool {self.name!r}: bills is a list of items, got {self.bills!r}; write ({self.bills!r},)"
+            )
         object.__setattr__(self, "checker", Checker(self.parameters, f"tool {self.name!r}"))
         if self.keyed_by and "enum" not in self.checker.arguments.get(self.keyed_by, {}):
             raise ConfigError(
@@ -170,7 +174,12 @@ class Toolbox:
     __slots__ = ("_by_name", "keys", "schema_characters", "schemas", "tools")
 
     def __init__(self, tools: Iterable[Tool]) -> None:
-        self.tools = tuple(tools)
+        self.tools = tuple(tools) if isinstance(tools, Iterable) else (tools,)
+        for one in self.tools:
+            if not isinstance(one, Tool):
+                raise ConfigError(
+                    f"a toolbox is a list of tools, got {one!r:.60}; make a Tool of a function with @tool"
+                )
         self._by_name = {t.name: t for t in self.tools}
         if len(self._by_name) != len(self.tools):
             names = [t.name for t in self.tools]
@@ -246,6 +255,8 @@ def tool(function: Callable[..., Any] | None = None, /, *, bills: Sequence[str] 
     `@tool(bills=("tracking-service",))`.
     """
     if function is None:
+        if isinstance(bills, str):
+            raise ConfigError(f"bills is a list of items, got {bills!r}; write bills=({bills!r},)")
         return lambda found: replace(tool(found), bills=tuple(bills), keyed_by=keyed_by)
     hints = get_type_hints(function)
     marked = get_type_hints(function, include_extras=True)

@@ -42,6 +42,11 @@ from toolorchestra.envs.tools.assemble import Backends
 from toolorchestra.envs.tools.recorded import RecordedInterpreter, RecordedModels, RecordedRetriever
 
 TABLES = ("endpoints", "models", "judge", "retrieval", "sandbox", "cassette")
+EXAMPLE = '''\
+[endpoints.local]
+base_url = "http://127.0.0.1:8000/v1"
+[models.gpt-5-mini]
+endpoint = "local"'''
 EMBEDDED = "embedded"
 SLACK_SECONDS = 30.0
 UNBOUNDED_SECONDS = 120.0
@@ -87,12 +92,14 @@ def read(path: str | Path = "", **changes: Any) -> Wanted:
 
 def _parse(path: Path) -> Wanted:
     if not path.is_file():
-        raise ConfigError(f"no file of backends {str(path)!r}; docs/real-tools.md shows one")
+        raise ConfigError(f"no file of backends {str(path)!r}; write one, such as:\n{EXAMPLE}")
     text = path.read_text(encoding="utf-8")
     try:
         data = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
     except ValueError as err:
         raise ConfigError(f"{path} is not {'JSON' if path.suffix == '.json' else 'TOML'}: {err}") from None
+    if not data:
+        raise ConfigError(f"{path} is empty; it names what stands behind the tools, such as:\n{EXAMPLE}")
     for name in data:
         if name not in TABLES:
             raise ConfigError(f"{path}: {no_such('table', name, TABLES)}")
@@ -240,6 +247,8 @@ def backing(named: str | Path | Wanted | Backing) -> Backing:
         return named
     if isinstance(named, Wanted):
         return Backing(named)
+    if not isinstance(named, str | Path):
+        raise ConfigError(f"backends is a TOML or JSON file, got {named!r:.80}; write one, such as:\n{EXAMPLE}")
     wanted = read(named)
     key = (str(Path(named).resolve()), Path(named).stat().st_mtime_ns)
     if key not in _made:

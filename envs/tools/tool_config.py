@@ -173,12 +173,25 @@ def load(name: str | Path | ToolConfig) -> ToolConfig:
     elif str(name) in names():
         text = (resources.files("toolorchestra.envs") / "data" / "toolsets" / f"{name}.json").read_bytes()
     else:
-        raise ConfigError(no_such("tool configuration", name, names()))
+        raise ConfigError(_no_configuration(name))
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as err:
-        raise ConfigError(f"tool configuration {name}: {err}") from None
+        raise ConfigError(f"tool configuration {name} is not valid JSON: {err}") from None
     return ToolConfig.read(data, str(name))
+
+
+def _no_configuration(name: object) -> str:
+    """What is said of `tools` that names no configuration: single tools are kept at reset."""
+    listed = isinstance(name, list | tuple | set | frozenset) and all(isinstance(one, str) for one in name)
+    if listed or name in tuple(KINDS):
+        kept = [*sorted(name)] if listed else [name]  # type: ignore[call-overload]
+        return (
+            f"tools={name!r:.80}: in gym.make, tools is the name of a tool configuration ({', '.join(names())}) or a "
+            f'JSON file; to keep single tools, give them to reset: reset(options={{"tools": {kept!r:.80}}}), with one '
+            "among them that ends the task"
+        )
+    return f"{no_such('tool configuration', name, names())} Or name a file, FILE.json"
 
 
 VARIED = ("tools", "aliases", "prices")

@@ -129,6 +129,8 @@ def trajectory_line(row: Mapping[str, Any]) -> bytes:
 
 def read_trajectories(path: str | Path) -> Iterator[dict[str, Any]]:
     """The file's trajectories, in order. A broken line is an error that names it."""
+    if not Path(path).is_file():
+        raise ConfigError(f"no file of trajectories {str(path)!r}; RecordTrajectories(env, path) writes one")
     with Path(path).open("rb") as file:
         for number, line in enumerate(file, 1):
             try:

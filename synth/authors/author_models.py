@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from toolorchestra.envs.base.errors import ConfigError, no_such
+from toolorchestra.envs.base.errors import ConfigError, install, no_such
 from toolorchestra.envs.models import ChatModel, ChatRequest
 from toolorchestra.envs.models.scripted import ScriptedModel
 from toolorchestra.envs.money.prices import PriceSheet, load_sheet
@@ -73,7 +73,7 @@ def _served(endpoints: Path | None) -> ChatModel:
         backend: Any = importlib.import_module("toolorchestra.envs.models.openai")
     except ModuleNotFoundError as err:
         raise ConfigError(
-            f'models behind servers need {err.name}, which is not there: pip install ".[models]". Without it'
+            f"models behind servers need {err.name}, which is not there: {install('models')}. Without it"
             " --spec makes a domain, and --model standin:public_library goes the way of a model"
         ) from None
     except (OSError, tomllib.TOMLDecodeError) as err:

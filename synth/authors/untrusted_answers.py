@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.base.errors import ConfigError, install
 from toolorchestra.synth.authors import Unusable
 from toolorchestra.synth.formats.part_checks import Fault
 from toolorchestra.synth.storage.paid_calls import MOST_CHARACTERS, PaidAnswer
@@ -126,6 +126,6 @@ def dumped(value: Any) -> str:
     try:
         import yaml
     except ImportError:
-        raise ConfigError('writing a spec needs PyYAML: pip install ".[synth]"') from None
+        raise ConfigError(f"writing a spec needs PyYAML: {install('synth')}") from None
     value = json.loads(json.dumps(value, ensure_ascii=False))  # its own kinds of mapping have no place in YAML
     return str(yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=110))

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from toolorchestra.envs.base.errors import ConfigError, ToolError
+from toolorchestra.envs.base.errors import ConfigError, ToolError, install
 from toolorchestra.envs.base.folder_files import inside
 from toolorchestra.envs.base.json_schema import check_arguments
 from toolorchestra.envs.domains.toolscale.loader import check_clock
@@ -235,7 +235,7 @@ def parsed(text: str, path: Path) -> Any:
     try:
         import yaml
     except ImportError:
-        raise ConfigError('reading a spec needs PyYAML: pip install ".[synth]"') from None
+        raise ConfigError(f"reading a spec needs PyYAML: {install('synth')}") from None
 
     class Loader(yaml.SafeLoader):  # type: ignore[misc]
         """Safe, with lines, and without YAML's own dates, whose types no schema here knows."""

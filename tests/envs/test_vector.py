@@ -86,7 +86,7 @@ def test_infos_have_gymnasiums_shape() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"num_envs": 0}, "num_envs must be at least 1, got 0"),
+        ({"num_envs": 0}, "num_envs must be a whole number from 1 up, got 0"),
         ({"render_mode": "human"}, "no render mode 'human'; valid: .*ansi"),
         ({"max_turn": 3}, r"no argument 'max_turn'.*Did you mean 'max_turns'\?"),
     ],

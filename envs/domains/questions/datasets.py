@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from toolorchestra.envs.base import hub_revisions
-from toolorchestra.envs.base.errors import ConfigError, no_such
+from toolorchestra.envs.base.errors import ConfigError, install, no_such
 from toolorchestra.envs.base.types import Answer, Question
 
 Row = hub_revisions.Row
@@ -162,7 +162,7 @@ def _from_file(path: Path) -> Iterator[Row]:
         try:
             from pyarrow import parquet
         except ImportError:
-            raise ConfigError(f'{path} needs pyarrow: pip install ".[data]"') from None
+            raise ConfigError(f"{path} needs pyarrow: {install('data')}") from None
         yield from parquet.read_table(path).to_pylist()
         return
     if kind not in _SUFFIXES:

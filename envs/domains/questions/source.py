@@ -156,9 +156,10 @@ class QaSource:
         named = self.backing is not None and (self.backing.wanted.names_search or self.backing.wanted.mode == "replay")
         if searches and not named:
             raise ConfigError(
-                f"real questions need something real to search in for the tools {searches}: name an index (--index "
-                "FOLDER, built by toolorchestra index) or the web (--web) in the backends, take tools without "
-                'search, or name the index "embedded" if the invented one is meant'
+                f"real questions need something real to search in for the tools {searches}: give backends=FILE whose "
+                'table [retrieval] has index = "FOLDER" (`toolorchestra index` builds one) or web = true, or take '
+                'tools without search; index = "embedded" searches in the invented texts. On the command '
+                "line: --index, --web"
             )
 
     def generate(self, rng: random.Random) -> Question:

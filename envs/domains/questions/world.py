@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from toolorchestra.envs.base.actions import CLOSE, FORM, OPEN
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.grading import is_right
 from toolorchestra.envs.base.types import Message, Outcome, Passage, Question, ToolCall, Transcript
@@ -25,10 +26,11 @@ SYSTEM = (
 
 def _remind(context: ToolContext, text: str) -> ToolResult:
     """A message does not end the episode where an `answer` tool does: as in the reference, the turn just counts."""
-    del text
     toolbox: Toolbox = context.world.toolbox
     names = ", ".join(t.name for t in toolbox)
-    return ToolResult(f"Call a tool: {names}. The task ends with `{context.world.ending}`.", role="user")
+    meant = any(f'"{t.name}"' in text or f"{t.name}(" in text for t in toolbox)  # a call in some other grammar
+    form = f" Write a call as {OPEN}{FORM}{CLOSE}." if meant else ""
+    return ToolResult(f"Call a tool: {names}. The task ends with `{context.world.ending}`.{form}", role="user")
 
 
 _REMINDS = Tool("message", "Nobody listens.", MESSAGE, _remind)

@@ -83,7 +83,10 @@ class ToolScaleSource:
         if diversify not in (None, *HALVES):
             raise ConfigError(no_such("diversify", diversify, (*HALVES, "None")))
         if user != "scripted" and not isinstance(user, SqlModelUser):
-            raise ConfigError(f'user is "scripted" or an LlmUser(models, model), got {user!r:.60}')
+            raise ConfigError(
+                f'user is "scripted", or SqlModelUser(models, model) of toolorchestra.envs.domains.toolscale.user, '
+                f"which asks a model of yours; got {user!r:.60}"
+            )
         if difficulty is not None and difficulty not in range(1, 6):
             raise ConfigError(f"difficulty is 1 to 5 or None, got {difficulty!r}")
         self.name = "toolscale"

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pty
 import re
+import select
 import signal
+import struct
 import subprocess
 import sys
+import termios
+import time
 
 import pytest
 
@@ -38,19 +43,60 @@ def test_policies_play_to_the_verdict_and_the_bill(policy: str) -> None:
 
 
 def test_shorthand_text_and_help() -> None:
-    done = play("--env", "HLE-v0", said="?\nsearch search-2\n\nwhat now\nanswer none-such\nanswer answer-4\n")
+    said = "?\nsearch search-2\n\nwhat now\ny\nanswer none-such\nanswer answer-4\n"
+    done = play("--env", "HLE-v0", said=said)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "reasoner-1|reasoner-2" in done.stdout
+    assert "    model (reasoner-1 | reasoner-2" in done.stdout
+    assert "say TEXT              say something" in done.stdout
     assert '{"name": "search", "arguments": {"model": "search-2"}}' in done.stdout
     assert "[assistant] what now\n" in done.stdout
-    assert "[assistant] answer none-such\n" in done.stdout
+    assert "none-such'; nothing was sent" in done.stdout
+    assert "[assistant] answer none-such" not in done.stdout
     assert '{"name": "answer", "arguments": {"model": "answer-4"}}' in done.stdout
-    assert "bill after turn 4" in done.stdout
+    assert "bill after turn 3" in done.stdout
     assert re.search(r"^done: outcome [01], ", done.stdout, re.M)
     by_role, _, by_tool = done.stdout.partition("by role\n")[2].partition("by tool\n")
     for rows in (by_role, by_tool):
         sums = [float(number) for number in re.findall(r"([\d.]+) ¢", rows)]
-        assert sum(sums) == pytest.approx(float(re.findall(r"turn 4: ([\d.]+) ¢", done.stdout)[0]), abs=0.0005)
+        assert sum(sums) == pytest.approx(float(re.findall(r"turn 3: ([\d.]+) ¢", done.stdout)[0]), abs=0.0005)
+
+
+def test_what_is_mistyped_is_asked_back_and_costs_nothing() -> None:
+    lines = ["serach search-2", "n", '<tool_call>{"name": "search", "arguments": {"model": "x"}}</tool_call>', "q"]
+    done = play("--env", "HLE-v0", said="\n".join(lines) + "\n")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "'serach' is no tool (search, enhance_reasoning, answer). Did you mean 'search'?" in done.stdout
+    assert "got 'x'; nothing was sent" in done.stdout
+    assert "left; bill after turn 0: 0.0000 ¢" in done.stdout
+
+
+def test_parameters_are_asked_for_one_by_one_and_the_end_is_clear() -> None:
+    said = "ask\nnobody\ngpt-5\n\nwhat is it?\nask\n.\nsubmit\n42 km\n"
+    done = play("--tools", "plain", said=said)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "model is one of: " in done.stdout
+    assert "question is needed; . gives up" in done.stdout
+    assert '{"name": "ask", "arguments": {"model": "gpt-5", "question": "what is it?"}}' in done.stdout
+    assert "given up; nothing was sent" in done.stdout
+    assert re.search(
+        r"^not solved \(outcome 0\); [\d.]+ ¢, [\d.]+ s, 2 turns\n  answered  42 km\n  expected  \S", done.stdout, re.M
+    )
+
+
+def test_every_parameter_of_a_service_tool_is_shown_and_filled() -> None:
+    """By name on one line, or one by one; the policy is shown whole."""
+    settings = ("--env", "ToolScale-v0", "domain=finance", "call_expert=False", "--preference", "none")
+    whole = play(*settings, said="?\nq\n")
+    assert "more characters)" not in whole.stdout
+    tools = re.findall(r"^(\w+): .*\n((?:    \w+ \(.*\n?)+)", whole.stdout, re.M)
+    name, lines = next((n, p.splitlines()) for n, p in tools if len(p.splitlines()) > 1 and "left out" not in p)
+    given = {re.findall(r"\w+", line)[0]: "1" for line in lines}
+    one_by_one = play(*settings, said=f"{name}\n" + "".join(f"{value}\n" for value in given.values()) + "q\n")
+    named = play(*settings, said=f"{name} " + " ".join(f"{key}={value}" for key, value in given.items()) + "\nq\n")
+    for done in (one_by_one, named):
+        assert (done.returncode, done.stderr) == (0, "")
+    told = [re.findall(r'"arguments": .*|[^>\n]*; nothing was sent', done.stdout)[-1:] for done in (one_by_one, named)]
+    assert told[0] == told[1] != []
 
 
 def test_plain_tools_take_the_rest_of_the_line() -> None:
@@ -183,8 +229,92 @@ def test_colour_on_a_terminal_alone(arguments: list[str], extra: dict[str, str],
 @needs_package
 def test_a_task_with_a_user_is_played_by_hand() -> None:
     settings = ("--split", "base", "--preference", "none", "--set", "domain=mock", "user=scripted")
-    done = play("--env", "Tau2-v0", *settings, said="Is there anything else?\n")
+    done = play("--env", "Tau2-v0", *settings, said="say Is there anything else?\n")
     assert (done.returncode, done.stderr) == (0, "")
     assert "[assistant] Hi! How can I help you today?\n[user] I" in done.stdout
     assert "'termination': 'user_stop'" in done.stdout
     assert "--set takes NAME=VALUE" in play("--env", "Tau2-v0", "--set", "domain").stderr
+
+
+class Terminal:
+    """A person's: what the player shows on a pseudo-terminal, and keys typed into it."""
+
+    def __init__(self, *arguments: str, rows: int = 24, columns: int = 80) -> None:
+        self.here, there = pty.openpty()
+        fcntl.ioctl(there, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        self.player = subprocess.Popen(
+            [*TOOLORCHESTRA, "play", "--no-color", *arguments],
+            stdin=there, stdout=there, stderr=there, env={**CLEAN, "TERM": "xterm"}, start_new_session=True,
+        )  # fmt: skip
+        os.close(there)
+        self.shown = ""
+
+    def until(self, text: str) -> str:
+        """What was shown since the last call, to this text. It has a minute."""
+        end = time.monotonic() + 60
+        while text not in self.shown:
+            assert time.monotonic() < end, self.shown
+            if select.select([self.here], [], [], 0.2)[0]:
+                try:
+                    self.shown += os.read(self.here, 65536).decode(errors="replace").replace("\r\n", "\n")
+                except OSError:  # Linux says so when the other end is closed
+                    assert text in self.shown, self.shown
+        seen, _, self.shown = self.shown.partition(text)
+        return seen
+
+    def type(self, keys: str) -> None:
+        os.write(self.here, keys.encode())
+
+    def end(self) -> int:
+        code = self.player.wait(timeout=30)
+        os.close(self.here)
+        return code
+
+
+PROMPT = "action (? for help, q to quit)> "
+
+
+def test_a_person_edits_a_line_recalls_one_and_completes_one() -> None:
+    pytest.importorskip("readline")
+    terminal = Terminal("--env", "HLE-v0", rows=200)
+    terminal.until(PROMPT)
+    terminal.type("earch search-1\x01s\r")  # Ctrl-A goes to the line's beginning
+    assert '"arguments": {"model": "search-1"}' in terminal.until(PROMPT)
+    terminal.type("\x1b[A\x7f2\r")  # the line before, with another last letter
+    assert '"arguments": {"model": "search-2"}' in terminal.until(PROMPT)
+    terminal.type("answ\t")
+    terminal.type("\r")
+    terminal.until("  model (")
+    terminal.type("answer-4\r")
+    assert '"arguments": {"model": "answer-4"}' in terminal.until("by tool")
+    assert terminal.end() == 0
+
+
+def test_a_long_text_is_paged() -> None:
+    terminal = Terminal("--env", "ToolScale-v0", "domain=finance", rows=20)
+    first = terminal.until("more lines: Enter goes on, q skips them -- ")
+    assert len(first.splitlines()) <= 20
+    terminal.type("\r")
+    assert terminal.until("more lines: Enter goes on, q skips them -- ").strip()
+    terminal.type("q\r")
+    terminal.until(PROMPT)
+    terminal.type("q\r")
+    terminal.until("left; bill after turn 0")
+    assert terminal.end() == 0
+
+
+@pytest.mark.parametrize(
+    "env_id", ["HLE-v0", "FRAMES-v0", "ToolScale-v0", pytest.param("Tau2-v0", marks=needs_package)]
+)
+def test_every_id_has_a_policy(env_id: str) -> None:
+    done = play("--env", env_id, "--policy", "random", "--split", "train", "--set", "max_turns=2")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "by role" in done.stdout
+
+
+def test_policies_of_evaluate_play_too_and_a_folder_is_a_run() -> None:
+    done = play("--policy", "cascade", "--full")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "by role" in done.stdout
+    done = play("--policy", "/")
+    assert (done.returncode, done.stderr[:33]) == (2, "error: no whole checkpoint in '/'")

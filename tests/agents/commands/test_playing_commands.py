@@ -301,12 +301,20 @@ def test_a_run_is_made_resumed_and_reported(tmp_path: Path, capsys: Capture) -> 
     ]
     assert "held out, step 1: held-out reward " in capsys.readouterr().out
     assert train.main(words) == 2
-    assert f"error: {tmp_path} holds a run already (step-000001); use --resume" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert f"error: {tmp_path} holds a run that has ended (step-000001); --resume writes its report; begin" in told
+    assert told.count("\n") == 1
+    assert train.main([*words[:-1], "2"]) == 2
+    told = capsys.readouterr().err
+    assert f"error: {tmp_path} holds a run already (step-000001); go on with it by the same command and" in told
+    assert "--resume (make train OPTIONS=--resume), or begin another one: --out FOLDER" in told
     assert train.main([*words, "--resume"]) == 0
     out = capsys.readouterr().out
     assert "resuming from step-000001\n" in out
     assert out.endswith(f"report: {tmp_path / 'report' / 'index.html'}\n")
     assert json.loads((tmp_path / "report" / "summary.json").read_text())["steps"] == 1
+    assert train.main(words) == 2
+    assert f"its report is {tmp_path / 'report' / 'index.html'}; begin another one" in capsys.readouterr().err
 
 
 class InterruptingTerminal(io.StringIO):

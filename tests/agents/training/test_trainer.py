@@ -150,7 +150,7 @@ def test_a_warm_start_without_routes_is_refused(tmp_path: Path) -> None:
 
 def test_a_folder_that_holds_another_run_is_refused(tmp_path: Path) -> None:
     run(tmp_path, COLD)
-    with pytest.raises(ConfigError, match="holds a run already"):
+    with pytest.raises(ConfigError, match="holds a run that has ended"):
         run(tmp_path, COLD)
     with pytest.raises(ConfigError, match=r"other settings \(groups\); .* may change: .*, steps"):
         run(tmp_path, replace(COLD, groups=5, steps=2), resume=True)

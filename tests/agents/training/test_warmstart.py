@@ -109,7 +109,7 @@ def test_a_kill_loses_the_steps_since_the_last_save_alone(whole: Path, tmp_path:
         run(tmp_path, before=killed(3))
     assert [path.name for path in checkpoint.all_of(tmp_path / "warm_start")] == ["step-000002"]
     assert not checkpoint.all_of(tmp_path / "checkpoints")
-    with pytest.raises(ConfigError, match=r"holds a run already \(step-000002 of the warm start\); use --resume"):
+    with pytest.raises(ConfigError, match=r"holds a run already \(step-000002 of the warm start\); go on with it"):
         run(tmp_path)
     said: list[str] = []
     taken: list[int] = []

@@ -129,7 +129,7 @@ def test_calls_do_not_share_their_arguments() -> None:
 
 # Refusing: each message says what was wrong and what would do
 
-OBJECT = '{"name": ..., "arguments": {...}}'
+LIKE = '; write it like {"name": "TOOL", "arguments": {"KEY": "VALUE"}}'
 REFUSED: dict[str, str] = {
     "": "the action is empty; call a tool or write a message",
     " \n\t": "the action is empty; call a tool or write a message",
@@ -140,65 +140,71 @@ REFUSED: dict[str, str] = {
     "done</tool_call>": f"{CLOSE} without {OPEN} before it; write {OPEN}{{...}}{CLOSE}",
     f"{CALL}{CLOSE}": f"{CLOSE} without {OPEN} before it; write {OPEN}{{...}}{CLOSE}",
     f"{CLOSE}{CALL}": f"{CLOSE} without {OPEN} before it; write {OPEN}{{...}}{CLOSE}",
-    call(""): f"tool call 1 is not valid JSON: a JSON object expected, got '{CLOSE}'",
-    OPEN: "tool call 1 is not valid JSON: a JSON object expected, got ''",
-    call("search(x)"): "tool call 1 is not valid JSON: a JSON object expected, got 'search(x)</tool_call'",
-    call("{}"): """tool call 1: "name" must be a tool's name, got None""",
-    call('{"name": ""}'): """tool call 1: "name" must be a tool's name, got ''""",
-    call('{"name": 5, "arguments": {}}'): """tool call 1: "name" must be a tool's name, got 5""",
-    call('{"tool": "search", "arguments": {}}'): """tool call 1: "name" must be a tool's name, got None""",
-    call('["search"]'): f"tool call 1: write an object {OBJECT}",
-    call('"search"'): f"tool call 1: write an object {OBJECT}",
-    call("null"): f"tool call 1: write an object {OBJECT}",
-    call("5"): f"tool call 1: write an object {OBJECT}",
-    call('{"name": "search", "arguments": "q"}'): 'tool call 1: "arguments" must be a JSON object, got str',
-    call('{"name": "search", "arguments": [1]}'): 'tool call 1: "arguments" must be a JSON object, got list',
-    call('{"name": "search", "arguments": null}'): 'tool call 1: "arguments" must be a JSON object, got NoneType',
+    call(""): f"tool call 1 is not valid JSON: a JSON object expected, got '{CLOSE}'" + LIKE,
+    OPEN: "tool call 1 is not valid JSON: a JSON object expected, got ''" + LIKE,
+    call("search(x)"): "tool call 1 is not valid JSON: a JSON object expected, got 'search(x)</tool_call'" + LIKE,
+    call("{}"): """tool call 1: "name" must be a tool's name, got no name among []""" + LIKE,
+    call('{"name": ""}'): """tool call 1: "name" must be a tool's name, got ''""" + LIKE,
+    call('{"name": 5, "arguments": {}}'): """tool call 1: "name" must be a tool's name, got 5""" + LIKE,
+    call('{"tool": "search", "arguments": {}}'): (
+        """tool call 1: "name" must be a tool's name, got no name among ['arguments', 'tool']""" + LIKE
+    ),
+    call('["search"]'): "tool call 1: one JSON object expected, got a list" + LIKE,
+    call('"search"'): "tool call 1: one JSON object expected, got a text" + LIKE,
+    call("null"): "tool call 1: one JSON object expected, got null" + LIKE,
+    call("5"): "tool call 1: one JSON object expected, got a number" + LIKE,
+    call('{"name": "search", "arguments": "q"}'): 'tool call 1: "arguments" must be a JSON object, got a text' + LIKE,
+    call('{"name": "search", "arguments": [1]}'): 'tool call 1: "arguments" must be a JSON object, got a list' + LIKE,
+    call('{"name": "search", "arguments": null}'): 'tool call 1: "arguments" must be a JSON object, got null' + LIKE,
     call('{"name": "search", "parameters": {}}'): (
-        """tool call 1: only "name" and "arguments" are read, got also ['parameters']"""
+        'tool call 1: only "name" and "arguments" are read, got also [\'parameters\']'
+        '; rename "parameters" to "arguments"'
     ),
     call('{"name": "search", "arguments": {}, "id": 1}'): (
         """tool call 1: only "name" and "arguments" are read, got also ['id']"""
     ),
     call('{"name": "search", "arguments": {"q": nope}}'): (
-        "tool call 1 is not valid JSON: a JSON value expected, got 'nope}}</tool_call>'"
+        "tool call 1 is not valid JSON: a JSON value expected, got 'nope}}</tool_call>'" + LIKE
     ),
     call("{'name': 'search'}"): (
         "tool call 1 is not valid JSON: Expecting property name enclosed in double quotes at \"'name': 'search'}</t\""
+        + LIKE
     ),
     call('{"name": "search" "arguments": {}}'): (
-        "tool call 1 is not valid JSON: Expecting ',' delimiter at '\"arguments\": {}}</to'"
+        "tool call 1 is not valid JSON: Expecting ',' delimiter at '\"arguments\": {}}</to'" + LIKE
     ),
     call('{"name": "search", "arguments": {"q": "x}}'): (
-        "tool call 1 is not valid JSON: Unterminated string starting at '\"x}}</tool_call>'"
+        "tool call 1 is not valid JSON: Unterminated string starting at '\"x}}</tool_call>'" + LIKE
     ),
     call('{"name": "search", "arguments": {"q": "a\nb"}}'): (
-        "tool call 1 is not valid JSON: Invalid control character at '\\nb\"}}</tool_call>'"
+        "tool call 1 is not valid JSON: Invalid control character at '\\nb\"}}</tool_call>'" + LIKE
     ),
     call('{"name": "search", "arguments": {"q": "\\d"}}'): (
-        "tool call 1 is not valid JSON: Invalid \\escape at '\\\\d\"}}</tool_call>'"
+        "tool call 1 is not valid JSON: Invalid \\escape at '\\\\d\"}}</tool_call>'" + LIKE
     ),
     call('{"name": "search", "arguments": {}'): (
-        f"tool call 1 is not valid JSON: Expecting ',' delimiter at '{CLOSE}'"
+        f"tool call 1 is not valid JSON: Expecting ',' delimiter at '{CLOSE}'" + LIKE
     ),
     call('{"name": "search", "arguments": {}}}'): (f"tool call 1: {CLOSE} expected after the JSON, got '}}{CLOSE}'"),
-    f'{OPEN}{{"name": "search", "arguments": {{}}}}': f"tool call 1: {CLOSE} expected after the JSON, got ''",
+    f'{OPEN}{{"name": "search", "arguments": {{}}}}': (
+        f"tool call 1: {CLOSE} expected after the JSON, got the end of the text"
+    ),
     f'{OPEN}{{"name": "search", "arguments": {{}}}}{OPEN}': (
         f"tool call 1: {CLOSE} expected after the JSON, got '{OPEN}'"
     ),
-    call(CALL): f"tool call 1 is not valid JSON: a JSON object expected, got '{OPEN}{{\"name\": '",
+    call(CALL): f"tool call 1 is not valid JSON: a JSON object expected, got '{OPEN}{{\"name\": '" + LIKE,
     call('```json\n{"name": "search"}\n```'): (
-        'tool call 1 is not valid JSON: a JSON object expected, got \'```json\\n{"name": "se\''
+        'tool call 1 is not valid JSON: a JSON object expected, got \'```json\\n{"name": "se\'' + LIKE
     ),
-    f"{CALL}{call('{}')}": """tool call 2: "name" must be a tool's name, got None""",
-    f"{CALL}{OPEN}": "tool call 2 is not valid JSON: a JSON object expected, got ''",
+    f"{CALL}{call('{}')}": """tool call 2: "name" must be a tool's name, got no name among []""" + LIKE,
+    f"{CALL}{OPEN}": "tool call 2 is not valid JSON: a JSON object expected, got ''" + LIKE,
     with_argument("NaN"): "tool call 1: NaN is not JSON; write a finite number, a string or null",
     with_argument("[-Infinity]"): "tool call 1: -Infinity is not JSON; write a finite number, a string or null",
     with_argument("Infinity"): "tool call 1: Infinity is not JSON; write a finite number, a string or null",
     with_argument("1e999"): "tool call 1: 1e999 is too large for a number; write a smaller one or a string",
     with_argument("[-1E999]"): "tool call 1: -1E999 is too large for a number; write a smaller one or a string",
-    with_argument("1" * 5000): "tool call 1 is not valid JSON: a number has too many digits",
-    with_argument("-" + "1" * 5000): "tool call 1 is not valid JSON: a number has too many digits",
+    with_argument("1" * 5000): "tool call 1 is not valid JSON: a number has too many digits" + LIKE,
+    with_argument("-" + "1" * 5000): "tool call 1 is not valid JSON: a number has too many digits" + LIKE,
     with_argument('"a", "q": "b"'): "tool call 1: the key 'q' stands twice in one JSON object; write it once",
     with_argument('{"k": 1, "k": 1}'): "tool call 1: the key 'k' stands twice in one JSON object; write it once",
     call('{"name": "a", "name": "b", "arguments": {}}'): (

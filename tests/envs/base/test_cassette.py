@@ -329,7 +329,7 @@ def test_a_failure_is_not_cached(tmp_path: Path) -> None:
 
 
 def test_wrong_cassettes_say_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="record one first: --record"):
+    with pytest.raises(ConfigError, match='record one first, with mode = "record"'):
         Cassette(tmp_path / "none", "replay")
     (tmp_path / "bad").write_text("{}\n")
     with pytest.raises(ConfigError, match="line 1 is not a recording"):

@@ -264,7 +264,7 @@ def test_a_call_that_is_quoted_beside_calls_is_not_made() -> None:
     ("name", "arguments", "complaint"),
     [
         ("look", '{"at": ', "not valid JSON"),
-        ("look", "[1]", '"arguments" must be a JSON object, got list'),
+        ("look", "[1]", '"arguments" must be a JSON object, got a list'),
         ("look", {"at": float("nan")}, "NaN is not JSON"),
         ("look", {"at": object()}, "not valid JSON"),
         (None, "{}", '"name" must be a tool'),

@@ -158,10 +158,18 @@ def test_rewards_leave_out_what_users_and_judges_cost(source: str, role: str) ->
     assert own.tolist() == pytest.approx([outcome, -usd[ORCHESTRATOR], -steps[-1].info["ledger"]["seconds"]], abs=1e-12)
 
 
-@pytest.mark.parametrize("name", ["turns", "context_tokens", "usd", "seconds"])
+@pytest.mark.parametrize(
+    ("name", "argument"),
+    [
+        ("turns", "max_turns"),
+        ("context_tokens", "max_context_tokens"),
+        ("usd", "budget"),
+        ("seconds", "max_seconds"),
+    ],
+)
 @pytest.mark.parametrize("value", [0, -1, math.nan])
-def test_limits_are_positive(name: str, value: float) -> None:
-    with pytest.raises(ConfigError, match=f"limit {name} must be positive or None"):
+def test_limits_are_positive_and_called_as_gym_make_calls_them(name: str, argument: str, value: float) -> None:
+    with pytest.raises(ConfigError, match=f"^{argument} must be "):
         Limits(**{name: value})
 
 

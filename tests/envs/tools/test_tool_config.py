@@ -458,11 +458,15 @@ def test_a_configuration_by_its_path(tmp_path: Path) -> None:
         assert config.models == ["gpt-5"]
         assert toolbox(config).keys == ("a-1",)
     path.write_text("{nope")
-    assert refusal(lambda: load(path)).startswith(f"tool configuration {path}: Expecting property name")
+    assert refusal(lambda: load(path)).startswith(
+        f"tool configuration {path} is not valid JSON: Expecting property name"
+    )
     path.write_text("{}")
     assert refusal(lambda: load(path)).startswith(f"{path}: no tool ends the task")
     path.write_bytes(b'{"name": "\xff"}')
-    assert refusal(lambda: load(path)).startswith(f"tool configuration {path}: 'utf-8' codec can't decode")
+    assert refusal(lambda: load(path)).startswith(
+        f"tool configuration {path} is not valid JSON: 'utf-8' codec can't decode"
+    )
 
 
 def test_missing_configurations_name_the_packaged_ones(tmp_path: Path) -> None:
@@ -471,4 +475,5 @@ def test_missing_configurations_name_the_packaged_ones(tmp_path: Path) -> None:
         f"no file '{missing}'; name a tool configuration's file, or one of: basic, none, paper, plain"
     )
     valid = "basic, none, paper, plain"
-    assert refusal(lambda: load("papr")) == f"no tool configuration 'papr'; valid: {valid}. Did you mean 'paper'?"
+    said = f"no tool configuration 'papr'; valid: {valid}. Did you mean 'paper'? Or name a file, FILE.json"
+    assert refusal(lambda: load("papr")) == said

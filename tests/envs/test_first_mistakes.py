@@ -1,0 +1,174 @@
+"""Mistakes of somebody's first hour: each message says what was expected, what came, and what to do."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+
+from toolorchestra.envs.base import errors
+from toolorchestra.envs.base.actions import OPEN, render_call
+from toolorchestra.envs.base.errors import ConfigError, install, no_such
+from toolorchestra.envs.base.openai_messages import from_openai
+from toolorchestra.envs.retrieval.corpus import read_corpus
+from toolorchestra.envs.tools import Toolbox, ToolContext, tool
+from toolorchestra.envs.vector import OrchestraVectorEnv
+from toolorchestra.envs.wrappers import DiscreteRouting, read_trajectories
+
+FRAMES = "ToolOrchestra/FRAMES-v0"
+TOOLSCALE = "ToolOrchestra/ToolScale-v0"
+
+
+def made(env_id: str = FRAMES, **arguments: Any) -> gym.Env[Any, Any]:
+    return gym.make(env_id, **arguments)
+
+
+def reset(**options: Any) -> object:
+    return made().reset(options=options)
+
+
+def billed(usage: Any) -> object:
+    env = made()
+    env.reset(seed=1)
+    return env.unwrapped.charge_policy(usage)  # type: ignore[attr-defined]
+
+
+def tool_of_text() -> object:
+    @tool(bills="tavily/search")
+    def look(context: ToolContext) -> str:
+        """Look."""
+        return str(context)
+
+    return look
+
+
+REFUSED: list[tuple[Callable[[], object], str]] = [
+    # limits are called as gym.make calls them
+    (lambda: made(max_turns=-1), "max_turns must be a whole number from 1 up, got -1; leave it out"),
+    (lambda: made(max_seconds=0), "max_seconds must be a number of seconds above 0, or None, got 0"),
+    (lambda: made(max_context_tokens=-5), "max_context_tokens must be a whole number from 1 up, or None, got -5"),
+    (lambda: made(budget=-1), "budget must be a number of dollars above 0, or None, got -1"),
+    # what belongs elsewhere is told where it belongs
+    (lambda: made(tools=["search"]), 'give them to reset: reset(options={"tools": [\'search\']})'),
+    (lambda: made(tools="search"), "tools is the name of a tool configuration (basic, none, paper, plain) or a"),
+    (lambda: made(TOOLSCALE, tools=["search"]), "Give it to reset: reset(options={'tools': ...})"),
+    (lambda: made(task_id="frames-sim/test/5"), "Give it to reset: reset(options={'task_id': ...})"),
+    (lambda: made(seed=3), "no argument 'seed'; valid: "),
+    (lambda: made(seed=3), "Give it to reset: reset(seed=3)"),
+    (lambda: made(index="indexes/mine"), "A file says it, backends='my.toml': index = \"FOLDER\" under [retrieval]"),
+    (lambda: made(judge="gpt-5-mini"), 'models = ["gpt-5-mini"] under [judge]'),
+    (lambda: reset(split="test"), "It is an argument of gym.make: gym.make(id, split=...)"),
+    (lambda: reset(max_turns=3), "It is an argument of gym.make: gym.make(id, max_turns=...)"),
+    (lambda: reset(seed=3), "Give it beside the options: reset(seed=3)"),
+    # preferences and prices
+    (lambda: made(preference=["frugal"]), "got ['frugal']; for example preference='frugal', or preference={'outcome'"),
+    (lambda: made(preference=3), "a preference is a kind's name, a mapping of weights or a Preference, got 3"),
+    (lambda: made(preference="please be cheap"), "A sentence of your own comes with weights: {'usd': 1.0, 'sentence'"),
+    (lambda: made(prices="paper"), "Did you mean 'paper-2025-11'?"),
+    (lambda: billed({"input": 3}), 'charge_policy takes a Usage, such as Usage("qwen3-8b", "orchestrator", Tokens('),
+    # backends and data: what Python is given, not what the command line is
+    (lambda: made(backends="none.toml"), 'no file of backends \'none.toml\'; write one, such as:\n[endpoints.local]'),
+    (lambda: made(backends={"gpt-5": "http://x"}), "backends is a TOML or JSON file, got {'gpt-5': 'http://x'}"),
+    (lambda: made(dataset="q.jsonl"), 'give backends=FILE whose table [retrieval] has index = "FOLDER"'),
+    (lambda: made(simulated="none.json"), "expected at 'none.json', but there is no such file"),
+    (lambda: made(TOOLSCALE, user="gpt-5"), "SqlModelUser(models, model) of toolorchestra.envs.domains.toolscale.user"),
+    # vectors
+    (lambda: OrchestraVectorEnv("2", "none:None"), "num_envs must be a whole number from 1 up, got '2'"),  # type: ignore[arg-type]
+    (
+        lambda: OrchestraVectorEnv(2, "none:None", autoreset_mode="never"),
+        "no autoreset_mode 'never'; valid: Disabled, NextStep, SameStep.",
+    ),
+    # tools and recordings
+    (tool_of_text, "bills is a list of items, got 'tavily/search'; write bills=('tavily/search',)"),
+    (lambda: Toolbox([print]), "a toolbox is a list of tools, got <built-in function print>"),  # type: ignore[list-item]
+    (lambda: Toolbox(print), "make a Tool of a function with @tool"),  # type: ignore[arg-type]
+    (lambda: list(read_trajectories("none.jsonl")), "no file of trajectories 'none.jsonl'; RecordTrajectories("),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("mistake", "says"), REFUSED, ids=lambda value: value[:40] if isinstance(value, str) else "")
+def test_what_is_said(mistake: Callable[[], object], says: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(says)):
+        mistake()
+
+
+def test_an_action_that_is_no_text_is_told_what_makes_one() -> None:
+    env = made()
+    env.reset(seed=1)
+    asked = {"name": "search", "arguments": {"model": "search-1"}}
+    message = {"role": "assistant", "tool_calls": [{"id": "1", "type": "function", "function": asked}]}
+    with pytest.raises(TypeError, match=r"render_call\(name, arguments\), of toolorchestra\.envs\.base\.actions"):
+        env.step(asked)
+    with pytest.raises(TypeError, match=r"from_openai\(message\), of toolorchestra\.envs\.base\.openai_messages"):
+        env.step(message)
+    with pytest.raises(TypeError, match=rf"toolorchestra\.envs\.wrappers\.{DiscreteRouting.__name__}"):
+        env.step(3)
+    # and both do what the message promises
+    for text in (render_call(**asked), from_openai(message)):
+        env.reset(seed=1)
+        assert env.step(text)[4]["ledger"]["usd_by_role"]["expert"] > 0
+    vector = OrchestraVectorEnv(2, "toolorchestra.envs.domains.frames.source:FramesSource")
+    vector.reset(seed=1)
+    with pytest.raises(TypeError, match=r"environment 1 got dict: .*render_call\(name, arguments\)"):
+        vector.step(["hello", asked])  # type: ignore[list-item]
+    with pytest.raises(TypeError, match=r"actions are a list of texts, one for each environment; got 'xx' \(str\)"):
+        vector.step("xx")
+    with pytest.raises(TypeError, match=r"reset\(seed=3\), reset\(options=.*; got reset\(3\)"):
+        env.reset(3)  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("written", ['search(model="search-1")', '{"name": "search", "arguments": {}}'])
+def test_a_call_in_another_grammar_is_answered_with_the_grammar(written: str) -> None:
+    env = made()
+    env.reset(seed=1)
+    told = env.step(written)[4]["new_messages"][-1]["content"]
+    assert told.endswith(f'Write a call as {OPEN}{{"name": "TOOL", "arguments": {{"KEY": "VALUE"}}}}</tool_call>.')
+    assert OPEN not in env.step("What do you think?")[4]["new_messages"][-1]["content"]
+
+
+def test_an_empty_file_of_backends_names_nothing(tmp_path: Path) -> None:
+    (tmp_path / "my.toml").touch()
+    with pytest.raises(ConfigError, match=r"my\.toml is empty; it names what stands behind the tools, such as:"):
+        made(backends=str(tmp_path / "my.toml"))
+
+
+def test_a_corpus_without_texts_names_what_python_takes(tmp_path: Path) -> None:
+    (tmp_path / "corpus.jsonl").write_text('{"body": "a"}\n')
+    with pytest.raises(ConfigError, match=r'it has body; name another key with fields=\{"text": KEY\}'):
+        list(read_corpus(tmp_path / "corpus.jsonl"))
+    assert [p.text for p in read_corpus(tmp_path / "corpus.jsonl", {"text": "body"})] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [("frames", " Did you mean 'ToolOrchestra/FRAMES-v0'?"), ("v0", ""), ("tool", ""), ("HLEv0", "")],
+)
+def test_a_part_of_one_name_is_guessed(name: str, hint: str) -> None:
+    said = no_such("environment", name, ["ToolOrchestra/FRAMES-v0", "ToolOrchestra/HLE-v0"])
+    assert said == f"no environment {name!r}; valid: ToolOrchestra/FRAMES-v0, ToolOrchestra/HLE-v0.{hint}"
+
+
+def test_an_extra_is_named_as_it_is_installed_here() -> None:
+    """By the installed copy's name, and by the clone's folder where the code is only read from one."""
+    assert install("models") == 'pip install "toolorchestra[models]"'
+    code = f"import runpy; print(runpy.run_path({errors.__file__!r})['install']('models'))"
+    bare = [sys.executable, "-I", "-S", "-c", code]  # without the folder where installed packages are
+    done = subprocess.run(bare, capture_output=True, text=True, check=True)
+    assert done.stdout == 'pip install ".[models]" in the folder of the clone\n'
+
+
+def test_engines_without_torch_say_how_to_install_it() -> None:
+    code = "import sys; sys.modules['torch'] = None; import toolorchestra.agents.engines.{}"
+    for name in ("local", "sampler", "vllm_served", "vllm_sampler", "several_servers"):
+        done = subprocess.run([sys.executable, "-c", code.format(name)], capture_output=True, text=True, check=False)
+        last = done.stderr.splitlines()[-1]
+        assert last.startswith(
+            "ModuleNotFoundError: engines need torch, which is not installed: pip install torch=="
+        ), name
+        assert last.endswith('then pip install "toolorchestra[train]"')
