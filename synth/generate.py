@@ -1,4 +1,4 @@
-"""Makes a domain, from a spec without a model or from a sentence with one, and proves every task of it.
+"""Makes a domain, from a spec without a model or from a sentence with one; every task of it is checked by running it.
 
     python synth/generate.py --spec public_library --tasks 300 --out DIR
     python synth/generate.py --domain "public library" --model openai:gpt-5 --tasks 300 --out DIR

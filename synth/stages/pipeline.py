@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -18,7 +19,8 @@ from toolorchestra.synth.formats import task_variants
 from toolorchestra.synth.proof import cheapest_solutions
 from toolorchestra.synth.proof.solvers import Arena, Solver, named
 from toolorchestra.synth.proof.task_checks import DomainPlayer
-from toolorchestra.synth.stages import domain_folder, task_drafts, written_parts
+from toolorchestra.synth import lint
+from toolorchestra.synth.stages import domain_folder, spec_lint, task_drafts, written_parts
 from toolorchestra.synth.stages.domain_folder import Origin, Seen
 from toolorchestra.synth.stages.harder_tasks import Evolved, evolve
 from toolorchestra.synth.stages.limited_work import SHARED
@@ -27,11 +29,13 @@ from toolorchestra.synth.stages.task_filters import TaskFilter
 from toolorchestra.synth.storage.stage_store import StageStore, key
 from toolorchestra.synth.storage.stage_store import replace as write_file
 
-VERSION = "1"
+VERSION = "2"
 """Of the stages. Raise it when the same inputs give other results; work folders of older runs are then made anew."""
-MACHINE = ("harder", "tasks", "evolve", "filters")
+MACHINE = ("harder", "lint", "tasks", "evolve", "filters")
 STAGES = (*PART_OF, *MACHINE)
 LEAST_TASKS = 10
+MOST_LINT = 30
+"""Findings that the report shows."""
 TASKS_SECONDS, SECONDS_A_TASK = 120.0, 2.0
 """How long the making of tasks may take, and for each of them."""
 
@@ -116,6 +120,13 @@ async def _harder(state: Making, run: SynthesisRun) -> tuple[Making, Tally]:
     return await written_parts.evolve(state, run.author, run.settings)
 
 
+async def _lint(state: Making, run: SynthesisRun) -> tuple[Making, Tally]:
+    """What its author should look at. Nothing is dropped for it."""
+    found = spec_lint.of_parts(state.parts, run.settings.seed)
+    counts = counted(Counter(f"{one.check}{'' if one.certain else ' (perhaps)'}" for one in found))
+    return state, Tally("lint", 0, 0, counts, {}, tuple(lint.lines(found[:MOST_LINT])))
+
+
 def _nobody(_done: int, _of: int) -> None:
     """Hears how far a stage is, and says nothing."""
 
@@ -123,7 +134,7 @@ def _nobody(_done: int, _of: int) -> None:
 def _drafted(
     state: Making, seed: int, count: int, least: int | None, seen: Seen | None = None
 ) -> tuple[list[Any], domain_folder.YieldReport]:
-    """The proven tasks; in the process that has limits."""
+    """The tasks that passed every check; in the process that has limits."""
     spec = state.spec
     domain, _ = domain_folder.skeleton(spec, seed)
     return domain_folder.tasks(spec, domain, count, Origin(seed), least=least, seen=seen)
@@ -234,6 +245,7 @@ def check_stage(name: str) -> None:
 _STAGES: dict[str, Stage] = {
     **{stage: _writes(stage) for stage in PART_OF},
     "harder": _harder,
+    "lint": _lint,
     "tasks": _tasks,
     "evolve": _evolve,
     "filters": _filters,

@@ -13,7 +13,7 @@ from toolorchestra.synth.authors.author_prompts import MOST_BEFORE
 from toolorchestra.synth.formats import part_checks
 from toolorchestra.synth.formats.part_checks import Check, Fault
 from toolorchestra.synth.formats.spec import parsed
-from toolorchestra.synth.stages import policy_checks, tool_trials
+from toolorchestra.synth.stages import policy_checks, spec_lint, tool_trials
 from toolorchestra.synth.stages.limited_work import SHARED, TooMuch
 from toolorchestra.synth.stages.stage_values import Making, StageFailed, SynthesisSettings, Tally, counted
 
@@ -60,7 +60,8 @@ async def write(stage: str, making: Making, author: Author, settings: SynthesisS
             continue
         before = text
         made = making.with_part(PART_OF[stage], text)
-        faults = checked(stage, made, settings.seed) or await author.doubts(made.parts)
+        faults = checked(stage, made, settings.seed) or _meant(stage, made, author, settings)
+        faults = faults or await author.doubts(made.parts)
         log.add(faults)
         if not faults:
             return made, log.tally(stage, 1, number)
@@ -76,6 +77,11 @@ def checked(stage: str, made: Making, seed: int) -> list[Fault]:
     except TooMuch as err:
         return [Fault("too much", str(err), entry=str(err).partition("intent '")[2].partition("'")[0])]
     return found
+
+
+def _meant(stage: str, made: Making, author: Author, settings: SynthesisSettings) -> list[Fault]:
+    """What the lint of the whole spec sends back to a model. A person reads it in the report."""
+    return [] if author.trusted or stage != "intents" else spec_lint.faults(made.parts, settings.seed)
 
 
 def _told(stage: str, faults: Sequence[Fault], rounds: int) -> str:
@@ -97,7 +103,7 @@ def _without(
             raise StageFailed(_told("intents", faults, settings.rounds))
         dropped += sorted(bad)
         made = made.with_part("intents.yaml", untrusted_answers.dumped(kept))
-        faults = checked("intents", made, settings.seed)
+        faults = checked("intents", made, settings.seed) or spec_lint.faults(made.parts, settings.seed)
         log.add(faults)
     return made, log.tally("intents", 1, number, (f"intents left out: {', '.join(dropped)}",))
 
