@@ -50,10 +50,8 @@ def check(ground: Ground) -> Iterator[Finding]:
 
 def _wanted(one: PlayedIntent, path: str, field: str) -> set[str]:
     """Words that ask for a value of this name and kind."""
-    tool = path.partition(".")[0]
     value = _value(one, path)
-    words = f"{field} {tool}".replace("_", " ")
-    return stems(f"{words} {_KINDS[_kind(field, value)]}") - stems("get list find show the of")
+    return stems(f"{field.replace('_', ' ')} {_KINDS[_kind(field, value)]}") - stems("the of")
 
 
 def _kind(field: str, value: Any) -> str:

@@ -80,11 +80,16 @@ def test_a_row_that_the_words_name_is_taken_from_its_own_place(tmp_path: Path) -
 
 def test_a_value_that_nobody_asks_for_is_found(tmp_path: Path) -> None:
     text = CARELESS.read_text(encoding="utf-8")
-    told = text.replace("inform: [list_vaccines.0.price]", "inform: [list_vaccines.0.disease]")
-    seen = about(found(told, tmp_path), "intent vaccine_price: words")
+    paying = '{pay_invoice: {invoice_id: "{invoice_id}", amount: 50}}]'
+    told = text.replace(paying, f"{paying}, inform: [list_invoices.0.instalments]")
+    seen = about(found(told, tmp_path), "intent pay_some: words")
     assert seen
     assert not seen[0].certain
-    assert not about(found(text, tmp_path), "intent vaccine_price: words")
+    asked = told.replace("I pay 50 towards", "In how many instalments? I pay 50 towards").replace(
+        "Take 50 for the {treatment} for now.", "Take 50 for the {treatment}. Instalments?"
+    )
+    asked = asked.replace("Put 50 on my invoice", "How many instalments? Put 50 on my invoice")
+    assert not about(found(asked, tmp_path), "intent pay_some: words")
 
 
 def test_a_request_that_picks_the_first_is_right_with_the_first(tmp_path: Path) -> None:
