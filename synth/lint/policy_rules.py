@@ -18,7 +18,8 @@ _RULE = re.compile(
     re.IGNORECASE,
 )
 _FORBIDS = re.compile(
-    r"\b(?:never|cannot|can't|may not|must not|do not|don't|not allowed|refuse\w*|no longer|is not|are not)\b", re.IGNORECASE
+    r"\b(?:never|cannot|can't|may not|must not|do not|don't|not allowed|refuse\w*|no longer|is not|are not)\b",
+    re.IGNORECASE,
 )
 _PROCESS = re.compile(
     r"\b(?:identif|verif|confirm|wait for|yes\b|one (?:customer|caller|person|member|patient|student|guest|traveller)|"

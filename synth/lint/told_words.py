@@ -18,13 +18,17 @@ _KINDS: Mapping[str, str] = {
     "name": "who which what where name whom whose whether how kind type is status state address code reach",
     "truth": "is are does do can may has have whether am will status state what how",
 }
-_TELLING = re.compile(r"\b(?:tell|told|say|said|name|inform|give|quote|state|read|mention|repeat|explain)\w*", re.IGNORECASE)
+_TELLING = re.compile(
+    r"\b(?:tell|told|say|said|name|inform|give|quote|state|read|mention|repeat|explain)\w*", re.IGNORECASE
+)
 _ALL = re.compile(
     r"\b(?:details?|everything|information|summary|about|all of it|full story|confirm|show me|go through|look up|check)\b",
     re.IGNORECASE,
 )
 _DAY = re.compile(r"\d{4}-\d\d-\d\d|\d\d:\d\d")
-_MONEY = re.compile(r"price|cost|fee|amount|balance|total|paid|due|charge|refund|rate|value|fare|premium|limit|worth|usd|eur")
+_MONEY = re.compile(
+    r"price|cost|fee|amount|balance|total|paid|due|charge|refund|rate|value|fare|premium|limit|worth|usd|eur"
+)
 _SENTENCE = re.compile(r"(?<=[.;:!?])\s+|\n+")
 
 

@@ -26,7 +26,9 @@ def tools(ground: Ground) -> Iterator[Finding]:
     for tool in ground.bench.domain.tools.values():
         if tool.name not in used:
             seen = "no intent's gold calls have it" + (": no task hands over to a person" if tool.transfers else "")
-            yield Finding("unused tool", "tools.yaml", f"tool {tool.name}", seen, "an intent that needs it", certain=True)
+            yield Finding(
+                "unused tool", "tools.yaml", f"tool {tool.name}", seen, "an intent that needs it", certain=True
+            )
 
 
 def columns(ground: Ground) -> Iterator[Finding]:
@@ -108,7 +110,9 @@ def _joined(domain: SqlDomain, sql: str) -> set[Cell]:
     """Columns by which a result joins tables: SQLite does not say that USING reads them."""
     tables = [name for name in domain.tables if re.search(rf"\b{re.escape(name)}\b", sql, re.IGNORECASE)]
     keys = {key.strip().lower() for names in _USING.findall(sql) for key in names.split(",")}
-    return {(name.lower(), key) for name in tables for key in keys if key in map(str.lower, domain.tables[name].columns)}
+    return {
+        (name.lower(), key) for name in tables for key in keys if key in map(str.lower, domain.tables[name].columns)
+    }
 
 
 def _read(connection: sqlite3.Connection, sql: str, given: Mapping[str, None]) -> tuple[set[Cell], list[str]]:

@@ -35,7 +35,12 @@ def about(making: Making, seed: int, wanted: Sequence[Shape]) -> list[Any]:
     bench = DomainPlayer(domain)
     evolver = Evolver(spec, bench, random.Random(f"{seed}/{spec.name}/about"))
     tools = [
-        {"name": tool.name, "kind": tool.kind, "description": tool.description, "parameters": tool.parameters["properties"]}
+        {
+            "name": tool.name,
+            "kind": tool.kind,
+            "description": tool.description,
+            "parameters": tool.parameters["properties"],
+        }
         for tool in domain.tools.values()
     ]
     return [_about(spec, bench, evolver, tools, shape) for shape in wanted]
@@ -74,14 +79,22 @@ def _example(templates: Templates, entry: Mapping[str, Any], person: Caller) -> 
     filled = []
     try:
         for row in entry["actions"]:
-            needs = any(isinstance(v, str) and re.search(r"\{\w+\.", v) for part in row.values() for v in (part or {}).values())
+            needs = any(
+                isinstance(v, str) and re.search(r"\{\w+\.", v) for part in row.values() for v in (part or {}).values()
+            )
             call = row if needs else {k: dict(v) for k, v in [action(row, values, [], entry["intent"])]}
             filled.append(call)
         said = [text(say, values, entry["intent"]) for say in entry["say"]]
     except ConfigError:
         return None
     ending = entry.get("ending", "serve")
-    return {"intent": entry["intent"], "say": said, "actions": filled, "inform": entry.get("inform", []), "ending": ending}
+    return {
+        "intent": entry["intent"],
+        "say": said,
+        "actions": filled,
+        "inform": entry.get("inform", []),
+        "ending": ending,
+    }
 
 
 def checked(making: Making, seed: int, wanted: Sequence[tuple[Shape, Any]]) -> list[Any]:

@@ -33,7 +33,11 @@ def about(making: Making, seed: int) -> dict[str, Any]:
         if columns and found.rows:
             rows = [dict(zip(found.columns, row, strict=True)) for row in found.rows[:SHOWN]]
             shown = [{name: row[name] for name in columns} for row in rows]
-            tables[table["table"]] = {"columns": columns, "rows": shown, "recipes": {n: table["columns"][n] for n in columns}}
+            tables[table["table"]] = {
+                "columns": columns,
+                "rows": shown,
+                "recipes": {n: table["columns"][n] for n in columns},
+            }
     return {"schema": making.parts["schema.sql"], "tables": tables}
 
 
@@ -46,7 +50,9 @@ def open_columns(table: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def accepted(making: Making, seed: int, records: Mapping[str, Any], most: int) -> tuple[str, Counter[str], dict[str, str]]:
+def accepted(
+    making: Making, seed: int, records: Mapping[str, Any], most: int
+) -> tuple[str, Counter[str], dict[str, str]]:
     """rows.yaml with the records that hold, and why the others do not; in the process that has limits."""
     spec = partial(making.parts)
     made = Maker(spec, seed).tables()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from toolorchestra.synth.formats.part_checks import Fault
@@ -42,13 +42,14 @@ async def readings(
     return made
 
 
-def faults(made: Sequence[Reading]) -> list[Fault]:
+def faults(made: Sequence[Reading], known: Collection[str]) -> list[Fault]:
     """One for each intent that is suspected, with the transcript: those where the tries agree with each other first. An
     intent of a task that was solved elsewhere is suspected less than others of the same task."""
     cleared = {name for one in made if one.kind == "agrees" for name in one.intents}
     found: dict[str, Fault] = {}
     for one in sorted((one for one in made if one.kind != "agrees"), key=lambda one: (one.kind, len(one.intents))):
-        suspects = [name for name in one.intents if name not in cleared] or list(one.intents)
+        named = [name for name in one.intents if name in known]  # not what a model added to one task
+        suspects = [name for name in named if name not in cleared] or named
         for name in suspects:
             text = f"{one.text()}\nThe reader's conversation:\n{one.shown.transcript}"
             found.setdefault(name, Fault("second reader", text, name))

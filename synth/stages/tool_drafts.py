@@ -43,7 +43,9 @@ class MergedTools(NamedTuple):
     def note(self) -> str:
         """In a line."""
         why = ", ".join(f"{reason} {n}" for reason, n in self.dropped.most_common())
-        return f"{self.written} tools in all drafts, {self.written - self.dropped.total()} kept ({why or 'none left out'})"
+        return (
+            f"{self.written} tools in all drafts, {self.written - self.dropped.total()} kept ({why or 'none left out'})"
+        )
 
 
 def merged(making: Making, seed: int, drafts: Sequence[str]) -> MergedTools:
