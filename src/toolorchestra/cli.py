@@ -44,6 +44,7 @@ COMMANDS: Mapping[str, Command] = {
     "compare-solvers": Command(
         "toolorchestra.synth.compare_solvers", "see whether tasks tell strong solvers from weak"
     ),
+    "export-domain": Command("toolorchestra.synth.export_domain", "domain folders for tau2, trainers and data-set hubs"),
     "index": Command("toolorchestra.agents.commands.index", "build a search index over a corpus"),
     "serve-index": Command("toolorchestra.agents.commands.serve_index", "serve an index to other processes"),
     "serve-experts": Command("toolorchestra.agents.commands.serve_experts", "start servers of expert models"),
