@@ -41,7 +41,9 @@ class ExportDomainOptions:
             if form not in export.FORMATS:
                 raise ConfigError(no_such("export", form, export.FORMATS))
         if self.together and (other := [form for form in self.form if form not in export_sets.SETS]):
-            raise ConfigError(f"--together is for {', '.join(export_sets.SETS)}; {other[0]} writes a folder for each domain")
+            raise ConfigError(
+                f"--together is for {', '.join(export_sets.SETS)}; {other[0]} writes a folder for each domain"
+            )
 
 
 def main(given: Sequence[str] | None = None) -> int:
@@ -52,7 +54,9 @@ def main(given: Sequence[str] | None = None) -> int:
 def run(given: ExportDomainOptions) -> int:
     """Check every place, then write."""
     domains = [loader.read(loader.resolve(name), verify=True) for name in given.domain or tuple(loader.names())]
-    places = {(form, domain.name): given.out / form / tau2_domain.package(domain) for form in given.form for domain in domains}
+    places = {
+        (form, domain.name): given.out / form / tau2_domain.package(domain) for form in given.form for domain in domains
+    }
     for (form, _), place in places.items():
         export.check_place(form, given.out / form / ALL if given.together else place, overwrite=given.overwrite)
     for form in given.form:

@@ -23,7 +23,9 @@ SPLITS = ("train", "validation", "test")
 def write(form: str, domains: Sequence[SqlDomain], out: Path, *, overwrite: bool = False) -> Path:
     """All domains in one folder."""
     if form not in SETS:
-        raise ConfigError(f"{form}: a folder of its own for each domain is written; --together is for {', '.join(SETS)}")
+        raise ConfigError(
+            f"{form}: a folder of its own for each domain is written; --together is for {', '.join(SETS)}"
+        )
     names = Counter(domain.name for domain in domains)
     if twice := [name for name, count in names.items() if count > 1]:
         raise ConfigError(f"two domains are named {twice[0]!r}; a data set tells them apart by their names")

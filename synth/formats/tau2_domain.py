@@ -180,9 +180,13 @@ def _method(tool: Mapping[str, Any]) -> str:
     optional = set(tool.get("optional") or [])
     named = sorted(tool["parameters"], key=lambda name: name in optional)
     if wrong := [name for name in [tool["name"], *named] if not name.isidentifier() or name == "self"]:
-        raise ConfigError(f"tool {tool['name']}: {wrong[0]!r} is no name that Python allows; give it another in the spec")
+        raise ConfigError(
+            f"tool {tool['name']}: {wrong[0]!r} is no name that Python allows; give it another in the spec"
+        )
     signed = ", ".join(["self", *(_signed(name, tool["parameters"][name], name in optional) for name in named)])
-    docs = "".join(f"            {python_name(n)}: {_line(tool['parameters'][n].get('description', n))}\n" for n in named)
+    docs = "".join(
+        f"            {python_name(n)}: {_line(tool['parameters'][n].get('description', n))}\n" for n in named
+    )
     args = f"\n        Args:\n{docs}" if named else ""
     passed = ", ".join(f"{name!r}: {python_name(name)}" for name in named)
     kind = "WRITE" if tool["kind"] == "write" else "READ"

@@ -18,7 +18,12 @@ from toolorchestra.envs.domains.toolscale.state_digest import digest
 
 MOST_ROWS = 50
 MORE = f"only the first {MOST_ROWS} are shown; narrow the search"
-_TYPES: Mapping[str, tuple[type, ...]] = {"string": (str,), "integer": (int,), "number": (int, float), "boolean": (bool,)}
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+}
 
 
 class SqlRuntime:
@@ -117,7 +122,9 @@ def _check(tool: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
         raise ToolError(f"{tool['name']}: {missing[0]} is missing")
     for key, value in arguments.items():
         part = parameters[key]
-        wrong_kind = not isinstance(value, _TYPES[part["type"]]) or (isinstance(value, bool) != (part["type"] == "boolean"))
+        wrong_kind = not isinstance(value, _TYPES[part["type"]]) or (
+            isinstance(value, bool) != (part["type"] == "boolean")
+        )
         if wrong_kind or ("enum" in part and value not in part["enum"]):
             raise ToolError(f"{tool['name']}: {key} must be {part.get('enum') or part['type']}, got {value!r:.60}")
         if value < part.get("minimum", value) or value > part.get("maximum", value):

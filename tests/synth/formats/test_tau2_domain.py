@@ -25,7 +25,9 @@ TASKS = 30
 def package(folder: Path) -> ModuleType:
     """The exported folder as a package."""
     name = f"exported_{folder.name}"
-    spec = importlib.util.spec_from_file_location(name, folder / "__init__.py", submodule_search_locations=[str(folder)])
+    spec = importlib.util.spec_from_file_location(
+        name, folder / "__init__.py", submodule_search_locations=[str(folder)]
+    )
     assert spec is not None and spec.loader is not None
     made = importlib.util.module_from_spec(spec)
     sys.modules[name] = made
@@ -49,7 +51,10 @@ class Package:
         for number, call in enumerate(calls):
             arguments = {tau2_domain.python_name(name): value for name, value in call.arguments.items()}
             one = self.message.ToolCall(id=str(number), name=call.name, arguments=arguments)
-            history += [self.message.AssistantMessage(role="assistant", tool_calls=[one]), environment.get_response(one)]
+            history += [
+                self.message.AssistantMessage(role="assistant", tool_calls=[one]),
+                environment.get_response(one),
+            ]
         history += [self.message.AssistantMessage(role="assistant", content=text) for text in said]
         task = self.tasks[task_id]
         state = self.evaluator.calculate_reward(self.environment.get_environment, task, history)
@@ -59,7 +64,9 @@ class Package:
 
 @pytest.fixture(scope="module")
 def logs() -> Iterator[None]:
-    pytest.importorskip("tau2", reason="the package's evaluator needs it: python -m toolorchestra.envs.domains.tau2.install")
+    pytest.importorskip(
+        "tau2", reason="the package's evaluator needs it: python -m toolorchestra.envs.domains.tau2.install"
+    )
     pytest.importorskip("pandas", reason="tau2's evaluator imports pandas")
     from loguru import logger
 
