@@ -158,12 +158,7 @@ class SynthOptions:
             raise ConfigError("--spec needs no model; --domain does")
         if self.domain and not (self.model and self.out):
             raise ConfigError("--domain needs --model and --out")
-        if self.spec and (self.propose_rows or self.tool_drafts > 1 or self.paper):
-            raise ConfigError("--propose-rows, --tool-drafts and --paper are for a model that writes: give --domain")
-        if (self.reword or self.evolve_tasks) and not (self.model or self.task_model):
-            raise ConfigError("--reword and --evolve-tasks need a model: --task-model openai:NAME")
-        if self.reader_model == AUTHOR_READS and not self.model:
-            raise ConfigError("--reader-model author takes the model of --model, and there is none")
+        self._check_models()
         if len(self.spec) > 1 and (self.out or self.work):
             raise ConfigError("--out and --work name one folder; give one --spec with them")
         if self.record and self.replay:
@@ -174,6 +169,14 @@ class SynthOptions:
             if form not in export.FORMATS:
                 raise ConfigError(no_such("export", form, export.FORMATS))
         named(self.solvers)
+
+    def _check_models(self) -> None:
+        if self.spec and (self.propose_rows or self.tool_drafts > 1 or self.paper):
+            raise ConfigError("--propose-rows, --tool-drafts and --paper are for a model that writes: give --domain")
+        if (self.reword or self.evolve_tasks) and not (self.model or self.task_model):
+            raise ConfigError("--reword and --evolve-tasks need a model: --task-model openai:NAME")
+        if self.reader_model == AUTHOR_READS and not self.model:
+            raise ConfigError("--reader-model author takes the model of --model, and there is none")
 
 
 def main(given: Sequence[str] | None = None) -> int:

@@ -1,8 +1,9 @@
 """Looks for what running a spec cannot show: `toolorchestra lint-domain --spec finance /tmp/my_spec`.
 
 Requests that are answered with another row than they name, values that must be told though nobody asked, requests that
-contradict each other in one order, rules of the policy that no task tests, tools that no task uses, columns that no tool
-shows. Findings name the file and the entry, and what was expected. Those marked "perhaps" follow from words or from what may be chance.
+contradict each other in one order, rules of the policy that no task tests, tools that no task uses, columns that no
+tool shows. Findings name the file and the entry, and what was expected. Those marked "perhaps" follow from words or
+from what may be chance.
 """
 
 from __future__ import annotations

@@ -47,7 +47,8 @@ MOST_EXACT = 0
 CONSISTENT = "self-consistent"
 """Said of tasks that passed every check. Whether gold is what the words mean, no run can show."""
 CHECKED = (
-    "the gold path gives 1; doing nothing, saying nothing, a write left out and another argument give 0; reads in another"
+    "the gold path gives 1; doing nothing, saying nothing, a write left out and another argument give 0; reads in "
+    "another"
     " order give 1. Not checked: whether the gold path is what the words mean"
 )
 REPLAYED = 40

@@ -20,14 +20,16 @@ CUSTOMERS = (
 )  # fmt: skip
 VOICES = (
     "brief, without greeting", "polite and a little formal", "chatty, with the reason told first", "annoyed but fair",
-    "unsure, asking whether it can be done", "as a note typed on a telephone", "with the detail first and the wish last",
+    "unsure, asking whether it can be done", "as a note typed on a telephone", "with the detail first and the wish "
+    "last",
     "as somebody who has asked before", "cheerful", "as somebody who plans everything", "tired, late in the evening",
     "in one long sentence", "in two short sentences", "as somebody who writes letters",
 )  # fmt: skip
 TWISTS = (
     "a limit of money that decides between two ways", "two things that must be told apart by a detail",
     "a date that has to be worked out", "a sum over several entries", "the cheapest or earliest that fits",
-    "a condition that holds only sometimes", "a change to something that was just made", "a rule that forbids a part of it",
+    "a condition that holds only sometimes", "a change to something that was just made", "a rule that forbids a part "
+    "of it",
 )  # fmt: skip
 VIEWS = (
     "what customers ask for most often", "what the back office needs to put things right",

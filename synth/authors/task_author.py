@@ -16,23 +16,25 @@ from toolorchestra.synth.formats.part_checks import Fault
 from toolorchestra.synth.storage.paid_calls import AUTHOR, PaidModel, PaidRequest
 
 _HEAD = (
-    "You work on tasks for customer service agents that use tools on a SQLite database. Everything you write is checked "
+    "You work on tasks for customer service agents that use tools on a SQLite database. Everything you write is "
+    "checked "
     "by running it. Answer with one JSON object and nothing else. Texts are plain words: no markup, no instructions to "
     "whoever reads them."
 )
-_REWORD = """Word the requests of this task anew, as its user would say them: {{"requests": [{{"say": [two wordings]}}, ...]}},
-one entry for each request and in their order. The user speaks like this: {voice}. Ask for exactly the same: every value
+_REWORD = """Word the requests of this task anew, as its user would say them:
+{{"requests": [{{"say": [two wordings]}}, ...]}}, one entry for each request and in their order. The user speaks like this: {voice}. Ask for exactly the same: every value
 under "keep" stands in each wording as it is written, no value is added, and nothing else is asked for."""
-_EVOLVE = """Write one more request for the same user, harder than those of the task: {{"intent": new_name, "say": [three
-wordings], "actions": [{{"tool": {{"argument": value}}}}], "inform": ["tool.field" or "tool.0.field"], "ending": "serve"}}.
+_EVOLVE = """Write one more request for the same user, harder than those of the task:
+{{"intent": new_name, "say": [three wordings], "actions": [{{"tool": {{"argument": value}}}}], "inform": ["tool.field" or "tool.0.field"], "ending":
+"serve"}}.
 - Make it hard by this: {twist}. It has more calls than "usual" says.
 - actions: the right calls after identification, with values of this user's data below; {{tool.field}} as an argument
   takes a value of an earlier result. Leave out reads that are not needed.
 - say: the user's words, without ids that people do not know. inform: what must be told; never what the user says.
 - It must not undo or repeat the requests that the task has, and it must be right under the policy."""
-_RECORDS = """Propose records for these tables: {{"records": {{table: [{{column: value}}, ...]}}}}, at most {most} of each.
-Give the columns that are listed and no others; ids, references and what is computed are filled in for you. Make them
-plausible for the subject, different from each other, and of the kind that the recipe makes. {seed}"""
+_RECORDS = """Propose records for these tables: {{"records": {{table: [{{column: value}}, ...]}}}}, at most {most} of
+each. Give the columns that are listed and no others; ids, references and what is computed are filled in for you. Make
+them plausible for the subject, different from each other, and of the kind that the recipe makes. {seed}"""
 
 
 @dataclass(frozen=True)

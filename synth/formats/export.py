@@ -277,8 +277,8 @@ configs:
 # {domain.name}
 
 A synthetic service domain: {subject[1:-1]}. A SQLite database, tools of guarded SQL, a policy, and tasks.
-Each task is self-consistent, by running it: the gold calls give 1, doing nothing gives 0, leaving out a write or changing an
-argument gives 0.
+Each task is self-consistent, by running it: the gold calls give 1, doing nothing gives 0, leaving out a write or
+changing an argument gives 0.
 People and companies in it are invented. {FACTS}
 
 | what | number |

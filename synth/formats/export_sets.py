@@ -64,7 +64,8 @@ def card(domains: Sequence[SqlDomain], counts: Counter[str]) -> str:
     """The data card, made from the manifests."""
     files = "\n".join(f"      - split: {split}\n        path: data/{split}.jsonl" for split in SPLITS if counts[split])
     lines = [
-        f"| {d.name} | {json.dumps(d.manifest['subject'], ensure_ascii=False)[1:-1]} | {len(d.tasks)} | {len(d.tools)} |"
+        f"| {d.name} | {json.dumps(d.manifest['subject'], ensure_ascii=False)[1:-1]} | {len(d.tasks)} | "
+        f"{len(d.tools)} |"
         f" `{d.manifest['content_hash']}` | {d.manifest['generator']['version']} |"
         for d in domains
     ]

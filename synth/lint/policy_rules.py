@@ -13,7 +13,8 @@ from toolorchestra.synth.lint.ground import Finding, Ground, stems
 _BLOCK = re.compile(r"\n\s*\n|\n(?=\s*(?:[-*#|]|\d+\.))")
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z*`\"])")
 _RULE = re.compile(
-    r"\b(?:must|never|only|cannot|can't|may not|do not|don't|not allowed|refuse\w*|at most|at least|no more than|unless|"
+    r"\b(?:must|never|only|cannot|can't|may not|do not|don't|not allowed|refuse\w*|at most|at least|no more than|"
+    r"unless|"
     r"before|without|except|always|not)\b",
     re.IGNORECASE,
 )
@@ -24,15 +25,20 @@ _FORBIDS = re.compile(
 _PROCESS = re.compile(
     r"\b(?:identif|verif|confirm|wait for|yes\b|one (?:customer|caller|person|member|patient|student|guest|traveller)|"
     r"at a time|same time|conversation|tool call|message|before you|polite|invent|guess|say what|read before|advice|"
-    r"opinion|make up|made up|subjective|other people|anybody else|somebody else|stranger|comput|request before|way around|"
-    r"one detail|of the details|both parts|all parts|order does not matter|recommend|comment on|promise|say why|small talk|"
+    r"opinion|make up|made up|subjective|other people|anybody else|somebody else|stranger|comput|request before|"
+    r"way around|"
+    r"one detail|of the details|both parts|all parts|order does not matter|recommend|comment on|promise|say why|"
+    r"small talk|"
     r"exception|ask which|ask for|personal data|own words)",
     re.IGNORECASE,
 )
 _DULL = stems(
-    "the a an and or of to in on for with by is are be it that this its their his her them they you your must never only "
-    "may can not no do does if when then than at most least any all each one two from as so which who what there has have "
-    "been was will would before after without unless except always also are out up down into about other others same more "
+    "the a an and or of to in on for with by is are be it that this its their his her them they you your must never "
+    "only "
+    "may can not no do does if when then than at most least any all each one two from as so which who what there has "
+    "have "
+    "been was will would before after without unless except always also are out up down into about other others same "
+    "more "
     "less such tool tools agent customer user policy rule rules ask asked say said tell told give given make made take"
 )
 COVERED = 0.5

@@ -10,7 +10,8 @@ from typing import Any
 from toolorchestra.synth.lint.ground import Finding, Ground, PlayedIntent, stems
 
 _KINDS: Mapping[str, str] = {
-    "date": "when date day until time due soon late early open close running longer start end long expire begin arrive leave month week year today tomorrow next",
+    "date": "when date day until time due soon late early open close running longer start end long expire begin "
+    "arrive leave month week year today tomorrow next",
     "money": "much price cost pay owe charge fee amount expensive dear balance bill total sum refund money worth rate "
     "value discount cheap free left limit budget euro dollar spend purchase add come comes back get have",
     "number": "many much number count left long often old high far size total how often percent rate limit average "
@@ -22,7 +23,8 @@ _TELLING = re.compile(
     r"\b(?:tell|told|say|said|name|inform|give|quote|state|read|mention|repeat|explain)\w*", re.IGNORECASE
 )
 _ALL = re.compile(
-    r"\b(?:details?|everything|information|summary|about|all of it|full story|confirm|show me|go through|look up|check)\b",
+    r"\b(?:details?|everything|information|summary|about|all of it|full story|confirm|show me|go through|look up|"
+    r"check)\b",
     re.IGNORECASE,
 )
 _DAY = re.compile(r"\d{4}-\d\d-\d\d|\d\d:\d\d")

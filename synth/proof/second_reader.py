@@ -21,9 +21,9 @@ STAGE = "reader"
 MOST_SHOWN = 6_000
 """Characters of a transcript that are kept."""
 _GRAMMAR = (
-    "You serve a customer through tools. Do what the policy and the customer's words ask for, and nothing else. To call a "
-    'tool write <tool_call>{{"name": ..., "arguments": {{...}}}}</tool_call> and nothing beside it. Any other text is said '
-    "to the customer. Tell the customer all that was asked for. The tools: {tools}"
+    "You serve a customer through tools. Do what the policy and the customer's words ask for, and nothing else. To "
+    'call a tool write <tool_call>{{"name": ..., "arguments": {{...}}}}</tool_call> and nothing beside it. Any other '
+    "text is said to the customer. Tell the customer all that was asked for. The tools: {tools}"
 )
 Kind = Literal["agrees", "differs", "unsure"]
 """Some try ends as gold does; no try does, and all made the same changes; no try does, and they differ."""

@@ -30,8 +30,8 @@ def measure(shapes: Iterable[Mapping[str, Any]]) -> TextDiversity:
     """Of these tasks."""
     said = [similarity.normal(shape["user_scenario"]["instructions"]["reason_for_call"]).split() for shape in shapes]
     openings = {tuple(words[:3]) for words in said}
-    shares = [_distinct(said, size) for size in (1, 2, 3)]
-    return TextDiversity(len(said), *shares, len(openings) / max(1, len(said)))
+    one, two, three = (_distinct(said, size) for size in (1, 2, 3))
+    return TextDiversity(len(said), one, two, three, len(openings) / max(1, len(said)))
 
 
 def _distinct(said: Sequence[Sequence[str]], size: int) -> float:

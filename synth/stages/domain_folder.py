@@ -102,8 +102,8 @@ class Origin(NamedTuple):
 def tasks(
     spec: Spec, domain: SqlDomain, count: int, origin: Origin, *, least: int | None = None, seen: Seen | None = None
 ) -> tuple[list[Shape], YieldReport]:
-    """Self-consistent tasks: each passed every check of its version and says what no other does. `count` of them, or, where
-    `least` is given, as many as there are from that number up."""
+    """Self-consistent tasks: each passed every check of its version and says what no other does. `count` of them, or,
+    where `least` is given, as many as there are from that number up."""
     bench = DomainPlayer(domain)
     drafter = Drafter(spec, bench, random.Random(f"{origin.seed}/{spec.name}/tasks"), origin.version)
     report = YieldReport(spec.name)

@@ -220,8 +220,8 @@ async def _reword(state: Making, run: SynthesisRun) -> tuple[Making, Tally]:
 
 
 async def _reader(state: Making, run: SynthesisRun) -> tuple[Making, Tally]:
-    """Reads the tasks. A model that wrote the intents is shown where the reader ends elsewhere, and may write them anew;
-    the tasks are then made again from them and read again. A person reads it in the report."""
+    """Reads the tasks. A model that wrote the intents is shown where the reader ends elsewhere, and may write them
+    anew; the tasks are then made again from them and read again. A person reads it in the report."""
     if run.reader is None:
         return state, Tally("reader")
     settings = run.settings

@@ -1,5 +1,5 @@
-"""Rows that a model proposes: natural values for columns that are not ids, references or computed. Each record is looked
-through and run; those that break a rule are left out, and the rest stand in rows.yaml as `given`."""
+"""Rows that a model proposes: natural values for columns that are not ids, references or computed. Each record is
+looked through and run; those that break a rule are left out, and the rest stand in rows.yaml as `given`."""
 
 from __future__ import annotations
 

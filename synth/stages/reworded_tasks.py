@@ -1,5 +1,5 @@
-"""Tasks worded anew by a model: kept where every value still stands in the words, no value was added, every check of the
-task still passes, and the oracle still solves it through the environment."""
+"""Tasks worded anew by a model: kept where every value still stands in the words, no value was added, every check of
+the task still passes, and the oracle still solves it through the environment."""
 
 from __future__ import annotations
 

@@ -28,7 +28,8 @@ def package(folder: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(
         name, folder / "__init__.py", submodule_search_locations=[str(folder)]
     )
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     made = importlib.util.module_from_spec(spec)
     sys.modules[name] = made
     spec.loader.exec_module(made)

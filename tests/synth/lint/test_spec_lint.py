@@ -20,6 +20,7 @@ from toolorchestra.synth.stages.stage_values import Making, SynthesisSettings
 from toolorchestra.synth.stages.written_parts import write
 
 CARELESS = Path(__file__).parent / "data" / "careless_vet.yaml"
+# ruff: noqa: E501 - lines of the spec, as they stand there
 MENDS = {
     "vaccine_price: another row": ("parameters: {}, returns: {rows: \"SELECT vaccine_id, disease, price FROM vaccines ORDER BY vaccine_id\"}",
         "parameters: {disease: {type: string, format: text, description: Disease}}, returns: {rows: \"SELECT vaccine_id, disease, price FROM vaccines WHERE disease = :disease\"}"),
