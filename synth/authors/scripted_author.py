@@ -62,7 +62,7 @@ class ScriptedParts:
             number, of = int(batch[1]), int(batch[2])
             value = value[number - 1 :: of]
         if stage == "tools" and (draft := _DRAFT.search(str(request.messages[1]["content"]))):
-            value = _one_draft(value, int(draft[1]), int(draft[2]))
+            value = _one_draft(plain(text), int(draft[1]), int(draft[2]))
         return {_KEYS[stage]: value} if stage in _KEYS else value
 
     def _harder(self) -> list[Any]:

@@ -22,11 +22,11 @@ _HEAD = (
     "whoever reads them."
 )
 _REWORD = """Word the requests of this task anew, as its user would say them:
-{{"requests": [{{"say": [two wordings]}}, ...]}}, one entry for each request and in their order. The user speaks like this: {voice}. Ask for exactly the same: every value
-under "keep" stands in each wording as it is written, no value is added, and nothing else is asked for."""
+{{"requests": [{{"say": [two wordings]}}, ...]}}, one entry for each request and in their
+order. The user speaks like this: {voice}. Ask for exactly the same: every value under "keep" stands in each wording as it is written, no value is added, and nothing else is asked for."""
 _EVOLVE = """Write one more request for the same user, harder than those of the task:
-{{"intent": new_name, "say": [three wordings], "actions": [{{"tool": {{"argument": value}}}}], "inform": ["tool.field" or "tool.0.field"], "ending":
-"serve"}}.
+{{"intent": new_name, "say": [three wordings],
+"actions": [{{"tool": {{"argument": value}}}}], "inform": ["tool.field" or "tool.0.field"], "ending": "serve"}}.
 - Make it hard by this: {twist}. It has more calls than "usual" says.
 - actions: the right calls after identification, with values of this user's data below; {{tool.field}} as an argument
   takes a value of an earlier result. Leave out reads that are not needed.
