@@ -41,7 +41,7 @@ class Server:
             return ServerReply(self.author(ChatRequest("served", "answer", messages)))
         self.read += 1
         turns = [m for m in messages if m["role"] == "assistant"][1:]  # the greeting is the first
-        said = next(str(m["content"]) for m in messages if m["role"] == "user")
+        said = "\n".join(str(m["content"]) for m in messages if m["role"] == "user")
         found = self._task(said)
         return ServerReply(self.solve(*found, len(turns)) if found else "I am sorry, but I cannot do this.")
 
@@ -49,11 +49,13 @@ class Server:
         for folder in self.work.glob("candidate-*"):
             if folder.name not in self.domains and (folder / "domain.json").is_file():
                 self.domains[folder.name] = loader.read(folder)
-        for domain in reversed(self.domains.values()):
-            for task in domain.tasks.values():
-                if any(wording in said for wording in task.requests[0].say):
-                    return domain, task
-        return None
+        found = [
+            (sum(fact.value in said for fact in task.facts if fact.value), domain, task)
+            for domain in reversed(self.domains.values())
+            for task in domain.tasks.values()
+            if any(wording in said for wording in task.requests[0].say)
+        ]
+        return max(found, key=lambda one: one[0])[1:] if found else None
 
 
 def oracle(domain: SqlDomain, task: SqlTask, turn: int) -> str:
@@ -95,7 +97,7 @@ def test_the_whole_of_the_papers_pipeline_over_a_server(tmp_path: Path) -> None:
         "given:"
         in json.loads((tmp_path / "out.work" / "records.json").read_text())["result"]["making"]["parts"]["rows.yaml"]
     )
-    assert "tools in all drafts, 9 kept (same name" in stages["tools"]["notes"][0]
+    assert "24 tools in all drafts, 12 kept (same name" in stages["tools"]["notes"][0]
     assert "same as another 3" in stages["tools"]["notes"][0]
     assert "does not run 3" in stages["tools"]["notes"][0]
     assert int(stages["evolve tasks"]["notes"][0].rpartition(" ")[2]) > 0
@@ -140,12 +142,12 @@ def test_a_readers_disagreement_is_shown_with_its_conversation_and_mended_by_the
     served = Server(tmp_path / "out.work", reads)
     served.author = Author(spoilt)
     with Loopback(served) as server:
-        asked = ["--domain", "a library", "--model", "openai:served", "--tasks", "12", "--evolve", "0"]
-        reader = ["--reader-model", "author", "--reader-tasks", "0", "--reader-tries", "2", "--rounds", "1"]
+        asked = ["--domain", "a library", "--model", "openai:served", "--tasks", "10", "--evolve", "0"]
+        reader = ["--reader-model", "author", "--reader-tasks", "0", "--reader-tries", "1", "--rounds", "1"]
         assert generate.main(command(tmp_path, server, *asked, *reader)) == 0
     assert seen
     assert "The reader's conversation:" in seen[0]
-    assert "<tool_call>" in seen[0]
+    assert any("<tool_call>" in text for text in seen)
     assert "not told or looked at: LO-" in seen[0]
     stage = report(tmp_path)["stages"]["reader"]
     assert stage["rounds"] == 1
