@@ -22,8 +22,9 @@ _HEAD = (
     "whoever reads them."
 )
 _REWORD = """Word the requests of this task anew, as its user would say them:
-{{"requests": [{{"say": [two wordings]}}, ...]}}, one entry for each request and in their
-order. The user speaks like this: {voice}. Ask for exactly the same: every value under "keep" stands in each wording as it is written, no value is added, and nothing else is asked for."""
+{{"requests": [{{"say": [two wordings]}}, ...]}}, one entry for each request and in their order. The user speaks like
+this: {voice}. Ask for exactly the same: every value under "keep" stands in each wording as it is written, no value is
+added, and nothing else is asked for."""
 _EVOLVE = """Write one more request for the same user, harder than those of the task:
 {{"intent": new_name, "say": [three wordings],
 "actions": [{{"tool": {{"argument": value}}}}], "inform": ["tool.field" or "tool.0.field"], "ending": "serve"}}.
