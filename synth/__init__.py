@@ -1,1 +1,1 @@
-"""Makes domains: from a spec to schema, rows, tools, policy and tasks, each task proven by running it."""
+"""Makes domains: from a spec to schema, rows, tools, policy and tasks, each task checked by running it."""

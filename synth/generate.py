@@ -1,4 +1,4 @@
-"""Makes a domain, from a spec without a model or from a sentence with one, and proves every task of it.
+"""Makes a domain, from a spec without a model or from a sentence with one; every task of it is checked by running it.
 
     python synth/generate.py --spec public_library --tasks 300 --out DIR
     python synth/generate.py --domain "public library" --model openai:gpt-5 --tasks 300 --out DIR
@@ -27,9 +27,11 @@ from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.synth.authors import author_models
 from toolorchestra.synth.authors.given_spec import GrammarAuthor
 from toolorchestra.synth.authors.model_author import LlmAuthor
+from toolorchestra.synth.authors.task_author import TaskAuthor
 from toolorchestra.synth.console.progress import Bars
 from toolorchestra.synth.formats import export
 from toolorchestra.synth.formats import spec as specs
+from toolorchestra.synth.proof.second_reader import SecondReader
 from toolorchestra.synth.proof.solvers import GRADED, ModelSolver, named
 from toolorchestra.synth.stages import cost_estimate, pipeline, run_report
 from toolorchestra.synth.stages.stage_values import SynthesisSettings
@@ -37,6 +39,7 @@ from toolorchestra.synth.stages.task_filters import Band
 from toolorchestra.synth.storage.paid_calls import CALL_SECONDS, Journal, PaidModel
 from toolorchestra.synth.storage.stage_store import StageStore, key
 
+AUTHOR_READS = "author"
 BATCHES = 3
 """Calls over which a model's intents are spread."""
 
@@ -75,6 +78,27 @@ class SynthOptions:
     """For pass@k: scripted solvers, by name."""
     solver_model: str = ""
     """A served model as one more solver: openai:NAME."""
+    reader_model: str = ""
+    """A second reader, which solves tasks from the text alone: openai:NAME, or author for the model of --model."""
+    reader_tasks: int = 40
+    """How many tasks it reads, spread evenly; 0: all."""
+    reader_tries: int = 3
+    """How often it reads each."""
+    task_model: str = ""
+    """Who rewords and evolves single tasks, openai:NAME; with --domain the model of --model."""
+    reword: bool = False
+    """Have a model word the tasks anew."""
+    evolve_tasks: int = 0
+    """Rounds in which a model adds a harder request to each task."""
+    propose_rows: int = 0
+    """Records of each table that a model proposes, with --domain."""
+    tool_drafts: int = 1
+    """Drafts of the tools that are asked for and merged, with --domain."""
+    diverse: bool = False
+    """Vary prompts by places, customers and ways to speak, drawn from the seed."""
+    paper: bool = False
+    """All that a model can do in the paper's pipeline: --tool-drafts 3 --propose-rows 12 --evolve-tasks 1 --reword
+    --diverse, with --domain."""
     k: int = 8
     """Tries of each task and solver."""
     band: tuple[float, float] = (0.05, 0.95)
@@ -105,7 +129,22 @@ class SynthOptions:
     """Let --export delete a folder that stands in its place and was not written by an export, or was changed since."""
 
     def __post_init__(self) -> None:
-        check_counts(self, {"tasks": 1, "k": 1, "at_once": 1, "evolve": 0, "variants": 0, "rounds": 0})
+        check_counts(
+            self,
+            {
+                "tasks": 1,
+                "k": 1,
+                "at_once": 1,
+                "evolve": 0,
+                "variants": 0,
+                "rounds": 0,
+                "reader_tasks": 0,
+                "reader_tries": 1,
+                "evolve_tasks": 0,
+                "propose_rows": 0,
+                "tool_drafts": 1,
+            },
+        )
         check_spend_cap(self.spend_cap)
         if not 0 < self.call_seconds < float("inf"):
             raise ConfigError(f"--call-seconds: a number of seconds above 0 expected, got {self.call_seconds!r}")
@@ -119,6 +158,7 @@ class SynthOptions:
             raise ConfigError("--spec needs no model; --domain does")
         if self.domain and not (self.model and self.out):
             raise ConfigError("--domain needs --model and --out")
+        self._check_models()
         if len(self.spec) > 1 and (self.out or self.work):
             raise ConfigError("--out and --work name one folder; give one --spec with them")
         if self.record and self.replay:
@@ -129,6 +169,14 @@ class SynthOptions:
             if form not in export.FORMATS:
                 raise ConfigError(no_such("export", form, export.FORMATS))
         named(self.solvers)
+
+    def _check_models(self) -> None:
+        if self.spec and (self.propose_rows or self.tool_drafts > 1 or self.paper):
+            raise ConfigError("--propose-rows, --tool-drafts and --paper are for a model that writes: give --domain")
+        if (self.reword or self.evolve_tasks) and not (self.model or self.task_model):
+            raise ConfigError("--reword and --evolve-tasks need a model: --task-model openai:NAME")
+        if self.reader_model == AUTHOR_READS and not self.model:
+            raise ConfigError("--reader-model author takes the model of --model, and there is none")
 
 
 def main(given: Sequence[str] | None = None) -> int:
@@ -167,6 +215,10 @@ def _settings(given: SynthOptions) -> SynthesisSettings:
         tasks=given.tasks, seed=given.seed, evolve=int(written) if given.evolve is None else given.evolve,
         solvers=tuple(given.solvers), band=Band(low, high, given.k), sift=given.sift or written,
         costs=not given.no_costs, variants=given.variants, rounds=given.rounds if written else 0,
+        proposed_rows=given.propose_rows or 12 * given.paper, diverse=given.diverse or given.paper,
+        tool_drafts=3 if given.paper and given.tool_drafts == 1 else given.tool_drafts,
+        evolve_tasks=given.evolve_tasks or int(given.paper), reword=given.reword or given.paper,
+        reader=given.reader_model, reader_tasks=given.reader_tasks, reader_tries=given.reader_tries,
     )  # fmt: skip
 
 
@@ -205,21 +257,22 @@ async def _made(run: pipeline.SynthesisRun, paid_model: PaidModel | None) -> pip
         return await pipeline.make(run)
     finally:
         players = [solver.paid_model for solver in run.extra_solvers if isinstance(solver, ModelSolver)]
+        players += [one.paid_model for one in (run.task_author, run.reader) if one is not None]
         for open_ in [paid_model, *players]:
             if open_ is not None:
                 await open_.close()
 
 
 def _paid_model(given: SynthOptions, folder: Path) -> PaidModel | None:
-    """The writer's, or the solver's where a spec is written already."""
-    wanted = given.model or given.solver_model
+    """The writer's, or another's where a spec is written already."""
+    named = [given.model, given.solver_model, given.task_model, given.reader_model]
+    wanted = [one for one in named if one and one != AUTHOR_READS]
     if not wanted:
         return None
-    backend = _backend(given, wanted)
+    backend = _backend(given, wanted[0])
     sheet = backend.sheet
-    if given.solver_model:
-        other = _backend(given, given.solver_model)
-        sheet = replace(sheet, prices={**other.sheet.prices, **sheet.prices})
+    for name in wanted[1:]:
+        sheet = replace(sheet, prices={**_backend(given, name).sheet.prices, **sheet.prices})
     journal = Journal(given.replay or given.record or folder / "calls.jsonl", replay=given.replay is not None)
     cap = SpendCap(given.spend_cap) if given.spend_cap is not None else None
     return PaidModel(
@@ -238,18 +291,44 @@ def _run(
     settings = _settings(given)
     solvers = []
     if given.solver_model and paid_model is not None:
-        backend = _backend(given, given.solver_model)
-        solvers = [ModelSolver(paid_model.beside(backend.models, backend.model), backend.model)]
+        solver = _beside(given, paid_model, given.solver_model)
+        solvers = [ModelSolver(solver, solver.model)]
+    task_author, reader = _helpers(given, settings, spec, paid_model)
     bars = Bars(sys.stderr)
     if spec is None:
         assert paid_model is not None
         takes = _takes(given, work, {"domain": given.domain, "model": paid_model.model, **asdict(settings)})
-        author = LlmAuthor(given.domain, paid_model, batches=BATCHES, takes=takes)
+        diverse = settings.seed if settings.diverse else None
+        author = LlmAuthor(given.domain, paid_model, batches=BATCHES, takes=takes, diverse=diverse)
         identity = key(given.domain, paid_model.model)
-        return pipeline.SynthesisRun(author, settings, work, out, identity, solvers, takes, bars)
+        return pipeline.SynthesisRun(author, settings, work, out, identity, solvers, task_author, reader, takes, bars)
     takes = _takes(given, work, {"spec": spec.digest, **asdict(settings)})
     texts = specs.texts(spec.folder)
-    return pipeline.SynthesisRun(GrammarAuthor(spec, texts), settings, work, out, spec.digest, solvers, takes, bars)
+    return pipeline.SynthesisRun(
+        GrammarAuthor(spec, texts), settings, work, out, spec.digest, solvers, task_author, reader, takes, bars
+    )
+
+
+def _beside(given: SynthOptions, paid_model: PaidModel, named: str) -> PaidModel:
+    """Another model of the run, with the same journal and cap."""
+    backend = _backend(given, named)
+    return paid_model.beside(backend.models, backend.model)
+
+
+def _helpers(
+    given: SynthOptions, settings: SynthesisSettings, spec: specs.Spec | None, paid_model: PaidModel | None
+) -> tuple[TaskAuthor | None, SecondReader | None]:
+    """The models that work on single tasks: who rewords and evolves them, and who reads them."""
+    if paid_model is None:
+        return None, None
+    subject = given.domain or (str(spec.head["subject"]) if spec else "")
+    author = _beside(given, paid_model, given.task_model) if given.task_model else paid_model if given.model else None
+    reader = None
+    if given.reader_model:
+        own = given.reader_model == AUTHOR_READS
+        reads = paid_model if own else _beside(given, paid_model, given.reader_model)
+        reader = SecondReader(reads, given.reader_tries)
+    return author and TaskAuthor(subject, author, settings.seed), reader
 
 
 def _takes(given: SynthOptions, work: StageStore, settings: Mapping[str, Any]) -> dict[str, int]:

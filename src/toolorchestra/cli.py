@@ -38,10 +38,16 @@ COMMANDS: Mapping[str, Command] = {
     "replay": Command("toolorchestra.agents.commands.replay", "routing over recorded outcomes of real models"),
     "page": Command("toolorchestra.agents.commands.page", "an evaluation as a page: figures and every transcript"),
     "report": Command("toolorchestra.agents.commands.report", "the results of runs that have ended, in one table"),
-    "synth": Command("toolorchestra.synth.generate", "make a tool domain, and prove every task of it"),
-    "prove": Command("toolorchestra.synth.prove", "prove the tasks of domains by running them"),
+    "synth": Command("toolorchestra.synth.generate", "make a tool domain, and check every task of it by running it"),
+    "prove": Command(
+        "toolorchestra.synth.prove", "prove by running them that the tasks of domains are self-consistent"
+    ),
+    "lint-domain": Command("toolorchestra.synth.lint_domain", "find where a spec's words and its gold calls differ"),
     "compare-solvers": Command(
         "toolorchestra.synth.compare_solvers", "see whether tasks tell strong solvers from weak"
+    ),
+    "export-domain": Command(
+        "toolorchestra.synth.export_domain", "domain folders for tau2, trainers and data-set hubs"
     ),
     "index": Command("toolorchestra.agents.commands.index", "build a search index over a corpus"),
     "serve-index": Command("toolorchestra.agents.commands.serve_index", "serve an index to other processes"),

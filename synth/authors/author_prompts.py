@@ -13,6 +13,8 @@ from toolorchestra.synth.formats import spec as specs
 EXAMPLE = "public_library"
 MOST_BEFORE = 60_000
 """Characters of the last try that are shown with its faults."""
+_SEEN = {"second reader": 5_000}
+"""Characters of a fault that are shown, where they are more than usual: a transcript is long."""
 _KEYS = {"schema": "schema_sql", "policy": "policy", "tools": "tools", "intents": "intents"}
 
 _HEAD = (
@@ -87,13 +89,15 @@ def _example(stage: str) -> str:
     return json.dumps(made, ensure_ascii=False)
 
 
-def author(domain: str, asked: PartRequest, batch: str = "") -> tuple[Message, ...]:
-    """The conversation that asks for a part, for one batch of it, or for its repair."""
+def author(domain: str, asked: PartRequest, batch: str = "", note: str = "") -> tuple[Message, ...]:
+    """The conversation that asks for a part, for one batch of it, or for its repair. The note is put at its end."""
     there = "\n\n".join(f"== {name}\n{text}" for name, text in asked.parts.items())
     rules = f"{_RULES[asked.stage]}\n\nAn example, for another subject:\n{_example(asked.stage)}"
     wanted = f"Stage: {asked.stage}\nThe subject: {domain}\n\n{rules}\n\nThe parts so far:\n{there or '(none)'}"
     if batch:
         wanted += f"\n\nOthers write intents too; this is batch {batch}. Take wishes that only yours would have."
+    if note:
+        wanted += f"\n\n{note}"
     made = [Message(role="system", content=_HEAD), Message(role="user", content=wanted)]
     return (*made, *_again(asked))
 
@@ -126,7 +130,7 @@ def doubt(domain: str, stage: str, parts: Mapping[str, str]) -> tuple[Message, .
 def _again(asked: PartRequest) -> Sequence[Message]:
     if not asked.faults:
         return ()
-    wrong = "\n".join(f"- {fault.reason}: {fault.seen:.600}" for fault in asked.faults[:20])
+    wrong = "\n".join(f"- {fault.reason}: {fault.seen[: _SEEN.get(fault.reason, 600)]}" for fault in asked.faults[:20])
     text = f"That was checked and cannot be used:\n{wrong}\nWrite the whole part again, with this put right."
     return (
         Message(role="assistant", content=asked.before[:MOST_BEFORE] or "(nothing that could be read)"),

@@ -7,7 +7,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from toolorchestra.envs.base.types import Message
-from toolorchestra.synth.authors import PART_OF, PartRequest, Unusable, author_prompts, untrusted_answers
+from toolorchestra.synth.authors import (
+    PART_OF,
+    PartRequest,
+    Unusable,
+    author_prompts,
+    diversity_seeds,
+    untrusted_answers,
+)
 from toolorchestra.synth.formats.part_checks import Fault
 from toolorchestra.synth.formats.spec import parsed
 from toolorchestra.synth.storage.paid_calls import AUTHOR, JUDGE, MOST_CHARACTERS, PaidAnswer, PaidModel, PaidRequest
@@ -35,27 +42,51 @@ class LlmAuthor:
         batches: int = 3,
         second_reader: bool = True,
         takes: Mapping[str, int] | None = None,
+        diverse: int | None = None,
     ) -> None:
         self.domain = domain
         self.paid_model = paid_model
         self.batches = batches
         self.second_reader = second_reader
         self.takes = takes or {}
+        self.diverse = diverse
+        """The seed that prompts are varied by; None varies none."""
 
     async def write(self, asked: PartRequest) -> str:
         """One call, or for intents some at a time, put together. Raises Unusable."""
         if asked.stage != "intents" or asked.faults or self.batches < 2:
-            return untrusted_answers.part(
-                asked.stage, await self._ask(asked, author_prompts.author(self.domain, asked))
-            )
-        asks = [
-            self._ask(asked, author_prompts.author(self.domain, asked, f"{number} of {self.batches}"))
-            for number in range(1, self.batches + 1)
-        ]
+            note = ""
+            if self.diverse is not None and asked.stage == "subjects":
+                note = diversity_seeds.of_subject(self.diverse)
+            messages = author_prompts.author(self.domain, asked, note=note)
+            return untrusted_answers.part(asked.stage, await self._ask(asked, messages))
+        asks = []
+        for number in range(1, self.batches + 1):
+            note = "" if self.diverse is None else diversity_seeds.of_intents(self.diverse, number)
+            messages = author_prompts.author(self.domain, asked, f"{number} of {self.batches}", note)
+            asks.append(self._ask(asked, messages))
         answers = await asyncio.gather(*asks, return_exceptions=True)  # all end: what is answered is kept
         if failed := next((answer for answer in answers if isinstance(answer, BaseException)), None):
             raise failed
         return _joined([answer for answer in answers if not isinstance(answer, BaseException)])
+
+    async def tool_drafts(self, asked: PartRequest, count: int) -> list[str]:
+        """So many drafts of the tools, each asked for by itself. Raises Unusable where none can be used."""
+        asks = []
+        for number in range(1, count + 1):
+            note = f"Several drafts of the tools are written and merged; this is draft {number} of {count}."
+            note += "" if self.diverse is None else f" {diversity_seeds.of_draft(self.diverse, number)}"
+            asks.append(self._ask(asked, author_prompts.author(self.domain, asked, note=note)))
+        texts: list[str] = []
+        last: Unusable | None = None
+        for answer in await asyncio.gather(*asks):
+            try:
+                texts.append(untrusted_answers.part(asked.stage, answer))
+            except Unusable as err:
+                last = err
+        if not texts:
+            raise last or Unusable(Fault("shape", "no draft in any answer"))
+        return texts
 
     async def harder(self, asked: PartRequest) -> str:
         """One call. Raises Unusable."""

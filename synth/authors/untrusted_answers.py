@@ -56,6 +56,14 @@ def part(stage: str, answer: PaidAnswer) -> str:
     return str(value).strip() + "\n" if stage in _TEXT_OF else dumped(value)
 
 
+def object_of(answer: PaidAnswer, stage: str) -> dict[str, Any]:
+    """The JSON object of an answer that is no part of a spec, its texts looked through. Raises Unusable."""
+    value = parsed(answer)
+    if fault := next(_faults(value, stage, stage), None):
+        raise Unusable(fault, answer.text)
+    return value
+
+
 def parsed(answer: PaidAnswer) -> dict[str, Any]:
     """The one JSON object of an answer."""
     if answer.characters > MOST_CHARACTERS:

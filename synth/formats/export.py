@@ -11,7 +11,7 @@ import hashlib
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +22,13 @@ from toolorchestra.envs.domains.toolscale.experts import NAME, OFFERS
 from toolorchestra.envs.domains.toolscale.known_costs import FILE as COSTS
 from toolorchestra.envs.domains.toolscale.reading import FILES, content, lines
 from toolorchestra.envs.money.prices import load_sheet
-from toolorchestra.synth.formats import task_variants
+from toolorchestra.synth.formats import task_variants, tau2_domain
 
 FORMATS = ("tau2", "rows", "hf")
 PICO = 10**12
 ORCHESTRATOR = {"Qwen/Qwen3-8B": "qwen3-8b"}
 """Names that the reference looks up, and the items of our sheet that price them."""
-_FACTS = "SIMULATED: prices and latencies in tool descriptions are those of the price sheet; experts are simulated."
+FACTS = "SIMULATED: prices and latencies in tool descriptions are those of the price sheet; experts are simulated."
 
 
 MARK = ".toolorchestra-export.json"
@@ -77,12 +77,18 @@ def _hash(path: Path) -> str:
 def write(form: str, domain: SqlDomain, out: Path, *, overwrite: bool = False) -> Path:
     """A domain in a format, in a folder of its own. An earlier export there is replaced; anything else is an error,
     unless it may be overwritten."""
+    writer = {"tau2": _tau2, "rows": _rows, "hf": _hub}[form]
+    return placed(form, out, lambda made: writer(domain, made), overwrite=overwrite)
+
+
+def placed(form: str, out: Path, writer: Callable[[Path], None], *, overwrite: bool = False) -> Path:
+    """What a writer puts into an empty folder, in the place of an earlier export."""
     check_place(form, out, overwrite=overwrite)
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as scratch:
         made = Path(scratch) / "made"
         made.mkdir()
-        {"tau2": _tau2, "rows": _rows, "hf": _hub}[form](domain, made)
+        writer(made)
         files = {path.relative_to(made).as_posix(): _hash(path) for path in sorted(made.rglob("*")) if path.is_file()}
         _json(made / MARK, {"form": form, "files": files})
         shutil.rmtree(out, ignore_errors=True)
@@ -94,8 +100,10 @@ def write(form: str, domain: SqlDomain, out: Path, *, overwrite: bool = False) -
 
 
 def _tau2(domain: SqlDomain, out: Path) -> None:
-    """tasks.json, split_tasks.json, policy.md and tools.json. tau2 needs a database of its own for them."""
-    _json(out / "tasks.json", [tau2_task(task) for task in domain.tasks.values()])
+    """tasks.json, split_tasks.json, policy.md and tools.json, and the package that runs them: see tau2_domain.py."""
+    rows = [tau2_domain.task_row(tau2_task(task)) for task in domain.tasks.values()]
+    _json(out / "tasks.json", rows)
+    tau2_domain.write(domain, out)
     splits: dict[str, list[str]] = {"base": list(domain.tasks)}
     for task in domain.tasks.values():
         splits.setdefault(task.split, []).append(task.task_id)
@@ -249,7 +257,7 @@ def card(domain: SqlDomain, splits: Mapping[str, int]) -> str:
     head = domain.manifest
     made = head["generator"]
     files = "\n".join(f"      - split: {split}\n        path: data/{split}.jsonl" for split in splits)
-    size = next(name for most, name in _SIZES if len(domain.tasks) < most)
+    size_ = size(len(domain.tasks))
     numbers = "\n".join(f"| {name.replace('_', ' ')} | {n} |" for name, n in head["counts"].items())
     levels = {level: sum(t.difficulty == level for t in domain.tasks.values()) for level in range(1, 6)}
     subject = json.dumps(head["subject"], ensure_ascii=False)
@@ -259,7 +267,7 @@ license: apache-2.0
 language: [en]
 task_categories: [text-generation]
 tags: [tool-use, agents, synthetic]
-size_categories: [{size}]
+size_categories: [{size_}]
 configs:
   - config_name: default
     data_files:
@@ -269,9 +277,9 @@ configs:
 # {domain.name}
 
 A synthetic service domain: {subject[1:-1]}. A SQLite database, tools of guarded SQL, a policy, and tasks.
-Each task was proven by running it: the gold calls give 1, doing nothing gives 0, leaving out a write or changing an
-argument gives 0.
-People and companies in it are invented. {_FACTS}
+Each task is self-consistent, by running it: the gold calls give 1, doing nothing gives 0, leaving out a write or
+changing an argument gives 0.
+People and companies in it are invented. {FACTS}
 
 | what | number |
 |---|---|
@@ -283,6 +291,11 @@ Content hash `{head["content_hash"]}`, generator version {made["version"]}, seed
 spec `{made["spec_hash"]}`. `domain/` is the domain folder as the environment loads it:
 `gym.make("toolorchestra:ToolOrchestra/ToolScale-v0", domain="domain")`. The clock stands at {head["clock"]}.
 """
+
+
+def size(tasks: int) -> str:
+    """A hub's name for so many rows."""
+    return next(name for most, name in _SIZES if tasks < most)
 
 
 _SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (10**9, "10K<n<100K"))

@@ -177,12 +177,13 @@ def _alike(name: str, table: SqlTable) -> list[Fault]:
 def _plausible(name: str, table: SqlTable, clock: str) -> Iterator[Fault]:
     for at, column in enumerate(table.columns):
         found = [row[at] for row in table.rows if row[at] is not None]
-        odd = next((value for value in found if not _believable(column, value, clock)), None)
+        odd = next((value for value in found if not believable(column, value, clock)), None)
         if odd is not None:
             yield Fault("plausibility", f"table {name}: {column} holds {odd!r:.80}, which is no such value")
 
 
-def _believable(column: str, value: Any, clock: str) -> bool:
+def believable(column: str, value: Any, clock: str) -> bool:
+    """Whether a column of this name may hold a value."""
     if isinstance(value, str):
         if len(value) > MOST_TEXT or "{" in value:
             return False

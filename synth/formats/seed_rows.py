@@ -51,14 +51,21 @@ class Maker:
             parents = [None] * table["count"]
         else:
             raise ConfigError(f"{at}: give count, or each (an earlier table) with per: [least, most]")
+        given: Sequence[Row] = table.get("given", [])
+        if odd := sorted({column for row in given for column in row} - set(table["columns"])):
+            raise ConfigError(f"{at}: given: {no_such('column', odd[0], table['columns'])}")
         rows: list[Row] = []
         taken: dict[str, set[Any]] = {}
         for number, parent in enumerate(parents, 1):
             row: Row = {}
             if number == 1:
                 places.at(at)
+            known = given[number - 1] if number <= len(given) else {}
             for column, recipe in table["columns"].items():
-                row[column] = self._value(recipe, row, _Place(rng, number, parent, taken, f"{at}: {column}"))
+                if column in known:
+                    row[column] = _given(known[column], recipe, taken, f"{at}: given[{number - 1}].{column}")
+                else:
+                    row[column] = self._value(recipe, row, _Place(rng, number, parent, taken, f"{at}: {column}"))
             rows.append(row)
         return rows
 
@@ -216,6 +223,18 @@ class _Place:
 def _scope(row: Row, place: _Place) -> Row:
     """What a recipe may refer to: the row's earlier columns, and the parent's as parent_COLUMN."""
     return {**{f"parent_{name}": value for name, value in (place.parent or {}).items()}, **row}
+
+
+def _given(value: Any, recipe: Any, taken: dict[str, set[Any]], at: str) -> Any:
+    """A value that stands in rows.yaml itself, for the first rows of a table."""
+    if not isinstance(value, str | int | float | None) or (isinstance(value, str) and len(value) > MOST_TEXT):
+        raise ConfigError(f"{at}: a text, a number or null expected, got {value!r:.60}")
+    if isinstance(recipe, Mapping) and recipe.get("unique"):
+        seen = taken.setdefault(at.split(": given[")[0] + ": " + at.rpartition(".")[2], set())
+        if value in seen:
+            raise ConfigError(f"{at}: {value!r:.60} stands there already, and the column is unique")
+        seen.add(value)
+    return value
 
 
 def _fillable(template: str, place: _Place) -> None:

@@ -84,6 +84,7 @@ _TABLE = _object(
     each=TEXT,
     per={"type": "array", "items": {"type": "integer"}},
     columns=FREE,
+    given=_list(FREE),
 )
 _ROWS = _object("tables", lists=FREE, tables=_list(_TABLE), finish=TEXTS)
 

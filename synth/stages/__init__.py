@@ -1,1 +1,1 @@
-"""The stages from a spec to a proven domain folder, in `pipeline.py`'s order."""
+"""The stages from a spec to a domain folder of self-consistent tasks, in `pipeline.py`'s order."""

@@ -1,4 +1,4 @@
-"""From a spec to a proven domain folder: every stage in order, and the yield report."""
+"""From a spec to a domain folder of self-consistent tasks: every stage in order, and the yield report."""
 
 from __future__ import annotations
 
@@ -102,8 +102,8 @@ class Origin(NamedTuple):
 def tasks(
     spec: Spec, domain: SqlDomain, count: int, origin: Origin, *, least: int | None = None, seen: Seen | None = None
 ) -> tuple[list[Shape], YieldReport]:
-    """Proven tasks: each passed every check of its version and says what no other does. `count` of them, or, where
-    `least` is given, as many as there are from that number up."""
+    """Self-consistent tasks: each passed every check of its version and says what no other does. `count` of them, or,
+    where `least` is given, as many as there are from that number up."""
     bench = DomainPlayer(domain)
     drafter = Drafter(spec, bench, random.Random(f"{origin.seed}/{spec.name}/tasks"), origin.version)
     report = YieldReport(spec.name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -13,12 +14,22 @@ from toolorchestra.envs.base.errors import ConfigError, no_such
 from toolorchestra.envs.domains.toolscale import loader
 from toolorchestra.envs.domains.toolscale.domain import SqlDomain
 from toolorchestra.envs.domains.toolscale.known_costs import KnownCost
+from toolorchestra.synth import lint
 from toolorchestra.synth.authors import PART_OF, Author
+from toolorchestra.synth.authors.task_author import TaskAuthor
 from toolorchestra.synth.formats import task_variants
 from toolorchestra.synth.proof import cheapest_solutions
+from toolorchestra.synth.proof.second_reader import SecondReader
 from toolorchestra.synth.proof.solvers import Arena, Solver, named
 from toolorchestra.synth.proof.task_checks import DomainPlayer
-from toolorchestra.synth.stages import domain_folder, task_drafts, written_parts
+from toolorchestra.synth.stages import (
+    domain_folder,
+    model_stages,
+    second_reading,
+    spec_lint,
+    task_drafts,
+    written_parts,
+)
 from toolorchestra.synth.stages.domain_folder import Origin, Seen
 from toolorchestra.synth.stages.harder_tasks import Evolved, evolve
 from toolorchestra.synth.stages.limited_work import SHARED
@@ -27,11 +38,14 @@ from toolorchestra.synth.stages.task_filters import TaskFilter
 from toolorchestra.synth.storage.stage_store import StageStore, key
 from toolorchestra.synth.storage.stage_store import replace as write_file
 
-VERSION = "1"
+VERSION = "2"
 """Of the stages. Raise it when the same inputs give other results; work folders of older runs are then made anew."""
-MACHINE = ("harder", "tasks", "evolve", "filters")
-STAGES = (*PART_OF, *MACHINE)
+MACHINE = ("harder", "lint", "tasks", "evolve", "evolve tasks", "reword", "reader", "filters")
+_PARTS = tuple(PART_OF)
+STAGES = (*_PARTS[: _PARTS.index("tools")], "records", *_PARTS[_PARTS.index("tools") :], *MACHINE)
 LEAST_TASKS = 10
+MOST_LINT = 30
+"""Findings that the report shows."""
 TASKS_SECONDS, SECONDS_A_TASK = 120.0, 2.0
 """How long the making of tasks may take, and for each of them."""
 
@@ -47,6 +61,9 @@ class SynthesisRun:
     identity: str
     """Of the author: a spec's digest, or a domain's sentence and its model."""
     extra_solvers: Sequence[Solver] = ()
+    task_author: TaskAuthor | None = None
+    """The model that proposes rows, evolves and rewords tasks, where the settings ask for it."""
+    reader: SecondReader | None = None
     takes: dict[str, int] = field(default_factory=dict)
     progress: Progress | None = None
 
@@ -97,9 +114,18 @@ def _inputs(run: SynthesisRun, name: str) -> Any:
         "harder": ("evolve", *shared),
         "tasks": ("tasks", "seed", "sift", "solvers", "oversample"),
         "evolve": ("evolve", "seed"),
+        "records": ("proposed_rows", "seed"),
+        "tools": ("tool_drafts", "diverse", *shared),
+        "intents": ("diverse", *shared),
+        "subjects": ("diverse", *shared),
+        "evolve tasks": ("evolve_tasks", "seed"),
+        "reword": ("reword", "seed"),
+        "reader": ("reader", "reader_tasks", "reader_tries", "tasks", "oversample", *shared),
         "filters": ("tasks", "seed", "sift", "solvers", "band"),
     }.get(name, shared)
-    who = run.identity if name in PART_OF or name == "harder" else [s.name for s in run.extra_solvers]
+    who: Any = run.identity if name in PART_OF or name == "harder" else [s.name for s in run.extra_solvers]
+    if name in ("records", "evolve tasks", "reword"):
+        who = run.task_author.paid_model.model if run.task_author else ""
     return [{key_: own[key_] for key_ in used}, who, run.takes.get(name, 0)]
 
 
@@ -116,6 +142,13 @@ async def _harder(state: Making, run: SynthesisRun) -> tuple[Making, Tally]:
     return await written_parts.evolve(state, run.author, run.settings)
 
 
+async def _lint(state: Making, run: SynthesisRun) -> tuple[Making, Tally]:
+    """What its author should look at. Nothing is dropped for it."""
+    found = spec_lint.of_parts(state.parts, run.settings.seed)
+    counts = counted(Counter(f"{one.check}{'' if one.certain else ' (perhaps)'}" for one in found))
+    return state, Tally("lint", 0, 0, counts, {}, tuple(lint.lines(found[:MOST_LINT])))
+
+
 def _nobody(_done: int, _of: int) -> None:
     """Hears how far a stage is, and says nothing."""
 
@@ -123,7 +156,7 @@ def _nobody(_done: int, _of: int) -> None:
 def _drafted(
     state: Making, seed: int, count: int, least: int | None, seen: Seen | None = None
 ) -> tuple[list[Any], domain_folder.YieldReport]:
-    """The proven tasks; in the process that has limits."""
+    """The tasks that passed every check; in the process that has limits."""
     spec = state.spec
     domain, _ = domain_folder.skeleton(spec, seed)
     return domain_folder.tasks(spec, domain, count, Origin(seed), least=least, seen=seen)
@@ -166,6 +199,46 @@ async def _evolve(state: Making, run: SynthesisRun) -> tuple[Making, Tally]:
         f"by difficulty: {dict(sorted(done.before.items()))} before, {dict(sorted(done.after.items()))} after",
     )
     return replace(state, shapes=tuple(shapes)), Tally("evolve", len(shapes), 0, counted(done.dropped), {}, notes)
+
+
+async def _records(state: Making, run: SynthesisRun) -> tuple[Making, Tally]:
+    if run.author.trusted or run.task_author is None or not run.settings.proposed_rows:
+        return state, Tally("records")
+    return await model_stages.records(state, run.task_author, run.settings)
+
+
+async def _evolve_tasks(state: Making, run: SynthesisRun) -> tuple[Making, Tally]:
+    if run.task_author is None or not run.settings.evolve_tasks:
+        return state, Tally("evolve tasks", len(state.shapes))
+    return await model_stages.evolve(state, run.task_author, run.settings)
+
+
+async def _reword(state: Making, run: SynthesisRun) -> tuple[Making, Tally]:
+    if run.task_author is None or not run.settings.reword:
+        return state, Tally("reword", len(state.shapes))
+    return await model_stages.reword(state, run.task_author, run.settings, lambda one: Arena(str(_candidate(one, run))))
+
+
+async def _reader(state: Making, run: SynthesisRun) -> tuple[Making, Tally]:
+    """Reads the tasks. A model that wrote the intents is shown where the reader ends elsewhere, and may write them
+    anew; the tasks are then made again from them and read again. A person reads it in the report."""
+    if run.reader is None:
+        return state, Tally("reader")
+    settings = run.settings
+    wanted = second_reading.ReaderSettings(settings.reader_tasks, settings.reader_tries)
+    for number in range(settings.rounds + 1):
+        arena = Arena(str(_candidate(state, run)))
+        made = await second_reading.readings(arena, run.reader, wanted, run.seen("reader"))
+        found = second_reading.faults(made, {entry["intent"] for entry in state.spec.intents})
+        if run.author.trusted or not found or number == settings.rounds:
+            break
+        changed = await written_parts.reconsidered(state, run.author, found, settings, number)
+        if changed is None:
+            break
+        state = changed
+        for remake in (_tasks, _evolve, _evolve_tasks, _reword):
+            state, _ = await remake(state, run)
+    return state, second_reading.tally(made, number)
 
 
 async def _filters(state: Making, run: SynthesisRun) -> tuple[Making, Tally]:
@@ -233,8 +306,13 @@ def check_stage(name: str) -> None:
 
 _STAGES: dict[str, Stage] = {
     **{stage: _writes(stage) for stage in PART_OF},
+    "records": _records,
     "harder": _harder,
+    "lint": _lint,
     "tasks": _tasks,
     "evolve": _evolve,
+    "evolve tasks": _evolve_tasks,
+    "reword": _reword,
+    "reader": _reader,
     "filters": _filters,
 }

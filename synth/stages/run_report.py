@@ -23,7 +23,9 @@ from toolorchestra.synth.storage.paid_calls import PaidModel
 from toolorchestra.synth.storage.stage_store import replace
 
 MOST_TEXT = 300
+DISAGREEMENTS = "disagreements.txt"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
+_CONTROL_BUT_LINES = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
 _MARKS = re.compile(r"([\\`*_\[\]|~#!])")
 
 
@@ -151,7 +153,17 @@ def _diversity(row: Mapping[str, Any]) -> list[str]:
     return lines
 
 
+def disagreements(report: Mapping[str, Any]) -> str:
+    """What the second reader made of tasks, with its conversations; "" where it agrees or there is none."""
+    notes = [note for row in report["stages"] if row["stage"] == "reader" for note in row["notes"][1:]]
+    return "\n\n".join(_CONTROL_BUT_LINES.sub(" ", note) for note in notes) + "\n" if notes else ""
+
+
 def store(folder: Path, report: Mapping[str, Any]) -> None:
-    """report.json and report.md."""
+    """report.json and report.md, and disagreements.txt where a second reader differs from gold."""
+    told = disagreements(report)
+    (folder / DISAGREEMENTS).unlink(missing_ok=True)
+    if told:
+        replace(folder / DISAGREEMENTS, told.encode())
     replace(folder / "report.json", (json.dumps(report, indent=1, ensure_ascii=False) + "\n").encode())
     replace(folder / "report.md", text(report).encode())

@@ -41,6 +41,21 @@ class SynthesisSettings:
     """Of each task: tool configuration, price schedule, alias mapping, preference."""
     rounds: int = 3
     """Of repair, for each part of the spec."""
+    proposed_rows: int = 0
+    """Records of each table that a model proposes."""
+    tool_drafts: int = 1
+    """Drafts of the tools that are merged."""
+    diverse: bool = False
+    """Whether prompts have seeds of diversity."""
+    evolve_tasks: int = 0
+    """Rounds in which a model adds a harder request to single tasks."""
+    reword: bool = False
+    """Whether a model words the tasks anew."""
+    reader: str = ""
+    """The second reader's model."""
+    reader_tasks: int = 0
+    """How many tasks it reads; 0: all."""
+    reader_tries: int = 3
     oversample: float = 1.5
     """Drafts are made for so many times the tasks that are asked for, where filters may drop some."""
 

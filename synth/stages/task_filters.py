@@ -1,5 +1,5 @@
-"""Which proven tasks are kept: not nearly the same as another, not solved by doing nothing much, and neither too easy
-nor out of reach for given policies."""
+"""Which self-consistent tasks are kept: not nearly the same as another, not solved by doing nothing much, and neither
+too easy nor out of reach for given policies."""
 
 from __future__ import annotations
 

@@ -13,9 +13,10 @@ from toolorchestra.synth.authors.author_prompts import MOST_BEFORE
 from toolorchestra.synth.formats import part_checks
 from toolorchestra.synth.formats.part_checks import Check, Fault
 from toolorchestra.synth.formats.spec import parsed
-from toolorchestra.synth.stages import policy_checks, tool_trials
+from toolorchestra.synth.stages import policy_checks, spec_lint, tool_drafts, tool_trials
 from toolorchestra.synth.stages.limited_work import SHARED, TooMuch
 from toolorchestra.synth.stages.stage_values import Making, StageFailed, SynthesisSettings, Tally, counted
+from toolorchestra.synth.stages.tool_drafts import Drafting
 
 CHECKS: Mapping[str, Check] = {
     "subjects": part_checks.subjects,
@@ -26,6 +27,8 @@ CHECKS: Mapping[str, Check] = {
     "intents": policy_checks.intents,
 }
 LEAST_INTENTS = 6
+READER_ROUND = 500
+"""Calls that follow a second reader's doubts have numbers of their own."""
 CHECK_SECONDS = 60.0
 """How long the check of one part may take."""
 
@@ -51,19 +54,26 @@ async def write(stage: str, making: Making, author: Author, settings: SynthesisS
     log = _Log()
     before: str = ""
     faults: list[Fault] = []
+    notes: tuple[str, ...] = ()
     for number in range(settings.rounds + 1):
         try:
-            text = await author.write(PartRequest(stage, making.parts, number, before, tuple(faults)))
+            asked = PartRequest(stage, making.parts, number, before, tuple(faults))
+            if stage == "tools" and settings.tool_drafts > 1 and not number and isinstance(author, Drafting):
+                text, note = await _of_drafts(asked, making, author, settings)
+                notes = (note,)
+            else:
+                text = await author.write(asked)
         except Unusable as err:
             before, faults = err.answer[:MOST_BEFORE], [err.fault]
             log.add(faults)
             continue
         before = text
         made = making.with_part(PART_OF[stage], text)
-        faults = checked(stage, made, settings.seed) or await author.doubts(made.parts)
+        faults = checked(stage, made, settings.seed) or _meant(stage, made, author, settings)
+        faults = faults or await author.doubts(made.parts)
         log.add(faults)
         if not faults:
-            return made, log.tally(stage, 1, number)
+            return made, log.tally(stage, 1, number, notes)
         if stage == "intents" and number == settings.rounds and not author.trusted:
             return _without(made, faults, settings, log, number)
     raise StageFailed(_told(stage, faults, settings.rounds))
@@ -76,6 +86,36 @@ def checked(stage: str, made: Making, seed: int) -> list[Fault]:
     except TooMuch as err:
         return [Fault("too much", str(err), entry=str(err).partition("intent '")[2].partition("'")[0])]
     return found
+
+
+async def reconsidered(
+    making: Making, author: Author, faults: Sequence[Fault], settings: SynthesisSettings, number: int
+) -> Making | None:
+    """The intents as their author writes them once it was shown what a reader made of them; None where it leaves them
+    as they are, or where the new ones do not hold."""
+    parts = {name: text for name, text in making.parts.items() if name != PART_OF["intents"]}
+    before = making.parts[PART_OF["intents"]]
+    asked = PartRequest("intents", parts, READER_ROUND + number, before[:MOST_BEFORE], tuple(faults))
+    try:
+        text = await author.write(asked)
+    except Unusable:
+        return None
+    made = making.with_part(PART_OF["intents"], text)
+    return None if text == before or checked("intents", made, settings.seed) else made
+
+
+async def _of_drafts(
+    asked: PartRequest, making: Making, author: Drafting, settings: SynthesisSettings
+) -> tuple[str, str]:  # fmt: skip
+    """The tools of several drafts in one list, and what became of the others."""
+    drafts = await author.tool_drafts(asked, settings.tool_drafts)
+    made = SHARED.run(tool_drafts.merged, making, settings.seed, drafts, seconds=CHECK_SECONDS)
+    return made.text, made.note
+
+
+def _meant(stage: str, made: Making, author: Author, settings: SynthesisSettings) -> list[Fault]:
+    """What the lint of the whole spec sends back to a model. A person reads it in the report."""
+    return [] if author.trusted or stage != "intents" else spec_lint.faults(made.parts, settings.seed)
 
 
 def _told(stage: str, faults: Sequence[Fault], rounds: int) -> str:
@@ -97,7 +137,7 @@ def _without(
             raise StageFailed(_told("intents", faults, settings.rounds))
         dropped += sorted(bad)
         made = made.with_part("intents.yaml", untrusted_answers.dumped(kept))
-        faults = checked("intents", made, settings.seed)
+        faults = checked("intents", made, settings.seed) or spec_lint.faults(made.parts, settings.seed)
         log.add(faults)
     return made, log.tally("intents", 1, number, (f"intents left out: {', '.join(dropped)}",))
 

@@ -1,4 +1,5 @@
-"""ToolScale: service tasks over synthetic domains on SQLite, every one of them proven. See docs/domains.md."""
+"""ToolScale: service tasks over synthetic domains on SQLite, every one of them checked by running it. See
+docs/domains.md."""
 
 from __future__ import annotations
 

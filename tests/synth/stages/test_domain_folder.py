@@ -280,7 +280,7 @@ def test_the_command_lines(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout
-    assert "library: 12 tasks proven" in done.stdout
+    assert "library: 12 tasks self-consistent" in done.stdout
 
 
 def test_a_shipped_domain_must_have_a_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,204 @@
+"""The paper's pipeline with a model, end to end over a server on the loopback: rows proposed, tools merged from drafts,
+tasks evolved and worded anew, read by a second reader, and filtered by pass@k of a model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.synth import runs
+from toolorchestra.envs.base.types import Message
+from toolorchestra.envs.domains.toolscale import loader
+from toolorchestra.envs.domains.toolscale.domain import SqlDomain, SqlTask
+from toolorchestra.envs.domains.toolscale.oracle import moves
+from toolorchestra.envs.models import ChatRequest
+from toolorchestra.envs.testing.loopback import Loopback, ReceivedRequest, ServerReply
+from toolorchestra.synth import generate, prove
+from toolorchestra.synth.authors.scripted_author import ScriptedParts
+
+pytest.importorskip("openai", reason="models behind servers need .[models]")
+
+Solve = Callable[[SqlDomain, SqlTask, int], str]
+
+
+class Server:
+    """An author, and a solver that knows the tasks of the folders that it finds: it reads which one from the words."""
+
+    def __init__(self, work: Path, solve: Solve, texts: dict[str, str] | None = None) -> None:
+        self.author = ScriptedParts(texts or runs.texts())
+        self.work = work
+        self.solve = solve
+        self.domains: dict[str, SqlDomain] = {}
+        self.read = 0
+
+    def __call__(self, asked: ReceivedRequest) -> ServerReply:
+        messages = tuple(Message(row) for row in asked.json["messages"])
+        if not str(messages[0]["content"]).startswith(("You serve a customer", "To call a tool")):
+            return ServerReply(self.author(ChatRequest("served", "answer", messages)))
+        self.read += 1
+        turns = [m for m in messages if m["role"] == "assistant"][1:]  # the greeting is the first
+        said = "\n".join(str(m["content"]) for m in messages if m["role"] == "user")
+        found = self._task(said)
+        return ServerReply(self.solve(*found, len(turns)) if found else "I am sorry, but I cannot do this.")
+
+    def _task(self, said: str) -> tuple[SqlDomain, SqlTask] | None:
+        for folder in self.work.glob("candidate-*"):
+            if folder.name not in self.domains and (folder / "domain.json").is_file():
+                self.domains[folder.name] = loader.read(folder)
+        found = [
+            (sum(fact.value in said for fact in task.facts if fact.value), domain, task)
+            for domain in reversed(self.domains.values())
+            for task in domain.tasks.values()
+            if any(wording in said for wording in task.requests[0].say)
+        ]
+        return max(found, key=lambda one: one[0])[1:] if found else None
+
+
+def oracle(domain: SqlDomain, task: SqlTask, turn: int) -> str:
+    """The right move."""
+    return dict(enumerate(moves(domain, task))).get(turn, "Is there anything else?")
+
+
+def command(tmp_path: Path, server: Loopback, *more: str) -> list[str]:
+    """A command line that asks the server."""
+    backends = tmp_path / "backends.toml"
+    entry = 'endpoints = ["here"]\noutput_tokens = 16000\ncontext_tokens = 131072\n'
+    backends.write_text(f'[endpoints.here]\nbase_url = "{server.base_url}"\n[models."*"]\n{entry}', encoding="utf-8")
+    asked = ["--backends", str(backends), "--price-as", "gpt-5", "--no-costs", "--out", str(tmp_path / "out")]
+    return [*asked, "--spend-cap", "50", *more]
+
+
+def report(tmp_path: Path) -> dict[str, Any]:
+    """The run's report, its stages by name."""
+    made = json.loads((tmp_path / "out.work" / "report.json").read_text(encoding="utf-8"))
+    return {**made, "stages": {row["stage"]: row for row in made["stages"]}}
+
+
+def test_the_whole_of_the_papers_pipeline_over_a_server(tmp_path: Path) -> None:
+    served = Server(tmp_path / "out.work", oracle)
+    with Loopback(served) as server:
+        paper = ["--domain", "a library", "--model", "openai:served", "--tasks", "10", "--paper"]
+        reads = ["--reader-model", "author", "--reader-tasks", "4", "--reader-tries", "1"]
+        filters = ["--solver-model", "openai:served", "--k", "1", "--band", "0", "1"]
+        asked = command(tmp_path, server, *paper, *reads, *filters)
+        assert generate.main(asked) == 0
+        first = len(server.seen)
+        assert generate.main([*asked, "--resume"]) == 0
+        assert len(server.seen) == first
+    made = report(tmp_path)
+    stages = made["stages"]
+    assert stages["records"]["dropped"] == {"twice": 5, "column": 5}
+    assert stages["records"]["kept"] > 0
+    assert (
+        "given:"
+        in json.loads((tmp_path / "out.work" / "records.json").read_text())["result"]["making"]["parts"]["rows.yaml"]
+    )
+    assert "24 tools in all drafts, 12 kept (same name" in stages["tools"]["notes"][0]
+    assert "same as another 3" in stages["tools"]["notes"][0]
+    assert "does not run 3" in stages["tools"]["notes"][0]
+    assert int(stages["evolve tasks"]["notes"][0].rpartition(" ")[2]) > 0
+    assert not stages["reword"]["notes"][0].startswith("worded anew: 0")
+    assert "distinct-3" in stages["reword"]["notes"][2]
+    assert stages["reader"]["notes"][0].startswith("4 tasks read, ")
+    assert {"records/author", "tools/author", "evolve task/author", "reword/author", "reader/judge",
+            "filters/solver"} <= set(made["usd_by_stage"])  # fmt: skip
+    domain = loader.read(tmp_path / "out", verify=True)
+    assert prove.check_tasks(str(tmp_path / "out"), list(domain.tasks)).faults == ()
+    said = [task.shape["user_scenario"]["instructions"]["reason_for_call"] for task in domain.tasks.values()]
+    assert sum("may I ask for something" in text for text in said) > len(said) / 2
+
+
+def careless() -> dict[str, str]:
+    """The library, whose loans say another date than the one that is asked for."""
+    texts = runs.texts()
+    wrong = texts["intents.yaml"].replace("inform: [renew_loan.due_on]", "inform: [renew_loan.loan_id]")
+    assert wrong != texts["intents.yaml"]
+    return {**texts, "intents.yaml": wrong}
+
+
+def test_a_readers_disagreement_is_shown_with_its_conversation_and_mended_by_the_author(tmp_path: Path) -> None:
+    """The first intents have a loan's number told where its date is asked for; the reader tells the date, each time."""
+    right, spoilt = runs.texts(), careless()
+    seen: list[str] = []
+
+    class Author(ScriptedParts):
+        def __call__(self, request: ChatRequest) -> str:
+            texts = "\n".join(str(message["content"]) for message in request.messages)
+            self.texts = right if "second reader: task" in texts else spoilt
+            if "second reader: task" in texts:
+                seen.append(texts)
+            return super().__call__(request)
+
+    def reads(domain: SqlDomain, task: SqlTask, turn: int) -> str:
+        text = oracle(domain, task, turn)
+        if "LO-" in text and "For your information" in text:
+            return text.partition("For your information")[0] + "That has been settled. Anything else?"
+        return text
+
+    served = Server(tmp_path / "out.work", reads)
+    served.author = Author(spoilt)
+    with Loopback(served) as server:
+        asked = ["--domain", "a library", "--model", "openai:served", "--tasks", "10", "--evolve", "0"]
+        reader = ["--reader-model", "author", "--reader-tasks", "0", "--reader-tries", "1", "--rounds", "1"]
+        assert generate.main(command(tmp_path, server, *asked, *reader)) == 0
+    assert seen
+    assert "The reader's conversation:" in seen[0]
+    assert any("<tool_call>" in text for text in seen)
+    assert "not told or looked at: LO-" in seen[0]
+    stage = report(tmp_path)["stages"]["reader"]
+    assert stage["rounds"] == 1
+    intents = json.loads((tmp_path / "out.work" / "reader.json").read_text())["result"]["making"]["parts"][
+        "intents.yaml"
+    ]
+    assert "renew_loan.loan_id" not in intents
+
+
+def test_a_persons_spec_is_read_within_the_cap_and_what_differs_is_in_the_report(tmp_path: Path) -> None:
+    def nothing(_domain: SqlDomain, _task: SqlTask, _turn: int) -> str:
+        return "I am sorry, but I cannot do this."
+
+    served = Server(tmp_path / "out.work", nothing)
+    with Loopback(served) as server:
+        asked = ["--spec", "public_library", "--tasks", "10", "--reader-model", "openai:served", "--reader-tasks", "3"]
+        assert generate.main(command(tmp_path, server, *asked, "--reader-tries", "2")) == 0
+    stage = report(tmp_path)["stages"]["reader"]
+    told = (tmp_path / "out.work" / "disagreements.txt").read_text(encoding="utf-8")
+    assert stage["notes"][0] == "3 tasks read, 0 of 6 tries solved"
+    assert stage["dropped"] == {"tries agree with each other, not with gold": 3}
+    assert told.count("0 of 2 tries end as gold does, and the tries agree with each other") == 3
+    assert "assistant: I am sorry, but I cannot do this." in told
+    assert served.read > 0
+
+
+def test_the_cap_stops_the_reader_and_resuming_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    served = Server(tmp_path / "out.work", oracle)
+    with Loopback(served) as server:
+        asked = ["--spec", "public_library", "--tasks", "10", "--reader-model", "openai:served", "--reader-tasks", "2"]
+        poor = [*command(tmp_path, server, *asked, "--reader-tries", "1")]
+        poor[poor.index("--spend-cap") + 1] = "0.03"
+        assert generate.main(poor) != 0
+        assert "--spend-cap" in capsys.readouterr().err
+        paid = served.read
+        assert paid > 0
+        rich = command(tmp_path, server, *asked, "--reader-tries", "1", "--resume")
+        assert generate.main(rich) == 0
+    keys = [json.loads(line)["key"] for line in (tmp_path / "out.work" / "calls.jsonl").read_text().splitlines()]
+    assert len(keys) == len(set(keys))
+
+
+@pytest.mark.parametrize(
+    ("more", "seen"),
+    [
+        (["--spec", "parking", "--paper"], "give --domain"),
+        (["--spec", "parking", "--reword"], "--task-model openai:NAME"),
+        (["--spec", "parking", "--reader-model", "author"], "there is none"),
+    ],
+)
+def test_options_that_need_a_model_say_which(more: list[str], seen: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        generate.main([*more, "--out", "nowhere"])
+    assert seen in " ".join(capsys.readouterr().err.split())

@@ -1,0 +1,143 @@
+"""The lint finds what is wrong with a spec whose every task is self-consistent, and nothing of it once it is mended."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.synth import runs
+from toolorchestra.synth import lint, lint_domain, prove
+from toolorchestra.synth.authors.model_author import LlmAuthor
+from toolorchestra.synth.authors.scripted_author import ScriptedParts
+from toolorchestra.synth.formats import spec as specs
+from toolorchestra.synth.lint import policy_rules
+from toolorchestra.synth.lint.ground import Finding
+from toolorchestra.synth.stages import domain_folder, spec_lint
+from toolorchestra.synth.stages.stage_values import Making, SynthesisSettings
+from toolorchestra.synth.stages.written_parts import write
+
+CARELESS = Path(__file__).parent / "data" / "careless_vet.yaml"
+# ruff: noqa: E501 - lines of the spec, as they stand there
+MENDS = {
+    "vaccine_price: another row": ("parameters: {}, returns: {rows: \"SELECT vaccine_id, disease, price FROM vaccines ORDER BY vaccine_id\"}",
+        "parameters: {disease: {type: string, format: text, description: Disease}}, returns: {rows: \"SELECT vaccine_id, disease, price FROM vaccines WHERE disease = :disease\"}"),
+    "change_phone: unused tool": ("{intent: open_invoices,", "{intent: new_phone, draw: SELECT owner_id AS who FROM owners, say: [\"My number is +41 79 555 00 99 now.\", \"Note +41 79 555 00 99 for me.\", \"Change my phone to +41 79 555 00 99.\"], actions: [{change_phone: {owner_id: \"{owner_id}\", phone: \"+41 79 555 00 99\"}}]}\n  - {intent: open_invoices,"),
+    "owners.insured: hidden column": ("SELECT owner_id, full_name FROM owners WHERE owner_id = :who", "SELECT owner_id, full_name, insured FROM owners WHERE owner_id = :who"),
+    "plan: order": ("{check: \":parts = 0\"", "{check: \":so_far = 0\", error: \"Something is paid already.\"}, {check: \":parts = 0\""),
+    "Sedatives": (" Sedatives are never dispensed to boarding kennels, even against a veterinary prescription.", ""),
+}  # fmt: skip
+"""What is found -> the words of the spec that are wrong, and right ones."""
+
+
+def found(text: str, folder: Path) -> list[Finding]:
+    """The findings of a spec in one file."""
+    path = folder / "spec.yaml"
+    path.write_text(text, encoding="utf-8")
+    return spec_lint.of_spec(str(path), 1)
+
+
+def about(findings: Sequence[Finding], what: str) -> list[Finding]:
+    """Those whose line holds some words."""
+    return [one for one in findings if what in one.text()]
+
+
+def test_the_careless_spec_is_self_consistent_all_the_same(tmp_path: Path) -> None:
+    out = tmp_path / "vet"
+    domain, _ = domain_folder.make(specs.load(CARELESS), 20, 1, out, measured=False)
+    proofs = [prove.check_tasks(str(out), list(domain.tasks)), prove.check_again(str(out), list(domain.tasks))]
+    lines = prove.report(proofs, [str(out)])
+    assert lines[0].startswith("careless_vet: 20 tasks self-consistent")
+    assert not [line for line in lines if "FAULT" in line or "proven" in line]
+
+
+@pytest.mark.parametrize("what", MENDS)
+def test_each_fault_of_the_careless_spec_is_found_until_it_is_mended(tmp_path: Path, what: str) -> None:
+    wrong, right = MENDS[what]
+    text = CARELESS.read_text(encoding="utf-8")
+    name, _, check = what.partition(": ")
+    seen = [one for one in found(text, tmp_path) if name in one.entry and (not check or one.check == check)]
+    assert seen, what
+    assert all(one.expected and one.part for one in seen)
+    assert text.count(wrong) == 1
+    mended = text.replace(wrong, right)
+    if "disease = :disease" in right:
+        mended = mended.replace("{list_vaccines: {}}", '{list_vaccines: {disease: "{disease}"}}')
+    left = [one for one in found(mended, tmp_path) if name in one.entry and (not check or one.check == check)]
+    assert not left, left
+
+
+def test_a_row_that_the_words_name_is_taken_from_its_own_place(tmp_path: Path) -> None:
+    text = CARELESS.read_text(encoding="utf-8")
+    pay = about(found(text, tmp_path), "intent pay_all: another row")
+    assert pay[0].certain
+    assert "names row" in pay[0].seen
+    asked = text.replace("list_invoices.0.amount]}\n  - {intent: plan", "pay_invoice.paid]}\n  - {intent: plan")
+    assert asked != text
+    assert not about(found(asked, tmp_path), "intent pay_all: another row")
+
+
+def test_a_value_that_nobody_asks_for_is_found(tmp_path: Path) -> None:
+    text = CARELESS.read_text(encoding="utf-8")
+    paying = '{pay_invoice: {invoice_id: "{invoice_id}", amount: 50}}]'
+    told = text.replace(paying, f"{paying}, inform: [list_invoices.0.instalments]")
+    seen = about(found(told, tmp_path), "intent pay_some: words")
+    assert seen
+    assert not seen[0].certain
+    asked = told.replace("I pay 50 towards", "In how many instalments? I pay 50 towards").replace(
+        "Take 50 for the {treatment} for now.", "Take 50 for the {treatment}. Instalments?"
+    )
+    asked = asked.replace("Put 50 on my invoice", "How many instalments? Put 50 on my invoice")
+    assert not about(found(asked, tmp_path), "intent pay_some: words")
+
+
+def test_a_request_that_picks_the_first_is_right_with_the_first(tmp_path: Path) -> None:
+    text = CARELESS.read_text(encoding="utf-8").replace("{disease}", "{disease_x}")
+    wordings = '["Which vaccine is first on the list?", "What is the first vaccine?", "Name the first vaccine."]'
+    start = text.index("say: [", text.index("intent: vaccine_price"))
+    end = text.index("]", start) + 1
+    picked = text[:start] + f"say: {wordings}" + text[end:]
+    picked = picked.replace("inform: [list_vaccines.0.price]", "inform: [list_vaccines.0.disease]")
+    assert not about(found(picked, tmp_path), "intent vaccine_price: another row")
+
+
+def test_rules_about_how_things_are_done_are_told_apart() -> None:
+    policy = "Identify first.\n- Never pay out more than the\n  balance.\n- You must wait for a yes.\n\nBooks are nice."
+    assert policy_rules.rules(policy) == ["Never pay out more than the balance.", "You must wait for a yes."]
+    assert policy_rules.process_rules(policy) == ["You must wait for a yes."]
+
+
+def test_the_command_prints_file_entry_and_what_was_expected(capsys: pytest.CaptureFixture[str]) -> None:
+    assert lint_domain.main(["--spec", str(CARELESS), "--strict"]) == 1
+    told = capsys.readouterr().out
+    assert "intents.yaml: intent vaccine_price: another row" in told
+    assert "expected: " in told
+    assert "tools.yaml: tool change_phone: unused tool" in told
+    assert lint_domain.main(["--spec", str(CARELESS), "--counts"]) == 0
+    assert "| careless_vet | 2 | " in capsys.readouterr().out
+
+
+def test_findings_say_the_certain_ones_first() -> None:
+    spec = specs.load(CARELESS)
+    findings = spec_lint.findings(spec, 1)
+    certain = [one.certain for one in findings]
+    assert certain == sorted(certain, reverse=True)
+    assert lint.counted(findings).startswith("another row 2, ")
+
+
+def test_a_model_gets_its_wrong_row_back_and_mends_it(tmp_path: Path) -> None:
+    """The first answer tells the first row of all books for any title; the second is the spec as it is."""
+    texts = runs.texts()
+
+    def spoilt(answer: str) -> str:
+        return answer.replace("return_loan.fee_now", "list_loans.0.due_on")
+
+    author_of = runs.paid_model(tmp_path, ScriptedParts(texts, {"intents": spoilt}))
+    making = Making({name: text for name, text in texts.items() if name != "intents.yaml"})
+    author = LlmAuthor("a library", author_of, batches=1, second_reader=False)
+    made, tally = asyncio.run(write("intents", making, author, SynthesisSettings(rounds=1)))
+    assert tally.dropped == {"another row": 1}
+    assert tally.rounds == 1
+    assert "fee_now" in made.parts["intents.yaml"]
