@@ -83,8 +83,10 @@ class Wishes:
         if number not in self._words:
             request = self._task.requests[number]
             parts = [*request.say, request.intent.replace("_", " "), *(fact.value for fact in request.facts)]
+            if request.first:
+                parts += [*request.first.say, *request.first.then]
             for path, requests in zip((self._task.actions, *self._task.alternatives), self._requests, strict=True):
-                parts += [_spoken(path[at]) for at in requests[number].actions]
+                parts += [spoken_call(path[at]) for at in requests[number].actions]
             self._words[number] = frozenset(content(" ".join(parts)))
         return self._words[number]
 
@@ -118,7 +120,8 @@ def content(text: str) -> set[str]:
     return {word[:_START] for word in _WORD.findall(text.lower())} - _COMMON
 
 
-def _spoken(action: GoldCall) -> str:
+def spoken_call(action: GoldCall) -> str:
+    """A call's name and values as words."""
     return " ".join([action.name.replace("_", " "), *map(str, action.arguments.values())])
 
 

@@ -16,7 +16,8 @@ from toolorchestra.envs.base.actions import parse, render_call
 from toolorchestra.envs.base.errors import ConfigError, Outage
 from toolorchestra.envs.domains.toolscale import loader, user_sentences
 from toolorchestra.envs.domains.toolscale.domain import SqlTask
-from toolorchestra.envs.domains.toolscale.grading import judge, mentions, touched
+from toolorchestra.envs.domains.toolscale.grading import judge, mentions
+from toolorchestra.envs.domains.toolscale.grading_ids import touched
 from toolorchestra.envs.domains.toolscale.oracle import moves
 from toolorchestra.envs.domains.toolscale.source import ToolScaleSource, ready
 from toolorchestra.envs.domains.toolscale.tool_runs import Called
