@@ -123,7 +123,7 @@ class HardRequests:
         self._numbers += 1
         seen = [number for text in (*words[:1], *read) for number in numbers(text)]
         made = 0
-        for number in dict.fromkeys(type(value)(n) if isinstance(value, int | float) else n for n in seen):
+        for number in dict.fromkeys(_like(value, text) for text in seen):
             swapped = _with(gold, value, number)
             if number != value and swapped != [*gold] and made < MOST_CANDIDATES:
                 made += 1
@@ -159,6 +159,13 @@ class HardRequests:
             "wrong": self._wrong,
             "hardness": hardness(shape, made, self._candidates, self._numbers + len(set(self._computed))),
         }
+
+
+def _like(value: Any, number: str) -> Any:
+    """A number that was read, of the type that the computed value has."""
+    if isinstance(value, int | float):
+        return int(float(number)) if isinstance(value, int) else float(number)
+    return number
 
 
 def _with(calls: Sequence[GoldCall], value: Any, other: Any) -> list[GoldCall]:
