@@ -15,6 +15,7 @@ from toolorchestra.envs.domains.toolscale.database import Session, SqlDatabase
 from toolorchestra.envs.domains.toolscale.domain import GoldCall, SqlDomain, SqlTask
 from toolorchestra.envs.domains.toolscale.formats import check_formats
 from toolorchestra.envs.domains.toolscale.grading import SqlVerdict, judge, mentions
+from toolorchestra.envs.domains.toolscale.grading_ids import touched
 from toolorchestra.envs.domains.toolscale.state_digest import digest
 from toolorchestra.envs.domains.toolscale.tool_runs import Called, Runner
 
@@ -208,9 +209,15 @@ def swapped(bench: DomainPlayer, task: SqlTask) -> str:
         if bench.domain.tools[action.name].kind == "read" and bench.judged(task, left_out, careless=True).value:
             continue
         for name, other in bench.swaps(action):
+            if number < task.identify and _finds_caller(bench, task, other):
+                continue  # another thing of the caller's own identifies as well
             if bench.judged(task, (*before, other, *after)).value:
                 return f"it gives 1 with {action.name}.{name} = {other.arguments[name]!r}"
     return ""
+
+
+def _finds_caller(bench: DomainPlayer, task: SqlTask, call: GoldCall) -> bool:
+    return bool(task.caller) and task.caller in touched(bench.play([call]).called)
 
 
 def permuted(bench: DomainPlayer, task: SqlTask) -> str:
