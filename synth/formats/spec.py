@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from toolorchestra.envs.base.errors import ConfigError, ToolError
+from toolorchestra.envs.base.errors import ConfigError, ToolError, no_such
 from toolorchestra.envs.base.folder_files import inside
 from toolorchestra.envs.base.json_schema import check_arguments
 from toolorchestra.envs.domains.toolscale.loader import check_clock
@@ -202,6 +202,7 @@ def read(given: Mapping[str, str], folder: Path) -> Spec:
     rows = fits(_ROWS, parts["rows.yaml"], folder / "rows.yaml")
     intents = _intents(parts["intents.yaml"], folder / "intents.yaml")
     _check_wordings(head, intents, folder)
+    _check_held_out(head.get("held_out_intents", ()), intents, folder)
     hashed = hashlib.blake2b("\x00".join(given[part] for part in PARTS).encode(), digest_size=16)
     return Spec(
         name=head["name"],
@@ -250,6 +251,23 @@ def _check_wordings(head: Mapping[str, Any], intents: Sequence[Mapping[str, Any]
     for at, text in said:
         if len(text) > MOST_TEMPLATE:
             raise ConfigError(f"{folder}/{at}: a text of {len(text)} characters, at most {MOST_TEMPLATE} are allowed")
+
+
+def _check_held_out(names: Sequence[str], intents: Sequence[Mapping[str, Any]], folder: Path) -> None:
+    """Intents that are held out are there, and their words are no other intent's."""
+    said: dict[str, str] = {}
+    for entry in intents:
+        if entry["intent"] not in names:
+            said.update(dict.fromkeys(entry["say"], entry["intent"]))
+    known = {entry["intent"]: entry for entry in intents}
+    for name in names:
+        if name not in known:
+            raise ConfigError(f"{folder}/domain.yaml: held_out_intents: {no_such('intent', name, known)}")
+        if shared := next((say for say in known[name]["say"] if say in said), None):
+            raise ConfigError(
+                f"{folder}/domain.yaml: held_out_intents: {name} says what {said[shared]} says, {shared!r:.80}; hold out"
+                " both, or give one of them words of its own"
+            )
 
 
 def _check_head(head: Mapping[str, Any], path: Path) -> None:
