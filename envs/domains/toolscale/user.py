@@ -31,6 +31,8 @@ PATIENCE = 4
 """Messages in a row that lead nowhere before it gives up."""
 MUCH = 5
 """Words about something: a proposal with so many must share one with what the user wants."""
+NAMED = 3
+"""Words of a change that is still to be made: a message with so many proposes it."""
 FEW_WORDS = 14
 """Of a sentence that may be nothing but the names of details."""
 
@@ -120,7 +122,8 @@ class SqlScriptedUser:
         settled = progress is not None and self._followed(progress).settled(mood.request, progress, text)
         if said.hands_over and not settled:
             return self._handed_over(mood, progress, rng)
-        if self._confirms(mood, said) and not settled and not said.refuses:
+        confirms = self._confirms(mood, said) or self._proposed(mood, text, said, progress)
+        if confirms and not settled and not said.refuses:
             return self._asked_to_confirm(mood, text, told, progress, rng)
         if told:
             return SqlUserReply(" ".join(told), replace(mood, lost=0))
@@ -177,6 +180,13 @@ class SqlScriptedUser:
         return any(
             part not in said.asking or not any(_asks_for(fact, part) for fact in facts) for part in said.confirming
         )
+
+    def _proposed(self, mood: Mood, text: str, said: heard.Heard, progress: Progress | None) -> bool:
+        """Whether the agent names the change that the user waits for before it is made, in whatever form it asks."""
+        if progress is None or said.reports or said.refuses:
+            return False
+        wishes = self._followed(progress)
+        return wishes.undone(mood.request, progress) and wishes.named(mood.request, text) >= NAMED
 
     def _followed(self, progress: Progress) -> Wishes:
         if self._wishes is None:

@@ -38,10 +38,11 @@ class _Wanted(NamedTuple):
 class Wishes:
     """A task's requests as its user follows them. `writes` names the tools that change something."""
 
-    __slots__ = ("_requests", "_task", "_wanted", "_words")
+    __slots__ = ("_requests", "_task", "_wanted", "_words", "_writes")
 
     def __init__(self, task: SqlTask, writes: frozenset[str]) -> None:
         self._task = task
+        self._writes = writes
         paths = (task.actions, *task.alternatives)
         self._requests = tuple(requests_along(task, path) for path in paths)
         along = (_along(path, of_path, writes) for path, of_path in zip(paths, self._requests, strict=True))
@@ -89,6 +90,15 @@ class Wishes:
                 parts += [spoken_call(path[at]) for at in requests[number].actions]
             self._words[number] = frozenset(content(" ".join(parts)))
         return self._words[number]
+
+
+    def named(self, number: int, text: str) -> int:
+        """How many words of the changes that a request needs a text has."""
+        said, most = content(text), 0
+        for path, requests in zip((self._task.actions, *self._task.alternatives), self._requests, strict=True):
+            calls = [path[at] for at in requests[number].actions if path[at].name in self._writes]
+            most = max(most, len(said & content(" ".join(map(spoken_call, calls)))))
+        return most
 
 
 def _along(path: Sequence[GoldCall], requests: Sequence[Request], writes: frozenset[str]) -> list[_Wanted]:
