@@ -78,7 +78,8 @@ def _by_level(
 ) -> dict[str, dict[str, tuple[int, int]]]:
     found: dict[str, dict[str, tuple[int, int]]] = {}
     of: Counter[str] = Counter()
-    groups = {name: [g for g in (arena.domain.tasks[name].level, arena.domain.tasks[name].split) if g in GROUPS] for name in ids}
+    tasks = arena.domain.tasks
+    groups = {name: [group for group in (tasks[name].level, tasks[name].split) if group in GROUPS] for name in ids}
     for name in ids:
         of.update(groups[name])
     for group in of:
@@ -114,7 +115,8 @@ def levels(found: Sequence[Passed]) -> list[str]:
     groups = [group for group in GROUPS if any(group in one.by_level for one in found)]
     if not groups:
         return []
-    lines = ["", "| tasks (SIMULATED solvers, first tries) | n | " + " | ".join(names) + " |", "|---|" + "---|" * (len(names) + 1)]
+    lines = ["", "| tasks (SIMULATED solvers, first tries) | n | " + " | ".join(names) + " |"]
+    lines.append("|---|" + "---|" * (len(names) + 1))
     for group in groups:
         own = [one.by_level[group] for one in found if group in one.by_level]
         cells = []

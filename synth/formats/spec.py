@@ -143,7 +143,7 @@ def _places(version: int) -> dict[str, Path]:
 
 
 def load(name: str | Path, version: int = 2) -> Spec:
-    """A shipped spec by its name, or one in a folder or a single file. `version`: of the shipped domain that it makes."""
+    """A shipped spec by its name, or one in a folder or a single file. `version`: of the shipped domain."""
     place = _places(version).get(str(name), Path(name))
     found = read(texts(place), place)
     _check_head(found.head, place / "domain.yaml")
@@ -265,8 +265,8 @@ def _check_held_out(names: Sequence[str], intents: Sequence[Mapping[str, Any]], 
             raise ConfigError(f"{folder}/domain.yaml: held_out_intents: {no_such('intent', name, known)}")
         if shared := next((say for say in known[name]["say"] if say in said), None):
             raise ConfigError(
-                f"{folder}/domain.yaml: held_out_intents: {name} says what {said[shared]} says, {shared!r:.80}; hold out"
-                " both, or give one of them words of its own"
+                f"{folder}/domain.yaml: held_out_intents: {name} says what {said[shared]} says, {shared!r:.80};"
+                " hold out both, or give one of them words of its own"
             )
 
 

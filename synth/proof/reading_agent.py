@@ -1,4 +1,4 @@
-"""A scripted agent of fair skill: it reads what a model would read (schemas, results, the user's words) and nothing else.
+"""A scripted agent of fair skill: it reads what a model would (schemas, results, the user's words) and nothing else.
 
 It identifies the user with a tool that says so, finds the tool whose words are nearest to the wish, fills its arguments
 from the words or from lists that it looks up, asks for a yes before a change, and tells what came of it. It neither
@@ -38,7 +38,9 @@ _NAMES = re.compile(r"(?<![.!?:] )(?<!^)\b[A-Z]\w+(?: [A-Z]\w+)*")
 _YEAR = re.compile(r"\b\d{4}\b")
 _PHONE = re.compile(r"\+?\d[\d -]{5,}\d")
 _WORD = re.compile(r"[a-z0-9]{3,}")
-_STOPS = frozenset("the and for you your please want need with that this have has from would like can could is are".split())
+_STOPS = frozenset(
+    "the and for you your please want need with that this have has from would like can could are".split()
+)
 _MAIL = re.compile(r"[\w.%+-]+@[\w.-]+\w")
 _UNKNOWN = re.compile(r"don't|do not|can't|no idea", re.IGNORECASE)
 _YES = re.compile(r"\b(?:yes|correct|confirmed|proceed|go on)\b", re.IGNORECASE)
@@ -140,11 +142,12 @@ class ReadingPlay:
             wish = self._heard[-1]
 
     def _identify(self) -> Iterator[str]:
-        ways = [tool for tool in self._tools.values() if tool.get("description", "").startswith("Identify")]
+        ways = [tool for tool in self._tools.values() if _identifies(tool)]
         asked = {name: part for tool in ways for name, part in _parts(tool).items()}
         labels = [_label(name, part) for name, part in asked.items()]
         yield f"To verify your identity, could you tell me your {', '.join(labels)}?"
-        told = {name: _answer(self._heard[-1], part, label) for (name, part), label in zip(asked.items(), labels, strict=True)}
+        parts = zip(asked.items(), labels, strict=True)
+        told = {name: _answer(self._heard[-1], part, label) for (name, part), label in parts}
         for tool in ways:
             arguments = {name: _typed(told[name], part) for name, part in _parts(tool).items() if told[name]}
             if len(arguments) == len(_parts(tool)):
@@ -208,8 +211,9 @@ class ReadingPlay:
             shared = sum(log(len(self._tools) / spread[word]) for word in words & own)
             return shared / (4 + len(own)) ** 0.5 + KINDS_WEIGHT * _kinds_in_common(self._tools[name], wish)
 
-        able = [n for n, t in self._tools.items() if n != "call_expert" and not t.get("description", "").startswith("Identify")]
-        return max(able, key=score)
+        return max(
+            (name for name, tool in self._tools.items() if name != "call_expert" and not _identifies(tool)), key=score
+        )
 
     def _filled(self, tool: Mapping[str, Any], wish: str) -> tuple[dict[str, Any], list[str]]:
         arguments: dict[str, Any] = {}
@@ -227,7 +231,7 @@ class ReadingPlay:
     def _value(self, name: str, part: Mapping[str, Any], wish: str, used: set[Any]) -> Any:
         if "enum" in part:
             words = stems(wish)
-            return max(part["enum"], key=lambda o: len(words & stems(str(o).replace("_", " "))) if isinstance(o, str) else 0)
+            return max(part["enum"], key=lambda option: len(words & stems(str(option).replace("_", " "))))
         if name == "page":
             return 1
         if part["type"] in ("integer", "number"):
@@ -255,7 +259,7 @@ class ReadingPlay:
         wanted = {word.rstrip("s") for word in wanted}
         best: tuple[int, str] | None = None
         for name, tool in self._tools.items():
-            if not name.startswith(("find_", "list_", "get_", "search_")) or tool["description"].startswith("Identify"):
+            if not name.startswith(("find_", "list_", "get_", "search_")) or _identifies(tool):
                 continue
             shared = len(wanted & {word.rstrip("s") for word in self._words[name]})
             if not shared or (best is not None and shared <= best[0]):
@@ -321,6 +325,10 @@ def _mended(wish: str, reply: str) -> str:
     return wish
 
 
+def _identifies(tool: Mapping[str, Any]) -> bool:
+    return str(tool.get("description", "")).startswith("Identify")
+
+
 def _label(name: str, part: Mapping[str, Any]) -> str:
     """How it asks for an argument: by its name and what the schema says of it."""
     said = re.split(r"[,(;]| on file| of any", part.get("description", ""))[0].lower()
@@ -374,6 +382,7 @@ def _records(value: Any) -> Iterator[dict[str, Any]]:
 
 def _shared(row: Mapping[str, Any], wish: str) -> int:
     """How many of a record's values stand in the wish."""
-    texts = [str(value).lower() for value in row.values() if isinstance(value, str | int | float) and value not in (0, 1, "")]
+    plain = (value for value in row.values() if isinstance(value, str | int | float) and value not in (0, 1, ""))
+    texts = [str(value).lower() for value in plain]
     days = [found[0] for text in texts if (found := _DAY.match(text)) and found[0] != text]
     return sum(text in wish.lower() for text in (*texts, *days))

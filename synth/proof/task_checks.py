@@ -84,9 +84,9 @@ class DomainPlayer:
         careless: bool = False,
         unasked: Sequence[str] = (),
     ) -> SqlVerdict:
-        """The verdict on an agent that makes these calls and then says what it learnt of what it had to say, and what it
-        had to compute. A careless one also takes a number from what only looks like it. It asks before all writes but
-        those that are named."""
+        """The verdict on an agent that makes these calls and then says what it learnt of what it had to say, and what
+        it had to compute. A careless one also takes a number from what only looks like it. It asks before all writes
+        but those that are named."""
         with self.session() as session:
             called, _ = self.made(session, actions)
             learnt = [c.text for c in called]
@@ -316,6 +316,7 @@ CHECKS: dict[str, Callable[[DomainPlayer, SqlTask], str]] = {
     "permuted": permuted,
 }
 """Name -> check, which gives what is wrong or ""."""
+
 
 def fault(
     bench: DomainPlayer, task: SqlTask, checks: Mapping[str, Callable[[DomainPlayer, SqlTask], str]] = CHECKS

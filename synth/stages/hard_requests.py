@@ -73,8 +73,13 @@ class HardRequests:
         self._place = 0
 
     def note(
-        self, part: Mapping[str, Any], values: Values, request: Shape, made: Sequence[GoldCall], called: Sequence[Called]
-    ) -> None:  # fmt: skip
+        self,
+        part: Mapping[str, Any],
+        values: Values,
+        request: Shape,
+        made: Sequence[GoldCall],
+        called: Sequence[Called],
+    ) -> None:
         """One request, with the calls before it and its own. Raises Rejected where it is not what it declares."""
         gold = [c.action for c in called]
         ways: list[tuple[str, Sequence[GoldCall]]] = []

@@ -221,7 +221,8 @@ class Drafter:
                                           if not f.get("value")))  # fmt: skip
         extra = [intent["instructions"] for intent in intents if intent.get("instructions")]
         extra += [f"If a request is refused, object once: {r['pushback']!r}" for r in requests if r.get("pushback")]
-        extra += [TAKES_BACK[first["kind"]].format(then=first["then"][0]) for r in requests if (first := r.get("first"))]
+        taken_back = [r["first"] for r in requests if "first" in r]
+        extra += [TAKES_BACK[first["kind"]].format(then=first["then"][0]) for first in taken_back]
         persona = self.rng.choice(self.spec.head["personas"])
         first = "Ask for one thing at a time, in the order given." if len(requests) > 1 else "You want this one thing."
         return {

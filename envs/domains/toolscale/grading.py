@@ -46,8 +46,8 @@ class SqlVerdict(NamedTuple):
 def judge(
     task: SqlTask, session: Session, calls: Sequence[Called], told: Sequence[str], unasked: Sequence[str] = ()
 ) -> SqlVerdict:
-    """Judge an episode by its end state, its successful calls, the agent's messages to the user, and the writes that the
-    user had not agreed to."""
+    """Judge an episode by its end state, its successful calls, the agent's messages to the user, and the writes that
+    the user had not agreed to."""
     state = digest(session)
     untold = [info for info in task.communicate if not _is_told(task, info, told)]
     seen = touched(calls)

@@ -77,7 +77,7 @@ class ToolScaleSource:
     """`domain=None` mixes all shipped domains but those held out; a name or a folder plays that one. `version` says
     which tasks of the shipped domains: results of one version are not to be compared with those of another."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the settings that gym.make takes
         self,
         domain: str | None = None,
         difficulty: int | None = None,

@@ -280,9 +280,7 @@ class SqlScriptedUser:
         if mood.lost + 1 >= PATIENCE:
             return SqlUserReply(f"This leads nowhere. {user_sentences.LOST}", mood)
         calls = len(progress.calls) if progress else 0
-        return SqlUserReply(
-            sentence.format(say=self._wish(mood)), replace(mood, lost=mood.lost + 1, calls=calls)
-        )
+        return SqlUserReply(sentence.format(say=self._wish(mood)), replace(mood, lost=mood.lost + 1, calls=calls))
 
 
 def _asks_for(fact: UserFact, part: str) -> bool:
@@ -316,7 +314,7 @@ def _word(asked: str, heard: str) -> bool:
 
 _AGREES = re.compile(
     r"\W*(?:(?:ok(?:ay)?|alright|all right|sure|great|good|fine|thanks|thank you)\W+)*"
-    r"(?:yes|yeah|yep|sure|ok(?:ay)?|correct|confirmed|agreed|right|exactly|go ahead|(?:please )?(?:do|proceed|go ahead)|"
+    r"(?:yes|yeah|yep|sure|ok(?:ay)?|correct|confirmed|agreed|right|exactly|(?:please )?(?:do|proceed|go ahead)|"
     r"i (?:confirm|agree)|sounds? (?:good|right))\b",
     re.IGNORECASE,
 )

@@ -91,7 +91,6 @@ class Wishes:
             self._words[number] = frozenset(content(" ".join(parts)))
         return self._words[number]
 
-
     def named(self, number: int, text: str) -> int:
         """How many words of the changes that a request needs a text has."""
         said, most = content(text), 0

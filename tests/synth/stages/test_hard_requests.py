@@ -32,15 +32,16 @@ process:
 held_out_intents: [borrow]
 """
 TWO_LOANS = """
-    SELECT a.member_id AS who, a.loan_id, x.title, b.loan_id AS other_loan, y.title AS other_title, a.due_on, b.due_on AS other_day,
-    julianday(b.due_on) - julianday(a.due_on) AS days, CASE WHEN a.due_on < '2026-04-08' THEN 'soon' ELSE 'later' END AS branch
+    SELECT a.member_id AS who, a.loan_id, x.title, b.loan_id AS other_loan, y.title AS other_title, a.due_on,
+    julianday(b.due_on) - julianday(a.due_on) AS days,
+    CASE WHEN a.due_on < '2026-04-08' THEN 'soon' ELSE 'later' END AS branch
     FROM loans a JOIN loans b ON a.member_id = b.member_id AND a.loan_id <> b.loan_id
     JOIN books x ON x.book_id = a.book_id JOIN books y ON y.book_id = b.book_id
     WHERE a.status = 'open' AND b.status = 'open' AND a.renewals < 2 AND b.renewals < 2 AND a.due_on < b.due_on"""
 INTENTS = f"""
 - intent: renew_first_due
   draw: &two >-{TWO_LOANS}
-  say: ["Renew what I have to bring back first.", "The loan that ends soonest, please extend it.", "Renew the book due earliest."]
+  say: ["Renew what I have to bring back first.", "The loan that ends soonest, longer.", "Renew the book due earliest."]
   actions: &renewal
     - list_loans: {{member_id: "{{member_id}}"}}
     - renew_loan: {{loan_id: "{{loan_id}}"}}
@@ -62,7 +63,10 @@ INTENTS = f"""
   tell: ["{{days}}"]
 - intent: renew_if_soon
   draw: *two
-  say: ["If {{title}} is due before 2026-04-08, renew it, else {{other_title}}.", "Renew {{title}} if it ends before 2026-04-08, otherwise {{other_title}}.", "{{title}} longer, if due before 2026-04-08; if not, {{other_title}}."]
+  say:
+    - "If {{title}} is due before 2026-04-08, renew it, else {{other_title}}."
+    - "Renew {{title}} if it ends before 2026-04-08, otherwise {{other_title}}."
+    - "{{title}} longer, if due before 2026-04-08; if not, {{other_title}}."
   branches:
     soon: {{actions: *renewal}}
     later:
@@ -136,10 +140,11 @@ def test_the_same_words_have_another_answer_by_the_data() -> None:
 
 
 def test_what_is_declared_must_be_so() -> None:
-    alone = INTENTS.replace("SELECT loan_id FROM loans WHERE member_id = :member_id AND", "SELECT :loan_id FROM loans WHERE")
+    alone = INTENTS.replace("SELECT loan_id FROM loans WHERE member_id = :member_id AND", "SELECT :loan_id FROM loans")
+    alone = alone.replace("FROM loans status", "FROM loans WHERE status")
     assert report(read(intents_yaml=specs.texts(LIBRARY)["intents.yaml"] + alone)).dropped["one candidate alone"]
     said = INTENTS + (
-        "- intent: told_date\n  draw: *two\n  say: [\"Say it.\"]\n  computed: [due_on]\n  actions: *renewal\n  weight: 900\n"
+        "- {intent: told_date, draw: *two, say: ['Say it.'], computed: [due_on], actions: *renewal, weight: 900}\n"
     )
     assert report(read(intents_yaml=specs.texts(LIBRARY)["intents.yaml"] + said)).dropped["nothing to compute"]
     with pytest.raises(ConfigError, match="actions or branches expected"):
@@ -212,7 +217,8 @@ def test_held_out_intents_and_their_words_are_nowhere_else() -> None:
         held = task.split == "heldout"
         assert all((request.intent == "borrow") is held for request in task.requests)
         said[held].update(say for request in task.requests for say in request.say)
-    assert said[True] and not said[True] & said[False]
+    assert said[True]
+    assert not said[True] & said[False]
     head = texts()["domain.yaml"]
     with pytest.raises(ConfigError, match="renew says what renew_too_often says"):
         read(domain_yaml=head.replace("[borrow]", "[renew]"))
