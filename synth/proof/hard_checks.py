@@ -99,9 +99,9 @@ def unasked(bench: DomainPlayer, task: SqlTask) -> str:
 CHECKS_OF: Mapping[str, Mapping[str, Check]] = {
     "1": CHECKS,
     "2": {
+        "honest": honest,  # first, since it costs least
         **CHECKS,
         "pointless": pointless,
-        "honest": honest,
         "missed": missed,
         "unidentified": unidentified,
         "curious": curious,

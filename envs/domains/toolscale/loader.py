@@ -44,12 +44,19 @@ from toolorchestra.envs.domains.toolscale.text_templates import wrong_with
 SHIPPED = Path(__file__).parents[2] / "data" / "domains"
 VERSIONS = (1, 2)
 """Of the shipped domains. Results of one version say nothing of another."""
-NEWEST = 2
 _CLOCK = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 _WALL_CLOCK = re.compile(r"'now'|current_(time|date|timestamp)|\b(date|time|datetime|julianday)\(\s*\)", re.IGNORECASE)
 _VERBS = {"let": ("select", "with"), "do": ("insert", "update", "delete"), "returns": ("select", "with")}
 _REPLACING = re.compile(rf"\s*(insert|update){GAP}or{GAP}replace\b", re.IGNORECASE | re.DOTALL)
 _MOST_TOOLS = 128
+
+
+def _names(folder: Path) -> list[str]:
+    return sorted(p.name for p in folder.iterdir() if (p / "domain.json").is_file()) if folder.is_dir() else []
+
+
+NEWEST = 2 if set(_names(SHIPPED)) <= set(_names(SHIPPED.with_name(f"{SHIPPED.name}_2"))) else 1
+"""The default: the newest version that is there for every domain."""
 
 
 def shipped(version: int = NEWEST) -> Path:
@@ -61,8 +68,7 @@ def shipped(version: int = NEWEST) -> Path:
 
 def names(version: int = NEWEST) -> list[str]:
     """The domains that come with the package."""
-    folder = shipped(version)
-    return sorted(p.name for p in folder.iterdir() if (p / "domain.json").is_file()) if folder.is_dir() else []
+    return _names(shipped(version))
 
 
 def manifest(folder: Path) -> Mapping[str, Any]:
