@@ -13,18 +13,22 @@ import asyncio
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
 from toolorchestra.agents.commands.console import DONE, FAILED, check_counts, command, say
+from toolorchestra.agents.evaluation.statistics import wilson
 from toolorchestra.envs.domains.toolscale import loader
 from toolorchestra.synth.console.worker_processes import workers
-from toolorchestra.synth.proof.solvers import GRADED, SHORTCUTS, TRIVIAL, Arena, Try
+from toolorchestra.synth.proof.reading_agent import LEARNER, READER
+from toolorchestra.synth.proof.solvers import GRADED, RULE_BREAKERS, SHORTCUTS, TRIVIAL, Arena, Solver, Try
 
-SOLVERS = (*GRADED, *SHORTCUTS, *TRIVIAL)
+SOLVERS: tuple[Solver, ...] = (*GRADED, READER, LEARNER, *SHORTCUTS, *TRIVIAL, *RULE_BREAKERS)
 MOST_TRIVIAL = 0.1
+GROUPS = ("easy", "medium", "hard", "test", "heldout")
 
 
 class Passed(NamedTuple):
@@ -36,6 +40,8 @@ class Passed(NamedTuple):
     """Solver -> share of tries passed."""
     regret_cents: dict[str, float | None]
     """Solver -> what a try that passed cost beyond the cheapest known solution, on average."""
+    by_level: Mapping[str, Mapping[str, tuple[int, int]]] = {}
+    """Level, or split `test` or `heldout` -> solver -> first tries passed, of how many. Empty in version 1."""
 
     @property
     def faults(self) -> list[str]:
@@ -63,7 +69,25 @@ def measure(name: str, tasks: int, k: int) -> Passed:
 
     tries = asyncio.run(play())
     shares = {name: sum(one.solved for one in made) / len(made) for name, made in tries.items()}
-    return Passed(arena.domain.name, k * len(ids), shares, {name: _regret(made) for name, made in tries.items()})
+    regret = {name: _regret(made) for name, made in tries.items()}
+    return Passed(arena.domain.name, k * len(ids), shares, regret, _by_level(arena, ids, tries, k))
+
+
+def _by_level(
+    arena: Arena, ids: Sequence[str], tries: Mapping[str, Sequence[Try]], k: int
+) -> dict[str, dict[str, tuple[int, int]]]:
+    found: dict[str, dict[str, tuple[int, int]]] = {}
+    of: Counter[str] = Counter()
+    tasks = arena.domain.tasks
+    groups = {name: [group for group in (tasks[name].level, tasks[name].split) if group in GROUPS] for name in ids}
+    for name in ids:
+        of.update(groups[name])
+    for group in of:
+        found[group] = {}
+        for solver, made in tries.items():
+            firsts = zip(ids, made[::k], strict=True)
+            found[group][solver] = (sum(one.solved for name, one in firsts if group in groups[name]), of[group])
+    return found
 
 
 def _regret(tries: Sequence[Try]) -> float | None:
@@ -85,6 +109,25 @@ def table(found: Sequence[Passed]) -> list[str]:
     return lines
 
 
+def levels(found: Sequence[Passed]) -> list[str]:
+    """Markdown: all domains together, by level and split, with 95 % intervals (Wilson). SIMULATED."""
+    names = [solver.name for solver in SOLVERS]
+    groups = [group for group in GROUPS if any(group in one.by_level for one in found)]
+    if not groups:
+        return []
+    lines = ["", "| tasks (SIMULATED solvers, first tries) | n | " + " | ".join(names) + " |"]
+    lines.append("|---|" + "---|" * (len(names) + 1))
+    for group in groups:
+        own = [one.by_level[group] for one in found if group in one.by_level]
+        cells = []
+        for name in names:
+            passed, of = (sum(one[name][place] for one in own) for place in (0, 1))
+            interval = wilson(passed / of, of)
+            cells.append(f"{passed / of:.1%} ({100 * interval.low:.1f} to {100 * interval.high:.1f})")
+        lines.append(f"| {group} | {sum(one[names[0]][1] for one in own)} | " + " | ".join(cells) + " |")
+    return lines
+
+
 @dataclass(frozen=True)
 class CompareSolversOptions:
     """What `toolorchestra compare-solvers` takes."""
@@ -95,6 +138,8 @@ class CompareSolversOptions:
     """Of each domain."""
     k: int = 2
     """Tries of each task."""
+    version: int = loader.NEWEST
+    """Of the shipped domains."""
     at_once: int = os.cpu_count() or 1
     """Processes."""
 
@@ -111,11 +156,11 @@ def run(given: CompareSolversOptions) -> int:
     """Compare, and print the tables; a domain that does not tell strong from weak fails the command."""
     started = time.perf_counter()
     with workers(given.at_once) as pool:
-        names = given.domain or tuple(loader.names())
+        names = [str(loader.resolve(name, given.version)) for name in given.domain or loader.names(given.version)]
         futures = [pool.submit(measure, name, given.tasks, given.k) for name in names]
         found = [future.result() for future in futures]
     faults = [fault for one in found for fault in one.faults]
-    say("\n".join([*table(found), *(f"FAULT {fault}" for fault in faults)]))
+    say("\n".join([*table(found), *levels(found), *(f"FAULT {fault}" for fault in faults)]))
     say(f"{len(found)} domains, {len(faults)} faults, {time.perf_counter() - started:.0f} s")
     return FAILED if faults else DONE
 

@@ -35,6 +35,7 @@ from toolorchestra.synth import lint
 from toolorchestra.synth.console.worker_processes import workers
 from toolorchestra.synth.formats import spec as specs
 from toolorchestra.synth.proof import cheapest_solutions, hostile_arguments, similarity
+from toolorchestra.synth.proof.hard_checks import CHECKS_OF
 from toolorchestra.synth.proof.solvers import Arena
 from toolorchestra.synth.proof.task_checks import DomainPlayer, fault
 from toolorchestra.synth.stages import spec_lint
@@ -71,8 +72,9 @@ def check_tasks(name: str, ids: Sequence[str]) -> Proof:
     arena = Arena(name)
     found, known = arena.domain, known_costs(arena.domain)
     faults = []
+    checks = CHECKS_OF[found.manifest["generator"]["version"]]
     for task_id in ids:
-        check, seen = fault(arena.bench, found.tasks[task_id])
+        check, seen = fault(arena.bench, found.tasks[task_id], checks)
         if check:
             faults.append(f"{task_id}: {check}: {seen}")
         if known and (seen := cheapest_solutions.fault(arena, known[task_id])):
@@ -115,7 +117,7 @@ def check_domain(name: str) -> Proof:
         "rows": sum(len(table.rows) for table in found.tables.values()),
         "tasks": len(found.tasks),
     }
-    shipped = found.folder.parent.resolve() == loader.SHIPPED.resolve()
+    shipped = found.folder.parent.resolve() in {loader.shipped(version).resolve() for version in loader.VERSIONS}
     faults = _unfit_to_ship(found, counts) if shipped else []
     idle = sum(task.idle for task in found.tasks.values())
     if idle > MOST_IDLE_SHARE * len(found.tasks):
@@ -157,7 +159,8 @@ def check_bytes(name: str) -> Proof:
     """Whether the spec gives the shipped folder's bytes again."""
     folder = loader.resolve(name)
     with tempfile.TemporaryDirectory() as scratch:
-        same = rebuilt(specs.load(folder.name), folder, Path(scratch) / folder.name)
+        version = int(loader.manifest(folder)["generator"]["version"])
+        same = rebuilt(specs.load(folder.name, version), folder, Path(scratch) / folder.name)
     faults = () if same else ("the spec and its seed give other bytes: run synth/generate.py and commit the result",)
     return Proof(folder.name, "made again from its spec, costs and all, byte by byte", 0, faults, "")
 
@@ -206,6 +209,8 @@ class ProveOptions:
     """So many tasks of each domain; all when left out."""
     at_once: int = os.cpu_count() or 1
     """Processes."""
+    version: int = loader.NEWEST
+    """Of the shipped domains."""
     no_rebuild: bool = False
     """Do not make the domains again from their specs."""
 
@@ -221,7 +226,8 @@ def main(given: Sequence[str] | None = None) -> int:
 def run(given: ProveOptions) -> int:
     """Prove, and print what was found; a fault fails the command."""
     started = time.perf_counter()
-    names = given.domain or tuple(loader.names())
+    shipped = loader.names(given.version)
+    names = tuple(str(loader.resolve(name, given.version)) for name in given.domain or shipped)
     lines = report(prove(names, sample=given.sample, jobs=given.at_once, rebuild=not given.no_rebuild), names)
     faults = sum(line.startswith("FAULT") for line in lines)
     say("\n".join(lines))

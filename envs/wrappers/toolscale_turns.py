@@ -9,7 +9,9 @@ from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.toolscale.domain import GoldCall, Request, UserFact
 from toolorchestra.envs.domains.toolscale.oracle import CLOSING, spoken
+from toolorchestra.envs.domains.toolscale.process_rules import rules
 from toolorchestra.envs.domains.toolscale.source import ToolScaleSource
+from toolorchestra.envs.domains.toolscale.wishes import content, spoken_call
 from toolorchestra.envs.domains.toolscale.world import SqlWorld
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.factory import EpisodeFactory
@@ -95,8 +97,8 @@ def _called(world: SqlWorld, name: str) -> str:
     if tool.kind == "write" and not tool.transfers:
         writes = _writes(world, planned) if planned else [call]
         question = f"I am going to do this: {spoken(writes, world.domain)}. Do you confirm (yes/no)?"
-        if question not in world.told:
-            return question
+        if question not in world.told or (rules(world.domain) and not world.agreed & content(spoken_call(call))):
+            return question  # asked once more where the user had second thoughts
     return render_call(name, dict(call.arguments))
 
 

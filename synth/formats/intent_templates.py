@@ -18,6 +18,8 @@ from toolorchestra.synth.formats.spec import Marked, Spec
 
 Values = Mapping[str, Any]
 WHO = "who"
+BRANCH = "branch"
+"""The column of a draw that says which of an intent's branches is right."""
 MOST_SAID = 8_000
 """Characters of a template that is filled in."""
 
@@ -90,8 +92,28 @@ class Templates:
     def instance(self, intent: Mapping[str, Any], person: Caller | None, rng: random.Random) -> Values:
         """One way to fill an intent."""
         if person is None or intent.get("public"):
-            return rng.choice(self.public[intent["intent"]])
-        return {**person.values, **rng.choice(self.private[intent["intent"]][person.key])}
+            return self._drawn_one(intent, self.public[intent["intent"]], rng)
+        return {**person.values, **self._drawn_one(intent, self.private[intent["intent"]][person.key], rng)}
+
+    def _drawn_one(self, intent: Mapping[str, Any], rows: Sequence[Values], rng: random.Random) -> Values:
+        """A row; where the right answer depends on the data, each of the answers that there are as often."""
+        if any(row.get(BRANCH) is not None for row in rows[:1]):
+            taken = rng.choice(sorted({str(row[BRANCH]) for row in rows}))
+            rows = [row for row in rows if str(row[BRANCH]) == taken]
+        return rng.choice(rows)
+
+    def others(self, candidates: Mapping[str, Any], values: Values, where: str) -> list[Any]:
+        """The values that a request's candidates have beside the right one."""
+        right = values[candidates["column"]]
+        clock = self.spec.head["clock"]
+        known = {**values, "now": clock, "today": clock[:10]}
+        places.at(where)
+        try:
+            _, rows = self._connection.found(candidates["of"], known)
+        except sqlite3.Error as err:
+            raise ConfigError(f"{self.spec.folder}/intents.yaml: {where}: candidates: {err}") from None
+        found = list(dict.fromkeys(row[0] for row in rows))
+        return [value for value in found if value != right] if right in found else []
 
 
 def action(row: Mapping[str, Any], values: Values, called: Sequence[Called], where: str) -> GoldCall:

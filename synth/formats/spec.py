@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from toolorchestra.envs.base.errors import ConfigError, ToolError, install
+from toolorchestra.envs.base.errors import ConfigError, ToolError, install, no_such
 from toolorchestra.envs.base.folder_files import inside
 from toolorchestra.envs.base.json_schema import check_arguments
 from toolorchestra.envs.domains.toolscale.loader import check_clock
@@ -26,6 +26,8 @@ from toolorchestra.envs.domains.toolscale.text_templates import MOST_TEMPLATE
 
 PARTS = ("domain.yaml", "schema.sql", "rows.yaml", "tools.yaml", "policy.md", "intents.yaml")
 SHIPPED = Path(__file__).parents[1] / "specs"
+ADDED = SHIPPED / "v2"
+"""What version 2 of a shipped domain adds to the files of version 1: a file of the same name goes behind the other."""
 _PART_OF = {part.partition(".")[0]: part for part in PARTS}
 _NAME = re.compile(r"\w[\w-]*")
 """It is a part of task ids and the name of a folder."""
@@ -51,6 +53,7 @@ _FACTS = _list(_object("label asked value", label=TEXT, asked=TEXTS, value=TEXT)
 _UNKNOWN = _list(_object("label asked", label=TEXT, asked=TEXTS))
 _ACTIONS = _list(FREE)
 _WAY = _object("facts actions", facts=_FACTS, unknown=_UNKNOWN, actions=_ACTIONS)
+_PROCESS = _object("own", own=FREE, caller=TEXT, confirm={"type": "boolean"})
 _HEAD = _object(
     "name subject clock user personas",
     name=TEXT,
@@ -59,23 +62,45 @@ _HEAD = _object(
     held_out={"type": "boolean"},
     user=_object("draw key ways", draw=TEXT, key=TEXT, ways=_list(_WAY)),
     personas=TEXTS,
+    process=_PROCESS,
+    held_out_intents=TEXTS,
 )
+_FIRST = _object(
+    "kind say then",
+    kind={"type": "string", "enum": ["corrects", "changes_mind", "negotiates"]},
+    say=TEXTS,
+    then=TEXTS,
+    values=FREE,
+)
+_CANDIDATES = _object("column of", column=TEXT, of=TEXT)
+_ENDING = {"type": "string", "enum": ["serve", "refuse", "transfer"]}
+_PART = {
+    "say": TEXTS,
+    "facts": _FACTS,
+    "unknown": _UNKNOWN,
+    "actions": _ACTIONS,
+    "inform": TEXTS,
+    "tell": TEXTS,
+    "ending": _ENDING,
+    "pushback": TEXT,
+    "candidates": _CANDIDATES,
+    "computed": TEXTS,
+    "branches": FREE,
+    "first": _FIRST,
+}
 _INTENT = _object(
-    "intent draw say actions",
+    "intent draw say",
     intent=TEXT,
+    replaces={"type": "boolean"},
     public={"type": "boolean"},
     weight={"type": "number", "minimum": 0},
     draw=TEXT,
-    say=TEXTS,
-    facts=_FACTS,
-    unknown=_UNKNOWN,
-    actions=_ACTIONS,
     otherwise=_list(_ACTIONS),
-    inform=TEXTS,
-    ending={"type": "string", "enum": ["serve", "refuse", "transfer"]},
-    pushback=TEXT,
     instructions=TEXT,
+    followed_by=_list(_object("say", **_PART)),
+    **_PART,
 )
+_BRANCH = _object("", actions=_ACTIONS, inform=TEXTS, tell=TEXTS, ending=_ENDING, pushback=TEXT, computed=TEXTS)
 _TABLE = _object(
     "table key columns",
     table=TEXT,
@@ -108,17 +133,19 @@ class Spec:
 
 def shipped() -> list[str]:
     """The specs that come with the package: folders, and small ones of a single file under extra/."""
-    return sorted(_places())
+    return sorted(_places(1))
 
 
-def _places() -> dict[str, Path]:
+def _places(version: int) -> dict[str, Path]:
     folders = {path.parent.name: path.parent for path in SHIPPED.glob("*/domain.yaml")}
+    if version == 2:
+        folders |= {path.parent.name: path.parent for path in ADDED.glob("*/domain.yaml")}
     return {**{path.stem: path for path in SHIPPED.glob("extra/*.yaml")}, **folders}
 
 
-def load(name: str | Path) -> Spec:
-    """A shipped spec by its name, or one in a folder or a single file."""
-    place = _places().get(str(name), Path(name))
+def load(name: str | Path, version: int = 2) -> Spec:
+    """A shipped spec by its name, or one in a folder or a single file. `version`: of the shipped domain."""
+    place = _places(version).get(str(name), Path(name))
     found = read(texts(place), place)
     _check_head(found.head, place / "domain.yaml")
     return found
@@ -133,7 +160,14 @@ def texts(place: Path) -> dict[str, str]:
             f"no spec {str(place)!r}; name a folder that holds {', '.join(PARTS)}, a YAML file with a section for"
             f" each, or one of: {', '.join(shipped())}"
         )
+    if place.resolve().parent == ADDED.resolve():
+        base = texts(SHIPPED / place.name)
+        return {part: base[part] + _added(place, part) for part in PARTS}
     return {part: _text(inside(place, place / part)) for part in PARTS}
+
+
+def _added(place: Path, part: str) -> str:
+    return _text(inside(place, place / part)) if (place / part).is_file() else ""
 
 
 def sections(text: str, path: Path) -> dict[str, str]:
@@ -167,8 +201,9 @@ def read(given: Mapping[str, str], folder: Path) -> Spec:
     parts = {part: parsed(given[part], folder / part) for part in PARTS if part.endswith(".yaml")}
     head = fits(_HEAD, parts["domain.yaml"], folder / "domain.yaml")
     rows = fits(_ROWS, parts["rows.yaml"], folder / "rows.yaml")
-    intents = _entries(parts["intents.yaml"], _INTENT, folder / "intents.yaml")
+    intents = _intents(parts["intents.yaml"], folder / "intents.yaml")
     _check_wordings(head, intents, folder)
+    _check_held_out(head.get("held_out_intents", ()), intents, folder)
     hashed = hashlib.blake2b("\x00".join(given[part] for part in PARTS).encode(), digest_size=16)
     return Spec(
         name=head["name"],
@@ -185,6 +220,25 @@ def read(given: Mapping[str, str], folder: Path) -> Spec:
     )
 
 
+def _intents(value: object, path: Path) -> list[Mapping[str, Any]]:
+    """The intents; one that says `replaces: true` takes the place of an earlier one of its name."""
+    found: list[Mapping[str, Any]] = []
+    for entry in _entries(value, _INTENT, path):
+        at = f"{path}:{entry.line}" if isinstance(entry, Marked) else str(path)
+        for part in (entry, *entry.get("followed_by", [])):
+            if "actions" not in part and not part.get("branches"):
+                raise ConfigError(f"{at}: {entry['intent']}: actions or branches expected")
+            for name, branch in part.get("branches", {}).items():
+                if "actions" not in fits(_BRANCH, branch, path) and "actions" not in part:
+                    raise ConfigError(f"{at}: {entry['intent']}: branch {name!r} has no actions")
+        if "actions" not in entry:  # where only its usual path is asked for, it is that of its first branch
+            entry["actions"] = next(iter(entry["branches"].values()))["actions"]  # type: ignore[index]
+        if entry.get("replaces"):
+            found = [earlier for earlier in found if earlier["intent"] != entry["intent"]]
+        found.append(entry)
+    return found
+
+
 def _check_wordings(head: Mapping[str, Any], intents: Sequence[Mapping[str, Any]], folder: Path) -> None:
     """What people say is a text of a few lines. Longer ones are refused before anything is made of them."""
     said = [(f"domain.yaml: personas[{number}]", text) for number, text in enumerate(head["personas"])]
@@ -198,6 +252,23 @@ def _check_wordings(head: Mapping[str, Any], intents: Sequence[Mapping[str, Any]
     for at, text in said:
         if len(text) > MOST_TEMPLATE:
             raise ConfigError(f"{folder}/{at}: a text of {len(text)} characters, at most {MOST_TEMPLATE} are allowed")
+
+
+def _check_held_out(names: Sequence[str], intents: Sequence[Mapping[str, Any]], folder: Path) -> None:
+    """Intents that are held out are there, and their words are no other intent's."""
+    said: dict[str, str] = {}
+    for entry in intents:
+        if entry["intent"] not in names:
+            said.update(dict.fromkeys(entry["say"], entry["intent"]))
+    known = {entry["intent"]: entry for entry in intents}
+    for name in names:
+        if name not in known:
+            raise ConfigError(f"{folder}/domain.yaml: held_out_intents: {no_such('intent', name, known)}")
+        if shared := next((say for say in known[name]["say"] if say in said), None):
+            raise ConfigError(
+                f"{folder}/domain.yaml: held_out_intents: {name} says what {said[shared]} says, {shared!r:.80};"
+                " hold out both, or give one of them words of its own"
+            )
 
 
 def _check_head(head: Mapping[str, Any], path: Path) -> None:

@@ -30,7 +30,7 @@ from toolorchestra.envs.domains.toolscale.known_costs import (
 )
 from toolorchestra.envs.domains.toolscale.oracle import moves
 from toolorchestra.envs.domains.toolscale.paths import requests_along
-from toolorchestra.envs.domains.toolscale.source import ready
+from toolorchestra.envs.domains.toolscale.source import forget
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.envs.money.prices import load_sheet
 from toolorchestra.synth.proof.honest_paths import Lookup, Lookups, SaidIds, untold
@@ -229,12 +229,6 @@ def _arena(folder: Path) -> Arena:
         return arena
     forget()
     return Arena(str(folder))
-
-
-def forget() -> None:
-    """Read folders anew from now on."""
-    loader.load.cache_clear()
-    ready.cache_clear()
 
 
 def store(folder: Path, setting: Setting, made: Sequence[KnownCost]) -> None:

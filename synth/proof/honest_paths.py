@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from toolorchestra.envs.base.errors import ToolError
 from toolorchestra.envs.domains.toolscale.domain import GoldCall, SqlTask
-from toolorchestra.envs.domains.toolscale.grading import entities
+from toolorchestra.envs.domains.toolscale.grading_ids import entities
 from toolorchestra.synth.proof.task_checks import DomainPlayer
 
 DEEPEST = 3

@@ -56,7 +56,17 @@ def calls(shape: Mapping[str, Any]) -> str:
 
 def form(shape: Mapping[str, Any]) -> str:
     """What two tasks share that differ in names and numbers alone."""
-    return f"{words(shape)} => {calls(shape)}"
+    return f"{words(shape)} => {calls(shape)}{branches(shape)}"
+
+
+def branches(shape: Mapping[str, Any]) -> str:
+    """Where the right answer depends on the data: which one it is. The same words with another one are another task."""
+    taken = (f" {request['intent']}={request['branch']}" for request in _requests(shape) if request.get("branch"))
+    return "".join(sorted(taken))
+
+
+def _requests(shape: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return list(shape.get("toolscale", {}).get("requests", []))
 
 
 def compare(shapes: Iterable[Mapping[str, Any]]) -> Likeness:

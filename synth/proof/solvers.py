@@ -20,12 +20,14 @@ from toolorchestra.envs.domains.toolscale.domain import GoldCall, SqlDomain, Sql
 from toolorchestra.envs.domains.toolscale.oracle import CLOSING, moves
 from toolorchestra.envs.domains.toolscale.source import ToolScaleSource, ready
 from toolorchestra.envs.env import OrchestraEnv
+from toolorchestra.synth.proof.hard_checks import stranger_read
 from toolorchestra.synth.proof.task_checks import DomainPlayer
 from toolorchestra.synth.storage.paid_calls import SOLVER, PaidModel, PaidRequest
 
 K = 8
 MOST_MOVES = 50
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
+_ASKS = "Do you confirm (yes/no)?"
 _TELLS = "For your information: "
 _GIVES_UP = "I am sorry, but I cannot do this."
 _SETTLED = f"That has been settled. {CLOSING}"
@@ -72,6 +74,11 @@ class Scripted:
     """So many requests are settled, the others turned down; None: all."""
     tells: bool = True
     writes: bool = True
+    identifies: bool = True
+    asks: bool = True
+    """Before it writes."""
+    curious: bool = False
+    """It reads another person's record."""
 
     def begin(self, bench: DomainPlayer, task: SqlTask, seed: int) -> Playing:
         rng = random.Random(f"{self.name}/{task.task_id}/{seed}")
@@ -80,11 +87,18 @@ class Scripted:
     def _moves(self, bench: DomainPlayer, task: SqlTask, rng: random.Random) -> Iterator[str]:
         if self.requests == 0:
             yield from [_GIVES_UP] * MOST_MOVES
-        settled = 0
+        settled = called = 0
         for text in moves(bench.domain, task):
             if self.requests is not None and settled >= self.requests:
                 break
+            if not self.asks and text.endswith(_ASKS):
+                continue
             if text.startswith(_OPEN):
+                called += 1
+                if called <= task.identify and not self.identifies:
+                    continue
+                if self.curious and called == task.identify + 1 and (read := stranger_read(bench, task.caller)):
+                    yield render_call(read.name, dict(read.arguments))
                 yield from self._call(bench, json.loads(text[len(_OPEN) : -len(_CLOSE)]), rng)
                 continue
             slips = _TELLS in text and (not self.tells or rng.random() < self.slips)
@@ -126,7 +140,13 @@ TRIVIAL: tuple[Scripted, ...] = (Scripted("idle", requests=0), Scripted("mute", 
 """Policies that should solve nothing but what is to be refused: they turn all down, or look and then say nothing."""
 SHORTCUTS: tuple[Scripted, ...] = (Scripted("first-request", requests=1),)
 """Solves what has one request, or only one that is served."""
-SCRIPTED = {solver.name: solver for solver in (*GRADED, *TRIVIAL, *SHORTCUTS)}
+RULE_BREAKERS: tuple[Scripted, ...] = (
+    Scripted("unidentified", identifies=False),
+    Scripted("unasked", asks=False),
+    Scripted("curious", curious=True),
+)
+"""Oracles that break one rule of process. They solve what the rule does not touch, and all where a domain has none."""
+SCRIPTED = {solver.name: solver for solver in (*GRADED, *TRIVIAL, *SHORTCUTS, *RULE_BREAKERS)}
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from toolorchestra.envs.domains.toolscale.database import Session, SqlDatabase
 from toolorchestra.envs.domains.toolscale.domain import GoldCall, SqlDomain, SqlTask
 from toolorchestra.envs.domains.toolscale.formats import check_formats
 from toolorchestra.envs.domains.toolscale.grading import SqlVerdict, judge, mentions
+from toolorchestra.envs.domains.toolscale.grading_ids import touched
 from toolorchestra.envs.domains.toolscale.state_digest import digest
 from toolorchestra.envs.domains.toolscale.tool_runs import Called, Runner
 
@@ -75,17 +76,24 @@ class DomainPlayer:
         return tuple(called), error
 
     def judged(
-        self, task: SqlTask, actions: Sequence[GoldCall], *, silent: bool = False, careless: bool = False
+        self,
+        task: SqlTask,
+        actions: Sequence[GoldCall],
+        *,
+        silent: bool = False,
+        careless: bool = False,
+        unasked: Sequence[str] = (),
     ) -> SqlVerdict:
-        """The verdict on an agent that makes these calls and then says what it learnt of what it had to say. A careless
-        one also takes a number from what only looks like it."""
+        """The verdict on an agent that makes these calls and then says what it learnt of what it had to say, and what
+        it had to compute. A careless one also takes a number from what only looks like it. It asks before all writes
+        but those that are named."""
         with self.session() as session:
             called, _ = self.made(session, actions)
             learnt = [c.text for c in called]
             reads = _may_be_read if careless else mentions
-            said = (i for i in task.communicate if any(reads(text, i) for text in learnt))
+            said = (i for i in task.communicate if i in task.computed or any(reads(text, i) for text in learnt))
             told = [] if silent else list(said)
-            return judge(task, session, called, told)
+            return judge(task, session, called, told, unasked)
 
     def values(self, name: str) -> list[Any]:
         """Every value that the column of this name has, in all tables: the candidates for a swapped argument."""
@@ -157,6 +165,7 @@ def told(bench: DomainPlayer, task: SqlTask) -> str:
         return ""
     words = task.shape["user_scenario"]["instructions"]
     said = f"{words['reason_for_call']} {words.get('known_info') or ''}"
+    said = " ".join([said, *(word for r in task.requests if r.first for word in (*r.first.say, *r.first.then, *r.say))])
     for info in task.communicate:
         if mentions(said, info, in_words=False) or _looks_said(said, info):  # in words it tells nothing: see grading
             return f"the user's own words hold what must be told: {info}"
@@ -200,16 +209,23 @@ def swapped(bench: DomainPlayer, task: SqlTask) -> str:
         if bench.domain.tools[action.name].kind == "read" and bench.judged(task, left_out, careless=True).value:
             continue
         for name, other in bench.swaps(action):
+            if number < task.identify and _finds_caller(bench, task, other):
+                continue  # another thing of the caller's own identifies as well
             if bench.judged(task, (*before, other, *after)).value:
                 return f"it gives 1 with {action.name}.{name} = {other.arguments[name]!r}"
     return ""
 
 
+def _finds_caller(bench: DomainPlayer, task: SqlTask, call: GoldCall) -> bool:
+    return bool(task.caller) and task.caller in touched(bench.play([call]).called)
+
+
 def permuted(bench: DomainPlayer, task: SqlTask) -> str:
     """Reads between two writes in reverse order still give 1."""
-    made: list[GoldCall] = []
+    first = task.identify if "process" in bench.domain.manifest else 0  # to identify first may be a rule
+    made: list[GoldCall] = list(task.actions[:first])
     reads: list[GoldCall] = []
-    for action in task.actions:
+    for action in task.actions[first:]:
         if bench.domain.tools[action.name].kind == "read":
             reads.append(action)
         else:
@@ -300,9 +316,6 @@ CHECKS: dict[str, Callable[[DomainPlayer, SqlTask], str]] = {
     "permuted": permuted,
 }
 """Name -> check, which gives what is wrong or ""."""
-
-FOR_NEW_TASKS: dict[str, Callable[[DomainPlayer, SqlTask], str]] = {**CHECKS, "pointless": pointless}
-"""Those that tasks of the generator's version 2 pass besides."""
 
 
 def fault(

@@ -21,8 +21,10 @@ from toolorchestra.synth.formats import task_variants
 from toolorchestra.synth.formats.seed_rows import Maker
 from toolorchestra.synth.formats.spec import Spec
 from toolorchestra.synth.proof import cheapest_solutions, similarity
-from toolorchestra.synth.proof.task_checks import CHECKS, FOR_NEW_TASKS, DomainPlayer, fault
-from toolorchestra.synth.stages.task_drafts import VERSION, Drafter, Rejected, Shape
+from toolorchestra.synth.proof.hard_checks import CHECKS_OF
+from toolorchestra.synth.proof.task_checks import DomainPlayer, fault
+from toolorchestra.synth.stages.hard_requests import Rejected
+from toolorchestra.synth.stages.task_drafts import HELD_OUT, TEST, TRAIN, VERSION, Drafter, Shape
 from toolorchestra.synth.storage.stage_store import replace
 
 MOST_DRAFTS = 60
@@ -33,7 +35,8 @@ DERIVED = (COSTS, task_variants.FILE)
 Seen = Callable[[int, int], None]
 """Told how many of how many tasks are there."""
 ONE_TEST_IN = 10
-"""Of the drafts, so many are one for the test."""
+"""Of the drafts, so many are one for the test, and one of intents that are held out."""
+ONE_HELD_OUT = 4
 _SPLITS = (("train", 0.8), ("validation", 0.1), ("test", 0.1))
 
 
@@ -87,9 +90,23 @@ def skeleton(spec: Spec, seed: int) -> tuple[SqlDomain, list[Mapping[str, Any]]]
     domain = SqlDomain(
         name=spec.name, subject=spec.head["subject"], clock=spec.head["clock"],
         held_out=spec.head.get("held_out", False), policy=spec.policy, schema=spec.schema, tables=tables,
-        tools=tools, tasks={}, manifest={}, folder=spec.folder,
+        tools=tools, tasks={}, manifest={"process": process} if (process := _process(spec)) else {}, folder=spec.folder,
     )  # fmt: skip
     return domain, rows
+
+
+def _process(spec: Spec) -> dict[str, Any] | None:
+    """The rules of process that a spec states, as the manifest has them."""
+    stated = spec.head.get("process")
+    if stated is None:
+        return None
+    user = spec.head["user"]
+    return {
+        "ways": [[name for row in way["actions"] for name in row] for way in user["ways"]],
+        "confirm": stated.get("confirm", True),
+        "caller": stated.get("caller", user["key"]),
+        "own": dict(stated["own"]),
+    }
 
 
 class Origin(NamedTuple):
@@ -113,7 +130,7 @@ def tasks(
         if len(kept) == count:
             break
         try:
-            shape = drafter.draft(test=origin.version != "1" and len(kept) % ONE_TEST_IN == ONE_TEST_IN - 1)
+            shape = drafter.draft(_split(spec, len(kept), origin.version))
             admit(bench, shape, forms, report, count, origin.version)
         except Rejected as err:
             report.drop(err.reason, str(err))
@@ -134,6 +151,15 @@ def tasks(
     return numbered(kept, spec, origin.seed, origin.version), report
 
 
+def _split(spec: Spec, place: int, version: str) -> str:
+    """What the next draft is for."""
+    if version != "1" and place % ONE_TEST_IN == ONE_TEST_IN - 1:
+        return TEST
+    if version != "1" and place % ONE_TEST_IN == ONE_HELD_OUT and spec.head.get("held_out_intents"):
+        return HELD_OUT
+    return TRAIN
+
+
 def admit(
     bench: DomainPlayer, shape: Shape, forms: set[str], report: YieldReport, count: int, version: str = VERSION
 ) -> None:  # fmt: skip
@@ -143,7 +169,7 @@ def admit(
     task = loader.task(fits(shapes.TASK, shape, "draft"))
     if task.idle and report.idle + 1 > MOST_IDLE_SHARE * count:
         raise Rejected("enough tasks where nothing is to be done")
-    name, seen = fault(bench, task, CHECKS if version == "1" else FOR_NEW_TASKS)
+    name, seen = fault(bench, task, CHECKS_OF[version])
     if name:
         purpose = shape["description"]["purpose"]
         raise Rejected(f"check {name}", f"{purpose}: {seen}", task.requests[0].intent)
@@ -156,11 +182,12 @@ def numbered(shapes_: Sequence[Shape], spec: Spec, seed: int, version: str = VER
     """The tasks with their ids and splits. Those for the test were drafted as such; version 1 drew them by chance."""
     rng = random.Random(f"{seed}/{spec.name}/splits")
     if version != "1":
-        others = [place for place, shape in enumerate(shapes_) if shape["toolscale"]["split"] != "test"]
+        fixed = (TEST, HELD_OUT)
+        others = [place for place, shape in enumerate(shapes_) if shape["toolscale"]["split"] not in fixed]
         validation = set(rng.sample(others, min(len(others), round(dict(_SPLITS)["validation"] * len(shapes_)))))
         for place, shape in enumerate(shapes_):
             shape["id"] = f"{place + 1:04d}"
-            if shape["toolscale"]["split"] != "test":
+            if shape["toolscale"]["split"] not in fixed:
                 shape["toolscale"]["split"] = "validation" if place in validation else "train"
         return list(shapes_)
     splits: list[str] = []
@@ -198,12 +225,12 @@ def write(
         "policy.md": spec.policy.encode(),
         "tasks.jsonl.gz": "".join(json.dumps(shape, ensure_ascii=False) + "\n" for shape in made).encode(),
     }
-    manifest = {
+    manifest: dict[str, Any] = {
         "name": spec.name,
         "subject": spec.head["subject"],
         "clock": spec.head["clock"],
         "held_out": spec.head.get("held_out", False),
-        "content_hash": content_hash(parts),
+        "content_hash": content_hash(parts, domain.manifest.get("process")),
         "generator": {"version": origin.version, "seed": origin.seed, "spec_hash": spec.digest},
         "counts": {
             "tables": len(domain.tables),
@@ -213,6 +240,10 @@ def write(
             "policy_characters": len(spec.policy),
         },
     }
+    if process := domain.manifest.get("process"):
+        manifest["process"] = process
+    if held_out := sum(shape["toolscale"]["split"] == HELD_OUT for shape in made):
+        manifest["counts"]["held_out_tasks"] = held_out
     out.mkdir(parents=True, exist_ok=True)
     for name in ("domain.json", *DERIVED):
         (out / name).unlink(missing_ok=True)  # of other tasks

@@ -15,7 +15,8 @@ from toolorchestra.synth.formats.spec import Spec
 from toolorchestra.synth.proof import similarity
 from toolorchestra.synth.proof.task_checks import DomainPlayer
 from toolorchestra.synth.stages.domain_folder import YieldReport, admit
-from toolorchestra.synth.stages.task_drafts import Drafter, Rejected, Shape
+from toolorchestra.synth.stages.hard_requests import Rejected
+from toolorchestra.synth.stages.task_drafts import HELD_OUT, Drafter, Shape
 
 WAYS = ("longer", "constrained", "harder")
 MOST_REQUESTS = 8
@@ -83,10 +84,13 @@ class Evolver:
         person = self.person(shape)
         if person is None:
             raise Rejected("nobody to ask for more")
-        chosen = [self.intents[request["intent"]] for request in shape["toolscale"]["requests"]]
-        more = [intent for intent in self.drafter.templates.fitting(person) if intent not in chosen]
-        test = shape["toolscale"]["split"] == "test"
-        made = self.drafter.compose(person, self._intents(chosen, more, way), test=test)
+        names = dict.fromkeys(request["intent"].partition(".")[0] for request in shape["toolscale"]["requests"])
+        chosen = [self.intents[name] for name in names]
+        kept = set(self.spec.head.get("held_out_intents", ()))
+        held_out = shape["toolscale"]["split"] == HELD_OUT
+        fitting = self.drafter.templates.fitting(person)
+        more = [i for i in fitting if i not in chosen and (i["intent"] in kept) == held_out]
+        made = self.drafter.compose(person, self._intents(chosen, more, way), shape["toolscale"]["split"])
         if hardness(made) <= hardness(shape):
             raise Rejected("measures no harder")
         return made

@@ -14,6 +14,7 @@ from toolorchestra.envs.base.errors import ConfigError, no_such
 from toolorchestra.envs.domains.toolscale import loader
 from toolorchestra.envs.domains.toolscale.domain import SqlDomain
 from toolorchestra.envs.domains.toolscale.known_costs import KnownCost
+from toolorchestra.envs.domains.toolscale.source import forget
 from toolorchestra.synth import lint
 from toolorchestra.synth.authors import PART_OF, Author
 from toolorchestra.synth.authors.task_author import TaskAuthor
@@ -285,7 +286,7 @@ async def _finish(run: SynthesisRun, state: Making, tallies: Sequence[Tally]) ->
         measured = await cheapest_solutions.measure(run.out, state.passes, settings.band.k, run.seen("costs"))
         cheapest_solutions.store(run.out, *measured)
         known = measured[1]
-    cheapest_solutions.forget()
+    forget()
     domain = loader.read(run.out, verify=True)
     variants = 0
     if settings.variants:

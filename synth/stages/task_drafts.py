@@ -17,6 +17,7 @@ from toolorchestra.synth.formats.intent_templates import Caller, Templates, acti
 from toolorchestra.synth.formats.spec import Spec
 from toolorchestra.synth.proof.similarity import FINAL, JOINTS
 from toolorchestra.synth.proof.task_checks import DomainPlayer
+from toolorchestra.synth.stages.hard_requests import HardRequests, Rejected, parts, weight
 
 Shape = dict[str, Any]
 SIZES: Mapping[int, float] = {1: 0.14, 2: 0.22, 3: 0.24, 4: 0.22, 5: 0.18}
@@ -25,11 +26,19 @@ BOUNDS = (2, 4, 6, 8)
 """Difficulty 1 has at most 2 gold calls, 2 at most 4, 3 at most 6, 4 at most 8, and 5 more."""
 
 
+TRAIN, TEST, HELD_OUT = "train", "test", "heldout"
+MOST_HELD_OUT = 3
+"""Requests of a task of the split `heldout`: few intents are held out."""
+TAKES_BACK = {
+    "corrects": "You have mixed something up. When you are asked to confirm, or are told a result, say: {then!r}",
+    "changes_mind": "When you are asked to confirm, or are told a result, you change your mind. Say: {then!r}",
+    "negotiates": "When this is refused, ask for less: {then!r}",
+}
 VERSIONS = ("1", "2")
 VERSION = VERSIONS[-1]
 """Of the generator. A new one when the same spec and seed give other tasks; earlier ones stay, so that a domain can be
-made again as it was. 2: only the last request is said to be the final one, no request ends what another changed, and
-tests have wordings of their own."""
+made again as it was. 2: only the last request is said to be the final one, no request ends what another changed, tests
+have wordings of their own, gold paths use no id that nothing said, and each task says what makes it hard."""
 LEAST_WORDINGS = 3
 """From so many on, the last is kept for tests."""
 
@@ -38,15 +47,6 @@ def check_version(version: str) -> None:
     """Refuse a version that there is not."""
     if version not in VERSIONS:
         raise ConfigError(no_such("version of the generator", version, VERSIONS))
-
-
-class Rejected(Exception):
-    """A draft that is no task, with the name of the reason for the yield report."""
-
-    def __init__(self, reason: str, seen: str = "", intent: str = "") -> None:
-        super().__init__(f"{reason}: {seen}")
-        self.reason = reason
-        self.intent = intent
 
 
 class Drafter:
@@ -61,25 +61,30 @@ class Drafter:
         self.templates = Templates(spec, bench.domain)
         self._used: Counter[str] = Counter()
 
-    def draft(self, *, test: bool = False) -> Shape:
-        """One draft, for the split `test` or for the others. Raises Rejected."""
+    def draft(self, split: str = TRAIN) -> Shape:
+        """One draft, for the split `test` or `heldout`, or for the others. Raises Rejected."""
         size = self.rng.choices(list(SIZES), weights=list(SIZES.values()))[0]
+        if split == HELD_OUT:
+            size = min(size, MOST_HELD_OUT)
         person = self.rng.choice(self.templates.people)
-        intents = self._walk(person, size)
+        intents = self._walk(person, size, split)
         alone = all(intent.get("public") for intent in intents)
-        return self.compose(None if alone else person, intents, test=test)
+        return self.compose(None if alone else person, intents, split)
 
-    def _walk(self, person: Caller, size: int) -> list[Mapping[str, Any]]:
+    def _walk(self, person: Caller, size: int, split: str) -> list[Mapping[str, Any]]:
         """Intents in a row: rarely used ones first, none twice, a transfer only at the end."""
         fitting = [*self.templates.fitting(person), *(i for i in self.spec.intents if i.get("public"))]
-        pool = [i for i in fitting if i.get("weight", 1.0) > 0]
+        pool = [i for i in fitting if weight(i) > 0]
+        if self.version != "1":
+            kept = set(self.spec.head.get("held_out_intents", ()))
+            pool = [i for i in pool if (i["intent"] in kept) == (split == HELD_OUT)]
         chosen: list[Mapping[str, Any]] = []
         for _ in range(min(size, len(pool))):
             last = len(chosen) == size - 1
             open_ = [i for i in pool if i not in chosen and (last or i.get("ending", "serve") != "transfer")]
             if not open_:
                 break
-            weights = [i.get("weight", 1.0) / (1 + self._used[i["intent"]]) ** 2 for i in open_]
+            weights = [weight(i) / (1 + self._used[i["intent"]]) ** 2 for i in open_]
             intent = self.rng.choices(open_, weights=weights)[0]
             chosen.append(intent)
         if len(chosen) < size:
@@ -90,30 +95,54 @@ class Drafter:
         """Remember what a kept task used, so that the rarer intents come next."""
         self._used.update(request["intent"] for request in shape["toolscale"]["requests"])
 
-    def compose(
-        self, person: Caller | None, intents: Sequence[Mapping[str, Any]], *, test: bool = False
-    ) -> Shape:  # fmt: skip
+    def compose(self, person: Caller | None, intents: Sequence[Mapping[str, Any]], split: str = TRAIN) -> Shape:
         """The draft of one person's requests, in this order. Raises Rejected."""
         way = self.rng.choice(self.spec.head["user"]["ways"]) if person else {"facts": [], "actions": []}
         values = person.values if person else {}
         requests: list[Shape] = []
         others: list[tuple[list[int], Sequence[Any], Mapping[str, Any], str]] = []
+        hard = HardRequests(self.bench, self.templates)
         with self.bench.session() as session:
-            made = [called.action for called in self._run(session, way["actions"], values, "user.ways")]
+            made = self._run(session, way["actions"], values, "user.ways")
             identify = len(made)
             for intent in intents:
-                where = f"intent {intent['intent']}"
-                places.at(f"intents.yaml: {where}")
+                places.at(f"intents.yaml: intent {intent['intent']}")
                 filled = self.templates.instance(intent, person, self.rng)
-                called = self._run(session, intent["actions"], filled, where)
-                numbers = list(range(len(made), len(made) + len(called)))
-                others += [(numbers, path, filled, where) for path in intent.get("otherwise", [])]
-                made += [c.action for c in called]
-                inform = informed(intent.get("inform", []), called, where)
-                said = {**intent, "say": self._wordings(intent["say"], test)}
-                requests.append(_request(said, filled, numbers, inform))
+                for part in parts(intent, filled):
+                    where = f"intent {part['intent']}"
+                    called = self._run(session, part["actions"], filled, where)
+                    numbers = list(range(len(made), len(made) + len(called)))
+                    others += [(numbers, path, filled, where) for path in part.get("otherwise", [])]
+                    inform = informed(part.get("inform", []), called, where)
+                    request = _request(self._worded(part, split), filled, numbers, inform)
+                    if self.version != "1":
+                        hard.note(part, filled, request, [c.action for c in made], called)
+                    made += called
+                    requests.append(request)
             state = digest(session)
-        paths = [self._otherwise(made, *other) for other in others]
+        actions = [called.action for called in made]
+        paths = [self._otherwise(actions, *other) for other in others]
+        shape = self._shape(way, values, requests, intents, actions)
+        own = shape["toolscale"]
+        own["split"] = split if split in (TEST, HELD_OUT) else TRAIN
+        own["end_states"] = list(dict.fromkeys([state, *(self.bench.play(path).state for path in paths)]))
+        own["alternatives"] = [_rows(path) for path in paths]
+        own["identify"] = identify
+        if self.version != "1":
+            caller = self.spec.head.get("process", {}).get("caller", self.spec.head["user"]["key"])
+            own["caller"] = str(values[caller]) if person else ""
+            own |= hard.shape(shape, made)
+        return shape
+
+    def _shape(
+        self,
+        way: Mapping[str, Any],
+        values: Mapping[str, Any],
+        requests: list[Shape],
+        intents: Sequence[Any],
+        made: Sequence[GoldCall],
+    ) -> Shape:
+        """The task without what follows from its paths."""
         return {
             "id": "",
             "description": {"purpose": ", ".join(r["intent"].replace("_", " ") for r in requests)},
@@ -121,13 +150,13 @@ class Drafter:
             "initial_state": None,
             "evaluation_criteria": _criteria(made, requests),
             "toolscale": {
-                "split": "test" if test else "train",
+                "split": TRAIN,
                 "difficulty": 1 + sum(len(made) > bound for bound in BOUNDS),
-                "end_states": list(dict.fromkeys([state, *(self.bench.play(path).state for path in paths)])),
-                "alternatives": [_rows(path) for path in paths],
+                "end_states": [],
+                "alternatives": [],
                 "facts": [*_facts(way["facts"], values), *_facts(way.get("unknown", []), values)],
                 "requests": requests,
-                "identify": identify,
+                "identify": 0,
                 "cost": {"calls": len(made), "requests": len(requests)},
             },
         }
@@ -160,11 +189,19 @@ class Drafter:
             other = [called.action for called in self._run(session, rows, values, f"{where}.otherwise")]
         return (*before, *other, *after)
 
-    def _wordings(self, say: Sequence[str], test: bool) -> Sequence[str]:
-        """A request's wordings: the last of three or more is said in tests alone, and the others never there."""
-        if self.version == "1" or len(say) < LEAST_WORDINGS:
+    def _worded(self, part: Mapping[str, Any], split: str) -> Mapping[str, Any]:
+        """A request with the wordings of a split."""
+        said = {**part, "say": self._wordings(part["say"], split)}
+        if first := part.get("first"):
+            said["first"] = {**first, **{key: self._wordings(first[key], split) for key in ("say", "then")}}
+        return said
+
+    def _wordings(self, say: Sequence[str], split: str) -> Sequence[str]:
+        """A request's wordings: the last of three or more is said in tests alone, and the others never there. Intents
+        that are held out are said nowhere else, so all of theirs may be."""
+        if self.version == "1" or split == HELD_OUT or len(say) < LEAST_WORDINGS:
             return say
-        return say[-1:] if test else say[:-1]
+        return say[-1:] if split == TEST else say[:-1]
 
     def _joined(self, more: Sequence[str]) -> list[str]:
         """The requests after the first, each behind words that join it to the one before."""
@@ -176,7 +213,7 @@ class Drafter:
     def _scenario(
         self, way: Mapping[str, Any], values: Mapping[str, Any], requests: list[Any], intents: Sequence[Any]
     ) -> Shape:
-        said = [self.rng.choice(request["say"]) for request in requests]
+        said = [self.rng.choice(request.get("first", request)["say"]) for request in requests]
         reason = " ".join([said[0], *self._joined(said[1:])])
         facts = [*_facts(way["facts"], values), *(f for r in requests for f in r["facts"])]
         known = "; ".join(dict.fromkeys(f"your {f['label']} is {f['value']}" for f in facts if f.get("value")))
@@ -184,6 +221,8 @@ class Drafter:
                                           if not f.get("value")))  # fmt: skip
         extra = [intent["instructions"] for intent in intents if intent.get("instructions")]
         extra += [f"If a request is refused, object once: {r['pushback']!r}" for r in requests if r.get("pushback")]
+        taken_back = [r["first"] for r in requests if "first" in r]
+        extra += [TAKES_BACK[first["kind"]].format(then=first["then"][0]) for first in taken_back]
         persona = self.rng.choice(self.spec.head["personas"])
         first = "Ask for one thing at a time, in the order given." if len(requests) > 1 else "You want this one thing."
         return {
@@ -212,15 +251,21 @@ def _criteria(made: Sequence[GoldCall], requests: Sequence[Shape]) -> Shape:
 
 def _request(intent: Mapping[str, Any], values: Mapping[str, Any], numbers: list[int], told: Sequence[str]) -> Shape:
     where = f"intent {intent['intent']}"
-    return {
+    request = {
         "intent": intent["intent"],
         "ending": intent.get("ending", "serve"),
         "say": [text(say, values, where) for say in intent["say"]],
         "facts": [*_facts(intent.get("facts", []), values), *_facts(intent.get("unknown", []), values)],
         "actions": numbers,
-        "inform": list(told),
+        "inform": [*told, *(text(one, values, where) for one in intent.get("tell", []))],
         "pushback": text(intent.get("pushback", ""), values, where),
     }
+    if first := intent.get("first"):
+        words = {key: [text(say, values, where) for say in first[key]] for key in ("say", "then")}
+        request["first"] = {"kind": first["kind"], **words}
+    if intent.get("branch"):
+        request["branch"] = intent["branch"]
+    return request
 
 
 def _facts(rows: Sequence[Mapping[str, Any]], values: Mapping[str, Any]) -> list[Shape]:

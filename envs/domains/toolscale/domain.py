@@ -54,6 +54,18 @@ class UserFact:
 
 
 @dataclass(frozen=True, slots=True)
+class FirstWords:
+    """What a user says of a request at first, and does not stay with."""
+
+    kind: Literal["corrects", "changes_mind", "negotiates"]
+    """It has mixed something up; it comes to want something else; or it asks for more than it can have, and takes less
+    when that is refused."""
+    say: tuple[str, ...]
+    then: tuple[str, ...]
+    """How it takes the first words back, in several wordings."""
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """One thing the user wants, and how it is to be settled."""
 
@@ -68,6 +80,8 @@ class Request:
     """What the user must be told."""
     pushback: str = ""
     """What the user says to a first refusal; "" accepts it."""
+    first: FirstWords | None = None
+    """What it says before `say`."""
 
 
 class GoldCall(NamedTuple):
@@ -76,6 +90,16 @@ class GoldCall(NamedTuple):
 
     name: str
     arguments: Mapping[str, Any]
+
+
+class WrongWay(NamedTuple):
+    """What an agent does that misses what is hard in a request. It must give 0."""
+
+    kind: Literal["candidate", "uncomputed", "branch", "first_said"]
+    """It takes another candidate, a number that it only read, what holds in another case, or the user's first word."""
+    request: int
+    calls: tuple[GoldCall, ...]
+    """In place of the request's gold calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +120,18 @@ class SqlTask:
     identify: int
     """How many of the first gold actions identify the user."""
     shape: Mapping[str, Any] = field(repr=False, compare=False)
+    caller: str = ""
+    """Whose data the user may have: a value of the domain's `process.caller`; "" where nobody is to be identified."""
+    computed: tuple[str, ...] = ()
+    """What of `communicate` stands in no result and has to be computed."""
+    wrong: tuple[WrongWay, ...] = ()
+    hardness: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    """What makes the task hard, by name; see docs/domains.md. Empty in version 1."""
+
+    @property
+    def level(self) -> str:
+        """easy, medium or hard; "" in version 1."""
+        return str(self.hardness.get("level", ""))
 
     @property
     def idle(self) -> bool:

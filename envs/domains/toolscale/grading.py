@@ -1,20 +1,22 @@
-"""The three parts of the outcome: right end state, needed information told, entities of the gold path touched."""
+"""The parts of the outcome: right end state, needed information told, entities of the gold path touched, and the rules
+of process kept where the domain's verdict has some."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from toolorchestra.envs.base import values
 from toolorchestra.envs.domains.toolscale.database import Session
-from toolorchestra.envs.domains.toolscale.domain import GoldCall, SqlTask
+from toolorchestra.envs.domains.toolscale.domain import SqlTask
+from toolorchestra.envs.domains.toolscale.grading_ids import entities, touched
+from toolorchestra.envs.domains.toolscale.process_rules import broken
 from toolorchestra.envs.domains.toolscale.state_digest import digest
 from toolorchestra.envs.domains.toolscale.tool_runs import Called
 
 _DIGIT, _LETTER, _NOTHING = r"\d", r"[^\W\d_]", r"(?!)"
-_ID = "_id"
 
 
 class SqlVerdict(NamedTuple):
@@ -28,14 +30,24 @@ class SqlVerdict(NamedTuple):
     """Every entity that the gold path works on stands in the arguments or results of successful calls."""
     missing: tuple[str, ...]
     """What was not told, then what was not touched."""
+    broken: tuple[str, ...] = ()
+    """The rules of process that were broken, in words. Version 1 has none."""
+
+    @property
+    def process(self) -> bool:
+        """The rules of process were kept."""
+        return not self.broken
 
     @property
     def value(self) -> float:
-        return float(self.execution and self.fidelity and self.completeness)
+        return float(self.execution and self.fidelity and self.completeness and self.process)
 
 
-def judge(task: SqlTask, session: Session, calls: Sequence[Called], told: Sequence[str]) -> SqlVerdict:
-    """Judge an episode by its end state, its successful calls and the agent's messages to the user."""
+def judge(
+    task: SqlTask, session: Session, calls: Sequence[Called], told: Sequence[str], unasked: Sequence[str] = ()
+) -> SqlVerdict:
+    """Judge an episode by its end state, its successful calls, the agent's messages to the user, and the writes that
+    the user had not agreed to."""
     state = digest(session)
     untold = [info for info in task.communicate if not _is_told(task, info, told)]
     seen = touched(calls)
@@ -43,7 +55,8 @@ def judge(task: SqlTask, session: Session, calls: Sequence[Called], told: Sequen
     known = session.database.keys
     gaps = [sorted(entities(path) & known - seen) for path in paths]
     fewest = min(gaps, key=len)
-    return SqlVerdict(state in task.end_states, not untold, not fewest, (*untold, *fewest))
+    rules = broken(session.database.domain, task, calls, unasked)
+    return SqlVerdict(state in task.end_states, not untold, not fewest, (*untold, *fewest), rules)
 
 
 def _is_told(task: SqlTask, info: str, told: Sequence[str]) -> bool:
@@ -74,35 +87,3 @@ def _in_words(info: str) -> re.Pattern[str]:
 def _more(edge: str) -> str:
     """What would go on with the word or number that a character stands in; nothing does with other characters."""
     return _DIGIT if edge.isdecimal() else _LETTER if edge.isalpha() else _NOTHING
-
-
-def entities(path: Iterable[GoldCall]) -> set[str]:
-    """The ids among a path's arguments, those of rows that the path itself made included."""
-    return {
-        value
-        for action in path
-        for name, value in action.arguments.items()
-        if name.endswith(_ID) and isinstance(value, str)
-    }
-
-
-def touched(calls: Iterable[Called]) -> set[str]:
-    """Every id in the arguments and results of calls."""
-    seen: set[str] = set()
-    for called in calls:
-        _collect(called.arguments, seen)
-        _collect(called.value, seen)
-    return seen
-
-
-def _collect(value: Any, seen: set[str]) -> None:
-    if isinstance(value, Mapping):
-        for name, part in value.items():
-            if isinstance(part, str):
-                if name.endswith(_ID):
-                    seen.add(part)
-            elif part is not None:
-                _collect(part, seen)
-    elif isinstance(value, list):
-        for part in value:
-            _collect(part, seen)

@@ -17,6 +17,7 @@ from toolorchestra.envs.domains.toolscale import known_costs, shapes
 from toolorchestra.envs.domains.toolscale.bounded_functions import bound, told
 from toolorchestra.envs.domains.toolscale.database import GAP, authorize, build
 from toolorchestra.envs.domains.toolscale.domain import (
+    FirstWords,
     GoldCall,
     Request,
     SqlDomain,
@@ -25,6 +26,7 @@ from toolorchestra.envs.domains.toolscale.domain import (
     SqlTool,
     ToolStatement,
     UserFact,
+    WrongWay,
 )
 from toolorchestra.envs.domains.toolscale.formats import FORMATS
 from toolorchestra.envs.domains.toolscale.reading import (
@@ -40,6 +42,8 @@ from toolorchestra.envs.domains.toolscale.reading import (
 from toolorchestra.envs.domains.toolscale.text_templates import wrong_with
 
 SHIPPED = Path(__file__).parents[2] / "data" / "domains"
+VERSIONS = (1, 2)
+"""Of the shipped domains. Results of one version say nothing of another."""
 _CLOCK = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 _WALL_CLOCK = re.compile(r"'now'|current_(time|date|timestamp)|\b(date|time|datetime|julianday)\(\s*\)", re.IGNORECASE)
 _VERBS = {"let": ("select", "with"), "do": ("insert", "update", "delete"), "returns": ("select", "with")}
@@ -47,9 +51,24 @@ _REPLACING = re.compile(rf"\s*(insert|update){GAP}or{GAP}replace\b", re.IGNORECA
 _MOST_TOOLS = 128
 
 
-def names() -> list[str]:
+def _names(folder: Path) -> list[str]:
+    return sorted(p.name for p in folder.iterdir() if (p / "domain.json").is_file()) if folder.is_dir() else []
+
+
+NEWEST = 2 if set(_names(SHIPPED)) <= set(_names(SHIPPED.with_name(f"{SHIPPED.name}_2"))) else 1
+"""The default: the newest version that is there for every domain."""
+
+
+def shipped(version: int = NEWEST) -> Path:
+    """The folder of a version's domains."""
+    if version not in VERSIONS:
+        raise ConfigError(no_such("version of the shipped domains", str(version), [str(one) for one in VERSIONS]))
+    return SHIPPED if version == 1 else SHIPPED.with_name(f"{SHIPPED.name}_{version}")
+
+
+def names(version: int = NEWEST) -> list[str]:
     """The domains that come with the package."""
-    return sorted(p.name for p in SHIPPED.iterdir() if (p / "domain.json").is_file()) if SHIPPED.is_dir() else []
+    return _names(shipped(version))
 
 
 def manifest(folder: Path) -> Mapping[str, Any]:
@@ -73,22 +92,31 @@ def check_clock(clock: str, where: str) -> None:
     raise ConfigError(f"{where}: clock is written YYYY-MM-DD HH:MM:SS, got {clock!r}")
 
 
-def resolve(name: str | Path) -> Path:
+def resolve(name: str | Path, version: int = NEWEST) -> Path:
     """The folder of a shipped domain's name, or of a path."""
-    if str(name) in names():
-        return SHIPPED / str(name)
+    if str(name) in names(version):
+        return shipped(version) / str(name)
     if (Path(name) / "domain.json").is_file():
         return Path(name)
     if (Path(name) / "tools.py").is_file():
         play = f'gym.make("ToolOrchestra/Tau2-v0", reference={str(name)!r}, trust_code=True, user="scripted")'
         raise ConfigError(f"{name} is a domain of the reference, with a Python toolkit: play it by {play}")
-    raise ConfigError(f"{no_such('domain', name, names())} A domain of your own is named by its folder.")
+    raise ConfigError(f"{no_such('domain', name, names(version))} A domain of your own is named by its folder.")
+
+
+def load(name: str | Path, version: int = NEWEST) -> SqlDomain:
+    """A domain by its name or folder; one for all who ask."""
+    return _loaded(str(name), version)
 
 
 @lru_cache(maxsize=32)
-def load(name: str | Path) -> SqlDomain:
-    """A domain by its name or folder."""
-    return read(resolve(name))
+def _loaded(name: str, version: int) -> SqlDomain:
+    return read(resolve(name, version))
+
+
+def forget() -> None:
+    """Read folders anew from now on."""
+    _loaded.cache_clear()
 
 
 def read(folder: Path, *, verify: bool = False) -> SqlDomain:
@@ -107,9 +135,9 @@ def _read(folder: Path, verify: bool) -> SqlDomain:
             f"{folder / known_costs.FILE}: no such file, though domain.json lists it; put it back, or take its entry "
             '"costs" out of domain.json to play without'
         )
-    if verify and content_hash(parts) != head["content_hash"]:
+    if verify and (found := content_hash(parts, head.get("process"))) != head["content_hash"]:
         raise ConfigError(
-            f"{folder / 'domain.json'}: content_hash is {head['content_hash']}, the files' is {content_hash(parts)};"
+            f"{folder / 'domain.json'}: content_hash is {head['content_hash']}, the files' is {found};"
             " they were edited since they were generated: change the spec and generate them again"
         )
     schema = decoded(parts["schema.sql"], str(folder / "schema.sql"))
@@ -323,7 +351,16 @@ def task(row: Mapping[str, Any]) -> SqlTask:
         tuple(_request(r) for r in own["requests"]),
         own["identify"],
         row,
+        own.get("caller", ""),
+        tuple(own.get("computed", [])),
+        tuple(_wrong(way) for way in own.get("wrong", [])),
+        own.get("hardness", {}),
     )
+
+
+def _wrong(row: Mapping[str, Any]) -> WrongWay:
+    calls = tuple(GoldCall(name, arguments) for name, arguments in row["calls"])
+    return WrongWay(row["kind"], row["request"], calls)
 
 
 def _actions(rows: list[Mapping[str, Any]]) -> tuple[GoldCall, ...]:
@@ -343,4 +380,5 @@ def _request(row: Mapping[str, Any]) -> Request:
         tuple(row["actions"]),
         tuple(row.get("inform", [])),
         row.get("pushback", ""),
+        FirstWords(first["kind"], tuple(first["say"]), tuple(first["then"])) if (first := row.get("first")) else None,
     )

@@ -30,6 +30,10 @@ class OracleWords:
     def confirm(self, plan: str) -> str:
         return f"I am going to do this: {plan}. Do you confirm (yes/no)?"
 
+    def repeat(self, said: str) -> str:
+        """Asks whether the user stays with what it has said."""
+        return f"Let me repeat what you want: {said} Is that correct?"
+
     def settled(self, inform: Sequence[str]) -> str:
         return f"{_told(inform)} That has been settled. {CLOSING}".strip()
 
@@ -66,6 +70,8 @@ def _held(words: OracleWords) -> Iterator[str]:
 def _settle(domain: SqlDomain, task: SqlTask, request: Request, words: OracleWords) -> Iterator[str]:
     actions = [task.actions[number] for number in request.actions]
     labels = [fact.label for fact in request.facts if fact.value]
+    if request.first:
+        yield words.refuse(()) if request.first.kind == "negotiates" else words.repeat(request.first.say[0])
     if labels:
         yield words.ask_details(labels)
     if actions:

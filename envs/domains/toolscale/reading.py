@@ -40,12 +40,14 @@ def decoded(data: bytes, where: str) -> str:
         raise ConfigError(f"{where}: not UTF-8 text: {err}; save it as UTF-8") from None
 
 
-def content_hash(parts: Mapping[str, bytes]) -> str:
-    """The manifest's content_hash."""
+def content_hash(parts: Mapping[str, bytes], process: Mapping[str, Any] | None = None) -> str:
+    """The manifest's content_hash: of the files, and of the rules of process where the domain has some."""
     made = hashlib.blake2b(digest_size=16)
     for name in FILES:
         made.update(f"{name} {len(parts[name])}\n".encode())
         made.update(parts[name])
+    if process is not None:
+        made.update(json.dumps(process, sort_keys=True).encode())
     return made.hexdigest()
 
 

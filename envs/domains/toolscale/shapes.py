@@ -27,6 +27,13 @@ MANIFEST = _object(
     held_out={"type": "boolean"},
     content_hash=TEXT,
     generator=_object("version seed spec_hash", version=TEXT, seed={"type": "integer"}, spec_hash=TEXT),
+    process=_object(
+        "ways confirm caller own",
+        ways=_list(TEXTS),
+        confirm={"type": "boolean"},
+        caller=TEXT,
+        own=FREE,
+    ),
     counts={"type": "object", "additionalProperties": True},
     costs=_object("version hash", version=TEXT, hash=TEXT),
 )
@@ -77,6 +84,19 @@ _REQUEST = _object(
     actions=_list(WHOLE),
     inform=TEXTS,
     pushback=TEXT,
+    first=_object(
+        "kind say then",
+        kind={"type": "string", "enum": ["corrects", "changes_mind", "negotiates"]},
+        say=TEXTS,
+        then=TEXTS,
+    ),
+    branch=TEXT,
+)
+_WRONG = _object(
+    "kind request calls",
+    kind={"type": "string", "enum": ["candidate", "uncomputed", "branch", "first_said"]},
+    request=WHOLE,
+    calls=_list({"type": "array"}),
 )
 _INSTRUCTIONS = _object(
     "domain reason_for_call known_info task_instructions",
@@ -104,7 +124,7 @@ TASK = _object(
     ),
     toolscale=_object(
         "split difficulty end_states facts requests identify",
-        split={"type": "string", "enum": ["train", "validation", "test"]},
+        split={"type": "string", "enum": ["train", "validation", "test", "heldout"]},
         difficulty={"type": "integer", "minimum": 1, "maximum": 5},
         end_states=TEXTS,
         alternatives=_list(_list(_ACTION)),
@@ -112,6 +132,10 @@ TASK = _object(
         requests=_list(_REQUEST),
         identify=WHOLE,
         cost=FREE,
+        caller=TEXT,
+        computed=TEXTS,
+        wrong=_list(_WRONG),
+        hardness=FREE,
     ),
 )
 """tau2's Task, and under "toolscale" what the scripted user, the splits and the proof need."""

@@ -7,6 +7,7 @@ import random
 import threading
 from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
+from pathlib import Path
 from typing import Any, Literal
 
 from toolorchestra.envs.base.errors import ConfigError, no_such
@@ -27,6 +28,8 @@ from toolorchestra.envs.tools.waiting import deadline
 
 SPLITS = ("train", "validation", "test", "heldout")
 """`heldout`: all tasks of the domains that are kept for generalisation; the others never hold them when domains mix."""
+LEVELS = ("easy", "medium", "hard")
+"""Of tasks of version 2; see docs/domains.md."""
 _MOST_BOXES = 64
 _TRIES = 60
 _SPARE_SHARE = 0.5
@@ -45,10 +48,20 @@ class ReadyDomain:
             self.ids.setdefault(task.split, []).append(task.task_id)
 
 
-@lru_cache(maxsize=64)
-def ready(name: str) -> ReadyDomain:
+def ready(name: str, version: int = loader.NEWEST) -> ReadyDomain:
     """A shipped domain, or one in a folder; one for all environments of the process."""
-    return ReadyDomain(loader.load(name))
+    return _ready(name, version)
+
+
+@lru_cache(maxsize=64)
+def _ready(name: str, version: int) -> ReadyDomain:
+    return ReadyDomain(loader.load(name, version))
+
+
+def forget() -> None:
+    """Read folders anew from now on."""
+    loader.forget()
+    _ready.cache_clear()
 
 
 def _tool(tool: SqlTool, clock: str) -> Tool:
@@ -65,14 +78,17 @@ class ToolScaleSource:
     """Service tasks over a database, each with a user, a policy and tools.
 
     domain: The name of a shipped domain, or a folder of your own. None mixes all shipped ones but those held out.
+    version: Which tasks of the shipped domains, 1 or 2; the newest when left out. Results of one version are not to be
+        compared with those of another.
     difficulty: Only tasks of this difficulty, 1 to 5. None: all.
+    level: Only tasks of this level: "easy", "medium" or "hard". None: all.
     user: "scripted", or a user that a model plays: SqlModelUser(models, model).
     diversify: Draw tools and prices anew for each task: from "train", "validation" or "heldout". None: as they are.
     call_expert: Whether the tool `call_expert` is there, with which a model writes the next turn.
     expert_models: What answers for the experts: any ChatModel. None: simulated ones.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the settings that gym.make takes
         self,
         domain: str | None = None,
         difficulty: int | None = None,
@@ -80,6 +96,8 @@ class ToolScaleSource:
         diversify: Half | None = None,
         call_expert: bool = True,
         expert_models: ChatModel | None = None,
+        version: int | None = None,
+        level: str | None = None,
     ) -> None:
         if diversify not in (None, *HALVES):
             raise ConfigError(no_such("diversify", diversify, (*HALVES, "None")))
@@ -90,11 +108,16 @@ class ToolScaleSource:
             )
         if difficulty is not None and difficulty not in range(1, 6):
             raise ConfigError(f"difficulty is 1 to 5 or None, got {difficulty!r}")
+        if level not in (None, *LEVELS):
+            raise ConfigError(no_such("level", str(level), LEVELS))
+        self.version = _version(domain, version)
+        """Of the shipped domains; 0 where a folder is played, which has none."""
+        self.level = level
         self.name = "toolscale"
         self._lock = threading.Lock()
         self._boxes: dict[Any, tuple[PriceSheet, Toolbox]] = {}
         self._folder = domain
-        self._heads = _heads(domain)
+        self._heads = _heads(domain, self.version or loader.NEWEST)
         self.difficulty = difficulty
         self.diversify = diversify
         self.user = user if isinstance(user, SqlModelUser) else None
@@ -107,17 +130,22 @@ class ToolScaleSource:
     def _domains(self, split: str) -> list[str]:
         alone = self._folder is not None
         if split == "heldout":
-            return [] if alone else [name for name, head in self._heads.items() if head.get("held_out", False)]
+            whole = [] if alone else [name for name, head in self._heads.items() if head.get("held_out", False)]
+            return [name for name, head in self._heads.items() if name in whole or head["counts"].get("held_out_tasks")]
         return [name for name, head in self._heads.items() if alone or not head.get("held_out", False)]
 
     def ids(self, domain: str, split: str) -> list[str]:
         """The tasks of a domain in a split, of the asked difficulty; there may be none."""
-        found = ready(self._key(domain))
-        splits = found.ids if split == "heldout" else (split,)
-        tasks = [task_id for part in splits for task_id in found.ids.get(part, [])]
-        if self.difficulty is None:
-            return tasks
-        return [task_id for task_id in tasks if found.domain.tasks[task_id].difficulty == self.difficulty]
+        found = self._ready(domain)
+        whole = split == "heldout" and self._folder is None and found.domain.held_out
+        tasks = [task_id for part in (found.ids if whole else (split,)) for task_id in found.ids.get(part, [])]
+        return [task_id for task_id in tasks if self._wanted(found.domain.tasks[task_id])]
+
+    def _wanted(self, task: SqlTask) -> bool:
+        return self.difficulty in (None, task.difficulty) and self.level in (None, task.level)
+
+    def _ready(self, domain: str) -> ReadyDomain:
+        return ready(self._key(domain), self.version or loader.NEWEST)
 
     def task_ids(self, split: str) -> Sequence[str]:
         """See ListsTasks."""
@@ -136,9 +164,11 @@ class ToolScaleSource:
                 return f"{self.name}/{domain}/{rng.choice(tasks)}"
             domains.remove(domain)  # the others have some
         wanted = "" if self.difficulty is None else f" of difficulty {self.difficulty}"
+        wanted += "" if self.level is None else f" of level {self.level}"
         raise ConfigError(
             f"no task{wanted} in split {split!r} of {', '.join(self._domains(split))}; ask for another split"
-            + " or difficulty" * bool(wanted)
+            + " or difficulty" * (self.difficulty is not None)
+            + (" or level; tasks of version 1 and of plain specs have none" if self.level is not None else "")
         )
 
     def find(self, task_id: str) -> tuple[ReadyDomain, SqlTask]:
@@ -148,7 +178,7 @@ class ToolScaleSource:
         if name != self.name or domain not in self._heads:
             form = f"{self.name}/DOMAIN/NUMBER with DOMAIN of {', '.join(self._heads)}"
             raise ConfigError(f"no task {task_id!r}; ids are {form}")
-        found = ready(self._key(domain))
+        found = self._ready(domain)
         if number not in found.domain.tasks:
             raise ConfigError(f"no task {task_id!r}; {domain} has 0001 to {len(found.domain.tasks):04d}")
         return found, found.domain.tasks[number]
@@ -175,6 +205,8 @@ class ToolScaleSource:
             "split": task.split,
             "difficulty": task.difficulty,
         }
+        if task.hardness:
+            public |= {"level": task.level, "hardness": dict(task.hardness)}
         return Scene(world, sheet, public)
 
     def _toolbox(self, found: ReadyDomain, sheet: PriceSheet, names: tuple[str, ...] | None) -> Toolbox:
@@ -203,13 +235,26 @@ class ToolScaleSource:
         return toolbox.only(names)
 
 
-def _heads(domain: str | None) -> Mapping[str, Mapping[str, Any]]:
+def _version(domain: str | None, asked: int | None) -> int:
+    """Which version of the shipped domains is played; 0 for a folder."""
+    version = loader.NEWEST if asked is None else asked
+    if domain is None or domain in loader.names(version):
+        return version
+    if asked is not None and (Path(domain) / "domain.json").is_file():
+        raise ConfigError(
+            f"version={asked} chooses among the shipped domains, and {domain!r} is a folder; leave version out"
+        )
+    return 0
+
+
+def _heads(domain: str | None, version: int) -> Mapping[str, Mapping[str, Any]]:
     if domain is None:
-        heads = {name: loader.manifest(loader.SHIPPED / name) for name in loader.names()}
+        shipped = loader.shipped(version)
+        heads = {name: loader.manifest(shipped / name) for name in loader.names(version)}
         if not heads:
-            raise ConfigError(f"no domains in {loader.SHIPPED}; name a domain's folder: domain=PATH")
+            raise ConfigError(f"no domains in {shipped}; name a domain's folder: domain=PATH")
         return heads
-    head = loader.manifest(loader.resolve(domain))
+    head = loader.manifest(loader.resolve(domain, version))
     return {head["name"]: head}
 
 

@@ -31,6 +31,8 @@ PATIENCE = 4
 """Messages in a row that lead nowhere before it gives up."""
 MUCH = 5
 """Words about something: a proposal with so many must share one with what the user wants."""
+NAMED = 3
+"""Words of a change that is still to be made: a message with so many proposes it."""
 FEW_WORDS = 14
 """Of a sentence that may be nothing but the names of details."""
 
@@ -50,6 +52,8 @@ class Mood:
     """The agent's messages before this one were about earlier requests."""
     calls: int = 0
     """How many calls had been made when a message last led nowhere."""
+    took_back: bool = False
+    """It has taken back what it said of this request at first."""
 
 
 class SqlUserReply(NamedTuple):
@@ -57,6 +61,8 @@ class SqlUserReply(NamedTuple):
 
     text: str
     mood: Mood
+    consents: bool = False
+    """It says yes to what the agent wants to do."""
 
     @property
     def final(self) -> bool:
@@ -74,7 +80,7 @@ class SqlScriptedUser:
         self._half = half
         self._details: tuple[tuple[Detail, ...], ...] | None = None
         self._wishes: Wishes | None = None
-        self._together = random.Random(seed ^ 0x705E).random() < 0.3
+        self._together = random.Random(seed ^ 0x705E).random() < 0.3 and not any(r.first for r in task.requests)
 
     def _rng(self, turn: int) -> random.Random:
         return random.Random(self._seed * 1009 + turn)
@@ -82,15 +88,22 @@ class SqlScriptedUser:
     def _one_of(self, sentences: tuple[str, ...], rng: random.Random) -> str:
         return rng.choice(user_sentences.half_of(sentences, self._half))
 
-    def said(self, number: int) -> str:
-        """How this episode's user words a request."""
-        say = user_sentences.half_of(self.task.requests[number].say, self._half)
+    def said(self, number: int, *, took_back: bool = True) -> str:
+        """How this episode's user words a request; what it says at first where it has not taken that back."""
+        request = self.task.requests[number]
+        return self._worded(request.say if took_back or not request.first else request.first.say, number)
+
+    def _worded(self, wordings: tuple[str, ...], number: int) -> str:
+        say = user_sentences.half_of(wordings, self._half)
         return say[(self._seed // 7 + number) % len(say)]
+
+    def _wish(self, mood: Mood) -> str:
+        return self.said(mood.request, took_back=mood.took_back)
 
     def opening(self) -> str:
         """The user's first words."""
         rng = self._rng(0)
-        parts = [self._one_of(user_sentences.GREETINGS, rng), self.said(0)]
+        parts = [self._one_of(user_sentences.GREETINGS, rng), self.said(0, took_back=False)]
         if self._together:
             parts += [self._one_of(user_sentences.LINKS, rng) + self.said(k) for k in range(1, len(self.task.requests))]
         return " ".join(part for part in parts if part)
@@ -104,10 +117,13 @@ class SqlScriptedUser:
             mood = replace(mood, lost=0)
         progress = progress and progress._replace(told=progress.told[mood.since :])
         told = self._told(mood, said, rng)
+        if self._takes_back(mood, said, told):
+            return self._taken_back(mood)
         settled = progress is not None and self._followed(progress).settled(mood.request, progress, text)
         if said.hands_over and not settled:
             return self._handed_over(mood, progress, rng)
-        if self._confirms(mood, said) and not settled and not said.refuses:
+        confirms = self._confirms(mood, said) or self._proposed(mood, text, said, progress)
+        if confirms and not settled and not said.refuses:
             return self._asked_to_confirm(mood, text, told, progress, rng)
         if told:
             return SqlUserReply(" ".join(told), replace(mood, lost=0))
@@ -120,6 +136,23 @@ class SqlScriptedUser:
             return self._lost(mood, rng, progress) if waits else self._next(mood, rng, progress)
         return self._unsettled(mood, text, said, progress, rng)
 
+    def _takes_back(self, mood: Mood, said: heard.Heard, told: Sequence[str]) -> bool:
+        """Whether the user now notices that it does not stay with its first words: as soon as the agent says more than
+        that it is at work, or asks more than who it is; where it asks for too much, once that is refused."""
+        first = self.task.requests[mood.request].first
+        if first is None or mood.took_back:
+            return False
+        if first.kind == "negotiates":
+            return said.refuses or (said.negative and not said.question)
+        if self._confirms(mood, said):
+            return True
+        return not told and not said.holds
+
+    def _taken_back(self, mood: Mood) -> SqlUserReply:
+        first = self.task.requests[mood.request].first
+        assert first is not None
+        return SqlUserReply(self._worded(first.then, mood.request), replace(mood, took_back=True, lost=0))
+
     def _unsettled(
         self, mood: Mood, text: str, said: heard.Heard, progress: Progress, rng: random.Random
     ) -> SqlUserReply:
@@ -129,7 +162,7 @@ class SqlScriptedUser:
         if said.holds and not said.closes:
             return self._waits(mood, rng, progress)
         if said.proposes and undone and not said.reports and content(text) & wishes.words(mood.request):
-            return SqlUserReply(self._one_of(user_sentences.YES, rng), replace(mood, lost=0))
+            return SqlUserReply(self._one_of(user_sentences.YES, rng), replace(mood, lost=0), consents=True)
         shown = not undone and bool(untold) and all(alike(text, info) for info in untold)
         if said.reports or said.closes or (shown and not said.question):
             if (mood.doubted and said.reports) or shown or not wishes.leaves_a_trace(mood.request):
@@ -137,7 +170,7 @@ class SqlScriptedUser:
             if mood.doubted:
                 return self._waits(mood, rng, progress)
             asked = user_sentences.DOUBTS_DONE if undone else user_sentences.DOUBTS_TOLD
-            doubt = self._one_of(asked, rng).format(say=self.said(mood.request))
+            doubt = self._one_of(asked, rng).format(say=self._wish(mood))
             return SqlUserReply(doubt, replace(mood, doubted=True))
         return self._lost(mood, rng, progress) if said.question else self._waits(mood, rng, progress)
 
@@ -147,6 +180,13 @@ class SqlScriptedUser:
         return any(
             part not in said.asking or not any(_asks_for(fact, part) for fact in facts) for part in said.confirming
         )
+
+    def _proposed(self, mood: Mood, text: str, said: heard.Heard, progress: Progress | None) -> bool:
+        """Whether the agent names the change that the user waits for before it is made, in whatever form it asks."""
+        if progress is None or said.reports or said.refuses:
+            return False
+        wishes = self._followed(progress)
+        return wishes.undone(mood.request, progress) and wishes.named(mood.request, text) >= NAMED
 
     def _followed(self, progress: Progress) -> Wishes:
         if self._wishes is None:
@@ -166,7 +206,8 @@ class SqlScriptedUser:
             return self._corrected(mood, mistaken, rng)
         if progress is not None and self._foreign(mood, text, progress):
             return self._led_nowhere(mood, self._one_of(user_sentences.NOT_THAT, rng), progress)
-        return SqlUserReply(" ".join([self._one_of(user_sentences.YES, rng), *told]), replace(mood, lost=0))
+        said = " ".join([self._one_of(user_sentences.YES, rng), *told])
+        return SqlUserReply(said, replace(mood, lost=0), consents=True)
 
     def _foreign(self, mood: Mood, text: str, progress: Progress) -> bool:
         """Whether a proposal says much and shares no word with what the user wants and has said."""
@@ -224,7 +265,8 @@ class SqlScriptedUser:
             return SqlUserReply(self._one_of(user_sentences.STOPS, rng), mood)
         lead = user_sentences.REMIND if self._together else user_sentences.NEXT
         since = mood.since + len(progress.told) + 1 if progress and not self._together else 0
-        return SqlUserReply(self._one_of(lead, rng).format(say=self.said(number)), Mood(number, since=since))
+        said = self._one_of(lead, rng).format(say=self.said(number, took_back=False))
+        return SqlUserReply(said, Mood(number, since=since))
 
     def _waits(self, mood: Mood, rng: random.Random, progress: Progress) -> SqlUserReply:
         waits = user_sentences.STILL_WAITS if mood.lost else user_sentences.WAITS
@@ -238,9 +280,7 @@ class SqlScriptedUser:
         if mood.lost + 1 >= PATIENCE:
             return SqlUserReply(f"This leads nowhere. {user_sentences.LOST}", mood)
         calls = len(progress.calls) if progress else 0
-        return SqlUserReply(
-            sentence.format(say=self.said(mood.request)), replace(mood, lost=mood.lost + 1, calls=calls)
-        )
+        return SqlUserReply(sentence.format(say=self._wish(mood)), replace(mood, lost=mood.lost + 1, calls=calls))
 
 
 def _asks_for(fact: UserFact, part: str) -> bool:
@@ -270,6 +310,19 @@ def _word(asked: str, heard: str) -> bool:
             return True
         at = heard.find(asked, end)
     return False
+
+
+_AGREES = re.compile(
+    r"\W*(?:(?:ok(?:ay)?|alright|all right|sure|great|good|fine|thanks|thank you)\W+)*"
+    r"(?:yes|yeah|yep|sure|ok(?:ay)?|correct|confirmed|agreed|right|exactly|(?:please )?(?:do|proceed|go ahead)|"
+    r"i (?:confirm|agree)|sounds? (?:good|right))\b",
+    re.IGNORECASE,
+)
+
+
+def agrees(text: str) -> bool:
+    """Whether a user that a model plays says yes, as far as its first words tell."""
+    return _AGREES.match(text) is not None
 
 
 @dataclass(frozen=True)

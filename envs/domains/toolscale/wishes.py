@@ -38,10 +38,11 @@ class _Wanted(NamedTuple):
 class Wishes:
     """A task's requests as its user follows them. `writes` names the tools that change something."""
 
-    __slots__ = ("_requests", "_task", "_wanted", "_words")
+    __slots__ = ("_requests", "_task", "_wanted", "_words", "_writes")
 
     def __init__(self, task: SqlTask, writes: frozenset[str]) -> None:
         self._task = task
+        self._writes = writes
         paths = (task.actions, *task.alternatives)
         self._requests = tuple(requests_along(task, path) for path in paths)
         along = (_along(path, of_path, writes) for path, of_path in zip(paths, self._requests, strict=True))
@@ -83,10 +84,20 @@ class Wishes:
         if number not in self._words:
             request = self._task.requests[number]
             parts = [*request.say, request.intent.replace("_", " "), *(fact.value for fact in request.facts)]
+            if request.first:
+                parts += [*request.first.say, *request.first.then]
             for path, requests in zip((self._task.actions, *self._task.alternatives), self._requests, strict=True):
-                parts += [_spoken(path[at]) for at in requests[number].actions]
+                parts += [spoken_call(path[at]) for at in requests[number].actions]
             self._words[number] = frozenset(content(" ".join(parts)))
         return self._words[number]
+
+    def named(self, number: int, text: str) -> int:
+        """How many words of the changes that a request needs a text has."""
+        said, most = content(text), 0
+        for path, requests in zip((self._task.actions, *self._task.alternatives), self._requests, strict=True):
+            calls = [path[at] for at in requests[number].actions if path[at].name in self._writes]
+            most = max(most, len(said & content(" ".join(map(spoken_call, calls)))))
+        return most
 
 
 def _along(path: Sequence[GoldCall], requests: Sequence[Request], writes: frozenset[str]) -> list[_Wanted]:
@@ -118,7 +129,8 @@ def content(text: str) -> set[str]:
     return {word[:_START] for word in _WORD.findall(text.lower())} - _COMMON
 
 
-def _spoken(action: GoldCall) -> str:
+def spoken_call(action: GoldCall) -> str:
+    """A call's name and values as words."""
     return " ".join([action.name.replace("_", " "), *map(str, action.arguments.values())])
 
 

@@ -12,6 +12,7 @@ from toolorchestra.envs.domains.toolscale.database import Session
 from toolorchestra.envs.domains.toolscale.domain import SqlDomain, SqlTask
 from toolorchestra.envs.domains.toolscale.experts import Advice
 from toolorchestra.envs.domains.toolscale.grading import judge
+from toolorchestra.envs.domains.toolscale.process_rules import rules
 from toolorchestra.envs.domains.toolscale.tool_runs import Called
 from toolorchestra.envs.domains.toolscale.user import (
     GREETING,
@@ -19,9 +20,10 @@ from toolorchestra.envs.domains.toolscale.user import (
     SqlModelUser,
     SqlScriptedUser,
     SqlUserReply,
+    agrees,
     llm_reply,
 )
-from toolorchestra.envs.domains.toolscale.wishes import Progress
+from toolorchestra.envs.domains.toolscale.wishes import Progress, content, spoken_call
 from toolorchestra.envs.domains.world import MESSAGE, BaseWorld
 from toolorchestra.envs.money.prices import PriceSheet
 from toolorchestra.envs.tools import Tool, Toolbox, ToolContext, ToolResult
@@ -45,7 +47,7 @@ def llm_listener(user: SqlModelUser) -> Tool:
         world: SqlWorld = context.world
         told = (*world.conversation, Message(role="user", content=text))
         answer = await llm_reply(user, context, world.task, told)
-        return world.heard(SqlUserReply(answer, world.mood), text)
+        return world.heard(SqlUserReply(answer, world.mood, agrees(answer)), text)
 
     return Tool(
         "message", "Tells the user something.", MESSAGE, hear, bills=(user.model,), suspends=user.models.suspends,
@@ -56,8 +58,8 @@ def llm_listener(user: SqlModelUser) -> Tool:
 class SqlWorld(BaseWorld):
     """One task's episode."""
 
-    __slots__ = ("calls", "conversation", "domain", "listener", "mood", "session", "sheet", "system", "task", "told",
-                 "toolbox", "user")  # fmt: skip
+    __slots__ = ("agreed", "calls", "conversation", "domain", "listener", "mood", "session", "sheet", "system", "task",
+                 "told", "toolbox", "unasked", "user")  # fmt: skip
 
     def __init__(
         self,
@@ -81,6 +83,10 @@ class SqlWorld(BaseWorld):
         self.calls: tuple[Called, ...] = ()
         self.told: tuple[str, ...] = ()
         """The agent's messages to the user."""
+        self.agreed: frozenset[str] = frozenset()
+        """The words of what the user has said yes to since its request came up; see wishes.content."""
+        self.unasked: tuple[str, ...] = ()
+        """The writes that were made before the user had said yes to them."""
         self.sheet: PriceSheet | None = None
         """Prices the cheapest known solution in the outcome; the source sets it."""
 
@@ -109,14 +115,21 @@ class SqlWorld(BaseWorld):
     def _remember(self, note: object) -> None:
         if isinstance(note, Called):
             self.calls += (note,)
-            if self.domain.tools[note.name].transfers:
+            tool = self.domain.tools[note.name]
+            if tool.transfers:
                 self.mood = replace(self.mood, handed_over=True)
+            elif tool.kind == "write" and not self.agreed & content(spoken_call(note.action)):
+                self.unasked += (note.name,)
         elif isinstance(note, Advice):
             for part in note.notes:
                 self._remember(part)
         elif isinstance(note, tuple):
             text, reply = note
             self.told += (text,)
+            if reply.mood.request != self.mood.request:
+                self.agreed = frozenset()
+            if reply.consents:
+                self.agreed |= content(text)
             self.mood = reply.mood
             self.conversation += (
                 Message(role="user", content=text),
@@ -125,7 +138,11 @@ class SqlWorld(BaseWorld):
 
     def to_grade(self) -> dict[str, Any]:
         """See Regradable. An expert's calls are among them."""
-        return {"calls": [[called.name, dict(called.arguments)] for called in self.calls], "told": list(self.told)}
+        kept: dict[str, Any] = {
+            "calls": [[called.name, dict(called.arguments)] for called in self.calls],
+            "told": list(self.told),
+        }
+        return {**kept, "unasked": list(self.unasked)} if rules(self.domain) else kept
 
     def take_up(self, kept: Mapping[str, Any], context: ToolContext) -> None:
         """See Regradable."""
@@ -133,13 +150,15 @@ class SqlWorld(BaseWorld):
             tool = self.toolbox.check(ToolCall(name, arguments))
             self._remember(tool.run(context, **arguments).note)
         self.told = tuple(kept["told"])
+        self.unasked = tuple(kept.get("unasked", ()))
 
     def grade(self, *, finished: bool) -> Outcome:
-        verdict = judge(self.task, self.session, self.calls, self.told)
+        verdict = judge(self.task, self.session, self.calls, self.told, self.unasked)
         self.session.close()
         known = self.known
         evidence = {
             **verdict._asdict(),
+            "process": verdict.process,
             "finished": finished,
             "difficulty": self.task.difficulty,
             "cheapest_known": known and known.evidence(self.sheet, self.toolbox.schema_characters),

@@ -27,7 +27,7 @@ from toolorchestra.envs.wrappers.planned_turns import guessed, named_values
 from toolorchestra.envs.wrappers.service_features import words_of
 
 SCALAR = {"reward": "scalar", "preference": "none"}
-FINANCE = {"domain": "finance", "split": "test", **SCALAR}
+FINANCE = {"domain": "finance", "split": "test", "version": 1, **SCALAR}
 
 
 def routing(env_id: str, **settings: Any) -> Routing:

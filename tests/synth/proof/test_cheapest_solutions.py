@@ -59,7 +59,7 @@ def sampled(name: str, count: int = 6) -> list[KnownCost]:
 
 @pytest.mark.parametrize("name", loader.names())
 def test_every_shipped_task_has_costs_and_they_bill_what_is_stored(name: str) -> None:
-    domain = loader.read(loader.SHIPPED / name, verify=True)
+    domain = loader.read(loader.shipped() / name, verify=True)
     found = known(domain)
     assert list(found) == list(domain.tasks)
     for one in found.values():
@@ -113,7 +113,7 @@ def paths(task: Any) -> list[Any]:
 
 
 def test_the_shipped_costs_are_small() -> None:
-    assert sum((loader.SHIPPED / name / FILE).stat().st_size for name in loader.names()) < MOST_BYTES
+    assert sum((loader.shipped() / name / FILE).stat().st_size for name in loader.names()) < MOST_BYTES
 
 
 @pytest.mark.parametrize("name", ["finance", "railway", "sport"])

@@ -1,0 +1,124 @@
+"""Versions of the shipped domains, their levels and splits, and users that do not stay with their first words."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import gymnasium as gym
+import pytest
+
+import toolorchestra  # noqa: F401 - registers the environments
+from tests.domains import library
+from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.domains.toolscale import loader
+from toolorchestra.envs.domains.toolscale.oracle import moves
+from toolorchestra.envs.domains.toolscale.source import LEVELS, ToolScaleSource, ready
+from toolorchestra.envs.domains.toolscale.user import Mood, SqlScriptedUser, agrees
+from toolorchestra.envs.domains.toolscale.wishes import Progress
+from toolorchestra.envs.domains.toolscale.world import SqlWorld
+from toolorchestra.envs.env import OrchestraEnv
+from toolorchestra.synth.formats import spec as specs
+
+
+def test_both_versions_are_played_under_one_id() -> None:
+    for version in loader.VERSIONS:
+        made = gym.make("ToolOrchestra/ToolScale-v0", version=version)
+        _, info = made.reset(seed=3)
+        assert ("level" in info["task"]) is (version == 2)
+        assert made.unwrapped.factory.source.version == version  # type: ignore[attr-defined]
+        assert set(loader.names(version)) <= set(loader.names(1))
+    assert ToolScaleSource("finance").version == loader.NEWEST
+    assert (loader.NEWEST == 2) is (loader.names(2) == loader.names(1))  # the default once all domains have it
+
+
+def test_a_version_that_is_not_there_and_a_folder_with_one_are_refused() -> None:
+    with pytest.raises(ConfigError, match="no version of the shipped domains '3'"):
+        ToolScaleSource(version=3)
+    with pytest.raises(ConfigError, match=r"version=2 chooses among the shipped domains, and .* is a folder"):
+        ToolScaleSource(str(library()), version=2)
+    assert ToolScaleSource(str(library())).version == 0
+
+
+def test_levels_choose_tasks() -> None:
+    for wanted in LEVELS:
+        source = ToolScaleSource("railway", level=wanted, version=2)
+        task_id = source.draw("train", random.Random(1))
+        assert source.find(task_id)[1].level == wanted
+    with pytest.raises(ConfigError, match="no level 'harder'"):
+        ToolScaleSource(level="harder")
+    with pytest.raises(
+        ConfigError, match="no task of level hard in split 'train' of railway; ask for another split or"
+    ):
+        ToolScaleSource("railway", version=1, level="hard").draw("train", random.Random(1))
+
+
+def test_every_domain_holds_out_intents_and_words() -> None:
+    source = ToolScaleSource(version=2)
+    assert {task_id.split("/")[1] for task_id in source.task_ids("heldout")} == set(loader.names(2))
+    for name in loader.names(2):
+        said: dict[bool, set[str]] = {True: set(), False: set()}
+        intents: dict[bool, set[str]] = {True: set(), False: set()}
+        for task in ready(name, 2).domain.tasks.values():
+            held = task.split == "heldout"
+            for request in task.requests:
+                intents[held].add(request.intent)
+                said[held].update((*request.say, *(request.first.say if request.first else ())))
+        assert intents[True]
+        assert not intents[True] & intents[False]
+        assert not said[True] & said[False]
+
+
+@pytest.mark.parametrize("kind", ["corrects", "changes_mind", "negotiates"])
+def test_a_user_takes_its_first_words_back_and_says_yes_to_the_last(kind: str) -> None:
+    domain = ready("finance", 2).domain
+    task = next(t for t in domain.tasks.values() if t.requests[0].first and t.requests[0].first.kind == kind)
+    first = task.requests[0].first
+    assert first is not None
+    user = SqlScriptedUser(task, 5)
+    assert any(say in user.opening() for say in first.say)
+    env = OrchestraEnv(ToolScaleSource("finance", version=2), preference="none")
+    env.reset(seed=5, options={"task_id": f"toolscale/finance/{task.task_id}"})
+    heard, reward = [], 0.0
+    for move in moves(domain, task):
+        _, reward, terminated, _, info = env.step(move)
+        heard.append(info["new_messages"][-1]["content"])
+        if terminated:
+            break
+    assert sum(any(then in text for then in first.then) for text in heard) == 1  # taken back once
+    assert reward == 1.0
+    world = env.episode.world if env.episode else None
+    assert isinstance(world, SqlWorld)
+    assert world.unasked == ()
+
+
+def test_a_proposal_is_agreed_to_in_whatever_form_and_another_is_not() -> None:
+    domain = ready("finance", 2).domain
+    task = next(t for t in domain.tasks.values() if t.requests[0].intent == "freeze_lost_card")
+    user = SqlScriptedUser(task, 1)
+    progress = Progress(("get_customer", "list_cards"), (), domain.writes)
+    card = next(c for c in task.actions if c.name == "freeze_card").arguments["card_id"]
+    mood = user.reply(Mood(), "x", 1, progress).mood
+    asked = user.reply(mood, f"Would it be in order for me to freeze card {card}, the reason being lost", 2, progress)
+    assert asked.consents
+    assert not user.reply(mood, f"Freeze card {card}, reason lost: that has been done.", 2, progress).consents
+    assert not user.reply(mood, "Would it be in order for me to tell you a joke", 2, progress).consents
+
+
+@pytest.mark.parametrize(
+    ("text", "yes"),
+    [("Yes, please.", True), ("OK, go ahead!", True), ("Great, I confirm.", True), ("No, wait.", False),
+     ("Yesterday I called.", False), ("What does it cost?", False)],
+)  # fmt: skip
+def test_what_a_model_says_may_be_a_yes(text: str, yes: bool) -> None:
+    assert agrees(text) is yes
+
+
+def test_version_1_has_specs_of_its_own_and_version_2_adds_to_them(tmp_path: Path) -> None:
+    for name in loader.names(2):
+        first, second = specs.load(name, 1), specs.load(name)
+        assert loader.manifest(loader.shipped(1) / name)["generator"]["spec_hash"] == first.digest
+        assert loader.manifest(loader.shipped(2) / name)["generator"]["spec_hash"] == second.digest
+        assert len(second.intents) >= len(first.intents) + 8
+        assert "process" in second.head
+        assert "process" not in first.head

@@ -1,0 +1,236 @@
+"""What a spec can declare to make a request hard, each with its proof: what misses the hard part gives 0."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.domains import LIBRARY
+from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.domains.toolscale import loader
+from toolorchestra.envs.domains.toolscale.domain import SqlTask
+from toolorchestra.envs.domains.toolscale.source import ready
+from toolorchestra.synth.formats import spec as specs
+from toolorchestra.synth.proof.hard_checks import CHECKS_OF, instead, missed, unasked
+from toolorchestra.synth.proof.hardness import ELEMENTS, level
+from toolorchestra.synth.proof.reading_agent import LEARNER, READER
+from toolorchestra.synth.proof.solvers import RULE_BREAKERS, SCRIPTED, Arena
+from toolorchestra.synth.proof.task_checks import DomainPlayer, fault
+from toolorchestra.synth.stages import domain_folder
+from toolorchestra.synth.stages.domain_folder import Origin
+
+PROCESS = """
+process:
+  own: {members: member_id, loans: member_id}
+held_out_intents: [borrow]
+"""
+TWO_LOANS = """
+    SELECT a.member_id AS who, a.loan_id, x.title, b.loan_id AS other_loan, y.title AS other_title, a.due_on,
+    julianday(b.due_on) - julianday(a.due_on) AS days,
+    CASE WHEN a.due_on < '2026-04-08' THEN 'soon' ELSE 'later' END AS branch
+    FROM loans a JOIN loans b ON a.member_id = b.member_id AND a.loan_id <> b.loan_id
+    JOIN books x ON x.book_id = a.book_id JOIN books y ON y.book_id = b.book_id
+    WHERE a.status = 'open' AND b.status = 'open' AND a.renewals < 2 AND b.renewals < 2 AND a.due_on < b.due_on"""
+INTENTS = f"""
+- intent: renew_first_due
+  draw: &two >-{TWO_LOANS}
+  say: ["Renew what I have to bring back first.", "The loan that ends soonest, longer.", "Renew the book due earliest."]
+  actions: &renewal
+    - list_loans: {{member_id: "{{member_id}}"}}
+    - renew_loan: {{loan_id: "{{loan_id}}"}}
+  candidates: {{column: loan_id, of: "SELECT loan_id FROM loans WHERE member_id = :member_id AND status = 'open'"}}
+- intent: renew_mixed_up
+  draw: *two
+  say: ["Extend {{title}}.", "I need {{title}} longer.", "More time for {{title}}, please."]
+  first:
+    kind: corrects
+    say: ["Extend {{other_title}}.", "I need {{other_title}} longer.", "More time for {{other_title}}, please."]
+    then: ["No, I mean {{title}}.", "Sorry, {{title}} it is.", "Wrong one, I want {{title}}."]
+    values: {{loan_id: other_loan}}
+  actions: *renewal
+- intent: between
+  draw: *two
+  say: ["How many days after {{title}} do I have to bring {{other_title}}?", "Days from {{title}} to {{other_title}}?"]
+  actions:
+    - list_loans: {{member_id: "{{member_id}}"}}
+  tell: ["{{days}}"]
+- intent: renew_if_soon
+  draw: *two
+  say:
+    - "If {{title}} is due before 2026-04-08, renew it, else {{other_title}}."
+    - "Renew {{title}} if it ends before 2026-04-08, otherwise {{other_title}}."
+    - "{{title}} longer, if due before 2026-04-08; if not, {{other_title}}."
+  branches:
+    soon: {{actions: *renewal}}
+    later:
+      actions:
+        - list_loans: {{member_id: "{{member_id}}"}}
+        - renew_loan: {{loan_id: "{{other_loan}}"}}
+"""
+
+
+@cache
+def texts() -> Mapping[str, str]:
+    parts = specs.texts(LIBRARY)
+    head, intents = parts["domain.yaml"] + PROCESS, parts["intents.yaml"] + INTENTS
+    return {**parts, "domain.yaml": head, "intents.yaml": intents}
+
+
+def read(**changed: str) -> specs.Spec:
+    return specs.read({**texts(), **{name.replace("_", "."): text for name, text in changed.items()}}, Path("library"))
+
+
+_SCRATCH = tempfile.TemporaryDirectory()
+
+
+@cache
+def folder() -> Path:
+    """A folder of 30 tasks of the library with hard intents."""
+    out = Path(_SCRATCH.name) / "library"
+    domain_folder.make(read(), 30, 1, out, measured=False)
+    return out
+
+
+def arena() -> Arena:
+    return Arena(str(folder()))
+
+
+def tasks() -> list[SqlTask]:
+    return list(ready(str(folder())).domain.tasks.values())
+
+
+def report(spec: specs.Spec, count: int = 8) -> domain_folder.YieldReport:
+    domain, _ = domain_folder.skeleton(spec, 1)
+    return domain_folder.tasks(spec, domain, count, Origin(1), least=0)[1]
+
+
+def test_every_kind_of_wrong_way_is_there_and_gives_nothing() -> None:
+    bench, kinds = arena().bench, set()
+    for task in tasks():
+        assert fault(bench, task, CHECKS_OF["2"]) == ("", ""), task.task_id
+        for way in task.wrong:
+            kinds.add(way.kind)
+            assert not bench.judged(task, instead(task, way)).value
+    assert kinds == {"candidate", "first_said", "branch"}
+
+
+def test_a_way_that_is_not_wrong_is_found_out() -> None:
+    task = next(task for task in tasks() if task.wrong)
+    way = task.wrong[0]
+    right = tuple(task.actions[number] for number in task.requests[way.request].actions)
+    seen = missed(arena().bench, replace(task, wrong=(way._replace(calls=right),)))
+    assert seen.startswith(f"{task.requests[way.request].intent}: it gives 1 with another {way.kind}: ")
+
+
+def test_the_same_words_have_another_answer_by_the_data() -> None:
+    found: dict[str, set[str]] = {}
+    for task in tasks():
+        for request in task.shape["toolscale"]["requests"]:
+            if request["intent"] == "renew_if_soon":
+                found.setdefault(request["branch"], set()).update(say.split(" ")[0] for say in request["say"])
+    assert set(found) == {"soon", "later"}
+    assert found["soon"] & found["later"]
+
+
+def test_what_is_declared_must_be_so() -> None:
+    alone = INTENTS.replace("SELECT loan_id FROM loans WHERE member_id = :member_id AND", "SELECT :loan_id FROM loans")
+    alone = alone.replace("FROM loans status", "FROM loans WHERE status")
+    assert report(read(intents_yaml=specs.texts(LIBRARY)["intents.yaml"] + alone)).dropped["one candidate alone"]
+    said = INTENTS + (
+        "- {intent: told_date, draw: *two, say: ['Say it.'], computed: [due_on], actions: *renewal, weight: 900}\n"
+    )
+    assert report(read(intents_yaml=specs.texts(LIBRARY)["intents.yaml"] + said)).dropped["nothing to compute"]
+    with pytest.raises(ConfigError, match="actions or branches expected"):
+        read(intents_yaml='- {intent: x, draw: SELECT 1, say: ["x"]}\n')
+
+
+def test_what_stands_in_no_result_is_to_be_computed() -> None:
+    own = [task for task in tasks() if any(r.intent == "between" for r in task.requests)]
+    assert any(task.computed for task in own)
+    assert all(set(task.computed) <= set(task.communicate) for task in own)
+    assert all(task.hardness["arithmetic"] == len(task.computed) for task in own)
+
+
+def solves(solver: Any, task: SqlTask) -> bool:
+    return asyncio.run(arena().play(solver, task.task_id, 3)).solved
+
+
+def test_an_oracle_that_breaks_one_rule_of_process_gets_nothing() -> None:
+    played = arena()
+    for task in tasks():
+        writes = any(played.domain.tools[call.name].kind == "write" for call in task.actions)
+        assert solves(SCRIPTED["oracle"], task)
+        for solver in RULE_BREAKERS:
+            touches = task.identify > 0 if solver.name != "unasked" else writes
+            assert solves(solver, task) is not touches or (solver.name == "curious" and not task.identify), solver.name
+
+
+def test_the_verdict_names_the_broken_rule() -> None:
+    bench = arena().bench
+    task = next(task for task in tasks() if task.identify and any(c.name == "renew_loan" for c in task.actions))
+    assert bench.judged(task, task.actions).broken == ()
+    assert "came before the user was identified" in bench.judged(task, task.actions[task.identify :]).broken[0]
+    verdict = bench.judged(task, task.actions, unasked=["renew_loan"])
+    assert verdict.broken == ("renew_loan came without the user's yes",)
+    assert (verdict.execution, verdict.process, verdict.value) == (True, False, 0.0)
+    assert unasked(bench, task) == ""
+
+
+def test_without_rules_of_process_nothing_is_broken(tmp_path: Path) -> None:
+    plain = specs.read({**texts(), "domain.yaml": specs.texts(LIBRARY)["domain.yaml"]}, Path("library"))
+    domain_folder.make(plain, 12, 1, tmp_path / "library", measured=False)
+    domain = loader.read(tmp_path / "library", verify=True)
+    task = next(task for task in domain.tasks.values() if task.identify)
+    assert DomainPlayer(domain).judged(task, task.actions, unasked=["renew_loan"]).value == 1.0
+
+
+def test_the_process_is_part_of_the_content_hash() -> None:
+    path = folder() / "domain.json"
+    text = path.read_text(encoding="utf-8")
+    try:
+        path.write_text(text.replace('"confirm": true', '"confirm": false'), encoding="utf-8")
+        with pytest.raises(ConfigError, match="content_hash"):
+            loader.read(folder(), verify=True)
+    finally:
+        path.write_text(text, encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("elements", "requests", "expected"),
+    [((), 1, "easy"), ((), 2, "easy"), ((), 3, "medium"), (("user",), 1, "medium"), (("user",), 4, "hard"),
+     (("paging", "branches"), 1, "hard")],
+)  # fmt: skip
+def test_levels_follow_the_stated_rule(elements: tuple[str, ...], requests: int, expected: str) -> None:
+    assert level({**{name: int(name in elements) for name in ELEMENTS}, "requests": requests}) == expected
+
+
+def test_held_out_intents_and_their_words_are_nowhere_else() -> None:
+    said: dict[bool, set[str]] = {True: set(), False: set()}
+    for task in tasks():
+        held = task.split == "heldout"
+        assert all((request.intent == "borrow") is held for request in task.requests)
+        said[held].update(say for request in task.requests for say in request.say)
+    assert said[True]
+    assert not said[True] & said[False]
+    head = texts()["domain.yaml"]
+    with pytest.raises(ConfigError, match="renew says what renew_too_often says"):
+        read(domain_yaml=head.replace("[borrow]", "[renew]"))
+    with pytest.raises(ConfigError, match="no intent 'burrow'"):
+        read(domain_yaml=head.replace("[borrow]", "[burrow]"))
+
+
+def test_readers_solve_some_easy_tasks_and_never_see_the_task() -> None:
+    easy = [task for task in tasks() if len(task.requests) == 1]
+    assert 0 < sum(solves(LEARNER, task) for task in easy) < len(tasks())
+    assert sum(solves(READER, task) for task in tasks()) <= sum(solves(SCRIPTED["oracle"], task) for task in tasks())
+
+
+def test_the_folder_is_made_again_byte_by_byte(tmp_path: Path) -> None:
+    assert domain_folder.rebuilt(read(), folder(), tmp_path / "again")
