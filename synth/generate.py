@@ -322,13 +322,15 @@ def _helpers(
     if paid_model is None:
         return None, None
     subject = given.domain or (str(spec.head["subject"]) if spec else "")
-    author = _beside(given, paid_model, given.task_model) if given.task_model else paid_model if given.model else None
+    author: PaidModel | None = paid_model if given.model else None
+    if given.task_model:
+        author = _beside(given, paid_model, given.task_model)
     reader = None
     if given.reader_model:
         own = given.reader_model == AUTHOR_READS
         reads = paid_model if own else _beside(given, paid_model, given.reader_model)
         reader = SecondReader(reads, given.reader_tries)
-    return author and TaskAuthor(subject, author, settings.seed), reader
+    return TaskAuthor(subject, author, settings.seed) if author is not None else None, reader
 
 
 def _takes(given: SynthOptions, work: StageStore, settings: Mapping[str, Any]) -> dict[str, int]:

@@ -18,9 +18,10 @@ from toolorchestra.synth.formats.spec import Spec
 from toolorchestra.synth.proof import similarity
 from toolorchestra.synth.proof.task_checks import DomainPlayer
 from toolorchestra.synth.stages.domain_folder import YieldReport, admit, skeleton
+from toolorchestra.synth.stages.hard_requests import Rejected
 from toolorchestra.synth.stages.harder_tasks import Evolver, hardness
 from toolorchestra.synth.stages.stage_values import Making
-from toolorchestra.synth.stages.task_drafts import Drafter, Rejected, Shape
+from toolorchestra.synth.stages.task_drafts import Drafter, Shape
 
 MOST_EXAMPLES = 4
 MOST_CALLS = 12
@@ -129,7 +130,7 @@ def _with_request(spec: Spec, bench: DomainPlayer, evolver: Evolver, shape: Shap
     rng = random.Random(f"{shape['id']}/{spec.name}/evolved")
     drafter = Drafter(wider, bench, rng)
     intents = [_pinned(drafter, evolver, request, person) for request in own]
-    made = drafter.compose(person, [*intents, entry], test=shape["toolscale"]["split"] == "test")
+    made = drafter.compose(person, [*intents, entry], shape["toolscale"]["split"])
     if hardness(made) <= hardness(shape):
         raise Rejected("measures no harder")
     return made
