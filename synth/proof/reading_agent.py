@@ -10,11 +10,11 @@ behind them.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import log, sqrt
 from typing import Any
 
 from toolorchestra.envs.base.actions import render_call
@@ -208,8 +208,8 @@ class ReadingPlay:
 
         def score(name: str) -> float:
             own = self._words[name]
-            shared = sum(log(len(self._tools) / spread[word]) for word in words & own)
-            return shared / sqrt(4 + len(own)) + KINDS_WEIGHT * _kinds_in_common(self._tools[name], wish)
+            shared = sum(math.log(len(self._tools) / spread[word]) for word in words & own)
+            return shared / math.sqrt(4 + len(own)) + KINDS_WEIGHT * _kinds_in_common(self._tools[name], wish)
 
         return max(
             (name for name, tool in self._tools.items() if name != "call_expert" and not _identifies(tool)), key=score
@@ -293,8 +293,8 @@ def _longer_names(wish: str) -> list[str]:
 
 def _prefix(part: Mapping[str, Any]) -> str:
     """How an argument's ids begin, by the example in the schema."""
-    found = _ID.search(str(part.get("description", "")))
-    return found.group()[:3] if found else ""
+    found = _ID.search(part.get("description", ""))
+    return found[0][:3] if found else ""
 
 
 def _kinds_in_common(tool: Mapping[str, Any], wish: str) -> int:
