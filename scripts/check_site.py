@@ -5,6 +5,7 @@ python scripts/check_site.py build/site
 
 from __future__ import annotations
 
+import argparse
 import sys
 from functools import lru_cache
 from html.parser import HTMLParser
@@ -66,7 +67,9 @@ def faults(site: Path) -> list[str]:
 
 
 def main() -> int:
-    site = Path(sys.argv[1] if len(sys.argv) > 1 else "build/site").resolve()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("site", nargs="?", default="build/site", help="the folder of the built site")
+    site = Path(parser.parse_args().site).resolve()
     pages = list(site.rglob("*.html"))
     if not pages:
         print(f"error: {site} holds no page; build it first: make site", file=sys.stderr)

@@ -5,8 +5,8 @@ pip install $(python scripts/extra.py docs)
 
 from __future__ import annotations
 
+import argparse
 import configparser
-import sys
 from pathlib import Path
 
 
@@ -18,4 +18,6 @@ def requirements(extra: str) -> list[str]:
 
 
 if __name__ == "__main__":
-    print(*requirements(sys.argv[1]))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("extra", help="its name in setup.cfg")
+    print(*requirements(parser.parse_args().extra))

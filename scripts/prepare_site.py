@@ -7,6 +7,7 @@ it. A link therefore works in both places, and the site needs no address of a co
 
 from __future__ import annotations
 
+import argparse
 import posixpath
 import re
 import shutil
@@ -96,6 +97,7 @@ def _source(path: str) -> str:
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__).parse_args()
     shutil.rmtree(OUT, ignore_errors=True)
     for place, text in prepared().items():
         file = OUT / place

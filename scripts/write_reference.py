@@ -9,6 +9,7 @@ review, and the site is built without the package. A test runs the check.
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -36,8 +37,10 @@ def out_of_date(folder: Path = FOLDER) -> dict[Path, str]:
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing, and fail where a page is out of date")
+    check = parser.parse_args().check
     old = out_of_date()
-    check = "--check" in sys.argv[1:]
     for file, text in old.items():
         if not check:
             file.write_text(text, encoding="utf-8")

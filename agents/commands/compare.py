@@ -7,7 +7,6 @@ own policies. docs/evaluation.md says what each figure is.
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Literal
 
 import tyro
 
-from toolorchestra.agents.commands.console import DONE, command, say
+from toolorchestra.agents.commands.console import DONE, command, say, say_aside
 from toolorchestra.agents.evaluation.comparison import compare_runs, read_runs
 from toolorchestra.agents.evaluation.comparison_tables import comparison_markdown, comparison_text
 from toolorchestra.agents.reports.front_picture import front_picture, write_front
@@ -58,5 +57,5 @@ def run(given: CompareOptions) -> int:
         say((comparison_text if given.format == "text" else comparison_markdown)(compared))
     if given.picture is not None:
         for file in write_front(front_picture(runs, given.runs, given.note), given.picture):
-            print(f"drawn: {file}", file=sys.stderr)
+            say_aside(f"drawn: {file}")
     return DONE

@@ -82,6 +82,11 @@ def say(text: str) -> None:
     print(spelled(text), flush=True)
 
 
+def say_aside(text: str) -> None:
+    """The same on standard error: what is said of a command's work, beside its output."""
+    print(spelled(text), file=sys.stderr, flush=True)
+
+
 def check_folder(option: str, path: Path | None) -> None:
     """Refuse a place where no folder is and none can be made."""
     for place in (path, *path.parents) if path is not None else ():

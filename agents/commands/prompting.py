@@ -43,7 +43,7 @@ class Prompt:
             self._readline.set_completer(_completer(episode))
         try:
             while True:
-                if (action := _action(ask(ASKS), episode)) is not None:
+                if (action := read_action(ask(ASKS), episode)) is not None:
                     return action
         except (EOFError, Quit):
             return None
@@ -58,7 +58,7 @@ def ask(what: str) -> str:
         raise
 
 
-def _action(line: str, episode: Episode) -> str | None:
+def read_action(line: str, episode: Episode) -> str | None:
     """What a line means as an action; None: there is something to read, and the prompt comes again."""
     name, _, rest = line.partition(" ")
     if line == "q":

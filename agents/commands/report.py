@@ -5,14 +5,13 @@ With --page they are drawn as a page too: of one run its whole report, of severa
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import tyro
 
-from toolorchestra.agents.commands.console import DONE, command, say
+from toolorchestra.agents.commands.console import DONE, command, say, say_aside
 from toolorchestra.agents.reports.report_data import read_report
 from toolorchestra.agents.reports.report_page import report_page
 from toolorchestra.agents.reports.runs_page import runs_page
@@ -44,5 +43,5 @@ def run(given: ReportOptions) -> int:
         found = [read_report(folder) for folder in given.runs]
         given.page.parent.mkdir(parents=True, exist_ok=True)
         given.page.write_text(report_page(found[0]) if len(found) == 1 else runs_page(found), encoding="utf-8")
-        print(f"page: {given.page}", file=sys.stderr)
+        say_aside(f"page: {given.page}")
     return DONE

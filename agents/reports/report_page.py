@@ -170,7 +170,8 @@ def _standings(standings: Mapping[str, Mapping[str, Any]]) -> str:
             f"{one['seconds']:.0f}",
         ]
         rows.append((name == POLICY, cells))
-    return table(head, rows)
+    alone = "" if len(rows) > 1 else tag("p", "No baseline can play these environments.")
+    return table(head, rows) + alone
 
 
 def _planes(data: ReportData) -> list[Chart | None]:

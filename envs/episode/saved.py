@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import pickle
 from collections.abc import Iterator
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -65,6 +66,8 @@ def _world_parts(episode: Episode) -> Iterator[tuple[str, object]]:
 def _attributes(value: object) -> Iterator[tuple[str, object]]:
     slots = [name for kind in type(value).__mro__ for name in kind.__dict__.get("__slots__", ())]
     for name in dict.fromkeys([*slots, *getattr(value, "__dict__", ())]):
+        if isinstance(getattr(type(value), name, None), cached_property):
+            continue  # there or not, by what was asked before
         part = getattr(value, name, None)
         if not isinstance(part, str | int | float | tuple | type(None)):
             yield name, part

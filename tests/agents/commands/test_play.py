@@ -71,11 +71,11 @@ def test_what_is_mistyped_is_asked_back_and_costs_nothing() -> None:
 
 
 def test_parameters_are_asked_for_one_by_one_and_the_end_is_clear() -> None:
-    said = "ask\nnobody\ngpt-5\n\nwhat is it?\nask\n.\nsubmit\n42 km\n"
+    said = "ask\nnobody\ngpt-5\nwhat is it?\nsubmit\n\n.\nsubmit\n42 km\n"
     done = play("--tools", "plain", said=said)
     assert (done.returncode, done.stderr) == (0, "")
     assert "model is one of: " in done.stdout
-    assert "question is needed; . gives up" in done.stdout
+    assert "answer is needed; . gives up" in done.stdout
     assert '{"name": "ask", "arguments": {"model": "gpt-5", "question": "what is it?"}}' in done.stdout
     assert "given up; nothing was sent" in done.stdout
     assert re.search(

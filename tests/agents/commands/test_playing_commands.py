@@ -151,7 +151,7 @@ def test_an_interrupt_shows_what_was_played_before_it(real: list[str], policy: s
         ([*HLE, "--judge", "gpt-5-mini"], "the judge gpt-5-mini is a model: name its endpoint: --backends FILE"),
         (
             [*HLE, "--index", "embedded", "--policy", "chat"],
-            "policy 'chat' asks a model: name its endpoint: --backends",
+            "policy 'chat' asks a model: name its endpoint in a file, --backends",
         ),
         (
             [*HLE, "--index", "embedded", "--policy", "oracle"],
@@ -179,16 +179,15 @@ def typed(monkeypatch: pytest.MonkeyPatch, said: str, *words: str) -> int:
 
 
 def test_a_person_plays_by_shorthand(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
-    said = "?\nsearch search-2\n\nwhat now\nanswer none-such\nanswer answer-4\n"
+    said = "?\nsearch search-2\n\nwhat now\ny\nanswer none-such\nanswer answer-4\n"
     assert typed(monkeypatch, said, "--env", "HLE-v0") == 0
     out, err = capsys.readouterr()
     assert err == ""
-    assert "search search-1|search-2|search-3 " in out
+    assert "model (search-1 | search-2 | search-3)" in out
     sent = re.findall(r"\[assistant\] (.*)$", out, re.M)
     assert sent == [
         '<tool_call>{"name": "search", "arguments": {"model": "search-2"}}</tool_call>',
         "what now",
-        "answer none-such",
         '<tool_call>{"name": "answer", "arguments": {"model": "answer-4"}}</tool_call>',
     ]
     assert "by role\n" in out

@@ -301,7 +301,7 @@ def test_a_connection_that_breaks_is_tried_again() -> None:
 
 @pytest.mark.skipif(find_spec("vllm") is not None, reason="of machines without vLLM")
 def test_without_vllm_it_is_said_how_it_is_installed() -> None:
-    with pytest.raises(ConfigError, match=r'^vLLM rollouts need vllm: pip install ".*\(vllm is missing\)$'):
+    with pytest.raises(ConfigError, match=r'^vLLM rollouts need vllm, and vllm is missing: pip install ".*"'):
         build(replace(preset("tiny"), model=ModelConfig(hidden=128, sampler="vllm")))
 
 

@@ -223,7 +223,7 @@ def test_losses_that_need_whole_distributions_are_refused(module: StandIn, loss:
 
 def test_the_library_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tinker", None)
-    with pytest.raises(ConfigError, match=r"not installed: pip install 'toolorchestra\[tinker\]'"):
+    with pytest.raises(ConfigError, match=r'not installed: pip install "toolorchestra\[tinker\]"'):
         engine()
 
 

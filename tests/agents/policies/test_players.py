@@ -370,7 +370,7 @@ def test_a_recording_is_replayed_to_the_same_outcome(tmp_path: Path) -> None:
 
 def test_recordings_that_cannot_be_replayed_are_refused(tmp_path: Path) -> None:
     made = place("HLE")
-    with pytest.raises(ConfigError, match=r"no trajectories at .*RecordTrajectories writes them"):
+    with pytest.raises(ConfigError, match=r"no file of trajectories .*RecordTrajectories"):
         player(f"file:{tmp_path / 'none.jsonl'}", made)
     row = {"task_id": "t", "seed": 1, "messages": [{"role": "assistant", "content": "a"}], "charges": [],
            "rewards": [], "outcome": None, "totals": {}}  # fmt: skip

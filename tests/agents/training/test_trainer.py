@@ -277,7 +277,7 @@ def test_a_third_partys_source_trains_too(tmp_path: Path) -> None:
     cents = {step: found.standings["policy"].cents for step, found in made.evaluations.items()}
     assert made.best_step == min(cents, key=lambda step: (cents[step], step))  # of equal rewards the cheaper
     page = write_report(made).read_text(encoding="utf-8")
-    assert "No baseline can play them." in page
+    assert "No baseline can play these environments." in page
     assert "Simulated" not in page
     summary = json.loads((tmp_path / "report" / "summary.json").read_text())
     assert (set(summary["standings"]), summary["of_oracle"], summary["simulated"]) == ({"policy"}, None, False)

@@ -87,7 +87,7 @@ def test_a_wrong_missing_or_unfinished_index_says_what_to_type(tmp_path: Path) -
     with pytest.raises(ConfigError, match=r"no index folder.*toolorchestra index CORPUS"):
         load(tmp_path / "none")
     build(CORPUS[:20], tmp_path / "i")
-    with pytest.raises(ConfigError, match="--again builds it anew"):
+    with pytest.raises(ConfigError, match="build it anew with again=True"):
         build(CORPUS[:20], tmp_path / "i")
     manifest = json.loads((tmp_path / "i" / MANIFEST).read_text())
     wrong: dict[str, dict[str, object]] = {
@@ -109,7 +109,7 @@ def test_a_corpus_file_is_read_by_its_keys(tmp_path: Path) -> None:
     file.write_text('{"key": 7, "body": "One."}\n\n{"key": 8, "body": "Two.", "title": "Second"}\n')
     got = list(read_corpus(file, {"id": "key", "text": "body"}))
     assert got == [Passage("7", "One.", "One."), Passage("8", "Second", "Two.")]
-    with pytest.raises(ConfigError, match="line 1: no text under 'text'; it has key, body; --text KEY"):
+    with pytest.raises(ConfigError, match="line 1: no text under 'text'; it has key, body; name another key with"):
         list(read_corpus(file))
     file.write_text("[1, 2]\nnot json")
     with pytest.raises(ConfigError, match="line 1"):
@@ -190,5 +190,5 @@ def test_every_kind_of_faiss_index_finds_the_nearest(kind: str) -> None:
 
 @pytest.mark.skipif(HAS["dense"], reason="dense is installed")
 def test_a_missing_extra_names_the_pip_line(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r'pip install "\.\[dense\]"'):
+    with pytest.raises(ConfigError, match=r'pip install "(toolorchestra|\.)\[dense\]"'):
         build(CORPUS[:20], tmp_path / "i", Build("dense"))

@@ -60,7 +60,7 @@ def test_step_wait_may_time_out_and_be_called_again() -> None:
 @pytest.mark.parametrize(
     ("actions", "env_ids", "error", "message"),
     [
-        ([ADD, 5], [0, 1], TypeError, "environment 1 got 5"),
+        ([ADD, 5], [0, 1], TypeError, "environment 1 got int: 5"),
         ([ADD], [0, 1], ValueError, "one action for each of 2 environments is needed, got 1"),
         ([ADD, ADD], [0, 0], ValueError, "each once; got"),
         ([ADD, ADD], [0, 3], ValueError, "some of 0 to 2"),

@@ -10,7 +10,7 @@ import pytest
 
 from tests.foreign_schemas import EDIT, FETCH, PYDANTIC
 from tests.sources import AdderSource
-from toolorchestra.agents.commands.play import read
+from toolorchestra.agents.commands.prompting import read_action
 from toolorchestra.agents.policies.baselines import RandomPolicy
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.types import Message
@@ -114,8 +114,8 @@ def test_actions_for_the_conformance_test_are_refused() -> None:
 def test_shorthand_finds_the_arguments_of_a_referenced_schema() -> None:
     episode = opened().episode
     assert episode is not None
-    assert read("whole abc-1", episode) == render_call("whole", {"q": "abc-1"})
-    assert read("fetch x", episode) == render_call("fetch", {"url": "x"})
+    assert read_action("whole abc-1", episode) == render_call("whole", {"q": "abc-1"})
+    assert read_action("fetch x", episode) == render_call("fetch", {"url": "x"})
 
 
 def test_a_random_policy_knows_the_names() -> None:

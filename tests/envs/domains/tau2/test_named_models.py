@@ -157,7 +157,7 @@ def test_evaluate_plays_it_by_an_endpoint(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "says"),
     [
-        (("--policy", "chat"), "name its endpoint: --backends FILE"),
+        (("--policy", "chat"), "name its endpoint in a file, --backends FILE"),
         (
             ("--backends", "b.toml", "--policy", "cheap"),
             "policy 'cheap' routes questions among experts; tau2-mock is none",
