@@ -89,8 +89,9 @@ def test_a_run_from_nothing_to_a_report(whole: TrainingRun) -> None:
     assert first["loss/mismatch"] < 1e-4
     page = write_report(whole).read_text(encoding="utf-8")
     assert "Simulated" in page
-    assert "data:image/png;base64" in page
-    assert "http" not in page
+    assert "<svg" in page
+    assert "http://" not in page
+    assert "https://" not in page
     summary = json.loads((whole.folder / "report" / "summary.json").read_text())
     assert set(summary["standings"]) == {"policy", "random", "cheapest", "strongest", "oracle"}
     assert summary["probes"]

@@ -147,7 +147,7 @@ def test_a_readers_disagreement_is_shown_with_its_conversation_and_mended_by_the
         assert generate.main(command(tmp_path, server, *asked, *reader)) == 0
     assert seen
     assert "The reader's conversation:" in seen[0]
-    assert any("<tool_call>" in text for text in seen)
+    assert any("< tool_call>" in text for text in seen)  # marks of the grammar are broken in a text that is shown
     assert "not told or looked at: LO-" in seen[0]
     stage = report(tmp_path)["stages"]["reader"]
     assert stage["rounds"] == 1

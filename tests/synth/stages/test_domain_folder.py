@@ -284,10 +284,11 @@ def test_the_command_lines(tmp_path: Path) -> None:
 
 
 def test_a_shipped_domain_must_have_a_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loader, "SHIPPED", tmp_path / "domains")
-    folder = loader.shipped() / "library"
+    folder = tmp_path / "library"
     shutil.copytree(library(), folder)
     assert prove.check_domain(str(folder)).faults == ()
+    monkeypatch.setattr(loader, "SHIPPED", tmp_path / "domains")
+    shutil.copytree(folder, loader.shipped() / "library")
     assert "5 tools, at least 20 expected" in prove.check_domain("library").faults
 
 
