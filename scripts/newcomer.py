@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -52,10 +52,16 @@ class Hour:
     began: float = field(default_factory=time.monotonic)
     first_bill: float = 0.0
     short: bool = False
+    name: str = "toolorchestra"
+    """Of the clone's folder."""
 
     @property
     def clone(self) -> Path:
-        return self.folder / "toolorchestra"
+        return self.folder / self.name
+
+    def clones(self) -> None:
+        """What everything begins with."""
+        self.run(["git", "clone", "--quiet", str(REPOSITORY), str(self.clone)], cwd=self.folder)
 
     def billed(self) -> None:
         """A bill was printed; the first one is timed."""
@@ -115,7 +121,7 @@ def main() -> int:
 
 def play(hour: Hour, *, whole: bool) -> None:
     """Clone, install, read, and do as it is written."""
-    hour.run(["git", "clone", "--quiet", str(REPOSITORY), str(hour.clone)], cwd=hour.folder)
+    hour.clones()
     clone = installed(hour, "from-clone", ["."])
     megabytes = size(clone)
     print(f"core install: {megabytes:.0f} MB of packages (limit {MOST_MB})")
@@ -129,12 +135,13 @@ def play(hour: Hour, *, whole: bool) -> None:
         (wheel,) = (hour.folder / "dist").glob("*.whl")
         from_wheel(hour, installed(hour, "from-wheel", [str(wheel)]))
     if whole:
-        with_torch(hour)
+        with_torch(replace(hour, name="with-torch"))
 
 
 def with_torch(hour: Hour) -> None:
     """README's first two commands, then all of README and of the guide to training within them; and a second
     `make train`, which finds the first one's run."""
+    hour.clones()
     hour.run("make environment", cwd=hour.clone, quiet=False)
     venv = hour.clone / ".venv"
     page(hour, "README.md", venv)
@@ -142,7 +149,7 @@ def with_torch(hour: Hour) -> None:
     short = "make train OPTIONS='--steps 1 --evaluation-tasks 4 --warm-start.steps 2 --warm-start.demonstrations 40 \
 --warm-start.least-valid 0 --warm-start.margin -1 --warm-start.checked 16'"
     hour.run(short, cwd=hour.clone, quiet=False)
-    must_exist(hour, "runs/tiny-seed0/report/index.html")
+    must_exist(hour.clone / "runs/tiny-seed0/report/index.html")
     again = subprocess.run(
         ["make", "train"], cwd=hour.clone, env=hour.environment(), capture_output=True, text=True, check=False
     )
@@ -223,8 +230,8 @@ def shell(hour: Hour, body: str, venv: Path) -> str:
             printed += hour.run(line, cwd=folder, venv=venv, said="q\n", quiet=not tells_progress(line))
             if "toolorchestra play" in line:
                 hour.billed()
-            if " --out runs/first" in line:
-                must_exist(hour, "runs/first/page.html")
+            if run := re.search(r"toolorchestra evaluate .*--out (\S+)", line):
+                must_exist(folder / run[1] / "page.html")
     return printed
 
 
@@ -238,9 +245,9 @@ def tells_progress(line: str) -> bool:
     return any(part in line for part in ("evaluate", "toolorchestra train", "pip install"))
 
 
-def must_exist(hour: Hour, path: str) -> None:
+def must_exist(path: Path) -> None:
     """A file that the page names."""
-    if not (hour.clone / path).is_file():
+    if not path.is_file():
         raise Surprise(f"{path} was named, and is not there")
 
 
