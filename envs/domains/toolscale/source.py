@@ -23,6 +23,7 @@ from toolorchestra.envs.models import ChatModel
 from toolorchestra.envs.models.simulated import SimulatedModels
 from toolorchestra.envs.money.prices import PriceSheet
 from toolorchestra.envs.tools import Tool, Toolbox, ToolContext, ToolResult
+from toolorchestra.envs.tools.backends import Backing, backing
 from toolorchestra.envs.tools.tool_config import HALVES, Half, half_of, sample_prices
 from toolorchestra.envs.tools.waiting import deadline
 
@@ -86,6 +87,8 @@ class ToolScaleSource:
     diversify: Draw tools and prices anew for each task: from "train", "validation" or "heldout". None: as they are.
     call_expert: Whether the tool `call_expert` is there, with which a model writes the next turn.
     expert_models: What answers for the experts: any ChatModel. None: simulated ones.
+    backends: A file of real models, or what `backing.read` and `Backing` made of one: where the orchestrator of policy
+        `chat` and the experts are served. Simulated experts know the gold path, so with it there are none.
     """
 
     def __init__(  # noqa: PLR0913 - the settings that gym.make takes
@@ -98,6 +101,7 @@ class ToolScaleSource:
         expert_models: ChatModel | None = None,
         version: int | None = None,
         level: str | None = None,
+        backends: str | Path | Backing | None = None,
     ) -> None:
         if diversify not in (None, *HALVES):
             raise ConfigError(no_such("diversify", diversify, (*HALVES, "None")))
@@ -122,10 +126,25 @@ class ToolScaleSource:
         self.diversify = diversify
         self.user = user if isinstance(user, SqlModelUser) else None
         self._listener = llm_listener(self.user) if self.user else None
-        self._experts: ChatModel | None = expert_models or experts.SimulatedExperts(SimulatedModels())
-        if not call_expert:
-            self._experts = None
+        self.backing = backing(backends) if backends is not None else None
+        self._sheets: dict[tuple[int, str], tuple[PriceSheet, PriceSheet]] = {}
+        self._experts: ChatModel | None = expert_models if call_expert else None
+        if call_expert and expert_models is None:
+            self._experts = self._served_experts() if self.backing else experts.SimulatedExperts(SimulatedModels())
         self.splits: Sequence[str] = tuple(split for split in SPLITS if self._domains(split))
+
+    def _served_experts(self) -> ChatModel:
+        """The models of the backends file, which has to name every expert's."""
+        assert self.backing is not None
+        endpoints, where = self.backing.wanted.endpoints, self.backing.wanted.where
+        if endpoints is not None:
+            asked = [offer.model for offer in experts.OFFERS]
+            if missing := [model for model in asked if not endpoints.names(model)]:
+                raise ConfigError(
+                    f"call_expert asks {', '.join(asked)}, and {where} does not say where {missing[0]} is served; name "
+                    "it there, or leave the tool out: call_expert=False"
+                )
+        return self.backing.models
 
     def _domains(self, split: str) -> list[str]:
         alone = self._folder is not None
@@ -183,8 +202,26 @@ class ToolScaleSource:
             raise ConfigError(f"no task {task_id!r}; {domain} has 0001 to {len(found.domain.tasks):04d}")
         return found, found.domain.tasks[number]
 
+    def with_price_of(self, sheet: PriceSheet, orchestrator: str) -> PriceSheet:
+        """The sheet with the price that the backends file gives the orchestrator, if it names it, or all models."""
+        return self._priced(sheet, (orchestrator,))
+
+    def _priced(self, sheet: PriceSheet, models: Sequence[str]) -> PriceSheet:
+        """The sheet with the backends file's prices of these models; the same object each time."""
+        endpoints = self.backing.wanted.endpoints if self.backing else None
+        if endpoints is None or not (named := [model for model in models if endpoints.names(model)]):
+            return sheet
+        key = (id(sheet), " ".join(named))
+        if key not in self._sheets:
+            if len(self._sheets) >= _MOST_BOXES:
+                self._sheets.clear()
+            self._sheets[key] = (sheet, endpoints.priced(sheet, named))  # held, so that its id stays taken
+        return self._sheets[key][1]
+
     def open(self, task_id: str, seed: int, sheet: PriceSheet, tools: Sequence[str] | None) -> Scene:
         found, task = self.find(task_id)
+        if self._experts is not None:
+            sheet = self._priced(sheet, [offer.model for offer in experts.OFFERS])
         if self.user:
             sheet.require_tokens([self.user.model], "the simulated user")
         names = tuple(tools) if tools else None

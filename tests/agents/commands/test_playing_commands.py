@@ -137,13 +137,16 @@ def test_an_interrupt_shows_what_was_played_before_it(real: list[str], policy: s
     assert 10 < known < 40
 
 
+def test_an_environment_that_takes_no_backends_is_not_played_over_real_ones(capsys: Capture) -> None:
+    register("Tests/Adder-v0", "toolorchestra.envs.domains.toy:AdderSource")
+    assert evaluate.main(["--env", "Tests/Adder-v0", "--index", "embedded"]) == 2
+    assert "no environment over real backends 'Tests/Adder-v0'; valid: ToolOrchestra/" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (
-            ["--env", "ToolScale-v0", "--index", "embedded"],
-            "no environment over real backends 'ToolOrchestra/ToolScale-",
-        ),
+        (["--env", "ToolScale-v0", "--index", "embedded"], "no endpoint of a model; add [endpoints.NAME]"),
         (["--env", "CartPole-v1"], "no environment "),
         (["--resume"], "--resume goes on with a run's folder: name it with --out FOLDER"),
         (["--player", "fit_task=3"], "Did you mean 'fit_tasks'?"),
