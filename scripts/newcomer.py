@@ -30,7 +30,7 @@ INSTALLS = "Not run: installs packages"
 """The title of blocks that tests of the documents leave out, and that are run here."""
 LEFT_OUT = {
     "--backends": "needs a server with a model",
-    "source ": "the commands of the environment are found already",
+    "source .venv": "the commands of the environment are found already",
     "toolorchestra train": "needs torch",
     "make ": "sets up an environment with torch",
     'pip install ".[': "downloads an extra",
@@ -220,7 +220,10 @@ def shell(hour: Hour, body: str, venv: Path) -> str:
     """The lines of a block, each in the folder where the one before it was."""
     printed, folder = "", hour.clone
     for line in commands(body):
-        if why := next((why for part, why in LEFT_OUT.items() if part in line and not able(part, venv)), ""):
+        why = next((why for part, why in LEFT_OUT.items() if part in line and not able(part, venv)), "")
+        if hour.short and line == "pip install .":
+            why = "it is installed already"
+        if why:
             print(f"   left out  {line.splitlines()[0][:70]} ({why})", flush=True)
         elif line.startswith("cd "):
             folder = hour.clone / line.removeprefix("cd ").strip()

@@ -100,6 +100,9 @@ _NEGATIVE = _any_of(
     r"\bno (?:way|chance|option)\b",
     r"\b(?:declin|refus|reject|denied|deny|exclud|unfortunately|regret|too late)",
 )
+_CITES = re.compile(r"\b(?:polic(?:y|ies)|rules?|terms|conditions?|regulations?|guidelines?)\b")
+_LACKS = re.compile(r"n't\b|\b(?:not|cannot|without|lack|lacking|missing|no)\b")
+_ELSEWHERE = re.compile(r"\b(?:other|another|else|different|differently|further|more)\b")
 _HARMLESS = re.compile(
     r"\b(?:no problem|no worries|not a problem|no trouble|don't worry|do not worry|don't hesitate|do not hesitate|"
     r"why not|not only|if not|no longer|in no time)\b"
@@ -166,12 +169,23 @@ class Sentence(NamedTuple):
     """It says plainly that something cannot be had."""
     negative: bool
     """It denies something, perhaps the wish."""
+    cites: bool
+    """It speaks of the rules, and neither asks nor offers anything."""
+    lacks: bool
+    """Something is missing in it."""
+    elsewhere: bool
+    """It asks for something else, if it asks."""
     holds: bool
     reports: bool
     """It says that something has been done."""
     closes: bool
     """It asks for other wishes, or says goodbye."""
     hands_over: bool
+
+    @property
+    def denies(self) -> bool:
+        """It may turn something down."""
+        return self.refuses or self.negative or self.cites
 
 
 class Heard(NamedTuple):
@@ -182,7 +196,7 @@ class Heard(NamedTuple):
     """Something in it waits for an answer."""
     proposes: bool
     refuses: bool
-    negative: bool
+    denies: bool
     holds: bool
     """It asks for patience, or says that the agent is at work, and denies nothing after that."""
     reports: bool
@@ -200,13 +214,13 @@ def read(text: str, wanted: frozenset[str] = frozenset()) -> Heard:
     """Read a message. Words of a change that the listener wants deny nothing: it may want an offer refused."""
     said = tuple(_sentence(part, wanted) for part in _parts(text.lower().replace("\u2019", "'")))
     held = max((place for place, one in enumerate(said) if one.holds), default=-1)
-    denied = max((place for place, one in enumerate(said) if one.negative or one.refuses), default=-1)
+    denied = max((place for place, one in enumerate(said) if one.denies), default=-1)
     return Heard(
         sentences=said,
         question=any(one.question for one in said),
         proposes=any(one.proposes for one in said),
         refuses=any(one.refuses for one in said),
-        negative=any(one.negative for one in said),
+        denies=denied >= 0,
         holds=held >= max(denied, 0),
         reports=any(one.reports for one in said),
         closes=any(one.closes for one in said),
@@ -225,15 +239,19 @@ def _sentence(part: str, wanted: frozenset[str]) -> Sentence:
     denied = "" if _WARNS.search(part) or _NOT_YET.search(part) else _HARMLESS.sub(" ", part)
     if wanted:
         denied = _WORD.sub(lambda found: "" if found[0] in wanted else found[0], denied)
+    proposes = bool(_PROPOSES.search(part))
     return Sentence(
         text=part,
         asks=_asks(part),
         question=question,
         polar=question and not any(kind.search(part) for kind in (_WHICH, _EITHER, _NEEDS, _HAS)),
         confirms=bool(_CONFIRMS.search(part)) and not closes and not holds,
-        proposes=bool(_PROPOSES.search(part)),
+        proposes=proposes,
         refuses=bool(_REFUSES.search(denied)),
         negative=bool(_NEGATIVE.search(denied)),
+        cites="?" not in part and not holds and not proposes and bool(_CITES.search(part)),
+        lacks=bool(_LACKS.search(part)),
+        elsewhere=bool(_ELSEWHERE.search(part)),
         holds=holds,
         reports=bool(_REPORTS.search(part)),
         closes=closes,

@@ -48,7 +48,7 @@ class Mood:
     since: int = 0
     """The agent's messages before this one were about earlier requests."""
     calls: int = 0
-    """How many calls had been made when a message last led nowhere."""
+    """How many calls had been made when it last answered."""
     took_back: bool = False
     """It has taken back what it said of this request at first."""
     came_up: int = 0
@@ -111,13 +111,19 @@ class SqlScriptedUser:
 
     def reply(self, mood: Mood, text: str, turn: int, progress: Progress | None = None) -> SqlUserReply:
         """The answer to what the agent said. Without `progress` the user takes the agent's word for all."""
-        wanted = self._followed(progress).verbs(mood.request) if progress else frozenset()
-        said, rng = heard.read(text, wanted), self._rng(turn)
         if mood.handed_over:
             return SqlUserReply(user_sentences.TRANSFER, mood)
-        if progress and mood.lost and len(progress.calls) > mood.calls:
+        if progress is None:
+            return self._answered(mood, text, None, self._rng(turn))
+        if mood.lost and len(progress.calls) > mood.calls:
             mood = replace(mood, lost=0)
-        progress = progress and progress._replace(told=progress.told[mood.since :])
+        since = progress._replace(told=progress.told[mood.since :])
+        made = self._answered(mood, text, since, self._rng(turn))
+        return made._replace(mood=replace(made.mood, calls=len(progress.calls)))
+
+    def _answered(self, mood: Mood, text: str, progress: Progress | None, rng: random.Random) -> SqlUserReply:
+        wanted = self._followed(progress).verbs(mood.request) if progress else frozenset()
+        said = heard.read(text, wanted)
         asked = self._asked(mood, said, progress)
         if self._takes_back(mood, said, asked, progress):
             return self._taken_back(mood)
@@ -143,7 +149,7 @@ class SqlScriptedUser:
             return self._refused(mood, rng, progress)
         if progress is None:
             waits = said.question and not said.closes and not said.reports
-            return self._lost(mood, rng, progress) if waits else self._next(mood, rng, progress)
+            return self._lost(mood, rng) if waits else self._next(mood, rng, progress)
         return self._unsettled(mood, text, said, progress, rng)
 
     def _takes_back(self, mood: Mood, said: heard.Heard, asked: Sequence[UserFact], progress: Progress | None) -> bool:
@@ -153,7 +159,7 @@ class SqlScriptedUser:
         if first is None or mood.took_back:
             return False
         if first.kind == "negotiates":
-            return said.refuses or (said.negative and not said.question)
+            return said.refuses or (said.denies and not said.question)
         if self._confirms(mood, said, progress):
             return True
         return not asked and not said.holds
@@ -170,7 +176,7 @@ class SqlScriptedUser:
         wishes = self._followed(progress)
         undone, untold = wishes.undone(mood.request, progress), wishes.untold(mood.request, progress, text)
         if said.holds and not said.closes:
-            return self._waits(mood, rng, progress)
+            return self._waits(mood, rng)
         if self._offers(mood, said, progress):
             return self._asked_to_confirm(mood, text, (), progress, rng)
         shown = not undone and bool(untold) and all(alike(wishes.news(mood.request, text), info) for info in untold)
@@ -178,11 +184,11 @@ class SqlScriptedUser:
             if (mood.doubted and said.reports) or shown or self._may_be_over(mood, progress):
                 return self._next(mood, rng, progress)
             if mood.doubted:
-                return self._waits(mood, rng, progress)
+                return self._waits(mood, rng)
             asked = user_sentences.DOUBTS_DONE if undone or not untold else user_sentences.DOUBTS_TOLD
             doubt = self._one_of(asked, rng).format(say=self._wish(mood))
             return SqlUserReply(doubt, replace(mood, doubted=True))
-        return self._lost(mood, rng, progress) if said.question else self._waits(mood, rng, progress)
+        return self._lost(mood, rng) if said.question else self._waits(mood, rng)
 
     def _may_be_over(self, mood: Mood, progress: Progress) -> bool:
         """Whether a request whose end the user cannot see may be over: something was changed since it came up. So who
@@ -196,25 +202,29 @@ class SqlScriptedUser:
         return progress is not None and bool(self._followed(progress).untold(mood.request, progress, ""))
 
     def _hears_no(self, mood: Mood, said: heard.Heard, progress: Progress | None) -> bool:
-        """Whether the request is turned down: plainly, or by a message that denies something, asks nothing but for
-        other wishes, and does not report what was done about it."""
-        if said.holds or not (said.refuses or said.negative):
-            return False
-        if said.refuses:
-            return True
-        done = progress is not None and said.reports and not self._followed(progress).undone(mood.request, progress)
-        return not said.question and not (done and self._leaves_a_trace(mood, progress))
+        """Whether the request is turned down: plainly; or by a message that denies something or names the rules when
+        the agent has looked things up, has heard an objection or has led nowhere before, and that asks nothing about
+        the request and does not report what was done about it. Before any of this it is a manner of speaking."""
+        if said.holds or not said.denies or said.refuses:
+            return said.refuses and not said.holds
+        if progress is None:
+            return not said.question
+        ready = len(progress.calls) > mood.calls or mood.objected or mood.doubted or mood.lost
+        wishes = self._followed(progress)
+        done = said.reports and wishes.leaves_a_trace(mood.request) and not wishes.undone(mood.request, progress)
+        return bool(ready) and not done and not self._open_question(mood, said, wishes)
 
-    def _leaves_a_trace(self, mood: Mood, progress: Progress | None) -> bool:
-        return progress is not None and self._followed(progress).leaves_a_trace(mood.request)
+    def _open_question(self, mood: Mood, said: heard.Heard, wishes: Wishes) -> bool:
+        """Whether something is asked, and not only for something else than the request."""
+        about = wishes.words(mood.request)
+        return any(one.question and not (one.elsewhere and not content(one.text) & about) for one in said.sentences)
 
     def _wants_yes(self, mood: Mood, said: heard.Heard, progress: Progress | None) -> bool:
         """Whether the message asks for a yes: in one of the usual forms, or by naming the change that the user waits
         for. An offer beside a refusal is no such question, unless another sentence names that change."""
-        named = self._names_the_change(mood, said, progress)
-        if said.refuses:
-            return named and any(one.confirms or one.polar for one in said.sentences) and not said.reports
-        return self._confirms(mood, said, progress) or (named and not said.reports)
+        if self._names_the_change(mood, said, progress):
+            return not said.refuses or any(one.confirms or one.polar for one in said.sentences)
+        return not said.refuses and self._confirms(mood, said, progress)
 
     def _confirms(self, mood: Mood, said: heard.Heard, progress: Progress | None) -> bool:
         """Whether a yes is asked for in a usual form. "Please confirm your date of birth" asks for the date."""
@@ -222,12 +232,12 @@ class SqlScriptedUser:
 
     def _asks_for_facts(self, mood: Mood, one: heard.Sentence, progress: Progress | None) -> bool:
         """Whether a sentence wants what the user has: it asks for it, or it wants a yes to what the user has not told
-        yet, and nothing in it is of the change that it waits for ("Can you confirm the e-mail that you have with us?").
-        """
+        yet ("Can you confirm the e-mail that you have with us?") or says that this is missing, and nothing in it is of
+        the change that the user waits for."""
         facts = [fact for fact in self._facts(mood) if heard.names(fact.asked, one.text)]
         if one.asks or not facts or progress is None:
             return one.asks and bool(facts)
-        if any(fact.label in mood.has_told for fact in facts):
+        if any(fact.label in mood.has_told for fact in facts) or not (one.confirms or one.lacks):
             return False
         rest = content(one.text) - content(" ".join(word for fact in facts for word in (fact.label, *fact.asked)))
         return not rest & self._followed(progress).change(mood.request)
@@ -237,17 +247,21 @@ class SqlScriptedUser:
         if progress is None:
             return False
         wishes = self._followed(progress)
-        denials = (one for one in said.sentences if one.refuses or (one.negative and not (one.confirms or one.polar)))
-        denied = {one.text for one in denials}
-        return any(wishes.named(mood.request, part, progress) for part in said.parts if part not in denied)
+        may = (
+            one.text
+            for one in said.sentences
+            if not (one.refuses or one.reports or (one.negative and not (one.confirms or one.polar)))
+        )
+        return any(wishes.named(mood.request, part, progress) for part in may)
 
     def _offers(self, mood: Mood, said: heard.Heard, progress: Progress) -> bool:
         """Whether the agent would do something about the wish that is open, or asks yes or no about it."""
         wishes = self._followed(progress)
-        if said.reports or not wishes.undone(mood.request, progress):
+        if not wishes.undone(mood.request, progress):
             return False
         about = wishes.words(mood.request)
-        return any((one.proposes or one.polar) and content(one.text) & about for one in said.sentences)
+        may = (one for one in said.sentences if (one.proposes or one.polar) and not one.reports)
+        return any(content(one.text) & about for one in may)
 
     def _followed(self, progress: Progress) -> Wishes:
         if self._wishes is None:
@@ -266,7 +280,7 @@ class SqlScriptedUser:
         if mistaken := self._mistaken(mood, text):
             return self._corrected(mood, mistaken, rng)
         if progress is not None and self._foreign(mood, text, progress):
-            return self._led_nowhere(mood, self._one_of(user_sentences.NOT_THAT, rng), progress)
+            return self._led_nowhere(mood, self._one_of(user_sentences.NOT_THAT, rng))
         said = " ".join([self._one_of(user_sentences.YES, rng), *told])
         return SqlUserReply(said, replace(mood, lost=0), consents=True)
 
@@ -294,8 +308,7 @@ class SqlScriptedUser:
 
     def _asked(self, mood: Mood, said: heard.Heard, progress: Progress | None) -> list[UserFact]:
         """What the message asks for of what the user has or is known not to have."""
-        wants = (one for one in said.sentences if one.asks or one.confirms)
-        asking = [one.text for one in wants if self._asks_for_facts(mood, one, progress)]
+        asking = [one.text for one in said.sentences if self._asks_for_facts(mood, one, progress)]
         return [
             fact
             for fact in self._facts(mood)
@@ -333,19 +346,18 @@ class SqlScriptedUser:
         came_up = len(progress.calls) if progress else 0
         return SqlUserReply(said, Mood(number, since=since, came_up=came_up, has_told=mood.has_told))
 
-    def _waits(self, mood: Mood, rng: random.Random, progress: Progress) -> SqlUserReply:
+    def _waits(self, mood: Mood, rng: random.Random) -> SqlUserReply:
         waits = user_sentences.STILL_WAITS if mood.lost else user_sentences.WAITS
-        return self._led_nowhere(mood, self._one_of(waits, rng), progress)
+        return self._led_nowhere(mood, self._one_of(waits, rng))
 
-    def _lost(self, mood: Mood, rng: random.Random, progress: Progress | None) -> SqlUserReply:
-        return self._led_nowhere(mood, self._one_of(user_sentences.AGAIN, rng), progress)
+    def _lost(self, mood: Mood, rng: random.Random) -> SqlUserReply:
+        return self._led_nowhere(mood, self._one_of(user_sentences.AGAIN, rng))
 
-    def _led_nowhere(self, mood: Mood, sentence: str, progress: Progress | None) -> SqlUserReply:
+    def _led_nowhere(self, mood: Mood, sentence: str) -> SqlUserReply:
         """Says a sentence, with the request again, until its patience is over."""
         if mood.lost + 1 >= PATIENCE:
             return SqlUserReply(f"This leads nowhere. {user_sentences.LOST}", mood)
-        calls = len(progress.calls) if progress else 0
-        return SqlUserReply(sentence.format(say=self._wish(mood)), replace(mood, lost=mood.lost + 1, calls=calls))
+        return SqlUserReply(sentence.format(say=self._wish(mood)), replace(mood, lost=mood.lost + 1))
 
 
 _AGREES = re.compile(
