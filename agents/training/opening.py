@@ -66,7 +66,8 @@ def _environments(config: TrainConfig) -> Iterator[str]:
     shares = [_share(name, mix, total) for name, mix in zip(names, config.environments, strict=True)]
     told = "simulated experts, nothing is paid" if simulated(config) else "experts may be real models that cost money"
     yield f"environments: {', '.join(shares)} ({told})"
-    own = [term.name for mix in config.environments for term in training(mix).rules.terms]
+    with_terms = [mix for mix in config.environments if mix.arguments.get("reward_terms")]
+    own = [term.name for mix in with_terms for term in training(mix).rules.terms]
     if own:
         yield f"reward terms of yours: {', '.join(dict.fromkeys(own))} (in the group reward and the held-out reward)"
 

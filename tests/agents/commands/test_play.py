@@ -276,7 +276,7 @@ PROMPT = "action (? for help, q to quit)> "
 
 def test_a_person_edits_a_line_recalls_one_and_completes_one() -> None:
     pytest.importorskip("readline")
-    terminal = Terminal("--env", "HLE-v0", rows=200)
+    terminal = Terminal("--env", "HLE-v0", rows=1000)
     terminal.until(PROMPT)
     terminal.type("earch search-1\x01s\r")  # Ctrl-A goes to the line's beginning
     assert '"arguments": {"model": "search-1"}' in terminal.until(PROMPT)
