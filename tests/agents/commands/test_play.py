@@ -20,7 +20,7 @@ from tests.command_line import TOOLORCHESTRA, unboxed
 from tests.tau2_playing import needs_package
 from toolorchestra.agents.configuration.environment_options import value
 
-CLEAN = {k: v for k, v in os.environ.items() if k != "NO_COLOR"}
+CLEAN = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "LINES", "COLUMNS")}
 
 
 def play(*arguments: str, said: str = "") -> subprocess.CompletedProcess[str]:
