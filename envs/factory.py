@@ -21,6 +21,7 @@ from toolorchestra.envs.base.spaces import FORMS
 from toolorchestra.envs.base.types import Observation, plain
 from toolorchestra.envs.domains.source import PricesOrchestrators, TaskSource
 from toolorchestra.envs.episode.episode import Episode
+from toolorchestra.envs.episode.reward_terms import reward_terms
 from toolorchestra.envs.episode.rules import Limits, Rules
 from toolorchestra.envs.money.bill import Bill
 from toolorchestra.envs.money.prices import PriceSheet, load_sheet
@@ -57,6 +58,9 @@ class EnvSettings:
     """Of reward="scalar": what a dollar takes off."""
     seconds_weight: float = 0.0
     """Of reward="scalar": what a second takes off."""
+    reward_terms: Any = ()
+    """Terms of your own in the reward: "module:function", a function, or a list of them. Each is called with the
+    episode when it ends, and what it gives is added to the last step's reward."""
     max_turns: int = 50
     """Turns of the agent, after which the episode is truncated (`truncated_by` is "turns")."""
     max_context_tokens: int | None = None
@@ -104,6 +108,7 @@ class EnvSettings:
             self.usd_weight,
             self.seconds_weight,
             self.spend_cap,
+            reward_terms(self.reward_terms),
         )
 
 
@@ -295,6 +300,8 @@ def _load(path: str, arguments: Mapping[str, Any]) -> TaskSource:
 def factory(source: str | TaskSource, **arguments: Any) -> EpisodeFactory:
     """A factory from gym.make's keyword arguments. Equal arguments share one, which keeps idle environments small,
     until a file that they name is another."""
+    if isinstance(terms := arguments.get("reward_terms"), list):  # as a command line's JSON has it
+        arguments["reward_terms"] = tuple(terms)
     items = tuple(sorted(arguments.items()))
     try:
         return _shared(source, items, tuple(_stamp(value) for _, value in items))  # type: ignore[arg-type]

@@ -74,14 +74,15 @@ def run(given: PhrasingsOptions) -> int:
         say(f"values in words: {len(tasks) - len(lost)} of {len(tasks)} solved" + f"; lost: {lost}" * given.lost)
         return DONE
     halves = {half: [one for one in bank if one.half == half] for half in HALVES}
-    say(f"| solved of {len(tasks)} (SIMULATED user) | phrasings | {' | '.join(HALVES)} |")
-    say("|---|---|---|---|")
+    halves = {half: own for half, own in halves.items() if own}
+    say(f"| solved of {len(tasks)} (SIMULATED user) | phrasings | {' | '.join(halves)} |")
+    say("|---|---|" + "---|" * len(halves))
     for row, kinds in (*((kind, (kind,)) for kind in KINDS), ("all kinds", KINDS)):
         lost_in = {half: lost_tasks(own, kinds, tasks) for half, own in halves.items()}
         count = sum(one.kind in kinds for one in bank)
-        say(f"| {row} | {count} | {' | '.join(str(len(tasks) - len(lost_in[half])) for half in HALVES)} |")
+        say(f"| {row} | {count} | {' | '.join(str(len(tasks) - len(lost_in[half])) for half in halves)} |")
         if given.lost:
-            for half in HALVES:
+            for half in halves:
                 say(f"  lost, {half}: {', '.join(lost_in[half]) or 'none'}")
     for one in bank if given.each else ():
         if lost_alone := lost_tasks([one], [one.kind], tasks):

@@ -4,7 +4,7 @@
     python synth/generate.py --domain "public library" --model openai:gpt-5 --tasks 300 --out DIR
 
 Each stage's result is kept in a work folder (by default OUT.work), so that a run that was stopped goes on with
---resume; answers of models are kept as they come and are never paid twice. The report is run_report.md in that folder.
+--resume; answers of models are kept as they come and are never paid twice. The report is report.md in that folder.
 """
 
 from __future__ import annotations

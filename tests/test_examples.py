@@ -130,30 +130,108 @@ def test_a_backend_of_ones_own_answers_and_is_billed(capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.usefixtures("seams")
-def test_a_reward_term_of_ones_own_is_part_of_the_reward() -> None:
-    made = __import__("reward_term")
-    plain = gym.make("ToolOrchestra/FRAMES-v0", split="test", preference="none")
-    env = made.PromptAnswers(plain, patience=1.0, each=0.01)
+def test_a_reward_term_of_ones_own_is_part_of_the_reward(capsys: pytest.CaptureFixture[str]) -> None:
+    named = {"split": "test", "preference": "none", "reward_terms": "reward_term:prompt_answers"}
+    env = gym.make("ToolOrchestra/FRAMES-v0", **named)
     env.reset(seed=11)
     _, reward, terminated, _, info = env.step(render_call("answer", {"model": "answer-1"}))
     assert terminated
-    assert info["ledger"]["seconds"] > 1.0
-    late = -0.01 * (info["ledger"]["seconds"] - 1.0)
-    assert info["reward_terms"] == {"task": info["outcome"]["value"], "late": pytest.approx(late)}
-    assert reward == pytest.approx(info["outcome"]["value"] + late)
+    assert info["ledger"]["seconds"] > 30.0
+    late = pytest.approx(-0.002 * (info["ledger"]["seconds"] - 30.0))
+    assert info["reward_terms"] == {"prompt_answers": late}
+    assert reward == info["outcome"]["value"] + info["reward_terms"]["prompt_answers"]
+    __import__("reward_term").main()
+    assert "{'prompt_answers': -0.0" in capsys.readouterr().out
+
+
+SMALL = [
+    *"--warm-start.steps 0 --steps 1 --groups 1 --rollouts 4 --updates 1 --no-report --evaluation-tasks 2".split(),
+    *"--model.processes 1 --max-tokens 8 --model.hidden 16 --model.layers 1 --dump-every 1".split(),
+]
+WORLD = "--env HLE-v0 style=brief shown_characters=0 max_turns=1".split()
+TERM = """
+def brief(episode):
+    return -0.01 * sum(len(m["content"]) for m in episode.messages if m["role"] == "assistant")
+"""
+
+
+def test_a_run_is_trained_and_evaluated_by_a_term_of_ones_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same weights, tasks and rollouts without the term have nothing to learn, and are worth more by its mean."""
+    (tmp_path / "own_terms.py").write_text(TERM)
+    monkeypatch.syspath_prepend(tmp_path)
+    seen: dict[str, dict[str, dict[str, Any]]] = {}
+    for name, own in {"plain": [], "own": ["reward_terms=own_terms:brief"]}.items():
+        folder = tmp_path / name
+        assert train.main([*SMALL, *WORLD, *own, "--out", str(folder)]) == 0
+        rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+        seen[name] = {row["kind"]: row for row in reversed(rows)}
+        dumped = [json.loads(line)["training"] for line in (folder / "rollouts.jsonl").read_text().splitlines()]
+        assert {part for row in dumped for part in row["parts"]} == ({"term brief"} if own else set())
+    plain, own_run = seen["plain"], seen["own"]
+    assert "loss/loss" not in plain["train"]
+    assert "loss/loss" in own_run["train"]
+    assert plain["train"]["group_reward"] == 0.0 > own_run["train"]["group_reward"]
+    assert own_run["eval"]["term/brief"] < 0.0
+    lost = own_run["eval"]["policy/reward"] - plain["eval"]["policy/reward"]
+    assert lost == pytest.approx(own_run["eval"]["term/brief"])
+    assert own_run["eval"]["oracle/reward"] < plain["eval"]["oracle/reward"]
+    assert "reward terms of yours: brief" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("seams")
+def test_a_tool_of_ones_own_stands_beside_the_others(capsys: pytest.CaptureFixture[str]) -> None:
+    made = __import__("tool")
+    assert check_environment("Example/Pages-v0", abandoned=50).episodes
+    env = gym.make("Example/Pages-v0", split="test", preference="none")
+    observation, _ = env.reset(seed=11)
+    described = {t["function"]["name"]: t["function"] for t in observation["tools"]}
+    assert list(described) == ["search", "enhance_reasoning", "answer", "open_page"]
+    assert described["open_page"]["description"].endswith("by its title. Price: $0.005 each.")
+    assert described["open_page"]["parameters"]["properties"]["title"]["description"] == "The page's whole title."
+    lacking = env.step(render_call("open_page", {"title": "Nowhere"}))[4]
+    assert "no page 'Nowhere'" in lacking["new_messages"][-1]["content"]
+    found = env.step(render_call("open_page", {"title": "the weary pilgrim"}))[4]
+    assert [p.title for p in env.unwrapped.episode.world.documents] == ["The Weary Pilgrim"]  # type: ignore[attr-defined]
+    assert found["ledger"]["usd_by_role"]["tool"] == 0.01
+    observation, _ = env.reset(seed=11, options={"tools": ["answer", "open_page"]})
+    assert [t["function"]["name"] for t in observation["tools"]] == ["answer", "open_page"]
     made.main()
+    assert "Litand Academy" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("seams")
+def test_a_task_source_of_ones_own_keeps_every_promise(capsys: pytest.CaptureFixture[str]) -> None:
+    made = __import__("task_source")
+    assert check_environment("Example/Number-v0", abandoned=50).episodes
+    made.main()
+    assert capsys.readouterr().out.startswith("87 1.0 {'compare': 7, 'answer': 1}")
+    with pytest.raises(ConfigError, match="a task of number is SPLIT/N"):
+        gym.make("Example/Number-v0").reset(options={"task_id": "holdout/3"})
+
+
+def test_a_price_sheet_of_ones_own_writes_the_prompt_and_the_bill() -> None:
+    own = str(SEAMS / "price_sheet.json")
+    for env_id in ("HLE-v0", "FRAMES-v0"):
+        env = gym.make(f"ToolOrchestra/{env_id}", prices=own, preference="none")
+        observation, info = env.reset(seed=1)
+        assert info["price_sheet"] == "example-2026-11"
+        offered = next(t["function"] for t in observation["tools"] if t["function"]["name"] == "answer")
+        assert "$2 in ($0.2 cached), $16 out" in offered["description"]
+        info = env.step(render_call("answer", {"model": "answer-1"}))[4]
+        (charge,) = [c for c in info["charges"] if c["role"] == "expert"]
+        assert (charge["item"], charge["sheet"]) == ("gpt-5", "example-2026-11")
+        tokens = charge["tokens"]
+        out = tokens["output"] + tokens["reasoning"]
+        assert charge["nano_usd"] == 2_000 * tokens["input"] + 200 * tokens["cached"] + 16_000 * out
 
 
 @pytest.mark.usefixtures("seams")
 def test_an_engine_of_ones_own_is_named_and_counts(tmp_path: Path) -> None:
-    small = (
-        "--warm-start.steps 0 --steps 1 --groups 1 --rollouts 2 --updates 1 --no-report --evaluation-tasks 1".split()
-    )
-    small += "--model.processes 1 --max-tokens 4 --model.hidden 16 --model.layers 1".split()
-    world = "--env HLE-v0 style=brief shown_characters=0 max_turns=1".split()
-    assert train.main([*small, *world, "--engine", "engine:CountingEngine", "--out", str(tmp_path)]) == 0
+    assert train.main([*SMALL, *WORLD, "--engine", "engine:CountingEngine", "--out", str(tmp_path)]) == 0
     made = __import__("engine")
-    config = train.options([*small, *world]).config
+    config = train.options([*SMALL, *WORLD]).config
     made_engine, _ = named_engine(replace(config, engine="engine:CountingEngine"), print)
     assert isinstance(made_engine, made.CountingEngine)
     sampled = asyncio.run(made_engine.sample([1, 2, 3], SamplingParams(4, 1.0, ()), ""))

@@ -179,7 +179,8 @@ def _show(given: EvaluateOptions, evaluation: EvaluationRun, contests: Sequence[
     versions = dict.fromkeys(getattr(contest.made.source, "version", "") for contest in contests)
     told = "".join(f", {version}" for version in versions if version)
     shown = summary if given.details else replace(summary, groups=())
-    say(f"prices {given.prices}{told}{label}\n\n{as_text(shown)}\n")
+    prices = given.prices or ", ".join(dict.fromkeys(contest.made.sheet.sheet_id for contest in contests))
+    say(f"prices {prices}{told}{label}\n\n{as_text(shown)}\n")
     _say_failures(evaluation)
     for line in evaluation.learnt:
         say(line)

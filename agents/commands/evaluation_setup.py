@@ -56,8 +56,8 @@ class EvaluateOptions:
     """Of the first task; the next ones count on from it."""
     tools: str = "paper"
     """Tool configuration: paper, plain or a JSON file."""
-    prices: str = "paper-2025-11"
-    """Price sheet: a name or a JSON file."""
+    prices: str = ""
+    """Price sheet: a name or a JSON file; the environment's own when left out, which is mostly paper-2025-11."""
     backends: str = ""
     """A file of real models, index, web search and sandbox (TOML or JSON)."""
     index: str = ""
@@ -194,7 +194,9 @@ def _factory(
     given: EvaluateOptions, env: ChosenEnv, split: str, *, backends: Backing | None, spend_cap: SpendCap | None
 ) -> EpisodeFactory:
     takes = _takes(env.env_id)
-    common: dict[str, object] = {"prices": given.prices, "preference": "none"}
+    common: dict[str, object] = {"preference": "none"}
+    if given.prices:
+        common["prices"] = given.prices
     if "tools" in takes:
         common |= {"tools": given.tools, "max_turns": 50}
     if backends is not None:

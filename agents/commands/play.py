@@ -67,8 +67,8 @@ class PlayOptions:
     """The user's wish: "sampled", "none" or the name of a kind."""
     tools: str = ""
     """Tool configuration of question environments: paper, plain, basic, none or a JSON file."""
-    prices: str = "paper-2025-11"
-    """Price sheet: a name or a JSON file."""
+    prices: str = ""
+    """Price sheet: a name or a JSON file; the environment's own when left out, which is mostly paper-2025-11."""
     task_id: str = ""
     """Play this task."""
     episodes: int = 1
@@ -138,8 +138,8 @@ def _chosen(given: PlayOptions) -> ChosenEnv:
 
 
 def _env(given: PlayOptions, chosen: ChosenEnv) -> OrchestraEnv:
-    settings = {"split": given.split, "preference": given.preference, "prices": given.prices}
-    settings |= {"tools": given.tools} if given.tools else {}
+    settings = {"split": given.split, "preference": given.preference}
+    settings |= {name: value for name in ("tools", "prices") if (value := getattr(given, name))}
     foreign = ConfigError(f"--env {chosen.env_id} is not of this suite; valid: {', '.join(ids())}")
     try:
         env = gym.make(chosen.env_id, **{**settings, **chosen.arguments}).unwrapped

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from toolorchestra.agents.engines.muon import BatchedMuon
 from toolorchestra.agents.engines.settings import EngineSettings
 
 MUON_STATE = "muon"
@@ -38,16 +39,14 @@ class MuonAndAdamW:
         looked_up |= {id(p) for p in head.parameters()} if head is not None else set()
         matrices = [p for p in trained if p.ndim == 2 and id(p) not in looked_up]
         others = [p for p in trained if p.ndim != 2 or id(p) in looked_up]
-        self._muon = torch.optim.Muon(
-            matrices, lr=1e-3, weight_decay=settings.weight_decay, adjust_lr_fn="match_rms_adamw"
-        )
+        self._muon = BatchedMuon(matrices, lr=1e-3, weight_decay=settings.weight_decay, adjust_lr_fn="match_rms_adamw")
         self._adamw = _adamw(others, settings, fused=fused)
         self.param_groups = [*self._adamw.param_groups, *self._muon.param_groups]
 
     def step(self) -> None:
         """Of both."""
         self._adamw.step()
-        self._muon.step()  # type: ignore[no-untyped-call]
+        self._muon.step()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Of both."""

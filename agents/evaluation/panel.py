@@ -2,7 +2,8 @@
 
 Every player is scored by himself on one scale: the bills, seconds and calls of the fixed players of this task (random,
 cheapest, strongest, oracle), widened by his own. An answer that is not right earns nothing. So nobody's score depends
-on who else is looked at. Divided by the sum of the wish's weights it lies in [0, 1].
+on who else is looked at. Divided by the sum of the wish's weights it lies in [0, 1]; terms of the user's own
+(gym.make's `reward_terms`) are added to that for everybody, right or wrong.
 
 The oracle knows the question, everybody's skill and the wish, and plans by expectation. Shares of it are over the same
 tasks, with the interval of a bootstrap of tasks.
@@ -16,14 +17,14 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from toolorchestra.agents.evaluation.statistics import Interval, mean_interval, ratio_interval, wilson
-from toolorchestra.agents.rollouts.rewards import GroupReward, Measure
+from toolorchestra.agents.rollouts.rewards import GroupReward, Measure, whole
 from toolorchestra.envs.base.preference import Preference
 
 POLICY, ORACLE = "policy", "oracle"
 
 
 class Scored(NamedTuple):
-    """What a player came to on a task, and its reward from 0 to 1."""
+    """What a player came to on a task, and its reward: from 0 to 1, and the user's own terms."""
 
     measure: Measure
     reward: float
@@ -72,9 +73,9 @@ def scores(
     if policy.failed:
         return None
     if not fixed:
-        return {POLICY: Scored(policy, policy.outcome)}
+        return {POLICY: Scored(policy, policy.outcome + sum(policy.terms.values()))}
     reward = GroupReward(wish, keys)
-    weight = sum(wish.weights().values()) or 1.0
+    weight = whole(wish.weights())
     wrong = replace(next(iter(fixed.values())), outcome=0.0)  # being right counts where everybody is
     scale = [*fixed.values(), wrong]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from toolorchestra.agents.engines.base import Datum
-from toolorchestra.agents.rollouts.rewards import GroupReward, Measure, RewardBreakdown
+from toolorchestra.agents.rollouts.rewards import TERM, GroupReward, Measure, RewardBreakdown, whole
 from toolorchestra.agents.rollouts.trajectory import Group
 from toolorchestra.envs.base.errors import NOT_NEGATIVE, POSITIVE, ConfigError, no_such, require
 from toolorchestra.envs.base.preference import Preference
@@ -146,7 +146,9 @@ def in_group(
         made = _normal(totals, params)
     else:
         made = [0.0] * len(kept)
-        for name, weight in wish.weights().items():
+        weights = wish.weights()
+        own = {name: whole(weights) for r in kept for name in r.parts if name.startswith(TERM)}
+        for name, weight in {**weights, **own}.items():
             part = _normal([r.parts.get(name, 0.0) / weight for r in kept], params) if weight else made
             made = [sum_ + weight * one for sum_, one in zip(made, part, strict=True)]
     values = iter(made)

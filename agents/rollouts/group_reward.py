@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from toolorchestra.agents.rollouts.rewards import GroupReward, Measure
@@ -16,7 +17,9 @@ MEASURED = ("outcome", "usd", "seconds", "calls", "failed")
 def preference_reward(prompts: Sequence[Any], **columns: Any) -> list[float | None]:
     """What each rollout is worth among those of the same prompt, under its user's wish; None where it failed. The
     columns are those that an adapter's rollouts give."""
-    measures = [Measure(*of_one) for of_one in zip(*(columns[name] for name in MEASURED), strict=True)]
+    terms = columns.get("terms") or [{}] * len(prompts)
+    measured = [Measure(*of_one) for of_one in zip(*(columns[name] for name in MEASURED), strict=True)]
+    measures = [replace(measure, terms=own) for measure, own in zip(measured, terms, strict=True)]
     groups: dict[str, list[int]] = defaultdict(list)
     for place, prompt in enumerate(prompts):
         groups[str(prompt)].append(place)

@@ -2,19 +2,22 @@
 
 Per group of rollouts of one task, each trajectory is measured as [tool counts..., outcome, -dollars, -seconds]; each
 measure is scaled by min and max over the whole group (0 where all are equal) and weighed by the preference; what did
-not solve the task gets 0. Pure functions, no torch.
+not solve the task gets 0. Terms of the user's own (gym.make's `reward_terms`) are added to that, solved or not, in
+units of the weights' sum. Pure functions, no torch.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from toolorchestra.envs.base.errors import ConfigError, no_such
 from toolorchestra.envs.base.preference import Preference
 
 GENERAL = ("outcome", "usd", "seconds")
+TERM = "term "
+"""What the names of a user's own terms begin with among the parts of a reward."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,8 @@ class Measure:
     """It came to an answer of its own, not to a limit."""
     context_cut: bool = False
     """It ran out of context: what it would have answered is not known."""
+    terms: Mapping[str, float] = field(default_factory=dict)
+    """What terms of the user's own came to. They are not scaled: 1 is what the best possible episode earns."""
 
     @property
     def solved(self) -> bool:
@@ -45,7 +50,8 @@ class RewardBreakdown:
 
     total: float
     parts: Mapping[str, float]
-    """Weight times scaled measure, by name; empty when the task was not solved."""
+    """Weight times scaled measure, by name, and the user's own terms. An episode that did not solve its task has terms
+    alone."""
     solved: bool
 
 
@@ -98,10 +104,15 @@ def _value(measure: Measure, name: str) -> float:
 def _breakdown(
     measure: Measure, weights: Mapping[str, float], ranges: Mapping[str, tuple[float, float]]
 ) -> RewardBreakdown:
-    if not measure.solved:
-        return RewardBreakdown(0.0, {}, False)
-    parts = {name: weight * _scaled(_value(measure, name), *ranges[name]) for name, weight in weights.items()}
-    return RewardBreakdown(sum(parts.values()), parts, True)
+    parts = {f"{TERM}{name}": whole(weights) * value for name, value in measure.terms.items()}
+    if measure.solved:
+        parts |= {name: weight * _scaled(_value(measure, name), *ranges[name]) for name, weight in weights.items()}
+    return RewardBreakdown(sum(parts.values(), 0.0), parts, measure.solved)
+
+
+def whole(weights: Mapping[str, float]) -> float:
+    """The most that a wish's parts can come to: their weights' sum; 1 where nothing has weight."""
+    return sum(weights.values()) or 1.0
 
 
 def _scaled(value: float, low: float, high: float) -> float:

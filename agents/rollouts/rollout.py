@@ -202,7 +202,8 @@ def measured(episode: Episode) -> Measure:
     """What an episode came to."""
     value = episode.outcome.value if episode.outcome else 0.0
     usd = episode.ledger.nano_usd_of(REWARDED_ROLES) / NANO
-    return Measure(value, usd, episode.ledger.seconds, dict(episode.calls), episode.failure is not None)
+    seconds, calls, failed = episode.ledger.seconds, dict(episode.calls), episode.failure is not None
+    return Measure(value, usd, seconds, calls, failed, terms=dict(episode.terms))
 
 
 def _trajectory(job: Job, episode: Episode, run: _RolloutState) -> Trajectory:

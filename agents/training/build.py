@@ -63,6 +63,13 @@ def base_model(config: TrainConfig) -> tuple[Any, Chat]:
     return model, chat_of(tokenizer, wanted)
 
 
+def base_chat(wanted: ModelConfig) -> Chat:
+    """The chat of that model, without its weights."""
+    with _training_packages():
+        from toolorchestra.agents.engines import pretrained, tiny
+    return chat_of(pretrained.load_tokenizer(wanted.path) if wanted.path else tiny.load_tokenizer(), wanted)
+
+
 def chat_of(tokenizer: Any, wanted: ModelConfig) -> Chat:
     """The chat of a tokenizer, as the settings want it."""
     return Chat(tokenizer, {} if wanted.thinking is None else {"enable_thinking": wanted.thinking})

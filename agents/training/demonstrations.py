@@ -11,12 +11,13 @@ import json
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from functools import partial
+from contextlib import contextmanager
+from functools import lru_cache, partial
 from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from toolorchestra.agents.configuration.config import TrainConfig, WarmStart
+from toolorchestra.agents.configuration.config import ModelConfig, TrainConfig, WarmStart
 from toolorchestra.agents.configuration.environments import training
 from toolorchestra.agents.engines.base import Datum, Sample
 from toolorchestra.agents.evaluation.simulated_evaluation import played
@@ -203,13 +204,29 @@ def _best(factory: EpisodeFactory, seed: int, start: WarmStart, rng: random.Rand
 
 Watch = Callable[[str, int], None]
 """Hears what is done, and of how many tasks."""
+Find = Callable[[TrainConfig, Sequence[int]], list[BestRoute]]
 
 
 def demonstrations(chat: Chat, config: TrainConfig, watch: Watch = lambda *_: None) -> list[Datum]:
-    """The routes found, as training data."""
+    """The routes found, as training data. The same for any number of processes."""
+    tasks = range(config.warm_start.demonstrations)
+    find: Find = find_routes
+    with _pool(config) as pool:
+        if config.warm_start.planned:
+            routes = _shared_out(pool, partial(try_routes, config), tasks, partial(watch, "tasks tried"))
+            values = {env: learnt(tuple(one for _, one in some)) for env, some in _by_environment(routes)}
+            find = partial(plan_routes, values)
+        work = partial(_told, None if pool else chat, find, config)
+        said = "routes planned" if config.warm_start.planned else "tasks tried"
+        return _shared_out(pool, work, tasks, partial(watch, said))
+
+
+def _told(chat: Chat | None, find: Find, config: TrainConfig, numbers: Sequence[int]) -> list[Datum]:
+    """The routes that are found for some tasks, as training data; by a chat of this process where none is given."""
+    chat = chat or _own_chat(config.model)
     factories = [training(mix) for mix in config.environments]
     data = []
-    for env, seed, actions in _found(config, watch):
+    for env, seed, actions in find(config, numbers):
         told = iter(actions)
         datum, _ = demonstrate(
             chat,
@@ -222,15 +239,11 @@ def demonstrations(chat: Chat, config: TrainConfig, watch: Watch = lambda *_: No
     return data
 
 
-def _found(config: TrainConfig, watch: Watch) -> list[BestRoute]:
-    tasks = range(config.warm_start.demonstrations)
-    if not config.warm_start.planned:
-        found = _shared_out(config, find_routes, tasks, partial(watch, "tasks tried"))
-        return sorted(found, key=lambda f: f.seed)
-    routes = _shared_out(config, try_routes, tasks, partial(watch, "tasks tried"))
-    values = {env: learnt(tuple(one for _, one in some)) for env, some in _by_environment(routes)}
-    planned = _shared_out(config, partial(plan_routes, values), tasks, partial(watch, "routes planned"))
-    return sorted(planned, key=lambda f: f.seed)
+@lru_cache(maxsize=1)
+def _own_chat(wanted: ModelConfig) -> Chat:
+    from toolorchestra.agents.training.build import base_chat
+
+    return base_chat(wanted)
 
 
 def _by_environment(routes: list[tuple[int, TriedRoute]]) -> Iterator[tuple[int, list[tuple[int, TriedRoute]]]]:
@@ -238,35 +251,44 @@ def _by_environment(routes: list[tuple[int, TriedRoute]]) -> Iterator[tuple[int,
         yield env, list(some)
 
 
-def _shared_out(
-    config: TrainConfig,
-    work: Callable[[TrainConfig, Sequence[int]], list[Any]],
-    tasks: range,
-    watch: Callable[[int], None],
-) -> list[Any]:
-    """What the work on some tasks makes, part by part; over processes where the model has several. An interrupt of this
-    process ends them at once, and so does a part that breaks."""
-    parts = [tasks[k : k + AT_ONCE] for k in range(0, len(tasks), AT_ONCE)]
-    done: dict[int, list[Any]] = {}
+@contextmanager
+def _pool(config: TrainConfig) -> Iterator[ProcessPoolExecutor | None]:
+    """Other processes, where the model has several. An interrupt of this process ends them at once, and so does a part
+    that breaks."""
     if config.model.processes == 1:
-        for at, part in enumerate(parts):
-            done[at] = work(config, part)
-            watch(part.stop)
-        return [one for at in range(len(parts)) for one in done[at]]
+        yield None
+        return
     others = set(active_children())
-    tried_tasks = 0
     with ProcessPoolExecutor(config.model.processes, get_context("spawn")) as pool:
         try:
-            with deaf_children():
-                asked = {pool.submit(work, config, part): at for at, part in enumerate(parts)}
-            for future in as_completed(asked):
-                done[asked[future]] = future.result()
-                watch(tried_tasks := tried_tasks + len(parts[asked[future]]))
+            yield pool
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             for child in set(active_children()) - others:
                 child.terminate()
             raise
+
+
+def _shared_out(
+    pool: ProcessPoolExecutor | None,
+    work: Callable[[Sequence[int]], list[Any]],
+    tasks: range,
+    watch: Callable[[int], None],
+) -> list[Any]:
+    """What the work on some tasks makes, part by part, in the order of the tasks."""
+    parts = [tasks[k : k + AT_ONCE] for k in range(0, len(tasks), AT_ONCE)]
+    done: dict[int, list[Any]] = {}
+    if pool is None:
+        for at, part in enumerate(parts):
+            done[at] = work(part)
+            watch(part.stop)
+    else:
+        with deaf_children():
+            asked = {pool.submit(work, part): at for at, part in enumerate(parts)}
+        worked = 0
+        for future in as_completed(asked):
+            done[asked[future]] = future.result()
+            watch(worked := worked + len(parts[asked[future]]))
     return [one for at in range(len(parts)) for one in done[at]]
 
 

@@ -63,6 +63,13 @@ def _regrets(group: Group) -> Iterator[float]:
             yield max(found[name].reward for name in fixed) - found[POLICY].reward
 
 
+def term_metrics(played: Sequence[Trajectory]) -> dict[str, float]:
+    """`term/NAME`: what each reward term of the user's own came to, on average over the episodes that did not fail."""
+    seen = [t.measure.terms for t in played if not t.measure.failed]
+    names = sorted({name for terms in seen for name in terms})
+    return {f"term/{name}": mean([terms[name] for terms in seen if name in terms]) for name in names}
+
+
 def rewards_of(config: TrainConfig, evaluation: Evaluation) -> dict[str, float]:
     """The policy's held-out reward in each environment."""
     standings = evaluation.by_environment.values()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 
 from toolorchestra.agents.configuration.config import EnvMix, TrainConfig
-from toolorchestra.agents.configuration.environments import labels, simulated
+from toolorchestra.agents.configuration.environments import labels, simulated, training
 from toolorchestra.agents.engines.base import ModelSize, TellsSize
 from toolorchestra.agents.engines.machine import Machine
 from toolorchestra.agents.training.training_run import TrainingRun
@@ -66,6 +66,9 @@ def _environments(config: TrainConfig) -> Iterator[str]:
     shares = [_share(name, mix, total) for name, mix in zip(names, config.environments, strict=True)]
     told = "simulated experts, nothing is paid" if simulated(config) else "experts may be real models that cost money"
     yield f"environments: {', '.join(shares)} ({told})"
+    own = [term.name for mix in config.environments for term in training(mix).rules.terms]
+    if own:
+        yield f"reward terms of yours: {', '.join(dict.fromkeys(own))} (in the group reward and the held-out reward)"
 
 
 def _share(name: str, mix: EnvMix, total: float) -> str:

@@ -90,6 +90,7 @@ def log_step(
         "controllability": seen.controllability,
         "sampled_tokens_per_second": sum(t.sampled_tokens for t in rollouts) / sampling,
         **_seconds(run, times),
+        **environment_metrics.term_metrics(rollouts),
         **taken.metrics,
         **{f"loss/{k}": v for k, v in learned.items()},
         **_apart(run, found, _rewards(groups, batch), "group_reward"),
@@ -141,7 +142,8 @@ def log_evaluation(run: TrainingRun, evaluation: Evaluation) -> None:
     """Write a held-out evaluation's numbers, and warn where episodes broke or were cut."""
     found = environment_metrics.of_evaluation(run.config, evaluation)
     apart = _apart(run, found, environment_metrics.rewards_of(run.config, evaluation), "reward")
-    run.log.write("eval", run.step, {**as_metrics(evaluation), **apart})
+    terms = environment_metrics.term_metrics(evaluation.trajectories)
+    run.log.write("eval", run.step, {**as_metrics(evaluation), **terms, **apart})
     for warning in [
         *choice_metrics.failures(evaluation.trajectories),
         *environment_metrics.context_warnings(run.config, found, "count as wrong"),

@@ -12,6 +12,7 @@ import random
 import statistics
 import time
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 
 from toolorchestra.agents.configuration.config import TrainConfig
@@ -131,8 +132,13 @@ def batch_of(data: Sequence[Datum], size: int, seed: int, number: int) -> list[D
     """What a step looks at: in an epoch nothing comes twice."""
     size = min(size, len(data))
     epoch, place = divmod(number, len(data) // size)
-    order = random.Random(_seed(seed, epoch)).sample(range(len(data)), len(data))
-    return [data[i] for i in order[place * size : (place + 1) * size]]
+    return [data[i] for i in _order(seed, epoch, len(data))[place * size : (place + 1) * size]]
+
+
+@lru_cache(maxsize=1)
+def _order(seed: int, epoch: int, count: int) -> Sequence[int]:
+    """Of an epoch, which has many steps."""
+    return random.Random(_seed(seed, epoch)).sample(range(count), count)
 
 
 def _seed(*parts: object) -> int:

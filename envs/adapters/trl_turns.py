@@ -76,6 +76,7 @@ class Play:
             "usd": episode.ledger.nano_usd_of(REWARDED_ROLES) / NANO,
             "seconds": episode.ledger.seconds,
             "calls": dict(episode.calls),
+            "terms": dict(episode.terms),
             "failed": failed,
             "truncated_by": self.cut,
             "bill": episode.ledger.summary(),

@@ -19,6 +19,7 @@ from toolorchestra.envs.base.types import Message, Observation, Outcome, Rows, T
 from toolorchestra.envs.domains.world import World
 from toolorchestra.envs.episode import budget, saved
 from toolorchestra.envs.episode.calls import CallResult, Failure, FailureGuard, ReadyCall, failure, unreadable
+from toolorchestra.envs.episode.reward_terms import WHERE, values_of
 from toolorchestra.envs.episode.rules import Rules
 from toolorchestra.envs.money.bill import holds
 from toolorchestra.envs.money.ledger import Ledger, by_class, charge_row, rewarded_usd, total_tokens
@@ -76,6 +77,7 @@ class Episode:
         "rules",
         "sheet",
         "task_id",
+        "terms",
         "turn",
         "world",
     )
@@ -98,6 +100,8 @@ class Episode:
         """With a budget: what a call costs at least, by its countable key, as the agent is told it."""
         self.failure: Failure | None = None
         self.outcome: Outcome | None = None
+        self.terms: dict[str, float] = {}
+        """What the user's own reward terms came to, once it has ended."""
         self.finished: bool | None = None
         """Whether it was graded as finished, not as cut off by a limit; None: not graded yet."""
         self.origin: Origin | None = None
@@ -338,6 +342,9 @@ class Episode:
         # A failed episode has no reward. nan, not 0: whoever forgets to exclude it sees nan instead of a wrong mean.
         value = self.outcome.value if self.outcome and not self.failure else float("nan")
         step = self._step(value, terminated=not truncated_by, truncated=bool(truncated_by))
+        if self.rules.terms:
+            step = self._with_terms(step)
+            truncated_by = "failed" if self.failure else truncated_by
         # Empty, not None, where there is none: what is a dict in one environment is one in all of a vector's.
         step.info["outcome"] = {"value": value, "evidence": plain(self.outcome.evidence)} if self.outcome else {}
         step.info["calls"] = dict(self.calls)
@@ -346,6 +353,17 @@ class Episode:
         if limits.usd is not None:
             step.info["over_budget_usd"] = max(0, over) / NANO
         return step
+
+    def _with_terms(self, step: Step) -> Step:
+        """The last step with the user's own terms in its reward. One that raises fails the episode."""
+        if self.outcome and not self.failure:
+            with FailureGuard(WHERE) as guard:
+                self.terms = values_of(self, self.rules.terms)
+            self.failure = guard.failure
+            added = float("nan") if self.failure else sum(self.terms.values())
+            step = step._replace(reward=step.reward + added)
+        step.info["reward_terms"] = dict(self.terms)
+        return step._replace(terminated=False, truncated=True) if self.failure else step
 
     def _step(self, value: float, *, terminated: bool, truncated: bool) -> Step:
         ledger, rules = self.ledger, self.rules

@@ -9,6 +9,7 @@ from typing import Literal
 
 from toolorchestra.envs.base.errors import ConfigError, no_such
 from toolorchestra.envs.base.types import build
+from toolorchestra.envs.episode.reward_terms import RewardTerm
 from toolorchestra.envs.money.prices import ORCHESTRATOR, Tokens, Usage
 from toolorchestra.envs.money.spend_cap import SpendCap
 
@@ -64,6 +65,8 @@ class Rules:
     usd_weight: float = 1.0
     seconds_weight: float = 0.0
     spend_cap: SpendCap | None = None
+    terms: tuple[RewardTerm, ...] = ()
+    """The user's own, added to the last step's reward."""
     only_turns: bool = field(init=False)
     """Whether turns are all that limits an episode, which is quick to check."""
 

@@ -144,7 +144,8 @@ def _check_last(last: Step, scalar: bool) -> None:
     if not failed:
         value = last.info["outcome"]["value"]
         _demand(0.0 <= value <= 1.0, f"an outcome is worth 0 to 1, got {value}")
-        _demand(scalar or value == last.reward, f"the reward is {last.reward}, the outcome is worth {value}")
+        told = value + sum(last.info.get("reward_terms", {}).values())
+        _demand(scalar or told == last.reward, f"the reward is {last.reward}, the outcome and its terms come to {told}")
 
 
 def _ledger(rehearsal: Rehearsal) -> None:

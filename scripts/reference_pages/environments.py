@@ -53,6 +53,7 @@ INFO_AT_THE_END = {
     "outcome": "`value` (1 is solved), and `evidence`: what was answered, what was expected, how it was graded. Empty where "
     "the episode failed before it was graded.",
     "calls": "How often each tool or alias was called.",
+    "reward_terms": "Only with `reward_terms`: what each of your own terms came to. They are part of the reward.",
     "failed": "Empty, or why the episode failed: kind, text and traceback. The reward of a failed episode is NaN: leave it "
     "out.",
     "truncated_by": "Empty, or the limit that cut the episode off: `turns`, `context`, `usd`, `seconds`, `spend_cap`, a "

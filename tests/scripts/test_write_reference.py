@@ -14,6 +14,7 @@ import pytest
 import toolorchestra
 from tests.paths import REPOSITORY
 from toolorchestra.envs.base.actions import render_call
+from toolorchestra.envs.episode.episode import Episode
 
 REFERENCE = REPOSITORY / "docs" / "reference"
 TROUBLES = REPOSITORY / "docs" / "troubleshooting.md"
@@ -33,12 +34,18 @@ def keys_under(heading: str) -> set[str]:
     return set(re.findall(r"^\| `(\w+)` \|", section, re.M))
 
 
+def len_of_transcript(episode: Episode) -> float:
+    return float(len(episode.messages))
+
+
 @pytest.mark.parametrize("budget", [None, 5.0])
 def test_the_page_of_infos_has_every_key_and_no_other(budget: float | None) -> None:
     assert toolorchestra.__version__
-    env = gym.make("ToolOrchestra/HLE-v0", budget=budget)
+    own = () if budget is None else len_of_transcript
+    env = gym.make("ToolOrchestra/HLE-v0", budget=budget, reward_terms=own)
     _, info = env.reset(seed=1)
-    limited = {"budget_rule", "least_usd", "budget_left_usd", "over_budget_usd"} if budget is None else set()
+    optional = {"budget_rule", "least_usd", "budget_left_usd", "over_budget_usd", "reward_terms"}
+    limited = optional if budget is None else set()
     assert set(info) == keys_under("At reset") - limited
     *_, info = env.step(render_call("search", {"model": "search-1"}))
     assert set(info) == keys_under("At every step") - limited

@@ -2,13 +2,13 @@
 
 Words are evidence only. The scripted user weighs them against what it knows: which wishes are open, what it was told,
 what has been done (wishes.py). Sentences are read one by one, so "I found your e-mail. When were you born?" asks for
-one thing.
+one thing, and of a promise to look and a refusal the later one counts.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -96,13 +96,17 @@ _REFUSES = _any_of(
 _NEGATIVE = _any_of(
     r"(?:n't|\bnot|\bcannot|\bnever|\bneither)\b",
     r"^\W*(?:sorry,? )?no\b",
-    r"\bnothing (?:i|we) can\b",
+    r"\bnothing (?:more |else |further )?(?:i|we) can\b",
     r"\bno (?:way|chance|option)\b",
     r"\b(?:declin|refus|reject|denied|deny|exclud|unfortunately|regret|too late)",
 )
+_CITES = re.compile(r"\b(?:polic(?:y|ies)|rules?|terms|conditions?|regulations?|guidelines?)\b")
+_LACKS = re.compile(r"n't\b|\b(?:not|cannot|without|lack|lacking|missing|no)\b")
+_ELSEWHERE = re.compile(r"\b(?:other|another|else|different|differently|further|more)\b")
 _HARMLESS = re.compile(
     r"\b(?:no problem|no worries|not a problem|no trouble|don't worry|do not worry|don't hesitate|do not hesitate|"
-    r"why not|not only|if not|no longer)\b"
+    r"why not|not only|if not|no longer|in no time)\b"
+    r"|(?:n't|\bnot) (?:take|be|need|keep you)\b.{0,15}\b(?:long|moments?|minutes?|seconds?|while)\b"
 )
 _REPORTS = _any_of(
     r"\b(?:done|settled|completed?|finished|sorted|processed|handled|arranged|success(?:ful|fully)?|worked)\b",
@@ -140,25 +144,37 @@ _HANDS_OVER = _any_of(
     r"\b(?:connect|connected|connecting) (?:you )?(?:to|with) an?\b",
     r"\bpass(?:ed|ing)? you on\b",
 )
+_WHICH = re.compile(
+    r"\b(?:which|what|when|where|who|whom|whose|why|how (?:much|many|long|often|far|soon))\b(?!'s more)"
+)
+_HAS = re.compile(r"\b(?:do|did) you (?:have|know|remember|recall|see|hear)\b|\b(?:is|are) there\b")
+_EITHER = re.compile(r"\bor (?!no\b|not\b|n\b|decline\b|cancel\b|stop\b)")
 
 
-class Heard(NamedTuple):
-    """What a message says."""
+class Sentence(NamedTuple):
+    """One sentence, in lower case; the items of a list belong to the line above them."""
 
-    parts: tuple[str, ...]
-    """Its sentences, in lower case."""
-    asking: tuple[str, ...]
-    """The sentences that ask for something; the items of a list belong to the line above them."""
+    text: str
+    asks: bool
+    """It asks for something."""
     question: bool
-    """Something in it waits for an answer, whatever it is."""
-    confirming: tuple[str, ...]
-    """The sentences that ask for a yes."""
+    """It waits for an answer, and neither for patience nor for other wishes."""
+    polar: bool
+    """Yes or no would answer it, and it asks for nothing that the user may have."""
+    confirms: bool
+    """It asks for a yes."""
     proposes: bool
     """It says what the agent would do."""
     refuses: bool
     """It says plainly that something cannot be had."""
     negative: bool
     """It denies something, perhaps the wish."""
+    cites: bool
+    """It speaks of the rules, and neither asks nor offers anything."""
+    lacks: bool
+    """Something is missing in it."""
+    elsewhere: bool
+    """It asks for something else, if it asks."""
     holds: bool
     reports: bool
     """It says that something has been done."""
@@ -166,26 +182,80 @@ class Heard(NamedTuple):
     """It asks for other wishes, or says goodbye."""
     hands_over: bool
 
+    @property
+    def denies(self) -> bool:
+        """It may turn something down."""
+        return self.refuses or self.negative or self.cites
+
+
+class Heard(NamedTuple):
+    """What a message says."""
+
+    sentences: tuple[Sentence, ...]
+    question: bool
+    """Something in it waits for an answer."""
+    proposes: bool
+    refuses: bool
+    denies: bool
+    holds: bool
+    """It asks for patience, or says that the agent is at work, and denies nothing after that."""
+    reports: bool
+    closes: bool
+    hands_over: bool
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The sentences' texts."""
+        return tuple(one.text for one in self.sentences)
+
 
 @lru_cache(maxsize=1024)
-def read(text: str) -> Heard:
-    """Read a message."""
-    parts = tuple(_parts(text.lower().replace("\u2019", "'")))
-    plain = [part for part in parts if not _WARNS.search(part)]
-    denied = [_HARMLESS.sub(" ", part) for part in plain if not _NOT_YET.search(part)]
-    holds = any(_HOLDS.search(part) for part in parts)
+def read(text: str, wanted: frozenset[str] = frozenset()) -> Heard:
+    """Read a message. Words of a change that the listener wants deny nothing: it may want an offer refused."""
+    said = tuple(_sentence(part, wanted) for part in _parts(text.lower().replace("\u2019", "'")))
+    held = max((place for place, one in enumerate(said) if one.holds), default=-1)
+    denied = max((place for place, one in enumerate(said) if one.denies), default=-1)
     return Heard(
-        parts=parts,
-        asking=tuple(part for part in parts if _asks(part)),
-        question=any("?" in part and not _HOLDS.search(part) for part in parts),
-        confirming=tuple(part for part in parts if _wants_yes(part)),
-        proposes=any(_PROPOSES.search(part) for part in parts),
-        refuses=any(_REFUSES.search(part) for part in denied),
-        negative=any(_NEGATIVE.search(part) for part in denied),
+        sentences=said,
+        question=any(one.question for one in said),
+        proposes=any(one.proposes for one in said),
+        refuses=any(one.refuses for one in said),
+        denies=denied >= 0,
+        holds=held >= max(denied, 0),
+        reports=any(one.reports for one in said),
+        closes=any(one.closes for one in said),
+        hands_over=any(one.hands_over for one in said),
+    )
+
+
+def without_numbering(text: str) -> str:
+    """A text without the marks of its lists: the 1 of "1. Look it up" says nothing."""
+    return "\n".join(_ITEM.sub("", line, count=1) for line in text.splitlines())
+
+
+def _sentence(part: str, wanted: frozenset[str]) -> Sentence:
+    holds, closes = bool(_HOLDS.search(part)), bool(_CLOSES.search(part))
+    question = "?" in part and not holds and not closes
+    denied = "" if _WARNS.search(part) or _NOT_YET.search(part) else _HARMLESS.sub(" ", part)
+    if wanted:
+        denied = _WORD.sub(lambda found: "" if found[0] in wanted else found[0], denied)
+    proposes = bool(_PROPOSES.search(part))
+    return Sentence(
+        text=part,
+        asks=_asks(part),
+        question=question,
+        polar=question and not any(kind.search(part) for kind in (_WHICH, _EITHER, _NEEDS, _HAS)),
+        confirms=bool(_CONFIRMS.search(part)) and not closes and not holds,
+        proposes=proposes,
+        refuses=bool(_REFUSES.search(denied)),
+        negative=bool(_NEGATIVE.search(denied)),
+        cites="?" not in part and not holds and not proposes and bool(_CITES.search(part)),
+        lacks=bool(_LACKS.search(part)),
+        elsewhere=bool(_ELSEWHERE.search(part)),
         holds=holds,
-        reports=any(_REPORTS.search(part) for part in parts),
-        closes=any(_CLOSES.search(part) for part in parts),
-        hands_over=any(_HANDS_OVER.search(part) and "?" not in part for part in parts),
+        reports=bool(_REPORTS.search(part)),
+        closes=closes,
+        hands_over=bool(_HANDS_OVER.search(part)) and "?" not in part,
     )
 
 
@@ -215,5 +285,32 @@ def _asks(part: str) -> bool:
     return "?" in part or bool(_NEEDS.search(part)) or bool(_DETAIL.search(part))
 
 
-def _wants_yes(part: str) -> bool:
-    return bool(_CONFIRMS.search(part)) and not _CLOSES.search(part) and not _HOLDS.search(part)
+_WORD = re.compile(r"[a-z']+")
+_FEW_WORDS = 14
+"""Of a sentence that may be nothing but the names of details."""
+_TELLING = re.compile(
+    r"\b(?:is|are|was|were|has|have|had|been|be|will|found|see|saw|sent|thanks|thank|got|received|noted|use|using|used|i|we)\b"
+    r"|\w(?:ed|ing)\b"
+)
+"""Words of a sentence that tells something."""
+
+
+def names(words: Iterable[str], part: str) -> bool:
+    """Whether a sentence has one of these words."""
+    return any(_has_word(word, part) for word in words)
+
+
+def names_alone(words: Iterable[str], part: str) -> bool:
+    """Whether a sentence is little more than one of these words: "Postcode and phone number, please"."""
+    return names(words, part) and len(part.split()) <= _FEW_WORDS and not _TELLING.search(part)
+
+
+def _has_word(word: str, part: str) -> bool:
+    """Whether the word stands there, not as a part of another."""
+    at = part.find(word)
+    while at >= 0:
+        end = at + len(word)
+        if not part[at - 1 : at].isalnum() and not part[end : end + 1].isalpha():
+            return True
+        at = part.find(word, end)
+    return False

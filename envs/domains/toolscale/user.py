@@ -3,9 +3,10 @@
 The script answers what it is asked (by keyword), confirms what it wants, waits when it is asked to, objects to a
 refusal where its scenario says so, brings its requests one after the other, and says ###STOP### when it has no more. It
 goes by what it knows (wishes.py): a request is over when it was told what it asked for and something was done about it,
-or when it was refused; told that all is done before that, it asks back, once. It corrects a confirmation that names a
-detail of its own with another value, and cannot judge what else it is told, so it is for training and tests; reported
-scores want a model as the user.
+or when it was refused. While a change is still to be made, a message that names it, and a question about it that yes
+would answer, ask for its yes, whatever their form. Told that all is done before anything was, it asks back, once. It
+corrects a confirmation that names a detail of its own with another value, and cannot judge what else it is told, so it
+is for training and tests; reported scores want a model as the user.
 """
 
 from __future__ import annotations
@@ -31,10 +32,6 @@ PATIENCE = 4
 """Messages in a row that lead nowhere before it gives up."""
 MUCH = 5
 """Words about something: a proposal with so many must share one with what the user wants."""
-NAMED = 3
-"""Words of a change that is still to be made: a message with so many proposes it."""
-FEW_WORDS = 14
-"""Of a sentence that may be nothing but the names of details."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +48,13 @@ class Mood:
     since: int = 0
     """The agent's messages before this one were about earlier requests."""
     calls: int = 0
-    """How many calls had been made when a message last led nowhere."""
+    """How many calls had been made when it last answered."""
     took_back: bool = False
     """It has taken back what it said of this request at first."""
+    came_up: int = 0
+    """How many calls had been made when it came to this request."""
+    has_told: frozenset[str] = frozenset()
+    """What it has told of itself, by label."""
 
 
 class SqlUserReply(NamedTuple):
@@ -110,43 +111,58 @@ class SqlScriptedUser:
 
     def reply(self, mood: Mood, text: str, turn: int, progress: Progress | None = None) -> SqlUserReply:
         """The answer to what the agent said. Without `progress` the user takes the agent's word for all."""
-        said, rng = heard.read(text), self._rng(turn)
         if mood.handed_over:
             return SqlUserReply(user_sentences.TRANSFER, mood)
-        if progress and mood.lost and len(progress.calls) > mood.calls:
+        if progress is None:
+            return self._answered(mood, text, None, self._rng(turn))
+        if mood.lost and len(progress.calls) > mood.calls:
             mood = replace(mood, lost=0)
-        progress = progress and progress._replace(told=progress.told[mood.since :])
-        told = self._told(mood, said, rng)
-        if self._takes_back(mood, said, told):
+        since = progress._replace(told=progress.told[mood.since :])
+        made = self._answered(mood, text, since, self._rng(turn))
+        return made._replace(mood=replace(made.mood, calls=len(progress.calls)))
+
+    def _answered(self, mood: Mood, text: str, progress: Progress | None, rng: random.Random) -> SqlUserReply:
+        wanted = self._followed(progress).verbs(mood.request) if progress else frozenset()
+        said = heard.read(text, wanted)
+        asked = self._asked(mood, said, progress)
+        if self._takes_back(mood, said, asked, progress):
             return self._taken_back(mood)
         settled = progress is not None and self._followed(progress).settled(mood.request, progress, text)
         if said.hands_over and not settled:
             return self._handed_over(mood, progress, rng)
-        confirms = self._confirms(mood, said) or self._proposed(mood, text, said, progress)
-        if confirms and not settled and not said.refuses:
+        told = [self._line(fact, rng) for fact in asked]
+        if told:
+            mood = replace(mood, lost=0, has_told=mood.has_told.union(fact.label for fact in asked))
+        if not settled and self._wants_yes(mood, said, progress):
             return self._asked_to_confirm(mood, text, told, progress, rng)
         if told:
-            return SqlUserReply(" ".join(told), replace(mood, lost=0))
-        if settled and (said.reports or said.closes or not said.holds):
+            return SqlUserReply(" ".join(told), mood)
+        return self._moved(mood, text, said, progress, rng, settled=settled)
+
+    def _moved(
+        self, mood: Mood, text: str, said: heard.Heard, progress: Progress | None, rng: random.Random, *, settled: bool
+    ) -> SqlUserReply:
+        """To a message that asks for nothing that the user has: whether its request is over with it."""
+        if settled and (said.reports or said.closes or not said.holds or self._hears_it_now(mood, progress)):
             return self._next(mood, rng, progress)
-        if (said.refuses or (said.negative and not said.question)) and not said.holds:
+        if self._hears_no(mood, said, progress):
             return self._refused(mood, rng, progress)
         if progress is None:
             waits = said.question and not said.closes and not said.reports
-            return self._lost(mood, rng, progress) if waits else self._next(mood, rng, progress)
+            return self._lost(mood, rng) if waits else self._next(mood, rng, progress)
         return self._unsettled(mood, text, said, progress, rng)
 
-    def _takes_back(self, mood: Mood, said: heard.Heard, told: Sequence[str]) -> bool:
+    def _takes_back(self, mood: Mood, said: heard.Heard, asked: Sequence[UserFact], progress: Progress | None) -> bool:
         """Whether the user now notices that it does not stay with its first words: as soon as the agent says more than
         that it is at work, or asks more than who it is; where it asks for too much, once that is refused."""
         first = self.task.requests[mood.request].first
         if first is None or mood.took_back:
             return False
         if first.kind == "negotiates":
-            return said.refuses or (said.negative and not said.question)
-        if self._confirms(mood, said):
+            return said.refuses or (said.denies and not said.question)
+        if self._confirms(mood, said, progress):
             return True
-        return not told and not said.holds
+        return not asked and not said.holds
 
     def _taken_back(self, mood: Mood) -> SqlUserReply:
         first = self.task.requests[mood.request].first
@@ -160,33 +176,92 @@ class SqlScriptedUser:
         wishes = self._followed(progress)
         undone, untold = wishes.undone(mood.request, progress), wishes.untold(mood.request, progress, text)
         if said.holds and not said.closes:
-            return self._waits(mood, rng, progress)
-        if said.proposes and undone and not said.reports and content(text) & wishes.words(mood.request):
-            return SqlUserReply(self._one_of(user_sentences.YES, rng), replace(mood, lost=0), consents=True)
-        shown = not undone and bool(untold) and all(alike(text, info) for info in untold)
+            return self._waits(mood, rng)
+        if self._offers(mood, said, progress):
+            return self._asked_to_confirm(mood, text, (), progress, rng)
+        shown = not undone and bool(untold) and all(alike(wishes.news(mood.request, text), info) for info in untold)
         if said.reports or said.closes or (shown and not said.question):
-            if (mood.doubted and said.reports) or shown or not wishes.leaves_a_trace(mood.request):
+            if (mood.doubted and said.reports) or shown or self._may_be_over(mood, progress):
                 return self._next(mood, rng, progress)
             if mood.doubted:
-                return self._waits(mood, rng, progress)
-            asked = user_sentences.DOUBTS_DONE if undone else user_sentences.DOUBTS_TOLD
+                return self._waits(mood, rng)
+            asked = user_sentences.DOUBTS_DONE if undone or not untold else user_sentences.DOUBTS_TOLD
             doubt = self._one_of(asked, rng).format(say=self._wish(mood))
             return SqlUserReply(doubt, replace(mood, doubted=True))
-        return self._lost(mood, rng, progress) if said.question else self._waits(mood, rng, progress)
+        return self._lost(mood, rng) if said.question else self._waits(mood, rng)
 
-    def _confirms(self, mood: Mood, said: heard.Heard) -> bool:
-        """Whether a yes is asked for; "Please confirm your date of birth" asks for the date."""
-        facts = self._facts(mood)
-        return any(
-            part not in said.asking or not any(_asks_for(fact, part) for fact in facts) for part in said.confirming
-        )
+    def _may_be_over(self, mood: Mood, progress: Progress) -> bool:
+        """Whether a request whose end the user cannot see may be over: something was changed since it came up. So who
+        says that all is done gets the same answer whether the request can be served or not."""
+        if self._followed(progress).leaves_a_trace(mood.request):
+            return False
+        return any(name in progress.writes for name in progress.calls[mood.came_up :])
 
-    def _proposed(self, mood: Mood, text: str, said: heard.Heard, progress: Progress | None) -> bool:
-        """Whether the agent names the change that the user waits for before it is made, in whatever form it asks."""
-        if progress is None or said.reports or said.refuses:
+    def _hears_it_now(self, mood: Mood, progress: Progress | None) -> bool:
+        """Whether this message, and none before it, tells what the request asks for."""
+        return progress is not None and bool(self._followed(progress).untold(mood.request, progress, ""))
+
+    def _hears_no(self, mood: Mood, said: heard.Heard, progress: Progress | None) -> bool:
+        """Whether the request is turned down: plainly; or by a message that denies something or names the rules when
+        the agent has looked things up, has heard an objection or has led nowhere before, and that asks nothing about
+        the request and does not report what was done about it. Before any of this it is a manner of speaking."""
+        if said.holds or not said.denies or said.refuses:
+            return said.refuses and not said.holds
+        if progress is None:
+            return not said.question
+        ready = len(progress.calls) > mood.calls or mood.objected or mood.doubted or mood.lost
+        wishes = self._followed(progress)
+        done = said.reports and wishes.leaves_a_trace(mood.request) and not wishes.undone(mood.request, progress)
+        return bool(ready) and not done and not self._open_question(mood, said, wishes)
+
+    def _open_question(self, mood: Mood, said: heard.Heard, wishes: Wishes) -> bool:
+        """Whether something is asked, and not only for something else than the request."""
+        about = wishes.words(mood.request)
+        return any(one.question and not (one.elsewhere and not content(one.text) & about) for one in said.sentences)
+
+    def _wants_yes(self, mood: Mood, said: heard.Heard, progress: Progress | None) -> bool:
+        """Whether the message asks for a yes: in one of the usual forms, or by naming the change that the user waits
+        for. An offer beside a refusal is no such question, unless another sentence names that change."""
+        if self._names_the_change(mood, said, progress):
+            return not said.refuses or any(one.confirms or one.polar for one in said.sentences)
+        return not said.refuses and self._confirms(mood, said, progress)
+
+    def _confirms(self, mood: Mood, said: heard.Heard, progress: Progress | None) -> bool:
+        """Whether a yes is asked for in a usual form. "Please confirm your date of birth" asks for the date."""
+        return any(one.confirms and not self._asks_for_facts(mood, one, progress) for one in said.sentences)
+
+    def _asks_for_facts(self, mood: Mood, one: heard.Sentence, progress: Progress | None) -> bool:
+        """Whether a sentence wants what the user has: it asks for it, or it wants a yes to what the user has not told
+        yet ("Can you confirm the e-mail that you have with us?") or says that this is missing, and nothing in it is of
+        the change that the user waits for."""
+        facts = [fact for fact in self._facts(mood) if heard.names(fact.asked, one.text)]
+        if one.asks or not facts or progress is None:
+            return one.asks and bool(facts)
+        if any(fact.label in mood.has_told for fact in facts) or not (one.confirms or one.lacks):
+            return False
+        rest = content(one.text) - content(" ".join(word for fact in facts for word in (fact.label, *fact.asked)))
+        return not rest & self._followed(progress).change(mood.request)
+
+    def _names_the_change(self, mood: Mood, said: heard.Heard, progress: Progress | None) -> bool:
+        """Whether a sentence names the change that the user waits for, before it is made."""
+        if progress is None:
             return False
         wishes = self._followed(progress)
-        return wishes.undone(mood.request, progress) and wishes.named(mood.request, text) >= NAMED
+        may = (
+            one.text
+            for one in said.sentences
+            if not (one.refuses or one.reports or (one.negative and not (one.confirms or one.polar)))
+        )
+        return any(wishes.named(mood.request, part, progress) for part in may)
+
+    def _offers(self, mood: Mood, said: heard.Heard, progress: Progress) -> bool:
+        """Whether the agent would do something about the wish that is open, or asks yes or no about it."""
+        wishes = self._followed(progress)
+        if not wishes.undone(mood.request, progress):
+            return False
+        about = wishes.words(mood.request)
+        may = (one for one in said.sentences if (one.proposes or one.polar) and not one.reports)
+        return any(content(one.text) & about for one in may)
 
     def _followed(self, progress: Progress) -> Wishes:
         if self._wishes is None:
@@ -205,7 +280,7 @@ class SqlScriptedUser:
         if mistaken := self._mistaken(mood, text):
             return self._corrected(mood, mistaken, rng)
         if progress is not None and self._foreign(mood, text, progress):
-            return self._led_nowhere(mood, self._one_of(user_sentences.NOT_THAT, rng), progress)
+            return self._led_nowhere(mood, self._one_of(user_sentences.NOT_THAT, rng))
         said = " ".join([self._one_of(user_sentences.YES, rng), *told])
         return SqlUserReply(said, replace(mood, lost=0), consents=True)
 
@@ -231,12 +306,14 @@ class SqlScriptedUser:
         said = self._one_of(user_sentences.CORRECTS, rng).format(**mistaken._asdict())
         return SqlUserReply(said, replace(mood, lost=mood.lost + 1))
 
-    def _told(self, mood: Mood, said: heard.Heard, rng: random.Random) -> list[str]:
+    def _asked(self, mood: Mood, said: heard.Heard, progress: Progress | None) -> list[UserFact]:
+        """What the message asks for of what the user has or is known not to have."""
+        asking = [one.text for one in said.sentences if self._asks_for_facts(mood, one, progress)]
         return [
-            self._line(fact, rng)
+            fact
             for fact in self._facts(mood)
-            if any(_asks_for(fact, part) for part in said.asking)
-            or any(_names_alone(fact, part) for part in said.parts)
+            if any(heard.names(fact.asked, part) for part in asking)
+            or any(heard.names_alone(fact.asked, part) for part in said.parts)
         ]
 
     def _facts(self, mood: Mood) -> tuple[UserFact, ...]:
@@ -266,50 +343,21 @@ class SqlScriptedUser:
         lead = user_sentences.REMIND if self._together else user_sentences.NEXT
         since = mood.since + len(progress.told) + 1 if progress and not self._together else 0
         said = self._one_of(lead, rng).format(say=self.said(number, took_back=False))
-        return SqlUserReply(said, Mood(number, since=since))
+        came_up = len(progress.calls) if progress else 0
+        return SqlUserReply(said, Mood(number, since=since, came_up=came_up, has_told=mood.has_told))
 
-    def _waits(self, mood: Mood, rng: random.Random, progress: Progress) -> SqlUserReply:
+    def _waits(self, mood: Mood, rng: random.Random) -> SqlUserReply:
         waits = user_sentences.STILL_WAITS if mood.lost else user_sentences.WAITS
-        return self._led_nowhere(mood, self._one_of(waits, rng), progress)
+        return self._led_nowhere(mood, self._one_of(waits, rng))
 
-    def _lost(self, mood: Mood, rng: random.Random, progress: Progress | None) -> SqlUserReply:
-        return self._led_nowhere(mood, self._one_of(user_sentences.AGAIN, rng), progress)
+    def _lost(self, mood: Mood, rng: random.Random) -> SqlUserReply:
+        return self._led_nowhere(mood, self._one_of(user_sentences.AGAIN, rng))
 
-    def _led_nowhere(self, mood: Mood, sentence: str, progress: Progress | None) -> SqlUserReply:
+    def _led_nowhere(self, mood: Mood, sentence: str) -> SqlUserReply:
         """Says a sentence, with the request again, until its patience is over."""
         if mood.lost + 1 >= PATIENCE:
             return SqlUserReply(f"This leads nowhere. {user_sentences.LOST}", mood)
-        calls = len(progress.calls) if progress else 0
-        return SqlUserReply(sentence.format(say=self._wish(mood)), replace(mood, lost=mood.lost + 1, calls=calls))
-
-
-def _asks_for(fact: UserFact, part: str) -> bool:
-    return any(_word(asked, part) for asked in fact.asked)
-
-
-def _names_alone(fact: UserFact, part: str) -> bool:
-    """Whether a sentence is little more than the fact's name: "Postcode and phone number, please"."""
-    if not _asks_for(fact, part):
-        return False
-    return len(part.split()) <= FEW_WORDS and not _TELLING.search(part)
-
-
-_TELLING = re.compile(
-    r"\b(?:is|are|was|were|has|have|had|been|be|will|found|see|saw|sent|thanks|thank|got|received|noted|use|using|used|i|we)\b"
-    r"|\w(?:ed|ing)\b"
-)
-"""Words of a sentence that tells something."""
-
-
-def _word(asked: str, heard: str) -> bool:
-    """Whether the word stands there, not as a part of another."""
-    at = heard.find(asked)
-    while at >= 0:
-        end = at + len(asked)
-        if not heard[at - 1 : at].isalnum() and not heard[end : end + 1].isalpha():
-            return True
-        at = heard.find(asked, end)
-    return False
+        return SqlUserReply(sentence.format(say=self._wish(mood)), replace(mood, lost=mood.lost + 1))
 
 
 _AGREES = re.compile(

@@ -14,7 +14,13 @@ from typing import NamedTuple
 
 from toolorchestra.envs.domains.toolscale.domain import GoldCall, Request, SqlTask
 from toolorchestra.envs.domains.toolscale.grading import mentions
+from toolorchestra.envs.domains.toolscale.heard import without_numbering
 from toolorchestra.envs.domains.toolscale.paths import requests_along
+
+NAMED = 3
+"""Words and values of a change that is still to be made: a message with so many proposes it."""
+_VALUE = re.compile(r"\w*\d(?:[\w.,:-]*\w)?")
+"""A word with a figure in it, and what goes on with it."""
 
 
 class Progress(NamedTuple):
@@ -38,7 +44,7 @@ class _Wanted(NamedTuple):
 class Wishes:
     """A task's requests as its user follows them. `writes` names the tools that change something."""
 
-    __slots__ = ("_requests", "_task", "_wanted", "_words", "_writes")
+    __slots__ = ("_changes", "_requests", "_task", "_verbs", "_wanted", "_words", "_writes")
 
     def __init__(self, task: SqlTask, writes: frozenset[str]) -> None:
         self._task = task
@@ -48,6 +54,8 @@ class Wishes:
         along = (_along(path, of_path, writes) for path, of_path in zip(paths, self._requests, strict=True))
         self._wanted = tuple(zip(*along, strict=True))
         self._words: dict[int, frozenset[str]] = {}
+        self._changes: dict[int, frozenset[frozenset[str]]] = {}
+        self._verbs: dict[int, frozenset[str]] = {}
 
     def leaves_a_trace(self, number: int) -> bool:
         """Whether the user can notice that a request is settled; one that is to be refused leaves no trace."""
@@ -91,13 +99,46 @@ class Wishes:
             self._words[number] = frozenset(content(" ".join(parts)))
         return self._words[number]
 
-    def named(self, number: int, text: str) -> int:
-        """How many words of the changes that a request needs a text has."""
-        said, most = content(text), 0
-        for path, requests in zip((self._task.actions, *self._task.alternatives), self._requests, strict=True):
-            calls = [path[at] for at in requests[number].actions if path[at].name in self._writes]
-            most = max(most, len(said & content(" ".join(map(spoken_call, calls)))))
-        return most
+    def named(self, number: int, text: str, progress: Progress) -> bool:
+        """Whether a text names a change that a request needs and that has not been made: three of its words and values,
+        or all where there are fewer."""
+        if not self.undone(number, progress):
+            return False
+        said = content(text)
+        return any(len(said & change) >= min(NAMED, len(change)) for change in self._changes_of(number))
+
+    def _changes_of(self, number: int) -> frozenset[frozenset[str]]:
+        """The words of the changes that a request needs, one set for each that has two or more."""
+        if number not in self._changes:
+            found = set()
+            for path, requests in zip((self._task.actions, *self._task.alternatives), self._requests, strict=True):
+                calls = [path[at] for at in requests[number].actions if path[at].name in self._writes]
+                found |= {frozenset(content(spoken_call(call))) for call in calls}
+                found.add(frozenset(content(" ".join(map(spoken_call, calls)))))
+            self._changes[number] = frozenset(change for change in found if len(change) > 1)
+        return self._changes[number]
+
+    def change(self, number: int) -> frozenset[str]:
+        """All words and values of the changes that a request needs."""
+        return frozenset().union(*self._changes_of(number))
+
+    def verbs(self, number: int) -> frozenset[str]:
+        """The words that the calls which change something are made of, whole and in lower case."""
+        if number not in self._verbs:
+            paths = zip((self._task.actions, *self._task.alternatives), self._requests, strict=True)
+            calls = (path[at] for path, requests in paths for at in requests[number].actions)
+            spoken = " ".join(spoken_call(call) for call in calls if call.name in self._writes)
+            self._verbs[number] = frozenset(spoken.lower().replace("_", " ").split())
+        return self._verbs[number]
+
+    def news(self, number: int, text: str) -> str:
+        """What of a text the user has not said itself: its own figures are no answer, nor are the numbers of a list."""
+        request = self._task.requests[number]
+        first = request.first
+        own = [*request.say, *(fact.value for fact in (*self._task.facts, *request.facts))]
+        own += [*first.say, *first.then] if first else []
+        said = {value for part in own for value in _VALUE.findall(part)}
+        return _VALUE.sub(lambda found: "" if found[0] in said else found[0], without_numbering(text))
 
 
 def _along(path: Sequence[GoldCall], requests: Sequence[Request], writes: frozenset[str]) -> list[_Wanted]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ import torch
 from tests.agents.engines.test_local import CONFIG, conversations, engine
 from toolorchestra.agents.configuration.config import ModelConfig
 from toolorchestra.agents.engines.base import LossParams
+from toolorchestra.agents.engines.muon import BatchedMuon
 from toolorchestra.agents.engines.optimizers import MuonAndAdamW
 from toolorchestra.agents.engines.tiny import build_model, load_tokenizer, numbers_of
 from toolorchestra.envs.base.errors import ConfigError
@@ -40,6 +42,29 @@ def test_a_step_of_muon_turns_the_whole_matrix_evenly() -> None:
     strengths = torch.linalg.svdvals(moved)
     assert float(strengths.max() / strengths.median()) < 2
     assert float(moved.pow(2).mean().sqrt()) == pytest.approx(0.2e-3, rel=0.2)
+
+
+def test_its_steps_are_those_of_torch_but_for_rounding() -> None:
+    """torch's own rounds to bfloat16. A matrix without a gradient stays as it is."""
+    drawn = torch.Generator().manual_seed(0)
+    shapes = [(8, 24), (24, 8), (8, 24), (16, 16), (8, 24)]
+    first = [torch.randn(shape, generator=drawn) for shape in shapes]
+    mine, theirs = ([torch.nn.Parameter(w.clone()) for w in first] for _ in range(2))
+    wanted: dict[str, Any] = {"lr": 0.01, "weight_decay": 0.1, "adjust_lr_fn": "match_rms_adamw"}
+    ours, torchs = BatchedMuon(mine, **wanted), torch.optim.Muon(theirs, **wanted)
+    for _ in range(3):
+        for one, other in zip(mine[:-1], theirs[:-1], strict=True):
+            one.grad = torch.randn(one.shape, generator=drawn)
+            other.grad = one.grad.clone()
+        ours.step()
+        torchs.step()
+    for one, other, start in zip(mine[:-1], theirs[:-1], first, strict=False):
+        moved = float((other - start).detach().norm())
+        assert moved > 0.05
+        assert float((one - other).detach().norm()) < 0.02 * moved
+    assert torch.equal(mine[-1], first[-1])
+    names = ours.state_dict()["state"][0].keys()
+    assert names == torchs.state_dict()["state"][0].keys()
 
 
 def test_it_learns() -> None:

@@ -249,3 +249,18 @@ def test_baselines_are_billed_by_the_tokens_that_the_policy_would_be() -> None:
     assert policy.measure == fixed
     by_characters = measured(played(factory, baseline("cheapest"), 3))
     assert by_characters.usd > fixed.usd
+
+
+def test_terms_of_ones_own_are_part_of_everybodys_held_out_reward() -> None:
+    wish = Preference(outcome=1.0, usd=1.0)
+    right = Measure(1.0, 0.1, 1.0, {})
+    fixed = {"cheapest": replace(right, terms={"late": -0.5}), "oracle": right}
+    plain = scores((), wish, right, {"cheapest": right, "oracle": right})
+    found = scores((), wish, replace(right, terms={"late": 0.25}), fixed)
+    assert plain
+    assert found
+    added = {name: found[name].reward - plain[name].reward for name in found}
+    assert added == pytest.approx({"policy": 0.25, "cheapest": -0.5, "oracle": 0.0})
+    alone = scores((), wish, replace(right, outcome=0.0, terms={"late": -0.25}), {})
+    assert alone
+    assert alone["policy"].reward == -0.25

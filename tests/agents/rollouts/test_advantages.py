@@ -203,3 +203,13 @@ def test_what_is_as_good_as_its_siblings_is_learnt_from_too() -> None:
     made = training_batch([group(RIGHT, replace(RIGHT, usd=0.03), replace(RIGHT, usd=0.04))], PLAIN)
     assert made.data[1].advantages == pytest.approx([0.0] * 4)
     assert [list(datum.mask) for datum in made.data] == [[False, False, True, True]] * 3
+
+
+def test_a_term_of_ones_own_teaches_where_all_else_is_equal() -> None:
+    first, second = replace(RIGHT, terms={"late": 0.0}), replace(RIGHT, terms={"late": -0.2})
+    made = training_batch([group(first, second), group(RIGHT, RIGHT)], PLAIN)
+    assert [datum.advantages[-1] for datum in made.data] == pytest.approx([0.2, -0.2])
+    assert made.flat_groups == 1
+    gdpo = training_batch([group(first, second, replace(second, usd=0.5))], replace(PLAIN, method="gdpo", clip=9.0))
+    values = [datum.advantages[-1] for datum in gdpo.data]
+    assert values[0] > values[1] > values[2]

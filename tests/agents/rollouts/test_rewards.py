@@ -146,3 +146,22 @@ def test_the_papers_evaluation_score() -> None:
     wish = Preference(outcome=1.0, usd=1.0, seconds=1.0, tools={"search-1": 1.0})
     assert preference_score(mine, baseline, wish) == pytest.approx(1.0 + 30 / 10 + 10 / 5 + 2 / 4)
     assert preference_score(replace(mine, outcome=0.0), baseline, wish) == 0.0
+
+
+@given(groups, preferences, st.lists(st.floats(-2, 2), min_size=9, max_size=9))
+def test_terms_of_ones_own_are_added_in_units_of_the_whole(
+    group: list[Measure], preference: Preference, given: list[float]
+) -> None:
+    """To what solved its task and to what did not, whatever the scale of the others."""
+    own = [replace(m, terms={"late": value}) for m, value in zip(group, given, strict=False)]
+    whole = sum(preference.weights().values()) or 1.0
+    for before, after, value in zip(totals(preference, group), totals(preference, own), given, strict=False):
+        assert after == pytest.approx(before + whole * value)
+
+
+def test_a_term_has_a_name_among_the_parts() -> None:
+    group = [Measure(1.0, 0.1, 5.0, {}, terms={"usd": -0.25}), Measure(0.0, 0.3, 9.0, {}, terms={"usd": -0.5})]
+    best, worst = GroupReward(BOTH, KEYS).score(group)
+    assert best is not None
+    assert best.parts == {"outcome": 1.0, "usd": 1.0, "term usd": -0.5}
+    assert worst == RewardBreakdown(-1.0, {"term usd": -1.0}, False)

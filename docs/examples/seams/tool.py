@@ -1,0 +1,66 @@
+"""A tool of your own, beside those that FRAMES-v0 has: it opens a page by its title, and costs half a cent.
+
+    python tool.py
+    PYTHONPATH=. toolorchestra play --env tool:Example/Pages-v0
+
+The agent reads the function's docstring, and what `Annotated` says of an argument. The price comes from
+`price_sheet.json`. What the tool notes as a new passage is shown to the experts too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import gymnasium as gym
+
+from toolorchestra.envs.base.actions import render_call
+from toolorchestra.envs.base.errors import ToolError
+from toolorchestra.envs.domains.frames.source import FramesSource
+from toolorchestra.envs.domains.source import Scene
+from toolorchestra.envs.money.prices import TOOL, PriceSheet, Usage
+from toolorchestra.envs.registration import register
+from toolorchestra.envs.tools import Toolbox, ToolContext, ToolResult, tool
+from toolorchestra.envs.tools.search import NewPassages
+
+PAGES = {page.title.lower(): page for page in FramesSource().retriever().passages}
+
+
+@tool(bills=("page-service",))
+def open_page(context: ToolContext, title: Annotated[str, "The page's whole title."]) -> ToolResult:
+    """Open a page of the encyclopaedia by its title."""
+    found = PAGES.get(title.lower())
+    context.bill.add(Usage("page-service", TOOL, units=1, seconds=0.4))
+    if found is None:  # the agent reads it, and the page service is paid all the same
+        raise ToolError(f"no page {title!r}; titles are those that a search shows")
+    return ToolResult(f"[{found.title}] {found.text}", note=NewPassages((found,)))
+
+
+class WithPages(FramesSource):
+    """FRAMES-v0's tasks with one tool more."""
+
+    def open(self, task_id: str, seed: int, sheet: PriceSheet, tools: Sequence[str] | None) -> Scene:
+        """See TaskSource."""
+        theirs = None if tools is None else [name for name in tools if name != open_page.name]
+        scene = super().open(task_id, seed, sheet, theirs)
+        if tools is None or open_page.name in tools:
+            mine = Toolbox([open_page]).priced(scene.sheet)
+            scene.world.toolbox = Toolbox([*scene.world.toolbox, *mine])
+        return scene
+
+
+register("Example/Pages-v0", "tool:WithPages", prices=str(Path(__file__).with_name("price_sheet.json")))
+
+
+def main() -> None:
+    """Open the page that the question names."""
+    env = gym.make("Example/Pages-v0", split="test", preference="none")
+    observation, _ = env.reset(seed=11)
+    print(observation["messages"][-1]["content"])
+    info = env.step(render_call("open_page", {"title": "The Weary Pilgrim"}))[4]
+    print(info["new_messages"][-1]["content"], info["ledger"]["usd_by_role"])
+
+
+if __name__ == "__main__":
+    main()
