@@ -29,6 +29,8 @@ from toolorchestra.synth.stages import limited_work, pipeline, spec_lint, writte
 
 BASE = "public_library"
 REFUSED, ESCAPED = "refused", "GOT OUT"
+SHOWN = 150
+"""Characters of a sentence in the table."""
 BROKEN = 70
 """The status of a process in which the command raised an error that it should have told."""
 _ERROR = re.compile(r"^error: (.*)", re.MULTILINE | re.DOTALL)
@@ -46,7 +48,7 @@ class HostileOptions:
     """Of the processor, for each variant."""
     wall_seconds: int = 90
     """On the clock, which on a busy machine is more."""
-    part_seconds: float = 12.0
+    part_seconds: float = 15.0
     """On the clock for the check of one part, and for the making of tasks, where `synth` gives 60 s and more."""
 
     def __post_init__(self) -> None:
@@ -71,6 +73,7 @@ class Seen(NamedTuple):
 
     def row(self) -> str:
         told = self.sentence.replace("|", "\\|")
+        told = told if len(told) <= SHOWN else f"{told[:SHOWN]}…"
         return f"| {self.name} | {self.outcome} | {self.seconds:.1f} | {self.megabytes} | {told} |"
 
 

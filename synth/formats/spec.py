@@ -39,6 +39,8 @@ MOST_POLICY = 100_000
 MOST_FILE_BYTES = 16 << 20
 MOST_VALUES = 100_000
 """Entries of a YAML file once its anchors are filled in."""
+MOST_CALLS = 64
+"""Gold calls of one request."""
 MOST_WORDINGS = 50
 """Of one intent."""
 _SECTION = re.compile(rf"({'|'.join(_PART_OF)}):\s*\|?\s*$")
@@ -231,22 +233,34 @@ def _intents(value: object, path: Path) -> list[Mapping[str, Any]]:
     found: list[Mapping[str, Any]] = []
     for entry in _entries(value, _INTENT, path):
         at = f"{path}:{entry.line}" if isinstance(entry, Marked) else str(path)
-        if not _NAME.fullmatch(entry["intent"]):
-            raise ConfigError(f"{at}: the name of an intent is {_NAMED}, got {entry['intent']!r:.60}")
-        if not math.isfinite(entry.get("weight", 1)):
-            raise ConfigError(f"{at}: {entry['intent']:.60}: weight is a number from 0 up, got {entry['weight']}")
+        _check_bounds(entry, at)
         for part in (entry, *entry.get("followed_by", [])):
             if "actions" not in part and not part.get("branches"):
                 raise ConfigError(f"{at}: {entry['intent']}: actions or branches expected")
+            _check_calls(part, f"{at}: {entry['intent']}")
             for name, branch in part.get("branches", {}).items():
                 if "actions" not in fits(_BRANCH, branch, path) and "actions" not in part:
                     raise ConfigError(f"{at}: {entry['intent']}: branch {name!r} has no actions")
+                _check_calls(branch, f"{at}: {entry['intent']}: branch {name!r:.60}")
         if "actions" not in entry:  # where only its usual path is asked for, it is that of its first branch
             entry["actions"] = next(iter(entry["branches"].values()))["actions"]  # type: ignore[index]
         if entry.get("replaces"):
             found = [earlier for earlier in found if earlier["intent"] != entry["intent"]]
         found.append(entry)
     return found
+
+
+def _check_bounds(entry: Mapping[str, Any], at: str) -> None:
+    """A name that can be read, and a weight that others can be compared with."""
+    if not _NAME.fullmatch(entry["intent"]):
+        raise ConfigError(f"{at}: the name of an intent is {_NAMED}, got {entry['intent']!r:.60}")
+    if not math.isfinite(entry.get("weight", 1)):
+        raise ConfigError(f"{at}: {entry['intent']}: weight is a number from 0 up, got {entry['weight']}")
+
+
+def _check_calls(part: Mapping[str, Any], at: str) -> None:
+    if len(part.get("actions", ())) > MOST_CALLS:
+        raise ConfigError(f"{at}: {len(part['actions'])} actions, at most {MOST_CALLS} are allowed")
 
 
 def _check_wordings(head: Mapping[str, Any], intents: Sequence[Mapping[str, Any]], folder: Path) -> None:

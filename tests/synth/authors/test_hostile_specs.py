@@ -21,13 +21,18 @@ from toolorchestra.synth.stages import limited_work, pipeline, written_parts
 
 MOST_SECONDS = 20.0
 MOST_KILOBYTES = 1 << 20
-ENDED_BY_THE_CLOCK = {"rows: everything with everything", "intents: many", "intents: many calls"}
+ENDED_BY_THE_CLOCK = {"rows: everything with everything", "intents: many"}
 
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(written_parts, "CHECK_SECONDS", 10.0)
     monkeypatch.setattr(pipeline, "TASKS_SECONDS", 10.0)
+
+
+def spent() -> float:
+    """Seconds of the processor, of this process and of those that ended; a busy machine is no fault of the fence."""
+    return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
 
 
 def spec_of(folder: Path, parts: Parts) -> Path:
@@ -55,9 +60,10 @@ def test_a_hostile_spec_is_refused_by_a_sentence_that_names_its_part(
     change(parts)
     assert parts != before
     spec = spec_of(tmp_path / "spec", parts)
-    started = time.monotonic()
+    started = spent()
     assert generate.main(["--spec", str(spec), "--out", str(tmp_path / "out"), "--tasks", "10", "--no-costs"]) == 2
-    took = time.monotonic() - started
+    limited_work.SHARED.end()
+    took = spent() - started
     told = capsys.readouterr().err.strip().splitlines()[-1]
     assert told.startswith("error: ")
     assert re.search(seen, told), told
