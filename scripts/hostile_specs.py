@@ -29,6 +29,11 @@ from toolorchestra.synth.stages import limited_work, pipeline, spec_lint, writte
 
 BASE = "public_library"
 REFUSED, ESCAPED = "refused", "GOT OUT"
+PARTS = {
+    "schema": "schema.sql", "rows": "rows.yaml", "tool": "tools.yaml", "draw": "intents.yaml: draws",
+    "say": "intents.yaml: words", "intents": "intents.yaml", "user": "domain.yaml", "policy": "policy.md",
+}  # fmt: skip
+"""What a variant's name begins with, and the file that it spoils."""
 SHOWN = 150
 """Characters of a sentence in the table."""
 BROKEN = 70
@@ -70,6 +75,11 @@ class Seen(NamedTuple):
     seconds: float
     megabytes: int
     sentence: str
+
+    @property
+    def part(self) -> str:
+        """The file that is spoilt."""
+        return PARTS[self.name.partition(":")[0]]
 
     def row(self) -> str:
         told = self.sentence.replace("|", "\\|")
@@ -150,6 +160,12 @@ def run(given: HostileOptions) -> int:
     for name in names:
         found.append(play(name, given))
         say(found[-1].row())
+    say("\n| part at fault | variants | refused | most s | most MB |\n|---|---|---|---|---|")
+    for part in dict.fromkeys(seen.part for seen in found):
+        own = [seen for seen in found if seen.part == part]
+        refused = sum(seen.outcome == REFUSED for seen in own)
+        most = f"{max(seen.seconds for seen in own):.1f} | {max(seen.megabytes for seen in own)}"
+        say(f"| {part} | {len(own)} | {refused} | {most} |")
     out = sum(seen.outcome == ESCAPED for seen in found)
     say(
         f"{len(found)} variants, {len(found) - out} refused, {out} got out;"
