@@ -179,7 +179,7 @@ FLATTENED = "WITH a0 AS (SELECT book_id, rowid AS a FROM books WHERE title = :ti
     f", a{n} AS (SELECT book_id, a + a AS a FROM a{n - 1})" for n in range(1, 40)
 )
 AAA = "'a'"
-for _ in range(16):
+for _ in range(12):
     AAA = f"replace({AAA}, 'a', 'aa')"
 HIDDEN = "\u200b"
 
