@@ -23,6 +23,8 @@ _MOMENT = r"(?:moment|second|sec|minute|bit|while)\b"
 _LOOKS = (
     r"(?:check|look|see|review|find|search|pull|verify|dig|investigate|get back|have a look|take a look|open|examine)\b"
 )
+_LOOKED = r"(?:check|look|review|search|verif|consult|consider|examin|investigat|stud|read|seen)"
+"""Who has looked has done nothing yet."""
 _SHALL = r"(?:i will|i'll|i am going to|i'm going to|i need to|i have to|let me|allow me to|next i will)"
 
 _HOLDS = _any_of(
@@ -102,7 +104,9 @@ _NEGATIVE = _any_of(
 )
 _CITES = re.compile(r"\b(?:polic(?:y|ies)|rules?|terms|conditions?|regulations?|guidelines?)\b")
 _LACKS = re.compile(r"n't\b|\b(?:not|cannot|without|lack|lacking|missing|no)\b")
-_ELSEWHERE = re.compile(r"\b(?:other|another|else|different|differently|further|more)\b")
+_ELSEWHERE = re.compile(r"\b(?:other|another|else|different|differently|further|more)\b(?: ways?\b)?")
+_PURPOSE = re.compile(r"\b(?:so that|in case|lest|whether|make sure|ensure)\b.*")
+"""A clause that says what for: "so that nothing is missed" denies nothing."""
 _HARMLESS = re.compile(
     r"\b(?:no problem|no worries|not a problem|no trouble|don't worry|do not worry|don't hesitate|do not hesitate|"
     r"why not|not only|if not|no longer|in no time)\b"
@@ -113,7 +117,7 @@ _REPORTS = _any_of(
     r"\b(?:all set|taken care|took care|carried out|went (?:through|fine|well))\b",
     r"\b(?:everything is|is through|(?:is|are) now)\b",
     r"\b(?:has|have) been\b",
-    r"\b(?:i've|i have|we've|we have) (?:just |now |already )?\w+(?:ed|de|ne|nt|ut|ught|ept)\b",
+    rf"\b(?:i've|i have|we've|we have) (?:just |now |already )?(?!{_LOOKED})\w+(?:ed|de|ne|nt|ut|ught|ept)\b",
     r"\bi (?:made|updated|changed|booked|cancelled|canceled|moved|added|removed|sent)\b",
     r"\bis saved\b",
     r"\bthat's it\b",
@@ -170,7 +174,7 @@ class Sentence(NamedTuple):
     negative: bool
     """It denies something, perhaps the wish."""
     cites: bool
-    """It speaks of the rules, and neither asks nor offers anything."""
+    """It speaks of the rules, and asks nothing."""
     lacks: bool
     """Something is missing in it."""
     elsewhere: bool
@@ -228,6 +232,11 @@ def read(text: str, wanted: frozenset[str] = frozenset()) -> Heard:
     )
 
 
+def without_elsewhere(text: str) -> str:
+    """A question without the words that make it one for something else."""
+    return _ELSEWHERE.sub(" ", text)
+
+
 def without_numbering(text: str) -> str:
     """A text without the marks of its lists: the 1 of "1. Look it up" says nothing."""
     return "\n".join(_ITEM.sub("", line, count=1) for line in text.splitlines())
@@ -236,20 +245,19 @@ def without_numbering(text: str) -> str:
 def _sentence(part: str, wanted: frozenset[str]) -> Sentence:
     holds, closes = bool(_HOLDS.search(part)), bool(_CLOSES.search(part))
     question = "?" in part and not holds and not closes
-    denied = "" if _WARNS.search(part) or _NOT_YET.search(part) else _HARMLESS.sub(" ", part)
+    denied = "" if _WARNS.search(part) or _NOT_YET.search(part) else _HARMLESS.sub(" ", _PURPOSE.sub(" ", part))
     if wanted:
         denied = _WORD.sub(lambda found: "" if found[0] in wanted else found[0], denied)
-    proposes = bool(_PROPOSES.search(part))
     return Sentence(
         text=part,
         asks=_asks(part),
         question=question,
         polar=question and not any(kind.search(part) for kind in (_WHICH, _EITHER, _NEEDS, _HAS)),
         confirms=bool(_CONFIRMS.search(part)) and not closes and not holds,
-        proposes=proposes,
+        proposes=bool(_PROPOSES.search(part)),
         refuses=bool(_REFUSES.search(denied)),
         negative=bool(_NEGATIVE.search(denied)),
-        cites="?" not in part and not holds and not proposes and bool(_CITES.search(part)),
+        cites="?" not in part and not holds and bool(_CITES.search(part)),
         lacks=bool(_LACKS.search(part)),
         elsewhere=bool(_ELSEWHERE.search(part)),
         holds=holds,

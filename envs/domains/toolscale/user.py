@@ -159,7 +159,8 @@ class SqlScriptedUser:
         if first is None or mood.took_back:
             return False
         if first.kind == "negotiates":
-            return said.refuses or (said.denies and not said.question)
+            denied = any(one.negative for one in said.sentences) and not said.question and not said.holds
+            return not asked and (said.refuses or denied)
         if self._confirms(mood, said, progress):
             return True
         return not asked and not said.holds
@@ -193,8 +194,9 @@ class SqlScriptedUser:
     def _may_be_over(self, mood: Mood, progress: Progress) -> bool:
         """Whether a request whose end the user cannot see may be over: something was changed since it came up. So who
         says that all is done gets the same answer whether the request can be served or not."""
-        if self._followed(progress).leaves_a_trace(mood.request):
-            return False
+        return not self._followed(progress).leaves_a_trace(mood.request) and self._changed(mood, progress)
+
+    def _changed(self, mood: Mood, progress: Progress) -> bool:
         return any(name in progress.writes for name in progress.calls[mood.came_up :])
 
     def _hears_it_now(self, mood: Mood, progress: Progress | None) -> bool:
@@ -202,22 +204,28 @@ class SqlScriptedUser:
         return progress is not None and bool(self._followed(progress).untold(mood.request, progress, ""))
 
     def _hears_no(self, mood: Mood, said: heard.Heard, progress: Progress | None) -> bool:
-        """Whether the request is turned down: plainly; or by a message that denies something or names the rules when
-        the agent has looked things up, has heard an objection or has led nowhere before, and that asks nothing about
-        the request and does not report what was done about it. Before any of this it is a manner of speaking."""
-        if said.holds or not said.denies or said.refuses:
+        """Whether the request is turned down: plainly; or, when the agent has looked things up, has heard an objection
+        or has led nowhere before, by a message that denies something, names the rules, or goes on to other wishes with
+        nothing done. It asks nothing about the request then, and reports nothing. Before, it is a manner of speech."""
+        if said.holds or said.refuses:
             return said.refuses and not said.holds
         if progress is None:
-            return not said.question
-        ready = len(progress.calls) > mood.calls or mood.objected or mood.doubted or mood.lost
+            return said.denies and not said.question
         wishes = self._followed(progress)
-        done = said.reports and wishes.leaves_a_trace(mood.request) and not wishes.undone(mood.request, progress)
-        return bool(ready) and not done and not self._open_question(mood, said, wishes)
+        looked_up = len(progress.calls) > max(mood.calls, self.task.identify)
+        if not (looked_up or mood.objected or mood.doubted or mood.lost) or self._open_question(mood, said, wishes):
+            return False
+        open_ = wishes.undone(mood.request, progress) or not wishes.leaves_a_trace(mood.request)
+        if said.denies:
+            return open_ or not said.reports
+        goes_on = said.closes or any(one.question for one in said.sentences)  # for something else, since none is open
+        return goes_on and not said.reports and open_ and not self._changed(mood, progress)
 
     def _open_question(self, mood: Mood, said: heard.Heard, wishes: Wishes) -> bool:
         """Whether something is asked, and not only for something else than the request."""
         about = wishes.words(mood.request)
-        return any(one.question and not (one.elsewhere and not content(one.text) & about) for one in said.sentences)
+        open_ = (one for one in said.sentences if one.question)
+        return any(not one.elsewhere or content(heard.without_elsewhere(one.text)) & about for one in open_)
 
     def _wants_yes(self, mood: Mood, said: heard.Heard, progress: Progress | None) -> bool:
         """Whether the message asks for a yes: in one of the usual forms, or by naming the change that the user waits
@@ -239,6 +247,8 @@ class SqlScriptedUser:
             return one.asks and bool(facts)
         if any(fact.label in mood.has_told for fact in facts) or not (one.confirms or one.lacks):
             return False
+        if not one.confirms:
+            return not self._followed(progress).named(mood.request, one.text, progress)
         rest = content(one.text) - content(" ".join(word for fact in facts for word in (fact.label, *fact.asked)))
         return not rest & self._followed(progress).change(mood.request)
 

@@ -17,6 +17,7 @@ from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.toolscale import loader
 from toolorchestra.envs.domains.toolscale.domain import SqlTask
 from toolorchestra.envs.domains.toolscale.source import ready
+from toolorchestra.synth.formats import part_checks
 from toolorchestra.synth.formats import spec as specs
 from toolorchestra.synth.proof.hard_checks import CHECKS_OF, instead, missed, unasked
 from toolorchestra.synth.proof.hardness import ELEMENTS, level
@@ -224,6 +225,7 @@ def test_held_out_intents_and_their_words_are_nowhere_else() -> None:
         read(domain_yaml=head.replace("[borrow]", "[renew]"))
     with pytest.raises(ConfigError, match="no intent 'burrow'"):
         read(domain_yaml=head.replace("[borrow]", "[burrow]"))
+    assert part_checks.subjects({"domain.yaml": head}, 1) == []  # its intents are still to come
 
 
 def test_readers_solve_some_easy_tasks_and_never_see_the_task() -> None:
