@@ -279,7 +279,7 @@ HOSTILE: dict[str, tuple[Change, str]] = {
     ),
     "schema: tables without end": (repeated("CREATE TABLE t{n} (x TEXT NOT NULL UNIQUE);", 2_000), "schema.sql"),
     "schema: brackets": (column(f"more TEXT CHECK ({'(' * 20_000}1{')' * 20_000})"), "schema.sql"),
-    "schema: words for a pattern": (schema("CREATE TABLE x (" + "TEXT " * 16_000 + ");"), "schema.sql"),
+    "schema: words for a pattern": (schema("CREATE TABLE x (" + "TEXT " * 8_000 + ");"), "schema.sql"),
     "schema: not text": (schema("\0\0\0"), "schema.sql"),
     "schema: an extension": (schema("SELECT load_extension('x.so');"), "schema.sql"),
     "schema: itself as parent": (

@@ -20,7 +20,9 @@ def played(*arguments: str) -> tuple[int, list[str]]:
 
 
 def test_a_sample_is_refused_within_the_limits_and_the_part_is_named() -> None:
-    code, lines = played("--only", "schema: indexes without end", "rows: no bounds", "tool: a query of", "a hidden name")
+    code, lines = played(
+        "--only", "schema: indexes without end", "rows: no bounds", "tool: a query of", "a hidden name"
+    )
     assert code == 0, lines
     assert lines[-1].startswith("6 variants, 6 refused, 0 got out; at most ")
     assert "| tools.yaml | 2 | 2 |" in "\n".join(lines)

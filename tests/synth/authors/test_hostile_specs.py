@@ -61,11 +61,11 @@ def test_a_hostile_spec_is_refused_by_a_sentence_that_names_its_part(
     change(parts)
     assert parts != before
     spec = spec_of(tmp_path / "spec", parts)
-    started = spent()
+    started, began = spent(), time.monotonic()
     assert generate.main(["--spec", str(spec), "--out", str(tmp_path / "out"), "--tasks", "10", "--no-costs"]) == 2
-    took = spent() - started
-    told = capsys.readouterr().err.strip().splitlines()[-1]
-    assert told.startswith("error: ")
+    took = min(spent() - started, time.monotonic() - began)  # the processor's may have those of a process before
+    *_, told = re.split(r"(?m)^error: ", said := capsys.readouterr().err)  # YAML's own show the place in lines below
+    assert told != said
     assert re.search(seen, told), told
     assert took < MOST_SECONDS
     assert not (tmp_path / "out").exists()
