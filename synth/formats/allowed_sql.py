@@ -11,7 +11,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from toolorchestra.envs.domains.toolscale.bounded_functions import FAILED, MOST_LENGTH, bound, told
-from toolorchestra.envs.domains.toolscale.database import FUNCTIONS, defines
+from toolorchestra.envs.domains.toolscale.database import (
+    FUNCTIONS,
+    MOST_OPERATIONS,
+    TOO_LARGE,
+    defines,
+    too_much_defined,
+)
 
 OPERATIONS_A_TICK = 100_000
 MOST_TICKS = 500
@@ -37,6 +43,7 @@ class Fenced:
         self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_LENGTH)
         self._connection.setlimit(sqlite3.SQLITE_LIMIT_SQL_LENGTH, MOST_SQL)
         self._connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
+        self._connection.setlimit(sqlite3.SQLITE_LIMIT_VDBE_OP, MOST_OPERATIONS)
         self._connection.set_authorizer(self._judged)
         self._connection.set_progress_handler(self._tick, OPERATIONS_A_TICK)
         bound(self._connection)
@@ -65,6 +72,8 @@ class Fenced:
             raise _with_reason(err) from None
         finally:
             self._phase = "fill"
+        if seen := too_much_defined(self._connection):
+            raise sqlite3.DataError(seen)
 
     def run(self, sql: str, values: Mapping[str, Any] | Sequence[Any] = ()) -> sqlite3.Cursor:
         """One statement, which may write."""
@@ -73,6 +82,8 @@ class Fenced:
             return self._connection.execute(sql, values)
         except sqlite3.OperationalError as err:
             raise _with_reason(err) from None
+        except MemoryError:
+            raise sqlite3.DataError(TOO_LARGE) from None
 
     def found(self, sql: str, values: Mapping[str, Any] | Sequence[Any] = ()) -> tuple[list[str], list[Any]]:
         """A query's columns and all of its rows. It may not write."""
@@ -82,6 +93,8 @@ class Fenced:
             rows = cursor.fetchmany(MOST_FOUND + 1)
         except sqlite3.OperationalError as err:
             raise _with_reason(err) from None
+        except MemoryError:
+            raise sqlite3.DataError(TOO_LARGE) from None
         except sqlite3.DatabaseError as err:
             if "not authorized" in str(err):
                 raise sqlite3.DatabaseError(
@@ -103,4 +116,6 @@ def _with_reason(err: sqlite3.OperationalError) -> sqlite3.OperationalError:
     if str(err) == "interrupted":
         steps = OPERATIONS_A_TICK * MOST_TICKS
         return sqlite3.OperationalError(f"took more than {steps} steps of SQLite's machine and was stopped")
+    if str(err) in ("disk I/O error", "database or disk is full"):  # the process may write no large files
+        return sqlite3.OperationalError(f"{err}: what it sorts or keeps is too large; give it fewer or shorter values")
     return sqlite3.OperationalError(told(err)) if FAILED in str(err) else err

@@ -16,7 +16,7 @@ from toolorchestra.envs.domains.toolscale.domain import SqlTable
 from toolorchestra.synth.formats import places
 from toolorchestra.synth.formats import spec as specs
 from toolorchestra.synth.formats.allowed_sql import Fenced
-from toolorchestra.synth.formats.seed_rows import Maker
+from toolorchestra.synth.formats.seed_rows import Maker, bounds
 
 Parts = Mapping[str, str]
 """The texts of a spec so far, by file name."""
@@ -160,7 +160,8 @@ def _most_rows(tables: Sequence[Mapping[str, Any]]) -> int:
     most: dict[str, int] = {}
     for table in tables:
         parents = most.get(table.get("each", ""), 0)
-        most[table["table"]] = parents * table.get("per", (1, 1))[-1] if "each" in table else table.get("count", 0)
+        _, high = bounds(table.get("per", (1, 1)), f"rows.yaml: table {table['table']!r}")
+        most[table["table"]] = parents * high if "each" in table else table.get("count", 0)
     return sum(most.values())
 
 

@@ -45,7 +45,7 @@ class Maker:
         if "each" in table:
             if table["each"] not in self.made:
                 raise ConfigError(f"{at}: each: {no_such('earlier table', table['each'], self.made)}")
-            low, high = _bounds(table.get("per", (1, 1)), at)
+            low, high = bounds(table.get("per", (1, 1)), at)
             parents = [row for row in self.made[table["each"]] for _ in range(rng.randint(low, high))]
         elif "count" in table:
             parents = [None] * table["count"]
@@ -192,7 +192,12 @@ class Maker:
                 at = f"rows.yaml: finish[{number}]"
                 places.at(at)
                 connection.run(statement, {"now": clock, "today": clock[:10]})
-            return {t["table"]: self._table(connection, t, where) for t in self.spec.tables}
+            made = {}
+            for table in self.spec.tables:
+                at = f"rows.yaml: table {table['table']!r}"
+                places.at(at)
+                made[table["table"]] = self._table(connection, table, where)
+            return made
         except (sqlite3.Error, OverflowError) as err:
             raise ConfigError(f"{where}/{at}: {err}") from None
         finally:
@@ -242,7 +247,8 @@ def _fillable(template: str, place: _Place) -> None:
         raise ConfigError(f"{place.at}: {template!r:.80}: {wrong}")
 
 
-def _bounds(per: Sequence[int], at: str) -> tuple[int, int]:
+def bounds(per: Sequence[int], at: str) -> tuple[int, int]:
+    """The least and the most rows for each row of an earlier table."""
     if len(per) != 2 or not 0 <= per[0] <= per[1]:
         raise ConfigError(f"{at}: per is [least, most] with 0 <= least <= most, got {list(per)}")
     return per[0], per[1]

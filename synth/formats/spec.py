@@ -11,6 +11,7 @@ intents.yaml  what users want, as templates with gold actions
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,13 +30,17 @@ SHIPPED = Path(__file__).parents[1] / "specs"
 ADDED = SHIPPED / "v2"
 """What version 2 of a shipped domain adds to the files of version 1: a file of the same name goes behind the other."""
 _PART_OF = {part.partition(".")[0]: part for part in PARTS}
-_NAME = re.compile(r"\w[\w-]*")
+_NAME = re.compile(r"\w[\w-]{0,63}")
+_NAMED = "a word of at most 64 letters, digits, '_' and '-'"
 """It is a part of task ids and the name of a folder."""
 MOST_PART = 500_000
 """Characters of one of the six files."""
+MOST_POLICY = 100_000
 MOST_FILE_BYTES = 16 << 20
 MOST_VALUES = 100_000
 """Entries of a YAML file once its anchors are filled in."""
+MOST_CALLS = 64
+"""Gold calls of one request."""
 MOST_WORDINGS = 50
 """Of one intent."""
 _SECTION = re.compile(rf"({'|'.join(_PART_OF)}):\s*\|?\s*$")
@@ -199,6 +204,9 @@ def read(given: Mapping[str, str], folder: Path, *, whole: bool = True) -> Spec:
         if len(given[part]) > MOST_PART:
             seen = f"{len(given[part])} characters, at most {MOST_PART} are read; make the domain smaller"
             raise ConfigError(f"{folder / part}: {seen}")
+    if len(given["policy.md"]) > MOST_POLICY:
+        seen = f"{len(given['policy.md'])} characters, at most {MOST_POLICY} are read, since every prompt holds it"
+        raise ConfigError(f"{folder / 'policy.md'}: {seen}")
     parts = {part: parsed(given[part], folder / part) for part in PARTS if part.endswith(".yaml")}
     head = fits(_HEAD, parts["domain.yaml"], folder / "domain.yaml")
     rows = fits(_ROWS, parts["rows.yaml"], folder / "rows.yaml")
@@ -227,18 +235,34 @@ def _intents(value: object, path: Path) -> list[Mapping[str, Any]]:
     found: list[Mapping[str, Any]] = []
     for entry in _entries(value, _INTENT, path):
         at = f"{path}:{entry.line}" if isinstance(entry, Marked) else str(path)
+        _check_bounds(entry, at)
         for part in (entry, *entry.get("followed_by", [])):
             if "actions" not in part and not part.get("branches"):
                 raise ConfigError(f"{at}: {entry['intent']}: actions or branches expected")
+            _check_calls(part, f"{at}: {entry['intent']}")
             for name, branch in part.get("branches", {}).items():
                 if "actions" not in fits(_BRANCH, branch, path) and "actions" not in part:
                     raise ConfigError(f"{at}: {entry['intent']}: branch {name!r} has no actions")
+                _check_calls(branch, f"{at}: {entry['intent']}: branch {name!r:.60}")
         if "actions" not in entry:  # where only its usual path is asked for, it is that of its first branch
             entry["actions"] = next(iter(entry["branches"].values()))["actions"]  # type: ignore[index]
         if entry.get("replaces"):
             found = [earlier for earlier in found if earlier["intent"] != entry["intent"]]
         found.append(entry)
     return found
+
+
+def _check_bounds(entry: Mapping[str, Any], at: str) -> None:
+    """A name that can be read, and a weight that others can be compared with."""
+    if not _NAME.fullmatch(entry["intent"]):
+        raise ConfigError(f"{at}: the name of an intent is {_NAMED}, got {entry['intent']!r:.60}")
+    if not math.isfinite(entry.get("weight", 1)):
+        raise ConfigError(f"{at}: {entry['intent']}: weight is a number from 0 up, got {entry['weight']}")
+
+
+def _check_calls(part: Mapping[str, Any], at: str) -> None:
+    if len(part.get("actions", ())) > MOST_CALLS:
+        raise ConfigError(f"{at}: {len(part['actions'])} actions, at most {MOST_CALLS} are allowed")
 
 
 def _check_wordings(head: Mapping[str, Any], intents: Sequence[Mapping[str, Any]], folder: Path) -> None:
@@ -276,7 +300,7 @@ def _check_held_out(names: Sequence[str], intents: Sequence[Mapping[str, Any]], 
 def _check_head(head: Mapping[str, Any], path: Path) -> None:
     """What a model writes is checked by acceptance.py, which tells it more."""
     if not _NAME.fullmatch(head["name"]):
-        raise ConfigError(f"{path}: name is a word of letters, digits, '_' and '-', got {head['name']!r:.60}")
+        raise ConfigError(f"{path}: name is {_NAMED}, got {head['name']!r:.60}")
     check_clock(head["clock"], str(path))
     _some(head["personas"], f"{path}: personas")
     _some(head["user"]["ways"], f"{path}: user.ways")
@@ -332,7 +356,9 @@ def parsed(text: str, path: Path) -> Any:
         node = loader.get_single_node()
         _check_size(node, path)
         return None if node is None else loader.construct_document(node)
-    except yaml.YAMLError as err:
+    except ConfigError:
+        raise
+    except (yaml.YAMLError, ValueError) as err:  # a number of too many digits is no YAMLError
         raise ConfigError(f"{path}: not valid YAML: {err}") from None
     except RecursionError:
         raise ConfigError(f"{path}: nested too deeply to be read") from None

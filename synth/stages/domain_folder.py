@@ -17,7 +17,7 @@ from toolorchestra.envs.domains.toolscale import loader, shapes
 from toolorchestra.envs.domains.toolscale.domain import SqlDomain, SqlTable
 from toolorchestra.envs.domains.toolscale.known_costs import FILE as COSTS
 from toolorchestra.envs.domains.toolscale.reading import FILES, content_hash, fits
-from toolorchestra.synth.formats import task_variants
+from toolorchestra.synth.formats import places, task_variants
 from toolorchestra.synth.formats.seed_rows import Maker
 from toolorchestra.synth.formats.spec import Spec
 from toolorchestra.synth.proof import cheapest_solutions, similarity
@@ -86,7 +86,9 @@ def skeleton(spec: Spec, seed: int) -> tuple[SqlDomain, list[Mapping[str, Any]]]
         if made.name in tools:
             raise ConfigError(f"{where}: a second tool {made.name!r}")
         tools[made.name] = made
-    loader.check_sql(spec.schema, tables, tools, at)
+    if len(tools) > loader.MOST_TOOLS:
+        raise ConfigError(f"{at}: {len(tools)} tools, at most {loader.MOST_TOOLS} are allowed")
+    loader.check_sql(spec.schema, tables, tools, at, lambda name: places.at(f"tools.yaml: tool {name!r}"))
     domain = SqlDomain(
         name=spec.name, subject=spec.head["subject"], clock=spec.head["clock"],
         held_out=spec.head.get("held_out", False), policy=spec.policy, schema=spec.schema, tables=tables,

@@ -27,6 +27,8 @@ from toolorchestra.synth.formats import places
 
 MEMORY_BYTES = 512 << 20
 """Beyond what the process has when it starts."""
+MOST_FILE_BYTES = 16 << 20
+"""It writes no file itself; SQLite sorts what is large in one."""
 MOST_ANSWER_BYTES = 64 << 20
 START_SECONDS = 60.0
 """How long the process may take to start."""
@@ -73,7 +75,7 @@ class LimitedProcess:
         if reply.kind == "memory":
             self.end()
             most = MEMORY_BYTES >> 20
-            raise TooMuch(f"{self._where} takes more than {most} MiB of memory; make its rows, results or texts fewer")
+            raise TooMuch(f"{self.place} takes more than {most} MiB of memory; make its rows, results or texts fewer")
         if reply.kind == "failed":
             raise reply.value
         return reply.value
@@ -102,11 +104,14 @@ class LimitedProcess:
             if self._pipe.poll(max(0.0, until - time.monotonic())):
                 return _Reply(*pickle.loads(self._pipe.recv_bytes(2 * MOST_ANSWER_BYTES)))
         except (EOFError, OSError):  # it was ended from outside, which systems do where memory is short
+            if self._process is not None and self._process.wait(10) == -signal.SIGXCPU:
+                raise TooMuch(f"{self.place} takes all the processor time that there is; make it cheaper") from None
             return _Reply("memory")
-        raise TooMuch(f"{self._where} takes longer than {seconds:g} s; make it cheaper")
+        raise TooMuch(f"{self.place} takes longer than {seconds:g} s; make it cheaper")
 
     @property
-    def _where(self) -> str:
+    def place(self) -> str:
+        """What it works on, or was working on last."""
         return self._place or "the spec"
 
     def end(self) -> None:
@@ -170,5 +175,6 @@ def _limit_memory() -> None:
             now = int(file.read().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (now + MEMORY_BYTES, now + MEMORY_BYTES))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (MOST_FILE_BYTES, MOST_FILE_BYTES))
     except (ImportError, OSError, ValueError):
         return

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.synth.authors import PART_OF, Author, PartRequest, Unusable, untrusted_answers
 from toolorchestra.synth.authors.author_prompts import MOST_BEFORE
 from toolorchestra.synth.formats import part_checks
@@ -29,6 +31,7 @@ CHECKS: Mapping[str, Check] = {
 LEAST_INTENTS = 6
 READER_ROUND = 500
 """Calls that follow a second reader's doubts have numbers of their own."""
+_ODD = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError, sqlite3.Error)
 CHECK_SECONDS = 60.0
 """How long the check of one part may take."""
 
@@ -85,6 +88,10 @@ def checked(stage: str, made: Making, seed: int) -> list[Fault]:
         found: list[Fault] = SHARED.run(CHECKS[stage], dict(made.parts), seed, seconds=CHECK_SECONDS)
     except TooMuch as err:
         return [Fault("too much", str(err), entry=str(err).partition("intent '")[2].partition("'")[0])]
+    except ConfigError:
+        raise
+    except _ODD as err:  # no rule here says what is wrong with it, and it is wrong all the same
+        return [Fault("odd", f"{SHARED.place}: {type(err).__name__}: {err!s:.300}")]
     return found
 
 

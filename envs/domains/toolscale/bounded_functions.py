@@ -22,6 +22,10 @@ MOST_WIDTH = 200
 MOST_FORMAT = 2_000
 MOST_SEARCHED = 1_000
 """Of what is looked for in a text, or trimmed from it."""
+MOST_PATTERN = 500
+"""Of what LIKE compares a text with."""
+MOST_COMPARED = 1_000_000
+"""Characters of a text times those of its pattern: LIKE compares every place of the one with all of the other."""
 KEPT_RESULTS = 8_192
 FAILED = "user-defined function raised exception"
 """What SQLite says of any function here that refuses; `told` knows why."""
@@ -58,6 +62,7 @@ def _of_sqlite(name: str, *values: Any) -> Any:
     if connection is None:
         connection = _local.connection = sqlite3.connect(":memory:", check_same_thread=False)
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_LENGTH)
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, MOST_PATTERN)
     try:
         return connection.execute(f"SELECT {name}({', '.join('?' * len(values))})", values).fetchone()[0]
     except sqlite3.Error as err:
@@ -147,6 +152,14 @@ def _replaced(text: Any, part: Any, other: Any) -> Any:
     return text.replace(part, other)
 
 
+def _alike(*values: Any) -> Any:
+    """LIKE: the pattern comes first."""
+    sizes = [len(value) for value in values[:2] if isinstance(value, str | bytes)]
+    if len(sizes) == 2 and sizes[0] * sizes[1] > MOST_COMPARED:
+        raise _refused(f"like() takes texts whose lengths give at most {MOST_COMPARED} when multiplied, got {sizes}")
+    return _of_sqlite("like", *values) if all(map(_is_small, values)) else _uncached("like", values)
+
+
 def _trimmed(name: str) -> Callable[..., Any]:
     def trimmed(*values: Any) -> Any:
         _short(name, values[1:], MOST_SEARCHED)
@@ -163,5 +176,6 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "printf": _formatted,
     "format": _formatted,
     "instr": _found,
+    "like": _alike,
     "replace": _replaced,
 }

@@ -31,6 +31,9 @@ MOST_TICKS = 100
 """A call may take two million steps of SQLite's machine: tens of milliseconds, the same number on every machine."""
 MOST_SECONDS = 10.0
 """And no longer than this, which only SQL that works on very long texts takes."""
+MOST_OPERATIONS = 25_000
+"""Of one statement, written down for SQLite's machine: columns that are computed from computed columns double them."""
+TOO_LARGE = f"a statement takes more than {MOST_OPERATIONS} operations of SQLite's machine, or more than the memory"
 MOST_IDLE = 64
 _LIMITS = {
     sqlite3.SQLITE_LIMIT_LENGTH: MOST_LENGTH,
@@ -39,6 +42,7 @@ _LIMITS = {
     sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: 500,
     sqlite3.SQLITE_LIMIT_COMPOUND_SELECT: 10,
     sqlite3.SQLITE_LIMIT_EXPR_DEPTH: 100,
+    sqlite3.SQLITE_LIMIT_VDBE_OP: MOST_OPERATIONS,
     sqlite3.SQLITE_LIMIT_WORKER_THREADS: 0,
 }
 FUNCTIONS = frozenset(
@@ -67,8 +71,7 @@ def authorize(action: int, first: str | None, second: str | None, trigger: str |
 
 def _fence(connection: sqlite3.Connection) -> list[int]:
     """Set limits, authorizer and deadline. Gives the counter that a call sets back to 0 before it starts."""
-    for limit, most in _LIMITS.items():
-        connection.setlimit(limit, most)
+    limit(connection)
     connection.execute("PRAGMA foreign_keys = ON")
     # A CHECK may use bounded functions, which SQLite takes for strangers' ones. The schema's were looked at when built.
     connection.execute("PRAGMA trusted_schema = ON")
@@ -93,12 +96,35 @@ def _fence(connection: sqlite3.Connection) -> list[int]:
     return ticks
 
 
-GAP = r"(?:\s|--[^\n]*\n|/\*.*?\*/)+"
-"""What may stand between two words of SQL."""
-_REPLACING = re.compile(rf"\bon{GAP}conflict{GAP}replace\b", re.IGNORECASE | re.DOTALL)
+_COMMENT_OR_TEXT = re.compile(
+    r"""(--[^\n]*|/\*.*?(?:\*/|\Z))|'[^']*(?:'|\Z)|"[^"]*(?:"|\Z)|`[^`]*(?:`|\Z)|\[[^\]]*(?:\]|\Z)""", re.DOTALL
+)
+"""One pass over a statement, however its comments and texts stand in each other."""
+_REPLACING = re.compile(r"\bon\s+conflict\s+replace\b", re.IGNORECASE)
 _DEFINING = frozenset({sqlite3.SQLITE_CREATE_TABLE, sqlite3.SQLITE_CREATE_INDEX, sqlite3.SQLITE_REINDEX})
 _MOST_BUILDING_TICKS = 3_000
 _BUILDING_OPERATIONS_A_TICK = 100_000
+
+
+MOST_DEFINED = 256
+"""Tables and indexes of a schema, those that SQLite makes for UNIQUE columns among them. Each costs every row."""
+
+
+def without_comments(sql: str) -> str:
+    """SQL with a blank in place of each comment; texts stay as they are."""
+    return _COMMENT_OR_TEXT.sub(lambda found: " " if found[1] else found[0], sql)
+
+
+def limit(connection: sqlite3.Connection) -> None:
+    """How large a tool's statement may be, and what it may hold."""
+    for name, most in _LIMITS.items():
+        connection.setlimit(name, most)
+
+
+def too_much_defined(connection: sqlite3.Connection) -> str:
+    """Why a schema is too large; "" where it is not."""
+    (count,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    return f"{count} tables and indexes, at most {MOST_DEFINED} are allowed" if count > MOST_DEFINED else ""
 
 
 def defines(action: int, first: str | None, second: str | None) -> bool:
@@ -133,6 +159,7 @@ def _fence_building(connection: sqlite3.Connection) -> Callable[[], None]:
 
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_LENGTH)
     connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
+    connection.setlimit(sqlite3.SQLITE_LIMIT_VDBE_OP, MOST_OPERATIONS)
     connection.set_authorizer(guard)
     connection.set_progress_handler(tick, _BUILDING_OPERATIONS_A_TICK)
     bound(connection)
@@ -141,7 +168,7 @@ def _fence_building(connection: sqlite3.Connection) -> Callable[[], None]:
 
 def build(schema: str, tables: Mapping[str, SqlTable], where: str) -> bytes:
     """The snapshot: schema, rows and change log, checked for broken references."""
-    if _REPLACING.search(schema):
+    if _REPLACING.search(without_comments(schema)):
         raise ConfigError(f"{where}: schema.sql: ON CONFLICT REPLACE deletes rows unseen; leave the clause out")
     connection = sqlite3.connect(":memory:", isolation_level=None)
     try:
@@ -153,6 +180,8 @@ def build(schema: str, tables: Mapping[str, SqlTable], where: str) -> bytes:
                 f"{where}: schema.sql: {told(err)}; it defines tables and indexes, and nothing else"
             ) from err
         fill()
+        if seen := too_much_defined(connection):
+            raise ConfigError(f"{where}: schema.sql: {seen}")
         connection.execute("BEGIN")
         for name, table in tables.items():
             marks = ", ".join("?" * len(table.columns))
@@ -184,6 +213,8 @@ def build(schema: str, tables: Mapping[str, SqlTable], where: str) -> bytes:
         return connection.serialize()
     except sqlite3.Error as err:
         raise ConfigError(f"{where}: {told(err)}; the rows must fit schema.sql") from err
+    except MemoryError:
+        raise ConfigError(f"{where}: schema.sql: {TOO_LARGE}") from None
     finally:
         connection.close()
 

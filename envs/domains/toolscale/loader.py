@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import re
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from toolorchestra.envs.base.folder_files import read_inside
 from toolorchestra.envs.base.json_schema import check_schema
 from toolorchestra.envs.domains.toolscale import known_costs, shapes
 from toolorchestra.envs.domains.toolscale.bounded_functions import bound, told
-from toolorchestra.envs.domains.toolscale.database import GAP, authorize, build
+from toolorchestra.envs.domains.toolscale.database import TOO_LARGE, authorize, build, limit, without_comments
 from toolorchestra.envs.domains.toolscale.domain import (
     FirstWords,
     GoldCall,
@@ -47,8 +47,11 @@ VERSIONS = (1, 2)
 _CLOCK = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 _WALL_CLOCK = re.compile(r"'now'|current_(time|date|timestamp)|\b(date|time|datetime|julianday)\(\s*\)", re.IGNORECASE)
 _VERBS = {"let": ("select", "with"), "do": ("insert", "update", "delete"), "returns": ("select", "with")}
-_REPLACING = re.compile(rf"\s*(insert|update){GAP}or{GAP}replace\b", re.IGNORECASE | re.DOTALL)
-_MOST_TOOLS = 128
+_REPLACING = re.compile(r"\s*(insert|update)\s+or\s+replace\b", re.IGNORECASE)
+MOST_TOOLS = 128
+_MOST_STEPS = 64
+_TOOL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+"""What servers of models accept too."""
 
 
 def _names(folder: Path) -> list[str]:
@@ -190,16 +193,17 @@ def read_tools(data: bytes, where: str) -> dict[str, SqlTool]:
         if made.name in tools:
             raise ConfigError(f"{at}: a second tool {made.name!r}")
         tools[made.name] = made
-        if len(tools) > _MOST_TOOLS:
+        if len(tools) > MOST_TOOLS:
             break
-    if not 0 < len(tools) <= _MOST_TOOLS:
-        raise ConfigError(f"{where}: 1 to {_MOST_TOOLS} tools expected, got {len(tools)}")
+    if not 0 < len(tools) <= MOST_TOOLS:
+        raise ConfigError(f"{where}: 1 to {MOST_TOOLS} tools expected, got {len(tools)}")
     return tools
 
 
 def tool(row: Mapping[str, Any], at: str) -> SqlTool:
     """One entry of tools.json."""
-    at = f"{at}: tool {row['name']!r}"
+    at = f"{at}: tool {row['name']!r:.80}"
+    _check_size(row, at)
     formats: dict[str, str] = {}
     properties: dict[str, Any] = {}
     for name, part in row["parameters"].items():
@@ -237,6 +241,18 @@ def tool(row: Mapping[str, Any], at: str) -> SqlTool:
     )
 
 
+def _check_size(row: Mapping[str, Any], at: str) -> None:
+    """Names that servers of models accept, and no more steps than a call has time for."""
+    for name in (row["name"], *row["parameters"]):
+        if not _TOOL_NAME.fullmatch(name):
+            raise ConfigError(
+                f"{at}: names of tools and parameters are 1 to 64 letters, digits and '_', the first no digit, got "
+                f"{name!r:.80}"
+            )
+    if len(row.get("steps", [])) > _MOST_STEPS:
+        raise ConfigError(f"{at}: {len(row['steps'])} steps, at most {_MOST_STEPS} are allowed")
+
+
 def _step(row: Mapping[str, str], at: str) -> ToolStatement:
     verbs = [verb for verb in ("let", "check", "do") if verb in row]
     if len(verbs) != 1:
@@ -246,8 +262,15 @@ def _step(row: Mapping[str, str], at: str) -> ToolStatement:
     return ToolStatement(verbs[0], row[verbs[0]], row.get("error", ""))  # type: ignore[arg-type]
 
 
-def check_sql(schema: str, tables: Mapping[str, SqlTable], tools: Mapping[str, SqlTool], where: str) -> None:
-    """Prepare every statement under the authorizer: it must compile, bind, and do no more than its tool may."""
+def check_sql(
+    schema: str,
+    tables: Mapping[str, SqlTable],
+    tools: Mapping[str, SqlTool],
+    where: str,
+    seen: Callable[[str], None] | None = None,
+) -> None:
+    """Prepare every statement under the authorizer: it must compile, bind, and do no more than its tool may. `seen` is
+    told which tool comes next."""
     # No cache: a statement that another tool has too is not prepared again, so the guard would not hear of it.
     connection = sqlite3.connect(":memory:", isolation_level=None, cached_statements=0)
     connection.deserialize(build(schema, {n: t._replace(rows=()) for n, t in tables.items()}, where))
@@ -259,9 +282,12 @@ def check_sql(schema: str, tables: Mapping[str, SqlTable], tools: Mapping[str, S
         return sqlite3.SQLITE_OK if authorize(action, first, second, trigger) else sqlite3.SQLITE_DENY
 
     connection.set_authorizer(guard)
+    limit(connection)
     bound(connection)
     try:
         for made in tools.values():
+            if seen is not None:
+                seen(made.name)
             writes.clear()
             _check_tool(connection, made, f"{where}: tool {made.name!r}")
             if bool(writes) != (made.kind == "write"):
@@ -283,7 +309,7 @@ def _check_tool(connection: sqlite3.Connection, made: SqlTool, at: str) -> None:
             sql = f"SELECT ({sql})"
         elif not sql.lstrip().lower().startswith(_VERBS[verb]):
             raise ConfigError(f"{spot}: starts with {' or '.join(_VERBS[verb])}, got {sql[:30]!r}")
-        elif _REPLACING.match(sql):
+        elif _REPLACING.match(without_comments(sql)):
             raise ConfigError(f"{spot}: OR REPLACE deletes rows unseen; say UPDATE, or ON CONFLICT (key) DO UPDATE")
         try:
             # Without rows a `let` gives no values, but its columns are known once it is prepared.
@@ -292,6 +318,8 @@ def _check_tool(connection: sqlite3.Connection, made: SqlTool, at: str) -> None:
             if verb == "let":
                 probe = connection.execute(f"SELECT * FROM ({sql}) LIMIT 0", values)
                 values.update({column[0]: None for column in probe.description})
+        except MemoryError:
+            raise ConfigError(f"{spot}: {TOO_LARGE}; make it simpler") from None
         except (sqlite3.Error, sqlite3.Warning) as err:
             raise ConfigError(
                 f"{spot}: {told(err)}; parameters here: {', '.join(values)}; the statement: {sql:.2000}"

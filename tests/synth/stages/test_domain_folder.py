@@ -212,7 +212,7 @@ def test_duplicates_are_found_though_names_and_numbers_differ() -> None:
         ),
         ("domain.yaml", "birth_year FROM members", "birth_year FROM members LIMIT 0", "user.draw: no row; change"),
         ("domain.yaml", "2026-04-01", "2026-04-31", "domain.yaml: clock is written YYYY-MM-DD HH:MM:SS"),
-        ("domain.yaml", "name: library", "name: my/library", "name is a word of letters, digits"),
+        ("domain.yaml", "name: library", "name: my/library", "name is a word of at most 64 letters, digits"),
         (
             "intents.yaml",
             'say: ["Renew {title} for me.", "Please',

@@ -18,6 +18,7 @@ printf('LO-%03d', 7)|printf('%.2f', 2.5)|printf('%s', 1.0)|printf('%s', 1)|print
 printf('%-8s|', 'a')|printf('100%%')|printf('%s')|printf(NULL)|printf()|format('%05.1f', 3.14159)|printf('%200d', 1)
 instr('abcabc', 'ca')|instr('abc', 'x')|instr('abc', '')|instr(NULL, 'a')|instr(1234, 23)|instr('größe', 'ße')
 replace('aXbX', 'X', '--')|replace('abc', '', 'x')|replace(NULL, 'a', 'b')|replace('a1b', 1, 2)|replace('aa', 'a', '')
+like('a%', 'ABC')|like('a_c', 'abd')|like('a\\%', 'a%', '\\')|like(NULL, 'a')|like('1%', 12)|like('%', '')
 trim('  a ')|trim('xxaxx', 'x')|ltrim('  a')|rtrim('a  ')|trim(NULL)|trim(12, 1)|trim('', 'x')"""
 REFUSED = {
     "date('No' || 'w')": "clock",
@@ -33,6 +34,8 @@ REFUSED = {
     "printf('%2000000000d', 1)": "up to 200",
     "printf('%*d', 2000000000, 1)": "up to 200",
     "printf('%.*f', 2000000000, 1.0)": "up to 200",
+    f"'{'a' * 3_000}' LIKE '%{'a' * 400}b'": "multiplied",
+    f"'a' LIKE '{'%a' * 300}'": "too complex",
 }
 
 

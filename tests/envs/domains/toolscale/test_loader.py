@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from tests.domains import changed, library, with_tool
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.toolscale import loader
-from toolorchestra.envs.domains.toolscale.database import SqlDatabase
+from toolorchestra.envs.domains.toolscale.database import SqlDatabase, without_comments
 from toolorchestra.envs.domains.toolscale.reading import FILES
 
 RECURSIVE = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x FROM c) SELECT x FROM c"
@@ -156,6 +157,10 @@ def test_sql_that_a_tool_may_not_run_is_refused(tmp_path: Path, row: dict[str, A
             "OR REPLACE deletes rows unseen; say UPDATE",
         ),
         ("insert or /* so */ replace INTO books VALUES ('BO-001', 'Dune', 'A-1', 1)", "OR REPLACE deletes rows unseen"),
+        (
+            "INSERT/* a *//**/OR--'/*\nREPLACE INTO books VALUES ('BO-001', 'Dune', 'A-1', 1)",
+            "OR REPLACE deletes rows unseen",
+        ),
         ("UPDATE OR REPLACE books SET title = 'Dune' WHERE book_id = 'BO-001'", "OR REPLACE deletes rows unseen"),
         ("REPLACE INTO books VALUES ('BO-001', 'Dune', 'A-1', 1)", "starts with insert or update or delete"),
     ],
@@ -177,6 +182,66 @@ def test_a_schema_that_replaces_rows_is_refused(tmp_path: Path) -> None:
         tmp_path, "schema.sql", lambda text: text.replace("NOT NULL UNIQUE", "NOT NULL UNIQUE ON CONFLICT REPLACE", 1)
     )
     with pytest.raises(ConfigError, match="ON CONFLICT REPLACE deletes rows unseen; leave the clause out"):
+        loader.read(folder)
+
+
+@pytest.mark.parametrize(
+    ("clause", "refused"),
+    [
+        ("DEFAULT '--' UNIQUE ON/**/CONFLICT/**/REPLACE", True),
+        ("DEFAULT '/*' UNIQUE ON CONFLICT REPLACE DEFAULT '*/'", True),
+        ("DEFAULT 'it''s --' UNIQUE ON CONFLICT REPLACE", True),
+        ("DEFAULT '' /* on conflict replace */", False),
+    ],
+)
+def test_comments_and_texts_hide_no_clause_that_replaces(tmp_path: Path, clause: str, refused: bool) -> None:
+    folder = changed(
+        tmp_path, "schema.sql", lambda text: text.replace("shelf TEXT NOT NULL", f"shelf TEXT NOT NULL {clause}", 1)
+    )
+    if refused:
+        with pytest.raises(ConfigError, match="ON CONFLICT REPLACE deletes rows unseen"):
+            loader.read(folder)
+    else:
+        loader.read(folder)
+
+
+@pytest.mark.parametrize(
+    "text", ["on" + "/**/" * 60 + "x", "on /* " * 20_000, "--" * 50_000, "'" * 99_999, "on " * 50_000]
+)
+def test_comments_take_no_time_however_they_stand(text: str) -> None:
+    """They were matched by a pattern that tried every way to part them: 24 took seconds, 60 for ever."""
+    started = time.process_time()
+    without_comments(text)
+    assert time.process_time() - started < 1.0
+
+
+@pytest.mark.parametrize(
+    ("more", "seen"),
+    [
+        ({"name": "find\u200b_book"}, "names of tools and parameters are 1 to 64 letters"),
+        ({"name": "f" * 65}, "names of tools and parameters"),
+        ({"parameters": {"the title": {"type": "string", "format": "text"}}}, "names of tools and parameters"),
+        ({"steps": [{"let": "SELECT 1 AS one", "error": "No."}] * 65}, "65 steps, at most 64 are allowed"),
+    ],
+)
+def test_what_no_tool_needs_is_refused(tmp_path: Path, more: dict[str, Any], seen: str) -> None:
+    put = {"name": "look", "kind": "read", "parameters": {}, "returns": {"row": "SELECT 1"}}
+    with pytest.raises(ConfigError, match=seen):
+        with_tool(tmp_path, **{**put, **more})
+
+
+def test_a_query_of_queries_that_double_each_other_is_refused(tmp_path: Path) -> None:
+    """SQLite writes each out where it is read: sixteen make thirty thousand operations."""
+    queries = "".join(f", a{n} AS (SELECT a + a AS a FROM a{n - 1})" for n in range(1, 16))
+    sql = f"WITH a0 AS (SELECT copies AS a FROM books){queries} SELECT a FROM a15"
+    with pytest.raises(ConfigError, match=r"tool 'look': returns: .*operations of SQLite's machine"):
+        with_tool(tmp_path, name="look", kind="read", returns={"row": sql})
+
+
+def test_a_schema_of_too_many_indexes_is_refused(tmp_path: Path) -> None:
+    indexes = "".join(f"CREATE INDEX i{n} ON books (shelf);\n" for n in range(300))
+    folder = changed(tmp_path, "schema.sql", lambda text: text + indexes)
+    with pytest.raises(ConfigError, match=r"schema\.sql: 3\d\d tables and indexes, at most 256 are allowed"):
         loader.read(folder)
 
 
