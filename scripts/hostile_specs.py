@@ -1,7 +1,7 @@
 """Plays specs that were written to do harm: `python scripts/hostile_specs.py`.
 
-Each variant spoils one part of a good spec (`synth/proof/hostile_specs.py`). It is given to `toolorchestra synth` in a
-process that may have so much address space and so many seconds. The table says what became of it: refused, by a
+Each variant spoils one part of a good spec (`synth/authors/hostile_specs.py`). It is given to `toolorchestra synth` in
+a process that may have so much address space and so many seconds. The table says what became of it: refused, by a
 sentence that names the part at fault; or accepted, within the limits.
 """
 
@@ -23,8 +23,8 @@ from typing import NamedTuple, NoReturn
 
 from toolorchestra.agents.commands.console import DONE, FAILED, check_counts, command, say
 from toolorchestra.synth import generate
+from toolorchestra.synth.authors.hostile_specs import HOSTILE
 from toolorchestra.synth.formats import spec as specs
-from toolorchestra.synth.proof.hostile_specs import HOSTILE
 from toolorchestra.synth.stages import limited_work, pipeline, spec_lint, written_parts
 
 BASE = "public_library"

@@ -16,7 +16,7 @@ import pytest
 from tests.paths import REPOSITORY
 from tests.synth import runs
 from toolorchestra.synth import generate
-from toolorchestra.synth.proof.hostile_specs import HOSTILE, Parts
+from toolorchestra.synth.authors.hostile_specs import HOSTILE, Parts
 from toolorchestra.synth.stages import limited_work, pipeline, written_parts
 
 MOST_SECONDS = 20.0
