@@ -22,13 +22,15 @@ from typing import NamedTuple
 from toolorchestra.agents.commands.console import DONE, FAILED, check_counts, command, say
 from toolorchestra.agents.evaluation.statistics import wilson
 from toolorchestra.envs.domains.toolscale import loader
+from toolorchestra.envs.domains.toolscale.domain import SqlTask
 from toolorchestra.synth.console.worker_processes import workers
 from toolorchestra.synth.proof.reading_agent import LEARNER, READER
 from toolorchestra.synth.proof.solvers import GRADED, RULE_BREAKERS, SHORTCUTS, TRIVIAL, Arena, Solver, Try
 
 SOLVERS: tuple[Solver, ...] = (*GRADED, READER, LEARNER, *SHORTCUTS, *TRIVIAL, *RULE_BREAKERS)
 MOST_TRIVIAL = 0.1
-GROUPS = ("easy", "medium", "hard", "test", "heldout")
+ONE, SEVERAL = "one request", "several requests"
+GROUPS = (ONE, SEVERAL, "easy", "medium", "hard", "test", "heldout")
 
 
 class Passed(NamedTuple):
@@ -41,7 +43,7 @@ class Passed(NamedTuple):
     regret_cents: dict[str, float | None]
     """Solver -> what a try that passed cost beyond the cheapest known solution, on average."""
     by_level: Mapping[str, Mapping[str, tuple[int, int]]] = {}
-    """Level, or split `test` or `heldout` -> solver -> first tries passed, of how many. Empty in version 1."""
+    """How many requests, level, or split `test` or `heldout` -> solver -> first tries passed, of how many."""
 
     @property
     def faults(self) -> list[str]:
@@ -79,7 +81,7 @@ def _by_level(
     found: dict[str, dict[str, tuple[int, int]]] = {}
     of: Counter[str] = Counter()
     tasks = arena.domain.tasks
-    groups = {name: [group for group in (tasks[name].level, tasks[name].split) if group in GROUPS] for name in ids}
+    groups = {name: [group for group in _groups(tasks[name]) if group in GROUPS] for name in ids}
     for name in ids:
         of.update(groups[name])
     for group in of:
@@ -88,6 +90,11 @@ def _by_level(
             firsts = zip(ids, made[::k], strict=True)
             found[group][solver] = (sum(one.solved for name, one in firsts if group in groups[name]), of[group])
     return found
+
+
+def _groups(task: SqlTask) -> tuple[str, ...]:
+    """Who does the first request alone solves what has no other: so tasks of one request stand apart."""
+    return (ONE if len(task.requests) == 1 else SEVERAL, task.level, task.split)
 
 
 def _regret(tries: Sequence[Try]) -> float | None:

@@ -150,7 +150,8 @@ def _unfit_to_ship(found: SqlDomain, counts: Mapping[str, int]) -> list[str]:
 def check_meaning(name: str) -> Proof:
     """How many findings the lint of the spec has. They are no faults: an author should look at them."""
     folder = loader.resolve(name)
-    found = spec_lint.findings(specs.load(folder.name), int(loader.manifest(folder)["generator"]["seed"]))
+    generator = loader.manifest(folder)["generator"]
+    found = spec_lint.findings(specs.load(folder.name, int(generator["version"])), int(generator["seed"]))
     what = f"lint of its spec: {lint.counted(found)}; `toolorchestra lint-domain --spec {folder.name}` shows them"
     return Proof(loader.load(name).name, what, 0, (), "")
 

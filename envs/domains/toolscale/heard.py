@@ -92,7 +92,7 @@ _REFUSES = _any_of(
     r"\b(?:do not|does not|don't|doesn't|not|forbid|prohibit|exclude|prevent|rule out)",
     r"\b(?:must|have to|need to|has to) (?:decline|refuse|reject|deny|turn)\b",
     r"\b(?:request|it|this|that) (?:is|was|has been) (?:denied|declined|refused|rejected)\b",
-    r"\b(?:out of the question|no exceptions?|turn (?:this|that|it|you) down)\b",
+    r"\b(?:out of the question|off the table|a no(?!-)|no exceptions?|turn (?:this|that|it|you) down)\b",
     r"\b(?:prohibit|forbid|forbidden)",
 )
 _NEGATIVE = _any_of(
@@ -113,7 +113,8 @@ _HARMLESS = re.compile(
     r"|(?:n't|\bnot) (?:take|be|need|keep you)\b.{0,15}\b(?:long|moments?|minutes?|seconds?|while)\b"
 )
 _REPORTS = _any_of(
-    r"\b(?:done|settled|completed?|finished|sorted|processed|handled|arranged|success(?:ful|fully)?|worked)\b",
+    r"(?<!\bbe )\b(?:done|settled|completed?|finished|sorted|processed|handled|arranged)\b",
+    r"\b(?:success(?:ful|fully)?|worked)\b",
     r"\b(?:all set|taken care|took care|carried out|went (?:through|fine|well))\b",
     r"\b(?:everything is|is through|(?:is|are) now)\b",
     r"\b(?:has|have) been\b",

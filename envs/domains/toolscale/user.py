@@ -253,14 +253,16 @@ class SqlScriptedUser:
         return not rest & self._followed(progress).change(mood.request)
 
     def _names_the_change(self, mood: Mood, said: heard.Heard, progress: Progress | None) -> bool:
-        """Whether a sentence names the change that the user waits for, before it is made."""
+        """Whether a sentence names the change that the user waits for, before it is made. One that sounds like a report
+        counts where yes or no is asked besides: "I have prepared the following: ... Want it?"."""
         if progress is None:
             return False
         wishes = self._followed(progress)
+        asks = any(one.polar and not one.closes for one in said.sentences)
         may = (
             one.text
             for one in said.sentences
-            if not (one.refuses or one.reports or (one.negative and not (one.confirms or one.polar)))
+            if not (one.refuses or (one.reports and not asks) or (one.negative and not (one.confirms or one.polar)))
         )
         return any(wishes.named(mood.request, part, progress) for part in may)
 

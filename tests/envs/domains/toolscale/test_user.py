@@ -22,7 +22,10 @@ from toolorchestra.synth.proof.phrasings import HALVES, KINDS, PhrasedOracle
 from toolorchestra.synth.proof.phrasings import load as load_bank
 from toolorchestra.synth.proof.solvers import SHORTCUTS, TRIVIAL, Arena, Scripted
 
-BANK = load_bank(REPOSITORY / "tests" / "data" / "agent_phrasings.json")
+BANKS = {
+    name: load_bank(REPOSITORY / "tests" / "data" / f"agent_phrasings{name}.json") for name in ("", "_second", "_third")
+}
+BANK = BANKS[""]
 FINANCE = ready("finance").domain
 
 
@@ -82,6 +85,16 @@ def test_it_confirms_in_any_form(ending: str) -> None:
     plan = next(text for text in moves(FINANCE, TASK) if "Do you confirm" in text)
     reply = user.reply(Mood(), plan.replace("Do you confirm (yes/no)?", ending), 1, progress())
     assert one_of(user_sentences.YES, reply.text)
+
+
+def test_it_confirms_a_plan_that_sounds_like_a_report() -> None:
+    user = SqlScriptedUser(TASK, 4)
+    plan = next(text for text in moves(FINANCE, TASK) if "Do you confirm" in text)
+    listed = "I've put the following together for you and it isn't live yet:\n1. " + plan.replace(
+        "Do you confirm (yes/no)?", ""
+    )
+    assert one_of(user_sentences.YES, user.reply(Mood(), f"{listed}\nWant it?", 1, progress()).text)
+    assert not one_of(user_sentences.YES, user.reply(Mood(), f"{listed}\nAnything else?", 1, progress()).text)
 
 
 def test_it_confirms_nothing_that_it_does_not_want() -> None:
@@ -222,9 +235,11 @@ def test_the_bank_is_whole() -> None:
     assert all(counts[kind, HALVES[0]] == counts[kind, HALVES[1]] > 5 for kind in KINDS)
 
 
-@pytest.mark.parametrize("half", HALVES)
-def test_an_oracle_in_other_words_loses_next_to_nothing(half: str) -> None:
-    own = [one for one in BANK if one.half == half]
+@pytest.mark.parametrize(
+    ("bank", "half"), [("", HALVES[0]), ("", HALVES[1]), ("_second", HALVES[1]), ("_third", HALVES[1])]
+)
+def test_an_oracle_in_other_words_loses_next_to_nothing(bank: str, half: str) -> None:
+    own = [one for one in BANKS[bank] if one.half == half]
     solver, solved, tries = PhrasedOracle("phrased", own, KINDS), 0, 0
     for name in ("finance", "medicine", "railway"):
         arena = Arena(name)
