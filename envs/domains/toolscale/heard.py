@@ -41,6 +41,8 @@ _HOLDS = _any_of(
     r"\bpatience\b",
     r"\bget back to you\b",
 )
+_THANKS = re.compile(r"\bthank(?:s| you)\b.{0,30}\bpatience\b")
+"""A goodbye beside a refusal; alone, it asks for more patience."""
 _NOT_YET = _any_of(
     r"\byet\b", r"\buntil\b", r"\bunless\b", r"\bwithout your\b", r"\bbefore (?:i|you|we)\b", r"\bpromise\b"
 )
@@ -86,7 +88,8 @@ _PROPOSES = _any_of(
 _REFUSES = _any_of(
     r"\b(?:i|we|you|they|it|this|that|which) (?:also )?"
     r"(?:cannot|can't|can not|could not|couldn't|won't|will not|may not|mustn't)\b",
-    r"\b(?:unable|not able|not possible|impossible|not allowed|not permitted|not eligible|ineligible|not available)\b",
+    r"\b(?:unable|impossible|ineligible)\b",
+    r"\bnot (?:able|possible|allowed|permitted|authori[sz]ed|entitled|eligible|available|at liberty|in a position)\b",
     r"\bagainst (?:our|the)\b",
     r"\b(?:policy|policies|rules?|terms|conditions?|regulations?)\b.{0,20}"
     r"\b(?:do not|does not|don't|doesn't|not|forbid|prohibit|exclude|prevent|rule out)",
@@ -218,13 +221,16 @@ class Heard(NamedTuple):
 def read(text: str, wanted: frozenset[str] = frozenset()) -> Heard:
     """Read a message. Words of a change that the listener wants deny nothing: it may want an offer refused."""
     said = tuple(_sentence(part, wanted) for part in _parts(text.lower().replace("\u2019", "'")))
-    held = max((place for place, one in enumerate(said) if one.holds), default=-1)
+    refuses = any(one.refuses for one in said)
+    held = max(
+        (at for at, one in enumerate(said) if one.holds and not (refuses and _THANKS.search(one.text))), default=-1
+    )
     denied = max((place for place, one in enumerate(said) if one.denies), default=-1)
     return Heard(
         sentences=said,
         question=any(one.question for one in said),
         proposes=any(one.proposes for one in said),
-        refuses=any(one.refuses for one in said),
+        refuses=refuses,
         denies=denied >= 0,
         holds=held >= max(denied, 0),
         reports=any(one.reports for one in said),

@@ -23,7 +23,8 @@ from toolorchestra.synth.proof.phrasings import load as load_bank
 from toolorchestra.synth.proof.solvers import SHORTCUTS, TRIVIAL, Arena, Scripted
 
 BANKS = {
-    name: load_bank(REPOSITORY / "tests" / "data" / f"agent_phrasings{name}.json") for name in ("", "_second", "_third")
+    name: load_bank(REPOSITORY / "tests" / "data" / f"agent_phrasings{name}.json")
+    for name in ("", "_second", "_third", "_fourth")
 }
 BANK = BANKS[""]
 FINANCE = ready("finance").domain
@@ -95,6 +96,15 @@ def test_it_confirms_a_plan_that_sounds_like_a_report() -> None:
     )
     assert one_of(user_sentences.YES, user.reply(Mood(), f"{listed}\nWant it?", 1, progress()).text)
     assert not one_of(user_sentences.YES, user.reply(Mood(), f"{listed}\nAnything else?", 1, progress()).text)
+
+
+def test_thanks_for_patience_take_no_refusal_back() -> None:
+    thanks = "Thank you so very much for your patience."
+    assert heard.read(thanks).holds
+    refused = heard.read(f"I am not authorised to do this under our guidelines. {thanks}")
+    assert refused.refuses
+    assert not refused.holds
+    assert heard.read("I cannot see it yet. One moment please.").holds
 
 
 def test_it_confirms_nothing_that_it_does_not_want() -> None:
@@ -236,7 +246,8 @@ def test_the_bank_is_whole() -> None:
 
 
 @pytest.mark.parametrize(
-    ("bank", "half"), [("", HALVES[0]), ("", HALVES[1]), ("_second", HALVES[1]), ("_third", HALVES[1])]
+    ("bank", "half"),
+    [("", HALVES[0]), ("", HALVES[1]), ("_second", HALVES[1]), ("_third", HALVES[1]), ("_fourth", HALVES[1])],
 )
 def test_an_oracle_in_other_words_loses_next_to_nothing(bank: str, half: str) -> None:
     own = [one for one in BANKS[bank] if one.half == half]
