@@ -36,6 +36,17 @@ class Address(NamedTuple):
         return cls(f"{scheme}{mark}{host}{slash}{path}", urllib.parse.unquote(login) if at else "")
 
     @property
+    def is_http(self) -> bool:
+        """Whether it is an http(s) address: with a host, and with a number where a port stands."""
+        if any(ch.isspace() or not ch.isprintable() for ch in self.url):
+            return False
+        try:
+            parts = urllib.parse.urlsplit(self.url)
+            return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        except ValueError:
+            return False
+
+    @property
     def basic(self) -> str:
         """What an Authorization header says for the login; "" for none."""
         return f"Basic {base64.b64encode(self.login.encode()).decode()}" if self.login else ""

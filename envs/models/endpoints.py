@@ -49,8 +49,11 @@ class Endpoint:
     def __post_init__(self) -> None:
         _positive(self, "in_flight", "failures_to_open", "rest_seconds")
         _not_negative(self, "requests_per_minute", "tokens_per_minute")
-        if not self.base_url.startswith(("http://", "https://")):
-            raise ConfigError(f"endpoint {self.name!r}: base_url is an http(s) address, got {self.address.url!r:.60}")
+        if not self.address.is_http:
+            raise ConfigError(
+                f"endpoint {self.name!r}: base_url is an http(s) address, as http://127.0.0.1:8000/v1; got"
+                f" {self.address.url!r:.60}"
+            )
 
     @property
     def address(self) -> Address:

@@ -19,6 +19,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
+from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.places import Places
 from toolorchestra.envs.base.secrets import Address, Secrets
 
@@ -50,6 +51,8 @@ class HttpPoster:
         most_bytes: int = MOST_READ_BYTES,
     ) -> None:
         address = Address.of(base_url)
+        if not address.is_http:
+            raise ConfigError(f"an http(s) address is wanted, as http://127.0.0.1:8001; got {address.url!r:.60}")
         self.base_url, self.deadline_seconds = address.url, deadline_seconds
         self._authorization, self._login = f"Bearer {key}" if key else address.basic, address.basic
         self._secrets = Secrets.of([key], [address.login])

@@ -581,6 +581,10 @@ def test_a_used_up_cap_lets_no_request_out() -> None:
     [
         ({"models": {}}, "no endpoint; add one"),
         ({"endpoints": {"a": {"base_url": "localhost:1"}}}, "base_url is an http"),
+        ({"endpoints": {"a": {"base_url": "http://"}}}, "base_url is an http"),
+        ({"endpoints": {"a": {"base_url": "http://here:http://here:1/v1"}}}, "base_url is an http"),
+        ({"endpoints": {"a": {"base_url": "http://here:99999/v1"}}}, "base_url is an http"),
+        ({"endpoints": {"a": {"base_url": "http://he re/v1"}}}, "base_url is an http"),
         ({"endpoints": {"a": {"base_url": "http://a", "inflight": 3}}}, "Did you mean 'in_flight'"),
         ({"endpoints": {"a": {}}}, "base_url"),
         ({"endpoints": {"a": {"base_url": "http://a", "in_flight": "3"}}}, "in_flight is a int"),
