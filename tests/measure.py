@@ -1,6 +1,8 @@
-"""Writes tests/slow.txt, the list of tests that `make test` leaves to `make test-all`: `make measure-tests`.
+"""Writes tests/slow.txt, which `make test` leaves to `make test-slow`, and tests/long.txt, which CI leaves out too:
+`make measure-tests`.
 
-Reads a JUnit report, which has the seconds of every test. A test is slow when it takes more than so many seconds.
+Reads JUnit reports, which have the seconds of every test. A test is slow when it takes more than so many seconds, and
+long when it takes many more.
 """
 
 from __future__ import annotations
@@ -24,14 +26,17 @@ def seconds_by_test(report: Path) -> dict[str, float]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("report", type=Path, help="of pytest --junit-xml")
+    parser.add_argument("report", type=Path, nargs="+", help="of pytest --junit-xml")
     parser.add_argument("--most-seconds", type=float, default=1.5, help="of a test that is not slow")
+    parser.add_argument("--most-seconds-slow", type=float, default=10.0, help="of a slow test that is not long")
     args = parser.parse_args()
-    found = seconds_by_test(args.report)
-    slow = sorted(name for name, seconds in found.items() if seconds > args.most_seconds)
-    (HERE / "slow.txt").write_text("\n".join([*slow, ""]), encoding="utf-8")
-    rest = sum(seconds for name, seconds in found.items() if name not in slow)
-    print(f"{len(slow)} of {len(found)} tests are slow: {sum(found.values()) - rest:.0f} s; the others: {rest:.0f} s")
+    found = {name: seconds for report in args.report for name, seconds in seconds_by_test(report).items()}
+    long = {name for name, seconds in found.items() if seconds > args.most_seconds_slow}
+    slow = {name for name, seconds in found.items() if seconds > args.most_seconds} - long
+    for kind, names in (("slow", slow), ("long", long)):
+        (HERE / f"{kind}.txt").write_text("\n".join([*sorted(names), ""]), encoding="utf-8")
+        print(f"{len(names)} of {len(found)} tests are {kind}: {sum(found[name] for name in names):.0f} s")
+    print(f"the others: {sum(seconds for name, seconds in found.items() if name not in slow | long):.0f} s")
     return 0
 
 

@@ -207,7 +207,10 @@ def _train(algorithm: Any, given: RouterTraining, folder: Path, say: Say) -> Non
                 progress.flush()
                 say("{steps:>8} steps, mean reward {reward:.3f}, {turns:.1f} turns, {wall_seconds:.0f} s".format(**row))
             elif time.monotonic() - sampled > MOST_SILENT_SECONDS:
-                raise TrainingFailed(f"no env runner has sampled anything for {MOST_SILENT_SECONDS:.0f} s")
+                raise TrainingFailed(
+                    f"no env runner has sampled anything for {MOST_SILENT_SECONDS:.0f} s. Ray lets other programs of a"
+                    " machine go first: if this one is busy, set RAY_worker_niceness=0, or try again later"
+                )
 
 
 def _round(algorithm: Any) -> Mapping[str, Any]:
