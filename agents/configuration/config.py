@@ -277,8 +277,8 @@ class TrainConfig:
             if mix.max_context > self.max_context:
                 raise ConfigError(
                     f"{mix.env_id}: max_context is {mix.max_context}, and the run's is {self.max_context}, which the "
-                    f"sampler's cache is made for: lower the one, or set the run's max_context to {mix.max_context} "
-                    "(--max-context on the command line)"
+                    f"sampler's cache is made for: lower the one, or set the run's max_context to {mix.max_context}",
+                    command_line=f"--max-context {mix.max_context}",
                 )
             turn, context = mix.max_tokens or self.max_tokens, mix.max_context or self.max_context
             if turn >= context:

@@ -142,7 +142,8 @@ def _names(spec: Dataset, row: Row) -> dict[str, str]:
             columns = ", ".join(row)
             raise ConfigError(
                 f"data set {spec.where} has no {name} (its columns: {columns}); name it: "
-                f'Dataset({spec.where!r}, fields={{"{name}": "COLUMN"}}), or --field {name}=COLUMN'
+                f'Dataset({spec.where!r}, fields={{"{name}": "COLUMN"}})',
+                command_line=f"--field {name}=COLUMN",
             )
     return names
 

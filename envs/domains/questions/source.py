@@ -158,8 +158,8 @@ class QaSource:
             raise ConfigError(
                 f"real questions need something real to search in for the tools {searches}: give backends=FILE whose "
                 'table [retrieval] has index = "FOLDER" (`toolorchestra index` builds one) or web = true, or take '
-                'tools without search; index = "embedded" searches in the invented texts. On the command '
-                "line: --index, --web"
+                'tools without search; index = "embedded" searches in the invented texts',
+                command_line="--index FOLDER, or --web",
             )
 
     def generate(self, rng: random.Random) -> Question:
