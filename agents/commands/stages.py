@@ -26,9 +26,9 @@ class StagesOptions:
     runs: tyro.conf.Positional[tuple[Path, ...]]
     """Folders of runs that have begun reinforcement learning."""
     tasks: int = 100
-    """Of each environment, from the run's own test tasks."""
+    """How many of the run's own test tasks are played in each environment."""
     again: bool = False
-    """Play anew what is kept."""
+    """Play again what was kept from an earlier call."""
 
     def __post_init__(self) -> None:
         require(self, AT_LEAST_ONE, "tasks")

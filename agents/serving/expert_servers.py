@@ -37,7 +37,7 @@ _MOST_ANSWER_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Server:
-    """One process to start."""
+    """One `vllm serve` process to start: the model, the names it answers to, and its share of the GPU."""
 
     name: str
     """The table's own name."""

@@ -41,7 +41,7 @@ _SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
 
 @dataclass(frozen=True)
 class Dataset:
-    """Which questions, from where."""
+    """A set of real questions: the file or hub name that holds them, and which of its columns is which."""
 
     where: str
     """A file, or a hub set as NAME@REVISION; those of hub_revisions.PINNED go without a revision."""

@@ -66,7 +66,7 @@ class QaSource:
     diversify: tool_config.Half | None = None
     """Draw tools, aliases and prices anew for each task: from "train", "validation" or "heldout", which share none."""
     vary: Sequence[str] = tool_config.VARIED
-    """What `diversify` draws."""
+    """What `diversify` draws anew for each task: tools, aliases, prices."""
     style: Literal["full", "brief"] = "full"
     """How tools are described. "brief": aliases with price and latency alone, for small models."""
     top_k: int = 5
