@@ -47,12 +47,12 @@ class OrchestraEnv(gym.Env[Observation, str]):
 
     @cached_property
     def action_space(self) -> Prose:  # type: ignore[override]
-        """Of this environment alone, since seeding a space changes it; made when somebody asks, as few do."""
+        """The space of actions, which are texts. Each environment has its own, since seeding a space changes it."""
         return Prose()
 
     @cached_property
     def observation_space(self) -> Transcripts:  # type: ignore[override]
-        """As action_space."""
+        """The space of observations: messages and the tools' schemas."""
         return Transcripts(self.factory.settings.messages)
 
     def reset(
@@ -107,7 +107,7 @@ class OrchestraEnv(gym.Env[Observation, str]):
         return None
 
     def close(self) -> None:
-        """Forget the episode."""
+        """Forget the episode in progress. The environment can be reset again."""
         self.episode = self._native = None
 
 

@@ -41,13 +41,14 @@ class EnvSettings:
     split: str = "train"
     """Which tasks are drawn. `env.unwrapped.factory.source.splits` has the names."""
     prices: str | Path | PriceSheet | Mapping[str, Any] = "paper-2025-11"
-    """A sheet's name, its file, a PriceSheet, or a sheet as parsed JSON."""
+    """What everything costs: the name of a shipped price sheet, a JSON file, a PriceSheet, or a sheet as parsed
+    JSON."""
     preference: Any = "sampled"
     """What the user wants: "sampled" (another wish for each episode), "none", a kind's name, a mapping of weights, or a
     Preference."""
     wording: preferences.Wording = "train"
-    """Which wordings sampled preferences are said in: "train", "validation" or "heldout". No sentence is in two of
-    them."""
+    """Which set of sentences sampled preferences are said in: "train", "validation" or "heldout". The sets share no
+    sentence."""
     history: Literal["full", "state"] = "full"
     """What an observation shows of the past. "full": the whole transcript. "state": one message, rebuilt each turn from
     the task and what was gathered."""
@@ -55,28 +56,28 @@ class EnvSettings:
     """"outcome": the last step's reward is the outcome, all others are 0. "scalar": each step's reward is the outcome
     less `usd_weight` times its dollars and `seconds_weight` times its seconds."""
     usd_weight: float = 1.0
-    """Of reward="scalar": what a dollar takes off."""
+    """With reward="scalar": how much reward one dollar costs."""
     seconds_weight: float = 0.0
-    """Of reward="scalar": what a second takes off."""
+    """With reward="scalar": how much reward one second costs."""
     reward_terms: Any = ()
     """Terms of your own in the reward: "module:function", a function, or a list of them. Each is called with the
     episode when it ends, and what it gives is added to the last step's reward."""
     max_turns: int = 50
-    """Turns of the agent, after which the episode is truncated (`truncated_by` is "turns")."""
+    """The most turns that the agent may take. Then the episode is truncated, and `truncated_by` is "turns"."""
     max_context_tokens: int | None = None
-    """Tokens of the transcript, after which the episode is truncated. `count_tokens` counts them; without it four
-    characters are one token. None: no limit."""
+    """The most tokens that the transcript may have. Then the episode is truncated. `count_tokens` counts them; without
+    it four characters count as one token. None: no limit."""
     budget: float | None = None
-    """Dollars that the agent may spend in an episode, on its own tokens, experts and tools."""
+    """Dollars that the agent may spend in an episode, on its own tokens, experts and tools. None: no limit."""
     budget_rule: Literal["strict", "stop"] = "strict"
     """"strict": an episode that ends above its budget has not solved its task. "stop": the budget ends the episode, and
     a last call that goes beyond it still counts."""
     max_seconds: float | None = None
-    """Seconds of the episode's clock, after which it is truncated; None: no limit."""
+    """The most seconds that the episode's clock may show. Then the episode is truncated. None: no limit."""
     orchestrator: str = "qwen3-8b"
-    """The item of the price sheet under which the agent's own tokens are billed."""
+    """The agent's own tokens are billed by this row of the price sheet."""
     count_tokens: Callable[[str], int] | None = None
-    """Counts the tokens of a text, to bill the agent's own. None: estimated from the characters."""
+    """A function that counts the tokens of a text, to bill the agent's own. None: estimated from the characters."""
     spend_cap: SpendCap | None = None
     """The most real money that may be spent. Environments that share one stop together."""
     clock: Literal["virtual", "wall"] = "virtual"

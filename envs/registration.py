@@ -24,7 +24,7 @@ DEFAULTS: Mapping[str, Mapping[str, object]] = {"Tau2-v0": {"max_turns": 100}}
 
 
 def ids() -> list[str]:
-    """The full ids."""
+    """The ids that `gym.make` takes, such as "ToolOrchestra/HLE-v0"."""
     return [f"{NAMESPACE}/{name}" for name in SOURCES]
 
 
@@ -83,6 +83,6 @@ def register(env_id: str, source: str, **defaults: object) -> None:
 
 
 def register_all() -> None:
-    """Register the tables' ids."""
+    """Register this package's ids with Gymnasium. `import toolorchestra` does it."""
     for name, source in {**SOURCES, **OF_YOUR_OWN}.items():
         register(f"{NAMESPACE}/{name}", source, **DEFAULTS.get(name, {}))

@@ -205,7 +205,7 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
 
     @property
     def episodes(self) -> tuple[Episode | None, ...]:
-        """The episodes, for reading."""
+        """The episodes in progress, one for each environment. Read them and do not change them."""
         return tuple(s.episode for s in self._slots)
 
     def charge_policy(self, env_id: int, usage: Usage) -> None:

@@ -34,7 +34,7 @@ GROUPS = (ONE, SEVERAL, "easy", "medium", "hard", "test", "heldout")
 
 
 class Passed(NamedTuple):
-    """One domain."""
+    """How often each solver passed the tasks of one domain."""
 
     domain: str
     tries: int
@@ -142,13 +142,13 @@ class CompareSolversOptions:
     domain: tuple[str, ...] = ()
     """Names or folders; all that are shipped when left out."""
     tasks: int = 90
-    """Of each domain."""
+    """How many tasks of each domain are played."""
     k: int = 2
-    """Tries of each task."""
+    """How many times each task is tried."""
     version: int = loader.NEWEST
-    """Of the shipped domains."""
+    """Which version of the shipped domains is meant."""
     at_once: int = os.cpu_count() or 1
-    """Processes."""
+    """How many processes work at the same time."""
 
     def __post_init__(self) -> None:
         check_counts(self, {"tasks": 1, "k": 1, "at_once": 1})

@@ -27,7 +27,7 @@ class ExportDomainOptions:
     domain: tuple[str, ...] = ()
     """Names or folders; all that are shipped when left out."""
     form: tuple[str, ...] = ("tau2",)
-    """Formats: tau2, rows, hf."""
+    """The formats to write: tau2, rows, hf."""
     out: Path = Path("exports")
     """Where they go: OUT/FORM/DOMAIN."""
     together: bool = False

@@ -49,9 +49,9 @@ class SynthOptions:
     """What `toolorchestra synth` takes."""
 
     spec: tuple[str, ...] = ()
-    """Folders, YAML files, or names of shipped specs; nobody but a person wrote them, so no model is asked."""
+    """Folders, YAML files, or names of shipped specs. A person wrote them, so no model is asked."""
     domain: str = ""
-    """A subject in words, for a model to write. Either this or --spec."""
+    """The subject of a new domain in words; a model writes it. Give either this or --spec."""
     model: str = ""
     """Who writes: openai:NAME, or standin:SPEC, a script in a model's place."""
     backends: Path | None = None
@@ -61,15 +61,15 @@ class SynthOptions:
     price_as: str = ""
     """Bill the model as this item of the sheet."""
     tasks: int = 450
-    """How many to make."""
+    """How many tasks the domain gets."""
     seed: int = 1
-    """Of all that is drawn."""
+    """Seed of all that is drawn."""
     out: Path | None = None
     """The new domain's folder; a shipped one's spec needs none."""
     work: Path | None = None
     """Where stages are kept; OUT.work by default."""
     resume: bool = False
-    """Go on with what the work folder holds."""
+    """Go on with the stages that the work folder holds."""
     stage: str = ""
     """Make this stage anew, and what follows from it; docs/synthesis.md lists the stages."""
     evolve: int | None = None
@@ -100,21 +100,21 @@ class SynthOptions:
     """All that a model can do in the paper's pipeline: --tool-drafts 3 --propose-rows 12 --evolve-tasks 1 --reword
     --diverse, with --domain."""
     k: int = 8
-    """Tries of each task and solver."""
+    """How many times each solver tries each task."""
     band: tuple[float, float] = (0.05, 0.95)
     """Tasks outside these shares of passed tries are dropped."""
     sift: bool = False
-    """Drop near-duplicates and what trivial policies solve."""
+    """Drop tasks that are near-duplicates, and tasks that trivial policies solve."""
     no_costs: bool = False
     """Do not measure what tasks cost."""
     variants: int = 0
-    """Of each task: tools, aliases, prices, preference."""
+    """How many variants of each task are made, with other tools, aliases, prices and preferences."""
     rounds: int = 3
-    """Of repair, for each part that a model writes."""
+    """How many times a part that a model wrote may be repaired."""
     spend_cap: float | None = None
     """Dollars: stop before a call once so much is spent."""
     at_once: int = 4
-    """Model calls at a time."""
+    """How many calls of a model run at the same time."""
     call_seconds: float = CALL_SECONDS
     """How long one call of a model may take, with all its retries."""
     dry_run: bool = False

@@ -207,11 +207,11 @@ class ProveOptions:
     domain: tuple[str, ...] = ()
     """Names or folders; all that are shipped when left out."""
     sample: int | None = None
-    """So many tasks of each domain; all when left out."""
+    """How many tasks of each domain are proven; all when left out."""
     at_once: int = os.cpu_count() or 1
-    """Processes."""
+    """How many processes work at the same time."""
     version: int = loader.NEWEST
-    """Of the shipped domains."""
+    """Which version of the shipped domains is meant."""
     no_rebuild: bool = False
     """Do not make the domains again from their specs."""
 

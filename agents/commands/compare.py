@@ -32,7 +32,7 @@ class CompareOptions:
     single: tuple[str, ...] = ()
     """Policies that always ask one model: the best single policy is sought among them. All policies when left out."""
     format: Literal["text", "markdown", "json"] = "text"
-    """How it is printed."""
+    """How the comparison is printed."""
     picture: Path | None = None
     """Draw the policies on the plane of accuracy and cost too: NAME makes NAME-light.png and NAME-dark.png, and both as
     SVG. The runs are then of one environment and split. It needs matplotlib."""

@@ -41,7 +41,10 @@ def command(
     _print_anything(sys.stderr)
     try:
         return run(read_options(kind, given, about, default() if default is not None else tyro.MISSING_NONPROP))
-    except (ConfigError, gym.error.Error, ModuleNotFoundError) as err:  # the last: `--env module:id`, or an extra
+    except ConfigError as err:
+        option = f". On the command line: {err.command_line}" if err.command_line else ""
+        return _say(f"error: {err}{option}", USAGE)
+    except (gym.error.Error, ModuleNotFoundError) as err:  # the last: `--env module:id`, or an extra
         return _say(f"error: {err}", USAGE)
     except (Outage, SpendCapReached, CheckpointError, TrainingFailed) as err:
         return _say(f"error: {err}", FAILED)
@@ -92,6 +95,12 @@ def check_folder(option: str, path: Path | None) -> None:
     for place in (path, *path.parents) if path is not None else ():
         if place.exists() and not place.is_dir():
             raise ConfigError(f"{option}: a folder expected, but {place} is a file; name another")
+
+
+def check_runs(runs: Sequence[Path], name: str) -> None:
+    """Refuse a command over runs that names none."""
+    if not runs:
+        raise ConfigError(f"{name} takes folders of `toolorchestra train --out FOLDER`, got none")
 
 
 def check_spend_cap(usd: float | None) -> None:

@@ -33,7 +33,7 @@ class EpochBillOptions:
     tasks: tyro.conf.Positional[Path]
     """A file of `toolorchestra export-prompts`."""
     rollouts: int = 8
-    """Of each task."""
+    """How many times each task is played."""
     played: int = 40
     """Tasks that are played to estimate by."""
 

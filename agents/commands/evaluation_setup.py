@@ -44,16 +44,16 @@ class EvaluateOptions:
     set: tuple[str, ...] = ()
     """NAME=VALUE for gym.make, for all environments. For example: --set max_turns=20 orchestrator=my-model"""
     split: tuple[str, ...] = ()
-    """Which tasks; test when left out, of a data set: all."""
+    """Which tasks, such as train, validation or test. Test when left out; of a data set, all."""
     policy: tuple[str, ...] = ()
     """Who plays. Simulated: random, cheapest, strongest, oracle (all when left out). Over real backends: random, cheap,
     dear, always:EXPERT, chat (cheap when left out); where a policy has to talk, as in Tau2-v0, chat alone. A trained
     model: checkpoint:FOLDER, of a run, one of its checkpoints, or what export-model wrote; router:FOLDER, of
     train-router."""
     tasks: int = 300
-    """How many of each split."""
+    """How many tasks of each split are played."""
     seed: int = 0
-    """Of the first task; the next ones count on from it."""
+    """Seed of the first task. Each next task takes the next number."""
     tools: str = "paper"
     """Tool configuration: paper, plain or a JSON file."""
     prices: str = ""
@@ -61,13 +61,13 @@ class EvaluateOptions:
     backends: str = ""
     """A file of real models, index, web search and sandbox (TOML or JSON)."""
     index: str = ""
-    """An index folder, or "embedded"."""
+    """The folder of a search index that `toolorchestra index` built, or "embedded" for the invented texts."""
     web: bool = False
     """Search the web by Tavily, with the key in $TAVILY_API_KEY."""
     sandbox: SandboxKind = ""
-    """What runs programs."""
+    """What runs programs: arithmetic, landlock (Linux), monty or e2b. docs/security.md compares them."""
     unsafe_exec: bool = False
-    """Run programs of models with your own rights."""
+    """Run programs that models write with your own rights, without a sandbox."""
     judge: tuple[str, ...] = ()
     """Models that grade; all must say right."""
     record: str = ""
@@ -83,7 +83,7 @@ class EvaluateOptions:
     spend_cap: float | None = None
     """Dollars that the whole run may cost."""
     at_once: int = 64
-    """Trials side by side."""
+    """How many trials are played at the same time."""
     trials: int = 1
     """How often each task is played, each time with other draws."""
     out: str = ""

@@ -36,7 +36,7 @@ class ExportOptions:
     """What `toolorchestra export` takes."""
 
     run: tyro.conf.Positional[Path]
-    """A run's folder."""
+    """The folder of a run, as `toolorchestra evaluate --out FOLDER` made it."""
     format: Literal["text", "csv", "json", "markdown", "tau2", "tau2-submission", "inspect"] = "text"
     """How it is written; text is for the summary alone. The last three write a folder."""
     table: Literal["summary", "rows"] = "summary"

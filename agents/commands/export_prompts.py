@@ -32,11 +32,11 @@ class ExportPromptsOptions:
     env: Annotated[tuple[tuple[str, ...], ...], tyro.conf.UseAppendAction] = ()
     """An id and NAME=VALUE of gym.make's arguments; may come again. For example: --env HLE-v0 max_turns=50"""
     tasks: int = 1024
-    """Rows in all."""
+    """How many rows the file has in all."""
     split: Literal["train", "validation", "test"] = "train"
-    """Which tasks."""
+    """Which tasks the rows are made of."""
     seed: int = 0
-    """Of the choice of tasks, and of all that their episodes draw."""
+    """Seed of the choice of tasks, and of all that is drawn in their episodes."""
 
 
 def main(given: Sequence[str] | None = None) -> int:

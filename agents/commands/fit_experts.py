@@ -31,7 +31,7 @@ class FitExpertsOptions:
     reasoning_apart: tuple[str, ...] = ()
     """Models whose `all_output` has no reasoning tokens in it, as xAI's servers count."""
     models: tuple[str, ...] = ()
-    """Only these; all without it."""
+    """Fit these models only; without it, all."""
     out: Path | None = None
     """Where the fitted numbers go, as JSON."""
     page: Path | None = None
@@ -39,9 +39,9 @@ class FitExpertsOptions:
     source: str = ""
     """Where the rows are from, with their revision: kept in the file."""
     draws: int = 200
-    """Of tasks, for intervals."""
+    """How many times the tasks are drawn again (bootstrap) for the intervals."""
     simulations: int = 100
-    """That the recording is held against."""
+    """How many simulated recordings the real one is compared with."""
 
 
 def main(given: Sequence[str] | None = None) -> int:

@@ -26,7 +26,7 @@ class MakeWorldOptions:
     """What `toolorchestra make-world` takes."""
 
     fit: tyro.conf.Positional[Path]
-    """What fit-experts wrote."""
+    """The JSON file that `toolorchestra fit-experts --out FILE` wrote."""
     out: Path = Path("world.json")
     """Where the world goes; it must end in .json."""
     tools: str = "paper"

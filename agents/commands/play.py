@@ -59,7 +59,7 @@ class PlayOptions:
     split: str = "train"
     """Which tasks: train, validation or test."""
     seed: int = 0
-    """Of the first episode; the next ones count on from it."""
+    """Seed of the first episode. Each next episode takes the next number."""
     episode_seed: int | None = None
     """Play this very episode: the `seed` of a row of an evaluation or of a recorded trajectory, together with its
     --task-id and the --env that it was played in."""
@@ -70,9 +70,9 @@ class PlayOptions:
     prices: str = ""
     """Price sheet: a name or a JSON file; the environment's own when left out, which is mostly paper-2025-11."""
     task_id: str = ""
-    """Play this task."""
+    """The id of the one task to play, such as frames-sim/test/5. Without it the seed chooses one."""
     episodes: int = 1
-    """How many, one after the other."""
+    """How many episodes are played, one after the other."""
     delay: float = 0.0
     """Seconds to wait before each turn of a policy."""
     full: bool = False

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import tyro
 
-from toolorchestra.agents.commands.console import DONE, command, say, say_aside
+from toolorchestra.agents.commands.console import DONE, check_runs, command, say, say_aside
 from toolorchestra.agents.reports.report_data import read_report
 from toolorchestra.agents.reports.report_page import report_page
 from toolorchestra.agents.reports.runs_page import runs_page
@@ -36,6 +36,7 @@ def main(given: Sequence[str] | None = None) -> int:
 
 def run(given: ReportOptions) -> int:
     """Print the table, and write the page that is asked for."""
+    check_runs(given.runs, "report")
     say(as_markdown(read_summaries(given.runs)))
     if given.page is not None:
         if given.page.is_dir():

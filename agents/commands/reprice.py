@@ -22,7 +22,7 @@ class RepriceOptions:
     """What `toolorchestra reprice` takes."""
 
     run: tyro.conf.Positional[Path]
-    """A run's folder."""
+    """The folder of a run, as `toolorchestra evaluate --out FOLDER` made it."""
     sheet: tyro.conf.Positional[str]
     """A price sheet: the name of one that comes with the package, or a JSON file."""
     out: Path | None = None

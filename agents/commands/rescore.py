@@ -44,7 +44,7 @@ class RescoreOptions:
     spend_cap: float | None = None
     """Dollars that grading may cost. What it does not pay for keeps its outcome."""
     at_once: int = 64
-    """Trials side by side."""
+    """How many trials are graded at the same time."""
 
     def __post_init__(self) -> None:
         check_counts(self, {"at_once": 1})

@@ -54,8 +54,10 @@ def run(given: ServeExpertsOptions) -> int:
             while not ended.wait(1.0):
                 for one in running:
                     one.answers()
-    except (OSError, tomllib.TOMLDecodeError) as err:
-        raise ConfigError(str(err)) from None
+    except tomllib.TOMLDecodeError as err:
+        raise ConfigError(f"{given.servers} is not TOML: {err}") from None
+    except OSError as err:
+        raise ConfigError(f"{err}; docs/serving.md shows a file of servers") from None
     except KeyboardInterrupt:
         pass
     say("stopped")

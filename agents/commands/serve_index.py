@@ -22,7 +22,7 @@ class ServeIndexOptions:
     """What `toolorchestra serve-index` takes."""
 
     folder: tyro.conf.Positional[str]
-    """The index."""
+    """The folder of the index, as `toolorchestra index` built it."""
     host: str = "127.0.0.1"
     """Where to listen; the default is heard on this machine alone."""
     port: int = 8765

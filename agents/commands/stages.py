@@ -13,7 +13,7 @@ from pathlib import Path
 
 import tyro
 
-from toolorchestra.agents.commands.console import DONE, command, say
+from toolorchestra.agents.commands.console import DONE, check_runs, command, say
 from toolorchestra.agents.evaluation.stages import as_markdown, together
 from toolorchestra.agents.training.stages_of_a_run import stages_of
 from toolorchestra.envs.base.errors import AT_LEAST_ONE, require
@@ -26,9 +26,9 @@ class StagesOptions:
     runs: tyro.conf.Positional[tuple[Path, ...]]
     """Folders of runs that have begun reinforcement learning."""
     tasks: int = 100
-    """Of each environment, from the run's own test tasks."""
+    """How many of the run's own test tasks are played in each environment."""
     again: bool = False
-    """Play anew what is kept."""
+    """Play again what was kept from an earlier call."""
 
     def __post_init__(self) -> None:
         require(self, AT_LEAST_ONE, "tasks")
@@ -41,6 +41,7 @@ def main(given: Sequence[str] | None = None) -> int:
 
 def run(given: StagesOptions) -> int:
     """Play what is missing, and print the tables of each run and of all together."""
+    check_runs(given.runs, "stages")
     found = [stages_of(folder, given.tasks, again=given.again, say=say) for folder in given.runs]
     for folder, played in zip(given.runs, found, strict=True):
         say(f"\n## {folder.name}\n\n{as_markdown(played)}")

@@ -34,19 +34,19 @@ class TrainRouterOptions:
     address: str = ""
     """A Ray cluster that this machine is a node of: auto or HOST:PORT. Ray is started on this machine when left out."""
     runners: int = RouterTraining.runners
-    """Processes that play episodes."""
+    """How many processes play episodes."""
     envs_per_runner: int = RouterTraining.envs_per_runner
-    """Episodes that each of them plays in turn."""
+    """How many episodes each of these processes plays in turn."""
     steps: int = RouterTraining.steps
-    """Turns to learn from."""
+    """How many turns the router learns from in all."""
     batch: int = RouterTraining.batch
-    """Turns between two updates of the weights."""
+    """How many turns are played between two updates of the weights."""
     learning_rate: float = RouterTraining.learning_rate
-    """At the start; at the end it is a tenth."""
+    """The learning rate at the start. It falls to a tenth by the end."""
     hidden: tuple[int, ...] = RouterTraining.hidden
-    """Widths of the network's layers."""
+    """How wide each layer of the network is."""
     seed: int = RouterTraining.seed
-    """Of the weights, the tasks and the draws."""
+    """Seed of the weights, of the tasks and of the draws."""
     out: Path | None = None
     """The router's folder; runs/router-ALGO-seedN by default."""
 

@@ -22,23 +22,23 @@ ENGINES = ("local", "tinker")
 
 @dataclass(frozen=True)
 class EnvMix:
-    """One environment of the mix."""
+    """One environment that the run trains on. A run may mix several."""
 
     env_id: str
     weight: float = 1.0
-    """How often it is drawn, beside the weights of the others."""
+    """How often this environment is drawn, in proportion to the weights of the others."""
     arguments: Mapping[str, Any] = field(default_factory=dict)
-    """What gym.make is given, in training and evaluation alike."""
+    """The arguments of gym.make, in training and in evaluations."""
     train: str = "train"
-    """Split of the rollouts that are learnt from."""
+    """The split whose tasks the model learns from."""
     validation: str = "validation"
-    """Split of the evaluations during the run, which pick the best checkpoint."""
+    """The split that evaluations during the run play. They choose the best checkpoint."""
     test: str = "test"
-    """Split of the report."""
+    """The split whose tasks the final report plays."""
     max_tokens: int = 0
-    """Of one turn; 0: the run's."""
+    """The most tokens that the model may sample in one turn; 0: as for the run."""
     max_context: int = 0
-    """Tokens of an episode, prompt and all, at most the run's; 0: the run's."""
+    """The most tokens of an episode, prompt included. It is not above the run's. 0: as for the run."""
 
     def __post_init__(self) -> None:
         require(self, POSITIVE, "weight", where=f"{self.env_id}: ")
@@ -57,7 +57,7 @@ class ModelConfig(EngineSettings):
     hidden: int = 64
     """Width of the tiny model."""
     layers: int = 2
-    """Of the tiny model."""
+    """How many layers the tiny model has."""
     processes: int = 1
     """That share the rollouts, each with a copy of the model, and the warm start's routes. For small models on a CPU: a
     GPU holds one."""
@@ -101,18 +101,19 @@ class ModelConfig(EngineSettings):
 
 @dataclass(frozen=True)
 class WarmStart:
-    """Supervised start from scripted demonstrations."""
+    """The supervised start: before reinforcement learning, the model learns from demonstrations that a script
+    played."""
 
     steps: int = 800
-    """0 skips it, for models that already speak the grammar."""
+    """Optimiser steps of the supervised start. 0 skips it, for models that already speak the grammar."""
     batch: int = 32
-    """Demonstrations of one optimiser step."""
+    """How many demonstrations each optimiser step learns from."""
     learning_rate: float = 3e-3
     """Rises for 20 steps, then falls to a tenth by the last."""
     demonstrations: int = 12_000
-    """Tasks whose best random route is shown."""
+    """How many train tasks are demonstrated, each by the best of its random routes."""
     routes: int = 8
-    """Random routes tried for each of them."""
+    """How many random routes are tried on each of these tasks."""
     plays: int = 1
     """Times that each route is tried, with the luck of another day. With one, what is shown is often a lucky gamble."""
     planned: bool = False
@@ -144,12 +145,12 @@ class WarmStart:
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """A run."""
+    """All settings of one training run. A preset fills them, and options on the command line change single ones."""
 
     preset: str = "tiny"
-    """What the other settings start from."""
+    """The preset that gives every other setting its default."""
     seed: int = 0
-    """Of the weights, the tasks and the sampling."""
+    """Seed of the first weights, of the choice of tasks and of the sampling."""
     environments: tuple[EnvMix, ...] = ()
     model: ModelConfig = ModelConfig()
     engine: str = "local"
@@ -161,16 +162,16 @@ class TrainConfig:
     taken, averaged ones where there are any; the optimiser starts afresh, and the warm start follows as it is set."""
     warm_start: WarmStart = WarmStart()
     steps: int = 200
-    """Of reinforcement learning."""
+    """How many steps of reinforcement learning the run takes."""
     groups: int = 16
-    """Tasks of one step; each is played by a group of rollouts."""
+    """How many tasks each step plays. Each task is played by one group of rollouts."""
     rollouts: int = 8
-    """Per group."""
+    """How many rollouts play the same task in each group."""
     task_order: TaskOrder = "random"
     """"random" draws every task anew. "epochs" takes an environment's tasks in a shuffled order, each once, then in
     another order; where tasks are generated without end they are drawn."""
     resample: int = 0
-    """How often at most, in one step, groups that teach nothing give way to groups of other tasks."""
+    """How many times in one step a group that teaches nothing may be replaced by a group of another task."""
     max_staleness: int = 0
     """By how many steps the weights that sampled a token may be older than those that learn from it. 0: all rollouts of
     a step are made before it. Above 0 rollouts go on while the trainer steps, so many steps ahead of it at most."""
@@ -180,35 +181,35 @@ class TrainConfig:
     updates: int = 1
     """Optimiser steps that one step's rollouts are split over; the clip bounds what the later ones may do."""
     epochs: int = 1
-    """Passes over one step's rollouts."""
+    """How many times each step learns from its rollouts."""
     learning_rate: float = 1e-3
-    """At the first step."""
+    """The learning rate at the first step."""
     final_learning_rate: float = 1e-4
-    """Reached linearly at the last step."""
+    """The learning rate at the last step. It changes linearly from the first step to the last."""
     average: float = 0.0
     """Decay, per optimiser step, of the running average of the weights that is evaluated; 0 evaluates the last ones."""
     loss: LossParams = field(default_factory=LossParams)
     advantage: AdvantageParams = field(default_factory=AdvantageParams)
     max_tokens: int = 10
-    """Of one turn."""
+    """The most tokens that the model may sample in one turn."""
     max_context: int = 256
     """Tokens of an episode, prompt and all; one that reaches it is cut. Environments may have less."""
     temperature: float = 1.0
-    """Of sampling, in training."""
+    """The sampling temperature of training rollouts."""
     deadline_seconds: float = 600.0
-    """Of one sampled turn."""
+    """The most seconds that sampling one turn may take."""
     stop_at_call: bool = False
     """End a turn behind its first tool call: sooner, but never several calls in one turn."""
     evaluate_every: int = 50
-    """Steps between evaluations on held-out tasks."""
+    """How many steps lie between two evaluations on held-out tasks."""
     evaluation_temperature: float = 1.0
-    """Of sampling, in evaluations."""
+    """The sampling temperature of evaluations."""
     evaluation_tasks: int = 100
-    """Per environment, on held-out tasks, prices, tools and wordings."""
+    """How many held-out tasks of each environment an evaluation plays. Prices, tools and wordings are held out too."""
     save_every: int = 10
-    """Steps between checkpoints."""
+    """How many steps lie between two checkpoints."""
     keep_last: int = 2
-    """Checkpoints to keep, beside the best."""
+    """How many of the newest checkpoints are kept. The best one is kept besides."""
     wandb: bool = False
     """Log to Weights & Biases too (pip install wandb)."""
     dump_groups: int = 1
@@ -277,8 +278,8 @@ class TrainConfig:
             if mix.max_context > self.max_context:
                 raise ConfigError(
                     f"{mix.env_id}: max_context is {mix.max_context}, and the run's is {self.max_context}, which the "
-                    f"sampler's cache is made for: lower the one, or set the run's max_context to {mix.max_context} "
-                    "(--max-context on the command line)"
+                    f"sampler's cache is made for: lower the one, or set the run's max_context to {mix.max_context}",
+                    command_line=f"--max-context {mix.max_context}",
                 )
             turn, context = mix.max_tokens or self.max_tokens, mix.max_context or self.max_context
             if turn >= context:

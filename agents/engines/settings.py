@@ -23,11 +23,11 @@ class EngineSettings:
     dtype: str = "float32"
     """Of the weights: float32, bfloat16 or float16. Full fine-tuning wants float32."""
     threads: int = 1
-    """Of torch; more do not help a small model. Their number changes the last digits."""
+    """CPU threads of torch. More do not help a small model. Another number changes the last digits of the results."""
     rows: int = 128
-    """Rollouts in the sampler's cache at a time."""
+    """How many rollouts the sampler holds in its cache at a time."""
     tokens_per_batch: int = 16_384
-    """Padded tokens of one forward and backward pass."""
+    """How many tokens, padding included, go through the model in one forward and backward pass."""
     lora_rank: int = 0
     """Rank of the adapter that is trained; 0 trains all weights."""
     lora_alpha: int = 32
@@ -35,14 +35,14 @@ class EngineSettings:
     gradient_checkpointing: bool = False
     """Compute activations twice and keep few: slower, and much less memory."""
     optimizer: OptimizerKind = "adamw"
-    """Of engine "local": "adamw", or "muon" for the matrices of the layers with AdamW for the rest. Muon needs fewer
-    steps where a model is trained from scratch."""
+    """The optimiser of engine "local". "adamw" is AdamW for all weights. "muon" is Muon for the matrices of the layers
+    and AdamW for the rest; it needs fewer steps where a model is trained from scratch."""
     weight_decay: float = 0.0
-    """Of either."""
+    """The weight decay of the optimiser, for AdamW and for Muon."""
     betas: tuple[float, float] = (0.9, 0.95)
-    """Of AdamW."""
+    """The two decay rates of AdamW's running averages."""
     clip_norm: float = 1.0
-    """Longest gradient of an optimiser step; a longer one is scaled down to it."""
+    """The largest norm of the gradient in one optimiser step. A larger gradient is scaled down to it."""
     most_not_finite: int = 5
     """Optimiser steps in a row whose gradient is not finite, after which the run ends; single ones are left out."""
     logit_bytes: int = LOGIT_BYTES

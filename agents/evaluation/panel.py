@@ -31,7 +31,7 @@ class Scored(NamedTuple):
 
 
 class TaskScores(NamedTuple):
-    """Everybody on one task."""
+    """What each policy scored on one task."""
 
     wish: str
     """Its kind."""

@@ -35,7 +35,7 @@ _DOLLARS = re.compile(r"\$\d")
 
 @dataclass
 class Repricing:
-    """What came of it."""
+    """What a run costs under another price sheet, beside what it cost."""
 
     sheet: str
     trials: int = 0

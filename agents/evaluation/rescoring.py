@@ -61,7 +61,7 @@ class _Unrepeatable(Exception):
 
 @dataclass
 class Rescoring:
-    """What came of it."""
+    """Which outcomes of a run changed when its answers were graded again."""
 
     rows: dict[RowKey, EvaluationRow]
     """All of the run, those that were graded again with their new outcome."""

@@ -35,7 +35,7 @@ Policy = Callable[[Episode], Awaitable[tuple[str, Usage | None]]]
 
 @dataclass(frozen=True)
 class Trial:
-    """A trial to play."""
+    """One task that one policy is to play once."""
 
     env: str
     split: str

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError, no_such
@@ -17,10 +18,9 @@ from toolorchestra.envs.domains.source import TaskSource
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.models import Purpose
 from toolorchestra.envs.models.fitted import FittedSkill
-from toolorchestra.envs.models.simulated import (
-    Skill,
-)
+from toolorchestra.envs.models.simulated import Skill
 from toolorchestra.envs.money.prices import EXPERT, NANO, Tokens, Usage
+from toolorchestra.envs.testing.random_values import random_value
 from toolorchestra.envs.tools import Offer, Tool
 from toolorchestra.envs.tools.search import NOTHING_MISSING, NOTHING_NEW
 
@@ -59,7 +59,7 @@ class RandomPolicy:
 
     def __call__(self, episode: Episode) -> str:
         tool = self._rng.choice(episode.world.toolbox.tools)
-        arguments: dict[str, str] = {}
+        arguments: dict[str, Any] = {}
         for name, schema in tool.checker.arguments.items():
             if "enum" in schema:
                 arguments[name] = self._rng.choice(schema["enum"])
@@ -69,6 +69,8 @@ class RandomPolicy:
                 arguments[name] = last_result(episode)[:200] or "unknown"
             elif name == "code":
                 arguments[name] = f"print({self._rng.randint(0, 999)})"
+        if any(name not in arguments for name in tool.parameters.get("required", ())):  # a tool of another world
+            arguments = {**random_value(tool.parameters, self._rng), **arguments}
         return render_call(tool.name, arguments)
 
 

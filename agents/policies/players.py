@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
@@ -109,7 +110,8 @@ def playable(name: str, factory: EpisodeFactory, options: PlayerOptions | None =
         return always_refusal(name, factory.source)
     if name not in NAMES and not name.startswith((FILE, CHECKPOINT, ROUTER)) and not _is_path(name):
         several = " Several policies are written with blanks between them." if "," in name else ""
-        raise ConfigError(no_such("policy", name, FORMS) + several)
+        folder = f" It is a folder; a run's trained model is {CHECKPOINT}{name}" if Path(name).is_dir() else ""
+        raise ConfigError(no_such("policy", name, FORMS) + several + folder)
     return ""
 
 

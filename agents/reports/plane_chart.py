@@ -17,7 +17,7 @@ LETTER = 6.6
 
 @dataclass(frozen=True)
 class PlanePoint:
-    """One player."""
+    """One policy in the plane of accuracy and cost, with its intervals."""
 
     name: str
     cents: float

@@ -43,7 +43,7 @@ def factory_of(env_id: str, **arguments: Any) -> EpisodeFactory:
 
 @dataclass(frozen=True)
 class Job:
-    """One rollout to make."""
+    """One rollout to make: its environment, its seed, and the options of its reset."""
 
     env_id: str
     factory: EpisodeFactory
@@ -52,9 +52,9 @@ class Job:
     record: bool = False
     """Whether its trajectory keeps a record of every turn and charge."""
     max_tokens: int = 0
-    """Of one turn; 0: what all rollouts may take."""
+    """The most tokens that the model may sample in one turn; 0: as for all rollouts."""
     max_context: int = 0
-    """Of the episode, prompt and all; 0: what all rollouts may take."""
+    """The most tokens of the episode, prompt included; 0: as for all rollouts."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class RolloutParams:
     """How rollouts are made."""
 
     max_tokens: int = 24
-    """Of one turn."""
+    """The most tokens that the model may sample in one turn."""
     max_context: int = 512
     """Of an episode, prompt and all; one whose next turn might not fit is cut."""
     temperature: float = 1.0

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from toolorchestra.agents.engines.process_guard import ProcessGuard
-from toolorchestra.envs.base.errors import ConfigError, Outage
+from toolorchestra.envs.base.errors import ConfigError, Outage, install
 from toolorchestra.envs.models.endpoints import Endpoints, read_row
 from toolorchestra.envs.retrieval.http_posts import HttpPoster, Posted
 
@@ -37,7 +37,7 @@ _MOST_ANSWER_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Server:
-    """One process to start."""
+    """One `vllm serve` process to start: the model, the names it answers to, and its share of the GPU."""
 
     name: str
     """The table's own name."""
@@ -155,7 +155,9 @@ class Running:
     def _check_alive(self) -> None:
         if (code := self.process.poll()) is not None:
             words = self.log.read_text(encoding="utf-8", errors="replace")[-LAST_WORDS_CHARACTERS:]
-            raise Outage(f"server {self.server.name!r} ended with {code}; {self.log} ends with:\n{words}")
+            lacks = "No module named 'vllm'" in words
+            do = f"; it needs vLLM, which is not installed here: {install('vllm')}" if lacks else ""
+            raise Outage(f"server {self.server.name!r} ended with {code}{do}; {self.log} ends with:\n{words}")
 
     def check_model(self) -> None:
         """Refuse an answer that is not of the model that was started: then another process has the port."""

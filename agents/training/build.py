@@ -54,12 +54,13 @@ def base_model(config: TrainConfig) -> tuple[Any, Chat]:
     with _training_packages():
         from toolorchestra.agents.engines.pretrained import load
         from toolorchestra.agents.engines.tiny import build_model, load_tokenizer, numbers_of
-    wanted = config.model
-    if wanted.path:
-        model, tokenizer = load(wanted.path, wanted.dtype)
-    else:
-        tokenizer = load_tokenizer()
-        model = build_model(len(tokenizer), wanted.hidden, wanted.layers, config.seed, numbers_of(tokenizer))
+
+        wanted = config.model
+        if wanted.path:
+            model, tokenizer = load(wanted.path, wanted.dtype)
+        else:
+            tokenizer = load_tokenizer()
+            model = build_model(len(tokenizer), wanted.hidden, wanted.layers, config.seed, numbers_of(tokenizer))
     return model, chat_of(tokenizer, wanted)
 
 
@@ -67,7 +68,8 @@ def base_chat(wanted: ModelConfig) -> Chat:
     """The chat of that model, without its weights."""
     with _training_packages():
         from toolorchestra.agents.engines import pretrained, tiny
-    return chat_of(pretrained.load_tokenizer(wanted.path) if wanted.path else tiny.load_tokenizer(), wanted)
+
+        return chat_of(pretrained.load_tokenizer(wanted.path) if wanted.path else tiny.load_tokenizer(), wanted)
 
 
 def chat_of(tokenizer: Any, wanted: ModelConfig) -> Chat:

@@ -84,7 +84,7 @@ class TrainedAs:
 
 @dataclass(frozen=True)
 class SavedModel:
-    """Weights on disk."""
+    """Trained weights on disk: their folder, and how they were trained."""
 
     path: Path
     """The checkpoint's folder, or the exported one."""

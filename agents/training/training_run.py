@@ -48,7 +48,7 @@ _ADDED: Mapping[str, Any] = {
 
 @dataclass
 class TrainingRun:
-    """A run in progress."""
+    """A training run in progress: its folder, its model and its environments."""
 
     config: TrainConfig
     folder: Path

@@ -78,7 +78,7 @@ class RoutingEnv(gym.Env[Any, Any]):
         return self._seen(observation, info), {**self._told(info), "seed": played}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Make the numbered call."""
+        """Make the tool call that a number stands for."""
         try:
             observation, reward, terminated, truncated, info = self._step(int(action))
             terminated, truncated = terminated or truncated, False

@@ -157,7 +157,9 @@ def _read_call(text: str, at: int, number: int) -> tuple[ToolCall, int]:
         end = _past_blanks(text, end)
         if not text.startswith(CLOSE, end):
             got = repr(text[end : end + 20]) if end < len(text) else "the end of the text"
-            raise ActionError(f"tool call {number}: {CLOSE} expected after the JSON, got {got}")
+            raise ActionError(
+                f"tool call {number}: {CLOSE} expected after the JSON, got {got}; write {OPEN}{FORM}{CLOSE}"
+            )
     return call, end + len(CLOSE)
 
 
@@ -229,7 +231,7 @@ def _as_call(body: object, *, escaped: bool) -> ToolCall:
         what = f"{_KINDS[type(arguments)]}; write it like {FORM}"
         raise ActionError(f'"arguments" must be a JSON object, got {what}')
     if len(body) != 1 + ("arguments" in body):
-        raise ActionError(_not_read(sorted(set(body) - {"name", "arguments"})))
+        raise ActionError(_not_read(sorted(set(body) - {"name", "arguments"}), renames="arguments" not in body))
     if escaped:
         _no_surrogates(json.dumps(body, ensure_ascii=False))
     return ToolCall(name, arguments)
@@ -248,9 +250,12 @@ _MEANT = ("parameters", "args", "input", "kwargs", "params")
 """What other formats call "arguments"."""
 
 
-def _not_read(extra: Sequence[str]) -> str:
-    hint = f'; rename {json.dumps(extra[0])} to "arguments"' if len(extra) == 1 and extra[0] in _MEANT else ""
-    return f'only "name" and "arguments" are read, got also {extra!s:.80}{hint}'
+def _not_read(extra: Sequence[str], *, renames: bool) -> str:
+    meant = [key for key in extra if renames and key in _MEANT][:1]
+    hints = [f'rename {json.dumps(key)} to "arguments"' for key in meant]
+    if len(extra) > len(meant):
+        hints.append("leave out the other keys" if meant else "leave them out")
+    return f'only "name" and "arguments" are read, got also {extra!s:.80}; {" and ".join(hints)}'
 
 
 def not_text(action: object, who: str = "") -> str:

@@ -53,8 +53,8 @@ class Cassette:
         """Payer and request, of a cache's rows that an earlier process wrote and that nobody has paid in this one."""
         if mode == "replay" and not self.path.is_file():
             raise ConfigError(
-                f'no cassette {str(path)!r} to replay; record one first, with mode = "record" (--record {path} on the '
-                "command line)"
+                f'no cassette {str(path)!r} to replay; record one first, with mode = "record"',
+                command_line=f"--record {path}",
             )
         if mode == "record" and self.path.is_file() and self.path.stat().st_size:
             raise ConfigError(f"cassette {str(path)!r} exists; replay it, remove it, or record another")
@@ -135,7 +135,7 @@ class Cassette:
         same_kind = [row["request"] for rows in self._rows.values() for row in rows if row["kind"] == kind]
         start = f"{self.path}: no recording of this {kind} request"
         if not same_kind:
-            return CassetteMiss(f'{start}, nor of any other; record it, with mode = "record" (--record FILE)')
+            return CassetteMiss(f'{start}, nor of any other; record it, with mode = "record"')
         ratios = [(_alike(wanted, _flat(other)), number) for number, other in enumerate(same_kind[:_LOOKED_AT])]
         share, number = max(ratios)
         nearest = same_kind[number]

@@ -23,7 +23,14 @@ class Outage(RuntimeError):
 
 
 class ConfigError(ValueError):
-    """A wrong setting: the text says what was expected, what came, and what to do."""
+    """A wrong setting: the text says what was expected, what came, and what to do.
+
+    The text is for Python. `command_line` says it as an option, such as "--again"; commands print it too.
+    """
+
+    def __init__(self, text: str = "", *, command_line: str = "") -> None:
+        super().__init__(text)
+        self.command_line = command_line
 
 
 class WrongSetting(ConfigError):

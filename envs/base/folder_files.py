@@ -23,7 +23,7 @@ def inside(folder: Path, path: Path) -> Path:
 
 
 def read_inside(folder: Path, path: Path, most_bytes: int = MOST_FILE_BYTES) -> bytes:
-    """A file's bytes."""
+    """The bytes of a file inside a folder. A path that leads out of the folder is refused."""
     with inside(folder, path).open("rb") as file:
         data = file.read(most_bytes + 1)
     if len(data) > most_bytes:

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 from toolorchestra.envs.base.errors import ConfigError
 
 MOST_DEPTH = 100
-"""Of schemas inside schemas."""
+"""How many levels of schemas inside schemas are read."""
 _HERE = "allOf anyOf oneOf then else dependentSchemas dependencies".split()
 """Look at the same value as the schema that they stand in."""
 _CONDITIONS = "not if".split()

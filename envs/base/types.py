@@ -95,7 +95,7 @@ class ToolCall(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """One retrievable document."""
+    """One document that a search can return, such as an article of the encyclopaedia: id, title and text."""
 
     doc_id: str
     title: str
@@ -118,7 +118,8 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A sentence that a solver must have seen, and a search query that finds the passage holding it."""
+    """A sentence that a solver must have seen to answer, and a search query that finds the passage with this
+    sentence."""
 
     sentence: str
     query: str

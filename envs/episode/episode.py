@@ -129,7 +129,7 @@ class Episode:
     # -- opening ---------------------------------------------------------------------------------------------------
 
     def open(self) -> Observation:
-        """The first observation."""
+        """Start the episode, and give the first observation: the task, the user's wish and the tools."""
         system = self.world.system
         if self.rules.history == "state":
             self.world.retell()  # a world that cannot says so now, not in the middle of a batch

@@ -27,24 +27,25 @@ ANY = "*"
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One OpenAI-compatible server, and how hard it may be driven."""
+    """One OpenAI-compatible server: its address, its key, and how many requests it may be sent."""
 
     name: str
-    """The table's own name, as model entries name it."""
+    """The name of its table in the backends file. Models refer to it by this name."""
     base_url: str = field(repr=False)
     """As it was given; it may hold a login, http://USER:PASSWORD@HOST, so `address` is what texts show."""
     key_env: str = ""
     """The environment variable that holds the key; "" for a server that wants none."""
     in_flight: int = 64
-    """Requests that it is sent at the same time at most."""
+    """The most requests that the server is sent at the same time."""
     requests_per_minute: float = 0.0
-    """0: no limit."""
+    """The most requests that the server is sent in a minute. 0: no limit."""
     tokens_per_minute: float = 0.0
-    """0: no limit. Input is counted as characters / 4 before the call, and set right by the reply's own count."""
+    """The most tokens that the server is sent in a minute. 0: no limit. Input is counted as characters / 4 before the
+    call, and corrected by the count in the reply."""
     failures_to_open: int = 5
-    """So many failures in a row take the endpoint out of use, for `rest_seconds`; then one call tries it again."""
+    """After this many failures in a row the server is left alone for `rest_seconds`. Then one call tries it again."""
     rest_seconds: float = 30.0
-    """See `failures_to_open`."""
+    """How long the server is left alone after `failures_to_open` failures in a row."""
 
     def __post_init__(self) -> None:
         _positive(self, "in_flight", "failures_to_open", "rest_seconds")
@@ -68,7 +69,8 @@ class Served:
     name: str
     """The name that tools and price sheets use; "*" stands for every name without an entry of its own."""
     endpoints: tuple[str, ...]
-    """Tried in this order: a call goes on to the next when one is down."""
+    """The servers that have this model, in the order in which they are tried. A call goes on to the next when one is
+    down."""
     model: str = ""
     """What the server calls it; "" is the name itself."""
     price: str | Price = ""
@@ -87,20 +89,20 @@ class Served:
     context_tokens: int = 32_768
     """The model's window; longer prompts are cut to it."""
     output_tokens: int = 4_096
-    """The most that a reply may have."""
+    """The most tokens that one reply may have."""
     output_key: str = "max_tokens"
     """The parameter that bounds the output; OpenAI's newer models want "max_completion_tokens". A server that refuses
     the one of the two is asked again with the other."""
     temperature: float | None = None
     """None: as the request asks, which is 0.0 for the models of τ²-Bench; for all others it is left to the server."""
     deadline_seconds: float = 120.0
-    """Of one request."""
+    """The most seconds that one HTTP request may take."""
     patience_seconds: float = 300.0
-    """Of a call with all its retries and the waits between them."""
+    """The most seconds that one call may take, with all its retries and the waits between them."""
     queue_seconds: float = 3_600.0
     """How long a call may wait for its turn before it is given up unsent."""
     retries: int = 4
-    """Tries after the first one, where what went wrong may pass."""
+    """How many times a failed request is sent again, where what went wrong may pass."""
     reply_bytes: int = 0
     """The most of a reply that is read, unpacked; 0: a mebibyte and 256 bytes for each of `output_tokens`; streamed
     1,024, since each token has an event of its own."""

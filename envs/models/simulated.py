@@ -39,7 +39,7 @@ _RESULT = re.compile(rf"{RESULT_MARK} *(.+)")
 
 @dataclass(frozen=True, slots=True)
 class Skill:
-    """One simulated model."""
+    """How well one simulated model writes queries, programs and answers, and how long its replies are."""
 
     answering: Mapping[str, float]
     """By question family, on the scale of Question.difficulty."""
@@ -84,7 +84,7 @@ class Skill:
 
 @cache
 def skills() -> Mapping[str, Skill]:
-    """The packaged table."""
+    """The packaged table of the simulated models' skills, by the model's name."""
     source = resources.files("toolorchestra.envs") / "data" / "models" / "simulated.json"
     return {name: Skill(**row) for name, row in json.loads(source.read_text(encoding="utf-8"))["models"].items()}
 

@@ -31,7 +31,7 @@ class Bill:
         self._beside: list[Bill] = []
 
     def add(self, usage: Usage) -> None:
-        """Book one usage."""
+        """Add what one call used to the bill."""
         if holds(self.usages, usage):
             return
         self.usages.append(usage)

@@ -21,7 +21,7 @@ class Ledger:
         """Time that passed. Calls made at the same time overlap, so it may be less than the charges' sum."""
 
     def add(self, charge: Charge) -> None:
-        """Append one charge."""
+        """Append one charge, such as a call of an expert, to the ledger."""
         nano, role, by_role = charge.nano_usd, charge.usage.role, self._by_role
         self._charges.append(charge)
         by_role[role] = by_role.get(role, 0) + nano
@@ -61,7 +61,7 @@ class Ledger:
         return {tool: nano / NANO for tool, nano in sums.items()}
 
     def tokens(self) -> Tokens:
-        """All tokens, by class."""
+        """How many tokens were billed in all, by class, such as input and output."""
         return total_tokens(self._charges)
 
     def summary(self) -> dict[str, Any]:

@@ -268,7 +268,7 @@ class PriceSheet:
                 )
 
     def charge(self, usage: Usage, tool: str = "") -> Charge:
-        """Bill one usage."""
+        """The charge for what one call used, by this sheet's prices."""
         price = self.prices.get(usage.item) or self.price(usage.item)
         (into, cached, out, thought), units, seconds = usage[2:5]
         # One look at what is nearly always so: each step pays for it.

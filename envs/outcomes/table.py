@@ -104,8 +104,9 @@ def _without_reasoning(told: dict[str, Any], where: str) -> None:
     if left < 0:
         raise ConfigError(
             f"{where}: {reasoning:g} reasoning tokens are more than all {float(everything):g} output tokens; if this "
-            "model's output is counted without its reasoning, name the model in reasoning_apart (--reasoning-apart); "
-            "if that is so of all, name the column output"
+            "model's output is counted without its reasoning, name the model in reasoning_apart; if that is so of "
+            "all, name the column output",
+            command_line="--reasoning-apart MODEL",
         )
     told["output"] = left
 

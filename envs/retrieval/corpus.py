@@ -36,7 +36,8 @@ def read_corpus(path: Path, fields: Mapping[str, str] = FIELDS) -> Iterator[Pass
                 have = ", ".join(row) if isinstance(row, Mapping) else type(row).__name__
                 raise ConfigError(
                     f"{path}, line {number}: no text under {names['text']!r}; it has {have}; name another key with "
-                    'fields={"text": KEY} (--text KEY on the command line)'
+                    'fields={"text": KEY}',
+                    command_line="--text KEY",
                 )
             text = row[names["text"]]
             yield Passage(str(row.get(names["id"], number)), str(row.get(names["title"]) or text[:60]), text)

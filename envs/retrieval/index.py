@@ -56,7 +56,7 @@ def build(
 ) -> Manifest:
     """Build an index folder, or go on with one that was interrupted. A finished one is kept unless `again`."""
     if (folder / MANIFEST).exists() and not again:
-        raise ConfigError(f"index {str(folder)!r} exists; build it anew with again=True (--again on the command line)")
+        raise ConfigError(f"index {str(folder)!r} exists; build it anew with again=True", command_line="--again")
     _require(how)
     count, digest = write_passages(folder, passages)
     progress(f"{count} passages")

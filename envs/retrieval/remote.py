@@ -110,7 +110,7 @@ async def _search(retriever: Retriever, query: str, top_k: int) -> Sequence[Hit]
 
 
 class Remote:
-    """Asks an index server."""
+    """Searches an index that another process serves (`toolorchestra serve-index`)."""
 
     suspends = True
     patience_seconds = (RETRIES + 1) * (DEADLINE_SECONDS + 5)

@@ -8,26 +8,26 @@ from typing import NamedTuple, Protocol
 
 @dataclass(frozen=True)
 class Bounds:
-    """What one program may use."""
+    """What one program may use. A program that goes beyond one of these bounds is ended."""
 
     seconds: float = 20.0
-    """Of wall time; processor time is bounded by the same."""
+    """The most seconds that the program may run. Its processor time is bounded by the same number."""
     memory_bytes: int = 1 << 30
-    """Of address space beyond what the fork server holds already."""
+    """The most memory that the program may add to what the fork server holds already, as address space."""
     output_bytes: int = 1 << 20
-    """Of stdout and of stderr; the program is ended when it has said more."""
+    """The most bytes that the program may write to stdout, and to stderr. It is ended when it has written more."""
     file_bytes: int = 8 << 20
-    """Of one file."""
+    """The largest size of one file that the program writes."""
     disk_bytes: int = 32 << 20
-    """Of all files that can be seen together; looked at every twentieth of a second."""
+    """The largest size of all its files together. It is looked at every twentieth of a second."""
     open_files: int = 64
-    """At the same time."""
+    """How many files the program may have open at the same time."""
     threads: int = 128
-    """Looked at every twentieth of a second."""
+    """How many threads the program may have. It is looked at every twentieth of a second."""
 
 
 class Execution(NamedTuple):
-    """What a program did."""
+    """What a program printed, how it ended, and how long it took."""
 
     stdout: str
     stderr: str

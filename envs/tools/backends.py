@@ -233,7 +233,8 @@ def _sandbox(wanted: Wanted) -> Interpreter:
     if wanted.sandbox == UNSAFE and not wanted.unsafe_exec:
         raise ConfigError(
             f"{wanted.where}: sandbox {UNSAFE!r} runs programs of models with your own rights; if that is meant, say "
-            "--unsafe-exec on the command line, or unsafe_exec=True"
+            "unsafe_exec=True",
+            command_line="--unsafe-exec",
         )
     return interpreter(wanted.sandbox, wanted.bounds, wanted.sessions, wanted.bubblewrap)
 

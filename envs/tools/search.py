@@ -79,7 +79,7 @@ class Search:
 
     @property
     def items(self) -> tuple[str, ...]:
-        """What it may bill."""
+        """The rows of the price sheet that a call of this tool can bill."""
         return (self.item,)
 
     def _usages(self, _pages: int) -> tuple[Usage, ...]:
@@ -102,7 +102,7 @@ class WebSearch(Search):
 
     @property
     def items(self) -> tuple[str, ...]:
-        """What it may bill."""
+        """The rows of the price sheet that a call of this tool can bill."""
         return (SEARCHED, EXTRACTED)
 
     def _usages(self, pages: int) -> tuple[Usage, ...]:

@@ -168,12 +168,12 @@ class DiscreteRouting(gym.ActionWrapper[Any, Any, str], RecordConstructorArgs):
         return call_of(self.keys[int(action)], episode_of(self).messages)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Start an episode."""
+        """Start an episode. `info["action_mask"]` says which numbers are possible now."""
         observation, info = self.env.reset(seed=seed, options=options)
         return observation, {**info, "action_mask": self.action_mask()}
 
     def step(self, action: int) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Make the numbered call."""
+        """Make the tool call that a number stands for."""
         observation, reward, terminated, truncated, info = self.env.step(self.action(action))
         return observation, reward, terminated, truncated, {**info, "action_mask": self.action_mask()}
 
@@ -202,7 +202,7 @@ class RoutingFeatures(gym.ObservationWrapper[NDArray[np.float32], Any, Any], Rec
 
     @property
     def feature_names(self) -> tuple[str, ...]:
-        """What each number says."""
+        """What each number of an observation says, in order."""
         return feature_names_of(self.keys, self.buckets)
 
     def observation(self, observation: Any) -> NDArray[np.float32]:

@@ -55,7 +55,7 @@ class RecordTrajectories(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs)
         return observation, info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """One turn, remembered."""
+        """Take one turn, and keep it for the file. The trajectory is written when the episode ends."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         if self._episode is not None:
             self._rewards.append(reward)

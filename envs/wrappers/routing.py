@@ -39,7 +39,7 @@ class RoutingView(Protocol):
 
     @property
     def action_meanings(self) -> tuple[str, ...]:
-        """What each number does."""
+        """The tool call that each action number stands for, in words."""
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -127,7 +127,7 @@ class Routing(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
 
     @property
     def action_meanings(self) -> tuple[str, ...]:
-        """What each number does."""
+        """The tool call that each action number stands for, in words."""
         return self.view.action_meanings
 
     @property
@@ -146,7 +146,7 @@ class Routing(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[np.float32], dict[str, Any]]:
-        """Start an episode."""
+        """Start an episode, and give its features as numbers."""
         _, info = self.env.reset(seed=seed, options=options)
         episode = questions.episode_of(self.env)
         return self.observe(), {**info, "action_mask": self.view.mask(episode)}

@@ -69,7 +69,7 @@ class RoutingVectorEnv(gym.vector.VectorWrapper):
 
     @property
     def action_meanings(self) -> tuple[str, ...]:
-        """What each number does."""
+        """The tool call that each action number stands for, in words."""
         return self.view.action_meanings
 
     @property

@@ -17,7 +17,7 @@ TURNS = 16
 
 
 class Estimate(NamedTuple):
-    """Calls and dollars."""
+    """How many calls of a model a run will make, and how many dollars they will cost."""
 
     least_calls: int
     most_calls: int

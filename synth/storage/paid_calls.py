@@ -41,7 +41,7 @@ SOLVER: Role = "solver"
 
 
 class PaidAnswer(NamedTuple):
-    """What a model said."""
+    """A model's answer to one paid request, and whether it was cut off."""
 
     text: str
     characters: int

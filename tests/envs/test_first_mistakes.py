@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -154,6 +155,19 @@ def test_a_part_of_one_name_is_guessed(name: str, hint: str) -> None:
     assert said == f"no environment {name!r}; valid: ToolOrchestra/FRAMES-v0, ToolOrchestra/HLE-v0.{hint}"
 
 
+def test_python_is_told_no_option_of_the_command_line() -> None:
+    """ConfigError(..., command_line="--again") says it. A whole command, as `toolorchestra index`, may be named."""
+    named = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
+    found = []
+    for file in sorted(Path(errors.__file__).parents[1].rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and node.exc.args:
+                text = ast.unparse(node.exc.args[0])
+                if named.search(text) and not re.search(r"toolorchestra \w|python scripts/|pip install", text):
+                    found.append(f"{file.name}: {text:.200}")
+    assert found == []
+
+
 def test_an_extra_is_named_as_it_is_installed_here() -> None:
     """By the installed copy's name, and by the clone's folder where the code is only read from one."""
     assert install("models") == 'pip install "toolorchestra[models]"'
@@ -161,6 +175,16 @@ def test_an_extra_is_named_as_it_is_installed_here() -> None:
     bare = [sys.executable, "-I", "-S", "-c", code]  # without the folder where installed packages are
     done = subprocess.run(bare, capture_output=True, text=True, check=True)
     assert done.stdout == 'pip install ".[models]" in the folder of the clone\n'
+
+
+@pytest.mark.parametrize(
+    "call", ["base_model(TrainConfig(environments=(EnvMix('ToolOrchestra/HLE-v0'),)))", "base_chat(ModelConfig())"]
+)
+def test_a_package_that_a_model_lacks_is_told_with_its_extra(call: str) -> None:
+    code = "import sys; sys.modules['tokenizers'] = None; from toolorchestra.agents.configuration.config import *; "
+    code += f"from toolorchestra.agents.training.build import *; {call}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "training needs tokenizers, which is not installed: pip install" in done.stderr.splitlines()[-1]
 
 
 def test_engines_without_torch_say_how_to_install_it() -> None:

@@ -41,7 +41,7 @@ _SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
 
 @dataclass(frozen=True)
 class Dataset:
-    """Which questions, from where."""
+    """A set of real questions: the file or hub name that holds them, and which of its columns is which."""
 
     where: str
     """A file, or a hub set as NAME@REVISION; those of hub_revisions.PINNED go without a revision."""
@@ -142,7 +142,8 @@ def _names(spec: Dataset, row: Row) -> dict[str, str]:
             columns = ", ".join(row)
             raise ConfigError(
                 f"data set {spec.where} has no {name} (its columns: {columns}); name it: "
-                f'Dataset({spec.where!r}, fields={{"{name}": "COLUMN"}}), or --field {name}=COLUMN'
+                f'Dataset({spec.where!r}, fields={{"{name}": "COLUMN"}})',
+                command_line=f"--field {name}=COLUMN",
             )
     return names
 

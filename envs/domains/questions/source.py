@@ -66,7 +66,7 @@ class QaSource:
     diversify: tool_config.Half | None = None
     """Draw tools, aliases and prices anew for each task: from "train", "validation" or "heldout", which share none."""
     vary: Sequence[str] = tool_config.VARIED
-    """What `diversify` draws."""
+    """What `diversify` draws anew for each task: tools, aliases, prices."""
     style: Literal["full", "brief"] = "full"
     """How tools are described. "brief": aliases with price and latency alone, for small models."""
     top_k: int = 5
@@ -158,8 +158,8 @@ class QaSource:
             raise ConfigError(
                 f"real questions need something real to search in for the tools {searches}: give backends=FILE whose "
                 'table [retrieval] has index = "FOLDER" (`toolorchestra index` builds one) or web = true, or take '
-                'tools without search; index = "embedded" searches in the invented texts. On the command '
-                "line: --index, --web"
+                'tools without search; index = "embedded" searches in the invented texts',
+                command_line="--index FOLDER, or --web",
             )
 
     def generate(self, rng: random.Random) -> Question:

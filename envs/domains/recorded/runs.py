@@ -22,7 +22,7 @@ RECORDED_DOLLARS = Price(nano_usd_per_unit=1000)
 
 @dataclass(frozen=True)
 class Run:
-    """One recorded run."""
+    """One recorded attempt of one model at one task: its outcome, its cost and its time."""
 
     success: float
     usage: Usage

@@ -60,7 +60,10 @@ class RecordedSource(QaSource):
 
     def __post_init__(self) -> None:
         if self.rows is None:
-            raise ConfigError('Recorded-v0 needs recorded outcomes: gym.make(..., rows="outcomes.csv")')
+            raise ConfigError(
+                'Recorded-v0 needs recorded outcomes: gym.make(..., rows="outcomes.csv")',
+                command_line="--env Recorded-v0 rows=outcomes.csv",
+            )
         require(self, AT_LEAST_ONE, "folds")
         if not 0 <= self.fold < self.folds or self.folds < 3:
             raise ConfigError(f"folds are 3 at least and fold is from 0 to folds - 1, got {self.fold} of {self.folds}")

@@ -14,7 +14,7 @@ Kind = Literal["read", "write"]
 
 
 class ToolStatement(NamedTuple):
-    """One statement of a tool."""
+    """One SQL statement that a tool runs."""
 
     verb: Literal["let", "check", "do"]
     """`let` selects one row whose columns become parameters, `check` is an expression that must hold, `do` writes."""
@@ -149,7 +149,7 @@ class SqlTable(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class SqlDomain:
-    """A loaded domain folder."""
+    """A service domain as its folder holds it: database, tools, policy and tasks."""
 
     name: str
     subject: str

@@ -56,7 +56,7 @@ def llm_listener(user: SqlModelUser) -> Tool:
 
 
 class SqlWorld(BaseWorld):
-    """One task's episode."""
+    """One task in play: its database, its user, and the tools over both."""
 
     __slots__ = ("agreed", "calls", "conversation", "domain", "listener", "mood", "session", "sheet", "system", "task",
                  "told", "toolbox", "unasked", "user")  # fmt: skip

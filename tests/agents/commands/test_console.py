@@ -6,6 +6,7 @@ import contextlib
 import errno
 import io
 import os
+import pickle
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,6 +82,13 @@ def test_an_option_that_is_wrong_ends_before_the_command_is_run(capsys: pytest.C
 def test_what_went_wrong_is_said_in_a_line(error: Exception, code: int, capsys: pytest.CaptureFixture[str]) -> None:
     assert ending(error) == code
     assert capsys.readouterr() == ("", "error: x is wrong\n")
+
+
+def test_an_option_is_named_on_the_command_line_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    wrong = ConfigError("it exists; give again=True", command_line="--again")
+    assert str(pickle.loads(pickle.dumps(wrong))) == str(wrong) == "it exists; give again=True"
+    assert ending(pickle.loads(pickle.dumps(wrong))) == 2
+    assert capsys.readouterr().err == "error: it exists; give again=True. On the command line: --again\n"
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])

@@ -312,6 +312,13 @@ def test_every_id_has_a_policy(env_id: str) -> None:
     assert "by role" in done.stdout
 
 
+def test_random_fills_what_a_tool_of_any_world_needs() -> None:
+    done = play("--env", "ToolScale-v0", "--policy", "random", "--set", "max_turns=12", "call_expert=False")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(re.findall(r'"arguments": \{"', done.stdout)) > 6
+    assert "needs the argument" not in done.stdout
+
+
 def test_policies_of_evaluate_play_too_and_a_folder_is_a_run() -> None:
     done = play("--policy", "cascade", "--full")
     assert (done.returncode, done.stderr) == (0, "")

@@ -161,6 +161,7 @@ def test_an_environment_that_takes_no_backends_is_not_played_over_real_ones(caps
             "policy 'oracle' plays questions to simulated experts, whose skills it knows; ",
         ),
         ([*HLE, "--policy", "cheep"], "no policy 'cheep'; valid: always:EXPERT, cascade, chat, "),
+        ([*HLE, "--policy", "."], "It is a folder; a run's trained model is checkpoint:."),
         ([*HLE, "--dataset", "q.jsonl", "--field", "question"], "--field takes NAME=VALUE, got 'question'"),
         (["--split", "dev", "--tasks", "1"], "dev"),
     ],

@@ -20,7 +20,7 @@ import pytest
 from tests.agents.reports.test_seeds_table import folder
 from tests.command_line import unboxed
 from toolorchestra import cli
-from toolorchestra.agents.commands import ids, index, memory_budget, report, serve_index
+from toolorchestra.agents.commands import ids, index, memory_budget, report, serve_index, stages
 from toolorchestra.agents.engines.shapes import SHAPES
 from toolorchestra.envs.retrieval.index import load
 from toolorchestra.envs.retrieval.remote import Remote
@@ -44,6 +44,12 @@ def test_every_id_is_told_with_its_splits(capsys: Capture) -> None:
     ]
     assert all(len(line.split()) > 5 for line in lines[::2])  # what it is, in words
     assert lines[5].strip() == "splits: train, validation, test, heldout"
+
+
+@pytest.mark.parametrize("name", ["report", "stages"])
+def test_a_command_over_runs_wants_one(name: str, capsys: Capture) -> None:
+    assert (report if name == "report" else stages).main([]) == 2
+    assert capsys.readouterr().err == f"error: {name} takes folders of `toolorchestra train --out FOLDER`, got none\n"
 
 
 # -- index -------------------------------------------------------------------------------------------------------------

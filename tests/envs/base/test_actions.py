@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from toolorchestra.envs.base.actions import (
     CLOSE,
+    FORM,
     MAX_CALLS,
     MAX_DEPTH,
     OPEN,
@@ -161,7 +162,14 @@ REFUSED: dict[str, str] = {
         '; rename "parameters" to "arguments"'
     ),
     call('{"name": "search", "arguments": {}, "id": 1}'): (
-        """tool call 1: only "name" and "arguments" are read, got also ['id']"""
+        """tool call 1: only "name" and "arguments" are read, got also ['id']; leave them out"""
+    ),
+    call('{"name": "search", "parameters": {}, "id": 1}'): (
+        """tool call 1: only "name" and "arguments" are read, got also ['id', 'parameters']"""
+        '; rename "parameters" to "arguments" and leave out the other keys'
+    ),
+    call('{"name": "search", "arguments": {}, "input": 1}'): (
+        """tool call 1: only "name" and "arguments" are read, got also ['input']; leave them out"""
     ),
     call('{"name": "search", "arguments": {"q": nope}}'): (
         "tool call 1 is not valid JSON: a JSON value expected, got 'nope}}</tool_call>'" + LIKE
@@ -185,12 +193,14 @@ REFUSED: dict[str, str] = {
     call('{"name": "search", "arguments": {}'): (
         f"tool call 1 is not valid JSON: Expecting ',' delimiter at '{CLOSE}'" + LIKE
     ),
-    call('{"name": "search", "arguments": {}}}'): (f"tool call 1: {CLOSE} expected after the JSON, got '}}{CLOSE}'"),
+    call('{"name": "search", "arguments": {}}}'): (
+        f"tool call 1: {CLOSE} expected after the JSON, got '}}{CLOSE}'; write {OPEN}{FORM}{CLOSE}"
+    ),
     f'{OPEN}{{"name": "search", "arguments": {{}}}}': (
-        f"tool call 1: {CLOSE} expected after the JSON, got the end of the text"
+        f"tool call 1: {CLOSE} expected after the JSON, got the end of the text; write {OPEN}{FORM}{CLOSE}"
     ),
     f'{OPEN}{{"name": "search", "arguments": {{}}}}{OPEN}': (
-        f"tool call 1: {CLOSE} expected after the JSON, got '{OPEN}'"
+        f"tool call 1: {CLOSE} expected after the JSON, got '{OPEN}'; write {OPEN}{FORM}{CLOSE}"
     ),
     call(CALL): f"tool call 1 is not valid JSON: a JSON object expected, got '{OPEN}{{\"name\": '" + LIKE,
     call('```json\n{"name": "search"}\n```'): (

@@ -68,7 +68,8 @@ def test_the_known_sets_need_no_mapping_and_others_take_one(tmp_path: Path) -> N
     assert load(written(tmp_path / "f.jsonl", frames)).questions["3"].text == "Who?"
     other = [{"frage": "Wer?", "antwort": "Sie"}]
     file = written(tmp_path / "o.jsonl", other)
-    with pytest.raises(ConfigError, match=r"has no question \(its columns: frage, antwort\).*--field question=COLUMN"):
+    wanted = r"has no question \(its columns: frage, antwort\).*fields=\{\"question\": \"COLUMN\"\}\)$"
+    with pytest.raises(ConfigError, match=wanted):
         load(file)
     got = load(Dataset(file, {"question": "frage", "answer": "antwort"})).questions
     assert got["0"].answer.text == "Sie"
@@ -195,7 +196,7 @@ def test_the_splits_share_no_question_and_all_has_every_one(tmp_path: Path) -> N
 
 def test_real_questions_want_a_real_index(tmp_path: Path) -> None:
     file = written(tmp_path / "a.jsonl", ROWS)
-    with pytest.raises(ConfigError, match=r"real questions need something real to search in.*--index"):
+    with pytest.raises(ConfigError, match=r"real questions need something real to search in.*index = \"FOLDER\""):
         factory(FRAMES, dataset=file)
 
 
