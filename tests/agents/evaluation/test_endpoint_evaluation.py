@@ -258,7 +258,7 @@ def test_wrong_names_say_what_to_do(tmp_path: Path) -> None:
     cases = {
         "[retreval]\n": "Did you mean 'retrieval'",
         "[sandbox]\nkind = 'docker'\n": "no sandbox 'docker'",
-        "[sandbox]\nkind = 'unsafe-exec'\n": "--unsafe-exec",
+        "[sandbox]\nkind = 'unsafe-exec'\n": "unsafe_exec=True",
         "[sandbox]\nsecond = 3\n": "Did you mean 'seconds'",
         "[retrieval]\nindex = 'nowhere'\n": "no index folder",
         "[cassette]\nmode = 'replay'\n": "needs a path",
