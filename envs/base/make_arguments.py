@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import numbers
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -22,11 +23,7 @@ _PLAIN: Mapping[Any, tuple[str, Callable[[Any], bool]]] = {
 def check(made: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
     """Raise ConfigError for the first argument that is not what `made` says it takes. Plain types, callables, the
     project's own classes and unions of these are looked at; whoever annotates something else checks it himself."""
-    if not arguments:
-        return  # reading annotations takes longer than all else of a reset without options
-    try:
-        hints = get_type_hints(made if inspect.isfunction(made) else made.__init__)
-    except (NameError, TypeError):  # names that exist for type checkers alone
+    if not arguments or (hints := _hints(made if inspect.isfunction(made) else made.__init__)) is None:
         return
     for name, value in arguments.items():
         wanted = [_wanted(hint) for hint in _alternatives(hints.get(name, Any))]
@@ -34,6 +31,16 @@ def check(made: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
             continue
         words = " or ".join(one[0] for one in wanted if one is not None)
         raise ConfigError(f"{name} must be {words}, got {value!r:.80} ({type(value).__name__})")
+
+
+@lru_cache(maxsize=256)
+def _hints(function: Callable[..., Any]) -> Mapping[str, Any] | None:
+    """Annotations; None where they have names that exist for type checkers alone. Reading them takes longer than a
+    reset, so it is done once."""
+    try:
+        return get_type_hints(function)
+    except (NameError, TypeError):
+        return None
 
 
 def _alternatives(hint: Any) -> tuple[Any, ...]:

@@ -158,6 +158,8 @@ class ToolScaleSource:
         found = self._ready(domain)
         whole = split == "heldout" and self._folder is None and found.domain.held_out
         tasks = [task_id for part in (found.ids if whole else (split,)) for task_id in found.ids.get(part, [])]
+        if self.difficulty is None and self.level is None:
+            return tasks
         return [task_id for task_id in tasks if self._wanted(found.domain.tasks[task_id])]
 
     def _wanted(self, task: SqlTask) -> bool:
