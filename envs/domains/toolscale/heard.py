@@ -95,7 +95,8 @@ _REFUSES = _any_of(
     r"\b(?:do not|does not|don't|doesn't|not|forbid|prohibit|exclude|prevent|rule out)",
     r"\b(?:must|have to|need to|has to) (?:decline|refuse|reject|deny|turn)\b",
     r"\b(?:request|it|this|that) (?:is|was|has been) (?:denied|declined|refused|rejected)\b",
-    r"\b(?:out of the question|off the table|a no(?!-)|no exceptions?|turn (?:this|that|it|you) down)\b",
+    r"\b(?:out of the question|off the table|no exceptions?|turn (?:this|that|it|you) down)\b",
+    r"\ba no(?: from (?:me|us)\b|\W*$)",
     r"\b(?:prohibit|forbid|forbidden)",
 )
 _NEGATIVE = _any_of(

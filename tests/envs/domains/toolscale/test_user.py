@@ -98,6 +98,12 @@ def test_it_confirms_a_plan_that_sounds_like_a_report() -> None:
     assert not one_of(user_sentences.YES, user.reply(Mood(), f"{listed}\nAnything else?", 1, progress()).text)
 
 
+def test_a_no_is_a_refusal_and_a_no_smoking_room_is_none() -> None:
+    assert heard.read("That's a no from me, sorry.").refuses
+    assert heard.read("I am afraid it is a no.").refuses
+    assert not heard.read("I will book a no smoking room for you.").refuses
+
+
 def test_thanks_for_patience_take_no_refusal_back() -> None:
     thanks = "Thank you so very much for your patience."
     assert heard.read(thanks).holds
