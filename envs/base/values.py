@@ -51,6 +51,8 @@ _ZERO = re.compile(
     r"|\bnothing\b(?! (?:else|more|further|i|we|you|can|to do|wrong|new|about)\b)"
     r"|\b(?:no|without|without any) (?:extra |further |additional )?(?:charges?|fees?|costs?)\b"
 )
+_MAY_COUNT = re.compile(rf"{'|'.join(_COUNTS)}|zero|free|nothing|charge|fee|cost")
+"""What no text that says a number in words does without."""
 _FIGURE = re.compile(r"-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?")
 
 _MONTHS = {
@@ -106,18 +108,31 @@ class Clock(NamedTuple):
 def says(text: str, value: str, *, in_words: bool = True) -> bool | None:
     """Whether a text says a value; None for a value that is no number, date or time. `in_words=False` hears numbers in
     figures alone."""
+    read = _read(value)
+    if read is None:
+        return None
+    number, date, time = read
+    if number is not None:
+        return number in figures(text) or (in_words and number in counts(text))
+    if date and time:
+        return _says_moment(text, date, time)
+    if date:
+        return any(_same_day(day, date) for day in days(text))
+    return any(_same_time(clock, time) for clock in clocks(text))
+
+
+@lru_cache(maxsize=4096)
+def _read(value: str) -> tuple[float | None, str, str] | None:
+    """A value as a number, or as a date, a time or both; None where it is none of them."""
     value = plain(value)
     if _FIGURE.fullmatch(value):
-        number = float(value.replace(",", ""))
-        return number in figures(text) or (in_words and number in counts(text))
+        return float(value.replace(",", "")), "", ""
     if _ISO_DATE.fullmatch(value):
-        return any(_same_day(day, value) for day in days(text))
+        return None, value, ""
     if _CLOCK.fullmatch(value):
-        return any(_same_time(clock, value) for clock in clocks(text))
+        return None, "", value
     date, _, time = value.partition(" ")
-    if _ISO_DATE.fullmatch(date) and _CLOCK.fullmatch(time):
-        return _says_moment(text, date, time)
-    return None
+    return (None, date, time) if _ISO_DATE.fullmatch(date) and _CLOCK.fullmatch(time) else None
 
 
 @lru_cache(maxsize=1024)
@@ -144,6 +159,8 @@ def figures(text: str) -> frozenset[float]:
 def counts(text: str) -> frozenset[float]:
     """The numbers that a text says in words: up to twenty, and nothing."""
     lowered = text.lower()
+    if not _MAY_COUNT.search(lowered):
+        return frozenset()
     said = [float(_COUNTS[found[0]]) for found in _IN_WORDS.finditer(_NO_COUNT.sub(" ", lowered))]
     return frozenset([*said, 0.0] if _ZERO.search(lowered) else said)
 

@@ -8,7 +8,7 @@ value that some right path of the task gives the same argument. So nobody is cor
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from toolorchestra.envs.domains.toolscale.domain import Request, SqlTask
@@ -26,7 +26,8 @@ class Detail(NamedTuple):
 
     label: str
     value: str
-    shape: re.Pattern[str]
+    stated: re.Pattern[str]
+    """The label and a value behind it, in lower case."""
     right: frozenset[str]
     """The argument's values on the task's right paths, and those of arguments whose names end like its own: "from
     account id" is no "account id"."""
@@ -59,16 +60,18 @@ def _details(task: SqlTask, request: Request, right: dict[str, set[str]]) -> Ite
                 continue
             if all(mentions(say, text) for say in request.say) or any(text == fact.value for fact in request.facts):
                 alike = (right[other] for other in right if f"_{other}".endswith(f"_{name}"))
-                yield Detail(name.replace("_", " ").lower(), text, shape, frozenset().union(*alike))
+                label = name.replace("_", " ").lower()
+                stated = re.compile(rf"\b{re.escape(label)}{_BETWEEN}({shape.pattern})")
+                yield Detail(label, text, stated, frozenset().union(*alike))
 
 
-def wrong(known: tuple[Detail, ...], text: str) -> Wrong | None:
+def wrong(known: Sequence[Detail], text: str) -> Wrong | None:
     """The first detail that a text names with a wrong value and does not say."""
     heard = text.lower()
     for detail in known:
-        if mentions(text, detail.value):
+        if detail.label not in heard or mentions(text, detail.value):
             continue
-        for found in re.finditer(rf"\b{re.escape(detail.label)}{_BETWEEN}({detail.shape.pattern})", heard):
+        for found in detail.stated.finditer(heard):
             if not any(mentions(found[1], value) for value in detail.right):
                 return Wrong(detail.label, detail.value, found[1])
     return None

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, Self, TypeVar
 
 Value = str | int | float | None
 Arguments = Mapping[str, Any]
 Kind = Literal["read", "write"]
+T = TypeVar("T")
+P = ParamSpec("P")
 
 
 class ToolStatement(NamedTuple):
@@ -127,6 +129,24 @@ class SqlTask:
     wrong: tuple[WrongWay, ...] = ()
     hardness: Mapping[str, Any] = field(default_factory=dict, compare=False)
     """What makes the task hard, by name; see docs/domains.md. Empty in version 1."""
+    kept: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """What was worked out of the task; see once()."""
+
+    def once(self, make: Callable[Concatenate[SqlTask, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """make(task, ...), worked out the first time and kept with the task, for all episodes that play it. What is
+        made must never change what it says, and `args` must be hashable."""
+        key = (make, *args, *kwargs.items())
+        if key not in self.kept:
+            self.kept[key] = make(self, *args, **kwargs)
+        made: T = self.kept[key]
+        return made
+
+    def __deepcopy__(self, _memo: object) -> Self:
+        return self  # nothing that it says changes
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        values = {one.name: getattr(self, one.name) for one in fields(self) if one.init}
+        return partial(SqlTask, **values), ()
 
     @property
     def level(self) -> str:

@@ -3,7 +3,6 @@ of process kept where the domain's verdict has some."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
@@ -15,8 +14,6 @@ from toolorchestra.envs.domains.toolscale.grading_ids import entities, touched
 from toolorchestra.envs.domains.toolscale.process_rules import broken
 from toolorchestra.envs.domains.toolscale.state_digest import digest
 from toolorchestra.envs.domains.toolscale.tool_runs import Called
-
-_DIGIT, _LETTER, _NOTHING = r"\d", r"[^\W\d_]", r"(?!)"
 
 
 class SqlVerdict(NamedTuple):
@@ -51,12 +48,16 @@ def judge(
     state = digest(session)
     untold = [info for info in task.communicate if not _is_told(task, info, told)]
     seen = touched(calls)
-    paths = [task.actions, *task.alternatives]
-    known = session.database.keys
-    gaps = [sorted(entities(path) & known - seen) for path in paths]
+    keys = session.database.keys
+    gaps = [sorted((needed - seen) & keys) for needed in task.once(_needed)]
     fewest = min(gaps, key=len)
     rules = broken(session.database.domain, task, calls, unasked)
     return SqlVerdict(state in task.end_states, not untold, not fewest, (*untold, *fewest), rules)
+
+
+def _needed(task: SqlTask) -> tuple[set[str], ...]:
+    """The ids that each path works on."""
+    return tuple(entities(path) for path in (task.actions, *task.alternatives))
 
 
 def _is_told(task: SqlTask, info: str, told: Sequence[str]) -> bool:
@@ -71,19 +72,30 @@ def mentions(text: str, info: str, *, in_words: bool = True) -> bool:
     """Whether a text says it: numbers, dates and times by value (12.5 in "$12.50", see values.py), anything else in
     whole words, in any case. `in_words=False` hears numbers in figures alone."""
     said = values.says(text, info, in_words=in_words)
-    return _in_words(_spaced(info)).search(_spaced(text)) is not None if said is None else said
+    return _stands_in(_spaced(info), _spaced(text)) if said is None else said
 
 
+@lru_cache(maxsize=1024)
 def _spaced(text: str) -> str:
     return " ".join(values.plain(text).lower().split())
 
 
-@lru_cache(maxsize=4096)
-def _in_words(info: str) -> re.Pattern[str]:
-    """The text where it is no part of a longer word ("fish" in "shellfish") or number ("Hill Street 9" in 91)."""
-    return re.compile(f"(?<!{_more(info[:1])}){re.escape(info)}(?!{_more(info[-1:])})")
+def _stands_in(info: str, text: str) -> bool:
+    """Whether it stands in the text and is no part of a longer word ("fish" in "shellfish") or number ("Hill Street 9"
+    in 91)."""
+    if not info:
+        return True
+    at = text.find(info)
+    while at >= 0:
+        end = at + len(info)
+        if not _goes_on(info[0], text[at - 1 : at]) and not _goes_on(info[-1], text[end : end + 1]):
+            return True
+        at = text.find(info, at + 1)
+    return False
 
 
-def _more(edge: str) -> str:
-    """What would go on with the word or number that a character stands in; nothing does with other characters."""
-    return _DIGIT if edge.isdecimal() else _LETTER if edge.isalpha() else _NOTHING
+def _goes_on(edge: str, beside: str) -> bool:
+    """Whether a character makes the word or number longer whose edge is beside it."""
+    if edge.isdecimal():
+        return beside.isdecimal()
+    return edge.isalpha() and beside.isalnum() and not beside.isdecimal()

@@ -113,7 +113,8 @@ class KnownCost:
 
     def billed(self, sheet: PriceSheet, shown_characters: int | None = None, orchestrator: str = "") -> int:
         """Nano-dollars under a sheet, to the digit what playing it under that sheet is billed."""
-        return sum(sheet.charge(usage).nano_usd for usage in self.usages(shown_characters, orchestrator))
+        price = sheet.price(orchestrator or self.setting.orchestrator)
+        return sum([price.nano_usd(usage) for usage in self.usages(shown_characters, orchestrator)])
 
     def evidence(self, sheet: PriceSheet | None, shown_characters: int) -> dict[str, Any]:
         """As an ended episode's outcome shows it: dollars under the episode's sheet, for the tools that it showed."""

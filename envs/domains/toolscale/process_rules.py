@@ -68,11 +68,12 @@ def _broken(
     found: set[str] = set()
     identified = False
     for called in calls:
-        owned = {value: stated.owners[value] for value in touched([called]) if value in stated.owners}
+        ids = touched([called])
+        owned = {value: stated.owners[value] for value in ids if value in stated.owners}
         if strangers := sorted(value for value, owner in owned.items() if owner != task.caller):
             yield f"{called.name} touched {strangers[0]}, which is another person's"
         if any(called.name in way for way in stated.ways):
-            if task.caller and (task.caller in touched([called]) or task.caller in owned.values()):
+            if task.caller and (task.caller in ids or task.caller in owned.values()):
                 found.add(called.name)
                 identified = identified or any(way <= found for way in stated.ways)
         elif (owned or domain.tools[called.name].kind == "write") and not identified:

@@ -13,6 +13,7 @@ from toolorchestra.envs.domains.toolscale.database import Copy, Session, broken_
 from toolorchestra.envs.domains.toolscale.domain import GoldCall, SqlTool, ToolStatement
 from toolorchestra.envs.domains.toolscale.formats import check_formats
 
+_AS_JSON = json.JSONEncoder(ensure_ascii=False).encode
 MOST_ROWS = 50
 MOST_CHARACTERS = 20_000
 MORE = f"only the first {MOST_ROWS} are shown; narrow the search"
@@ -119,7 +120,7 @@ class Runner:
         return value
 
     def _bounded(self, value: Any) -> str:
-        text = json.dumps(value, ensure_ascii=False)
+        text = _AS_JSON(value)
         if len(text) > MOST_CHARACTERS:
             raise ToolError(
                 f"{self.tool.name} found {len(text)} characters, at most {MOST_CHARACTERS} are shown; ask for less"

@@ -14,12 +14,12 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from toolorchestra.envs.base.types import Message, Transcript
 from toolorchestra.envs.domains.toolscale import heard, user_sentences
-from toolorchestra.envs.domains.toolscale.details import Detail, Wrong, details, wrong
+from toolorchestra.envs.domains.toolscale.details import Wrong, details, wrong
 from toolorchestra.envs.domains.toolscale.domain import SqlTask, UserFact
 from toolorchestra.envs.domains.toolscale.wishes import Progress, Wishes, alike, content
 from toolorchestra.envs.models import ChatModel, ChatRequest, ask
@@ -34,8 +34,7 @@ MUCH = 5
 """Words about something: a proposal with so many must share one with what the user wants."""
 
 
-@dataclass(frozen=True, slots=True)
-class Mood:
+class Mood(NamedTuple):
     """Where a scripted conversation stands."""
 
     request: int = 0
@@ -73,14 +72,12 @@ class SqlUserReply(NamedTuple):
 class SqlScriptedUser:
     """One task's user. Its wording follows from the seed; `half` leaves it a half of its sentences."""
 
-    __slots__ = ("_details", "_half", "_seed", "_together", "_wishes", "task")
+    __slots__ = ("_half", "_seed", "_together", "task")
 
     def __init__(self, task: SqlTask, seed: int, half: Half | None = None) -> None:
         self.task = task
         self._seed = seed
         self._half = half
-        self._details: tuple[tuple[Detail, ...], ...] | None = None
-        self._wishes: Wishes | None = None
         self._together = random.Random(seed ^ 0x705E).random() < 0.3 and not any(r.first for r in task.requests)
 
     def _rng(self, turn: int) -> random.Random:
@@ -116,10 +113,10 @@ class SqlScriptedUser:
         if progress is None:
             return self._answered(mood, text, None, self._rng(turn))
         if mood.lost and len(progress.calls) > mood.calls:
-            mood = replace(mood, lost=0)
+            mood = mood._replace(lost=0)
         since = progress._replace(told=progress.told[mood.since :])
         made = self._answered(mood, text, since, self._rng(turn))
-        return made._replace(mood=replace(made.mood, calls=len(progress.calls)))
+        return made._replace(mood=made.mood._replace(calls=len(progress.calls)))
 
     def _answered(self, mood: Mood, text: str, progress: Progress | None, rng: random.Random) -> SqlUserReply:
         wanted = self._followed(progress).verbs(mood.request) if progress else frozenset()
@@ -132,7 +129,7 @@ class SqlScriptedUser:
             return self._handed_over(mood, progress, rng)
         told = [self._line(fact, rng) for fact in asked]
         if told:
-            mood = replace(mood, lost=0, has_told=mood.has_told.union(fact.label for fact in asked))
+            mood = mood._replace(lost=0, has_told=mood.has_told.union(fact.label for fact in asked))
         if not settled and self._wants_yes(mood, said, progress):
             return self._asked_to_confirm(mood, text, told, progress, rng)
         if told:
@@ -168,7 +165,7 @@ class SqlScriptedUser:
     def _taken_back(self, mood: Mood) -> SqlUserReply:
         first = self.task.requests[mood.request].first
         assert first is not None
-        return SqlUserReply(self._worded(first.then, mood.request), replace(mood, took_back=True, lost=0))
+        return SqlUserReply(self._worded(first.then, mood.request), mood._replace(took_back=True, lost=0))
 
     def _unsettled(
         self, mood: Mood, text: str, said: heard.Heard, progress: Progress, rng: random.Random
@@ -188,7 +185,7 @@ class SqlScriptedUser:
                 return self._waits(mood, rng)
             asked = user_sentences.DOUBTS_DONE if undone or not untold else user_sentences.DOUBTS_TOLD
             doubt = self._one_of(asked, rng).format(say=self._wish(mood))
-            return SqlUserReply(doubt, replace(mood, doubted=True))
+            return SqlUserReply(doubt, mood._replace(doubted=True))
         return self._lost(mood, rng) if said.question else self._waits(mood, rng)
 
     def _may_be_over(self, mood: Mood, progress: Progress) -> bool:
@@ -276,15 +273,13 @@ class SqlScriptedUser:
         return any(content(one.text) & about for one in may)
 
     def _followed(self, progress: Progress) -> Wishes:
-        if self._wishes is None:
-            self._wishes = Wishes(self.task, progress.writes)
-        return self._wishes
+        return self.task.once(Wishes, progress.writes)
 
     def _handed_over(self, mood: Mood, progress: Progress | None, rng: random.Random) -> SqlUserReply:
         """It holds the line while nobody takes over, and leaves when it hears so again."""
         if progress is None or mood.doubted:
             return SqlUserReply(user_sentences.TRANSFER, mood)
-        return SqlUserReply(self._one_of(user_sentences.WAITS, rng), replace(mood, doubted=True))
+        return SqlUserReply(self._one_of(user_sentences.WAITS, rng), mood._replace(doubted=True))
 
     def _asked_to_confirm(
         self, mood: Mood, text: str, told: Sequence[str], progress: Progress | None, rng: random.Random
@@ -294,7 +289,7 @@ class SqlScriptedUser:
         if progress is not None and self._foreign(mood, text, progress):
             return self._led_nowhere(mood, self._one_of(user_sentences.NOT_THAT, rng))
         said = " ".join([self._one_of(user_sentences.YES, rng), *told])
-        return SqlUserReply(said, replace(mood, lost=0), consents=True)
+        return SqlUserReply(said, mood._replace(lost=0), consents=True)
 
     def _foreign(self, mood: Mood, text: str, progress: Progress) -> bool:
         """Whether a proposal says much and shares no word with what the user wants and has said."""
@@ -308,30 +303,31 @@ class SqlScriptedUser:
 
     def _mistaken(self, mood: Mood, text: str) -> Wrong | None:
         """What a confirmation gets wrong of the requests that the agent may know of."""
-        if self._details is None:
-            self._details = details(self.task)
-        return wrong(tuple(detail for number in self._shown(mood) for detail in self._details[number]), text)
+        known = self.task.once(details)
+        return wrong([detail for number in self._shown(mood) for detail in known[number]], text)
 
     def _corrected(self, mood: Mood, mistaken: Wrong, rng: random.Random) -> SqlUserReply:
         if mood.lost + 1 >= PATIENCE:
             return SqlUserReply(f"This leads nowhere. {user_sentences.LOST}", mood)
         said = self._one_of(user_sentences.CORRECTS, rng).format(**mistaken._asdict())
-        return SqlUserReply(said, replace(mood, lost=mood.lost + 1))
+        return SqlUserReply(said, mood._replace(lost=mood.lost + 1))
 
     def _asked(self, mood: Mood, said: heard.Heard, progress: Progress | None) -> list[UserFact]:
         """What the message asks for of what the user has or is known not to have."""
+        facts = self._facts(mood)
+        if not facts:
+            return []
         asking = [one.text for one in said.sentences if self._asks_for_facts(mood, one, progress)]
         return [
             fact
-            for fact in self._facts(mood)
+            for fact in facts
             if any(heard.names(fact.asked, part) for part in asking)
             or any(heard.names_alone(fact.asked, part) for part in said.parts)
         ]
 
     def _facts(self, mood: Mood) -> tuple[UserFact, ...]:
         """What may be asked for by now."""
-        own = (fact for number in self._shown(mood) for fact in self.task.requests[number].facts)
-        return tuple(dict.fromkeys((*self.task.facts, *own)))
+        return self.task.once(_facts_until, len(self._shown(mood)))
 
     def _line(self, fact: UserFact, rng: random.Random) -> str:
         sentences = user_sentences.TELLS if fact.value else user_sentences.UNKNOWN
@@ -340,7 +336,7 @@ class SqlScriptedUser:
     def _refused(self, mood: Mood, rng: random.Random, progress: Progress | None) -> SqlUserReply:
         pushback = self.task.requests[mood.request].pushback
         if pushback and not mood.objected:
-            return SqlUserReply(pushback, replace(mood, objected=True, lost=0))
+            return SqlUserReply(pushback, mood._replace(objected=True, lost=0))
         moved = self._next(mood, rng, progress)
         return moved._replace(text=f"{self._one_of(user_sentences.ACCEPTS, rng)} {moved.text}")
 
@@ -369,7 +365,13 @@ class SqlScriptedUser:
         """Says a sentence, with the request again, until its patience is over."""
         if mood.lost + 1 >= PATIENCE:
             return SqlUserReply(f"This leads nowhere. {user_sentences.LOST}", mood)
-        return SqlUserReply(sentence.format(say=self._wish(mood)), replace(mood, lost=mood.lost + 1))
+        return SqlUserReply(sentence.format(say=self._wish(mood)), mood._replace(lost=mood.lost + 1))
+
+
+def _facts_until(task: SqlTask, number: int) -> tuple[UserFact, ...]:
+    """What the user may be asked for while only the requests before this one are known."""
+    own = (fact for request in task.requests[:number] for fact in request.facts)
+    return tuple(dict.fromkeys((*task.facts, *own)))
 
 
 _AGREES = re.compile(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from toolorchestra.envs.domains.toolscale.domain import GoldCall, Request, SqlTask
@@ -165,9 +166,10 @@ _COMMON = frozenset(
 )
 
 
-def content(text: str) -> set[str]:
+@lru_cache(maxsize=1024)
+def content(text: str) -> frozenset[str]:
     """The beginnings of the words and numbers of a text that say what it is about."""
-    return {word[:_START] for word in _WORD.findall(text.lower())} - _COMMON
+    return frozenset([word[:_START] for word in _WORD.findall(text.lower())]) - _COMMON
 
 
 def spoken_call(action: GoldCall) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from toolorchestra.envs.base.types import Message, Outcome, ToolCall, Transcript
@@ -117,7 +116,7 @@ class SqlWorld(BaseWorld):
             self.calls += (note,)
             tool = self.domain.tools[note.name]
             if tool.transfers:
-                self.mood = replace(self.mood, handed_over=True)
+                self.mood = self.mood._replace(handed_over=True)
             elif tool.kind == "write" and not self.agreed & content(spoken_call(note.action)):
                 self.unasked += (note.name,)
         elif isinstance(note, Advice):
