@@ -20,6 +20,11 @@ from toolorchestra.envs.outcomes.rows import Outcomes
 
 FORMAT = 1
 DRAWS = 200
+MOST_DRAWN = 5_000
+"""Tasks in one drawing for the intervals. Where a recording has more, each drawing takes so many of them, and what the
+drawings differ by is multiplied by the root of MOST_DRAWN over all tasks, which is how much less all tasks differ."""
+LEAST_OF_FAMILY = 20
+"""Tasks of a family that such a drawing holds on average; with fewer there is no interval for that family alone."""
 FEW_ROWS = 200
 ENDS = (2.5, 97.5)
 Interval = tuple[float, float, float]
@@ -77,21 +82,38 @@ def _intervals(made: Fit, draws: int, seed: int) -> dict[str, Interval]:
     """Tasks are drawn anew, with all that was run on them. What the lengths' rows give is fitted again with them."""
     rng = np.random.default_rng(seed)
     found: dict[str, list[float]] = {}
+    tasks = len(made.counts.family)
+    by_task = _RowsByTask(made.rows)
     for _ in range(draws):
-        chosen = rng.integers(len(made.counts.family), size=len(made.counts.family))
+        chosen = rng.integers(tasks, size=min(tasks, MOST_DRAWN))
         counts = made.counts.of_tasks(chosen)
         success = fit_success(counts)
-        again = lengths.fit_lengths(_rows_of_tasks(made.rows, chosen), counts, success)
+        again = lengths.fit_lengths(by_task.of(chosen), counts, success)
         for name, value in _named(Fit(made.rows, counts, success, again, made.together)).items():
             found.setdefault(name, []).append(value)
-    here = _named(made)
+    rare = {
+        in_family(model, made.rows.family_names[family])
+        for family, size in enumerate(_sizes(made.counts))
+        if tasks > MOST_DRAWN and size * MOST_DRAWN / tasks < LEAST_OF_FAMILY
+        for model in made.rows.models
+    }
     return {
-        name: _interval(value, found[name]) for name, value in here.items() if name in found and math.isfinite(value)
+        name: _interval(value, found[name], narrowing(tasks))
+        for name, value in _named(made).items()
+        if name in found and name not in rare and math.isfinite(value)
     }
 
 
-def _interval(value: float, drawn: list[float]) -> Interval:
+def narrowing(tasks: int) -> float:
+    """How much less the estimates of all tasks differ from drawing to drawing than those of MOST_DRAWN tasks."""
+    return min(1.0, math.sqrt(MOST_DRAWN / tasks))
+
+
+def _interval(value: float, drawn: list[float], narrow: float) -> Interval:
     low, high = percentiles(drawn, ENDS)
+    if narrow < 1:  # around the value, since a smaller drawing may be off by a little to one side
+        middle = float(percentiles(drawn, 50))
+        low, high = (value + narrow * (end - middle) for end in (low, high))
     return (value, float(low), float(high))
 
 
@@ -118,22 +140,43 @@ def reasoning_share(rows: Outcomes, model: int) -> float | None:
     return float(thought[known].sum()) / whole if whole else None
 
 
-def _rows_of_tasks(rows: Outcomes, chosen: np.ndarray[Any, np.dtype[np.int64]]) -> Outcomes:
-    """The rows of tasks that were drawn, each draw as a task of its own."""
-    order = np.argsort(rows.task, kind="stable")
-    starts = np.searchsorted(rows.task[order], np.arange(len(rows.tasks) + 1))
-    sizes = (starts[1:] - starts[:-1])[chosen]
-    at = np.concatenate([order[starts[task] : starts[task + 1]] for task in chosen])
-    picked = {name: column[at] for name, column in rows.measures.items()}
-    return replace(
-        rows,
-        task=np.repeat(np.arange(len(chosen), dtype=np.int32), sizes),
-        model=rows.model[at],
-        run=rows.run[at],
-        success=rows.success[at],
-        measures=picked,
-        families=tuple(rows.families[task] for task in chosen),
-    )
+class _RowsByTask:
+    """The rows in the order of their tasks."""
+
+    def __init__(self, rows: Outcomes) -> None:
+        self._rows = rows
+        self._order = np.argsort(rows.task, kind="stable")
+        self._starts = np.searchsorted(rows.task[self._order], np.arange(len(rows.tasks) + 1))
+
+    def of(self, chosen: np.ndarray[Any, np.dtype[np.int64]]) -> Outcomes:
+        """The rows of tasks that were drawn, each draw as a task of its own."""
+        rows, order, starts = self._rows, self._order, self._starts
+        sizes = (starts[1:] - starts[:-1])[chosen]
+        at = np.concatenate([order[starts[task] : starts[task + 1]] for task in chosen])
+        picked = {name: column[at] for name, column in rows.measures.items()}
+        return replace(
+            rows,
+            task=np.repeat(np.arange(len(chosen), dtype=np.int32), sizes),
+            model=rows.model[at],
+            run=rows.run[at],
+            success=rows.success[at],
+            measures=picked,
+            families=tuple(rows.families[task] for task in chosen),
+        )
+
+
+def sample(made: Fit, seed: int = 0) -> Fit:
+    """The same numbers beside the rows of MOST_DRAWN tasks, for what would take long with all; itself where it has no
+    more."""
+    tasks = made.rows.tasks
+    if len(tasks) <= MOST_DRAWN:
+        return made
+    chosen = np.random.default_rng(seed).choice(len(tasks), MOST_DRAWN, replace=False)
+    rows = made.rows.only(tasks={tasks[at] for at in chosen})
+    at = [made.rows.family_names.index(name) for name in rows.family_names]
+    success = replace(made.success, rate=made.success.rate[at], skill=made.success.skill[at])
+    of_families = {name: replace(one, median=one.median[at]) for name, one in made.lengths.items()}
+    return replace(made, rows=rows, counts=Counts.of(rows), success=success, lengths=of_families)
 
 
 def _warnings(made: Fit) -> Iterator[str]:

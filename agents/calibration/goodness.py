@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from toolorchestra.agents.calibration.facts import facts
-from toolorchestra.agents.calibration.fit import Fit, shared
+from toolorchestra.agents.calibration.fit import MOST_DRAWN, Fit, narrowing, sample, shared
 from toolorchestra.agents.calibration.held_out import coverage, families_left_out, models_left_out
 from toolorchestra.agents.calibration.normal import percentiles
 from toolorchestra.agents.calibration.simulate import simulated
@@ -33,14 +33,17 @@ class Compared(NamedTuple):
 
 
 def compared(made: Fit, simulations: int = SIMULATIONS) -> list[Compared]:
-    """Every fact that the recording can say."""
-    recorded = facts(made.rows)
-    drawn = [facts(simulated(made, seed)) for seed in range(simulations)]
+    """Every fact that the recording can say. Of many tasks, some are simulated, and their ends drawn together as the
+    intervals of the fit are."""
+    recorded, narrow = facts(made.rows), narrowing(len(made.rows.tasks))
+    some = sample(made)
+    drawn = [facts(simulated(some, seed)) for seed in range(simulations)]
     rows = []
     for name, value in recorded.items():
         found = np.array([one[name] for one in drawn if name in one] or [np.nan])
-        low, high = percentiles(found, ENDS)
-        rows.append(Compared(name, value, float(np.nanmean(found)), float(low), float(high)))
+        mean = float(np.nanmean(found))
+        low, high = (mean + narrow * (float(end) - mean) for end in percentiles(found, ENDS))
+        rows.append(Compared(name, value, mean, low, high))
     return rows
 
 
@@ -52,7 +55,12 @@ def page(made: Fit, simulations: int = SIMULATIONS) -> str:
 def _head(made: Fit) -> Iterator[str]:
     rows = made.rows
     families, models = len(rows.family_names), len(rows.models)
-    yield f"{len(rows):,} rows: {len(rows.tasks)} tasks of {families} families, {models} models."
+    yield f"{len(rows):,} rows: {len(rows.tasks):,} tasks of {families} families, {models} models."
+    if len(rows.tasks) > MOST_DRAWN:
+        yield (
+            f"The values are of all rows. Intervals and simulations take {MOST_DRAWN:,} of the tasks at a time, and are "
+            f"narrowed to what all tasks tell. What is left out below is foretold for {MOST_DRAWN:,} of the tasks."
+        )
     for sentence in made.warnings:
         yield f"- Warning: {sentence}."
     yield from ("", "| shared by all models | value | 95 % interval (tasks drawn anew) |", "| --- | --- | --- |")
@@ -71,6 +79,7 @@ def _facts(rows: Sequence[Compared]) -> Iterator[str]:
 
 def _left_out(made: Fit) -> Iterator[str]:
     """What was foretold of families and models that the fit had not seen."""
+    made = sample(made)
     try:
         families = families_left_out(made.rows)
     except ConfigError as err:

@@ -54,7 +54,9 @@ def run(given: FitExpertsOptions) -> int:
     from toolorchestra.agents.calibration import fit, goodness
 
     check_counts(given, {"draws": 2, "simulations": 2})
-    made = fit.fit(_rows(given), given.draws)
+    rows = _rows(given)
+    say(f"{len(rows):,} rows of {len(rows.tasks):,} tasks and {len(rows.models)} models are read; now they are fitted")
+    made = fit.fit(rows, given.draws)
     if given.out is not None:
         fit.write(made, given.out, given.source)
         say(f"{given.out} written: {len(made.rows.models)} models")

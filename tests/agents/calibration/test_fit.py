@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from tests.agents.calibration.made_outcomes import Truth, drawn
+from toolorchestra.agents.calibration import fit as fit_module
 from toolorchestra.agents.calibration import goodness
 from toolorchestra.agents.calibration.facts import facts
-from toolorchestra.agents.calibration.fit import as_json, fit, shared, write
+from toolorchestra.agents.calibration.fit import as_json, fit, sample, shared, write
 from toolorchestra.agents.calibration.held_out import coverage, families_left_out, models_left_out
 from toolorchestra.agents.calibration.normal import below, quantile
 from toolorchestra.agents.calibration.simulate import simulated
@@ -166,3 +167,33 @@ def test_rows_that_nothing_can_be_fitted_to_are_refused(models: int, success: bo
 
 def test_a_fit_is_the_same_each_time(rows: Outcomes) -> None:
     assert as_json(fit(rows, draws=4)) == as_json(fit(rows, draws=4))
+
+
+def test_many_tasks_are_fitted_by_drawings_of_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    many = drawn(replace(TRUTH, tasks=1_600))
+    whole = fit(many, draws=120)
+    monkeypatch.setattr(fit_module, "MOST_DRAWN", 200)
+    monkeypatch.setattr(goodness, "MOST_DRAWN", 200)
+    some = fit(many, draws=120)
+    assert shared(some) == shared(whole)
+    widths = [[one.intervals[name][2] - one.intervals[name][1] for name in shared(one)] for one in (whole, some)]
+    assert np.median(np.array(widths[1]) / np.array(widths[0])) == pytest.approx(1.0, abs=0.25)
+    for name, (value, low, high) in some.intervals.items():
+        assert low <= high, name
+        assert value == whole.intervals[name][0]
+    assert len(sample(some).rows.tasks) == 200
+    assert sample(some).success.skill.shape == some.success.skill.shape
+    text = goodness.page(some, simulations=30)
+    assert "take 200 of the tasks at a time" in text
+    inside = [row.inside for row in goodness.compared(some, 60)]
+    assert np.mean(inside) > 0.6
+
+
+def test_a_rare_family_among_many_tasks_has_no_interval_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fit_module, "MOST_DRAWN", 100)
+    rows = drawn(TRUTH)
+    alone = replace(rows, families=("rare", *rows.families[1:]))
+    made = fit(alone, draws=10)
+    assert not [name for name in made.intervals if name.endswith(" in rare")]
+    assert [name for name in made.intervals if name.startswith("skill ") and " in " in name]
+    assert as_json(made)["models"][rows.models[0]]["skill ends"]["rare"] is None
