@@ -47,11 +47,12 @@ def judge(
     the user had not agreed to."""
     state = digest(session)
     untold = [info for info in task.communicate if not _is_told(task, info, told)]
-    seen = touched(calls)
+    ids = [touched([called]) for called in calls]
+    seen = set().union(*ids)
     keys = session.database.keys
     gaps = [sorted((needed - seen) & keys) for needed in task.once(_needed)]
     fewest = min(gaps, key=len)
-    rules = broken(session.database.domain, task, calls, unasked)
+    rules = broken(session.database.domain, task, list(zip(calls, ids, strict=True)), unasked)
     return SqlVerdict(state in task.end_states, not untold, not fewest, (*untold, *fewest), rules)
 
 

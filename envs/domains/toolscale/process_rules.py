@@ -13,7 +13,6 @@ from functools import lru_cache
 
 from toolorchestra.envs.base.errors import ConfigError, no_such
 from toolorchestra.envs.domains.toolscale.domain import SqlDomain, SqlTask
-from toolorchestra.envs.domains.toolscale.grading_ids import touched
 from toolorchestra.envs.domains.toolscale.tool_runs import Called
 
 
@@ -56,19 +55,22 @@ def _owners(domain: SqlDomain, stated: Mapping[str, object]) -> dict[str, str]:
     return owners
 
 
-def broken(domain: SqlDomain, task: SqlTask, calls: Sequence[Called], unasked: Sequence[str]) -> tuple[str, ...]:
+Touching = Sequence[tuple[Called, set[str]]]
+"""Calls, each with the ids in its arguments and its result."""
+
+
+def broken(domain: SqlDomain, task: SqlTask, calls: Touching, unasked: Sequence[str]) -> tuple[str, ...]:
     """The rules that an episode broke, in words; `unasked` names the writes that the user had not agreed to."""
     stated = rules(domain)
     return () if stated is None else tuple(dict.fromkeys(_broken(stated, domain, task, calls, unasked)))
 
 
 def _broken(
-    stated: ProcessRules, domain: SqlDomain, task: SqlTask, calls: Sequence[Called], unasked: Sequence[str]
+    stated: ProcessRules, domain: SqlDomain, task: SqlTask, calls: Touching, unasked: Sequence[str]
 ) -> Iterator[str]:
     found: set[str] = set()
     identified = False
-    for called in calls:
-        ids = touched([called])
+    for called, ids in calls:
         owned = {value: stated.owners[value] for value in ids if value in stated.owners}
         if strangers := sorted(value for value, owner in owned.items() if owner != task.caller):
             yield f"{called.name} touched {strangers[0]}, which is another person's"
