@@ -58,8 +58,8 @@ def _head(made: Fit) -> Iterator[str]:
     yield f"{len(rows):,} rows: {len(rows.tasks):,} tasks of {families} families, {models} models."
     if len(rows.tasks) > MOST_DRAWN:
         yield (
-            f"The values are of all rows. Intervals and simulations take {MOST_DRAWN:,} of the tasks at a time, and are "
-            f"narrowed to what all tasks tell. What is left out below is foretold for {MOST_DRAWN:,} of the tasks."
+            f"The values are of all rows. Intervals and simulations take {MOST_DRAWN:,} of the tasks at a time, and "
+            f"are narrowed to what all tasks tell. What is left out below is foretold for {MOST_DRAWN:,} of the tasks."
         )
     for sentence in made.warnings:
         yield f"- Warning: {sentence}."

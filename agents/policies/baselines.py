@@ -102,6 +102,15 @@ class Pipeline:
             raise ConfigError(f"nothing among {[t.name for t in episode.world.toolbox]} ends the task")
         return self._call(episode, ending)
 
+    def picks(self, episode: Episode) -> dict[str, str]:
+        """By kind of tool, the expert that it calls."""
+        tools = [tool for tool in episode.world.toolbox if tool.offers and tool.kind in _PURPOSES]
+        return {tool.kind: self._liked(episode, tool).alias for tool in tools}
+
+    def _liked(self, episode: Episode, tool: Tool) -> Offer:
+        purpose = _PURPOSES[tool.kind]
+        return max(tool.offers, key=lambda offer: self._best(episode, offer, purpose))
+
     @staticmethod
     def _searches(search: Tool, last: str, episode: Episode) -> int:
         if not search.offers:
@@ -112,9 +121,7 @@ class Pipeline:
     def _call(self, episode: Episode, tool: Tool) -> str:
         if not tool.offers:
             return render_call(tool.name, {"query": body_of(_world(episode).question.text)[:300]})
-        purpose = _PURPOSES[tool.kind]
-        offer = max(tool.offers, key=lambda o: self._best(episode, o, purpose))
-        return render_call(tool.name, {"model": offer.alias})
+        return render_call(tool.name, {"model": self._liked(episode, tool).alias})
 
 
 def by_price(sign: float) -> Callable[[Episode, Offer, Purpose], float]:

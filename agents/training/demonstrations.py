@@ -21,13 +21,14 @@ from toolorchestra.agents.configuration.config import ModelConfig, TrainConfig, 
 from toolorchestra.agents.configuration.environments import training
 from toolorchestra.agents.engines.base import Datum, Sample
 from toolorchestra.agents.evaluation.simulated_evaluation import played
-from toolorchestra.agents.policies.baselines import baseline, players
+from toolorchestra.agents.policies.baselines import Pipeline, baseline, players
 from toolorchestra.agents.rollouts.rewards import GroupReward
 from toolorchestra.agents.rollouts.rollout import measured
 from toolorchestra.agents.rollouts.tokens import Chat, TokenSequence
 from toolorchestra.agents.training.route_values import RouteValues, learnt
 from toolorchestra.agents.training.routes import (
     FollowRoute,
+    Route,
     TriedRoute,
     answering,
     random_route,
@@ -91,6 +92,13 @@ def demonstrate(
 ) -> tuple[Datum, bool]:
     """One episode of a scripted policy as training data, and whether it solved its task. Up to that share of the words
     of the user's wish are left out of what is shown."""
+    datum, episode = _shown(chat, factory, policy, seed, drop_words)
+    return datum, bool(episode.outcome and episode.outcome.value >= 1.0)
+
+
+def _shown(
+    chat: Chat, factory: EpisodeFactory, policy: Callable[[Episode], str], seed: int, drop_words: float
+) -> tuple[Datum, Episode]:
     sequence: TokenSequence | None = None
     rng = random.Random(f"words/{seed}")
     dropped = drop_words * rng.random()
@@ -107,7 +115,7 @@ def demonstrate(
     episode = played(factory, watched, seed)
     if sequence is None:
         raise ConfigError(f"{episode.task_id} was over before its first turn")
-    return sequence.datum(1.0), bool(episode.outcome and episode.outcome.value >= 1.0)
+    return sequence.datum(1.0), episode
 
 
 def _thinned(episode: Episode, dropped: float, places: Sequence[float]) -> Observation:
@@ -128,16 +136,23 @@ class BestRoute(NamedTuple):
     env: int
     """Index of its environment in the mix."""
     seed: int
-    actions: tuple[str, ...]
+    actions: tuple[str, ...] = ()
+    """What was said in a route that was found."""
+    route: Route | None = None
+    """A route that was planned."""
+
+    def policy(self) -> Callable[[Episode], str]:
+        """Plays it, once."""
+        return _Says(self.actions) if self.route is None else FollowRoute(self.route)
 
 
 def find_routes(config: TrainConfig, numbers: Sequence[int]) -> list[BestRoute]:
     """For each task the best of some random routes, by the group reward that training uses; none where all fail."""
     found = []
     for env, factory, seed, rng in _tasks(config, numbers):
-        best = _best(factory, seed, config.warm_start, rng)
-        if best:
-            found.append(BestRoute(env, seed, best))
+        actions = _best(factory, seed, config.warm_start, rng)
+        if actions:
+            found.append(BestRoute(env, seed, actions))
     return found
 
 
@@ -155,16 +170,31 @@ def try_routes(config: TrainConfig, numbers: Sequence[int]) -> list[tuple[int, T
 
 
 def plan_routes(values: Mapping[int, RouteValues], config: TrainConfig, numbers: Sequence[int]) -> list[BestRoute]:
-    """For each task the route of the highest value, by what was learnt of its environment, as it is played."""
+    """For each task the route of the highest value, by what was learnt of its environment."""
     found = []
     for env, factory, seed, _ in _tasks(config, numbers):
         if env in values:
-            fixed = [played(factory, baseline(name, seed), seed).calls for name in _anchors(config, factory)]
-            best = values[env].best(factory.start(seed).episode, fixed)
-            episode = played(factory, FollowRoute(best), seed)
-            if episode.failure is None:
-                found.append(BestRoute(env, seed, _actions(episode)))
+            opening = factory.start(seed).episode
+            fixed = [values[env].usual_calls(opening, _rule(name).picks(opening)) for name in _anchors(config, factory)]
+            found.append(BestRoute(env, seed, route=values[env].best(opening, fixed)))
     return found
+
+
+def _rule(name: str) -> Pipeline:
+    made = baseline(name)
+    if not isinstance(made, Pipeline):
+        raise ConfigError(f"anchors are fixed rules, such as cheapest and strongest; {name} is none")
+    return made
+
+
+class _Says:
+    """Says these texts, one a turn."""
+
+    def __init__(self, actions: Sequence[str]) -> None:
+        self._left = iter(actions)
+
+    def __call__(self, _episode: Episode) -> str:
+        return next(self._left)
 
 
 def _tasks(config: TrainConfig, numbers: Sequence[int]) -> Iterator[tuple[int, EpisodeFactory, int, random.Random]]:
@@ -226,16 +256,10 @@ def _told(chat: Chat | None, find: Find, config: TrainConfig, numbers: Sequence[
     chat = chat or _own_chat(config.model)
     factories = [training(mix) for mix in config.environments]
     data = []
-    for env, seed, actions in find(config, numbers):
-        told = iter(actions)
-        datum, _ = demonstrate(
-            chat,
-            factories[env],
-            lambda _, told=told: next(told),  # type: ignore[misc]
-            seed,
-            config.warm_start.drop_words,
-        )
-        data.append(datum)
+    for one in find(config, numbers):
+        datum, episode = _shown(chat, factories[one.env], one.policy(), one.seed, config.warm_start.drop_words)
+        if episode.failure is None:
+            data.append(datum)
     return data
 
 

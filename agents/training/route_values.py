@@ -60,6 +60,12 @@ class RouteValues:
         near = np.flatnonzero(values >= (1 - SAME_VALUE) * values.max())
         return routes.route(int(near[usd[near].argmin()]))
 
+    def usual_calls(self, episode: Episode, picks: Mapping[str, str]) -> Mapping[str, float]:
+        """What a fixed rule calls that always asks these experts, by kind of tool: it searches until nothing new comes,
+        lets one program be written, and has the question answered."""
+        searches = self.searches.get(header(episode), 1.0)
+        return {alias: searches if kind == SEARCH else 1.0 for kind, alias in picks.items() if kind in KINDS}
+
     def chance(self, head: str, route: Route) -> float:
         """That a route ends right."""
         return 1 / (1 + math.exp(-sum(self.weights.get(name, 0.0) for name in features(head, route))))

@@ -51,7 +51,7 @@ class Bm25:
         if not known or top_k < 1:
             return []
         scores = self._index.get_scores(known)
-        return [Hit(self.passages[i], float(scores[i])) for i in _top(scores, top_k) if scores[i] > 0]
+        return [Hit(self.passages[i], float(scores[i])) for i in _top(scores, top_k)]
 
     async def search(self, query: str, top_k: int) -> Sequence[Hit]:
         """find(), as the protocol has it."""
@@ -59,8 +59,11 @@ class Bm25:
 
 
 def _top(scores: Any, top_k: int) -> list[int]:
+    """The best of those above 0; among equals those that come first in the corpus. NumPy's own choice among equals
+    depends on the processor, so it is asked for the least of the best scores only."""
     import numpy as np
 
     k = min(top_k, len(scores))
-    part = np.argpartition(-scores, k - 1)[:k]
-    return sorted((int(i) for i in part), key=lambda i: (-scores[i], i))
+    least = np.partition(scores, len(scores) - k)[len(scores) - k]
+    some = np.flatnonzero(scores >= least if least > 0 else scores > 0)
+    return sorted((int(i) for i in some), key=lambda i: (-scores[i], i))[:k]

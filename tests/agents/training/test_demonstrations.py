@@ -201,8 +201,11 @@ def test_planned_routes_do_better_on_another_day_than_the_best_that_were_tried()
         factory = training(config.environments[0])
         again = []
         for route, day in itertools.product(routes, range(1, 7)):
-            actions = itertools.chain(route.actions, itertools.repeat(route.actions[-1]))  # an answer may fail to come
-            episode = played(factory, lambda _, told=actions: next(told), route.seed, luck=day)  # type: ignore[misc]
+            actions = itertools.chain(
+                route.actions, itertools.repeat(route.actions[-1] if route.actions else "")
+            )  # an answer may fail to come
+            again_said = route.policy() if route.route else lambda _, told=actions: next(told)  # type: ignore[misc]
+            episode = played(factory, again_said, route.seed, luck=day)
             again.append(measured(episode).solved)
         return sum(again) / 6 / len(tasks)
 

@@ -1,0 +1,56 @@
+"""The embedded search is the same on every processor."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from toolorchestra.envs.base.types import Passage
+from toolorchestra.envs.retrieval.bm25 import Bm25, _top
+
+PLAYED = """
+import hashlib
+from toolorchestra.agents.evaluation.simulated_evaluation import played
+from toolorchestra.agents.policies.baselines import baseline
+from toolorchestra.agents.rollouts.rollout import factory_of
+
+seen = hashlib.sha256()
+for env_id in ("ToolOrchestra/HLE-v0", "ToolOrchestra/FRAMES-v0"):
+    for seed in range(12):
+        episode = played(factory_of(env_id), baseline("strongest"), seed)
+        seen.update(repr((episode.messages, episode.ledger.nano_usd)).encode())
+print(seen.hexdigest())
+"""
+
+
+@pytest.mark.parametrize("top_k", [1, 3, 10, 400])
+def test_among_equals_the_first_of_the_corpus_come_first(top_k: int) -> None:
+    rng = np.random.default_rng(7)
+    for _ in range(50):
+        scores = rng.integers(0, 4, 300).astype(np.float32)
+        best = sorted(range(300), key=lambda i: (-scores[i], i))
+        assert _top(scores, top_k) == [i for i in best if scores[i] > 0][:top_k]
+
+
+def test_passages_that_say_the_same_come_in_their_order() -> None:
+    index = Bm25([Passage(f"p{n}", f"title {n}", "the river floods the valley") for n in range(60)])
+    assert [hit.passage.doc_id for hit in index.find("river", 5)] == ["p0", "p1", "p2", "p3", "p4"]
+
+
+def test_episodes_are_the_same_without_the_processors_wide_instructions() -> None:
+    found = np.show_config(mode="dicts")["SIMD Extensions"].get("found", [])  # type: ignore[call-overload]
+    if not found:
+        pytest.skip("NumPy found nothing beyond what it was built for, so there is nothing to leave out")
+    environments = ({}, {"NPY_DISABLE_CPU_FEATURES": " ".join(found)})
+    said = [
+        subprocess.run(
+            [sys.executable, "-c", PLAYED], env={**os.environ, **more}, capture_output=True, text=True, check=True
+        ).stdout
+        for more in environments
+    ]
+    assert said[0] == said[1]
+    assert len(said[0].strip()) == 64
