@@ -107,7 +107,7 @@ def main() -> int:
     try:
         cfg = read_config(sys.argv[1:])
         if "://" not in os.environ.get("RAY_ADDRESS", ""):
-            check_address("auto", start="start one with `ray start --head`, or set RAY_ADDRESS=local")
+            check_address("auto", start="start one with `ray start --head`, or set RAY_ADDRESS=local", option="")
     except (ConfigError, ValueError, AssertionError) as err:
         print(f"error: {err}", file=sys.stderr)
         return 2

@@ -46,8 +46,9 @@ def roles(tools: ToolConfig) -> dict[Role, list[str]]:
             made.setdefault((offer.model, PURPOSES[entry.kind]), []).append(offer.alias)
     if not made:
         raise ConfigError(
-            f"tool configuration {tools.name!r} offers no experts, so there is no world to make; name one that does "
-            "with --tools, such as --tools paper"
+            f"tool configuration {tools.name!r} offers no experts, so there is no world to make; take one that does, "
+            'such as tool_config.load("paper")',
+            command_line="--tools paper",
         )
     return made
 
@@ -58,12 +59,16 @@ def stand_ins(fit: FitFile, tools: ToolConfig, wishes: Wishes) -> dict[Role, str
     made: dict[Role, str] = {}
     for expert, recorded in wishes.stands.items():
         if recorded not in fit.models:
-            raise ConfigError(f"--as {expert}={recorded}: {no_such('recorded model', recorded, fit.models)}")
+            raise ConfigError(
+                f"stands of {expert!r}: {no_such('recorded model', recorded, fit.models)}",
+                command_line=f"--as {expert}=MODEL",
+            )
         role = _role(expert, offered)
         if made.setdefault(role, recorded) != recorded:
             raise ConfigError(
-                f"--as: {_named(role, offered)} would be {made[role]!r} and {recorded!r}; one recorded model stands "
-                "behind an expert"
+                f"stands: {_named(role, offered)} would be {made[role]!r} and {recorded!r}, and one recorded model "
+                "stands behind an expert; leave one out",
+                command_line=f"one --as {expert}=MODEL alone",
             )
     for role, aliases in offered.items():
         same = next((name for name in (role[0], *aliases) if name in fit.models), None)
@@ -79,7 +84,8 @@ def _role(expert: str, offered: Mapping[Role, Sequence[str]]) -> Role:
     if (expert, "answer") in offered:
         return (expert, "answer")
     valid = [alias for aliases in offered.values() for alias in aliases]
-    raise ConfigError(f"--as: {no_such('expert', expert, [*valid, *(m for m, does in offered if does == 'answer')])}")
+    valid += [model for model, does in offered if does == "answer"]
+    raise ConfigError(f"stands: {no_such('expert', expert, valid)}", command_line="--as EXPERT=MODEL")
 
 
 def _named(role: Role, offered: Mapping[Role, Sequence[str]]) -> str:
@@ -103,10 +109,15 @@ def families_of(fit: FitFile, wishes: Wishes) -> dict[str, tuple[str, ...]]:
         made[subject] = (by_name[subject],) if subject in by_name else played or tuple(fit.families)
     for subject, families in wishes.subjects.items():
         if subject not in SUBJECTS:
-            raise ConfigError(f"--family: {no_such('subject', subject, SUBJECTS)}")
+            raise ConfigError(
+                f"subjects: {no_such('subject', subject, SUBJECTS)}", command_line="--family SUBJECT=FAMILY"
+            )
         for family in families:
             if family not in fit.families:
-                raise ConfigError(f"--family {subject}={family}: {no_such('recorded family', family, fit.families)}")
+                raise ConfigError(
+                    f"subjects of {subject!r}: {no_such('recorded family', family, fit.families)}",
+                    command_line=f"--family {subject}=FAMILY",
+                )
         made[subject] = tuple(dict.fromkeys(families))
     return made
 

@@ -38,6 +38,8 @@ NEVER = -8.0
 LEVELS_DEVIATION, MIDDLE = 1.24, 3.57
 """Of the levels of HLE-v0's questions, and their mean."""
 _LENGTHS = ("tokens", "seconds")
+REST_FROM = f"--rest-from {FITTED_WORLDS[-1]}"
+"""What the command line is told where a packaged world would help."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,9 @@ class _Making:
     def __init__(self, fit: FitFile, tools: ToolConfig, wishes: Wishes) -> None:
         self.fit, self.tools, self.wishes = fit, tools, wishes
         if wishes.rest_from and wishes.rest_from not in FITTED_WORLDS:
-            raise ConfigError(f"--rest-from: {no_such('packaged world', wishes.rest_from, FITTED_WORLDS)}")
+            raise ConfigError(
+                f"rest_from: {no_such('packaged world', wishes.rest_from, FITTED_WORLDS)}", command_line=REST_FROM
+            )
         self.rest = packaged(wishes.rest_from) if wishes.rest_from else {}
         self.offered = roles(tools)
         self.behind = stand_ins(fit, tools, wishes)
@@ -82,14 +86,17 @@ class _Making:
         if lacking and not self.rest:
             raise ConfigError(
                 f"no recorded model stands behind {', '.join(lacking)}. Recorded are {some(list(self.fit.models))}: "
-                "say who stands for whom with --as EXPERT=MODEL, take tools without those experts with --tools FILE, "
-                f"or take what is missing from a packaged world with --rest-from {FITTED_WORLDS[-1]}"
+                "say who stands for whom with stands={EXPERT: MODEL}, take tools without those experts, or take what "
+                f"is missing from a packaged world with rest_from={FITTED_WORLDS[-1]!r}",
+                command_line=f"--as EXPERT=MODEL, --tools FILE, or {REST_FROM}",
             )
         for model, does in self.offered:
             if (model, does) not in self.behind and model not in self.rest:
                 raise ConfigError(
                     f"no recorded model stands behind {model!r}, and world {self.wishes.rest_from} has no expert of "
-                    f"that name (it has {', '.join(self.rest)}); say who stands for it with --as {model}=MODEL"
+                    f"that name (it has {', '.join(self.rest)}); say who stands for it with "
+                    f"stands={{{model!r}: MODEL}}",
+                    command_line=f"--as {model}=MODEL",
                 )
         if lacking:
             self._take(f"{', '.join(lacking)}: skills and lengths")
@@ -102,7 +109,8 @@ class _Making:
         if not self.rest:
             raise ConfigError(
                 f"{self.fit.where} does not know {what}; take it from a packaged world with "
-                f"--rest-from {FITTED_WORLDS[-1]}, or record it"
+                f"rest_from={FITTED_WORLDS[-1]!r}, or record it",
+                command_line=REST_FROM,
             )
         self._take(what)
         return next(iter(self.rest.values())).law
@@ -115,8 +123,9 @@ class _Making:
         if level < 0 or unseen < 0:
             most = math.floor(100 * whole / LEVELS_DEVIATION) / 100
             raise ConfigError(
-                f"--level: a number from 0 to {most:g} expected, got {level:g}: levels cannot tell more of the "
-                f"difficulty than the fit found, a deviation of {whole:.2f}"
+                f"level: a number from 0 to {most:g} expected, got {level:g}: levels cannot tell more of the "
+                f"difficulty than the fit found, a deviation of {whole:.2f}",
+                command_line=f"--level NUMBER, from 0 to {most:g}",
             )
         writes = any(does != "answer" for _, does in self.offered)
         rest = self._law_of_rest("how hard queries are, and what a computed result helps") if writes else None
@@ -125,7 +134,10 @@ class _Making:
             self.told.append("no lasting luck of a model with a task was found: asking again helps as chance does")
         cut = self.wishes.limit_seconds
         if cut < 0:
-            raise ConfigError(f"--limit-seconds: a number from 0 up expected, got {cut:g}; 0 cuts no run")
+            raise ConfigError(
+                f"limit_seconds: a number from 0 up expected, got {cut:g}; 0 cuts no run",
+                command_line="--limit-seconds SECONDS",
+            )
         return Law(
             level=level,
             middle=MIDDLE,
@@ -208,8 +220,9 @@ class _Making:
                 + (
                     f", and world {self.wishes.rest_from} has no expert {model!r}; record them"
                     if self.rest
-                    else f"; take them from a packaged world with --rest-from {FITTED_WORLDS[-1]}, or record them"
-                )
+                    else f"; take them from a packaged world with rest_from={FITTED_WORLDS[-1]!r}, or record them"
+                ),
+                command_line="" if self.rest else REST_FROM,
             )
         if recorded:
             self._take(f"the {measure} of {model}")

@@ -19,7 +19,7 @@ import tyro
 
 from toolorchestra.agents.engines.base import TrainingFailed
 from toolorchestra.agents.training.checkpoint import CheckpointError
-from toolorchestra.envs.base.errors import ConfigError, Outage, SpendCapReached
+from toolorchestra.envs.base.errors import ConfigError, Outage, SpendCapReached, WithOption
 from toolorchestra.envs.base.terminal import spelled
 
 DONE, FAILED, USAGE, STOPPED = 0, 1, 2, 130
@@ -42,12 +42,11 @@ def command(
     try:
         return run(read_options(kind, given, about, default() if default is not None else tyro.MISSING_NONPROP))
     except ConfigError as err:
-        option = f". On the command line: {err.command_line}" if err.command_line else ""
-        return _say(f"error: {err}{option}", USAGE)
+        return _say(f"error: {_with_option(err)}", USAGE)
     except (gym.error.Error, ModuleNotFoundError) as err:  # the last: `--env module:id`, or an extra
         return _say(f"error: {err}", USAGE)
     except (Outage, SpendCapReached, CheckpointError, TrainingFailed) as err:
-        return _say(f"error: {err}", FAILED)
+        return _say(f"error: {_with_option(err)}", FAILED)
     except BrokenPipeError:  # `| head` has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
@@ -66,6 +65,13 @@ def read_options(
     flags = (tyro.conf.FlagCreatePairsOff,)  # --resume, and no --no-resume beside it
     read: Options = tyro.cli(kind, args=given, description=about, default=default, config=flags)
     return read
+
+
+def _with_option(err: WithOption) -> str:
+    """What an error says to a user of the command line: its text, and then the option."""
+    text = str(err)
+    end = "" if text.endswith((".", "?")) else "."
+    return f"{text}{end} On the command line: {err.command_line}" if err.command_line else text
 
 
 def _say(text: str, code: int) -> int:

@@ -95,7 +95,10 @@ def _played(
     asyncio.run(_play_all(given, evaluation, contests, backing))
     _show(given, evaluation, contests)
     if isinstance(evaluation.ended_by, ConfigError) and folder is not None and evaluation.rows:
-        raise ConfigError(f"{evaluation.ended_by}; mend it, then go on with --resume (and with {_ALLOW})")
+        raise ConfigError(
+            f"{evaluation.ended_by}; mend it, then go on with --resume (and with {_ALLOW})",
+            command_line=evaluation.ended_by.command_line,
+        )
     if evaluation.ended_by is not None:
         raise evaluation.ended_by
     return FAILED if any(row.status == "failed" for row in evaluation.rows.values()) else DONE

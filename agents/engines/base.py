@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, get_args, runtime_checkable
 
-from toolorchestra.envs.base.errors import NOT_NEGATIVE, POSITIVE, ConfigError, no_such, require
+from toolorchestra.envs.base.errors import NOT_NEGATIVE, POSITIVE, ConfigError, WithOption, no_such, require
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-class TrainingFailed(RuntimeError):
+class TrainingFailed(WithOption, RuntimeError):
     """A training that broke off. The text is a sentence for people; commands print it and end."""
 
 

@@ -129,7 +129,8 @@ class SeveralServers:
             self.version = NONE
             raise EngineLost(
                 f"none of {len(self.servers)} servers took new weights; the last one said: "
-                f"{next(reversed(problems.values()), 'nothing')}. Start them again, and go on with --resume"
+                f"{next(reversed(problems.values()), 'nothing')}. Start them again, and go on with resume=True",
+                command_line="--resume",
             )
         self._of_session.clear()
         self._episodes.clear()

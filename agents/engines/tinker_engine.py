@@ -357,8 +357,8 @@ class TinkerEngine:
         norms = [value for name, value in (done.metrics or {}).items() if name.endswith("grad_norm")]
         if norms and not math.isfinite(norms[0]):
             raise FloatingPointError(
-                f"the gradient's norm was {norms[0]} on the server, which takes such a step: go on from the last "
-                "checkpoint with --resume and a lower learning_rate"
+                f"the gradient's norm was {norms[0]} on the server, which takes such a step: begin another run "
+                "from the last checkpoint (init_from), with a lower learning_rate"
             )
         return {"gradient_norm": float(norms[0])} if norms else {}
 

@@ -31,7 +31,8 @@ LOOK_SECONDS = 5.0
 REACH_SECONDS = 10.0
 """Of one such look."""
 FITS = "SkyRL 0.4 speaks tinker 0.25 (pip install 'tinker>=0.25,<0.26'), the hosted service the newest"
-GO_ON = "go on from the last checkpoint with --resume"
+GO_ON, RESUME = "go on from the last checkpoint with resume=True", "--resume"
+URL = "--tinker.url http://HOST:PORT"
 _SKYRL = "Tinker API Mock"
 """What SkyRL's server calls itself."""
 T = TypeVar("T")
@@ -74,13 +75,15 @@ class TinkerServer:
         except urllib.error.HTTPError as err:
             if self.url != HOSTED and err.code == 404:
                 raise ConfigError(
-                    f"what answers at {self.url} is no Tinker server (it knows no /api/v1/healthz); check --tinker.url"
+                    f"what answers at {self.url} is no Tinker server (it knows no /api/v1/healthz); check tinker.url",
+                    command_line=URL,
                 ) from None
             return False
         except OSError as err:
             raise ConfigError(
                 f"no Tinker server can be reached at {self.url} ({getattr(err, 'reason', err)}); start it, or check "
-                "--tinker.url"
+                "tinker.url",
+                command_line=URL,
             ) from None
         with contextlib.suppress(ValueError, AttributeError):
             return bool(json.loads(said).get("name") == _SKYRL)
@@ -100,7 +103,10 @@ class TinkerServer:
             return asked
         if len(self.models) == 1 and not self.settings.base_model:
             return self.models[0]
-        raise ConfigError(f"{self.url}: {no_such('model', asked, self.models)} Set --tinker.base-model")
+        raise ConfigError(
+            f"{self.url}: {no_such('model', asked, self.models)} Set tinker.base_model",
+            command_line="--tinker.base-model NAME",
+        )
 
     def backend(self, outputs: Any) -> TinkerBackend:
         """Which of the backends it has, by the settings or by what a forward pass gave: of SkyRL's, the one in JAX
@@ -174,8 +180,8 @@ class TinkerServer:
 
     def _gave_up(self, seen: str) -> Exception:
         if not self._connected:
-            return ConfigError(f"the Tinker server at {self.url} {seen}; check --tinker.url")
-        return EngineLost(f"the Tinker server at {self.url} {seen}; once it is back, {GO_ON}")
+            return ConfigError(f"the Tinker server at {self.url} {seen}; check tinker.url", command_line=URL)
+        return EngineLost(f"the Tinker server at {self.url} {seen}; once it is back, {GO_ON}", command_line=RESUME)
 
     # -- in plain words ----------------------------------------------------------------------------------------------
 
@@ -198,9 +204,13 @@ class TinkerServer:
         if status == 404 or "not loaded" in said or "not found" in said.lower():
             return EngineLost(
                 f"the Tinker server at {self.url} knows this run's model no more ({said}): it was restarted, or the "
-                f"session was given up; {GO_ON}"
+                f"session was given up; {GO_ON}",
+                command_line=RESUME,
             )
-        return EngineLost(f"the Tinker server at {self.url} could not {what}: {type(err).__name__}: {said}; {GO_ON}")
+        return EngineLost(
+            f"the Tinker server at {self.url} could not {what}: {type(err).__name__}: {said}; {GO_ON}",
+            command_line=RESUME,
+        )
 
     def _without_key(self, text: str) -> str:
         return text.replace(self._key, "***")
@@ -227,9 +237,11 @@ def _load_sdk() -> Any:
 def _checked_url(url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigError(f"--tinker.url is http://HOST:PORT, got {url!r:.80}")
+        raise ConfigError(f"tinker.url is http://HOST:PORT, got {url!r:.80}", command_line=URL)
     if parts.username or parts.password:
-        raise ConfigError(f"--tinker.url holds a user or a password, and settings are saved; put the key in {KEY}")
+        raise ConfigError(
+            f"tinker.url holds a user or a password, and settings are saved; put the key in {KEY}", command_line=URL
+        )
     return url.rstrip("/")
 
 

@@ -72,7 +72,8 @@ def estimated(contest: Contest, simulated: EpisodeFactory | None, like: Path | N
         return _summed(name, contest, f"{len(ended)} trials of {like}", ended, ended, at_once)
     if simulated is None:
         raise ConfigError(
-            f"nothing says what {name} costs; play a few tasks first (--tasks 5 --out FOLDER), then --like FOLDER"
+            f"nothing says what {name} costs; play a few of its tasks first, and name the folder of that run in like",
+            command_line="--tasks 5 --out FOLDER, and then --like FOLDER",
         )
     sheet = contest.made.start(contest.trials[0].seed).episode.sheet
     plays: dict[str, list[OneTrial]] = {}

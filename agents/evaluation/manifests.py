@@ -40,7 +40,10 @@ def require_asked(manifest: Mapping[str, Any], asked: Mapping[str, Any], folder:
     for name in now:
         if before.get(name) != now[name]:
             told = f"{name} was {before.get(name)!r:.60} and is {now[name]!r:.60}"
-            raise ConfigError(f"--resume goes on with what was asked in {folder}, but {told}; name another folder")
+            raise ConfigError(
+                f"resume=True goes on with what was asked in {folder}, but {told}; ask the same or name another folder",
+                command_line="--resume with the same options, or another --out FOLDER",
+            )
 
 
 def require_same(
@@ -54,8 +57,9 @@ def require_same(
     if begun and not allowed:
         shown = ", ".join(names[:NAMED_CHANGES]) + (f" and {len(names) - NAMED_CHANGES} more" * (len(names) > 3))
         raise ConfigError(
-            f"--resume goes on with what {folder} was made with, but this has changed since: {shown}; put back what it "
-            "was, name another folder, or say --allow-changed, and rows of both will stand in one run"
+            f"resume=True goes on with what {folder} was made with, but this has changed since: {shown}; put back what "
+            "it was, name another folder, or say allow_changed=True, and rows of both will stand in one run",
+            command_line="--resume --allow-changed, or another --out FOLDER",
         )
     when = datetime.now(UTC).isoformat(timespec="seconds")
     manifest[CHANGED] = [*manifest.get(CHANGED, ()), {"when": when, "what": names}]

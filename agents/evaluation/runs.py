@@ -102,7 +102,10 @@ class EvaluationRun:
             return cls(cached=bool(asked.get("cache")))
         there = (folder / MANIFEST).is_file()
         if there and not resume:
-            raise ConfigError(f"{folder} holds an evaluation already; go on with it: --resume, or name another folder")
+            raise ConfigError(
+                f"{folder} holds an evaluation already; go on with it: resume=True, or name another folder",
+                command_line="--resume, or another --out FOLDER",
+            )
         digests = made_with(contests)
         if there:
             manifest = whole_manifest(folder)

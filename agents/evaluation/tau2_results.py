@@ -56,9 +56,16 @@ def tau2_results(run: RunFiles, model: str = "") -> list[Tau2ResultsFile]:
             apart.setdefault((one.row.task.partition("/")[0], _user(run, one)["kind"]), []).append(one)
         made += [_file(run, cell, domain, some, model) for (domain, _), some in apart.items()]
     if not made:
-        raise ConfigError(f"{run.folder} has no trials of {TAU2}, and this format has no others; try --format inspect")
+        raise ConfigError(
+            f"{run.folder} has no trials of {TAU2}, and this format has no others; inspect_logs(run) takes them",
+            command_line="--format inspect",
+        )
     if twice := [name for name, count in Counter(one.name for one in made).items() if count > 1]:
-        raise ConfigError(f"two parts of the run would share the file {twice[0]}; name a policy with --policy")
+        raise ConfigError(
+            f"two parts of the run would share the file {twice[0]}; read those of one policy: "
+            "RunFiles.read(folder, policy=NAME)",
+            command_line="--policy NAME",
+        )
     return made
 
 

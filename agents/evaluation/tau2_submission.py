@@ -24,7 +24,7 @@ MOST_TRIALS = 4
 
 @dataclass(frozen=True)
 class SubmissionDetails:
-    """What a submission says that no run knows; a file of --about holds them."""
+    """What a submission says that no run knows; a file holds them: see read_details."""
 
     model_name: str = ""
     """Of the agent's model; "" takes the price sheet's item."""
@@ -53,17 +53,26 @@ def read_details(path: Path | None) -> SubmissionDetails:
         text = path.read_text(encoding="utf-8")
         data = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
     except (OSError, ValueError) as err:
-        raise ConfigError(f"--about: a TOML or JSON file with a submission's details expected, got {err}") from None
+        raise ConfigError(
+            f"{path}: a TOML or JSON file with a submission's details expected, got {err}; mend the file",
+            command_line="--about FILE",
+        ) from None
     if not isinstance(data, dict):
-        raise ConfigError(f"--about: {path}: an object expected, got {type(data).__name__}")
-    return read_row(SubmissionDetails, data, f"--about {path}")
+        raise ConfigError(
+            f"{path}: an object with a submission's details expected, got {type(data).__name__}; mend the file",
+            command_line="--about FILE",
+        )
+    return read_row(SubmissionDetails, data, str(path))
 
 
 def submission(files: Sequence[Tau2ResultsFile], details: SubmissionDetails) -> dict[str, Any]:
     """What submission.json says. One model's files, each of another domain."""
     if len({one.cell[2] for one in files}) > 1:
         policies = ", ".join(dict.fromkeys(one.cell[2] for one in files))
-        raise ConfigError(f"a submission is of one policy, and the run has {policies}: name one with --policy")
+        raise ConfigError(
+            f"a submission is of one policy, and the run has {policies}: name one, RunFiles.read(folder, policy=NAME)",
+            command_line="--policy NAME",
+        )
     by_domain: dict[str, Tau2ResultsFile] = {}
     for one in files:
         if one.domain not in DOMAINS:
@@ -119,6 +128,6 @@ def write_submission(files: Sequence[Tau2ResultsFile], details: SubmissionDetail
         (out / FOLDER / one.name).write_text(json.dumps(one.data, allow_nan=False) + "\n", encoding="utf-8")
     text = json.dumps(made, allow_nan=False, indent=2, ensure_ascii=False)
     (out / SUBMISSION).write_text(text + "\n", encoding="utf-8")
-    said = [f"fill in {' and '.join(details.unsaid)} in {out / SUBMISSION}, or say them with --about"]
+    said = [f"fill in {' and '.join(details.unsaid)} in {out / SUBMISSION}, or in the file of details"]
     refused = [f"the leaderboard will refuse {one.domain}: {why}" for one in files for why in one.lacking]
     return [*(said if details.unsaid else []), *refused]

@@ -55,11 +55,14 @@ class ChatPolicy:
         return form.messages(episode.world, self._reference), form.offered(episode.world, seen["tools"])
 
 
+NO_ENDPOINT = "policy 'chat' asks a model: name its endpoint in a file, backends=FILE for gym.make"
+
+
 def chat_refusal(factory: EpisodeFactory, options: PlayerOptions) -> str:
     """Why no model can play here, or ""."""
     backing = getattr(factory.source, "backing", None)
     if backing is None or backing.wanted.endpoints is None:
-        return "policy 'chat' asks a model: name its endpoint in a file, --backends FILE or backends=FILE for gym.make"
+        return NO_ENDPOINT
     if options.prompt == "reference" and not isinstance(factory.source, QaSource):
         return f"the reference's prompt is one of questions, and {factory.source.name} asks none; take prompt=plain"
     return ""
@@ -68,7 +71,7 @@ def chat_refusal(factory: EpisodeFactory, options: PlayerOptions) -> str:
 def chat_player(name: str, factory: EpisodeFactory, options: PlayerOptions) -> ChatPolicy:
     """The environment's orchestrator model, asked through the source's own backends."""
     if refused := chat_refusal(factory, options):
-        raise ConfigError(refused)
+        raise ConfigError(refused, command_line="--backends FILE" if refused == NO_ENDPOINT else "")
     source: Any = factory.source
     behind = getattr(source, "behind", None)  # of question sources, with what was put around it
     models = behind.models if behind else source.backing.models

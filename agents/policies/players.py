@@ -21,7 +21,7 @@ from toolorchestra.agents.policies.always import always, always_refusal
 from toolorchestra.agents.policies.base import Move, Player, PlayerOptions, draws, unreal
 from toolorchestra.agents.policies.baselines import Baseline, Pipeline, RandomPolicy, baseline, by_price
 from toolorchestra.agents.policies.cascade import cascade
-from toolorchestra.agents.policies.chat_player import chat_player, chat_refusal
+from toolorchestra.agents.policies.chat_player import NO_ENDPOINT, chat_player, chat_refusal
 from toolorchestra.agents.policies.fitted_players import EXPECTS, FittedPlayer
 from toolorchestra.agents.policies.oracle import Oracle
 from toolorchestra.agents.policies.plans import ANSWER
@@ -79,7 +79,7 @@ def player(name: str, factory: EpisodeFactory, seed: int = 0, options: PlayerOpt
     if name == f"{CHAT}:reference":
         options = replace(options, prompt="reference")
     if refused := playable(name, factory, options):
-        raise ConfigError(refused)
+        raise ConfigError(refused, command_line="--backends FILE" if refused == NO_ENDPOINT else "")
     if name.startswith(FILE):
         return recorded_player(name, factory)
     if name.startswith(ROUTER):

@@ -53,7 +53,10 @@ def write_page(run: Path, out: Path | None = None) -> PageWritten:
     shown = read_run(run)
     file = out or (run / PAGE if run.is_dir() else run.with_suffix(".html"))
     if file.resolve() == run.resolve():
-        raise ConfigError(f"the page would replace what it is made of, {str(run)!r}; name another file with --out")
+        raise ConfigError(
+            f"the page would replace what it is made of, {str(run)!r}; name another file, out=FILE",
+            command_line="--out FILE",
+        )
     file.parent.mkdir(parents=True, exist_ok=True)
     half = file.with_name(f".{file.name}.{os.getpid()}")
     try:

@@ -61,7 +61,11 @@ def front_picture(runs: Sequence[NamedRun], folders: Sequence[Path], note: str =
     unknown = [name for name, point in points.items() if point is None]
     shown = tuple(point for point in points.values() if point is not None)
     if not shown:
-        raise ConfigError("no policy of these runs has an outcome for each of its trials; let them end with --resume")
+        raise ConfigError(
+            "no policy of these runs has an outcome for each of its trials; go on with the runs, resume=True, until "
+            "all of them have ended",
+            command_line="toolorchestra evaluate with --resume",
+        )
     (env, split), tasks = grounds[0], len({row.task for _, row in rows})
     about = f"{tasks} tasks of the {split} split, bars are intervals of 95 %"
     about += "; simulated experts and latencies" if _simulated(folders) else ""

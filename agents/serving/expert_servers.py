@@ -222,7 +222,10 @@ def _wait(running: Sequence[Running], start_seconds: float, say: Callable[[str],
             say(f"{one.server.name}: {one.base_url} answers after {time.monotonic() - started:.0f} s")
         if waiting and time.monotonic() - started > start_seconds:
             names = ", ".join(f"{one.server.name} (see {one.log})" for one in waiting)
-            raise Outage(f"no answer within {start_seconds:g} s: {names}; raise --start-seconds, or look into the log")
+            raise Outage(
+                f"no answer within {start_seconds:g} s: {names}; raise start_seconds, or look into the log",
+                command_line="a higher --start-seconds",
+            )
         if waiting:
             time.sleep(LOOK_SECONDS)
     for one in running:  # one may have ended while others started

@@ -10,14 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.base.errors import ConfigError, WithOption
 
 _PREFIX = "step-"
 MANIFEST, STATE = "manifest.json", "state.json"
 _MOST_MANIFEST_BYTES = 1 << 20
 
 
-class CheckpointError(RuntimeError):
+class CheckpointError(WithOption, RuntimeError):
     """A checkpoint could not be written or is not whole."""
 
 
@@ -44,7 +44,8 @@ def save(folder: Path, step: int, state: Mapping[str, Any], write: Callable[[Pat
         last = latest(folder)
         kept = f"the last good one is {last.name}" if last else "there is none yet"
         raise CheckpointError(
-            f"checkpoint {final.name} could not be written: {err}; {kept}; free space and --resume"
+            f"checkpoint {final.name} could not be written: {err}; {kept}; free space, then go on with resume=True",
+            command_line="--resume",
         ) from err
     return final
 

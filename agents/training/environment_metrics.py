@@ -95,7 +95,7 @@ def _raise(config: TrainConfig, mix: EnvMix) -> str:
     """What gives the environment more room."""
     if limit := mix.arguments.get("max_context_tokens"):
         return f"raise its max_context_tokens, which is {limit}, or its max_context"
-    of_run = f"the run's, --max-context, which is {config.max_context}"
+    of_run = f"the run's max_context, which is {config.max_context}"
     if not mix.max_context:
         return f"raise {of_run}"
     also = f", and {of_run}" if mix.max_context == config.max_context else ""

@@ -45,11 +45,15 @@ def export_model(path: Path, folder: Path, *, adapter: bool = False, dtype: str 
 
 def _check_adapter(path: Path, config: TrainConfig) -> None:
     if not config.model.lora_rank:
-        raise ConfigError(f"{path} trained all weights, so there is no adapter to write; leave --adapter out")
+        raise ConfigError(
+            f"{path} trained all weights, so there is no adapter to write; leave adapter=True out",
+            command_line="the same without --adapter",
+        )
     if not config.model.path:
         raise ConfigError(
             f"{path} trained an adapter on the tiny model, which is no folder that an adapter could name; leave "
-            "--adapter out"
+            "adapter=True out",
+            command_line="the same without --adapter",
         )
 
 

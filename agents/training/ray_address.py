@@ -13,7 +13,9 @@ from toolorchestra.envs.base.errors import ConfigError
 
 CONNECT_SECONDS = 5.0
 """For the connection, and as long again for the first answer."""
-START = "start one with `ray start --head`, or leave --address out to train here"
+START = "start one with `ray start --head`, or leave address out to train here"
+OPTION = "--address HOST:PORT, or leave --address out"
+"""What to do where there is none, for Python and for the command line."""
 HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
 """How a client of HTTP/2, and so of gRPC, which Ray speaks, begins: the preface, then a frame of no settings."""
 FRAME_HEAD_BYTES = 9
@@ -21,9 +23,10 @@ SETTINGS_FRAME = 4
 """The kind of frame that a server of HTTP/2 must send first, by the fourth byte of its head (RFC 9113, 3.4 and 4.1)."""
 
 
-def check_address(address: str, seconds: float = CONNECT_SECONDS, start: str = START) -> None:
+def check_address(address: str, seconds: float = CONNECT_SECONDS, start: str = START, option: str = OPTION) -> None:
     """Raise ConfigError where no Ray cluster can be at HOST:PORT. "auto" is what Ray would take by itself: RAY_ADDRESS,
-    or the cluster that the last `ray start` of this machine made. `start` says what to do."""
+    or the cluster that the last `ray start` of this machine made. `start` and `option` say what to do,
+    to Python and on the command line."""
     named, noted = address, None
     if address == "auto" and not (named := os.environ.get("RAY_ADDRESS", "")):
         noted = noted_cluster()
@@ -35,8 +38,10 @@ def check_address(address: str, seconds: float = CONNECT_SECONDS, start: str = S
         _check_host_and_port(named, host, port, seconds, start)
     except ConfigError as err:
         if noted is None:
-            raise
-        raise ConfigError(f"{err}. {noted} names it, as a cluster that was killed leaves it: remove it") from None
+            raise ConfigError(str(err), command_line=option) from None
+        raise ConfigError(
+            f"{err}. {noted} names it, as a cluster that was killed leaves it: remove it", command_line=option
+        ) from None
 
 
 def noted_cluster() -> Path | None:
@@ -48,7 +53,7 @@ def noted_cluster() -> Path | None:
 
 def _check_host_and_port(named: str, host: str, port: str, seconds: float, start: str) -> None:
     if not port.isdecimal() or "/" in host:
-        raise ConfigError(f"--address is auto or HOST:PORT, got {named!r}")
+        raise ConfigError(f"the address of a Ray cluster is auto or HOST:PORT, got {named!r}; {start}")
     try:
         answer = first_answer(host.strip("[]"), int(port), seconds)
     except (OSError, OverflowError) as err:

@@ -18,7 +18,7 @@ from typing import Any
 
 from toolorchestra.agents.engines.base import TrainingFailed
 from toolorchestra.agents.policies.router import Router, TrainedRouter, layers_of, save_router
-from toolorchestra.agents.training.ray_address import START, check_address
+from toolorchestra.agents.training.ray_address import OPTION, START, check_address
 from toolorchestra.envs.adapters.rllib import EMBEDDED, ROUTING, EpisodeFailed, RoutingEnv
 from toolorchestra.envs.base.errors import AT_LEAST_ONE, POSITIVE, ConfigError, no_such, require
 
@@ -133,7 +133,8 @@ def cluster(given: RouterTraining) -> Iterator[None]:
         cpus = int(ray.cluster_resources().get("CPU", 0))
         if cpus < given.runners:  # Ray would wait for more without end
             raise ConfigError(
-                f"{given.runners} env runners take a CPU each, and the cluster has {cpus}; lower --runners"
+                f"{given.runners} env runners take a CPU each, and the cluster has {cpus}; lower runners",
+                command_line="a lower --runners",
             )
         yield
     finally:
@@ -163,7 +164,9 @@ def _connect(ray: Any, given: RouterTraining) -> None:
         )
     except (ConnectionError, RuntimeError, ValueError) as err:
         why = next(iter(str(err).splitlines()), type(err).__name__)
-        raise ConfigError(f"no Ray cluster at {given.address or 'this machine'}: {why:.200}; {START}") from None
+        raise ConfigError(
+            f"no Ray cluster at {given.address or 'this machine'}: {why:.200}; {START}", command_line=OPTION
+        ) from None
 
 
 def _version() -> str:

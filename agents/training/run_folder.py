@@ -13,12 +13,15 @@ from toolorchestra.envs.base.folder_lock import held
 @contextmanager
 def claimed(folder: Path) -> Iterator[None]:
     """Hold the folder while this lasts."""
-    busy = f"another process is training in {folder}; wait until it has ended, or name another folder with --out"
+    busy = f"another process is training in {folder}; wait until it has ended, or name another folder"
+    other = "--out FOLDER, another one"
     with ExitStack() as stack:
         try:
             for name in ("checkpoints", "report"):
                 (folder / name).mkdir(parents=True, exist_ok=True)
-            stack.enter_context(held(folder, busy))
+            stack.enter_context(held(folder, busy, other))
         except OSError as err:
-            raise ConfigError(f"the run's folder cannot be written: {err}; name another with --out") from None
+            raise ConfigError(
+                f"the run's folder cannot be written: {err}; name another folder", command_line=other
+            ) from None
         yield

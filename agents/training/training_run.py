@@ -112,10 +112,13 @@ def open_run(config: TrainConfig, folder: Path, engine: Engine, chat: Chat, *, r
     written = [path for place in kept for path in checkpoint.all_of(place)]
     found = next(filter(None, (checkpoint.latest(place, say) for place in kept)), None)
     if written and not found:
-        raise ConfigError(f"no checkpoint of the run in {folder} is whole; move it away, or begin in another --out")
+        raise ConfigError(
+            f"no checkpoint of the run in {folder} is whole; move the folder away, or begin in another",
+            command_line="another --out FOLDER",
+        )
     check_order(config, say)
     if found and not resume:
-        raise ConfigError(_there_already(folder, found, config.steps))
+        raise _there_already(folder, found, config.steps)
     state = checkpoint.read_state(found) if found else {}
     if state:
         _check_same(config, state["config"], folder, say)
@@ -161,16 +164,23 @@ def _start_from(config: TrainConfig, engine: Engine, say: Say) -> None:
         say("the warm start follows; a model that speaks the grammar already needs none: warm_start.steps=0")
 
 
-def _there_already(folder: Path, found: Path, steps: int) -> str:
+def _there_already(folder: Path, found: Path, steps: int) -> ConfigError:
     """What is said where a run is begun in the folder of another: how to go on with that one, or begin beside it."""
-    other = 'begin another one: --out FOLDER (make train OPTIONS="--out FOLDER")'
+    other = '--out FOLDER begins another one (make train OPTIONS="--out FOLDER")'
     state = checkpoint.read_state(found, checked=True)
     if state.get("warm", False) and int(state["step"]) >= steps:
-        report = folder / "report" / "index.html"
-        seen = f"its report is {report}" if report.exists() else "--resume writes its report"
-        return f"{folder} holds a run that has ended ({_name(found)}); {seen}; {other}"
-    more = "go on with it by the same command and --resume (make train OPTIONS=--resume)"
-    return f"{folder} holds a run already ({_name(found)}); {more}, or {other}"
+        ended, report = f"{folder} holds a run that has ended ({_name(found)})", folder / "report" / "index.html"
+        if report.exists():
+            return ConfigError(f"{ended}; its report is {report}; name another folder", command_line=other)
+        return ConfigError(
+            f"{ended} without a report: give resume=True, and what train() gives to write_report(); or name "
+            "another folder",
+            command_line=f"--resume writes its report, {other}",
+        )
+    return ConfigError(
+        f"{folder} holds a run already ({_name(found)}); go on with it: resume=True, or name another folder",
+        command_line=f"the same command and --resume go on with it (make train OPTIONS=--resume), {other}",
+    )
 
 
 def _name(found: Path) -> str:
@@ -201,7 +211,8 @@ def _check_same(config: TrainConfig, before: Mapping[str, Any], folder: Path, sa
     if lacking := sorted(name for name in now if name not in before and name not in FREE and _was_there(name, before)):
         raise ConfigError(
             f"{folder} was begun by an earlier version, whose checkpoints do not say {', '.join(lacking)}; go on with "
-            f"that version, or begin another run from its weights: --init-from {folder} --out FOLDER"
+            f"that version, or begin another run from its weights: init_from={str(folder)!r}, in another folder",
+            command_line=f"--init-from {folder} --out FOLDER",
         )
     differing = sorted(name for name, value in now.items() if before.get(name) != value)
     told = ["environments" if name.startswith("environments.") else name for name in differing if name not in FREE]

@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection
 from typing import NamedTuple, Protocol
 
 from toolorchestra.agents.configuration.config import TrainConfig
-from toolorchestra.agents.engines.base import Samples
+from toolorchestra.agents.engines.base import Samples, TrainingFailed
 from toolorchestra.agents.rollouts.rollout import Job, RolloutParams, Rollouts
 from toolorchestra.agents.rollouts.tokens import Chat
 from toolorchestra.agents.rollouts.trajectory import Trajectory
@@ -83,7 +83,7 @@ class Workers:
         except OSError:
             raise self._gone(number) from None
         except TypeError as err:
-            raise TypeError(f"{err}; or make all rollouts here: --model.processes 1") from None
+            raise TypeError(f"{err}; or make all rollouts here: model.processes=1") from None
 
     def receive(self, number: int) -> list[Trajectory]:
         """What one made, waiting for it."""
@@ -102,12 +102,13 @@ class Workers:
         self._owing.discard(number)
         return answered, made
 
-    def _gone(self, number: int) -> RuntimeError:
+    def _gone(self, number: int) -> TrainingFailed:
         process = self.processes[number]
         process.join(_SECONDS_TO_END)
-        return RuntimeError(
+        return TrainingFailed(
             f"rollout process {number + 1} is gone (exit code {process.exitcode}; -9 is often a lack of memory): "
-            "go on with --resume, or with --model.processes 1"
+            "go on with resume=True, or begin a run that needs less memory, with model.processes=1",
+            command_line="--resume, or a new run with --model.processes 1",
         )
 
     def close(self) -> None:

@@ -18,19 +18,24 @@ class ToolError(Exception):
     """A tool refuses or cannot do what was asked. Shown to the agent. What it cost all the same stands on the bill."""
 
 
-class Outage(RuntimeError):
-    """A backend is away, or broke off, after all that may be tried. The episode fails, and still pays what was used."""
-
-
-class ConfigError(ValueError):
-    """A wrong setting: the text says what was expected, what came, and what to do.
-
-    The text is for Python. `command_line` says it as an option, such as "--again"; commands print it too.
-    """
+class WithOption(Exception):
+    """An error that both a Python caller and a user of the command line can meet: the text is for Python, and
+    `command_line` says it as an option, such as "--again"; commands print it too."""
 
     def __init__(self, text: str = "", *, command_line: str = "") -> None:
         super().__init__(text)
         self.command_line = command_line
+
+
+class Outage(WithOption, RuntimeError):
+    """A backend is away, or broke off, after all that may be tried. The episode fails, and still pays what was used."""
+
+
+class ConfigError(WithOption, ValueError):
+    """A wrong setting: the text says what was expected, what came, and what to do.
+
+    The text is for Python. `command_line` says it as an option, such as "--again"; commands print it too.
+    """
 
 
 class WrongSetting(ConfigError):
@@ -45,7 +50,7 @@ class ResetNeeded(RuntimeError):
     """step() was called before reset() or after the episode's end."""
 
 
-class SpendCapReached(RuntimeError):
+class SpendCapReached(WithOption, RuntimeError):
     """The run's spend cap is used up. Raised before a paid call, never after it."""
 
 

@@ -14,15 +14,16 @@ LOCK = ".lock"
 
 
 @contextmanager
-def held(folder: Path, otherwise: str) -> Iterator[None]:
-    """Hold the folder, which is made where there is none, while this lasts. `otherwise` is what ConfigError says where
-    another process holds it. The lock is the system's, so it ends with its process, whatever ends that."""
+def held(folder: Path, otherwise: str, command_line: str = "") -> Iterator[None]:
+    """Hold the folder, which is made where there is none, while this lasts. `otherwise` and `command_line` are what
+    ConfigError says where another process holds it. The lock is the system's, so it ends with its process, whatever
+    ends that."""
     folder.mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder / LOCK, timeout=0)
     try:
         lock.acquire()
     except Timeout:
-        raise ConfigError(otherwise) from None
+        raise ConfigError(otherwise, command_line=command_line) from None
     except NotImplementedError:  # a file system that has no locks
         yield
         return

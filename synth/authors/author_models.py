@@ -47,7 +47,10 @@ def load(
     since a cassette answers."""
     scheme, _, name = named.partition(":")
     if scheme not in SCHEMES or not name:
-        raise ConfigError(f"--model is written SCHEME:NAME; {no_such('scheme', scheme, SCHEMES)}")
+        raise ConfigError(
+            f"a model is written SCHEME:NAME, got {named!r:.80}; {no_such('scheme', scheme, SCHEMES)}",
+            command_line="--model openai:NAME; so are --solver-model, --task-model and --reader-model",
+        )
     sheet = load_sheet(prices)
     if scheme == "standin":
         model = f"{scripted_author.NAME}:{name}"
@@ -73,10 +76,14 @@ def _served(endpoints: Path | None) -> ChatModel:
         backend: Any = importlib.import_module("toolorchestra.envs.models.openai")
     except ModuleNotFoundError as err:
         raise ConfigError(
-            f"models behind servers need {err.name}, which is not there: {install('models')}. Without it"
-            " --spec makes a domain, and --model standin:public_library goes the way of a model"
+            f"models behind servers need {err.name}, which is not there: {install('models')}. Without it "
+            "a spec makes a domain, and standin:public_library stands in for a model",
+            command_line="--spec NAME, or --model standin:public_library",
         ) from None
     except (OSError, tomllib.TOMLDecodeError) as err:
-        raise ConfigError(f"--backends {endpoints}: a TOML file of servers and models expected: {err}") from None
+        raise ConfigError(
+            f"{endpoints}: a TOML file of servers and models expected, got {err}; mend it or name another",
+            command_line="--backends FILE",
+        ) from None
     made: ChatModel = backend.OpenAiModels(files.Endpoints.read(rows, str(endpoints or "openai")))
     return made

@@ -72,7 +72,7 @@ def parsed(answer: PaidAnswer) -> dict[str, Any]:
     if answer.cut:
         seen = (
             f"the answer broke off at the limit of its length, after {answer.characters} characters; write a smaller "
-            "part, with fewer entries (a person: raise output_tokens of the model's entry in --backends)"
+            "part, with fewer entries (a person: raise output_tokens of the model's entry in the backends file)"
         )
         raise Unusable(Fault("cut off", seen), answer.text)
     text = found[1] if (found := _FENCED.fullmatch(answer.text)) else answer.text

@@ -40,7 +40,7 @@ def check_place(form: str, out: Path, *, overwrite: bool = False) -> None:
     if form not in FORMATS:
         raise ConfigError(no_such("export", form, FORMATS))
     if out.is_symlink() or (out.exists() and not out.is_dir()):
-        raise ConfigError(f"{out}: --export {form} makes this folder, and it is a file or a link; move it away")
+        raise ConfigError(f"{out}: export {form} makes this folder, and it is a file or a link; move it away")
     if overwrite or not out.is_dir():
         return
     written = _written(out)
@@ -56,8 +56,9 @@ def check_place(form: str, out: Path, *, overwrite: bool = False) -> None:
         else:
             continue
         raise ConfigError(
-            f"{out}: --export {form} writes this folder anew, and {why}; move the folder away, choose another --out, "
-            "or say --overwrite to delete all that is in it"
+            f"{out}: export {form} writes this folder anew, and {why}; move the folder away, choose another, or say "
+            "overwrite=True to delete all that is in it",
+            command_line="another --out, or --overwrite",
         )
 
 

@@ -24,7 +24,9 @@ def write(form: str, domains: Sequence[SqlDomain], out: Path, *, overwrite: bool
     """All domains in one folder."""
     if form not in SETS:
         raise ConfigError(
-            f"{form}: a folder of its own for each domain is written; --together is for {', '.join(SETS)}"
+            f"a data set over several domains has format {' or '.join(SETS)}, got {form}; write each domain by itself, "
+            "with export.write()",
+            command_line="the same without --together",
         )
     names = Counter(domain.name for domain in domains)
     if twice := [name for name, count in names.items() if count > 1]:

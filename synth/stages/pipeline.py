@@ -252,7 +252,9 @@ async def _filters(state: Making, run: SynthesisRun) -> tuple[Making, Tally]:
     kept = sifted.kept[: settings.tasks]
     if len(kept) < min(LEAST_TASKS, settings.tasks):
         seen = "; ".join(f"{reason}: {n}" for reason, n in sifted.dropped.most_common())
-        raise ConfigError(f"the filters left {len(kept)} tasks ({seen}); widen --band, or add intents")
+        raise ConfigError(
+            f"the filters left {len(kept)} tasks ({seen}); widen band, or add intents", command_line="a wider --band"
+        )
     before = [shape["id"] for shape in kept]
     shapes = domain_folder.numbered([_copied(shape) for shape in kept], state.spec, settings.seed)
     passes = {s["id"]: sifted.passes[old] for s, old in zip(shapes, before, strict=True) if old in sifted.passes}

@@ -67,7 +67,10 @@ class Journal:
         self.replay = replay
         self.rows: dict[str, Mapping[str, Any]] = {}
         if replay and not path.is_file():
-            raise ConfigError(f"no cassette {str(path)!r} to replay; record one with --record {path}")
+            raise ConfigError(
+                f"no cassette {str(path)!r} to replay; record one first, with replay=False",
+                command_line=f"--record {path}",
+            )
         if path.is_file():
             self._read()
 
@@ -214,7 +217,8 @@ class PaidModel:
                 left, wants = plain(max(0, self.cap.free_nano_usd), 9), plain(needed, 9)
                 raise SpendCapReached(
                     f"the spend cap of {self.cap.usd:g} $ has {left} $ left, and the next call (stage {asked.stage}) "
-                    f"may cost {wants} $ for the shortest answer; raise --spend-cap and go on with --resume"
+                    f"may cost {wants} $ for the shortest answer; raise the cap, and go on with resume=True",
+                    command_line="--resume with a higher --spend-cap",
                 )
             (await self.cap.hold(needed)).release()  # others in flight hold it: when they end, there may be more
         fits = most
@@ -231,14 +235,18 @@ class PaidModel:
         except TimeoutError:
             seen = f"model {self.model!r} did not answer within {self.call_seconds:g} s"
             raise Outage(
-                f"{seen} (stage {asked.stage}); go on with --resume, or give it longer: --call-seconds"
+                f"{seen} (stage {asked.stage}); go on with resume=True, or give it longer: call_seconds",
+                command_line="--resume, with more --call-seconds",
             ) from None
         except ToolError as err:
             if self.cap is not None and self.cap.used_up:
                 raise SpendCapReached(str(err)) from None
             raise Outage(f"{err} (stage {asked.stage})") from None
         except Outage as err:
-            raise Outage(f"{err} (stage {asked.stage}; answers that came are kept: go on with --resume)") from None
+            raise Outage(
+                f"{err} (stage {asked.stage}; answers that came are kept: go on with resume=True)",
+                command_line="--resume",
+            ) from None
         finally:
             if telling is not None:
                 telling.cancel()

@@ -41,7 +41,10 @@ class StageStore:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         if not resume and any(folder.glob("*.json*")):
-            raise ConfigError(f"{folder} holds an earlier run; go on with --resume, or remove it or name another")
+            raise ConfigError(
+                f"{folder} holds an earlier run; go on with resume=True, or remove it or name another",
+                command_line="--resume, or another --work",
+            )
 
     def path(self, stage: str) -> Path:
         """Where a stage's result lies."""
@@ -80,5 +83,8 @@ class StageStore:
         if path.is_file() and (began := path.read_text(encoding="utf-8")) != text:
             here, there = json.loads(text), json.loads(began)
             differ = ", ".join(f"{k}: {there.get(k)!r} then, {v!r} now" for k, v in here.items() if there.get(k) != v)
-            raise ConfigError(f"{self.folder} was begun with other settings ({differ}); use those, or another --work")
+            raise ConfigError(
+                f"{self.folder} was begun with other settings ({differ}); use those, or another folder",
+                command_line="another --work",
+            )
         replace(path, text.encode())

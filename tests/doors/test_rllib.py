@@ -220,8 +220,11 @@ def test_a_cluster_that_is_not_there_is_said() -> None:
         port = taken.getsockname()[1]
     said = refused(f"127.0.0.1:{port}")
     assert said.startswith(f"error: no Ray cluster at 127.0.0.1:{port}: ")
-    assert said.endswith("; start one with `ray start --head`, or leave --address out to train here")
-    assert "--address is auto or HOST:PORT, got 'here:x'" in refused("here:x")
+    assert said.endswith(
+        "; start one with `ray start --head`, or leave address out to train here. On the command line: --address "
+        "HOST:PORT, or leave --address out"
+    )
+    assert "the address of a Ray cluster is auto or HOST:PORT, got 'here:x'" in refused("here:x")
 
 
 @pytest.fixture
@@ -263,4 +266,5 @@ def test_a_cluster_that_runs_already_trains_a_router(another_cluster: str, tmp_p
     assert load_router(tmp_path / "r").digest in done.stdout
     done = toolorchestra(*options, "--runners", "3", timeout=200)
     assert done.returncode == 2
-    assert "error: 3 env runners take a CPU each, and the cluster has 2; lower --runners" in done.stderr
+    assert "error: 3 env runners take a CPU each, and the cluster has 2; lower runners" in done.stderr
+    assert "On the command line: a lower --runners" in done.stderr

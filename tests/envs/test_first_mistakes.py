@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import subprocess
 import sys
@@ -153,19 +152,6 @@ def test_a_corpus_without_texts_names_what_python_takes(tmp_path: Path) -> None:
 def test_a_part_of_one_name_is_guessed(name: str, hint: str) -> None:
     said = no_such("environment", name, ["ToolOrchestra/FRAMES-v0", "ToolOrchestra/HLE-v0"])
     assert said == f"no environment {name!r}; valid: ToolOrchestra/FRAMES-v0, ToolOrchestra/HLE-v0.{hint}"
-
-
-def test_python_is_told_no_option_of_the_command_line() -> None:
-    """ConfigError(..., command_line="--again") says it. A whole command, as `toolorchestra index`, may be named."""
-    named = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
-    found = []
-    for file in sorted(Path(errors.__file__).parents[1].rglob("*.py")):
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and node.exc.args:
-                text = ast.unparse(node.exc.args[0])
-                if named.search(text) and not re.search(r"toolorchestra \w|python scripts/|pip install", text):
-                    found.append(f"{file.name}: {text:.200}")
-    assert found == []
 
 
 def test_an_extra_is_named_as_it_is_installed_here() -> None:

@@ -187,13 +187,13 @@ def test_a_run_trains_stops_with_its_server_and_goes_on(model: Path, tmp_path: P
         held = far(server)
         held.take_model()
         server.kill()
-        with pytest.raises(EngineLost, match=r"(has not been reachable|cannot be reached).*--resume"):
+        with pytest.raises(EngineLost, match=r"(has not been reachable|cannot be reached).*resume=True"):
             held.train(data_of_no_server(), LossParams(), RATE)
         said = toolorchestra(*run_options(server, out, 4))
         assert "no Tinker server can be reached" in said
         assert said.endswith("exit 2")
         server.start()
-        with pytest.raises(EngineLost, match=r"knows this run's model no more.*--resume"):
+        with pytest.raises(EngineLost, match=r"knows this run's model no more.*resume=True"):
             held.train(data_of_no_server(), LossParams(), RATE)
         said = toolorchestra(*run_options(server, out, 4))
         assert "resuming from step-000003" in said

@@ -15,8 +15,9 @@ import pytest
 
 from tests.command_line import unboxed
 from toolorchestra.agents.commands.console import check_counts, check_folder, check_spend_cap, command
+from toolorchestra.agents.engines.base import TrainingFailed
 from toolorchestra.agents.training.checkpoint import CheckpointError
-from toolorchestra.envs.base.errors import ConfigError, Outage, SpendCapReached
+from toolorchestra.envs.base.errors import ConfigError, Outage, SpendCapReached, WithOption
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,21 @@ def test_an_option_is_named_on_the_command_line_alone(capsys: pytest.CaptureFixt
     assert str(pickle.loads(pickle.dumps(wrong))) == str(wrong) == "it exists; give again=True"
     assert ending(pickle.loads(pickle.dumps(wrong))) == 2
     assert capsys.readouterr().err == "error: it exists; give again=True. On the command line: --again\n"
+
+
+@pytest.mark.parametrize("kind", [Outage, SpendCapReached, CheckpointError, TrainingFailed])
+def test_what_broke_off_names_its_option_too(kind: type[WithOption], capsys: pytest.CaptureFixture[str]) -> None:
+    broken = pickle.loads(pickle.dumps(kind("it is away; go on with resume=True", command_line="--resume")))
+    assert str(broken) == "it is away; go on with resume=True"
+    assert ending(broken) == 1
+    said = "error: it is away; go on with resume=True. On the command line: --resume\n"
+    assert capsys.readouterr().err == said
+
+
+@pytest.mark.parametrize("end", [".", "?"])
+def test_a_text_that_is_a_whole_sentence_gets_no_second_full_stop(end: str, capsys: pytest.CaptureFixture[str]) -> None:
+    ending(ConfigError(f"no model 'x'; valid: y{end}", command_line="--model y"))
+    assert capsys.readouterr().err == f"error: no model 'x'; valid: y{end} On the command line: --model y\n"
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])

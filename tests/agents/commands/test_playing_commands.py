@@ -154,7 +154,7 @@ def test_an_environment_that_takes_no_backends_is_not_played_over_real_ones(caps
         ([*HLE, "--judge", "gpt-5-mini"], "the judge gpt-5-mini is a model: name its endpoint: --backends FILE"),
         (
             [*HLE, "--index", "embedded", "--policy", "chat"],
-            "policy 'chat' asks a model: name its endpoint in a file, --backends",
+            "in a file, backends=FILE for gym.make. On the command line: --backends FILE\n",
         ),
         (
             [*HLE, "--index", "embedded", "--policy", "oracle"],
@@ -303,21 +303,25 @@ def test_a_run_is_made_resumed_and_reported(tmp_path: Path, capsys: Capture) -> 
         ("eval", 1),
     ]
     assert "held out, step 1: held-out reward " in capsys.readouterr().out
+    other = '--out FOLDER begins another one (make train OPTIONS="--out FOLDER")\n'
     assert train.main(words) == 2
     told = capsys.readouterr().err
-    assert f"error: {tmp_path} holds a run that has ended (step-000001); --resume writes its report; begin" in told
+    assert f"error: {tmp_path} holds a run that has ended (step-000001) without a report: give resume=True, " in told
+    assert told.endswith(f". On the command line: --resume writes its report, {other}")
     assert told.count("\n") == 1
     assert train.main([*words[:-1], "2"]) == 2
     told = capsys.readouterr().err
-    assert f"error: {tmp_path} holds a run already (step-000001); go on with it by the same command and" in told
-    assert "--resume (make train OPTIONS=--resume), or begin another one: --out FOLDER" in told
+    assert f"error: {tmp_path} holds a run already (step-000001); go on with it: resume=True, or name another" in told
+    more = "the same command and --resume go on with it (make train OPTIONS=--resume), "
+    assert told.endswith(f" folder. On the command line: {more}{other}")
     assert train.main([*words, "--resume"]) == 0
     out = capsys.readouterr().out
     assert "resuming from step-000001\n" in out
     assert out.endswith(f"report: {tmp_path / 'report' / 'index.html'}\n")
     assert json.loads((tmp_path / "report" / "summary.json").read_text())["steps"] == 1
     assert train.main(words) == 2
-    assert f"its report is {tmp_path / 'report' / 'index.html'}; begin another one" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert told.endswith(f"{tmp_path / 'report' / 'index.html'}; name another folder. On the command line: {other}")
 
 
 class InterruptingTerminal(io.StringIO):

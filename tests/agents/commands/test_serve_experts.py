@@ -164,8 +164,10 @@ def test_one_that_never_answers_is_named(stand_in: dict[str, str], tmp_path: Pat
     file = file_of(tmp_path, slow={"model": "m", "environment": {**stand_in, "MOOD": "dumb"}})
     words = [str(file), "--out", str(tmp_path / "b.toml"), "--logs", str(tmp_path / "logs"), "--start-seconds", "0.2"]
     assert serve_experts.main(words) == 1
-    said = f"error: no answer within 0.2 s: slow (see {tmp_path / 'logs' / 'slow.log'}); raise --start-seconds, or "
-    assert capsys.readouterr().err.startswith(said)
+    said = f"error: no answer within 0.2 s: slow (see {tmp_path / 'logs' / 'slow.log'}); raise start_seconds, or "
+    told = capsys.readouterr().err
+    assert told.startswith(said)
+    assert told.endswith(" look into the log. On the command line: a higher --start-seconds\n")
     assert started(tmp_path) == []
 
 

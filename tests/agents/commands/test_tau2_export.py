@@ -7,6 +7,7 @@ import subprocess
 import sys
 from importlib import util
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +15,10 @@ import pytest
 from tests.agents.evaluation.made_rows import made_row, write_run
 from tests.paths import REPOSITORY
 from tests.tau2_playing import needs_package
+from tests.two_texts import raises
 from toolorchestra.agents.commands import evaluate, export
+from toolorchestra.agents.evaluation.tau2_submission import SubmissionDetails, read_details, submission
+from toolorchestra.envs.base.errors import ConfigError
 
 Capture = pytest.CaptureFixture[str]
 needs_metrics = pytest.mark.skipif(util.find_spec("pandas") is None, reason="tau2's metrics need pandas")
@@ -145,6 +149,22 @@ def test_what_the_checker_would_refuse_is_said(tmp_path: Path, capsys: Capture) 
     assert "❌ Trial count validation" in refused
 
 
+def test_a_submission_is_of_one_policy_and_its_details_are_an_object(tmp_path: Path) -> None:
+    files: Any = [SimpleNamespace(cell=("Tau2-v0", "base", policy)) for policy in ("gold", "failing")]
+    said = r"the run has gold, failing: name one, RunFiles\.read\(folder, policy=NAME\)$"
+    with raises(ConfigError, said, "--policy NAME"):
+        submission(files, SubmissionDetails())
+    about = tmp_path / "about.json"
+    about.write_text("[]")
+    with raises(ConfigError, f"^{about}: an object with .* details expected, got list; mend the file$", "--about FILE"):
+        read_details(about)
+    with raises(ConfigError, f"^{tmp_path / 'none'}: a TOML or JSON file .*; mend the file$", "--about FILE"):
+        read_details(tmp_path / "none")
+    about.write_text('{"organisation": "Mine"}')
+    with raises(ConfigError, f"^{about}: .*organisation", ""):
+        read_details(about)
+
+
 @needs_package
 def test_what_cannot_be_exported_is_refused(tmp_path: Path, capsys: Capture) -> None:
     def refused(run: Path, *words: str) -> str:
@@ -163,10 +183,21 @@ def test_what_cannot_be_exported_is_refused(tmp_path: Path, capsys: Capture) -> 
     assert "a folder expected, but" in refused(run, "--format", "tau2", "--out", str(run / "rows.jsonl"))
     (tmp_path / "about.toml").write_text('organisation = "Mine"\n')
     assert "organisation" in refused(run, "--format", "tau2", "--about", str(tmp_path / "about.toml"), *out)
-    assert "TOML or JSON file" in refused(run, "--format", "tau2", "--about", str(tmp_path / "none.json"), *out)
+    told = refused(run, "--format", "tau2", "--about", str(tmp_path / "none.json"), *out)
+    assert told.endswith("; mend the file. On the command line: --about FILE\n")
+    kept = {name: (run / name).read_text() for name in ("rows.jsonl", "trajectories.jsonl")}
+    for name, text in kept.items():
+        (run / name).write_text(text + text.replace("tau2_policies:gold", "tau2_policies-gold"))
+    told = refused(run, "--format", "tau2", *out)
+    assert "would share the file Tau2-v0_base_" in told
+    assert told.endswith("policy: RunFiles.read(folder, policy=NAME). On the command line: --policy NAME\n")
+    for name, text in kept.items():
+        (run / name).write_text(text)
     other = write_run(tmp_path / "other", [made_row("a", nano_usd_by_role={})])
     (other / "trajectories.jsonl").write_text("")
-    assert "has no trials of Tau2-v0" in refused(other, "--format", "tau2", *out)
+    told = refused(other, "--format", "tau2", *out)
+    assert "has no trials of Tau2-v0, and this format has no others; inspect_logs(run) takes them. On the" in told
+    assert told.endswith(" command line: --format inspect\n")
     lines = [json.loads(line) for line in (run / "trajectories.jsonl").read_text().splitlines()]
     kept = [{name: value for name, value in line.items() if name != "conversation"} for line in lines]
     (run / "trajectories.jsonl").write_text("".join(json.dumps(line) + "\n" for line in kept))

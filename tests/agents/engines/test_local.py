@@ -13,6 +13,7 @@ import torch
 
 from tests.agents.engines.conformance import CONFIG as SHARED
 from tests.agents.engines.conformance import STOP, VOCABULARY, SamplerConformance, conversations
+from tests.two_texts import raises
 from toolorchestra.agents.configuration.presets import PRESETS
 from toolorchestra.agents.engines.base import Datum, LossParams, SamplingParams
 from toolorchestra.agents.engines.local import LocalConfig, LocalEngine
@@ -199,7 +200,8 @@ def test_a_disk_that_is_full_half_way_leaves_the_last_checkpoint(tmp_path: Path,
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))  # a longer write fails, as a full disk's does
     try:
-        with pytest.raises(checkpoint.CheckpointError, match="the last good one is step-000001; free space and --resu"):
+        said = "the last good one is step-000001; free space, then go on with resume=True$"
+        with raises(checkpoint.CheckpointError, said, "--resume"):
             checkpoint.save(tmp_path, 2, {}, made.save)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)

@@ -17,6 +17,7 @@ import torch
 
 from tests.agents.engines.conformance import STOP, VOCABULARY, prompts
 from tests.agents.engines.tinker_standin import BASE, APIConnectionError, Door, StandIn, StatusError
+from tests.two_texts import raises
 from toolorchestra.agents.engines import tinker_server
 from toolorchestra.agents.engines.base import Datum, EngineLost, LossParams, Sample, SamplingParams
 from toolorchestra.agents.engines.local import LocalConfig, LocalEngine
@@ -24,6 +25,7 @@ from toolorchestra.agents.engines.settings import EngineSettings, TinkerSettings
 from toolorchestra.agents.engines.tinker_engine import TinkerConfig, TinkerEngine, adam_at_the_start
 from toolorchestra.agents.engines.tiny import build_model
 from toolorchestra.agents.testing import check_engine
+from toolorchestra.agents.training.training_run import FREE
 from toolorchestra.envs.base.errors import ConfigError, WrongSetting
 
 RANK, SEED, LENGTH = 4, 3, 192
@@ -229,17 +231,18 @@ def test_the_library_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_server_that_is_not_there(module: StandIn, door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
     door.shut()
-    with pytest.raises(ConfigError, match=r"no Tinker server can be reached at http://127.* \(.*refused\); start it"):
+    said, option = r"can be reached at http://127.* \(.*refused\); start it, or check tinker\.url$", tinker_server.URL
+    with raises(ConfigError, f"no Tinker server {said}", option):
         engine()
     for url, says in [("localhost:8000", "is http://HOST:PORT"), ("http://me:secret@h", "holds a user or a password")]:
-        with pytest.raises(ConfigError, match=says) as seen:
+        with raises(ConfigError, f"^tinker.url {says}", option) as seen:
             engine(replace(CONFIG, server=TinkerSettings(url)))
         assert "secret" not in str(seen.value)
 
 
 def test_what_is_no_tinker_server(module: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     other = Door("shop", 404)
-    with pytest.raises(ConfigError, match="is no Tinker server"):
+    with raises(ConfigError, r"is no Tinker server .*; check tinker\.url$", "--tinker.url http://HOST:PORT"):
         engine(replace(CONFIG, server=TinkerSettings(other.url)))
     other.shut()
 
@@ -280,7 +283,8 @@ def test_a_server_of_another_version(module: StandIn, verb: str, error: Exceptio
 
 def test_a_model_that_it_does_not_serve(module: StandIn) -> None:
     assert engine(replace(CONFIG, model="another")).base_model == BASE  # there is only one
-    with pytest.raises(ConfigError, match=r"no model 'another'; valid: tiny/base. Set --tinker.base-model"):
+    said = r"no model 'another'; valid: tiny/base\. Set tinker\.base_model$"
+    with raises(ConfigError, said, "--tinker.base-model NAME"):
         engine(replace(CONFIG, server=replace(SERVER, base_model="another")))
 
 
@@ -320,12 +324,12 @@ def test_a_server_that_goes_away_is_given_up_after_its_patience(module: StandIn,
     data = sampled(made)
     module.silent.add(verb)
     door.shut()
-    says = r"has not been reachable for \d+ s; once it is back, go on from the last checkpoint with --resume"
+    says = r"has not been reachable for \d+ s; once it is back, go on from the last checkpoint with resume=True$"
     use = {
         "sample": lambda: asyncio.run(made.sample([5], SamplingParams(2))),
         "forward_backward": lambda: made.train(data, LossParams(), 1e-3),
     }[verb]
-    with pytest.raises(EngineLost, match=says):
+    with raises(EngineLost, says, "--resume"):
         use()
 
 
@@ -342,9 +346,8 @@ def test_a_turn_is_asked_for_again_and_a_step_is_not(module: StandIn) -> None:
     module.fails["sample"] = [RuntimeError("busy"), RuntimeError("busy")]
     assert asyncio.run(made.sample([5], SamplingParams(2))).tokens
     module.fails["sample"] = [RuntimeError("busy")] * 3
-    with pytest.raises(
-        EngineLost, match=r"could not sample a turn: RuntimeError: busy; go on from the last checkpoint"
-    ):
+    said = r"could not sample a turn: RuntimeError: busy; go on from the last checkpoint with resume=True$"
+    with raises(EngineLost, said, "--resume"):
         asyncio.run(made.sample([5], SamplingParams(2)))
     module.fails["forward_backward"] = [APIConnectionError("refused")]
     with pytest.raises(EngineLost, match=r"cannot be reached \(refused\)"):
@@ -357,7 +360,8 @@ def test_a_server_that_was_restarted_and_the_state_that_the_run_goes_on_from(mod
     made.train(data, LossParams(), 1e-2)
     made.save(tmp_path)
     module.models.clear()
-    with pytest.raises(EngineLost, match=r"knows this run's model no more .*: it was restarted.* with --resume$"):
+    said = r"knows this run's model no more .*: it was restarted.* with resume=True$"
+    with raises(EngineLost, said, "--resume"):
         made.train(data, LossParams(), 1e-2)
     again = engine()
     again.load(tmp_path)
@@ -378,3 +382,19 @@ def test_numbers_that_are_none_leave_a_step_out(module: StandIn) -> None:
         made.train(bad, LossParams(), 1e-2)
     with pytest.raises(FloatingPointError, match="5 steps in a row"):
         made.train(bad, LossParams(), 1e-2)
+
+
+def test_a_server_that_goes_away_while_it_is_opened_is_told_with_its_setting(module: StandIn) -> None:
+    module.fails["capabilities"] = [APIConnectionError("refused")]
+    with raises(ConfigError, r"cannot be reached \(refused\); check tinker\.url$", "--tinker.url http://HOST:PORT"):
+        engine()
+
+
+def test_a_gradient_that_is_no_number_ends_the_run(module: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server took the step, so the run cannot go on with these weights; nor may a resumed one learn more slowly."""
+    made = engine()
+    data = sampled(made)
+    monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", lambda *_: float("nan"))
+    with pytest.raises(FloatingPointError, match=r"norm was nan .*: begin another run .* \(init_from\), with a lower "):
+        made.train(data, LossParams(), 1e-2)
+    assert not {"learning_rate", "init_from"} & FREE

@@ -99,7 +99,8 @@ def test_a_file_that_has_changed_is_named_and_the_run_does_not_go_on(
     assert run(tmp_path, *words, "--resume") == 2
     told = capsys.readouterr().err
     assert f"was made with, but this has changed since: {name}; put back what it was" in told
-    assert "say --allow-changed" in told
+    assert "or say allow_changed=True, and rows of both will stand in one run. On the command line: --resume " in told
+    assert told.endswith(" --allow-changed, or another --out FOLDER\n")
     assert (tmp_path / "run" / "manifest.json").read_bytes() == before
 
 

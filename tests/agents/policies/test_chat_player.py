@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 
 from tests.agents.evaluation.played_episodes import evaluate
+from tests.two_texts import raises
 from toolorchestra.agents.policies.base import PlayerOptions
-from toolorchestra.agents.policies.chat_player import ChatPolicy
+from toolorchestra.agents.policies.chat_player import ChatPolicy, chat_player
 from toolorchestra.agents.policies.players import playable, player
 from toolorchestra.agents.policies.reference_prompt import FRAMES_FORM, HLE_FORM, form_of, last_characters
 from toolorchestra.agents.rollouts.rollout import factory_of
 from toolorchestra.envs.base.actions import render_call
+from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.types import Passage
 from toolorchestra.envs.models import ChatRequest, Completion
 from toolorchestra.envs.money.prices import ORCHESTRATOR, Tokens, Usage
@@ -139,6 +141,9 @@ def test_both_prompts_over_an_endpoint(tmp_path: Path) -> None:
         (False, False), (True, True)]  # fmt: skip
     refused = playable("chat", factory_of("ToolScale-v0"), PlayerOptions(prompt="reference"))
     assert refused.startswith("policy 'chat' asks a model")
+    for ask in (player, lambda name, made: chat_player(name, made, PlayerOptions())):
+        with raises(ConfigError, "in a file, backends=FILE for gym.make$", "--backends FILE"):
+            ask("chat", factory_of("ToolScale-v0"))
 
 
 def test_the_orchestrator_alone_is_streamed_where_a_player_is_to_be(tmp_path: Path) -> None:

@@ -212,4 +212,4 @@ def test_the_command_says_what_it_wrote(run: Path, tmp_path: Path, capsys: pytes
         assert capsys.readouterr().err.startswith("error: ")
     path = record(tmp_path / "mine.html", "HLE-v0", "cheapest", [1])
     assert page_command.main([str(path)]) == 2
-    assert "name another file with --out" in capsys.readouterr().err
+    assert capsys.readouterr().err.endswith("; name another file, out=FILE. On the command line: --out FILE\n")

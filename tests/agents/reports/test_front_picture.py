@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.agents.evaluation.made_rows import made_row, write_run
+from tests.two_texts import raises
 from toolorchestra.agents.commands import compare
 from toolorchestra.agents.evaluation.comparison import read_runs
 from toolorchestra.agents.evaluation.rows import MANIFEST
 from toolorchestra.agents.reports.front_picture import front_picture
+from toolorchestra.envs.base.errors import ConfigError
 
 pytest.importorskip("matplotlib", reason="the picture is drawn by it")
 
@@ -68,3 +70,10 @@ def test_runs_on_different_environments_are_no_one_picture(tmp_path: Path, capsy
     assert "a picture is of one environment and split, but these runs have FRAMES-v0 test, HLE-v0 test" in (
         capsys.readouterr().err
     )
+
+
+def test_runs_in_which_every_policy_has_a_failed_trial_have_no_picture(tmp_path: Path) -> None:
+    run = write_run(tmp_path, [made_row("t1", None)])
+    said = "no policy of these runs has an outcome for each of its trials; go on with the runs, resume=True, until all"
+    with raises(ConfigError, said, "toolorchestra evaluate with --resume"):
+        front_picture(read_runs([run]), [run])

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.two_texts import raises
 from toolorchestra.agents.training.ray_address import check_address
 from toolorchestra.envs.base.errors import ConfigError
 
@@ -56,11 +57,12 @@ def listening(pieces: Sequence[bytes], pause: float = 0.0, *, hangs_up: bool = F
     ids=["silence", "hangs up", "http", "ssh", "half a frame", "another stream", "another frame"],
 )
 def test_a_port_that_is_not_rays_is_said_in_one_sentence(pieces: Sequence[bytes], hangs_up: bool, said: str) -> None:
-    with listening(pieces, hangs_up=hangs_up) as address, pytest.raises(ConfigError) as caught:
+    option = "--address HOST:PORT, or leave --address out"
+    with listening(pieces, hangs_up=hangs_up) as address, raises(ConfigError, "no Ray cluster", option) as caught:
         check_address(address, 0.5)
     assert str(caught.value).startswith(f"no Ray cluster at {address}: something listens there that is not Ray, ")
     assert said in str(caught.value)
-    assert str(caught.value).endswith("or leave --address out to train here")
+    assert str(caught.value).endswith("or leave address out to train here")
 
 
 def test_a_grpc_server_is_left_to_ray_though_its_bytes_come_one_by_one() -> None:
@@ -87,7 +89,8 @@ def test_where_nothing_listens_the_systems_own_word_is_told(monkeypatch: pytest.
 
 @pytest.mark.parametrize("address", ["here:x", "ray://127.0.0.1:10001", "127.0.0.1:"])
 def test_what_is_no_address_is_refused(address: str) -> None:
-    with pytest.raises(ConfigError, match=f"--address is auto or HOST:PORT, got '{address}'"):
+    said = f"the address of a Ray cluster is auto or HOST:PORT, got '{address}'; start one with"
+    with raises(ConfigError, said, "--address HOST:PORT, or leave --address out"):
         check_address(address)
 
 
@@ -99,8 +102,8 @@ def test_a_cluster_that_ray_noted_and_that_is_gone_is_told(monkeypatch: pytest.M
     file = tmp_path / "ray" / "ray_current_cluster"
     file.parent.mkdir()
     file.write_text(address)
-    with pytest.raises(ConfigError, match=rf"no Ray cluster at {address}: .*; do this\. .*{file} names it") as told:
-        check_address("auto", start="do this")
+    with raises(ConfigError, rf"no Ray cluster at {address}: .*; do this\. .*{file} names it", "--do this") as told:
+        check_address("auto", start="do this", option="--do this")
     assert "remove it" in str(told.value)
     monkeypatch.setenv("RAY_ADDRESS", "local")
     check_address("auto")

@@ -20,6 +20,7 @@ import torch
 
 from tests.command_line import unboxed
 from tests.paths import REPOSITORY
+from tests.two_texts import raises
 from toolorchestra.agents.commands.train import main as train_command
 from toolorchestra.agents.commands.train import options
 from toolorchestra.agents.configuration.config import (
@@ -161,7 +162,8 @@ def test_a_folder_that_holds_another_run_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path / "checkpoints").glob("step-*/engine.pt"):
         path.write_text("torn")
     for resume in (False, True):
-        with pytest.raises(ConfigError, match=r"no checkpoint of the run in .* is whole; move it away"):
+        said = r"no checkpoint of the run in .* is whole; move the folder away, or begin in another$"
+        with raises(ConfigError, said, "another --out FOLDER"):
             run(tmp_path, COLD, resume=resume)
     assert (tmp_path / "metrics.jsonl").read_text() == numbers
 
@@ -175,7 +177,8 @@ def test_a_run_of_an_earlier_version_is_said_to_be_one(whole: TrainingRun, tmp_p
     for part in path:
         within = within[int(part)] if part.isdigit() else within[part]
     del within[name]
-    with pytest.raises(ConfigError, match=rf"begun by an earlier version, whose checkpoints do not say {lacks}; go on"):
+    said = rf"begun by an earlier version, whose checkpoints do not say {lacks}; .* init_from='{tmp_path}', in another"
+    with raises(ConfigError, said, f"--init-from {tmp_path} --out FOLDER"):
         _check_same(SMALL, config, tmp_path, print)
 
 

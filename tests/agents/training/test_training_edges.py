@@ -17,6 +17,7 @@ import pytest
 
 from tests.agents.rollouts.test_tokens import QWEN3_LIKE, chat_with
 from tests.agents.training.test_trainer import COLD, run
+from tests.two_texts import raises
 from toolorchestra.agents.configuration.config import EnvMix, ModelConfig, WarmStart
 from toolorchestra.agents.engines.tiny import load_tokenizer
 from toolorchestra.agents.evaluation.choice_metrics import Choices, rewriting, warnings
@@ -112,9 +113,10 @@ def test_a_rollout_process_ends_quietly_when_nobody_takes_its_answer() -> None:
 
 
 def test_a_folder_is_held_by_one_run_at_a_time(tmp_path: Path) -> None:
+    other = "--out FOLDER, another one"
     with claimed(tmp_path / "run"):
         with (
-            pytest.raises(ConfigError, match=rf"another process is training in {tmp_path / 'run'}; wait until it has"),
+            raises(ConfigError, rf"is training in {tmp_path / 'run'}; wait .* or name another folder$", other),
             claimed(tmp_path / "run"),
         ):
             raise AssertionError("held twice")
@@ -126,7 +128,7 @@ def test_a_folder_is_held_by_one_run_at_a_time(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").touch()
     with (
-        pytest.raises(ConfigError, match=r"the run's folder cannot be written: \[Errno 17\] .*; name another with --o"),
+        raises(ConfigError, r"cannot be written: \[Errno 17\] .*; name another folder$", "--out FOLDER, another one"),
         claimed(tmp_path),
     ):
         raise AssertionError("held")

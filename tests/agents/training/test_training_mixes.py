@@ -167,11 +167,11 @@ def test_a_task_order_of_nobody_is_refused() -> None:
 @pytest.mark.parametrize(
     ("mix", "advice"),
     [
-        (EnvMix("A/X-v0"), "raise the run's, --max-context, which is 256"),
+        (EnvMix("A/X-v0"), "raise the run's max_context, which is 256"),
         (EnvMix("A/X-v0", max_context=128), "raise its max_context, which is 128"),
         (
             EnvMix("A/X-v0", max_context=256),
-            "raise its max_context, which is 256, and the run's, --max-context, which is 256",
+            "raise its max_context, which is 256, and the run's max_context, which is 256",
         ),
         (
             EnvMix("A/X-v0", 1.0, {"max_context_tokens": 99}),

@@ -15,8 +15,9 @@ import pytest
 import torch
 
 from tests.agents.training.test_trainer import COLD, SMALL, run, weights
+from tests.two_texts import raises
 from toolorchestra.agents.configuration.config import ModelConfig
-from toolorchestra.agents.engines.base import Datum, LossParams
+from toolorchestra.agents.engines.base import Datum, LossParams, TrainingFailed
 from toolorchestra.agents.engines.local import LocalEngine
 from toolorchestra.agents.rollouts.rollout import Job, factory_of
 from toolorchestra.agents.rollouts.trajectory import Trajectory
@@ -115,7 +116,7 @@ def test_a_source_that_only_this_process_holds_is_refused(shared: tuple[LocalEng
     from toolorchestra.envs.factory import factory
 
     held = Job("Tests/Held-v0", factory(AdderSource()), 0)
-    with pytest.raises(TypeError, match=r"named by its path .*--model.processes 1"):
+    with pytest.raises(TypeError, match=r"named by its path .*model.processes=1$"):
         shared[1].collect([held, held])
 
 
@@ -151,7 +152,8 @@ def test_a_process_that_ends_before_it_read_its_share_is_gone_too() -> None:
     os.kill(process.pid or 0, signal.SIGSTOP)
     workers.begin([jobs(1)], rollout_params(TWO), b"")
     process.kill()
-    with pytest.raises(RuntimeError, match=r"rollout process 1 is gone \(exit code -9.*--resume"):
+    said = r"rollout process 1 is gone \(exit code -9.* go on with resume=True, or .* with model\.processes=1$"
+    with raises(TrainingFailed, said, "--resume, or a new run with --model.processes 1"):
         workers.receive(0)
     workers.close()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,6 +13,8 @@ from typing import Any
 import pytest
 
 from tests.synth import runs
+from tests.two_texts import raises
+from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.types import Message
 from toolorchestra.envs.models import ChatRequest
 from toolorchestra.envs.models.output_limits import OutputLimit, corrected
@@ -197,7 +200,10 @@ def test_a_call_has_a_time_of_its_own_and_says_that_it_waits(
         assert generate.main(command(tmp_path, server, "", "--call-seconds", "1")) == 1
     told = capsys.readouterr().err.strip().splitlines()
     assert told[0] == "subjects: waiting for served, 0.3 s of at most 1 s"
-    assert told[-1].startswith("error: model 'served' did not answer within 1 s (stage subjects); go on with --resume")
+    assert told[-1] == (
+        "error: model 'served' did not answer within 1 s (stage subjects); go on with resume=True, or give it longer: "
+        "call_seconds. On the command line: --resume, with more --call-seconds"
+    )
 
 
 def test_batches_that_were_answered_beside_one_that_failed_are_kept(tmp_path: Path) -> None:
@@ -225,6 +231,22 @@ def spent(tmp_path: Path) -> float:
         row = json.loads(line)
         usd += sheet.charge(paid_calls._usage({**row, "model": "gpt-5"})).usd
     return usd
+
+
+def test_a_backends_file_that_is_none_is_said_by_its_name(tmp_path: Path) -> None:
+    file = tmp_path / "backends.toml"
+    for text in (None, "[endpoints"):
+        if text:
+            file.write_text(text)
+        with raises(ConfigError, f"^{file}: a TOML file of servers .* expected, got .*; mend it or", "--backends FILE"):
+            author_models.load("openai:served", "paper-2025-11", endpoints=file)
+
+
+def test_without_the_models_extra_a_spec_still_makes_a_domain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "toolorchestra.envs.models.openai", None)
+    said = "Without it a spec makes a domain, and standin:public_library stands in for a model$"
+    with raises(ConfigError, said, "--spec NAME, or --model standin:public_library"):
+        author_models.load("openai:served", "paper-2025-11")
 
 
 @pytest.mark.parametrize("cap", [0.02, 0.1])

@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.two_texts import raises
+from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.toolscale import loader
 from toolorchestra.synth import export_domain
+from toolorchestra.synth.formats import export_sets
 
 
 def rows(path: Path) -> list[dict[str, object]]:
@@ -52,6 +55,8 @@ def test_tau2_domains_have_folders_of_their_own(tmp_path: Path, capsys: pytest.C
     asked = ["--domain", "weather", "--form", "tau2", "--out", str(tmp_path)]
     with pytest.raises(SystemExit):
         export_domain.main([*asked, "--together"])
+    with raises(ConfigError, "has format rows or hf, got tau2; .* with export.write", "the same without --together"):
+        export_sets.write("tau2", [], tmp_path / "none")
     assert "--together is for rows, hf" in " ".join(capsys.readouterr().err.split())
     assert export_domain.main(asked) == 0
     assert (tmp_path / "tau2" / "weather" / "environment.py").is_file()

@@ -17,13 +17,15 @@ import pytest
 from tests.command_line import unboxed
 from tests.domains import LIBRARY
 from tests.synth import runs
-from toolorchestra.envs.base.errors import ConfigError, SpendCapReached
+from tests.two_texts import raises
+from toolorchestra.envs.base.errors import ConfigError, Outage, SpendCapReached
 from toolorchestra.envs.base.types import Message
 from toolorchestra.envs.domains.toolscale import loader
 from toolorchestra.envs.models import ChatRequest, Completion
 from toolorchestra.envs.models.scripted import ScriptedModel
 from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.synth import generate
+from toolorchestra.synth.authors import author_models
 from toolorchestra.synth.authors.given_spec import GrammarAuthor
 from toolorchestra.synth.authors.scripted_author import USUAL, ScriptedParts
 from toolorchestra.synth.formats import spec as specs
@@ -205,9 +207,10 @@ def test_a_line_that_was_being_written_is_asked_again(tmp_path: Path) -> None:
 def test_other_settings_or_an_unnamed_resume_are_refused(tmp_path: Path) -> None:
     work = StageStore(tmp_path / "work", resume=False)
     work.agree({"tasks": 3})
-    with pytest.raises(ConfigError, match="tasks: 3 then, 4 now"):
+    with raises(ConfigError, r"\(tasks: 3 then, 4 now\); use those, or another folder$", "another --work"):
         StageStore(tmp_path / "work", resume=True).agree({"tasks": 4})
-    with pytest.raises(ConfigError, match="--resume"):
+    said = "holds an earlier run; go on with resume=True, or remove it or name another$"
+    with raises(ConfigError, said, "--resume, or another --work"):
         StageStore(tmp_path / "work", resume=False)
 
 
@@ -237,12 +240,18 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert (tmp_path / "library.tau2" / "tasks.json").is_file()
     assert "report" not in capsys.readouterr().err
     assert generate.main(made) == 2
-    assert "--resume" in capsys.readouterr().err
+    assert "On the command line: --resume, or another --work\n" in capsys.readouterr().err
     again = [*made[:-1], str(tmp_path / "again"), "--replay", str(tape)]
     assert generate.main(again) == 0
     assert runs.read(tmp_path / "again") == runs.read(out)
     assert generate.main([*made[:3], "nobody:x", *made[4:-1], str(tmp_path / "x")]) == 2
-    assert "openai, standin" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert (
+        "error: a model is written SCHEME:NAME, got 'nobody:x'; no scheme 'nobody'; valid: openai, standin. On" in told
+    )
+    option = "--model openai:NAME; so are --solver-model, --task-model and --reader-model"
+    with raises(ConfigError, "^a model is written SCHEME:NAME, got 'gpt-5';", option):
+        author_models.load("gpt-5", "paper-2025-11")
 
 
 @pytest.mark.parametrize("author", [["--domain", "a zoo", "--model", "standin:parking"], ["--spec", "public_library"]])
@@ -280,6 +289,27 @@ def test_only_shipped_domains_are_made_among_the_shipped_ones(
     assert generate.main(["--spec", name, "--tasks", "10", "--no-costs"]) == 2
     assert "say where it goes: --out DIR" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_cassette_that_is_not_there_says_how_one_is_recorded(tmp_path: Path) -> None:
+    tape = tmp_path / "tape.jsonl"
+    with raises(ConfigError, "no cassette .* to replay; record one first, with replay=False$", f"--record {tape}"):
+        Journal(tape, replay=True)
+
+
+def test_a_cap_that_is_too_low_says_how_the_run_goes_on(tmp_path: Path) -> None:
+    said = r"has 0\.\d+ \$ left, and the next call .*; raise the cap, and go on with resume=True$"
+    with raises(SpendCapReached, said, "--resume with a higher --spend-cap"):
+        runs.made(tmp_path, cap=SpendCap(1e-6))
+
+
+def test_a_model_that_is_away_says_how_the_run_goes_on(tmp_path: Path) -> None:
+    def away(request: ChatRequest) -> str:
+        raise Outage("the line is dead")
+
+    said = r"^the line is dead \(stage subjects; answers that came are kept: go on with resume=True\)$"
+    with raises(Outage, said, "--resume"):
+        runs.made(tmp_path, away)
 
 
 def test_a_cassette_without_the_call_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

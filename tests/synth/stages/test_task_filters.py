@@ -13,6 +13,7 @@ import pytest
 
 from tests.domains import changed, library
 from tests.synth import runs
+from tests.two_texts import raises
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.toolscale import hub_rows, loader
 from toolorchestra.envs.domains.toolscale.known_costs import known
@@ -240,7 +241,8 @@ def test_an_export_that_was_changed_or_only_looks_like_one_is_replaced_when_that
     name, *_ = sorted(path.relative_to(out).as_posix() for path in out.rglob("*.json*") if path.name != export.MARK)
     fresh = (out / name).read_bytes()
     (out / name).write_text("years of work")
-    with pytest.raises(ConfigError, match=f"{name} in it was changed since the last export.*--overwrite"):
+    said = f": export {form} writes this folder anew, and {name} in it was changed since .* or say overwrite=True"
+    with raises(ConfigError, said, "another --out, or --overwrite"):
         export.write(form, made.domain, out)
     assert (out / name).read_text() == "years of work"
     other = tmp_path / "other"
@@ -270,8 +272,14 @@ def test_a_link_or_file_in_the_exports_place_is_left_alone(tmp_path: Path) -> No
     (tmp_path / "link").symlink_to(tmp_path / "else")
     (tmp_path / "file").write_text("x")
     for name in ("link", "file"):
-        with pytest.raises(ConfigError, match="a file or a link"):
+        with raises(ConfigError, ": export rows makes this folder, and it is a file or a link; move it away$", ""):
             export.check_place("rows", tmp_path / name)
+
+
+def test_filters_that_leave_too_few_tasks_say_what_to_widen(tmp_path: Path) -> None:
+    settings = SynthesisSettings(tasks=10, solvers=("strong",), band=Band(0.49, 0.51, 1))
+    with raises(ConfigError, r"the filters left \d tasks \(.*\); widen band, or add intents$", "a wider --band"):
+        runs.made(tmp_path, settings=settings)
 
 
 def test_a_served_model_may_be_the_solver(tmp_path: Path) -> None:
