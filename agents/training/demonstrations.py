@@ -21,7 +21,7 @@ from toolorchestra.agents.configuration.config import ModelConfig, TrainConfig, 
 from toolorchestra.agents.configuration.environments import training
 from toolorchestra.agents.engines.base import Datum, Sample
 from toolorchestra.agents.evaluation.simulated_evaluation import played
-from toolorchestra.agents.policies.baselines import Pipeline, baseline, players
+from toolorchestra.agents.policies.baselines import Baseline, Pipeline, baseline, players
 from toolorchestra.agents.rollouts.rewards import GroupReward
 from toolorchestra.agents.rollouts.rollout import measured
 from toolorchestra.agents.rollouts.tokens import Chat, TokenSequence
@@ -171,20 +171,32 @@ def try_routes(config: TrainConfig, numbers: Sequence[int]) -> list[tuple[int, T
 
 def plan_routes(values: Mapping[int, RouteValues], config: TrainConfig, numbers: Sequence[int]) -> list[BestRoute]:
     """For each task the route of the highest value, by what was learnt of its environment."""
-    found = []
-    for env, factory, seed, _ in _tasks(config, numbers):
-        if env in values:
-            opening = factory.start(seed).episode
-            fixed = [values[env].usual_calls(opening, _rule(name).picks(opening)) for name in _anchors(config, factory)]
-            found.append(BestRoute(env, seed, route=values[env].best(opening, fixed)))
-    return found
+    return [
+        BestRoute(env, seed, route=Planner(values[env], factory, config.anchors).plan(seed))
+        for env, factory, seed, _ in _tasks(config, numbers)
+        if env in values
+    ]
 
 
-def _rule(name: str) -> Pipeline:
-    made = baseline(name)
-    if not isinstance(made, Pipeline):
-        raise ConfigError(f"anchors are fixed rules, such as cheapest and strongest; {name} is none")
-    return made
+class Planner:
+    """Plans routes by what was learnt of an environment. `anchors`: the policies that rewards are scaled between; those
+    that cannot play there are left out."""
+
+    def __init__(self, values: RouteValues, factory: EpisodeFactory, anchors: Sequence[str]) -> None:
+        self._values = values
+        self._factory = factory
+        self._anchors = [name for name in anchors if name in players(factory.source)]
+
+    def plan(self, seed: int) -> Route:
+        """The route of the highest value for the task of a seed."""
+        opening = self._factory.start(seed).episode
+        return self._values.best(opening, [self._calls(opening, baseline(name, seed), seed) for name in self._anchors])
+
+    def _calls(self, opening: Episode, anchor: Baseline, seed: int) -> Mapping[str, float]:
+        """Of a fixed rule what it calls on average, which needs no play; of others what they call now."""
+        if isinstance(anchor, Pipeline):
+            return self._values.usual_calls(opening, anchor.picks(opening))
+        return played(self._factory, anchor, seed).calls
 
 
 class _Says:
@@ -205,11 +217,6 @@ def _tasks(config: TrainConfig, numbers: Sequence[int]) -> Iterator[tuple[int, E
         rng = random.Random(f"{config.seed}/{number}")
         env = rng.choices(range(len(mixes)), [m.weight for m in mixes])[0]
         yield env, factories[env], FIRST_SEED + number, rng
-
-
-def _anchors(config: TrainConfig, factory: EpisodeFactory) -> list[str]:
-    """Those of the anchors that can play there: rewards are scaled between them."""
-    return [name for name in config.anchors if name in players(factory.source)]
 
 
 def _actions(episode: Episode) -> tuple[str, ...]:
