@@ -4,6 +4,7 @@ front, and costs on a log scale; light and dark, as PNG and as SVG. `toolorchest
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -154,11 +155,13 @@ def _draw_point(axis: Any, one: PlanePoint, theme: Theme) -> None:
 
 
 def _draw_names(figure: Any, axis: Any, points: Sequence[PlanePoint], theme: Theme) -> None:
-    """Each name at the first place around its point where it covers no point, bar or other name."""
+    """Each name at the first place around its point where it covers no point, bar or other name, and is nearer to its
+    point than to another."""
     from matplotlib.transforms import Bbox
 
     figure.canvas.draw()
     taken = [Bbox(bounds) for one in points for bounds in _covered(axis, one)]
+    marks = [axis.transData.transform((one.cents, one.accuracy)) for one in points]
     for one in points:
         at = (one.cents, one.accuracy)
         for right, up in _around():
@@ -166,12 +169,19 @@ def _draw_names(figure: Any, axis: Any, points: Sequence[PlanePoint], theme: The
             text = axis.annotate(one.name, at, xytext=(right, up), textcoords="offset points", color=theme.ink, **sides)
             box = text.get_window_extent()
             inside = axis.bbox.x0 <= box.x0 and box.x1 <= axis.bbox.x1 and axis.bbox.y0 <= box.y0
-            if inside and not any(box.overlaps(other) for other in taken):
+            mine = _far(box, axis.transData.transform(at))
+            if inside and not any(box.overlaps(other) for other in taken) and all(mine <= _far(box, x) for x in marks):
                 break
             text.remove()
         else:
             text = axis.annotate(one.name, at, xytext=(7, 7), textcoords="offset points", color=theme.ink)
         taken.append(text.get_window_extent())
+
+
+def _far(box: Any, point: Sequence[float]) -> float:
+    """How far a point is from a box."""
+    (x, y) = point
+    return math.hypot(max(box.x0 - x, 0.0, x - box.x1), max(box.y0 - y, 0.0, y - box.y1))
 
 
 def _around() -> Iterator[tuple[int, int]]:

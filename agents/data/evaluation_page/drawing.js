@@ -46,8 +46,13 @@ const line = (x1, y1, x2, y2, attributes) => drawn("line", { x1, y1, x2, y2, ...
 const CHARACTER_WIDTH = 7;
 const overlap = (a, b) => a.x < b.x + b.w && b.x < a.x + a.w && a.y < b.y + b.h && b.y < a.y + a.h;
 
-// Where a point's name stands: the first place around the point that touches nothing.
-function placeLabel(text, x, y, taken, room) {
+// How far a point is from a box.
+const farFrom = (box, [x, y]) =>
+  Math.hypot(Math.max(box.x - x, 0, x - box.x - box.w), Math.max(box.y - y, 0, y - box.y - box.h));
+
+// Where a point's name stands: the first place around the point that touches nothing, and that is nearer to it than to
+// any other point.
+function placeLabel(text, x, y, taken, room, points) {
   const w = text.length * CHARACTER_WIDTH + 4,
     h = 15;
   const around = (d) => [
@@ -56,12 +61,17 @@ function placeLabel(text, x, y, taken, room) {
     [-w - d, -d - 19],
     [-w - d, d + 5],
   ];
-  const places = [...around(4), [11, -8], [-11 - w, -8], ...around(14), ...around(26)];
+  const over = (d) => [
+    [-w / 2, -d - 19],
+    [-w / 2, d + 5],
+  ];
+  const places = [...around(4), [11, -8], [-11 - w, -8], ...over(8), ...around(14), ...over(18), ...around(26)];
   const boxes = places.map(([dx, dy]) => ({ x: x + dx, y: y + dy, w, h }));
   const inside = (box) =>
     box.x >= room.x && box.x + box.w <= room.x + room.w && box.y >= room.y && box.y + box.h <= room.y + room.h;
-  const free = boxes.find((box) => inside(box) && !taken.some((other) => overlap(box, other)));
-  const box = free ?? boxes.find(inside) ?? boxes[0];
+  const bare = (box) => inside(box) && !taken.some((other) => overlap(box, other));
+  const own = (box) => points.every((point) => farFrom(box, [x, y]) <= farFrom(box, point));
+  const box = boxes.find((each) => bare(each) && own(each)) ?? boxes.find(bare) ?? boxes.find(inside) ?? boxes[0];
   taken.push(box);
   return box;
 }

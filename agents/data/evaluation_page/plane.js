@@ -26,6 +26,7 @@ function plane(standings, width, choose) {
   const atCost = (cost) => Math.max(room.x + 4, cost > 0 ? x(Math.max(cost, low)) : room.x + 4);
   const y = scaleOf(0, 1, room.y + room.h, room.y + 24);
   const taken = [...known.flatMap((one) => takenBy(one, atCost, y)), ...frontBoxes(known, atCost, y, room)];
+  const points = known.map((one) => [atCost(one.cost.middle), y(one.accuracy)]);
   const about =
     "Accuracy against mean cost of a trial. " +
     known.map((one) => `${one.policy}: ${percent(one.accuracy)} at ${money(one.cost.middle)}`).join("; ");
@@ -36,7 +37,7 @@ function plane(standings, width, choose) {
     planeAxes(room, x, y, low, high),
     frontLine(known, atCost, y, room),
     known.map((one) => whiskers(one, atCost, y)),
-    known.map((one) => planePoint(one, atCost, y, taken, room, choose)),
+    known.map((one) => planePoint(one, { atCost, y, taken, room, choose, points })),
   );
 }
 
@@ -110,10 +111,10 @@ function whiskers(one, atCost, y) {
   );
 }
 
-function planePoint(one, atCost, y, taken, room, choose) {
+function planePoint(one, { atCost, y, taken, room, choose, points }) {
   const [px, py] = [atCost(one.cost.middle), y(one.accuracy)];
   const name = spelled(one.policy).slice(0, 28);
-  const box = placeLabel(name, px, py, taken, room);
+  const box = placeLabel(name, px, py, taken, room, points);
   return drawn(
     "g",
     { class: `point ${colourOf(one.place)}`, on: { click: () => choose({ view: "trials", policy: one.policy }) } },
