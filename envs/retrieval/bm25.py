@@ -63,7 +63,8 @@ def _top(scores: Any, top_k: int) -> list[int]:
     depends on the processor, so it is asked for the least of the best scores only."""
     import numpy as np
 
-    k = min(top_k, len(scores))
-    least = np.partition(scores, len(scores) - k)[len(scores) - k]
-    some = np.flatnonzero(scores >= least if least > 0 else scores > 0)
-    return sorted((int(i) for i in some), key=lambda i: (-scores[i], i))[:k]
+    some = np.flatnonzero(scores > 0)
+    if len(some) > top_k:
+        known = scores[some]
+        some = some[known >= np.partition(known, len(known) - top_k)[len(known) - top_k]]
+    return sorted((int(i) for i in some), key=lambda i: (-scores[i], i))[:top_k]
