@@ -157,7 +157,10 @@ def test_evaluate_plays_it_by_an_endpoint(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "says"),
     [
-        (("--policy", "chat"), "name its endpoint in a file, --backends FILE"),
+        (
+            ("--policy", "chat"),
+            "name its endpoint in a file, backends=FILE for gym.make. On the command line: --backends FILE",
+        ),
         (
             ("--backends", "b.toml", "--policy", "cheap"),
             "policy 'cheap' routes questions among experts; tau2-mock is none",
