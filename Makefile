@@ -45,7 +45,7 @@ test: $(VENV)/.train
 	$(BIN)/python -m pytest -n 2 -m "not slow and not long" $(PYTEST)
 
 test-slow: $(VENV)/.train
-	$(BIN)/python -m pytest -n 2 -m slow $(PYTEST)
+	$(BIN)/python -m pytest -n 2 -m "slow and not long" $(PYTEST)
 
 # Tests of more than ten seconds each, which CI leaves out: docs/results/long-tests.md has the last run.
 test-long: $(VENV)/.train
