@@ -12,11 +12,10 @@ from itertools import groupby
 from toolorchestra.agents.configuration.presets import preset
 from toolorchestra.agents.evaluation.heldout import HeldOut
 from toolorchestra.agents.evaluation.panel import ORACLE, TaskScores, scores, share_of_oracle, standing
-from toolorchestra.agents.evaluation.simulated_evaluation import played, played_by_tokens
-from toolorchestra.agents.policies.baselines import baseline
+from toolorchestra.agents.evaluation.simulated_evaluation import played_by_tokens
 from toolorchestra.agents.rollouts.rollout import measured
 from toolorchestra.agents.training.build import build
-from toolorchestra.agents.training.demonstrations import try_routes
+from toolorchestra.agents.training.demonstrations import Planner, try_routes
 from toolorchestra.agents.training.route_values import learnt
 from toolorchestra.agents.training.routes import FollowRoute
 
@@ -35,9 +34,8 @@ def main() -> None:
     panels = [panel for label in labels for panel in held_out.baselines(label, chat)]
     found: list[TaskScores] = []
     for number, (job, panel) in enumerate(zip(jobs, panels, strict=True)):
-        fixed = [played(job.factory, baseline(name, job.seed), job.seed).calls for name in config.anchors]
         opening = job.factory.start(job.seed).episode
-        route = values[number // args.tasks].best(opening, fixed)
+        route = Planner(values[number // args.tasks], job.factory, config.anchors).plan(job.seed)
         measure = measured(played_by_tokens(job.factory, FollowRoute(route), job.seed, chat))
         scored = scores(opening.world.toolbox.keys, opening.preference, measure, panel)
         if scored is not None:
