@@ -245,7 +245,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     shown = [r for _ in range(4) for r in play(envs, seeds(len(envs)), lambda playing: any_calls(playing, rng))]
     imitate(model, shown, args.imitation_steps, rng)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, betas=(0.9, 0.95), weight_decay=0.0)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.0)
     args.out.mkdir(parents=True, exist_ok=True)
     lines: list[dict[str, Any]] = []
     with (args.out / "metrics.jsonl").open("w", encoding="utf-8") as file:
