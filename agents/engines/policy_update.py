@@ -148,7 +148,7 @@ class PolicyUpdate:
         return full[:, 1:][places[:, 1:]]
 
     def state(self) -> Mapping[str, Any]:
-        """The state of the optimiser, for a checkpoint."""
+        """The state of the optimiser, and how many steps in a row had no finite gradient, for a checkpoint."""
         return {"optimizer": self.optimizer.state_dict(), "not_finite": self.not_finite}
 
     def load(self, state: Mapping[str, Any]) -> None:
