@@ -132,7 +132,7 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         return tuple(map(self._observation, range(self.num_envs))), infos
 
     def step(self, actions: Sequence[str]) -> tuple[Any, ...]:
-        """step_async, then step_wait."""
+        """Steps every episode: calls step_async(), then step_wait()."""
         self.step_async(actions)
         return self.step_wait()
 

@@ -167,7 +167,7 @@ def check_bytes(name: str) -> Proof:
 
 
 def prove(names: Sequence[str], *, sample: int | None, jobs: int, rebuild: bool) -> list[Proof]:
-    """All proofs, in parallel."""
+    """Proves the named domains in parallel processes, and returns every proof. `sample` limits the tasks of each."""
     with workers(jobs) as pool:
         futures = []
         for name in names:

@@ -70,7 +70,7 @@ def write_rows(rows: list[dict[str, Any]], path: Path) -> None:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """What write_rows() wrote."""
+    """Reads the rows of a file that write_rows() wrote."""
     if path.suffix == ".jsonl":
         return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     rows: list[Row] = _parquet()[1].read_table(path).to_pylist()
@@ -100,7 +100,7 @@ def job_of_row(row: Row) -> Job:
 
 
 def named(row: Row) -> str:
-    """A row in words."""
+    """Names a row for a message: its task, environment and seed."""
     return f"task {row.get('task_id')} of {row.get('gym_id')} (seed {row.get('seed')})"
 
 

@@ -64,11 +64,11 @@ class GroupAdvantages:
 
 
 class Trainer(GroupAdvantages, RayPPOTrainer):  # type: ignore[misc]
-    """SkyRL's synchronous trainer."""
+    """SkyRL's synchronous trainer, with our advantages."""
 
 
 class AsyncTrainer(GroupAdvantages, FullyAsyncRayPPOTrainer):  # type: ignore[misc]
-    """SkyRL's fully asynchronous trainer."""
+    """SkyRL's fully asynchronous trainer, with our advantages."""
 
 
 class SimulatedTrainer(GroupAdvantages, FullyAsyncTrainerSim):  # type: ignore[misc]

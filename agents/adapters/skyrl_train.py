@@ -29,10 +29,10 @@ from toolorchestra.envs.base.errors import ConfigError, no_such
 
 @dataclass
 class OurSettings(BaseConfig):  # type: ignore[misc]
-    """What comes under `toolorchestra.`"""
+    """Our settings, which are given on the command line as `toolorchestra.NAME=VALUE`."""
 
     advantage: dict[str, Any] = field(default_factory=dict)
-    """Of AdvantageParams."""
+    """Settings of AdvantageParams by name, where they differ from its defaults."""
     anchors: list[str] = field(default_factory=list)
     concurrency: int = RolloutSettings.concurrency
     deadline_seconds: float = RolloutSettings.deadline_seconds
@@ -40,7 +40,7 @@ class OurSettings(BaseConfig):  # type: ignore[misc]
     policy_item: str = ""
 
     def rollout(self) -> RolloutSettings:
-        """For the generator."""
+        """The settings that the generator of rollouts takes. Raises ConfigError where an anchor is unknown."""
         for name in self.anchors:
             if name not in NAMES:
                 raise ConfigError(no_such("toolorchestra.anchors", name, NAMES))
@@ -48,7 +48,7 @@ class OurSettings(BaseConfig):  # type: ignore[misc]
         return RolloutSettings(**{**own, "anchors": tuple(self.anchors)})
 
     def advantages(self) -> AdvantageParams:
-        """For the trainer."""
+        """The settings by which the trainer computes advantages. Raises ConfigError where a name is unknown."""
         valid = asdict(AdvantageParams())
         for name in self.advantage:
             if name not in valid:
@@ -58,7 +58,7 @@ class OurSettings(BaseConfig):  # type: ignore[misc]
 
 @dataclass
 class Config(SkyRLTrainConfig):  # type: ignore[misc]
-    """SkyRL's configuration and ours."""
+    """SkyRL's configuration, with our settings under `toolorchestra`."""
 
     toolorchestra: OurSettings = field(default_factory=OurSettings)
 
@@ -67,7 +67,7 @@ class Experiment(BasePPOExp):  # type: ignore[misc]
     """SkyRL's experiment with our generator and our advantages."""
 
     def get_generator(self, cfg: Any, tokenizer: Any, inference_engine_client: Any) -> ToolOrchestraGenerator:
-        """Ours."""
+        """Makes our generator, which plays the rollouts, in place of SkyRL's."""
         return ToolOrchestraGenerator(cfg, tokenizer, inference_engine_client, cfg.toolorchestra.rollout())
 
     def get_trainer(self, *given: Any, **named: Any) -> Any:

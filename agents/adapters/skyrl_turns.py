@@ -20,16 +20,16 @@ class SkyrlTurns:
         self._client, self._model, self._salt = client, model, salt
         self._sampling = {"max_tokens": 1024, "temperature": 1.0, **(sampling or {})}
         self.seconds: dict[str, float] = defaultdict(float)
-        """Spent in sampling, by trajectory."""
+        """Seconds spent in sampling, by trajectory."""
 
     @property
     def max_tokens(self) -> int:
-        """Of one turn."""
+        """The most tokens that one turn may have."""
         return int(self._sampling["max_tokens"])
 
     @property
     def temperature(self) -> float:
-        """Of the sampling."""
+        """The temperature that turns are sampled with."""
         return float(self._sampling["temperature"])
 
     @property

@@ -48,7 +48,7 @@ def compared(made: Fit, simulations: int = SIMULATIONS) -> list[Compared]:
 
 
 def page(made: Fit, simulations: int = SIMULATIONS) -> str:
-    """As Markdown."""
+    """How good the fit is, as a page in Markdown."""
     return "\n".join([*_head(made), *_facts(compared(made, simulations)), *_left_out(made), ""])
 
 

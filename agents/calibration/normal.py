@@ -33,7 +33,7 @@ def quantile(p: ArrayLike) -> Numbers:
 
 
 def density(x: ArrayLike) -> Numbers:
-    """At x."""
+    """The density of the normal distribution at each x."""
     return np.asarray(np.exp(-0.5 * np.square(x)) / np.sqrt(2 * np.pi))
 
 

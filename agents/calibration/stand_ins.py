@@ -123,7 +123,7 @@ def families_of(fit: FitFile, wishes: Wishes) -> dict[str, tuple[str, ...]]:
 
 
 def told_of(fit: FitFile, tools: ToolConfig, behind: Mapping[Role, str], wishes: Wishes) -> Iterator[str]:
-    """In sentences."""
+    """Who stands for whom, in sentences."""
     offered = roles(tools)
     for role, recorded in behind.items():
         yield f"{_named(role, offered)} {DOES[role[1]]} as {recorded!r} did"

@@ -31,18 +31,18 @@ class Counts:
     """Successes by task and model: what a fit of success needs, and what is drawn anew for its intervals."""
 
     runs: Numbers
-    """Graded runs, task x model."""
+    """How many runs were graded, task x model."""
     right: Numbers
-    """Sum of their successes."""
+    """The sum of their successes, task x model."""
     squares: Numbers
-    """Sum of the squares of their successes."""
+    """The sum of the squares of their successes, task x model."""
     family: NDArray[np.int32]
-    """Of each task."""
+    """The number of each task's family."""
     families: int
 
     @classmethod
     def of(cls, rows: Outcomes) -> Counts:
-        """Of the graded rows."""
+        """Counts the rows that were graded. Raises ConfigError where there are none."""
         graded = np.isfinite(rows.success)
         if not graded.any():
             raise ConfigError(f"{rows.where}: no row says whether the run succeeded")
@@ -58,7 +58,7 @@ class Counts:
         return cls(runs, right, squares, family, len(names))
 
     def of_tasks(self, chosen: NDArray[np.int64]) -> Counts:
-        """Of these tasks; a task may stand there twice."""
+        """The counts of these tasks alone. A task may be named twice, and then counts twice."""
         return Counts(self.runs[chosen], self.right[chosen], self.squares[chosen], self.family[chosen], self.families)
 
     def by_family(self, table: Numbers) -> Numbers:

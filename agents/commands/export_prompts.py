@@ -45,7 +45,7 @@ def main(given: Sequence[str] | None = None) -> int:
 
 
 def run(given: ExportPromptsOptions) -> int:
-    """Write the file."""
+    """Writes the tasks to the file that `out` names."""
     check_counts(given, {"tasks": 1})
     if not given.env:
         raise ConfigError("--env is missing: name an environment, for example --env HLE-v0")

@@ -27,7 +27,7 @@ from toolorchestra.envs.base.errors import ConfigError
 
 
 def read_shape(path: Path) -> Mapping[str, Any]:
-    """A model's config.json."""
+    """Reads a model's config.json. Raises ConfigError where the path names none."""
     if not path.is_file():
         raise ConfigError(f"{path} is no file; name a model's config.json, or one of: {', '.join(SHAPES)}")
     try:

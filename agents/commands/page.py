@@ -30,7 +30,7 @@ def main(given: Sequence[str] | None = None) -> int:
 
 
 def run(given: PageOptions) -> int:
-    """Write the page."""
+    """Writes the page of an evaluation, and prints where it is."""
     if given.out is not None and given.out.is_dir():
         raise ConfigError(f"--out: a file expected, but {given.out} is a folder; name a file in it")
     written = write_page(given.run, given.out)

@@ -34,7 +34,7 @@ class Settings(TrainConfig):
 
     @classmethod
     def of(cls, config: TrainConfig) -> Settings:
-        """A configuration as options."""
+        """The settings of a training configuration, as command-line options."""
         return cls(**{f.name: getattr(config, f.name) for f in fields(config)})
 
     @property
@@ -66,7 +66,7 @@ class TrainOptions:
 
     @property
     def config(self) -> TrainConfig:
-        """The run's configuration."""
+        """The configuration of the run that the options describe."""
         config = self.settings.config
         return with_environments(config, self.env, self.set) if self.env or self.set else config
 

@@ -71,7 +71,7 @@ def measure(
 
 
 def probed(sampler: Probed, scores: Scores, prompts: Sequence[Sequence[int]], start: Scores | None = None) -> Scored:
-    """What measure() compares."""
+    """Samples a few tokens after each prompt and scores them; returns the log-probabilities that measure() compares."""
     made = Scored([], [], [])
     for temperature in TEMPERATURES:
         samples = sampler.probe(prompts, SamplingParams(PROBE_TOKENS, temperature))

@@ -128,7 +128,7 @@ class Engine(Samples, Protocol):
         """Weights, optimiser and random state into a folder."""
 
     def load(self, path: Path) -> None:
-        """What save() wrote."""
+        """Loads what save() wrote into a folder: weights, optimiser and random state."""
 
     def start_from(self, path: Path) -> None:
         """The weights alone of what another engine's save() wrote (the averaged ones where it kept any), or of a folder
@@ -176,7 +176,7 @@ class Adapter:
 
     @property
     def scale(self) -> float:
-        """Of what is added."""
+        """The factor by which B A is multiplied before it is added to a weight."""
         return self.alpha / self.rank
 
 
@@ -185,7 +185,7 @@ class Sampler(Protocol):
 
     @property
     def version(self) -> int:
-        """Of the weights it holds; NONE when it holds none, as before the first sync() and after a crash."""
+        """The version of its weights; NONE when it holds none, as before the first sync() and after a crash."""
 
     @property
     def suspends(self) -> bool:
@@ -199,7 +199,7 @@ class Sampler(Protocol):
         """Continue a prompt; cancelling it leaves nothing behind. A sampler that is away raises Outage."""
 
     def release(self, session: str) -> None:
-        """The session is over."""
+        """Frees what is kept for a session, which has ended."""
 
     def sync(self, weights: Iterable[tuple[str, Tensor]], version: int, adapter: Adapter | None = None) -> None:
         """Hold these weights (all of them, by transformers' names), and forget what was cached with others. With an

@@ -28,10 +28,10 @@ SAMPLED_SHARE = 0.5
 
 @dataclass(frozen=True)
 class MeasuredStep:
-    """What is measured."""
+    """A training step that is to be measured: the model, the batches and the device."""
 
     shape: Mapping[str, Any] = field(default_factory=dict)
-    """The keys of a config.json."""
+    """The model's shape: the keys of a config.json."""
     device: str = "cpu"
     dtype: str = "float32"
     lora_rank: int = 0
@@ -41,16 +41,16 @@ class MeasuredStep:
     rows: int = 1
     """Sequences of one batch."""
     batches: int = 2
-    """Of a step. The second one meets the gradients of the first."""
+    """Batches of a step. The second one meets the gradients of the first."""
     length: int = 1024
-    """Tokens of each."""
+    """Tokens of each sequence."""
     steps: int = 2
     logit_bytes: int = LOGIT_BYTES
     threads: int = 2
 
     @property
     def plan(self) -> MemoryPlan:
-        """The same for the budget."""
+        """The same step as a plan, from which budget() computes its memory."""
         return MemoryPlan(
             Shape.read({"model_type": "qwen3", **self.shape}),
             device_bytes=0,
@@ -65,7 +65,7 @@ class MeasuredStep:
 
     @property
     def predicted_bytes(self) -> int:
-        """By the budget; on a CPU without the context of a GPU."""
+        """The most bytes by the budget; on a CPU without the context of a GPU."""
         made = budget(self.plan).total(training=True)
         return made if self.device.startswith("cuda") else made - CONTEXT_BYTES
 
@@ -165,7 +165,7 @@ def _most_resident_bytes() -> int:
 
 
 def read(text: str) -> MeasuredStep:
-    """From JSON."""
+    """Reads a MeasuredStep from JSON; unknown keys are ignored."""
     known = {f.name for f in fields(MeasuredStep)}
     return MeasuredStep(**{name: value for name, value in json.loads(text).items() if name in known})
 

@@ -114,7 +114,7 @@ _KEPT: Mapping[tuple[int, bool], _Kept] = {
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """What is to run."""
+    """The run whose memory is to be computed: its model, its device and its batches."""
 
     shape: Shape
     device_bytes: int
@@ -123,7 +123,7 @@ class MemoryPlan:
     lora_rank: int = 0
     tokens_per_batch: int = 16_384
     logit_tokens: int = 0
-    """Of a batch, those that are learnt from; 0: all of them."""
+    """Tokens of a batch that are learnt from; 0: all of them."""
     logit_bytes: int = LOGIT_BYTES
     checkpointing: bool = False
     merged: bool = False
@@ -155,7 +155,7 @@ class Budget:
     parts: tuple[MemoryPart, ...]
 
     def total(self, *, training: bool) -> int:
-        """Bytes alive at once."""
+        """The bytes in use at the same time: while training, or with training=False while rollouts are made."""
         return sum(p.bytes for p in self.parts if (p.training if training else p.rollouts))
 
     @property

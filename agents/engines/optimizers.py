@@ -44,21 +44,21 @@ class MuonAndAdamW:
         self.param_groups = [*self._adamw.param_groups, *self._muon.param_groups]
 
     def step(self) -> None:
-        """Of both."""
+        """Takes a step with both optimisers."""
         self._adamw.step()
         self._muon.step()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Of both."""
+        """Clears the gradients of both optimisers."""
         self._adamw.zero_grad(set_to_none=set_to_none)
         self._muon.zero_grad(set_to_none=set_to_none)
 
     def state_dict(self) -> dict[str, Any]:
-        """Of both."""
+        """The state of both optimisers in one dict."""
         return {**self._adamw.state_dict(), MUON_STATE: self._muon.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Of both."""
+        """Loads the state of both optimisers from what state_dict() gave."""
         self._muon.load_state_dict(state[MUON_STATE])
         self._adamw.load_state_dict({name: value for name, value in state.items() if name != MUON_STATE})
         self.param_groups = [*self._adamw.param_groups, *self._muon.param_groups]

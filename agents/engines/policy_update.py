@@ -148,11 +148,11 @@ class PolicyUpdate:
         return full[:, 1:][places[:, 1:]]
 
     def state(self) -> Mapping[str, Any]:
-        """For a checkpoint."""
+        """The state of the optimiser, and how many steps in a row had no finite gradient, for a checkpoint."""
         return {"optimizer": self.optimizer.state_dict(), "not_finite": self.not_finite}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """What state() gave."""
+        """Takes up a state that state() gave."""
         self.optimizer.load_state_dict(state["optimizer"])
         self.not_finite = int(state.get("not_finite", 0))
 

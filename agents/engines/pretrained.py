@@ -46,7 +46,7 @@ def load(path: str, dtype: str) -> tuple[Any, Any]:
 
 
 def load_tokenizer(path: str) -> Any:
-    """The tokenizer alone."""
+    """Loads the tokenizer of a model, without the model."""
     from transformers import AutoTokenizer
 
     if path.startswith((".", "/", "~")) and not Path(path).expanduser().is_dir():

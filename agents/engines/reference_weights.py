@@ -29,7 +29,7 @@ class ReferenceWeights:
         self._trained = [p for p in model.parameters() if p.requires_grad]
 
     def take(self) -> None:
-        """The weights of now are the reference."""
+        """Makes the present weights the reference."""
         if self._wanted and self._has_moved():
             self.refer_to(self._trained)
 
@@ -41,7 +41,7 @@ class ReferenceWeights:
         return any(not torch.equal(kept, p) for kept, p in pairs)
 
     def refer_to(self, weights: Sequence[Tensor]) -> None:
-        """These are the reference."""
+        """Makes these weights the reference."""
         if self._copy is None:
             self.taken = [w.detach().clone() for w in weights]
             return

@@ -104,7 +104,7 @@ class LocalSampler:
                 self._give_back(row)
 
     def release(self, session: str) -> None:
-        """Free a session's row."""
+        """Frees the row of the cache that a session has."""
         if (row := self._rows.pop(session, None)) is not None:
             self._give_back(row)
 

@@ -79,7 +79,7 @@ def training_operations(
 
 
 def step_seconds(plan: StepPlan) -> StepSeconds:
-    """The arithmetic."""
+    """How long each part of a training step takes, in seconds, computed from the plan."""
     shape = plan.shape
     sampled = plan.episodes * plan.sampled_tokens
     a_token = training_operations(

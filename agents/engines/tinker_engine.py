@@ -79,7 +79,7 @@ class State(NamedTuple):
     """A checkpoint on the server, as a folder names it."""
 
     path: str
-    """tinker://..."""
+    """The checkpoint's address on the server, tinker://..."""
     base_model: str
     lora_rank: int
     updates: int
@@ -102,7 +102,7 @@ class State(NamedTuple):
         return found
 
     def write(self, folder: Path) -> None:
-        """Into a checkpoint's folder."""
+        """Writes the state into a checkpoint's folder."""
         (folder / STATE).write_text(json.dumps(self._asdict(), indent=1) + "\n", encoding="utf-8")
 
 

@@ -254,7 +254,7 @@ class VllmSampler:
 
 
 def head_width(shape: Mapping[str, Any]) -> int:
-    """Of one attention head."""
+    """The width of one attention head, from the keys of a config.json."""
     return int(shape.get("head_dim") or shape["hidden_size"] // shape["num_attention_heads"])
 
 

@@ -63,7 +63,7 @@ def _controllability(trajectories: Sequence[Trajectory]) -> float:
 
 @dataclass(frozen=True)
 class Alarms:
-    """When to warn."""
+    """The limits beyond which a training run warns that its policy may have collapsed."""
 
     least_entropy: float = 0.3
     most_share: float = 0.9
@@ -71,7 +71,7 @@ class Alarms:
     """An orchestrator that only answers at once makes one call an episode."""
     least_valid: float = 0.8
     most_sequences: float = 1.5
-    """Times what a rollout needs."""
+    """How many times the sequences that they need rollouts may have."""
 
 
 def warnings(seen: Choices, valid: float, alarms: Alarms | None = None) -> list[str]:

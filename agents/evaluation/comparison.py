@@ -120,13 +120,13 @@ class ComparisonSection:
 
 @dataclass(frozen=True)
 class RunComparison:
-    """Runs beside each other."""
+    """What the comparison of some runs found: a section for each environment and split, and notes."""
 
     sections: tuple[ComparisonSection, ...]
     notes: tuple[str, ...]
 
     def to_json(self) -> object:
-        """As strict JSON has it."""
+        """The comparison as plain values, to be written as strict JSON."""
         return as_plain(self)
 
 

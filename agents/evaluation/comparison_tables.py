@@ -16,13 +16,13 @@ from toolorchestra.agents.evaluation.summary_tables import Table, aligned, in_ma
 
 
 def comparison_text(compared: RunComparison) -> str:
-    """For a terminal."""
+    """The comparison as text for a terminal."""
     parts = [_part(section, aligned, wrapped) for section in compared.sections]
     return "\n\n".join([*map(wrapped, compared.notes), *parts])
 
 
 def comparison_markdown(compared: RunComparison) -> str:
-    """The same in Markdown."""
+    """The comparison in Markdown."""
     parts = [_part(section, piped, in_markdown) for section in compared.sections]
     return "\n\n".join([*map(in_markdown, compared.notes), *(f"### {part}" for part in parts)])
 

@@ -30,7 +30,7 @@ def rows_as_csv(rows: Sequence[EvaluationRow]) -> str:
 
 
 def rows_as_json(rows: Sequence[EvaluationRow]) -> str:
-    """A list of objects."""
+    """The rows as a JSON array, an object for each row."""
     return json.dumps([asdict(row) for row in rows], allow_nan=False, indent=1, default=str)
 
 

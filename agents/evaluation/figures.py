@@ -27,7 +27,7 @@ class TrialCounts:
 
     @property
     def unknown(self) -> int:
-        """Trials without an outcome."""
+        """How many trials have no outcome: they failed, were cut or were not played."""
         return self.failed + self.cut + self.unplayed
 
 

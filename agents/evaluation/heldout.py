@@ -79,7 +79,7 @@ class HeldOut:
         self._panel: dict[str, list[dict[str, Measure]]] = {}
 
     def jobs(self) -> list[Job]:
-        """One rollout a task."""
+        """The rollouts to make: one for each held-out task."""
         return [
             job_of(self._mixes[label], made, seed)
             for label, made in self._factories.items()

@@ -34,7 +34,7 @@ class EvaluationProgress:
             self._tell(self.line())
 
     def close(self) -> None:
-        """Clear a terminal's line."""
+        """Clears the line on a terminal that shows the progress."""
         if self._terminal and self._width:
             self._stream.write("\r" + " " * self._width + "\r")
             self._stream.flush()

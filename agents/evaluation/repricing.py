@@ -57,7 +57,7 @@ class Repricing:
         return bool(self.other_prices or self.stopped or self.outcomes_changed)
 
     def sentences(self) -> list[str]:
-        """For a person."""
+        """What the run costs under both sheets, as sentences for a person to read."""
         before = ", ".join(sorted(self.sheets_before)) or "none"
         said = [
             f"{self.trials} trials: {self.usd_before:.6f} $ under {before}, {self.usd_after:.6f} $ under {self.sheet}."

@@ -64,21 +64,21 @@ class Rescoring:
     """Which outcomes of a run changed when its answers were graded again."""
 
     rows: dict[RowKey, EvaluationRow]
-    """All of the run, those that were graded again with their new outcome."""
+    """All rows of the run; those that were graded again have their new outcome."""
     changed: list[tuple[EvaluationRow, EvaluationRow]] = field(default_factory=list)
-    """The row as it was, and as it is."""
+    """Rows with another outcome: each as it was, and as it is now."""
     graded: int = 0
     kept: dict[RowKey, str] = field(default_factory=dict)
-    """Why an outcome stays as it was."""
+    """Rows that could not be graded again, each with the reason."""
     without: int = 0
     """Trials that failed or were cut before there was anything to grade."""
     nano_usd: int = 0
-    """What grading again cost."""
+    """What grading again cost, in billionths of a dollar."""
     tokens: Counter[str] = field(default_factory=Counter)
-    """Of the judges, by class."""
+    """The judges' tokens, by class."""
 
     def sentences(self) -> list[str]:
-        """For a person."""
+        """What changed, as sentences for a person to read."""
         said = [f"{self.graded} of {len(self.rows)} trials graded again: {len(self.changed)} have another outcome."]
         said.append(f"Grading cost {self.nano_usd / NANO:.9f} $, which is no part of the trials' bills.")
         if self.without:
@@ -89,7 +89,7 @@ class Rescoring:
         return said
 
     def told(self) -> dict[str, Any]:
-        """For the manifest."""
+        """The same as a dict, for the manifest of the new run."""
         kept = [{"key": list(key), "reason": reason} for key, reason in self.kept.items()]
         counts = {"graded": self.graded, "changed": len(self.changed), "without_outcome": self.without}
         return {**counts, "kept": kept, "grading_nano_usd": self.nano_usd, "grading_tokens": dict(self.tokens)}

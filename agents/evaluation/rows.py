@@ -48,7 +48,7 @@ class EvaluationRow:
     right: float | None
     """The outcome's value, from 0 to 1; None where it is not known."""
     evidence: Mapping[str, Any] = field(default_factory=dict)
-    """The grader's."""
+    """What the grader says of how it came to its outcome."""
     failure: str = ""
     """What failed, in one line."""
     truncated_by: str = ""
@@ -56,15 +56,15 @@ class EvaluationRow:
     elapsed_ns: int = 0
     nano_usd_by_role: Mapping[str, int] = field(default_factory=dict)
     nano_usd_by_tool: Mapping[str, int] = field(default_factory=dict)
-    """By the countable key of the tool, such as "answer-1"; the orchestrator's own under ""."""
+    """The bill by the countable key of the tool, such as "answer-1"; the orchestrator's own under ""."""
     nano_usd_by_model: Mapping[str, int] = field(default_factory=dict)
-    """By the price sheet's item."""
+    """The bill by the price sheet's item."""
     tokens: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    """By role: input, cached, output, reasoning."""
+    """Tokens by role: input, cached, output, reasoning."""
     estimated: int = 0
-    """Charges whose tokens were estimated."""
+    """How many charges have estimated tokens."""
     calls: Mapping[str, int] = field(default_factory=dict)
-    """By the countable key of the tool."""
+    """How often each tool was called, by its countable key."""
     models: Mapping[str, str] = field(default_factory=dict)
     """The model behind each key that has one."""
     groups: Mapping[str, str] = field(default_factory=dict)
@@ -75,7 +75,7 @@ class EvaluationRow:
     sheet: str = ""
     """Id of the price sheet that billed it."""
     digest: str = ""
-    """Of the transcript, every charge and the outcome."""
+    """A hash of the transcript, every charge and the outcome."""
     rescored: Mapping[str, Any] = field(default_factory=dict)
     """Of a run that was graded again: `status` and `right` as they were, and `nano_usd`, what grading again cost, which
     is no part of the row's bill; or `kept`, why the outcome stays as it was."""
@@ -87,7 +87,7 @@ class EvaluationRow:
 
     @property
     def nano_usd(self) -> int:
-        """All of its bill."""
+        """The whole bill of the trial, in billionths of a dollar."""
         return sum(self.nano_usd_by_role.values())
 
     @property

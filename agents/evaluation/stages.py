@@ -29,7 +29,7 @@ class StagesPlayed:
     """Everybody's plays of the same tasks, in their order."""
 
     wishes: Sequence[str]
-    """Each task's."""
+    """The kind of wish that each task has."""
     plays: Mapping[str, Sequence[Play | None]]
     """By player, stages first. None where the episode failed: the task then counts for nobody."""
     stages: Sequence[str]
@@ -42,7 +42,7 @@ class StagesPlayed:
         return [i for i in range(len(self.wishes)) if all(plays[i] is not None for plays in self.plays.values())]
 
     def as_json(self) -> dict[str, Any]:
-        """For a file."""
+        """The plays as a dict of plain values, to be written as JSON."""
         return {
             "wishes": list(self.wishes),
             "stages": list(self.stages),
@@ -52,7 +52,7 @@ class StagesPlayed:
 
     @classmethod
     def from_json(cls, row: Mapping[str, Any]) -> StagesPlayed:
-        """What as_json() gave."""
+        """Reads back what as_json() made."""
         plays = {name: [play and Play(*play) for play in some] for name, some in row["plays"].items()}
         return cls(row["wishes"], plays, row["stages"], row["readable"])
 

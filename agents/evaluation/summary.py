@@ -112,7 +112,7 @@ def tasks_of(rows: Iterable[EvaluationRow]) -> dict[str, list[EvaluationRow]]:
 
 
 def tally(rows: Sequence[EvaluationRow], missing: int = 0) -> TaskTally:
-    """Of one task's rows."""
+    """Sums up the rows of one task. `missing` trials that were never played are counted too."""
     values = [row.right for row in rows if row.right is not None]
     return TaskTally(math.fsum(values), sum(v >= 1.0 for v in values), len(values), len(rows) + missing)
 

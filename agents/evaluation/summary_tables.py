@@ -243,7 +243,7 @@ def _line(row: Sequence[str], widths: Sequence[int], places: Sequence[int]) -> s
 
 
 def wrapped(sentence: str) -> str:
-    """On lines that fit."""
+    """Breaks a sentence into lines of at most COLUMNS characters; a longer word stays whole."""
     return textwrap.fill(sentence, COLUMNS, break_long_words=False, break_on_hyphens=False)
 
 
@@ -253,7 +253,7 @@ def _cut(cell: str) -> str:
 
 
 def piped(table: Table) -> str:
-    """As Markdown."""
+    """A table in Markdown."""
     head, *rows = ([in_markdown(cell) for cell in row] for row in table)
     lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

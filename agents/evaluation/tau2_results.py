@@ -40,7 +40,7 @@ class Tau2ResultsFile:
 
     @property
     def name(self) -> str:
-        """Of the file."""
+        """The name of the file: environment, split, policy and domain, with ".json"."""
         words = (*self.cell, self.domain, *(("alone",) if self.head.alone else ()))
         return "_".join(re.sub(r"[^\w.-]+", "-", word).strip("-") or "-" for word in words) + ".json"
 

@@ -56,7 +56,7 @@ class Fit:
     used: tuple[Used, ...]
     """By plan: what its plays used together. An expert stands as STAGE:NAME, all else under its price sheet's item."""
     plays: tuple[int, ...]
-    """By plan: how many there were."""
+    """How many plays each plan had."""
     usd: float
     """What learning cost, judges and all."""
     episodes: int
@@ -65,7 +65,7 @@ class Fit:
 
     @cached_property
     def subjects(self) -> Mapping[str, Sequence[FittedTask]]:
-        """The tasks by subject."""
+        """The tasks grouped by their subject."""
         found: dict[str, list[FittedTask]] = {}
         for task in self.tasks:
             found.setdefault(task.subject, []).append(task)

@@ -43,7 +43,7 @@ def question_world(episode: Episode) -> QaWorld:
 
 
 def asked(episode: Episode) -> str:
-    """The question."""
+    """The text of the question that an episode asks."""
     return question_world(episode).question.text
 
 

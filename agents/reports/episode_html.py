@@ -22,7 +22,7 @@ def cents(nano_usd: float) -> str:
 
 
 def episode_html(line: Mapping[str, Any], name: str = "") -> str:
-    """One line of RecordTrajectories."""
+    """The HTML of one episode, from its line in a file that RecordTrajectories wrote."""
     ending = ending_of(line)
     charges = [one for one in line.get("charges") or () if isinstance(one, Mapping)]
     spent = sum(_nano(one) for one in charges)

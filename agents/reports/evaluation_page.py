@@ -40,7 +40,7 @@ LONG_CHARACTERS = 400
 
 @dataclass(frozen=True)
 class PageWritten:
-    """What was written."""
+    """What write_page() wrote: the file, how many trials and transcripts it has, and notes for the user."""
 
     file: Path
     trials: int
@@ -103,7 +103,7 @@ class PartWriter:
         self._held: list[Any] = []
 
     def add(self, value: Any) -> tuple[int, int]:
-        """Where the value will be."""
+        """Takes a value, and returns where it will be: the part's number and the place in it."""
         self._held.append(value)
         self._size += len(json.dumps(value))
         place = (self._number, len(self._held) - 1)
@@ -112,7 +112,7 @@ class PartWriter:
         return place
 
     def end(self) -> None:
-        """Write what is held."""
+        """Writes the values that are held as one part. Does nothing where none are held."""
         if self._held:
             write_part(self._stream, self._name, self._held)
             self._number, self._size, self._held = self._number + 1, 0, []

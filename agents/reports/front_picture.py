@@ -23,7 +23,7 @@ WIDTH, HEIGHT = 8.0, 4.6
 
 @dataclass(frozen=True)
 class Theme:
-    """Colours of a picture."""
+    """The colours of a light or a dark picture."""
 
     paper: str
     ink: str
@@ -41,7 +41,7 @@ THEMES: Mapping[str, Theme] = {
 
 @dataclass(frozen=True)
 class FrontPicture:
-    """What the picture shows."""
+    """What a picture shows: its title, a line about it and the points."""
 
     title: str
     about: str

@@ -29,7 +29,7 @@ class PlanePoint:
 
 
 class Box(NamedTuple):
-    """Where something stands."""
+    """A rectangle that something takes up in the drawing: a corner, width and height."""
 
     x: float
     y: float

@@ -27,15 +27,15 @@ TESTED_PAGE = "trajectories.html"
 
 @dataclass(frozen=True)
 class ReportData:
-    """One run."""
+    """What the folder of one training run holds for its report."""
 
     folder: Path
     summary: Mapping[str, Any]
     train: Sequence[Mapping[str, Any]]
-    """Rows of metrics.jsonl, a step each."""
+    """Rows of metrics.jsonl, one for each training step."""
     evaluations: Sequence[Mapping[str, Any]]
     warm: Sequence[Mapping[str, Any]]
-    """Of the supervised start."""
+    """Rows of metrics.jsonl from the supervised start."""
     sessions: Sequence[Session]
     configuration: Mapping[str, Any] | None
     """None where neither the summary nor a checkpoint says it."""

@@ -35,7 +35,7 @@ REWARDS = (
 
 
 def report_page(data: ReportData) -> str:
-    """All of it."""
+    """The whole page of a training run, as HTML."""
     summary = data.summary
     body = [
         tag("h1", text_of(data.title)),
@@ -132,7 +132,7 @@ def _facts(data: ReportData) -> str:
 
 
 def duration(seconds: float) -> str:
-    """In words."""
+    """A duration as text in seconds, minutes or hours, such as "5 min"."""
     if seconds < 120:
         return f"{seconds:.0f} s"
     minutes = seconds / 60

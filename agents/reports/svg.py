@@ -38,7 +38,7 @@ def label(x: float, y: float, words: object, anchor: str = "start", **attributes
 
 
 def path(points: Sequence[tuple[float, float]], **attributes: object) -> str:
-    """A line through points."""
+    """A path element: straight lines from each point to the next."""
     return tag("path", d="M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points), **attributes)
 
 
@@ -53,7 +53,8 @@ class Room:
 
 
 def scale(low: float, high: float, first: float, last: float, *, log: bool = False) -> Scale:
-    """From values to places."""
+    """A function that turns values into places in a drawing: `low` into `first`, `high` into `last`, by logarithms with
+    `log`."""
     of: Callable[[float], float] = math.log10 if log else float
     start, size = of(low), (of(high) - of(low)) or 1.0
     return lambda value: first + (of(value) - start) / size * (last - first)

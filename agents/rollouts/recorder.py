@@ -14,7 +14,7 @@ _TOLD = ("task", "preference", "budget", "price_sheet")
 
 
 class RolloutRecorder:
-    """Of one rollout. It draws nothing and changes nothing."""
+    """Records one rollout. It draws no random numbers and changes nothing."""
 
     def __init__(self, started: Started) -> None:
         self._started = started
@@ -23,7 +23,7 @@ class RolloutRecorder:
         self._last: Step | None = None
 
     def saw(self, step: Step) -> None:
-        """A turn has ended."""
+        """Records the step with which a turn has ended."""
         self._last = step
         self._rewards.append(step.reward)
         self._date_charges()

@@ -60,16 +60,16 @@ class Job:
 
 @dataclass(frozen=True)
 class RolloutParams:
-    """How rollouts are made."""
+    """The settings by which rollouts are made."""
 
     max_tokens: int = 24
     """The most tokens that the model may sample in one turn."""
     max_context: int = 512
-    """Of an episode, prompt and all; one whose next turn might not fit is cut."""
+    """The most tokens of an episode, prompt and all; one whose next turn might not fit is cut."""
     temperature: float = 1.0
     concurrency: int = 128
     deadline_seconds: float = 600.0
-    """Of one episode; what is not done by then is marked failed."""
+    """The seconds that one episode may take; what is not done by then is marked failed."""
     stop_at_call: bool = False
     """End a turn behind its first tool call: sooner, but never several calls in one turn."""
     policy_item: str = ""
@@ -86,11 +86,11 @@ class Rollouts:
         """Where the seconds go."""
 
     def with_params(self, params: RolloutParams) -> Rollouts:
-        """The same, made in another way."""
+        """Rollouts with the same engine, made by other settings."""
         return Rollouts(self.engine, self.chat, params)
 
     def close(self) -> None:
-        """End what makes them."""
+        """Ends the processes that make rollouts. There are none here; subclasses may have some."""
 
     def collect(self, jobs: Sequence[Job], watch: Callable[[Trajectory], None] | None = None) -> list[Trajectory]:
         """All of them, in the order of the jobs. `watch` hears of each as it ends."""

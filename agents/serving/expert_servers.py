@@ -125,7 +125,7 @@ def _check_free(servers: Sequence[Server]) -> None:
 
 
 class Running:
-    """A started server."""
+    """A `vllm serve` process that was started: its address, its log and its end."""
 
     def __init__(self, server: Server, logs: Path) -> None:
         self.server = server

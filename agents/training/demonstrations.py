@@ -142,7 +142,7 @@ class BestRoute(NamedTuple):
     """A route that was planned."""
 
     def policy(self) -> Callable[[Episode], str]:
-        """Plays it, once."""
+        """A policy that plays this route. It serves for one episode."""
         return _Says(self.actions) if self.route is None else FollowRoute(self.route)
 
 

@@ -103,5 +103,5 @@ def _raise(config: TrainConfig, mix: EnvMix) -> str:
 
 
 def mean(values: Sequence[float]) -> float:
-    """nan of none."""
+    """The mean of some values; nan where there are none."""
     return statistics.fmean(values) if values else float("nan")

@@ -31,7 +31,8 @@ class Log:
         self._wandb = _wandb(folder) if wandb else None
 
     def write(self, kind: str, step: int, values: Mapping[str, Any]) -> None:
-        """One row."""
+        """Appends one row of metrics to metrics.jsonl, and gives its numbers to TensorBoard and wandb where they are
+        on."""
         clean = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
         with self.path.open("a") as file:
             file.write(json.dumps({"kind": kind, "step": step, **clean}) + "\n")
@@ -43,7 +44,7 @@ class Log:
             self._wandb.log({**numbers, f"{kind}/step": step})
 
     def close(self) -> None:
-        """Flush."""
+        """Closes TensorBoard and wandb, so that all of their rows are written."""
         if self._board is not None:
             self._board.close()
         if self._wandb is not None:

@@ -61,9 +61,9 @@ class GroupNumbers:
     """Which groups have been taken. What a checkpoint keeps of rollouts ahead."""
 
     taken_below: int = 0
-    """All with lower numbers were taken."""
+    """All groups with lower numbers were taken."""
     taken: set[int] = field(default_factory=set)
-    """Those of higher numbers that were taken too."""
+    """The groups with higher numbers that were taken too."""
 
     def take(self, number: int) -> None:
         """Raises ValueError where it was taken before."""
@@ -79,7 +79,7 @@ class GroupNumbers:
         return [number for number in range(self.taken_below, end) if number not in self.taken]
 
     def state(self) -> dict[str, Any]:
-        """For a checkpoint."""
+        """Which groups were taken, as a dict for a checkpoint."""
         return {"taken_below": self.taken_below, "taken": sorted(self.taken)}
 
     @classmethod

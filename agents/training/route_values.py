@@ -109,7 +109,7 @@ class _Routes:
         self._base = sum(values.weights.get(name, 0.0) for name in ("always", header(episode)))
 
     def route(self, number: int) -> Route:
-        """One of them."""
+        """The route with this number."""
         at = np.unravel_index(number, self._shape)
         extra, search, code, answer = (part[int(n)] for part, n in zip(self.parts, at, strict=True))
         return Route(search.alias, search.said, code.alias, code.said, answer.alias, extra.alias)
@@ -187,7 +187,7 @@ def _parts(episode: Episode, values: RouteValues) -> tuple[Sequence[_Part], ...]
 
 
 def every_route(episode: Episode) -> Iterator[Route]:
-    """All that are weighed."""
+    """All routes of an episode that are compared with each other."""
     routes = _Routes(episode, RouteValues({}, {}, {}), ())
     return (routes.route(number) for number in range(len(routes.sums)))
 

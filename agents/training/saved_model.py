@@ -35,7 +35,7 @@ class TrainedAs:
     base: str
     """The model that was trained further, as an adapter needs it; "" is the tiny one."""
     lora_rank: int
-    """Of the adapter that is kept; 0: whole weights are."""
+    """The rank of the adapter that is kept; 0: whole weights are kept."""
     lora_alpha: int
     averaged: bool
     """Whether the weights are the running average."""
@@ -66,12 +66,12 @@ class TrainedAs:
         )
 
     def write(self, folder: Path) -> None:
-        """Into an exported folder."""
+        """Writes this into an exported folder."""
         (folder / HOW).write_text(json.dumps(dataclasses.asdict(self), indent=1) + "\n", encoding="utf-8")
 
     @classmethod
     def read(cls, folder: Path) -> TrainedAs:
-        """Of an exported folder."""
+        """Reads how the model of an exported folder was trained."""
         try:
             made: TrainedAs = settings_from_json(cls, json.loads((folder / HOW).read_bytes()))
         except (OSError, TypeError, ValueError, LookupError, RecursionError) as err:
@@ -103,7 +103,7 @@ class SavedModel:
 
 
 def saved_model(path: Path) -> SavedModel:
-    """What a path names."""
+    """The trained model that a path names: an exported folder, a run's folder or one of its checkpoints."""
     if (path / HOW).is_file():
         return SavedModel(path, True, TrainedAs.read(path))
     found = checkpoint_of(path)

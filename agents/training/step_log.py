@@ -25,15 +25,15 @@ class StepTimes:
     """How long the parts of a step took."""
 
     rollouts: float
-    """Until the groups of the step were there."""
+    """Seconds until the groups of the step were there."""
     training: float
-    """Rewards, advantages and optimiser steps."""
+    """Seconds of rewards, advantages and optimiser steps."""
     publishing: float
-    """Where rollouts go on beside it: until they go on with the new weights."""
+    """Seconds until rollouts go on with the new weights, where they go on beside the training."""
 
     @property
     def whole(self) -> float:
-        """Together."""
+        """The seconds of all parts together."""
         return self.rollouts + self.training + self.publishing
 
 

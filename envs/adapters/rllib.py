@@ -102,7 +102,7 @@ class RoutingEnv(gym.Env[Any, Any]):
         return stepped
 
     def close(self) -> None:
-        """Close every world."""
+        """Closes the environment of every world."""
         for world in self.worlds.values():
             world.close()
 

@@ -101,7 +101,7 @@ class ToolOrchestraTextEnv(BaseTextEnv):  # type: ignore[misc, unused-ignore]
         }
 
     def close(self) -> None:
-        """Forget the episode."""
+        """Drops the episode, so that its memory can be freed."""
         self.episode = None
 
 

@@ -14,7 +14,7 @@ from toolorchestra.envs.runtime.driver import advance
 
 
 class Turn(NamedTuple):
-    """What the model wrote."""
+    """One turn that the model sampled: its tokens, their log-probabilities, and whether it came to its end."""
 
     tokens: list[int]
     logprobs: list[float]

@@ -29,12 +29,12 @@ class Failure(NamedTuple):
 
     @property
     def told(self) -> dict[str, str]:
-        """As `info["failed"]` has it."""
+        """The failure as a dict, as it stands in `info["failed"]`."""
         return {"where": self.where, "error": self.error, "traceback": self.traceback}
 
 
 def failure(where: str, err: BaseException) -> Failure:
-    """Record an exception."""
+    """Makes a Failure of an exception; `where` says which part of the episode raised it."""
     setting = str(err) if isinstance(err, WrongSetting) else ""
     return Failure(where, f"{type(err).__name__}: {err}", "".join(traceback.format_exception(err)), setting)
 

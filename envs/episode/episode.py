@@ -42,7 +42,7 @@ class Pending(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What Gymnasium's step returns."""
+    """The five values that Gymnasium's step() returns."""
 
     observation: Observation
     reward: float

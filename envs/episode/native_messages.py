@@ -23,7 +23,7 @@ class NativeMessages:
         """Assistant's messages among them."""
 
     def observation(self, episode: Episode) -> Observation:
-        """What the agent sees."""
+        """The observation that the agent sees now, with calls as structures."""
         self._follow(episode)
         seen = episode.observation
         if episode.rules.history == "full":

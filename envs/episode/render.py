@@ -49,7 +49,7 @@ def turn(episode: Episode, step: Step, *, colour: bool = False, longest: int | N
 
 
 def verdict(episode: Episode, step: Step) -> str:
-    """How it ended."""
+    """How an episode ended, in one line: failed, cut off or done, and with which outcome."""
     if episode.failure:
         return spelled(f"FAILED in {episode.failure.where}: {episode.failure.error}")
     how = f"cut off by {step.info['truncated_by']}" if step.truncated else "done"

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class Starts(Protocol):
-    """An episode factory."""
+    """What can start an episode, such as an episode factory."""
 
     def start(self, seed: int, options: dict[str, Any] | None = None) -> Any:
-        """Started, whose `episode` is fresh."""
+        """Starts an episode: returns a Started, whose `episode` is fresh."""
 
 
 def state_of(episode: Episode) -> bytes:

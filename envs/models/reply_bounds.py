@@ -65,7 +65,7 @@ def bounded(http: Any, most_bytes: int) -> Callable[[Any], Awaitable[None]]:
     stream: type[Any] = http.AsyncByteStream
 
     class BoundedStream(stream):  # type: ignore[misc]
-        """A reply's body, unpacked."""
+        """A reply's body, unpacked piece by piece. Raises ReplyTooLong where it has more than `most_bytes`."""
 
         def __init__(self, raw: Any, packing: str) -> None:
             self._raw, self._unpack = raw, Unpacker(packing, most_bytes)

@@ -22,15 +22,15 @@ class Sent(NamedTuple):
     """How large a request is."""
 
     characters: int
-    """Of its messages."""
+    """How many characters its messages have."""
     most_tokens: int
-    """That its input may be: a token is a byte at least."""
+    """The most tokens that its input may be: a token is a byte at least."""
     output_tokens: int
-    """That its reply was allowed."""
+    """The most tokens that its reply was allowed to have."""
 
     @classmethod
     def of(cls, made: Mapping[str, Any], served: Served) -> Sent:
-        """Of a request's JSON."""
+        """Measures a request from its JSON."""
         text = str(made.get("messages") or made.get("prompt"))
         asked = json.dumps([made.get("messages"), made.get("prompt"), made.get("tools")], ensure_ascii=False)
         return cls(

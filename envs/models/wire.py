@@ -28,7 +28,7 @@ class Unreadable(ValueError):
 
 
 def body(request: ChatRequest, served: Served) -> dict[str, Any]:
-    """The request's JSON."""
+    """The JSON body of a request to an OpenAI-compatible server."""
     room = CHARACTERS_PER_TOKEN * (served.context_tokens - served.output_tokens)
     tools = STANDARD.schemas(request.tools)
     described = len(str(tools)) if tools else 0

@@ -110,5 +110,5 @@ def rewarded_usd(charges: Iterable[Charge]) -> float:
 
 
 def by_class(tokens: Tokens) -> dict[str, int]:
-    """As `info["cost"]["tokens"]` shows them."""
+    """Tokens as a dict by class: input, cached, output and reasoning, as in `info["cost"]["tokens"]`."""
     return {"input": tokens[0], "cached": tokens[1], "output": tokens[2], "reasoning": tokens[3]}

@@ -70,7 +70,7 @@ class SpendCap:
         return f"{text}, and the next request may cost {plain(self._refused, 9)} $" if self._refused else text
 
     def add(self, nano_usd: int) -> None:
-        """Count what was billed."""
+        """Adds what was billed to what the run has spent."""
         with self._lock:
             self._nano_spent += nano_usd
             self._serve()

@@ -34,7 +34,8 @@ def _what_is_at(path: Path) -> str:
 
 
 def json_of(path: Path, expected: str) -> Any:
-    """What a file says."""
+    """Reads a JSON file. Raises ConfigError, which says what was `expected`, where it cannot be read, is too large or
+    no JSON."""
     try:
         with path.open("rb") as file:
             data = file.read(MOST_FILE_BYTES + 1)

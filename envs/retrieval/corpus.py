@@ -111,7 +111,8 @@ class Manifest:
 
     @classmethod
     def read(cls, folder: Path) -> Manifest:
-        """Read and check it."""
+        """Reads the manifest of an index folder and checks its format. Raises ConfigError where there is none to
+        use."""
         line = f"toolorchestra index CORPUS {folder}"
         if not folder.is_dir():
             raise ConfigError(f"no index folder {str(folder)!r}; build one: {line}")

@@ -60,7 +60,7 @@ class Embedder:
             raise ConfigError(f"embedder {name!r} cannot be loaded ({str(err)[:120]}); {hint}") from None
 
     def encode(self, texts: Sequence[str]) -> Vectors:
-        """Unit vectors."""
+        """The vectors of some texts, each of length 1."""
         made = self._model.encode(
             list(texts), batch_size=64, normalize_embeddings=True, show_progress_bar=False, convert_to_numpy=True
         )

@@ -51,7 +51,7 @@ def _version(home: Path) -> int:
 
 
 def jar() -> Path:
-    """Anserini's jar."""
+    """The path of Anserini's jar, which comes with pyserini."""
     found = importlib.util.find_spec("pyserini")
     if found is None or found.origin is None:
         raise ConfigError(f"Lucene needs pyserini's jar: {INSTALL}")

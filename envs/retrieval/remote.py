@@ -52,7 +52,7 @@ class IndexServer(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """The address at which the server listens."""
         return f"http://{self.server_address[0]!s}:{self.server_address[1]}"
 
 
@@ -102,7 +102,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Queries are not logged."""
+        """Does nothing, so that queries are not logged."""
 
 
 async def _search(retriever: Retriever, query: str, top_k: int) -> Sequence[Hit]:
@@ -125,7 +125,7 @@ class Remote:
             raise ConfigError(f"no index server at {self.url} ({told}); start one: {line}")
 
     async def search(self, query: str, top_k: int) -> Sequence[Hit]:
-        """The passages found there."""
+        """The passages that the server finds for a query. Asks again after a failure, up to RETRIES times."""
         problem = ""
         for attempt in range(RETRIES + 1):
             status, text, _ = await self._poster.post("search", {"query": query, "top_k": top_k})

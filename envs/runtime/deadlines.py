@@ -65,7 +65,7 @@ class Deadlines:
 
     @property
     def timers(self) -> int:
-        """How many are set."""
+        """How many timers are set on the event loop."""
         return sum(p.timer is not None for p in self._patiences.values())
 
     def _strike(self, patience: SameDeadline) -> None:

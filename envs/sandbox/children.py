@@ -76,14 +76,14 @@ class Child:
             self.signal(signal.SIGKILL)
 
     def processor_seconds(self) -> float:
-        """Of all its threads since it was forked."""
+        """Seconds of processor time that all its threads have used since it was forked."""
         try:
             return time.clock_gettime(~self.pid << 3 | 2)  # the clock that clock_getcpuclockid gives
         except OSError:
             return 0.0  # it is dead
 
     def threads(self) -> int:
-        """How many it has."""
+        """How many threads the child has; 0 when it is gone."""
         try:
             return os.stat(f"/proc/{self.pid}/task").st_nlink - 2
         except OSError:
@@ -113,7 +113,7 @@ class Child:
                     self.said[fd] += data
 
     def said_text(self, most: int) -> tuple[str, str]:
-        """Its stdout and stderr."""
+        """What the child wrote to stdout and to stderr, as text, from at most the first `most` bytes of each."""
         out, err = (bytes(self.said[fd][:most]).decode("utf-8", "replace") for fd in (self.out, self.err))
         return out, err
 

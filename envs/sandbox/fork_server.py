@@ -35,7 +35,7 @@ OVER = "ended: its episode is over"
 
 
 class ForkServer:
-    """The server's loop."""
+    """The fork server's loop: takes orders, hands programs to children, and answers with what they did."""
 
     def __init__(
         self,

@@ -70,12 +70,12 @@ class Monty:
         return 10 * self.bounds.seconds
 
     async def run(self, code: str, session: str = "") -> Execution:
-        """Each run is fresh."""
+        """Runs a program. Every run starts afresh: nothing is kept, not even within a session."""
         del session
         return await asyncio.to_thread(self._run, code)
 
     def close(self) -> None:
-        """End the workers."""
+        """Ends the worker processes."""
         with self._lock:
             if self._pool is not None:
                 self._pool.__exit__(None, None, None)

@@ -102,7 +102,7 @@ class LandlockSandbox:
 
     @property
     def describe(self) -> str:
-        """For the tool's description."""
+        """What the tool's description says of this Python: its version, its packages and its limits."""
         kept = "names are kept from one program to the next" if self.sessions else "each program starts afresh"
         return (
             f"Python {sys.version_info.major}.{sys.version_info.minor} with numpy and sympy where installed, without "
@@ -176,7 +176,7 @@ class _Waiting:
         self.ended = False
 
     def add(self, number: int) -> Future[dict[str, Any]]:
-        """Wait for an answer."""
+        """A future for the answer with this number. It has failed already where the server has ended."""
         future: Future[dict[str, Any]] = Future()
         with self._lock:
             if not self.ended:

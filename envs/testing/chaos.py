@@ -50,11 +50,11 @@ class Chaos:
     seconds: float = 0.02
     """How long a late answer takes, and a hanging one until its connection breaks."""
     made: dict[str, list[str]] = field(default_factory=dict)
-    """By episode: the faults."""
+    """The faults that were made, by episode."""
     paid: dict[str, list[Usage]] = field(default_factory=dict)
-    """By episode: what the models behind the wrappers were paid for."""
+    """What the models behind the wrappers were paid for, by episode."""
     calls: Counter[str] = field(default_factory=Counter)
-    """By kind of backend: how often it was asked."""
+    """How often each kind of backend was asked."""
     _asked: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
@@ -64,7 +64,7 @@ class Chaos:
             raise ConfigError(no_such("fault", unknown[0], FAULTS))
 
     def models(self, inner: ChatModel) -> ChaosModels:
-        """Models with faults."""
+        """A model backend with faults around another one."""
         return ChaosModels(inner, self)
 
     def around(self, backends: Backends) -> Backends:
@@ -123,7 +123,7 @@ def _raise(fault: str) -> NoReturn:
 
 
 class ChaosModels:
-    """Models with faults."""
+    """A model backend that behaves like the one inside it, but for the faults that Chaos draws."""
 
     suspends = True
 
@@ -135,7 +135,7 @@ class ChaosModels:
         return float(getattr(self.inner, "patience_seconds", 0.0)) + 100 * self.chaos.seconds
 
     def limits_of(self, model: str) -> ContextLimits:
-        """The inner backend's."""
+        """The limits of a model, as the backend inside gives them."""
         return limits_of(self.inner, model)
 
     async def complete(self, request: ChatRequest) -> Completion:
@@ -158,7 +158,7 @@ class ChaosModels:
 
 
 class ChaosRetriever:
-    """A retriever with faults."""
+    """A retriever that behaves like the one inside it, but for the faults that Chaos draws."""
 
     suspends = True
     takes_bill = True
@@ -177,7 +177,7 @@ class ChaosRetriever:
 
 
 class ChaosInterpreter:
-    """An interpreter with faults."""
+    """An interpreter that behaves like the one inside it, but for the faults that Chaos draws."""
 
     suspends = True
 

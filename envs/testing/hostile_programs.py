@@ -94,7 +94,7 @@ class Stage:
         return ", ".join(found)
 
     def close(self) -> None:
-        """Clear up."""
+        """Kills the victim process, closes the sockets and removes the folder."""
         self.victim.kill()
         self.victim.wait()
         for listening in (self.listener, self.datagrams, self.unix):
@@ -204,7 +204,7 @@ def works(interpreter: Interpreter) -> list[Containment]:
 
 
 def table(verdicts: Sequence[Containment], good: str = "contained", bad: str = "GOT THROUGH") -> str:
-    """The verdicts as text."""
+    """A table of the verdicts as text, one line for each, and below it how many are good."""
     rows = [
         f"{v.name:44.44} {good if v.contained else bad:12} {v.seconds:7.3f} s {v.neighbour_seconds:7.3f} s  {v.seen}"
         for v in verdicts

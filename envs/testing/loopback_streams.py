@@ -39,7 +39,7 @@ class StreamCount:
 
 
 def event(said: Mapping[str, Any] | str) -> bytes:
-    """An event's bytes."""
+    """The bytes of one server-sent event."""
     return f"data: {said if isinstance(said, str) else json.dumps(said)}\n\n".encode()
 
 

@@ -107,7 +107,7 @@ class Rehearsal:
         return env
 
     def make_vector(self, num_envs: int) -> OrchestraVectorEnv:
-        """A fresh vector environment."""
+        """Makes a new vector environment of the id."""
         made = gym.make_vec(
             self.env_id, num_envs=num_envs, vectorization_mode="vector_entry_point", **dict(self.arguments)
         )
@@ -157,7 +157,7 @@ def difference(a: Any, b: Any, where: str) -> str:
 
 
 def leaves(value: Any) -> Iterator[Any]:
-    """Everything inside nested containers."""
+    """All values inside nested mappings, lists and tuples, one after another."""
     if isinstance(value, Mapping):
         for part in value.values():
             yield from leaves(part)

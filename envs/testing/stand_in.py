@@ -112,7 +112,7 @@ def write_backends(folder: Path, base_url: str) -> Path:
 
 
 class StandIn(Loopback):
-    """The server."""
+    """A server on the loopback that answers known questions in place of real models."""
 
     def __init__(self, asked: Sequence[Question]) -> None:
         super().__init__(self._drawn)

@@ -47,7 +47,7 @@ def gold(plan: Tau2Task, *, solo: bool) -> list[str]:
 
 
 def idle(plan: Tau2Task, *, solo: bool) -> list[str]:
-    """Nothing at all."""
+    """A player that does nothing: its only text ends the episode."""
     del plan
     return [DONE if solo else FAREWELL]
 

@@ -76,14 +76,14 @@ def winners(case: Case, player: str, *, strict: bool = False) -> list[str]:
 
 
 def count(case: Case, *, strict: bool = False) -> Solved:
-    """What every player solves."""
+    """Counts the tasks of a case, and how many of them each player solves."""
     _, source = made(case.user, domain=case.domain, split=case.split)
     return Solved(len(source.ids(case.split)), *(len(winners(case, player, strict=strict)) for player in PLAYERS))
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayResults:
-    """Recorded runs, played again."""
+    """What came of recorded runs that were played again."""
 
     runs: Sequence[Replayed]
 

@@ -69,7 +69,7 @@ class ToolContext:
             ending.atexit = False
 
     def end(self) -> None:
-        """The episode is over."""
+        """Ends the episode: tells every backend that asked for it by at_end()."""
         for ending in self._ending.values():
             ending()
 

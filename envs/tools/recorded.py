@@ -203,7 +203,7 @@ class RecordedRetriever:
         self._tape = _Tape(kind, cassette, self.suspends)
 
     async def search(self, query: str, top_k: int, bill: Bill | None = None) -> Sequence[Hit]:
-        """The passages found."""
+        """The passages found for a query, from the cassette or from the live retriever."""
         part = (bill or Bill()).part()
 
         async def live() -> Mapping[str, Any]:
@@ -258,7 +258,7 @@ class RecordedInterpreter:
         self._sessions: dict[str, _Session] = {}
 
     def end_session(self, session: str) -> None:
-        """An episode is over."""
+        """Forgets what was kept for an episode's session, and tells the live interpreter that the session has ended."""
         self._sessions.pop(session, None)
         end = getattr(self.live, "end_session", None)
         if end is not None:
@@ -273,7 +273,7 @@ class RecordedInterpreter:
         return self._item
 
     async def run(self, code: str, session: str = "") -> Execution:
-        """What the program gave."""
+        """What a program gave, from the cassette or from the live interpreter."""
         asked = {"code": code}
         kept, number = _Session(), 0
         if self._keeps and session:

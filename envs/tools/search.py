@@ -64,7 +64,7 @@ class Search:
         return await self.asked(context, query)
 
     async def asked(self, context: ToolContext, query: str) -> ToolResult:
-        """The agent's own query."""
+        """Searches with a query that the agent wrote itself."""
         material: QuestionMaterial = context.world
         before = len(context.bill.usages)
         hits = await search_billed(self.retriever, query[:QUERY_CHARACTERS], self.settings.top_k, context.bill)

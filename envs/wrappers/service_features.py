@@ -35,7 +35,7 @@ _OF_EXPERT = ("usd_per_mtok_in", "usd_per_mtok_out")
 
 
 def feature_names_of(actions: Sequence[ServiceAction], buckets: int) -> tuple[str, ...]:
-    """What each number says."""
+    """The name of each number of the features, in their order."""
     experts = [a for a in actions if a.kind == "expert"]
     return (
         *_PROGRESS,

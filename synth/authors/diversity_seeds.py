@@ -38,7 +38,7 @@ VIEWS = (
 
 
 def of_subject(seed: int) -> str:
-    """For the first part."""
+    """Words for the prompt of a domain's first part: where it is set, and who its customers are."""
     rng = random.Random(f"{seed}/subject")
     return f"Set it in {rng.choice(PLACES)}; its customers are above all {rng.choice(CUSTOMERS)}."
 

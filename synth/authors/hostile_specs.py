@@ -161,7 +161,7 @@ def intents_of(count: int) -> Change:
 
 
 def tools_of(count: int) -> Change:
-    """Many copies of find_book."""
+    """A change of a spec that adds `count` copies of the tool find_book."""
 
     def edit(tools: Any) -> None:
         book = next(one for one in tools if one["name"] == "find_book")

@@ -89,7 +89,7 @@ class LlmAuthor:
         return texts
 
     async def harder(self, asked: PartRequest) -> str:
-        """One call. Raises Unusable."""
+        """Asks the model once for harder intents. Raises Unusable where its answer cannot be used."""
         answer = await self._ask(asked, author_prompts.harder(self.domain, asked), take_of="harder")
         return untrusted_answers.part("intents", answer)
 

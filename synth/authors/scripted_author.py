@@ -152,7 +152,7 @@ def model(name: str, slips: Mapping[str, Slip] | None = None) -> ScriptedModel:
 
 
 def remarks(text: str) -> str:
-    """Talks beside the JSON."""
+    """A slip: puts remarks before and after the JSON of an answer."""
     return f"Sure, here is what you asked for:\n{text}\nLet me know if it fits."
 
 

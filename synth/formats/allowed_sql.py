@@ -108,7 +108,7 @@ class Fenced:
         return [column[0] for column in cursor.description or ()], rows
 
     def close(self) -> None:
-        """Forget the database."""
+        """Closes the database. It was in memory, so its rows are gone."""
         self._connection.close()
 
 

@@ -149,7 +149,7 @@ def training_rows(domain: SqlDomain, split: str) -> Iterator[dict[str, Any]]:
 
 
 def training_row(domain: SqlDomain, task: SqlTask, one: task_variants.Variant) -> dict[str, Any]:
-    """One row."""
+    """One row of training data: a variant of a task, in the reference's field names."""
     told = task.shape["user_scenario"]["instructions"]
     problem = " ".join(part for part in (told["reason_for_call"], one.instruction) if part)
     shown = schemas(domain, one.tools)

@@ -33,7 +33,7 @@ class Maker:
         self._sql = Fenced()
 
     def tables(self) -> dict[str, SqlTable]:
-        """All tables, finished."""
+        """Makes the rows of all tables, and returns the finished tables by name."""
         for table in self.spec.tables:
             self.made[table["table"]] = self._rows(table)
         return self._finished()

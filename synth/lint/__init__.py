@@ -39,5 +39,5 @@ def counted(findings: Iterable[Finding]) -> str:
 
 
 def lines(findings: Sequence[Finding]) -> list[str]:
-    """A line for each."""
+    """The findings as text, a line for each."""
     return [one.text() for one in findings]

@@ -28,16 +28,16 @@ class Finding:
 
     check: str
     part: str
-    """The file."""
+    """The file of the spec that it is in."""
     entry: str
-    """The intent, tool, column or rule."""
+    """The intent, tool, column or rule that it is about."""
     seen: str
     expected: str
     certain: bool = False
     """Seen by running it; others follow from words or from what may be chance, and may be mistaken."""
 
     def text(self) -> str:
-        """In a line."""
+        """The finding in one line of text."""
         how = "" if self.certain else " (perhaps)"
         return f"{self.part}: {self.entry}: {self.check}{how}: {self.seen}; expected: {self.expected}"
 
@@ -54,7 +54,7 @@ class PlayedIntent:
 
     @property
     def actions(self) -> list[GoldCall]:
-        """All calls."""
+        """All calls of the intent: those that identify the person, then the others."""
         return [one.action for one in (*self.identified, *self.called)]
 
     @cached_property

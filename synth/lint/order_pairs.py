@@ -161,5 +161,5 @@ class SeedRows:
         return bool(rows)
 
     def close(self) -> None:
-        """Forget the rows."""
+        """Closes the database that holds the seed rows in memory."""
         self.database.close()

@@ -81,7 +81,7 @@ def _calls(path: Sequence[GoldCall], kept: Sequence[int], lookups: Sequence[Look
 
 
 def solutions(bench: DomainPlayer, task: SqlTask, reads: Lookups) -> Iterator[Solution]:
-    """One of each path."""
+    """A solution for each path of a task, the gold one first, without the reads that are not needed."""
     for number, path in enumerate((task.actions, *task.alternatives)):
         lookups = reads.for_path(task, path)
         kept = trimmed(bench, task, path, lookups)

@@ -44,7 +44,7 @@ class Diversity(NamedTuple):
 
 
 def prints(domain: SqlDomain) -> Prints:
-    """Of a domain."""
+    """What a domain is compared by, collected from its tasks and tools."""
     words: set[str] = set()
     for task in domain.tasks.values():
         words |= similarity.shingles(similarity.words(task.shape))

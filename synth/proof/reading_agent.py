@@ -96,7 +96,7 @@ class ReadingPlay:
         self._failed: set[str] = set()
 
     async def move(self, observation: Any) -> str:
-        """The next turn."""
+        """The next turn after an observation; "" when the agent has nothing left to say."""
         if not self._tools:
             self._meet(observation["tools"])
         self._take_in(observation["messages"])

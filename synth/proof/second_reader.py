@@ -51,26 +51,26 @@ class Reading:
     solved: int
     tries: int
     gold: tuple[str, ...]
-    """The changes of the gold path."""
+    """The changes that the gold path makes."""
     told: tuple[str, ...]
-    """What gold has told."""
+    """What the gold path tells the user."""
     shown: ReaderTry
     """The first try that is not solved, or the first."""
 
     def row(self) -> dict[str, Any]:
-        """As JSON."""
+        """The reading as a dict of plain values, to be written as JSON."""
         return asdict(self)
 
     @classmethod
     def read(cls, row: Mapping[str, Any]) -> Reading:
-        """From JSON."""
+        """Makes a Reading of what row() gave."""
         shown = row["shown"]
         first = ReaderTry(shown["solved"], tuple(shown["writes"]), tuple(shown["missing"]), shown["transcript"])
         texts = {name: tuple(row[name]) for name in ("intents", "gold", "told")}
         return cls(**{**row, **texts, "shown": first})
 
     def text(self) -> str:
-        """In a sentence or two, without the transcript."""
+        """The reading in a sentence or two, without the transcript."""
         did = "; ".join(self.shown.writes) or "nothing"
         gold = "; ".join(self.gold) or "nothing"
         lacks = f"; not told or looked at: {', '.join(self.shown.missing)}" if self.shown.missing else ""

@@ -91,7 +91,7 @@ def compare(shapes: Iterable[Mapping[str, Any]]) -> Likeness:
 
 
 def shingles(text: str) -> frozenset[str]:
-    """Runs of three words."""
+    """All runs of three words that follow each other in a text; the whole text where it is shorter."""
     split = text.split()
     return frozenset(" ".join(split[i : i + _SHINGLE]) for i in range(max(1, len(split) - _SHINGLE + 1)))
 

@@ -34,7 +34,7 @@ _SETTLED = f"That has been settled. {CLOSING}"
 
 
 class Playing(Protocol):
-    """One episode's player."""
+    """The player of one episode."""
 
     async def move(self, observation: Any) -> str:
         """The next turn; "" gives up."""
@@ -173,7 +173,7 @@ class _ModelPlaying:
 
 
 def named(names: Sequence[str]) -> list[Solver]:
-    """Scripted solvers by name."""
+    """The scripted solvers with these names. Raises ConfigError where a name is unknown."""
     if unknown := [name for name in names if name not in SCRIPTED]:
         raise ConfigError(no_such("scripted solver", unknown[0], SCRIPTED))
     return [SCRIPTED[name] for name in names]
@@ -188,11 +188,11 @@ class Arena:
         self.env = OrchestraEnv(ToolScaleSource(domain), preference="none")
 
     async def play(self, solver: Solver, task_id: str, seed: int) -> Try:
-        """One episode."""
+        """Has a solver play one episode of a task, and returns what came of it."""
         return await self.follow(solver.begin(self.bench, self.domain.tasks[task_id], seed), task_id, seed)
 
     async def follow(self, player: Playing, task_id: str, seed: int) -> Try:
-        """One episode of a player that is at hand."""
+        """Has a player that is at hand play one episode of a task."""
         options = {"task_id": f"toolscale/{self.domain.name}/{task_id}"}
         observation, info = self.env.reset(seed=seed, options=options)
         reward, turns = 0.0, 0

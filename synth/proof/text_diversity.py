@@ -9,17 +9,17 @@ from toolorchestra.synth.proof import similarity
 
 
 class TextDiversity(NamedTuple):
-    """Of some tasks' requests, without names and numbers."""
+    """How different the requests of some tasks are from each other, without names and numbers."""
 
     tasks: int
     distinct_1: float
     distinct_2: float
     distinct_3: float
     openings: float
-    """Different first three words over tasks."""
+    """How many different first three words there are, divided by the number of tasks."""
 
     def text(self) -> str:
-        """In a line."""
+        """The measures in one line of text."""
         return (
             f"{self.tasks} tasks: distinct-1 {self.distinct_1:.3f}, distinct-2 {self.distinct_2:.3f},"
             f" distinct-3 {self.distinct_3:.3f}, different openings {self.openings:.3f}"
@@ -27,7 +27,7 @@ class TextDiversity(NamedTuple):
 
 
 def measure(shapes: Iterable[Mapping[str, Any]]) -> TextDiversity:
-    """Of these tasks."""
+    """Measures how different the requests of these tasks are from each other."""
     said = [similarity.normal(shape["user_scenario"]["instructions"]["reason_for_call"]).split() for shape in shapes]
     openings = {tuple(words[:3]) for words in said}
     one, two, three = (_distinct(said, size) for size in (1, 2, 3))

@@ -21,12 +21,12 @@ class Estimate(NamedTuple):
 
     least_calls: int
     most_calls: int
-    """When every round of repair is needed."""
+    """How many calls there are when every round of repair is needed."""
     least_usd: float
     most_usd: float
 
     def text(self) -> str:
-        """In a line."""
+        """The estimate in one line of text."""
         return (
             f"estimated from a shipped example: {self.least_calls} to {self.most_calls} calls,"
             f" {self.least_usd:.4f} to {self.most_usd:.4f} $ (tokens counted as characters / {CHARACTERS_A_TOKEN})"

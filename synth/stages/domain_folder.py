@@ -60,7 +60,8 @@ class YieldReport:
         self.examples.setdefault(reason, seen)
 
     def text(self) -> str:
-        """The report."""
+        """The report as text: how many tasks were kept, how many drafts were dropped and why, and what the tasks are
+        like."""
         lines = [f"{self.domain}: {self.kept} tasks kept, {sum(self.dropped.values())} drafts dropped"]
         lines += [f"  {r}: {n} (first: {self.examples[r]:.300})" for r, n in self.dropped.most_common()]
         lines.append("  by difficulty: " + ", ".join(f"{k}: {self.difficulty[k]}" for k in sorted(self.difficulty)))

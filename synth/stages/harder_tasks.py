@@ -74,7 +74,7 @@ class Evolver:
         return tuple(sorted(_filled(fact["value"], person) for way in ways for fact in way["facts"] if "value" in fact))
 
     def person(self, shape: Shape) -> Caller | None:
-        """Whose task it is."""
+        """The person whose task it is; None where it cannot be told from the task's facts."""
         known = {fact["value"] for fact in shape["toolscale"]["facts"] if "value" in fact}
         found = [person for told, person in self._people.items() if known and known <= set(told)]
         return found[0] if len(found) == 1 else None

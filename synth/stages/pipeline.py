@@ -69,7 +69,7 @@ class SynthesisRun:
     progress: Progress | None = None
 
     def seen(self, stage: str) -> Seen | None:
-        """A stage's own progress."""
+        """A function that reports one stage's progress; None where the run reports none."""
         progress = self.progress
         return None if progress is None else (lambda done, of: progress(stage, done, of))
 

@@ -36,7 +36,7 @@ def escaped(text: str) -> str:
 
 
 def rows(made: Made, paid_model: PaidModel | None) -> dict[str, Any]:
-    """The report as JSON."""
+    """The report of a run as a dict of plain values, to be written as JSON."""
     domain = made.domain
     beside = diversity.compare(domain)
     spent = paid_model.ledger.usd if paid_model else 0.0
@@ -62,7 +62,7 @@ def rows(made: Made, paid_model: PaidModel | None) -> dict[str, Any]:
 
 
 def levels(domain: SqlDomain) -> Counter[int]:
-    """Tasks by difficulty."""
+    """How many tasks have each level of difficulty."""
     return Counter(task.difficulty for task in domain.tasks.values())
 
 
@@ -92,7 +92,7 @@ def cheapest(known: Sequence[KnownCost], domain: SqlDomain) -> dict[str, Any]:
 
 
 def text(report: Mapping[str, Any]) -> str:
-    """The report as Markdown."""
+    """The report in Markdown, made from what rows() gave."""
     lines = [f"# {report['domain']}: {report['tasks']} tasks kept", ""]
     lines += ["| stage | kept | rounds of repair | dropped or sent back |", "|---|---|---|---|"]
     for row in report["stages"]:

@@ -22,7 +22,7 @@ KINDS = {
 
 
 class ReaderSettings(NamedTuple):
-    """How much is read."""
+    """How many tasks the second reader solves, and how often it tries each."""
 
     tasks: int = 0
     """How many tasks, spread evenly; 0: all."""

@@ -38,9 +38,9 @@ class SynthesisSettings:
     costs: bool = True
     """Whether each task's cheapest known solution and what graded solvers pass are stored."""
     variants: int = 0
-    """Of each task: tool configuration, price schedule, alias mapping, preference."""
+    """How many variants each task has: tool configuration, price schedule, alias mapping, preference."""
     rounds: int = 3
-    """Of repair, for each part of the spec."""
+    """The most rounds of repair for each part of the spec."""
     proposed_rows: int = 0
     """Records of each table that a model proposes."""
     tool_drafts: int = 1
@@ -61,7 +61,7 @@ class SynthesisSettings:
 
     @property
     def filtered(self) -> bool:
-        """Whether any filter runs."""
+        """Whether the settings switch on any filter of tasks."""
         return self.sift or bool(self.solvers)
 
 
@@ -75,7 +75,7 @@ class Tally:
     """Rounds of repair that it took."""
     dropped: Mapping[str, int] = field(default_factory=dict)
     examples: Mapping[str, str] = field(default_factory=dict)
-    """The first of each reason."""
+    """The first that was dropped for each reason."""
     notes: tuple[str, ...] = ()
 
     @classmethod
@@ -83,7 +83,7 @@ class Tally:
         return cls(**{**row, "notes": tuple(row["notes"])})
 
     def row(self) -> dict[str, Any]:
-        """As JSON."""
+        """The tally as a dict of plain values, to be written as JSON."""
         return asdict(self)
 
 
@@ -99,7 +99,7 @@ class Making:
 
     @property
     def digest(self) -> str:
-        """Of all that it holds."""
+        """A hash of all that it holds."""
         return key(dict(self.parts), list(self.shapes), {k: dict(v) for k, v in self.passes.items()})
 
     @property
@@ -108,7 +108,7 @@ class Making:
         return specs.read(self.parts, Path("spec"))
 
     def row(self) -> dict[str, Any]:
-        """As JSON."""
+        """The same as a dict of plain values, to be written as JSON."""
         return {"parts": dict(self.parts), "shapes": list(self.shapes), "passes": dict(self.passes)}
 
     @classmethod
@@ -121,5 +121,5 @@ class Making:
 
 
 def counted(dropped: Counter[str]) -> dict[str, int]:
-    """Most frequent first."""
+    """The counts as a dict, the most frequent reason first."""
     return dict(dropped.most_common())

@@ -51,7 +51,7 @@ class TaskFilter:
     _passes: dict[str, dict[str, int]] = field(default_factory=dict)
 
     async def sift(self, shapes: Sequence[Shape]) -> Sifted:
-        """All filters."""
+        """Runs all filters over the tasks, and returns those that are kept with what was dropped and why."""
         different = self._different(shapes)
         kept = []
         for number, shape in enumerate(different, 1):
@@ -102,5 +102,5 @@ class TaskFilter:
 
 
 def told(passed: Mapping[str, int], k: int) -> str:
-    """Passes in words."""
+    """How often each solver passed in k tries, as text."""
     return ", ".join(f"{name} {number}/{k}" for name, number in passed.items())

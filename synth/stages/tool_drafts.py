@@ -41,7 +41,7 @@ class MergedTools(NamedTuple):
 
     @property
     def note(self) -> str:
-        """In a line."""
+        """How many tools the drafts had, how many were kept and why others were not, in one line."""
         why = ", ".join(f"{reason} {n}" for reason, n in self.dropped.most_common())
         return (
             f"{self.written} tools in all drafts, {self.written - self.dropped.total()} kept ({why or 'none left out'})"

@@ -59,7 +59,7 @@ class StageStore:
         return found["result"] if found["key"] == wanted else None
 
     def keep(self, stage: str, made_from: str, result: Any) -> None:
-        """Keep a stage's result."""
+        """Writes a stage's result into the folder, with the key of the inputs that it was made from."""
         text = json.dumps({"stage": stage, "key": made_from, "result": result}, ensure_ascii=False, indent=1)
         replace(self.path(stage), text.encode())
 

@@ -59,7 +59,7 @@ class Verdicts:
         return self._known.get(key)
 
     def put(self, key: str, right: bool) -> None:
-        """Keep a verdict."""
+        """Keeps a verdict in memory, and with a path in the file too."""
         with self._lock:
             self._known[key] = right
             if self.path is not None:

@@ -58,7 +58,7 @@ class RecordedRuns:
 
     @cached_property
     def digest(self) -> str:
-        """Of every run."""
+        """A hash of all recorded runs and of the names of their models and tasks."""
         made = hashlib.blake2b("\x1f".join((*self.models, *self._rows.tasks)).encode(), digest_size=16)
         for column in (self._rows.task, self._rows.model, self._rows.success, *self._rows.measures.values()):
             made.update(np.ascontiguousarray(column).tobytes())
@@ -93,7 +93,7 @@ class RecordedRuns:
         return self._rows.texts.get(task) or task.replace("__", ": ").replace("_", " ")
 
     def family(self, task: str) -> str:
-        """The task's family."""
+        """The family that the recording puts a task into; "recorded" where it names none."""
         return self._rows.families[self.tasks[task]] or "recorded"
 
     def priced(self, sheet: PriceSheet) -> PriceSheet:

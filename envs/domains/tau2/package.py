@@ -42,7 +42,7 @@ def version(distribution: str = DISTRIBUTION) -> str:
 
 @lru_cache(maxsize=1)
 def root() -> Path:
-    """The package's folder."""
+    """The folder of the installed package `tau2`."""
     version()
     own = Path(str(metadata.distribution(DISTRIBUTION).locate_file("tau2")))
     if own.is_dir():

@@ -56,7 +56,7 @@ def in_first_person(text: str) -> str:
 
 
 class Tau2ScriptedUser:
-    """One episode's rule-following user."""
+    """The user of one episode, who answers by fixed rules."""
 
     suspends = False
     bills: tuple[str, ...] = ()

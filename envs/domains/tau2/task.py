@@ -101,7 +101,7 @@ def read_plan(row: Mapping[str, Any]) -> Tau2Task:
 
 
 def read_criteria(row: Mapping[str, Any], where: str) -> Criteria:
-    """A task's evaluation_criteria."""
+    """Reads `evaluation_criteria` of a task of the benchmark."""
     actions, assertions = row.get("actions"), row.get("env_assertions")
     basis = tuple(row.get("reward_basis") or _DEFAULT_BASIS)
     for name in basis:

@@ -291,7 +291,7 @@ class SqlDatabase:
 
     @property
     def size_bytes(self) -> int:
-        """Of the snapshot."""
+        """How many bytes the snapshot of the database has."""
         return len(self._snapshot)
 
     def take(self) -> Copy:
@@ -418,7 +418,7 @@ class Session:
         return _session_again, (self.database, self.written())
 
     def close(self) -> None:
-        """Undo everything."""
+        """Undoes everything that the episode changed, and gives its copy of the database back."""
         copy, self._copy = self._copy, None
         if copy is not None:
             self.database.give_back(copy)

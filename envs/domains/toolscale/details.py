@@ -42,7 +42,7 @@ class Wrong(NamedTuple):
 
 
 def details(task: SqlTask) -> tuple[tuple[Detail, ...], ...]:
-    """Of each request."""
+    """For each request of a task, the details of it that the user watches for in a confirmation."""
     right: dict[str, set[str]] = {}
     for path in (task.actions, *task.alternatives):
         for action in path:

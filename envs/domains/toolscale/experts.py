@@ -168,7 +168,8 @@ class SimulatedExperts:
     suspends: bool = False
 
     async def complete(self, request: ChatRequest) -> Completion:
-        """Write one turn."""
+        """Writes one turn: the oracle's with a chance that depends on the model's skill, else one that leads
+        nowhere."""
         truth = request.truth
         if truth is None or request.purpose != "move":
             raise ConfigError(f"simulated experts write a turn of a shipped task, not {request.purpose!r}")

@@ -203,7 +203,7 @@ class Sentence(NamedTuple):
 
 
 class Heard(NamedTuple):
-    """What a message says."""
+    """What a listener understands of a message."""
 
     sentences: tuple[Sentence, ...]
     question: bool
@@ -219,7 +219,7 @@ class Heard(NamedTuple):
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The sentences' texts."""
+        """The text of each sentence."""
         return tuple(one.text for one in self.sentences)
 
 

@@ -140,7 +140,7 @@ class KnownCost:
 def calls_by_tool(
     task: SqlTask, path: int, kept: Sequence[int], lookups: Sequence[tuple[int, GoldCall]] = ()
 ) -> dict[str, int]:
-    """What a solution calls."""
+    """How often a solution of a task calls each tool."""
     actions = (task.actions, *task.alternatives)[path]
     return dict(Counter([*(actions[place].name for place in kept), *(call.name for _, call in lookups)]))
 

@@ -75,7 +75,7 @@ def names(version: int = NEWEST) -> list[str]:
 
 
 def manifest(folder: Path) -> Mapping[str, Any]:
-    """domain.json alone, checked."""
+    """Reads and checks a folder's domain.json, and none of its other files."""
     path = folder / "domain.json"
     if not path.is_file():
         raise ConfigError(f"{path}: no such file; a domain folder holds domain.json, {', '.join(FILES)}")
@@ -186,7 +186,7 @@ def read_tables(data: bytes, where: str) -> dict[str, SqlTable]:
 
 
 def read_tools(data: bytes, where: str) -> dict[str, SqlTool]:
-    """tools.json."""
+    """The tools of a tools.json, by name, each of them checked."""
     tools: dict[str, SqlTool] = {}
     for at, value in elements(data, where):
         made = tool(fits(shapes.TOOL, value, at), at)
@@ -201,7 +201,7 @@ def read_tools(data: bytes, where: str) -> dict[str, SqlTool]:
 
 
 def tool(row: Mapping[str, Any], at: str) -> SqlTool:
-    """One entry of tools.json."""
+    """Checks one entry of tools.json and makes a tool of it."""
     at = f"{at}: tool {row['name']!r:.80}"
     _check_size(row, at)
     formats: dict[str, str] = {}

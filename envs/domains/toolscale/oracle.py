@@ -52,7 +52,7 @@ _PLAIN = OracleWords()
 
 
 def moves(domain: SqlDomain, task: SqlTask, words: OracleWords = _PLAIN) -> Iterator[str]:
-    """The assistant's turns."""
+    """The assistant's turns that solve the task, in their order."""
     if task.identify:
         yield words.ask_identity([fact.label for fact in task.facts if fact.value])
         yield from _held(words)

@@ -19,7 +19,7 @@ FILES = ("schema.sql", "rows.jsonl.gz", "tools.json", "policy.md", "tasks.jsonl.
 
 
 def content(folder: Path, name: str) -> bytes:
-    """A file's bytes, uncompressed."""
+    """The bytes of one file of a domain folder, uncompressed where its name ends in .gz."""
     path = folder / name
     if not path.is_file():
         raise ConfigError(f"{path}: no such file; a domain folder holds domain.json, {', '.join(FILES)}")
@@ -33,7 +33,7 @@ def content(folder: Path, name: str) -> bytes:
 
 
 def decoded(data: bytes, where: str) -> str:
-    """A file's text."""
+    """Decodes a file's bytes as UTF-8. Raises ConfigError, with `where` in its text, where they are something else."""
     try:
         return data.decode()
     except UnicodeDecodeError as err:

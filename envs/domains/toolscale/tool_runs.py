@@ -31,7 +31,7 @@ class Called(NamedTuple):
 
     @property
     def action(self) -> GoldCall:
-        """The call alone."""
+        """The call's name and arguments, without its result."""
         return GoldCall(self.name, self.arguments)
 
 

@@ -99,7 +99,7 @@ class SqlScriptedUser:
         return self.said(mood.request, took_back=mood.took_back)
 
     def opening(self) -> str:
-        """The user's first words."""
+        """What the user says first, before the agent has said anything."""
         rng = self._rng(0)
         parts = [self._one_of(user_sentences.GREETINGS, rng), self.said(0, took_back=False)]
         if self._together:
