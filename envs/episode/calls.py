@@ -47,8 +47,8 @@ def unreadable(where: str, content: object) -> Failure | None:
 
 
 class FailureGuard:
-    """`with Guard("grade") as guard:` keeps an exception of the world's code as `guard.failure`, so that it ends one
-    episode and not the batch that it is in."""
+    """`with FailureGuard("grade") as guard:` keeps an exception of the world's code as `guard.failure`, so that it ends
+    one episode and not the batch that it is in."""
 
     __slots__ = ("failure", "where")
 

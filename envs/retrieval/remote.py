@@ -27,6 +27,8 @@ TOKEN_ENV = "TOOLORCHESTRA_INDEX_TOKEN"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 MOST_BODY, MOST_HITS = 1 << 16, 1000
 DEADLINE_SECONDS, RETRIES = 30.0, 3
+_PASSING = (408, 429)
+"""Refusals that pass: too slow, too many at once."""
 
 
 class IndexServer(ThreadingHTTPServer):
@@ -125,7 +127,8 @@ class Remote:
             raise ConfigError(f"no index server at {self.url} ({told}); start one: {line}")
 
     async def search(self, query: str, top_k: int) -> Sequence[Hit]:
-        """The passages that the server finds for a query. Asks again after a failure, up to RETRIES times."""
+        """The passages that the server finds for a query. Asks again up to RETRIES times, unless the server
+        refuses the request itself."""
         problem = ""
         for attempt in range(RETRIES + 1):
             status, text, _ = await self._poster.post("search", {"query": query, "top_k": top_k})
@@ -137,6 +140,8 @@ class Remote:
                     return [Hit(Passage(**passage), score) for passage, score in json.loads(text)["hits"]]
                 except (ValueError, KeyError, TypeError, RecursionError) as err:
                     problem = f"{type(err).__name__}: {err}"
+            if 400 <= status < 500 and status not in _PASSING:
+                raise Outage(f"the index server at {self.url} refuses a search: {problem}")
             if attempt < RETRIES:
                 await asyncio.sleep(0.2 * 2**attempt)
         raise Outage(f"the index server at {self.url} did not answer: {problem}")

@@ -20,7 +20,7 @@ from toolorchestra.envs.base.errors import ConfigError, Outage
 from toolorchestra.envs.base.types import Passage
 from toolorchestra.envs.retrieval import Hit, Retriever
 from toolorchestra.envs.retrieval.bm25 import Bm25
-from toolorchestra.envs.retrieval.remote import TOKEN_ENV, IndexServer, Remote
+from toolorchestra.envs.retrieval.remote import RETRIES, TOKEN_ENV, IndexServer, Remote
 from toolorchestra.envs.testing.loopback import Loopback, ServerReply
 
 PASSAGES = tuple(Passage(str(i), f"Title {i}", f"river number{i} größe \u2603") for i in range(100))
@@ -106,6 +106,15 @@ def test_what_passes_is_asked_again(fault: ServerReply) -> None:
     with Loopback(lambda asked: fault if asked.number == 1 else good) as server:
         assert asyncio.run(Remote(server.base_url).search("river", 3)) == [Hit(PASSAGES[0], 0.5)]
     assert len(server.seen) == 3
+
+
+@pytest.mark.parametrize(("status", "searches"), [(400, 1), (404, 1), (429, RETRIES + 1)])
+def test_a_search_that_is_refused_is_asked_again_only_where_that_may_pass(status: int, searches: int) -> None:
+    refusal = ServerReply("no", status)
+    with Loopback(lambda asked: ServerReply() if asked.path.endswith("health") else refusal) as server:
+        with pytest.raises(Outage, match=f"{status}: "):
+            asyncio.run(Remote(server.base_url).search("river", 3))
+        assert len(server.seen) == 1 + searches
 
 
 def test_a_server_that_is_not_there_or_goes_away() -> None:
