@@ -235,6 +235,8 @@ def shell(hour: Hour, body: str, venv: Path) -> str:
                 hour.billed()
             if run := re.search(r"toolorchestra evaluate .*--out (\S+)", line):
                 must_exist(folder / run[1] / "page.html")
+            if written := re.search(r"--page (\S+)", line):
+                must_exist(folder / written[1])
     return printed
 
 
@@ -244,8 +246,8 @@ def able(part: str, venv: Path) -> bool:
 
 
 def tells_progress(line: str) -> bool:
-    """Whether a command says on stderr how far it is, and pip what is newer."""
-    return any(part in line for part in ("evaluate", "toolorchestra train", "pip install"))
+    """Whether a command says on stderr how far it is or which page it wrote, and pip what is newer."""
+    return any(part in line for part in ("evaluate", "toolorchestra train", "pip install", "--page"))
 
 
 def must_exist(path: Path) -> None:
