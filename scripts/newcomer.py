@@ -154,7 +154,8 @@ def with_torch(hour: Hour) -> None:
     again = subprocess.run(
         ["make", "train"], cwd=hour.clone, env=hour.environment(), capture_output=True, text=True, check=False
     )
-    if "--resume" not in again.stderr or "Traceback" in again.stderr:
+    # A run that has ended is not gone on with: another one is begun in another folder.
+    if not re.search("--resume|--out FOLDER", again.stderr) or "Traceback" in again.stderr:
         raise Surprise(f"a second `make train` does not say how to go on:\n{again.stdout}\n{again.stderr}")
 
 
