@@ -127,7 +127,7 @@ class WarmStart:
     least_valid: float = 0.97
     """Share of readable turns below which reinforcement learning does not start."""
     margin: float = 0.05
-    """By how much the mean outcome must exceed answering at once."""
+    """Reinforcement learning starts only when the mean outcome exceeds that of answering at once by this much."""
     rounds: int = 3
     """How often `steps` may be repeated before the run gives up."""
     checked: int = 128

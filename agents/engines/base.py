@@ -83,9 +83,9 @@ class LossParams:
     kl: Divergence = ""
     """Estimator of the KL to the reference model; "" leaves it out."""
     kl_weight: float = 0.0
-    """Of that estimate in the loss."""
+    """The weight of the KL estimate in the loss."""
     entropy_weight: float = 0.0
-    """Of the entropy of the choices, which the loss keeps up."""
+    """The weight of the entropy bonus in the loss. It keeps the choices varied."""
     temperature: float = 1.0
     """At which the data were sampled: log-probabilities are of that distribution."""
     cap: float = 0.0

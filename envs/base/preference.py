@@ -45,7 +45,7 @@ class Preference:
 
     @classmethod
     def told(cls, info: Mapping[str, Any]) -> Preference:
-        """As `info["preference"]` and recorded trajectories tell it."""
+        """Makes a preference again from `info["preference"]`, or from a recorded trajectory."""
         tools = {name: weight for name, weight in info["weights"].items() if name not in GENERAL}
         general = {name: info["weights"].get(name, 0.0) for name in GENERAL}
         return cls(**general, tools=tools, sentence=info["sentence"], kind=info["kind"])

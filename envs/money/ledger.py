@@ -72,7 +72,7 @@ class Ledger:
         return {"usd": self.nano_usd / NANO, "seconds": self.elapsed_ns / NANO, "usd_by_role": by_role}
 
     def reprice(self, sheet: PriceSheet) -> Ledger:
-        """The same usage billed by another sheet."""
+        """Gives a ledger of the same usage, billed by another price sheet."""
         other = Ledger()
         other.elapsed_ns = self.elapsed_ns
         for charge in self._charges:

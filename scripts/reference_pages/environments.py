@@ -41,7 +41,7 @@ INFO_AT_RESET = {
     "least_usd": "Only with a budget: what a call of each tool costs at least.",
 }
 INFO_AT_STEP = {
-    "task_id": "As at reset.",
+    "task_id": "The task of this episode, as reset() gave it.",
     "turn": "How many turns the agent has had.",
     "new_messages": "The messages of this step: the agent's own, results, what a user said.",
     "charges": "The step's bill, line by line; see below.",

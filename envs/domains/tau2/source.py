@@ -58,12 +58,12 @@ class Tau2Source:
     solo: bool | None = None
     """Another way to say user="none"."""
     user_model: str | Role | None = None
-    """Of user="llm": which model plays the user."""
+    """The model that plays the user, where user="llm"."""
     judge: str | Role | None = None
     """Says whether assertions in natural language hold; None: the judge of the backends file. Domains with tasks that
     are graded by any are refused without one."""
     experts: Mapping[str, str | Role] | None = None
-    """By alias: makes `call_expert` a tool."""
+    """Expert models by alias. With them the agent has the tool `call_expert`."""
     backends: str | Path | Backing | None = None
     """A file of real backends, or what `backing.read` and `Backing` made of one: where named models are served."""
     recordings: str | None = None
