@@ -71,7 +71,7 @@ PRESETS: Mapping[str, TrainConfig] = {
         environments=tuple(EnvMix(env_id, w, _TINY_ARGUMENTS) for env_id, w in zip(_WORLDS, (2.0, 1.0), strict=True)),
         model=ModelConfig(processes=2, optimizer="muon"),
         warm_start=WarmStart(
-            steps=1_000, learning_rate=6e-3, demonstrations=16_000, routes=3, planned=True, drop_words=0.2
+            steps=1_000, learning_rate=6e-3, demonstrations=16_000, routes=6, planned=True, drop_words=0.2
         ),
         steps=40,
         anchors=("cheapest", "strongest"),

@@ -1,9 +1,9 @@
 """What routes are worth, learnt from random ones on many tasks: without anybody saying who is good at what.
 
 On one task the best of a few random routes is often a cheap gamble that came off. So a route's chance is estimated from
-all routes on all tasks: by a logistic regression on what an agent sees (the first line of the question) and does (how
-often it searches, who writes the program, who answers). Its bill is what its calls use on average, at the task's
-prices.
+all routes on all tasks. It is the chance that its searches find all that is needed (searching.py), times the chance
+that it then ends right: by a logistic regression on what an agent sees (the first line of the question) and does (who
+writes the program, who answers). Its bill is what its calls use on average, at the task's prices.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,12 +23,13 @@ from toolorchestra.agents.training.routes import (
     KINDS,
     MOST_SEARCHES,
     SEARCH,
-    UNTIL_NOTHING_NEW,
+    UNTIL_NOTHING_MISSING,
     UNTIL_PRINTED,
     Route,
     TriedRoute,
     header,
 )
+from toolorchestra.agents.training.searching import Searching, searching
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.money.prices import EXPERT, NANO, Tokens, Usage
 
@@ -35,7 +37,11 @@ Numbers = np.ndarray[Any, np.dtype[np.float64]]
 
 SAME_VALUE = 0.004
 """Routes whose value is within this share of the best one's count as equal."""
-RIDGE = 2.0
+MOST_BESIDES = 3
+"""Searches besides, of a searcher whom the user favours."""
+ALL_FOUND = 0.97
+"""From which chance on a route counts as one that has found all that is needed."""
+RIDGE = 10.0
 NEWTON_STEPS = 10
 
 
@@ -44,11 +50,13 @@ class RouteValues:
     """What was learnt of one environment."""
 
     weights: Mapping[str, float]
-    """Of what tells how likely a route ends right."""
+    """Of what tells how likely a route ends right that has found all that is needed."""
     usual: Mapping[str, tuple[float, float, float]]
     """By expert: input and output tokens and seconds of a call."""
-    searches: Mapping[str, float]
-    """By header: how many searches it takes until nothing new comes."""
+    searching: Searching = field(default_factory=Searching)
+    """What it takes to find all that is needed."""
+    unfound: float = 0.0
+    """How likely a route ends right that has not found all."""
     programs: Mapping[str, float] = field(default_factory=dict)
     """By subject and writer: how many programs it takes until one prints something."""
 
@@ -63,12 +71,14 @@ class RouteValues:
     def usual_calls(self, episode: Episode, picks: Mapping[str, str]) -> Mapping[str, float]:
         """What a fixed rule calls that always asks these experts, by kind of tool: it searches until nothing new comes,
         lets one program be written, and has the question answered."""
-        searches = self.searches.get(header(episode), 1.0)
+        searches = self.searching.nothing_new.get(header(episode), 1.0)
         return {alias: searches if kind == SEARCH else 1.0 for kind, alias in picks.items() if kind in KINDS}
 
     def chance(self, head: str, route: Route) -> float:
         """That a route ends right."""
-        return 1 / (1 + math.exp(-sum(self.weights.get(name, 0.0) for name in features(head, route))))
+        found = self.searching.chance(head, route.searches)
+        right = 1 / (1 + math.exp(-sum(self.weights.get(name, 0.0) for name in features(head, route))))
+        return found * right + (1 - found) * self.unfound
 
     def bills(self, episode: Episode) -> Mapping[str, tuple[float, float]]:
         """By expert, dollars and seconds of a call."""
@@ -87,19 +97,21 @@ class _Part(NamedTuple):
     alias: str
     said: int
     """What the route says: a number, or until when."""
-    times: float
-    """Calls, as expected."""
+    calls: tuple[tuple[str, float], ...]
+    """Calls of each, as expected."""
     names: tuple[str, ...]
+    besides: tuple[str, ...] = ()
+    """Who is called before, because the user favours him."""
 
 
 _USD, _SECONDS = 0, 1
 
 
 class _Routes:
-    """All routes of an episode at once, as arrays over (call besides, search, program, answer)."""
+    """All routes of an episode at once, as arrays over (search, program, answer)."""
 
     def __init__(self, episode: Episode, values: RouteValues, fixed: Sequence[Mapping[str, float]]) -> None:
-        self._values, self._fixed = values, fixed
+        self._values, self._fixed, self._episode = values, fixed, episode
         self._preference, self._bills = episode.preference, values.bills(episode)
         self.parts = _parts(episode, values)
         self._shape = tuple(map(len, self.parts))
@@ -111,8 +123,9 @@ class _Routes:
     def route(self, number: int) -> Route:
         """The route with this number."""
         at = np.unravel_index(number, self._shape)
-        extra, search, code, answer = (part[int(n)] for part, n in zip(self.parts, at, strict=True))
-        return Route(search.alias, search.said, code.alias, code.said, answer.alias, extra.alias)
+        search, code, answer = (part[int(n)] for part, n in zip(self.parts, at, strict=True))
+        besides = search.besides + code.besides
+        return Route(search.alias, search.said, code.alias, code.said, answer.alias, besides)
 
     def _spread(self, numbers: Sequence[Sequence[float]]) -> Numbers:
         """The sum over all combinations of a number of each part, flat."""
@@ -122,8 +135,12 @@ class _Routes:
         return total.ravel()
 
     def _summed(self) -> Numbers:
-        columns = [[[one.times * self._bill(one.alias)[at] for one in part] for part in self.parts] for at in (0, 1)]
-        columns += [[[one.times * (one.alias == key) for one in part] for part in self.parts] for key in self._favoured]
+        bills = [{alias: bill[at] for alias, bill in self._bills.items()} for at in (_USD, _SECONDS)]
+        counts = [*bills, *({key: 1.0} for key in self._favoured)]
+        columns = [
+            [[sum(times * count.get(alias, 0.0) for alias, times in one.calls) for one in part] for part in self.parts]
+            for count in counts
+        ]
         return np.stack([self._spread(column) for column in columns], axis=1)
 
     def _bill(self, alias: str) -> tuple[float, float]:
@@ -132,11 +149,13 @@ class _Routes:
     def _chances(self) -> Numbers:
         weights = self._values.weights
         told = [[sum(weights.get(name, 0.0) for name in one.names) for one in part] for part in self.parts]
-        *_, writing, answering_ = self.parts
+        _, writing, answering_ = self.parts
         together = [[weights.get(_pair(code.alias, answer.alias), 0.0) for answer in answering_] for code in writing]
-        total: Numbers = self._spread(told).reshape(self._shape) + np.asarray(together)[None, None] + self._base
-        chances: Numbers = 1 / (1 + np.exp(-total.ravel()))
-        return chances
+        total: Numbers = self._spread(told).reshape(self._shape) + np.asarray(together)[None] + self._base
+        head = header(self._episode)
+        found = np.array([self._values.searching.chance(head, one.said) for one in self.parts[0]])[:, None, None]
+        chances: Numbers = found / (1 + np.exp(-total)) + (1 - found) * self._values.unfound
+        return chances.ravel()
 
     def values(self) -> Numbers:
         """The expected reward of each, as GroupReward scores a right answer."""
@@ -164,31 +183,40 @@ class _Routes:
 
 
 def _parts(episode: Episode, values: RouteValues) -> tuple[Sequence[_Part], ...]:
-    """What there is to choose from: for the call besides, the search, the program and the answer."""
+    """What there is to choose from: for the search, the program and the answer."""
     head = header(episode)
     keys = {kind: tool.keys if (tool := episode.world.toolbox.of_kind(kind)) else () for kind in KINDS}
 
-    def searching(alias: str, said: int) -> _Part:
-        times = values.searches.get(head, 1.0) if said == UNTIL_NOTHING_NEW else float(said)
-        return _Part(alias, said, times, _search_names(head, alias, said))
+    def search(alias: str, said: int, besides: tuple[str, ...] = ()) -> _Part:
+        times = values.searching.times(head, alias, said)
+        first = ((besides[0], float(len(besides))),) if besides else ()
+        calls = (*first, (alias, max(0.0, times - len(besides))))
+        return _Part(alias, said, calls, (), besides)
 
-    def writing(alias: str, said: int) -> _Part:
+    def writing(alias: str, said: int, besides: tuple[str, ...] = ()) -> _Part:
         times = values.programs.get(_writes(head, alias), 1.0) if said == UNTIL_PRINTED else float(said)
-        return _Part(alias, said, times, _code_names(head, alias, said))
+        first = tuple((one, 1.0) for one in besides)
+        return _Part(alias, said, (*first, (alias, times)), _code_names(head, alias, said), besides)
 
-    favoured = [alias for kind in (SEARCH, CODE) for alias in keys[kind] if alias in episode.preference.tools]
-    counts = (*range(1, MOST_SEARCHES + 1), UNTIL_NOTHING_NEW)
+    def besides(kind: str, most: int) -> Iterator[tuple[str, ...]]:
+        yield ()
+        for alias in keys[kind]:
+            if alias in episode.preference.tools:
+                yield from ((alias,) * n for n in range(1, most + 1))
+
+    counts = (*range(1, MOST_SEARCHES + 1), UNTIL_NOTHING_MISSING)
+    searches = [("", 0), *((alias, n) for alias in keys[SEARCH] for n in counts)]
+    programs = [("", 0), *((alias, n) for alias in keys[CODE] for n in (1, UNTIL_PRINTED))]
     return (
-        [_Part("", 0, 0.0, ()), *(_Part(alias, 1, 1.0, ()) for alias in favoured)],
-        [searching("", 0), *(searching(alias, n) for alias in keys[SEARCH] for n in counts)],
-        [writing("", 0), *(writing(alias, n) for alias in keys[CODE] for n in (1, UNTIL_PRINTED))],
-        [_Part(alias, 1, 1.0, _answer_names(head, alias)) for alias in keys[ANSWER]],
+        [search(*one, more) for more in besides(SEARCH, MOST_BESIDES) for one in searches],
+        [writing(*one, more) for more in besides(CODE, 1) for one in programs],
+        [_Part(alias, 1, ((alias, 1.0),), _answer_names(head, alias)) for alias in keys[ANSWER]],
     )
 
 
 def every_route(episode: Episode) -> Iterator[Route]:
     """All routes of an episode that are compared with each other."""
-    routes = _Routes(episode, RouteValues({}, {}, {}), ())
+    routes = _Routes(episode, RouteValues({}, {}), ())
     return (routes.route(number) for number in range(len(routes.sums)))
 
 
@@ -197,15 +225,10 @@ def features(head: str, route: Route) -> tuple[str, ...]:
     return (
         "always",
         head,
-        *_search_names(head, route.search if route.searches else "", route.searches),
         *_code_names(head, route.code, route.programs),
         *_answer_names(head, route.answer),
         _pair(route.code, route.answer),
     )
-
-
-def _search_names(head: str, alias: str, searches: int) -> tuple[str, ...]:
-    return f"{head}|searches {searches}", f"{alias}|searches {searches}"
 
 
 def _code_names(head: str, alias: str, programs: int) -> tuple[str, ...]:
@@ -227,18 +250,19 @@ def _subject(head: str) -> str:
 def learnt(routes: Sequence[TriedRoute]) -> RouteValues:
     """From all routes that were tried."""
     sums: dict[str, list[float]] = defaultdict(lambda: [0.0] * 4)
-    searches: dict[str, list[int]] = defaultdict(list)
     programs: dict[str, list[int]] = defaultdict(list)
     for one in routes:
         for alias, use in one.used.items():
             for at, more in enumerate(use):
                 sums[alias][at] += more
-        if one.route.searches == UNTIL_NOTHING_NEW and one.route.search in one.used:
-            searches[one.header].append(one.used[one.route.search].calls)
         if one.route.programs == UNTIL_PRINTED and one.route.code in one.used:
             programs[_writes(one.header, one.route.code)].append(one.used[one.route.code].calls)
     usual = {alias: (read / n, written / n, seconds / n) for alias, (n, read, written, seconds) in sums.items()}
-    return RouteValues(_regression(routes), usual, _means(searches), _means(programs))
+    found = searching(routes)
+    chances = [one.nothing_missing or found.chance(one.header, one.route.searches) for one in routes]
+    complete = [one for one, chance in zip(routes, chances, strict=True) if chance >= ALL_FOUND]
+    wanting = [one.solved for one, chance in zip(routes, chances, strict=True) if chance <= 1 - ALL_FOUND]
+    return RouteValues(_regression(complete), usual, found, fmean(wanting or [0.0]), _means(programs))
 
 
 def _means(counts: Mapping[str, Sequence[int]]) -> Mapping[str, float]:

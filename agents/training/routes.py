@@ -1,7 +1,7 @@
 """Routes through a question: who searches, who writes programs, who answers. Drawn at random, played, and told of.
 
-A route is fixed but for two things that it waits for: searches may go on until one brings nothing new, and programs
-until one prints something.
+A route says whom to call, and what to wait for: searches go on until enough of them brought something new, or until
+the searcher says that nothing is missing; programs may go on until one prints something.
 """
 
 from __future__ import annotations
@@ -20,13 +20,18 @@ from toolorchestra.envs.tools.search import NOTHING_MISSING, NOTHING_NEW
 
 SEARCH, CODE, ANSWER = "search", "enhance_reasoning", "answer"
 KINDS = (SEARCH, CODE, ANSWER)
-MOST_SEARCHES = 4
-UNTIL_NOTHING_NEW = -1
-"""In place of a number of searches: until one brings nothing new."""
+BROUGHT_NOTHING = (NOTHING_NEW, NOTHING_MISSING, "Error: ")
+"""What the result of a search begins with that brought nothing."""
+MOST_SEARCHES = 5
+"""That bring something new, which a route waits for by number."""
+UNTIL_NOTHING_MISSING = -1
+"""In place of a number of searches: until the searcher says that nothing is missing."""
 UNTIL_PRINTED = -1
 """In place of a number of programs: until one prints something."""
-PATIENT = 0.5
-"""Share of the random routes that search so; of those with programs, that go on until one prints something."""
+PATIENT = 0.65
+"""Share of the random routes that search so."""
+COMPUTING = 0.75
+"""Share of the random routes that let programs be written. Half of them go on until one prints something."""
 PATIENCE = 7
 """Searches that even those stop after."""
 MOST_PROGRAMS = 3
@@ -38,54 +43,75 @@ class Route(NamedTuple):
 
     search: str
     searches: int
-    """How often, or UNTIL_NOTHING_NEW."""
+    """How many searches that bring something new, or UNTIL_NOTHING_MISSING. One that brings nothing new does not count:
+    its query was a poor one. When nothing is missing, searching ends in any case."""
     code: str
     """Who writes programs; "" for nobody."""
     programs: int
     """How many, or UNTIL_PRINTED."""
     answer: str
-    extra: str = ""
-    """Who is called once besides, because the user favours him; "" for nobody."""
+    besides: tuple[str, ...] = ()
+    """Who is called besides, because the user favours him, each as often as he stands here: who searches before the
+    other searches, who writes programs before the other programs."""
 
 
 class FollowRoute:
-    """Plays a route: the call besides, searches, programs, the answer."""
+    """Plays a route: searches, programs, the answer. It answers when the turns come to their end."""
 
     def __init__(self, route: Route) -> None:
         self.route = route
-        self._extra = route.extra
-        self._searches = PATIENCE if route.searches == UNTIL_NOTHING_NEW else route.searches
+        self._besides = list(route.besides)
+        self._searches = PATIENCE if route.searches else 0
+        self._wanted = route.searches
+        self._searched = False
         self._programs = MOST_PROGRAMS if route.programs == UNTIL_PRINTED else route.programs
 
     def __call__(self, episode: Episode) -> str:
         route, tools = self.route, episode.world.toolbox
         said = str(episode.messages[-1]["content"])
-        if route.searches == UNTIL_NOTHING_NEW and said.startswith((NOTHING_NEW, NOTHING_MISSING)):
-            self._searches = 0
+        if self._searched:
+            self._searched = False
+            self._wanted -= not said.startswith(BROUGHT_NOTHING)
+            if not self._wanted or said.startswith(NOTHING_MISSING):
+                self._searches = 0
         if route.programs == UNTIL_PRINTED and said.startswith(PRINTED):
             self._programs = 0
-        used: Tool | None
-        if self._extra:
-            alias, self._extra = self._extra, ""
-            return render_call(next(tool.name for tool in tools if alias in tool.keys), {"model": alias})
-        if self._searches and (used := tools.of_kind(SEARCH)):
-            self._searches -= 1
-            return render_call(used.name, {"model": route.search})
-        if self._programs and (used := tools.of_kind(CODE)):
-            self._programs -= 1
-            return render_call(used.name, {"model": route.code})
+        left = episode.rules.limits.turns - episode.turn
+        search, code = tools.of_kind(SEARCH), tools.of_kind(CODE)
+        if search and left > 1 + bool(self._programs):
+            if alias := self._next_besides(search):
+                self._searched = True
+                return render_call(search.name, {"model": alias})
+            if self._searches:
+                self._searches -= 1
+                self._searched = True
+                return render_call(search.name, {"model": route.search})
+        if code and left > 1:
+            if alias := self._next_besides(code):
+                return render_call(code.name, {"model": alias})
+            if self._programs:
+                self._programs -= 1
+                return render_call(code.name, {"model": route.code})
         return render_call(answering(episode).name, {"model": route.answer})
+
+    def _next_besides(self, tool: Tool) -> str:
+        """Who is to be called next besides, of a tool; "" for nobody."""
+        for alias in self._besides:
+            if alias in tool.keys:
+                self._besides.remove(alias)
+                return alias
+        return ""
 
 
 def random_route(episode: Episode, rng: random.Random) -> Route:
-    """One model of each tool, picked at random whatever the question. Half of the routes search a random number of
-    times, the others until a search brings nothing new. Half of them let a program be written, and half of these go on
-    until one prints something."""
-    searches = UNTIL_NOTHING_NEW if rng.random() < PATIENT else rng.randint(0, MOST_SEARCHES)
-    computes = rng.random() < 0.5
+    """One model of each tool, picked at random whatever the question. A third of the routes search until a random number
+    of searches brought something new, the others until the searcher says that nothing is missing. Three of four let
+    programs be written, and half of these go on until one prints something."""
+    searches = UNTIL_NOTHING_MISSING if rng.random() < PATIENT else rng.randint(0, MOST_SEARCHES)
+    computes = rng.random() < COMPUTING
     picked = {tool.kind: rng.choice(tool.keys) for tool in episode.world.toolbox}
     code = picked.get(CODE, "") if computes else ""
-    programs = (UNTIL_PRINTED if rng.random() < PATIENT else 1) if code else 0
+    programs = (UNTIL_PRINTED if rng.random() < 0.5 else 1) if code else 0
     return Route(picked.get(SEARCH, ""), searches, code, programs, picked[ANSWER])
 
 
@@ -114,6 +140,12 @@ class TriedRoute(NamedTuple):
     header: str
     solved: bool
     used: Mapping[str, ExpertUse]
+    searched: int = 0
+    """How often it searched."""
+    found: tuple[int, ...] = ()
+    """Which of its searches brought something new, by their numbers from 1."""
+    nothing_missing: bool = False
+    """Whether the searcher said that nothing is missing."""
 
 
 def header(episode: Episode) -> str:
@@ -133,4 +165,11 @@ def tried(route: Route, episode: Episode) -> TriedRoute:
                 before.output + tokens.output + tokens.reasoning,
                 before.seconds + charge.usage.seconds,
             )
-    return TriedRoute(route, header(episode), bool(episode.outcome and episode.outcome.value >= 1.0), used)
+    solved = bool(episode.outcome and episode.outcome.value >= 1.0)
+    search = episode.world.toolbox.of_kind(SEARCH)
+    told = [
+        str(m["content"]) for m in episode.messages if search and m["role"] == "tool" and m.get("name") == search.name
+    ]
+    found = tuple(n for n, text in enumerate(told, 1) if not text.startswith(BROUGHT_NOTHING))
+    missing = not any(text.startswith(NOTHING_MISSING) for text in told)
+    return TriedRoute(route, header(episode), solved, used, len(told), found, not missing)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 import statistics
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -14,20 +15,25 @@ from toolorchestra.agents.rollouts.rewards import GroupReward, Measure
 from toolorchestra.agents.rollouts.rollout import factory_of
 from toolorchestra.agents.training.route_values import SAME_VALUE, RouteValues, every_route, learnt
 from toolorchestra.agents.training.routes import (
+    BROUGHT_NOTHING,
     MOST_PROGRAMS,
     PATIENCE,
-    UNTIL_NOTHING_NEW,
+    UNTIL_NOTHING_MISSING,
     UNTIL_PRINTED,
     ExpertUse,
     FollowRoute,
     Route,
     TriedRoute,
+    header,
     random_route,
     tried,
 )
+from toolorchestra.agents.training.searching import searching
+from toolorchestra.envs.domains.questions.world import QaWorld
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.money.prices import EXPERT, Tokens, Usage
 from toolorchestra.envs.tools.code import PRINTED
+from toolorchestra.envs.tools.search import NOTHING_MISSING, NOTHING_NEW
 
 HEADS = ("Subject: logic. Level 1 of 5.", "Subject: chemistry. Level 3 of 5.")
 SKILL = {"good": 0.8, "poor": 0.3}
@@ -78,7 +84,7 @@ def test_the_best_route_follows_the_wish_and_the_prices() -> None:
     assert answering
     cheap, *_, dear = sorted(answering.keys, key=price)
     weights = {f"{head}|{alias}": -9.0 for alias in offers} | {f"{head}|{cheap}": 2.0, f"{head}|{dear}": 2.5}
-    values = RouteValues(weights, dict.fromkeys(offers, (500.0, 1000.0, 10.0)), {})
+    values = RouteValues(weights, dict.fromkeys(offers, (500.0, 1000.0, 10.0)))
     assert values.best(thrifty).answer == cheap
     assert values.best(careful).answer == dear
 
@@ -108,16 +114,113 @@ def test_a_played_route_is_told_as_it_was() -> None:
     assert spent == pytest.approx(sum(c.usage.seconds for c in ended.ledger if c.role == EXPERT), abs=1e-6)
 
 
-def test_a_patient_route_stops_searching_when_nothing_new_comes() -> None:
-    counts = []
-    for seed in range(30):
+def facts_of(start: Episode) -> Sequence[Any]:
+    assert isinstance(start.world, QaWorld)
+    return start.world.question.facts
+
+
+def search_results(ended: Episode) -> list[str]:
+    search = ended.world.toolbox.of_kind("search")
+    assert search
+    return [str(m["content"]) for m in ended.messages if m["role"] == "tool" and m.get("name") == search.name]
+
+
+def searched_until(said: int, seeds: range) -> list[list[str]]:
+    """What the searches of such routes brought."""
+    made = []
+    for seed in seeds:
         start = MADE.start(seed).episode
         search, answer = (start.world.toolbox.of_kind(kind) for kind in ("search", "answer"))
         assert search
         assert answer
-        ended = played(MADE, FollowRoute(Route(search.keys[0], UNTIL_NOTHING_NEW, "", 0, answer.keys[0])), seed)
-        counts.append(ended.calls[search.keys[0]])
-    assert 1 <= min(counts) < statistics.mean(counts) < max(counts) <= PATIENCE
+        route = Route(search.keys[0], said, "", 0, answer.keys[0])
+        made.append(search_results(played(MADE, FollowRoute(route), seed)))
+    return made
+
+
+def test_a_patient_route_searches_until_nothing_is_missing() -> None:
+    """A search that brings nothing new does not end it: its query was a poor one."""
+    failed_between = 0
+    for told in searched_until(UNTIL_NOTHING_MISSING, range(300)):
+        assert told[-1].startswith(NOTHING_MISSING) or len(told) == PATIENCE
+        assert not any(text.startswith(NOTHING_MISSING) for text in told[:-1])
+        failed_between += any(text.startswith(NOTHING_NEW) for text in told[:-1])
+    assert failed_between > 3
+
+
+def test_a_route_counts_the_searches_that_bring_something() -> None:
+    ended_by_number = failed = 0
+    for told in searched_until(2, range(150)):
+        brought = [not text.startswith(BROUGHT_NOTHING) for text in told]
+        if told[-1].startswith(NOTHING_MISSING):
+            assert sum(brought) < 2
+        elif len(told) < PATIENCE:
+            assert sum(brought) == 2
+            assert brought[-1]
+            ended_by_number += 1
+            failed += len(told) > 2
+    assert ended_by_number > 10
+    assert failed > 2
+
+
+def test_a_route_answers_when_its_turns_come_to_an_end() -> None:
+    short = factory_of("HLE-v0", style="brief", shown_characters=0, max_turns=3)
+    for seed in range(20):
+        start = short.start(seed).episode
+        search, code, answer = (start.world.toolbox.of_kind(k) for k in ("search", "enhance_reasoning", "answer"))
+        assert search
+        assert code
+        assert answer
+        route = Route(search.keys[0], UNTIL_NOTHING_MISSING, code.keys[0], UNTIL_PRINTED, answer.keys[0])
+        assert played(short, FollowRoute(route), seed).calls[answer.keys[0]] == 1
+
+
+def test_what_is_learnt_of_searching_is_what_questions_need() -> None:
+    """Random routes tell how many facts a question of each kind needs, which nobody told them."""
+    routes, needed = [], defaultdict(set)
+    rng = random.Random(4)
+    for seed in range(900):
+        start = MADE.start(seed).episode
+        route = random_route(start, rng)
+        routes.append(tried(route, played(MADE, FollowRoute(route), seed)))
+        needed[header(start)].add(len(facts_of(start)))
+    found = searching(routes)
+    heads = [head for head in needed if head in found.enough]
+    assert len(heads) > 30
+    few, enough = [], []
+    for head in heads:
+        (facts,) = needed[head]
+        enough.append(found.chance(head, facts))
+        if facts:
+            few.append(found.chance(head, facts - 1))
+        else:
+            assert found.chance(head, 0) == 1.0
+            assert found.times(head, "search-1", 1) == pytest.approx(1.0, abs=0.3)
+    assert statistics.mean(enough) > 0.85
+    assert statistics.mean(few) < 0.25  # now and then one search brings two facts
+
+
+def test_nobody_searches_where_nothing_is_needed() -> None:
+    """The chance of a route is not a matter of how often it searches, where all is said in the question."""
+    rng = random.Random(5)
+    routes = []
+    for seed in range(1500):
+        route = random_route(MADE.start(seed).episode, rng)
+        routes.append(tried(route, played(MADE, FollowRoute(route), seed)))
+    values = learnt(routes)
+    plain = needy = 0
+    frugal = factory_of("HLE-v0", style="brief", shown_characters=0, preference="frugal")
+    for seed in range(2000, 2100):
+        start = frugal.start(seed).episode
+        route = values.best(start)
+        if facts_of(start):
+            needy += 1
+            assert route.searches, start.messages[1]["content"]
+        else:
+            plain += 1
+            assert not route.searches, start.messages[1]["content"]
+    assert plain > 20
+    assert needy > 20
 
 
 def test_what_a_route_earns_is_what_the_group_reward_says() -> None:
@@ -127,18 +230,20 @@ def test_what_a_route_earns_is_what_the_group_reward_says() -> None:
         start = factory_of("HLE-v0", style="brief", shown_characters=0, diversify="train").start(seed).episode
         offers = [offer.alias for tool in start.world.toolbox for offer in tool.offers]
         usual = {alias: (rng.uniform(100, 900), rng.uniform(100, 9000), rng.uniform(1, 90)) for alias in offers}
-        values = RouteValues({}, usual, {}, {})
+        values = RouteValues({}, usual)
         fixed = [{alias: float(rng.randint(0, 3)) for alias in rng.sample(offers, 4)} for _ in range(2)]
         bills = values.bills(start)
+        searchers = [offer.alias for tool in start.world.toolbox if tool.kind == "search" for offer in tool.offers]
 
         def measure(calls: dict[str, float], outcome: float = 1.0, bills: Any = bills) -> Measure:
             usd, seconds = (sum(n * bills[alias][at] for alias, n in calls.items()) for at in (0, 1))
             return Measure(outcome, usd, seconds, calls)
 
-        def called(route: Route) -> dict[str, float]:
-            counts: Counter[str] = Counter()
-            for alias, n in ((route.extra, 1), (route.search, route.searches), (route.code, route.programs)):
-                counts[alias] += abs(n)  # until something comes: once, where nothing is known
+        def called(route: Route, searchers: list[str] = searchers) -> dict[str, float]:
+            counts: Counter[str] = Counter(route.besides)
+            first = sum(alias in searchers for alias in route.besides)  # these searches count
+            counts[route.search] += max(0, abs(route.searches) - first)  # until something comes: once
+            counts[route.code] += abs(route.programs)
             counts[route.answer] += 1
             return {alias: float(n) for alias, n in counts.items() if alias and n}
 
@@ -153,18 +258,34 @@ def test_what_a_route_earns_is_what_the_group_reward_says() -> None:
 
 
 def test_who_is_favoured_may_be_called_besides() -> None:
-    seen_extra = 0
-    for seed in range(40):
+    seen: Counter[str] = Counter()
+    for seed in range(60):
         made = factory_of("HLE-v0", style="brief", shown_characters=0, preference="favour")
         start = made.start(seed).episode
-        for route in every_route(start):
-            if route.extra:
-                seen_extra += 1
-                assert route.extra in start.preference.tools
-                ended = played(made, FollowRoute(route), seed)
-                assert ended.calls[route.extra] >= 1
-                break
-    assert seen_extra > 5
+        longest = max(every_route(start), key=lambda route: len(route.besides))
+        if not longest.besides:
+            continue
+        (alias,) = set(longest.besides)
+        assert alias in start.preference.tools
+        kind = next(tool.kind for tool in start.world.toolbox if alias in tool.keys)
+        others = longest._replace(search="", searches=0, code="", programs=0)
+        ended = played(made, FollowRoute(others), seed)
+        assert ended.calls == {alias: len(longest.besides), longest.answer: 1}
+        seen[kind] += 1
+    assert set(seen) == {"search", "enhance_reasoning"}
+
+
+def test_who_writes_programs_besides_does_so_after_the_searches() -> None:
+    start = MADE.start(0).episode
+    search, code, answer = (start.world.toolbox.of_kind(k) for k in ("search", "enhance_reasoning", "answer"))
+    assert search
+    assert code
+    assert answer
+    route = Route(search.keys[0], 1, "", 0, answer.keys[0], (code.keys[1],))
+    ended = played(MADE, FollowRoute(route), 0)
+    told = [str(m.get("name")) for m in ended.messages if m["role"] == "tool"]
+    assert told[: told.index(code.name)] == [search.name] * told.index(code.name)
+    assert told.index(code.name) >= 1
 
 
 def test_programs_go_on_until_one_prints_something() -> None:
