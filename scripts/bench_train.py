@@ -24,8 +24,10 @@ from toolorchestra.agents.rollouts.advantages import training_batch
 from toolorchestra.agents.rollouts.rollout import Rollouts
 from toolorchestra.agents.rollouts.tokens import TokenSequence
 from toolorchestra.agents.rollouts.trajectory import Trajectory
+from toolorchestra.agents.training.anchors import anchors
 from toolorchestra.agents.training.build import build
 from toolorchestra.agents.training.metrics import Log
+from toolorchestra.agents.training.task_choice import chosen_tasks
 from toolorchestra.agents.training.trainer import collect_groups
 from toolorchestra.agents.training.training_run import TrainingRun, rollout_params
 from toolorchestra.agents.training.warmstart import warm_start
@@ -64,17 +66,22 @@ async def sample_alone(engine: Any, plans: Sequence[list[Turn]]) -> None:
     await asyncio.gather(*(one(n, plan) for n, plan in enumerate(plans)))
 
 
-def rollouts_against_sampler(run: TrainingRun, repeats: int) -> tuple[float, float, list[list[Trajectory]]]:
-    """Sampled tokens a second of rollouts, and of the bare sampler on the same plan; the best of all repeats."""
+def rollouts_against_sampler(run: TrainingRun, repeats: int) -> tuple[float, float, float, list[list[Trajectory]]]:
+    """Sampled tokens a second of rollouts, of the same where the fixed policies play each task too, and of the bare
+    sampler on the same plan; the best of all repeats."""
     engine: Any = run.engine
-    mine, bare, kept = [], [], []
+    mine, beside, bare, kept = [], [], [], []
     for run.step in range(repeats):
+        jobs = [task.job for task in chosen_tasks(run.config, run.step)]
         started = time.perf_counter()
-        groups = collect_groups(run)
+        trajectories = run.rollouts.collect([job for job in jobs for _ in range(run.config.rollouts)])
         spent = time.perf_counter() - started
-        trajectories = [t for g in groups for t in g.trajectories]
+        for job in jobs:
+            anchors(job, run.config.anchors, run.chat)
+        with_anchors = time.perf_counter() - started
         count = sum(t.sampled_tokens for t in trajectories)
         mine.append(count / spent)
+        beside.append(count / with_anchors)
         kept.append(trajectories)
         plans = [turns_of(s) for t in trajectories for s in t.sequences]
         stop, engine.sampler._stop = engine.sampler._stop, frozenset()
@@ -82,7 +89,7 @@ def rollouts_against_sampler(run: TrainingRun, repeats: int) -> tuple[float, flo
         asyncio.run(sample_alone(engine, plans))
         bare.append(count / (time.perf_counter() - started))
         engine.sampler._stop = stop
-    return max(mine), max(bare), kept
+    return max(mine), max(beside), max(bare), kept
 
 
 def shares(run: TrainingRun, repeats: int) -> dict[str, float]:
@@ -213,9 +220,10 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as place:
         run = warmed(config, Path(place))
         engine: Any = run.engine
-        mine, bare, kept = rollouts_against_sampler(run, args.repeats)
+        mine, beside, bare, kept = rollouts_against_sampler(run, args.repeats)
         print(f"rollouts     {mine:10,.0f} sampled tokens/s")
-        print(f"bare sampler {bare:10,.0f} sampled tokens/s on the same counts; rollouts reach {mine / bare:.0%}")
+        print(f"bare sampler {bare:10,.0f} sampled tokens/s on the same counts; rollouts reach {mine / bare:.0%}, ")
+        print(f"             {beside / bare:.0%} where {' and '.join(config.anchors)} play each task too")
         spent = shares(run, args.repeats)
         whole = sum(spent.values())
         print("a step's time: " + ", ".join(f"{name} {seconds / whole:.0%}" for name, seconds in spent.items()))

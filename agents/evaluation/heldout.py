@@ -105,7 +105,7 @@ class HeldOut:
             name: measured(played_by_tokens(made, baseline(name, seed), seed, chat)) for name in names if name != ORACLE
         }
         if ORACLE in names:
-            panel[ORACLE] = measured(played_by_tokens(made, Oracle(_scale(panel.values())), seed, chat))
+            panel[ORACLE] = measured(played_by_tokens(made, Oracle(scale_of(panel.values())), seed, chat))
         return panel
 
     def evaluate(self, rollouts: Rollouts, *, record: bool = False) -> Evaluation:
@@ -147,7 +147,7 @@ class HeldOut:
         return made
 
 
-def _scale(panel: Iterable[Measure]) -> Scale:
+def scale_of(panel: Iterable[Measure]) -> Scale:
     """What the oracle plans on: the scale of the fixed players that have played."""
     measures = list(panel)
     usd, seconds = ([getattr(m, name) for m in measures] for name in ("usd", "seconds"))

@@ -28,10 +28,16 @@ def played(
 
 
 def played_by_tokens(
-    factory: EpisodeFactory, policy: Baseline, seed: int, chat: Chat, options: Mapping[str, Any] | None = None
+    factory: EpisodeFactory,
+    policy: Baseline,
+    seed: int,
+    chat: Chat,
+    options: Mapping[str, Any] | None = None,
+    *,
+    luck: int = 0,
 ) -> Episode:
     """The same, and what the policy reads and says is billed as a model's would be: by the tokens of this chat."""
-    episode = factory.start(seed, options).episode
+    episode = factory.start(seed, options, luck=luck).episode
     sequence: TokenSequence | None = None
     while not episode.over:
         sequence, _ = chat.follow(sequence, episode.observation)

@@ -104,9 +104,9 @@ class FollowRoute:
 
 
 def random_route(episode: Episode, rng: random.Random) -> Route:
-    """One model of each tool, picked at random whatever the question. A third of the routes search until a random number
-    of searches brought something new, the others until the searcher says that nothing is missing. Three of four let
-    programs be written, and half of these go on until one prints something."""
+    """One model of each tool, picked at random whatever the question. A third of the routes search until a random
+    number of searches brought something new, the others until the searcher says that nothing is missing. Three of four
+    let programs be written, and half of these go on until one prints something."""
     searches = UNTIL_NOTHING_MISSING if rng.random() < PATIENT else rng.randint(0, MOST_SEARCHES)
     computes = rng.random() < COMPUTING
     picked = {tool.kind: rng.choice(tool.keys) for tool in episode.world.toolbox}

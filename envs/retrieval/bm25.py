@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Sequence
-from functools import cached_property
+from collections.abc import Callable, Sequence
+from functools import cached_property, lru_cache
 from typing import Any
 
 from toolorchestra.envs.base.types import Passage
 from toolorchestra.envs.retrieval import Hit
 from toolorchestra.envs.retrieval.corpus import Passages
 
+KEPT = 1024
+"""Queries whose passages are kept: those who play one task together ask the same ones."""
 _WORD = re.compile(r"\w\w+")
 _STOP = frozenset(
     "a an and are as at be but by for from had has have he her his if in into is it its not of on or she so such"
@@ -47,11 +49,21 @@ class Bm25:
 
     def find(self, query: str, top_k: int) -> list[Hit]:
         """The best passages that share a term with the query, best first."""
+        return list(self._kept(query, top_k))
+
+    @cached_property
+    def _kept(self) -> Callable[[str, int], tuple[Hit, ...]]:
+        return lru_cache(KEPT)(self._found)
+
+    def _found(self, query: str, top_k: int) -> tuple[Hit, ...]:
         known = [w for w in words(query) if w in self._index.vocab_dict]
         if not known or top_k < 1:
-            return []
+            return ()
         scores = self._index.get_scores(known)
-        return [Hit(self.passages[i], float(scores[i])) for i in _top(scores, top_k)]
+        return tuple(Hit(self.passages[i], float(scores[i])) for i in _top(scores, top_k))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_kept"}
 
     async def search(self, query: str, top_k: int) -> Sequence[Hit]:
         """find(), as the protocol has it."""

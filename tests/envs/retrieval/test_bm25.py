@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import subprocess
 import sys
 
@@ -39,6 +40,24 @@ def test_among_equals_the_first_of_the_corpus_come_first(top_k: int) -> None:
 def test_passages_that_say_the_same_come_in_their_order() -> None:
     index = Bm25([Passage(f"p{n}", f"title {n}", "the river floods the valley") for n in range(60)])
     assert [hit.passage.doc_id for hit in index.find("river", 5)] == ["p0", "p1", "p2", "p3", "p4"]
+
+
+def test_a_query_that_comes_again_is_not_worked_out_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    index = Bm25([Passage(f"p{n}", f"title {n}", "the river floods the valley") for n in range(60)])
+    first = index.find("river", 5)
+    monkeypatch.setattr(index._index, "get_scores", lambda known: pytest.fail(f"scored again: {known}"))
+    again = index.find("river", 5)
+    assert again == first
+    again.clear()  # a list of the caller's own
+    assert index.find("river", 5) == first
+    with pytest.raises(pytest.fail.Exception):
+        index.find("valley", 5)
+
+
+def test_an_index_can_be_sent_to_another_process() -> None:
+    index = Bm25([Passage(f"p{n}", f"title {n}", "the river floods the valley") for n in range(9)])
+    found = index.find("river", 5)
+    assert pickle.loads(pickle.dumps(index)).find("river", 5) == found
 
 
 def test_episodes_are_the_same_without_the_processors_wide_instructions() -> None:
