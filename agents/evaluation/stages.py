@@ -81,8 +81,10 @@ def plays_of(tasks: Sequence[TaskScores | None], name: str = POLICY) -> list[Pla
 
 
 def as_markdown(played: StagesPlayed) -> str:
-    """Three tables: everybody over all tasks; each wish; what each stage changed, task by task."""
-    return "\n\n".join([_overall(played), _by_wish(played), _changes(played)])
+    """Everybody over all tasks; each wish; where the oracle plays the share of its reward by wish; and what each stage
+    changed, task by task."""
+    tables = [_overall(played), _by_wish(played), _shares(played), _changes(played)]
+    return "\n\n".join(table for table in tables if table)
 
 
 def _overall(played: StagesPlayed) -> str:
@@ -119,6 +121,17 @@ def _short(played: StagesPlayed, name: str, tasks: Sequence[int]) -> str:
         return "-"
     reward, right, cents = (statistics.fmean(p[k] for p in mine) for k in range(3))
     return f"{reward:.2f} / {right:.0%} / {cents:.2f}"
+
+
+def _shares(played: StagesPlayed) -> str:
+    if ORACLE not in played.plays:
+        return ""
+    tasks = played.common()
+    rows = [["wish", "tasks", *played.stages]]
+    for wish in dict.fromkeys(played.wishes):
+        some = [i for i in tasks if played.wishes[i] == wish]
+        rows.append([wish, str(len(some)), *(_of_oracle(played, name, some) for name in played.stages)])
+    return f"Share of the oracle's reward, by wish:\n\n{_table(rows)}"
 
 
 def _changes(played: StagesPlayed) -> str:
