@@ -7,7 +7,7 @@ to know who is strong.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from toolorchestra.envs.base.actions import render_call
@@ -44,6 +44,19 @@ def last_result(episode: Episode) -> str:
 def uses(episode: Episode, tool: Tool) -> int:
     """How often a tool was called."""
     return sum(episode.calls.get(key, 0) for key in tool.keys)
+
+
+def results(episode: Episode) -> Iterator[str]:
+    """What the calls so far gave."""
+    return (str(message["content"]) for message in episode.messages if message["role"] == "tool")
+
+
+def searched(episode: Episode, search: Tool) -> bool:
+    """Whether searching is over: the agent's own query is asked once, an expert's until nothing new comes."""
+    times = uses(episode, search)
+    if not search.offers or times >= MOST_SEARCHES:
+        return times > 0
+    return times > 0 and any(text.startswith((NOTHING_NEW, NOTHING_MISSING)) for text in results(episode))
 
 
 def tool_of(episode: Episode, *kinds: str) -> Tool | None:
@@ -86,9 +99,8 @@ class Pipeline:
         self._best = best
 
     def __call__(self, episode: Episode) -> str:
-        last = last_result(episode)
         search = tool_of(episode, "search", "local_search", "web_search")
-        if search is not None and uses(episode, search) < self._searches(search, last, episode):
+        if search is not None and not searched(episode, search):
             return self._call(episode, search)
         code = tool_of(episode, "enhance_reasoning")
         if code is not None and not uses(episode, code):
@@ -96,7 +108,7 @@ class Pipeline:
         ask = tool_of(episode, "ask")
         submit = tool_of(episode, "submit")
         if submit is not None and (ask is None or uses(episode, ask)):
-            return render_call(submit.name, {"answer": last})
+            return render_call(submit.name, {"answer": last_result(episode)})
         ending = tool_of(episode, "answer") or ask
         if ending is None:
             raise ConfigError(f"nothing among {[t.name for t in episode.world.toolbox]} ends the task")
@@ -110,13 +122,6 @@ class Pipeline:
     def _liked(self, episode: Episode, tool: Tool) -> Offer:
         purpose = _PURPOSES[tool.kind]
         return max(tool.offers, key=lambda offer: self._best(episode, offer, purpose))
-
-    @staticmethod
-    def _searches(search: Tool, last: str, episode: Episode) -> int:
-        if not search.offers:
-            return 1  # its own query would be the question again
-        done = last.startswith((NOTHING_NEW, NOTHING_MISSING)) or len(episode.messages) > 2 * MOST_SEARCHES + 2
-        return 0 if done else MOST_SEARCHES
 
     def _call(self, episode: Episode, tool: Tool) -> str:
         if not tool.offers:

@@ -7,8 +7,8 @@ until two print the same; then the cheapest expert answers if they agreed, and t
 
 from __future__ import annotations
 
-from toolorchestra.agents.policies.baselines import last_result, tool_of, uses
-from toolorchestra.agents.policies.plans import ANSWER, CODE, OWN, SEARCH, by_cost, call, results, searched
+from toolorchestra.agents.policies.baselines import last_result, results, searched, tool_of, uses
+from toolorchestra.agents.policies.plans import ANSWER, CODE, OWN, SEARCH, by_cost, call
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.episode.episode import Episode

@@ -7,18 +7,22 @@ is shown. So what was learnt holds where aliases are dealt out anew.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from typing import NamedTuple
 
-from toolorchestra.agents.policies.baselines import body_of, last_result, token_price, tool_of, uses
+from toolorchestra.agents.policies.baselines import (
+    body_of,
+    last_result,
+    searched,
+    token_price,
+    tool_of,
+    uses,
+)
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.questions.world import QaWorld
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.tools import Offer, Tool
-from toolorchestra.envs.tools.search import NOTHING_MISSING, NOTHING_NEW
 
-MOST_SEARCHES = 6
 SEARCH = ("search", "local_search", "web_search")
 CODE = ("enhance_reasoning",)
 ANSWER = ("answer", "ask")
@@ -113,19 +117,6 @@ def ended(episode: Episode, answer: Tool) -> str:
     if answer.kind != "ask" or submit is None or not uses(episode, answer):
         return ""
     return render_call(submit.name, {"answer": last_result(episode)})
-
-
-def searched(episode: Episode, search: Tool) -> bool:
-    """Whether searching is over: the agent's own query is asked once, an expert's until nothing new comes."""
-    times = uses(episode, search)
-    if not search.offers or times >= MOST_SEARCHES:
-        return times > 0
-    return times > 0 and any(text.startswith((NOTHING_NEW, NOTHING_MISSING)) for text in results(episode))
-
-
-def results(episode: Episode) -> Iterator[str]:
-    """What the calls so far gave."""
-    return (str(message["content"]) for message in episode.messages if message["role"] == "tool")
 
 
 def call(episode: Episode, tool: Tool, name: str) -> str:

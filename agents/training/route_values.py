@@ -174,6 +174,9 @@ class _Routes:
         if not self._fixed:
             return np.full_like(mine, mine.min()), np.full_like(mine, mine.max())
         ends = [sign * self._measured(calls, at) for calls in self._fixed]
+        if at not in (_USD, _SECONDS) and self._favoured[at - 2] in {one.alias for one in self.parts[0]}:
+            # Somebody else may let a favoured searcher find all that is needed.
+            ends.append(self._values.searching.needed(header(self._episode)))
         return np.minimum(mine, min(ends)), np.maximum(mine, max(ends))
 
     def _measured(self, calls: Mapping[str, float], at: int) -> float:

@@ -40,6 +40,10 @@ class Searching:
             return 0.0
         return self.calls[head][said] * self.pace.get(alias, 1.0) if head in self.calls else float(abs(said))
 
+    def needed(self, head: str) -> float:
+        """How many searches that bring something a question needs, on average."""
+        return sum(1 - chance for chance in self.enough.get(head, [1.0])[:MOST_SEARCHES])
+
 
 def searching(routes: Sequence[TriedRoute]) -> Searching:
     """From all routes that were tried."""
