@@ -6,10 +6,12 @@ import pytest
 
 from tests.agents.evaluation.played_episodes import Summary, plays, summarise, table
 from tests.agents.evaluation.played_episodes import play_alone as play
-from toolorchestra.agents.policies.baselines import NAMES, baseline
+from toolorchestra.agents.evaluation.simulated_evaluation import played
+from toolorchestra.agents.policies.baselines import MOST_SEARCHES, NAMES, baseline
 from toolorchestra.agents.rollouts.rollout import factory_of
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.money.spend_cap import SpendCap
+from toolorchestra.envs.tools.search import NOTHING_MISSING, NOTHING_NEW
 
 TASKS = 300
 
@@ -30,7 +32,7 @@ def test_the_oracle_is_far_cheaper_than_strongest_at_no_loss_and_random_is_worst
     assert not any(s.failed for s in got.values())
     assert got["oracle"].accuracy >= got["strongest"].accuracy - 0.02  # it does not see which results are right
     assert got["oracle"].cents < got["strongest"].cents / 5
-    assert got["random"].accuracy < got["cheapest"].accuracy - 0.08
+    assert got["random"].accuracy < got["cheapest"].accuracy - 0.05
     assert got["cheapest"].accuracy < got["strongest"].accuracy - 0.2
     assert got["random"].cents_per_solved > 4 * got["oracle"].cents_per_solved
 
@@ -43,8 +45,24 @@ def test_no_expert_alone_is_enough_and_who_plans_is_as_right_for_less(env_id: st
     assert got["oracle"].accuracy > got["strongest"].accuracy - 0.02
     assert got["oracle"].cents < 0.7 * got["strongest"].cents
     assert got["task-oracle"].accuracy > got["strongest"].accuracy + 0.08
-    assert got["random"].accuracy < got["cheapest"].accuracy - 0.08
+    assert got["random"].accuracy < got["cheapest"].accuracy - 0.05
     assert got["cheapest"].accuracy < got["strongest"].accuracy - 0.1
+
+
+@pytest.mark.parametrize("name", ["cheapest", "strongest"])
+def test_a_fixed_rule_searches_until_nothing_new_comes_and_not_again_after_the_program(name: str) -> None:
+    made = factory_of("HLE-v0")
+    plain = 0
+    for seed in range(40):
+        ended = played(made, baseline(name), seed)
+        told = [(str(m.get("name")), str(m["content"])) for m in ended.messages if m["role"] == "tool"]
+        called = [tool for tool, _ in told]
+        assert called == ["search"] * called.count("search") + ["enhance_reasoning", "answer"]
+        nothing = [text.startswith((NOTHING_NEW, NOTHING_MISSING)) for tool, text in told if tool == "search"]
+        assert not any(nothing[:-1])
+        assert nothing[-1] or len(nothing) == MOST_SEARCHES
+        plain += len(nothing) == 1
+    assert plain > 10
 
 
 @pytest.mark.parametrize("env_id", ["HLE-v0", "FRAMES-v0"])
