@@ -79,13 +79,11 @@ PRESETS: Mapping[str, TrainConfig] = {
         learning_rate=2e-4,
         final_learning_rate=2e-5,
         average=0.95,
-        # Divided by its deviation, a cent between right answers would be as loud as right against wrong. An episode
-        # takes about a hundred tokens: one that reaches 256 goes round in circles, and is taught against.
+        # An episode takes about a hundred tokens: one that reaches 256 goes round in circles, and is taught against.
         advantage=AdvantageParams(
             strict_format=True,
             least_spread=0.0,
             least_range=0.02,
-            by_deviation=False,
             count_context_cuts=True,
             scale="anchors",
         ),
