@@ -20,15 +20,32 @@ def rows(text: str) -> dict[str, list[str]]:
     return {row[0]: row[1:] for row in cells}
 
 
+def part(text: str, title: str) -> dict[str, list[str]]:
+    """The table behind a title."""
+    return rows(text.partition(title)[2].split("\n\n")[1])
+
+
 def test_means_shares_and_differences() -> None:
-    found = rows(as_markdown(played(0.8, 0.8, 0.4, 0.0)))
+    text = as_markdown(played(0.8, 0.8, 0.4, 0.0))
+    found = rows(text)
     assert [cell.split()[0] for cell in found["after"][:4]] == ["0.500", "50.0%", "75.0%", "2.00"]
     assert found["after"][4:] == ["5", "100.0%"]
     assert found["before"][5] == "50.0%"
-    assert found["fast"] == ["2", "0.30 / 0% / 3.00", "0.60 / 100% / 2.00", "1.00 / 100% / 1.00"]
+    by_wish = part(text, "by wish:")
+    assert by_wish["fast"] == ["2", "0.30 / 0% / 3.00", "0.60 / 100% / 2.00", "1.00 / 100% / 1.00"]
+    shares = part(text, "Share of the oracle's reward, by wish:")
+    assert [cell.split()[0] for cell in shares["fast"]] == ["2", "30.0%", "60.0%"]
+    assert shares["frugal"][2].startswith("40.0% [")
     change = found["before → after"]
     assert [cell.split()[0] for cell in change] == ["+0.250", "+75.0%", "-1.00"]
     assert change[2] == "-1.00 [-1.00, -1.00]"  # the same on every task: the pairs are what is drawn
+
+
+def test_without_an_oracle_there_are_no_shares() -> None:
+    whole = played(0.8, 0.8)
+    plays = {name: some for name, some in whole.plays.items() if name != "oracle"}
+    text = as_markdown(StagesPlayed(whole.wishes, plays, whole.stages, whole.readable))
+    assert "Share of the oracle's reward" not in text
 
 
 def test_a_task_that_somebody_failed_counts_for_nobody() -> None:
