@@ -165,7 +165,10 @@ def _draw_names(figure: Any, axis: Any, points: Sequence[PlanePoint], theme: The
     for one in points:
         at = (one.cents, one.accuracy)
         for right, up in _around():
-            sides = {"ha": "left" if right > 0 else "right", "va": "bottom" if up > 0 else "top"}
+            sides = {
+                "ha": ("left", "center", "right")[1 - (right > 0) + (right < 0)],
+                "va": "bottom" if up > 0 else "top",
+            }
             text = axis.annotate(one.name, at, xytext=(right, up), textcoords="offset points", color=theme.ink, **sides)
             box = text.get_window_extent()
             inside = axis.bbox.x0 <= box.x0 and box.x1 <= axis.bbox.x1 and axis.bbox.y0 <= box.y0
@@ -173,8 +176,11 @@ def _draw_names(figure: Any, axis: Any, points: Sequence[PlanePoint], theme: The
             if inside and not any(box.overlaps(other) for other in taken) and all(mine <= _far(box, x) for x in marks):
                 break
             text.remove()
-        else:
-            text = axis.annotate(one.name, at, xytext=(7, 7), textcoords="offset points", color=theme.ink)
+        else:  # over something, but not over the edge
+            left = axis.transData.transform(at)[0] < (axis.bbox.x0 + axis.bbox.x1) / 2
+            sides = {"ha": "left" if left else "right", "va": "bottom"}
+            aside = (7 if left else -7, 7)
+            text = axis.annotate(one.name, at, xytext=aside, textcoords="offset points", color=theme.ink, **sides)
         taken.append(text.get_window_extent())
 
 
@@ -185,9 +191,9 @@ def _far(box: Any, point: Sequence[float]) -> float:
 
 
 def _around() -> Iterator[tuple[int, int]]:
-    """Offsets in points, near ones first."""
-    for far in (6, 12, 20, 30):
-        yield from ((far, far), (-far, far), (far, -far), (-far, -far))
+    """Offsets in points, near ones first; 0: in the middle above or below."""
+    for far in (6, 12, 20, 30, 45, 60):
+        yield from ((far, far), (-far, far), (far, -far), (-far, -far), (0, far), (0, -far))
 
 
 def _covered(axis: Any, one: PlanePoint) -> Iterator[list[tuple[float, float]]]:

@@ -12,7 +12,8 @@ from tests.two_texts import raises
 from toolorchestra.agents.commands import compare
 from toolorchestra.agents.evaluation.comparison import read_runs
 from toolorchestra.agents.evaluation.rows import MANIFEST
-from toolorchestra.agents.reports.front_picture import front_picture
+from toolorchestra.agents.reports.front_picture import THEMES, FrontPicture, _figure, front_picture
+from toolorchestra.agents.reports.plane_chart import PlanePoint
 from toolorchestra.envs.base.errors import ConfigError
 
 pytest.importorskip("matplotlib", reason="the picture is drawn by it")
@@ -77,3 +78,24 @@ def test_runs_in_which_every_policy_has_a_failed_trial_have_no_picture(tmp_path:
     said = "no policy of these runs has an outcome for each of its trials; go on with the runs, resume=True, until all"
     with raises(ConfigError, said, "toolorchestra evaluate with --resume"):
         front_picture(read_runs([run]), [run])
+
+
+def test_no_name_runs_over_the_edge() -> None:
+    """Two points beside each other at the right edge leave little room for the second name."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    def point(name: str, cents: float, accuracy: float) -> PlanePoint:
+        return PlanePoint(name, cents, accuracy, (0.9 * cents, 1.1 * cents), (accuracy - 0.05, accuracy + 0.05))
+
+    points = (point("cheapest", 0.27, 0.443), point("oracle", 6.84, 0.687), point("strongest", 10.1, 0.69))
+    figure = _figure(pyplot, FrontPicture("title", "about", points), THEMES["light"])
+    names = [text for text in figure.axes[0].texts if text.get_text() in {one.name for one in points}]
+    assert len(names) == 3
+    for text in names:
+        box = text.get_window_extent()
+        assert figure.bbox.x0 <= box.x0, text.get_text()
+        assert box.x1 <= figure.bbox.x1, text.get_text()
+    pyplot.close(figure)
