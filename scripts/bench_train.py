@@ -222,7 +222,7 @@ def main() -> int:
         engine: Any = run.engine
         mine, beside, bare, kept = rollouts_against_sampler(run, args.repeats)
         print(f"rollouts     {mine:10,.0f} sampled tokens/s")
-        print(f"bare sampler {bare:10,.0f} sampled tokens/s on the same counts; rollouts reach {mine / bare:.0%}, ")
+        print(f"bare sampler {bare:10,.0f} sampled tokens/s on the same counts; rollouts reach {mine / bare:.0%}")
         print(f"             {beside / bare:.0%} where {' and '.join(config.anchors)} play each task too")
         spent = shares(run, args.repeats)
         whole = sum(spent.values())
