@@ -7,7 +7,7 @@ training has test tasks of its own.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -107,12 +107,23 @@ def _overall(played: StagesPlayed) -> str:
 
 
 def _by_wish(played: StagesPlayed) -> str:
+    return f"Reward / right / ¢ a task, by wish:\n\n{_wishes(played, list(played.plays), _short)}"
+
+
+def _shares(played: StagesPlayed) -> str:
+    if ORACLE not in played.plays:
+        return ""
+    return f"Share of the oracle's reward, by wish:\n\n{_wishes(played, played.stages, _of_oracle)}"
+
+
+def _wishes(played: StagesPlayed, names: Sequence[str], cell: Callable[[StagesPlayed, str, Sequence[int]], str]) -> str:
+    """A row for each kind of wish, with a cell of each of these players."""
     tasks = played.common()
-    rows = [["wish", "tasks", *played.plays]]
+    rows = [["wish", "tasks", *names]]
     for wish in dict.fromkeys(played.wishes):
         some = [i for i in tasks if played.wishes[i] == wish]
-        rows.append([wish, str(len(some)), *(_short(played, name, some) for name in played.plays)])
-    return f"Reward / right / ¢ a task, by wish:\n\n{_table(rows)}"
+        rows.append([wish, str(len(some)), *(cell(played, name, some) for name in names)])
+    return _table(rows)
 
 
 def _short(played: StagesPlayed, name: str, tasks: Sequence[int]) -> str:
@@ -121,17 +132,6 @@ def _short(played: StagesPlayed, name: str, tasks: Sequence[int]) -> str:
         return "-"
     reward, right, cents = (statistics.fmean(p[k] for p in mine) for k in range(3))
     return f"{reward:.2f} / {right:.0%} / {cents:.2f}"
-
-
-def _shares(played: StagesPlayed) -> str:
-    if ORACLE not in played.plays:
-        return ""
-    tasks = played.common()
-    rows = [["wish", "tasks", *played.stages]]
-    for wish in dict.fromkeys(played.wishes):
-        some = [i for i in tasks if played.wishes[i] == wish]
-        rows.append([wish, str(len(some)), *(_of_oracle(played, name, some) for name in played.stages)])
-    return f"Share of the oracle's reward, by wish:\n\n{_table(rows)}"
 
 
 def _changes(played: StagesPlayed) -> str:

@@ -171,5 +171,5 @@ def tried(route: Route, episode: Episode) -> TriedRoute:
         str(m["content"]) for m in episode.messages if search and m["role"] == "tool" and m.get("name") == search.name
     ]
     found = tuple(n for n, text in enumerate(told, 1) if not text.startswith(BROUGHT_NOTHING))
-    missing = not any(text.startswith(NOTHING_MISSING) for text in told)
-    return TriedRoute(route, header(episode), solved, used, len(told), found, not missing)
+    complete = any(text.startswith(NOTHING_MISSING) for text in told)
+    return TriedRoute(route, header(episode), solved, used, len(told), found, complete)
