@@ -1,8 +1,9 @@
-"""A tokenizer's template and encoder, called without the work that transformers does anew at each call.
+"""A tokenizer's template, encoder and decoder, called without the work that transformers does anew at each call.
 
 transformers copies every message and schema before it renders, and sets up truncation before it encodes. A rollout
 renders its whole transcript at every turn, so for a small model this takes as long as the model itself. Messages and
-schemas are plain data here already, so the compiled template and the encoder underneath are called as they are.
+schemas are plain data here already, so the compiled template and the encoder underneath are called as they are. Short
+texts, and turns of few tokens, come again and again: what was made of them is kept.
 
 The quick way is checked: at its first calls it is compared with the tokenizer's own, and where they differ, or where
 the quick way is missing, the tokenizer's own is used from then on.
@@ -20,13 +21,15 @@ CHECKED = 2
 """First calls of each kind that are compared: of a template, one without a past and one with."""
 SHORT = 1024
 """Characters of a text whose ids are kept: a group has one prompt, and results come again and again."""
-SHORT_TEXTS = 4096
-"""Texts that are kept."""
+SHORT_TURN = 64
+"""The same of a turn's tokens, whose text is kept."""
+KEPT = 4096
+"""How many of them are kept."""
 Made = TypeVar("Made")
 
 
 class QuickTokenizer:
-    """Renders and encodes as the tokenizer does."""
+    """Renders, encodes and decodes as the tokenizer does."""
 
     def __init__(self, tokenizer: Any, arguments: Mapping[str, Any]) -> None:
         self._tokenizer = tokenizer
@@ -35,27 +38,23 @@ class QuickTokenizer:
         self._given = {**getattr(tokenizer, "special_tokens_map", {}), **self._arguments}
         self._encoder = getattr(tokenizer, "backend_tokenizer", None)
         self._renders = self._encodes = 0
-        self._short = lru_cache(SHORT_TEXTS)(self._encoded)
+        self._short = lru_cache(KEPT)(self._encoded)
+        self._short_turn = lru_cache(KEPT)(self._decoded)
 
     def render(self, messages: Sequence[Mapping[str, Any]], tools: Any, *, prompting: bool) -> str:
         """The text of a transcript under the chat template."""
-
-        def own() -> str:
-            return str(
-                self._tokenizer.apply_chat_template(
-                    messages, tools=tools, add_generation_prompt=prompting, tokenize=False, **self._arguments
-                )
-            )
-
-        if self._compiled is None:
-            return own()
         if self._renders >= CHECKED:
             return self._rendered(messages, tools, prompting)
-        text = own()  # raises where the template refuses the transcript, which says nothing of the quick way
-        if _same(text, lambda: self._rendered(messages, tools, prompting)):
-            self._renders += 1
-        else:
-            self._compiled = None
+        text = str(
+            self._tokenizer.apply_chat_template(
+                messages, tools=tools, add_generation_prompt=prompting, tokenize=False, **self._arguments
+            )
+        )  # raises where the template refuses the transcript, which says nothing of the quick way
+        if self._compiled is not None:
+            if _same(text, lambda: self._rendered(messages, tools, prompting)):
+                self._renders += 1
+            else:
+                self._compiled = None
         return text
 
     def _rendered(self, messages: Sequence[Mapping[str, Any]], tools: Any, prompting: bool) -> str:
@@ -80,6 +79,13 @@ class QuickTokenizer:
     def _encoded(self, text: str) -> tuple[int, ...]:
         encoder: Any = self._encoder
         return tuple(encoder.encode(text, add_special_tokens=False).ids)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Ids as text, special tokens too."""
+        return self._short_turn(tuple(ids)) if len(ids) <= SHORT_TURN else self._decoded(ids)
+
+    def _decoded(self, ids: Sequence[int]) -> str:
+        return str(self._tokenizer.decode(list(ids), skip_special_tokens=False))
 
 
 def _same(expected: Made, quick: Callable[[], Made]) -> bool:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from toolorchestra.agents.engines.base import Samples, SamplingParams
@@ -196,7 +197,9 @@ class _RolloutState:
         self.sequences.append(sequence)
 
 
+@lru_cache(4096)
 def _readable(text: str) -> bool:
+    """Whether the grammar reads it. Turns of a group are often alike."""
     try:
         parse(text)
     except ActionError:

@@ -25,38 +25,32 @@ class TimeSplit:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
+        self._seconds = [0.0] * (len(KINDS) + 1)
+        """By the kind's place in KINDS. The last are idle."""
+        self._runs, self._since = len(KINDS), clock()
         self._going_on = [0] * len(KINDS)
-        self._seconds = dict.fromkeys((*KINDS, IDLE), 0.0)
-        self._runs, self._since = IDLE, clock()
+        """How many episodes do this now, in the same order."""
         self.tokenisation, self.sampling, self.tools = (_Stretch(self, place) for place in range(len(KINDS)))
 
-    def begin(self, place: int) -> None:
-        """One more episode does this."""
-        self._going_on[place] += 1
-        if self._going_on[place] == 1:
-            self._switch()
-
-    def end(self, place: int) -> None:
-        """One episode fewer does this."""
-        self._going_on[place] -= 1
-        if not self._going_on[place]:
-            self._switch()
-
-    def _switch(self) -> None:
+    def change(self, place: int, by: int) -> None:
+        """So many more episodes do this."""
+        going_on = self._going_on
+        before = going_on[place]
+        going_on[place] = before + by
+        if before and going_on[place]:
+            return
         now = self._clock()
         self._seconds[self._runs] += now - self._since
         self._since = now
-        self._runs = IDLE
-        for kind, count in zip(KINDS, self._going_on, strict=True):
-            if count:
-                self._runs = kind
-                return
+        self._runs = 0 if going_on[0] else 1 if going_on[1] else 2 if going_on[2] else 3
 
     def taken(self) -> dict[str, float]:
         """Seconds by kind since the last call. Together they are the time since then."""
-        self._switch()
-        made, self._seconds = self._seconds, dict.fromkeys(self._seconds, 0.0)
-        return made
+        now = self._clock()
+        self._seconds[self._runs] += now - self._since
+        self._since = now
+        made, self._seconds = self._seconds, [0.0] * len(self._seconds)
+        return dict(zip((*KINDS, IDLE), made, strict=True))
 
 
 class _Stretch:
@@ -66,7 +60,7 @@ class _Stretch:
         self._split, self._place = split, place
 
     def __enter__(self) -> None:
-        self._split.begin(self._place)
+        self._split.change(self._place, 1)
 
     def __exit__(self, kind: type[BaseException] | None, err: BaseException | None, at: TracebackType | None) -> None:
-        self._split.end(self._place)
+        self._split.change(self._place, -1)

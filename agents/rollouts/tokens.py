@@ -181,6 +181,6 @@ class Chat:
 
     def take(self, sequence: TokenSequence, sample: Sample) -> str:
         """Append a sampled turn; its text, as the episode should see it."""
-        whole = str(self.tokenizer.decode(sample.tokens, skip_special_tokens=False))
+        whole = self._quick.decode(sample.tokens)
         sequence.take(sample, whole)
         return whole.removesuffix(self._stop_text) if sample.finished else whole

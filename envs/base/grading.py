@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from fractions import Fraction
+from functools import lru_cache
 
 from toolorchestra.envs.base.types import Answer
 
@@ -71,9 +72,10 @@ def _same_number(reference: str, given: str, answer: Answer) -> bool:
         return False
     if got[1] and not answer.unit:
         return False
-    return abs(got[0] - want[0]) <= abs(want[0]) * Fraction(str(answer.tolerance))
+    return got[0] == want[0] or abs(got[0] - want[0]) <= abs(want[0]) * Fraction(str(answer.tolerance))
 
 
+@lru_cache(1024)
 def _read_number(text: str) -> tuple[Fraction, str] | None:
     """Value and what follows it; None when the text does not start with a number."""
     text = _folded(text).strip().strip("$").strip()

@@ -144,9 +144,9 @@ class FittedSkill:
 
     def lengths(self, purpose: Purpose, question: Question, draws: Draws) -> tuple[int, float]:
         """Tokens and seconds of one reply."""
-        hard, text = latent("task", question.text), question.text
-        of_tokens = latent("tokens", text), latent(f"tokens {self.name}", text), normal(draws.uniform())
-        own = latent("seconds", text), latent(f"seconds {self.name}", text), normal(draws.uniform())
+        hard, tokens_task, tokens_pair, seconds_task, seconds_pair = _luck(self.name, question.text)
+        of_tokens = tokens_task, tokens_pair, normal(draws.uniform())
+        own = seconds_task, seconds_pair, normal(draws.uniform())
         tie, rest = self.law.together, math.sqrt(1 - self.law.together**2)
         of_seconds = [tie * one + rest * other for one, other in zip(of_tokens, own, strict=True)]
         tokens = self.median_tokens[purpose] * self._times(self.law.tokens, hard, *of_tokens)
@@ -174,6 +174,18 @@ def latent(of: str, text: str) -> float:
     """The normal number that a question has with somebody or something, the same for ever."""
     digest = hashlib.blake2b(f"{of}\x1f{text}".encode(), digest_size=8).digest()
     return normal((int.from_bytes(digest, "big") + 0.5) / 2**64)
+
+
+@lru_cache(maxsize=_KNOWN)
+def _luck(name: str, text: str) -> tuple[float, float, float, float, float]:
+    """How hard a question is, and what it has with the lengths of replies and of this expert's: tokens and seconds."""
+    return (
+        latent("task", text),
+        latent("tokens", text),
+        latent(f"tokens {name}", text),
+        latent("seconds", text),
+        latent(f"seconds {name}", text),
+    )
 
 
 class FittedModels(SimulatedModels):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from toolorchestra.agents.engines.tiny import load_tokenizer
-from toolorchestra.agents.rollouts.quick_tokenizer import CHECKED, QuickTokenizer
+from toolorchestra.agents.rollouts.quick_tokenizer import CHECKED, SHORT_TURN, QuickTokenizer
 from toolorchestra.agents.rollouts.rollout import factory_of
 from toolorchestra.agents.rollouts.tokens import Chat
 
@@ -25,7 +25,7 @@ class Counting:
     def __init__(self, template: str = CHATML) -> None:
         self.inner = load_tokenizer()
         self.inner.chat_template = template
-        self.renders = self.encodes = 0
+        self.renders = self.encodes = self.decodes = 0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
@@ -37,6 +37,10 @@ class Counting:
     def encode(self, *args: Any, **kwargs: Any) -> Any:
         self.encodes += 1
         return self.inner.encode(*args, **kwargs)
+
+    def decode(self, *args: Any, **kwargs: Any) -> Any:
+        self.decodes += 1
+        return self.inner.decode(*args, **kwargs)
 
 
 @pytest.mark.parametrize("tools", [None, TOOLS])
@@ -52,6 +56,18 @@ def test_it_renders_and_encodes_what_the_tokenizer_does(tools: Any, prompting: b
         assert text == own
         assert quick.encode(text) == tokenizer.inner.encode(own, add_special_tokens=False)
     assert (tokenizer.renders, tokenizer.encodes) == (CHECKED, CHECKED)
+
+
+def test_a_turn_of_few_tokens_is_decoded_once() -> None:
+    tokenizer = Counting()
+    quick = QuickTokenizer(tokenizer, {})
+    text = "<|im_start|>search search<|im_end|>"
+    short = tokenizer.inner.encode(text, add_special_tokens=False)
+    long = short * (SHORT_TURN // len(short) + 1)
+    for _ in range(3):
+        assert quick.decode(short) == text
+        assert quick.decode(long) == tokenizer.inner.decode(long, skip_special_tokens=False)
+    assert tokenizer.decodes == 1 + 3
 
 
 def test_a_quick_way_that_differs_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
