@@ -32,7 +32,6 @@ from toolorchestra.agents.training.step_log import StepTimes, log_evaluation, lo
 from toolorchestra.agents.training.task_choice import chosen_tasks, seed_of
 from toolorchestra.agents.training.training_run import Say, TrainingRun, open_run, rollout_params
 from toolorchestra.agents.training.warmstart import warm_start
-from toolorchestra.envs.runtime.garbage_collection import old_objects_left_alone
 
 
 def train(
@@ -49,7 +48,6 @@ def train(
         beside,
         ExitStack() as unfinished,
         stops_after_the_step(run),
-        old_objects_left_alone(),
     ):
         unfinished.callback(run.rollouts.close)
         if not run.warm:

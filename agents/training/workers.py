@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import Connection
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from toolorchestra.agents.configuration.config import TrainConfig
 from toolorchestra.agents.engines.base import Samples, TrainingFailed
@@ -21,7 +21,6 @@ from toolorchestra.agents.rollouts.rollout import Job, RolloutParams, Rollouts
 from toolorchestra.agents.rollouts.tokens import Chat
 from toolorchestra.agents.rollouts.trajectory import Trajectory
 from toolorchestra.envs.episode.calls import FailureGuard
-from toolorchestra.envs.runtime.garbage_collection import old_objects_left_alone
 
 _SECONDS_TO_END = 5.0
 
@@ -176,11 +175,6 @@ def _work(connection: Connection, config: TrainConfig) -> None:
     from toolorchestra.agents.training.build import build
 
     engine, chat = build(config)
-    with old_objects_left_alone():
-        _answer_all(connection, engine, chat)
-
-
-def _answer_all(connection: Connection, engine: Any, chat: Chat) -> None:
     while True:
         try:
             share: _Share = connection.recv()

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 OBJECTS_PER_ENV = 100
 """Containers alive in the middle of an episode: 38 with its first call in flight, and five more for each turn that it
@@ -55,17 +53,3 @@ class Collector:
 
 
 COLLECTOR = Collector()
-
-
-@contextmanager
-def old_objects_left_alone() -> Iterator[None]:
-    """Within it the collector does not look at what is there at its start. Hundreds of thousands of objects of torch
-    and transformers take it a fifth of a second each time. Where somebody else has frozen objects, nothing is done."""
-    mine = not gc.get_freeze_count()
-    if mine:
-        gc.freeze()
-    try:
-        yield
-    finally:
-        if mine:
-            gc.unfreeze()

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import gc
-import weakref
 from collections.abc import Iterator
 
 import pytest
 from gymnasium.error import ClosedEnvironmentError
 
 from tests.playing import vector_of
-from toolorchestra.envs.runtime.garbage_collection import OBJECTS_PER_ENV, Collector, old_objects_left_alone
+from toolorchestra.envs.runtime.garbage_collection import OBJECTS_PER_ENV, Collector
 from toolorchestra.envs.vector import OrchestraVectorEnv
 
 
@@ -88,27 +87,3 @@ def test_garbage_is_still_collected() -> None:
         Knot()
     assert Knot.alive <= 64 * OBJECTS_PER_ENV
     collector.close(64)
-
-
-class _Ring:
-    """An object that only the collector can free."""
-
-    def __init__(self) -> None:
-        self.itself = self
-
-
-def test_old_objects_are_left_alone_and_new_ones_are_freed() -> None:
-    gc.collect()
-    assert not gc.get_freeze_count()
-    old = weakref.ref(_Ring())
-    with old_objects_left_alone():
-        new = weakref.ref(_Ring())
-        gc.collect()
-        assert old() is not None
-        assert new() is None
-        with old_objects_left_alone():  # within another nothing is done, also at its end
-            pass
-        assert gc.get_freeze_count()
-    assert not gc.get_freeze_count()
-    gc.collect()
-    assert old() is None
