@@ -187,8 +187,8 @@ def test_sixty_four_at_once_are_each_answered_and_leave_no_process() -> None:
 
         done = asyncio.run(together())
         assert [d.stdout for d in done] == [f"{i**2}\n" for i in range(64)]
-        assert len(_processes(os.getpid())) - len(_processes(made.server()._process.pid)) >= 1
         assert _all_that_is_left(made)
+        assert len(_processes(os.getpid())) - len(_processes(made.server()._process.pid)) >= 1  # at rest, or it changes
     finally:
         made.close()
 
