@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from toolorchestra.agents.configuration.config import TrainConfig, WarmStart
 from toolorchestra.agents.configuration.presets import preset
@@ -66,11 +67,20 @@ async def sample_alone(engine: Any, plans: Sequence[list[Turn]]) -> None:
     await asyncio.gather(*(one(n, plan) for n, plan in enumerate(plans)))
 
 
-def rollouts_against_sampler(run: TrainingRun, repeats: int) -> tuple[float, float, float, list[list[Trajectory]]]:
-    """Sampled tokens a second of rollouts, of the same where the fixed policies play each task too, and of the bare
-    sampler on the same plan; the best of all repeats."""
+class Rates(NamedTuple):
+    """Sampled tokens a second, by round."""
+
+    rollouts: list[float]
+    with_anchors: list[float]
+    """The same where the fixed policies play each task too."""
+    bare: list[float]
+    """Of the bare sampler on the same plan."""
+
+
+def rollouts_against_sampler(run: TrainingRun, repeats: int) -> tuple[Rates, list[Trajectory]]:
+    """The rates, and the last round's trajectories. Each round has tasks of its own."""
     engine: Any = run.engine
-    mine, beside, bare, kept = [], [], [], []
+    rates, trajectories = Rates([], [], []), []
     for run.step in range(repeats):
         jobs = [task.job for task in chosen_tasks(run.config, run.step)]
         started = time.perf_counter()
@@ -80,16 +90,15 @@ def rollouts_against_sampler(run: TrainingRun, repeats: int) -> tuple[float, flo
             anchors(job, run.config.anchors, run.chat)
         with_anchors = time.perf_counter() - started
         count = sum(t.sampled_tokens for t in trajectories)
-        mine.append(count / spent)
-        beside.append(count / with_anchors)
-        kept.append(trajectories)
+        rates.rollouts.append(count / spent)
+        rates.with_anchors.append(count / with_anchors)
         plans = [turns_of(s) for t in trajectories for s in t.sequences]
         stop, engine.sampler._stop = engine.sampler._stop, frozenset()
         started = time.perf_counter()
         asyncio.run(sample_alone(engine, plans))
-        bare.append(count / (time.perf_counter() - started))
+        rates.bare.append(count / (time.perf_counter() - started))
         engine.sampler._stop = stop
-    return max(mine), max(beside), max(bare), kept
+    return rates, trajectories
 
 
 def shares(run: TrainingRun, repeats: int) -> dict[str, float]:
@@ -220,14 +229,17 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as place:
         run = warmed(config, Path(place))
         engine: Any = run.engine
-        mine, beside, bare, kept = rollouts_against_sampler(run, args.repeats)
+        rates, played = rollouts_against_sampler(run, args.repeats)
+        mine, beside, bare = map(max, rates)
+        by_round = [one / other for one, other in zip(rates.rollouts, rates.bare, strict=True)]
         print(f"rollouts     {mine:10,.0f} sampled tokens/s")
         print(f"bare sampler {bare:10,.0f} sampled tokens/s on the same counts; rollouts reach {mine / bare:.0%}")
+        print(f"             {statistics.median(by_round):.0%} in the middle of the rounds")
         print(f"             {beside / bare:.0%} where {' and '.join(config.anchors)} play each task too")
         spent = shares(run, args.repeats)
         whole = sum(spent.values())
         print("a step's time: " + ", ".join(f"{name} {seconds / whole:.0%}" for name, seconds in spent.items()))
-        data = [s.datum((-1.0) ** n) for n, t in enumerate(kept[-1]) for s in t.sequences]
+        data = [s.datum((-1.0) ** n) for n, t in enumerate(played) for s in t.sequences]
         tokens = sum(len(d.tokens) for d in data)
         here = train_here(engine, data, args.repeats)
         print(f"train, here  {tokens / here:10,.0f} tokens/s ({len(data)} sequences, {tokens} tokens, {here:.2f} s)")
