@@ -77,11 +77,18 @@ class Rates(NamedTuple):
     """Of the bare sampler on the same plan."""
 
 
-def rollouts_against_sampler(run: TrainingRun, repeats: int) -> tuple[Rates, list[Trajectory]]:
-    """The rates, and the last round's trajectories. Each round has tasks of its own."""
+def shared(rates: Rates, of: Sequence[float]) -> str:
+    """What these reach of the bare sampler, round by round: the median, and the quartiles."""
+    low, middle, high = statistics.quantiles([one / bare for one, bare in zip(of, rates.bare, strict=True)])
+    return f"{middle:.0%} (quartiles {low:.0%} to {high:.0%})"
+
+
+def rollouts_against_sampler(run: TrainingRun, rounds: int) -> tuple[Rates, list[Trajectory]]:
+    """The rates, and the last round's trajectories. Each round has tasks of its own, so only what is of one round can
+    be compared."""
     engine: Any = run.engine
     rates, trajectories = Rates([], [], []), []
-    for run.step in range(repeats):
+    for run.step in range(rounds):
         jobs = [task.job for task in chosen_tasks(run.config, run.step)]
         started = time.perf_counter()
         trajectories = run.rollouts.collect([job for job in jobs for _ in range(run.config.rollouts)])
@@ -220,7 +227,8 @@ def warmed(config: TrainConfig, folder: Path) -> TrainingRun:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=40, help="of rollouts, and of the bare sampler in turn")
+    parser.add_argument("--repeats", type=int, default=7, help="of what is timed alone; the least counts")
     parser.add_argument("--micro-batch", type=int, default=64, help="sequences of one of TRL's passes")
     args = parser.parse_args()
     base = preset("tiny")
@@ -229,13 +237,12 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as place:
         run = warmed(config, Path(place))
         engine: Any = run.engine
-        rates, played = rollouts_against_sampler(run, args.repeats)
-        mine, beside, bare = map(max, rates)
-        by_round = [one / other for one, other in zip(rates.rollouts, rates.bare, strict=True)]
-        print(f"rollouts     {mine:10,.0f} sampled tokens/s")
-        print(f"bare sampler {bare:10,.0f} sampled tokens/s on the same counts; rollouts reach {mine / bare:.0%}")
-        print(f"             {statistics.median(by_round):.0%} in the middle of the rounds")
-        print(f"             {beside / bare:.0%} where {' and '.join(config.anchors)} play each task too")
+        rates, played = rollouts_against_sampler(run, args.rounds)
+        mine, _, bare = map(statistics.median, rates)
+        reached, beside = (shared(rates, of) for of in (rates.rollouts, rates.with_anchors))
+        print(f"rollouts     {mine:10,.0f} sampled tokens/s, the median of {args.rounds} rounds")
+        print(f"bare sampler {bare:10,.0f} sampled tokens/s on the same counts; rollouts reach {reached}")
+        print(f"             {beside} where {' and '.join(config.anchors)} play each task too")
         spent = shares(run, args.repeats)
         whole = sum(spent.values())
         print("a step's time: " + ", ".join(f"{name} {seconds / whole:.0%}" for name, seconds in spent.items()))

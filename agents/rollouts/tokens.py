@@ -21,6 +21,8 @@ from toolorchestra.envs.base.types import Observation, Rows
 
 MOST_SCHEMAS = 512
 """Tools of so many episodes are kept as the template is given them."""
+MOST_TURNS = 1024
+"""So many turns, with their results, are kept as the template writes them: those of a group are often alike."""
 _Tools = tuple[Sequence[Mapping[str, Any]] | None, str]
 
 
@@ -107,6 +109,7 @@ class Chat:
         self._apart = TERSE in str(tokenizer.chat_template)
         """Each message is rendered on its own, so those that were shown need not be rendered again."""
         self._prompt = _prompt_length(tokenizer) if self._apart else 0
+        self._turns: dict[tuple[tuple[str, str, str | None], ...], str] = {}
 
     def copy(self) -> Chat:
         """The same with a tokenizer of its own, for another thread: tokenizers are not for two threads at a time."""
@@ -165,7 +168,7 @@ class Chat:
         seen = 0
         if sequence is not None and self._apart and _begins_with(messages, sequence.shown):
             seen = len(sequence.shown)
-        now = self.render({**observation, "messages": messages[seen:]})
+        now = self._rendered_apart(messages[seen:], observation["tools"]) if seen else self.render(observation)
         if sequence is not None:
             new = new_behind(sequence.text[sequence.turn_at if seen else 0 :], now)
             if new is not None:
@@ -174,6 +177,18 @@ class Chat:
         fresh = TokenSequence()
         self._show(fresh, messages, self.render(observation) if seen else now)
         return fresh, True
+
+    def _rendered_apart(self, messages: Sequence[Any], tools: Any) -> str:
+        """Messages behind the opening, where each is rendered on its own, by its role and content."""
+        key = tuple([(message["role"], message["content"], message.get("name")) for message in messages])
+        known = self._turns.get(key)
+        if known is None:
+            known = self.render({"messages": Rows(messages), "tools": tools})
+            if len(self._turns) >= MOST_TURNS:
+                self._turns.clear()
+            if all(role != "system" for role, _, _ in key):  # with it, tools are shown
+                self._turns[key] = known
+        return known
 
     def _show(self, sequence: TokenSequence, messages: Sequence[Mapping[str, Any]], text: str) -> None:
         sequence.force(self.encode(text), text)

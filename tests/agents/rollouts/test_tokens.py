@@ -16,7 +16,7 @@ from toolorchestra.agents.rollouts.tokens import MOST_SCHEMAS, Chat, TokenSequen
 from toolorchestra.agents.training.demonstrations import RandomRoute
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.envs.base.types import freeze
+from toolorchestra.envs.base.types import Rows, freeze
 from toolorchestra.envs.env import run_calls
 from toolorchestra.envs.episode.episode import Episode, Pending
 from toolorchestra.envs.factory import EpisodeFactory
@@ -143,6 +143,32 @@ def test_the_tiny_template_renders_what_is_new_alone_and_a_changed_past_anew(mon
     other, fresh = chat.follow(extended, {**episode.observation, "messages": changed})
     assert fresh
     assert other.text == own({**episode.observation, "messages": changed})
+
+
+def test_under_the_tiny_template_turns_that_siblings_repeat_are_rendered_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    chat = chat_with()
+    rendered: list[int] = []
+    own = chat.render
+
+    def counted(observation: Any, **more: Any) -> str:
+        rendered.append(len(observation["messages"]))
+        return own(observation, **more)
+
+    monkeypatch.setattr(chat, "render", counted)
+    episode, (first,) = play(chat, tiny_factory(), seed=3)
+    assert rendered == [2] * episode.turn, "the opening, and each turn with its result but the last"
+    rendered.clear()
+    _, (second,) = play(chat, tiny_factory(), seed=3)
+    assert rendered == [2], "the opening alone"
+    assert second == first
+    wish = {"role": "system", "content": "The user's wish: be quick"}
+    tools = list(episode.observation["tools"])
+    for some in (tools[:1], tools):  # they are shown with a system message, so it is not kept
+        assert chat._rendered_apart([wish], some) == own({"messages": Rows([wish]), "tools": Rows(some)})
+    monkeypatch.setattr("toolorchestra.agents.rollouts.tokens.MOST_TURNS", 2)
+    for seed in range(4):
+        play(chat, tiny_factory(), seed)
+    assert len(chat._turns) <= 2
 
 
 def test_the_sampled_ids_are_kept_even_where_the_text_would_be_tokenised_otherwise() -> None:
