@@ -37,18 +37,19 @@ class TimeSplit:
         going_on = self._going_on
         before = going_on[place]
         going_on[place] = before + by
-        if before and going_on[place]:
-            return
+        if not (before and going_on[place]):
+            self._count()
+            self._runs = next((kind for kind, count in enumerate(going_on) if count), len(KINDS))
+
+    def _count(self) -> None:
+        """Give the seconds since the last time to what ran."""
         now = self._clock()
         self._seconds[self._runs] += now - self._since
         self._since = now
-        self._runs = 0 if going_on[0] else 1 if going_on[1] else 2 if going_on[2] else 3
 
     def taken(self) -> dict[str, float]:
         """Seconds by kind since the last call. Together they are the time since then."""
-        now = self._clock()
-        self._seconds[self._runs] += now - self._since
-        self._since = now
+        self._count()
         made, self._seconds = self._seconds, [0.0] * len(self._seconds)
         return dict(zip((*KINDS, IDLE), made, strict=True))
 

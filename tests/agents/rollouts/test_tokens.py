@@ -120,6 +120,19 @@ def test_a_sequence_says_what_the_transcript_says(env_id: str, junk: float) -> N
         assert sum(t == chat.stop for t, s in zip(sequence.tokens, sequence.sampled, strict=True) if s) == episode.turn
 
 
+def renders(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many messages are rendered each time from now on."""
+    own = chat.render
+    rendered: list[int] = []
+
+    def counted(observation: Any, **more: Any) -> str:
+        rendered.append(len(observation["messages"]))
+        return own(observation, **more)
+
+    monkeypatch.setattr(chat, "render", counted)
+    return rendered
+
+
 def test_the_tiny_template_renders_what_is_new_alone_and_a_changed_past_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     chat = chat_with()
     episode = tiny_factory().start(3).episode
@@ -127,14 +140,7 @@ def test_the_tiny_template_renders_what_is_new_alone_and_a_changed_past_anew(mon
     said = render_call("search", {"model": "search-1"})
     chat.take(sequence, Sample([*chat.encode(said), chat.stop], [0.0] * (len(chat.encode(said)) + 1), True))
     episode.resolve(run_calls(episode.act(said).calls))
-    rendered: list[int] = []
-    own = chat.render
-
-    def counted(observation: Any, **more: Any) -> str:
-        rendered.append(len(observation["messages"]))
-        return own(observation, **more)
-
-    monkeypatch.setattr(chat, "render", counted)
+    own, rendered = chat.render, renders(chat, monkeypatch)
     extended, fresh = chat.follow(sequence, episode.observation)
     assert not fresh
     assert rendered == [2], "the agent's turn and its result"
@@ -147,14 +153,7 @@ def test_the_tiny_template_renders_what_is_new_alone_and_a_changed_past_anew(mon
 
 def test_under_the_tiny_template_turns_that_siblings_repeat_are_rendered_once(monkeypatch: pytest.MonkeyPatch) -> None:
     chat = chat_with()
-    rendered: list[int] = []
-    own = chat.render
-
-    def counted(observation: Any, **more: Any) -> str:
-        rendered.append(len(observation["messages"]))
-        return own(observation, **more)
-
-    monkeypatch.setattr(chat, "render", counted)
+    own, rendered = chat.render, renders(chat, monkeypatch)
     episode, (first,) = play(chat, tiny_factory(), seed=3)
     assert rendered == [2] * episode.turn, "the opening, and each turn with its result but the last"
     rendered.clear()
