@@ -15,7 +15,7 @@ from toolorchestra.envs.domains.tau2.copies import SHARED, CopyOnReadTable, clon
 from toolorchestra.envs.domains.tau2.release import Release
 from toolorchestra.envs.domains.tau2.schemas import plain_schema
 from toolorchestra.envs.domains.tau2.task import Function, Side, Tau2Task
-from toolorchestra.envs.domains.tau2.telecom import SteadyIds
+from toolorchestra.envs.domains.tau2.telecom import OwnVpn, SteadyIds
 
 _PYDANTIC_VERSION = re.compile(r"(errors\.pydantic\.dev/)[\d.]+/")
 _MOST_SNAPSHOTS = 4096
@@ -176,6 +176,8 @@ class Tau2Domain:
             self._kit = type("TelecomTools", (SteadyIds, self._kit), {})
         self._agent_db = _load(parts.database, release, self.folder, parts.file)
         self._user_kit = package.member(parts.user_tools) if parts.user_tools else None
+        if self.folder == "telecom":
+            self._user_kit = type("TelecomUserTools", (OwnVpn, self._user_kit), {})
         self._user_db = (
             _load(parts.user_database, release, self.folder, f"user_{parts.file}") if parts.user_tools else None
         )

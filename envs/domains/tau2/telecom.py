@@ -1,4 +1,4 @@
-"""What the package's telecom leaves to chance: the id of a bill that is opened for a customer without a draft."""
+"""What the package's telecom leaves to chance or shares: ids of new bills, and the VPN that every phone would have."""
 
 from __future__ import annotations
 
@@ -24,3 +24,12 @@ class SteadyIds:
         number = customer.bill_ids.index(bill.bill_id)
         bill.bill_id = f"B{hashlib.sha256(f'{customer_id}/{number}'.encode()).hexdigest()[:_HEX]}"
         customer.bill_ids[number] = bill.bill_id
+
+
+class OwnVpn:
+    """Put before the package's TelecomUserTools: each phone has a VPN of its own. The package gives all phones of a
+    process one object, and whoever breaks it breaks it for the next episode too."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.default_vpn_details = type(self).default_vpn_details.model_copy()  # type: ignore[attr-defined]

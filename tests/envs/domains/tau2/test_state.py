@@ -387,3 +387,10 @@ def test_a_live_episode_is_small(domain: str, user: str) -> None:
     tracemalloc.stop()
     assert held / 20 <= 100 * 1024
     assert threading.active_count() == threads
+
+
+def test_a_vpn_that_one_phone_breaks_is_whole_on_the_next() -> None:
+    domain = load_domain("telecom", load_release(None, None), solo=True)
+    kits = [domain._user_kit(domain._user_db) for _ in range(2)]
+    kits[0].default_vpn_details.server_performance = "poor"
+    assert kits[1].default_vpn_details.server_performance.value == "excellent"
