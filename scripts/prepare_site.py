@@ -21,7 +21,6 @@ PAGES = {
     "SECURITY.md": "reporting.md",
     "CHANGELOG.md": "changelog.md",
     "docs/README.md": "index.md",
-    "docs/reference/README.md": "reference/index.md",
 }
 """Pages that are called something else on the site."""
 LANGUAGES = {".py": "python", ".toml": "toml", ".json": "json", ".yaml": "yaml", ".yml": "yaml", ".cff": "yaml"}
