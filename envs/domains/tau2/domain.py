@@ -176,7 +176,7 @@ class Tau2Domain:
             self._kit = type("TelecomTools", (SteadyIds, self._kit), {})
         self._agent_db = _load(parts.database, release, self.folder, parts.file)
         self._user_kit = package.member(parts.user_tools) if parts.user_tools else None
-        if self.folder == "telecom":
+        if self._user_kit is not None and self.folder == "telecom":
             self._user_kit = type("TelecomUserTools", (OwnVpn, self._user_kit), {})
         self._user_db = (
             _load(parts.user_database, release, self.folder, f"user_{parts.file}") if parts.user_tools else None

@@ -30,6 +30,8 @@ class OwnVpn:
     """Put before the package's TelecomUserTools: each phone has a VPN of its own. The package gives all phones of a
     process one object, and whoever breaks it breaks it for the next episode too."""
 
+    default_vpn_details: Any
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.default_vpn_details = type(self).default_vpn_details.model_copy()  # type: ignore[attr-defined]
+        self.default_vpn_details = self.default_vpn_details.model_copy()
