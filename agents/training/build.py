@@ -22,7 +22,7 @@ def build(config: TrainConfig, say: Say = print) -> tuple[Any, Chat]:
         from toolorchestra.agents.training.engines_by_name import named_engine
 
         with _training_packages():
-            return named_engine(config, say)
+            return named_engine(config)
     return _local(config, say)
 
 

@@ -1,4 +1,4 @@
-"""Engines other than the local one: a Tinker server's by its name, anybody's as module:Class."""
+"""Engines other than the local one: anybody's, named as module:Class."""
 
 from __future__ import annotations
 
@@ -9,18 +9,16 @@ from typing import Any
 from toolorchestra.agents.configuration.config import TrainConfig
 from toolorchestra.agents.engines.base import Engine, Samples
 from toolorchestra.agents.rollouts.tokens import Chat
-from toolorchestra.agents.training.build import Say, chat_of
+from toolorchestra.agents.training.build import chat_of
 from toolorchestra.envs.base.errors import ConfigError
 
 VERBS = tuple(sorted({name for kind in (Samples, Engine) for name in vars(kind) if not name.startswith("_")}))
 """What an engine has to be able to do."""
 
 
-def named_engine(config: TrainConfig, say: Say) -> tuple[Any, Chat]:
+def named_engine(config: TrainConfig) -> tuple[Any, Chat]:
     """The engine and the chat of its model: of the weights nothing is loaded here."""
     chat = _chat(config)
-    if config.engine == "tinker":
-        return _tinker(config, chat, say), chat
     made = _class_of(config.engine)(config, chat)
     if lacking := [verb for verb in VERBS if not callable(getattr(made, verb, None))]:
         raise ConfigError(
@@ -35,28 +33,6 @@ def _chat(config: TrainConfig) -> Chat:
 
     path = config.model.path
     return chat_of(pretrained.load_tokenizer(path) if path else tiny.load_tokenizer(), config.model)
-
-
-def _tinker(config: TrainConfig, chat: Chat, say: Say) -> Any:
-    from toolorchestra.agents.engines.tinker_engine import TinkerConfig, TinkerEngine
-    from toolorchestra.agents.engines.tinker_loss import check_loss
-
-    check_loss(config.loss)
-    if config.temperature != 1:
-        raise ConfigError(
-            f"a Tinker server's log-probabilities are of temperature 1, and temperature is {config.temperature:g}; set "
-            "temperature=1"
-        )
-    held = TinkerConfig(
-        config.model,
-        config.tinker,
-        config.model.path,
-        length=config.max_context,
-        seed=config.seed,
-        reference=bool(config.loss.kl),
-    )
-    tokenizer: Any = chat.tokenizer
-    return TinkerEngine(held, [chat.stop], len(tokenizer), say)
 
 
 def _class_of(name: str) -> Callable[..., Any]:

@@ -22,8 +22,7 @@ def export_model(path: Path, folder: Path, *, adapter: bool = False, dtype: str 
     config = config_of(saved.path)
     if config.engine != "local":
         raise ConfigError(
-            f"{path} was trained by engine {config.engine}, which keeps the weights itself; take them from there (for "
-            f"engine tinker the folder {saved.path} names the server's state)"
+            f"{path} was trained by engine {config.engine}, which keeps the weights itself; take them from there"
         )
     if adapter:
         _check_adapter(path, config)

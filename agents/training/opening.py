@@ -43,10 +43,7 @@ def counted(parameters: int) -> str:
 def model_words(config: TrainConfig, size: ModelSize | None) -> str:
     """Which model, and how many of its parameters are trained."""
     model = config.model
-    if config.engine == "tinker":
-        name = f"{config.tinker.base_model or 'the base model'} on a Tinker server"
-    else:
-        name = model.path or f"the tiny model ({model.layers} layers of width {model.hidden}, from random weights)"
+    name = model.path or f"the tiny model ({model.layers} layers of width {model.hidden}, from random weights)"
     if size is None:
         return name
     if size.trained == size.parameters:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import toolorchestra
 from toolorchestra.agents.configuration.config import TrainConfig, as_json
 from toolorchestra.agents.engines.base import Engine
-from toolorchestra.agents.engines.settings import TinkerSettings
 from toolorchestra.agents.evaluation.heldout import Evaluation, HeldOut
 from toolorchestra.agents.rollouts.rollout import RolloutParams, Rollouts
 from toolorchestra.agents.rollouts.tokens import Chat
@@ -32,7 +31,6 @@ FREE = frozenset(
     (
         *("steps", "keep_last", "save_every", "warm_start.save_every", "evaluate_every", "evaluation_tasks", "wandb"),
         *("dump_groups", "dump_every", "dump_megabytes"),
-        *("tinker.url", "tinker.base_model", "tinker.patience_seconds", "tinker.request_seconds"),
     )
 )
 """Settings that may change when a run goes on: what they change comes after, and what was done stays as it is."""
@@ -40,7 +38,6 @@ FREE = frozenset(
 _ADDED: Mapping[str, Any] = {
     "init_from": "",
     "engine": "local",
-    "tinker": asdict(TinkerSettings()),
     "max_staleness": 0,
 }
 """Settings that checkpoints of earlier versions lack, with what they stood for."""

@@ -92,13 +92,8 @@ def test_the_pretrained_model_on_a_laptop_is_small_enough_for_one() -> None:
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        (
-            {"engine": "tinkr"},
-            "no engine 'tinkr'; valid: local, tinker. Did you mean 'tinker'? Or name a class of yours",
-        ),
-        ({"engine": "tinker"}, "engine=tinker samples by itself: set model.processes=1 and model.sampler=local"),
+        ({"engine": "locl"}, "no engine 'locl'; valid: local. Did you mean 'local'? Or name a class of yours"),
         ({"engine": "mine:Engine"}, "engine=mine:Engine samples by itself: set model.processes=1"),
-        ({"engine": "tinker", "model": ModelConfig()}, "average keeps a running average of the weights, which engine"),
     ],
 )
 def test_an_engine_is_known_and_samples_by_itself(settings: dict[str, Any], says: str) -> None:
