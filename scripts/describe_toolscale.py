@@ -1,4 +1,4 @@
-"""What the shipped domains hold: `python scripts/describe_toolscale.py` (version 2) or with `--version 1`.
+"""What the shipped domains hold: `python scripts/describe_toolscale.py`.
 
 By domain: tools, rows, tasks by level, tasks with each element, gold calls, characters of a result. Then the words:
 distinct runs of three words of 50 tasks (the mean of 20 draws) and of all, and how much of the words of the test splits
@@ -34,9 +34,6 @@ Texts = Mapping[str, Sequence[str]]
 class DescribeOptions:
     """What to describe."""
 
-    version: int = loader.NEWEST
-    """Of the shipped domains."""
-
 
 def main(given: Sequence[str] | None = None) -> int:
     """The command line."""
@@ -45,7 +42,7 @@ def main(given: Sequence[str] | None = None) -> int:
 
 def run(given: DescribeOptions) -> int:
     """Print the tables."""
-    domains = [loader.load(name, given.version) for name in loader.names(given.version)]
+    domains = [loader.load(name) for name in loader.names()]
     for line in (*held(domains), "", *words(domains)):
         say(line)
     return DONE

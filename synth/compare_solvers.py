@@ -145,8 +145,6 @@ class CompareSolversOptions:
     """How many tasks of each domain are played."""
     k: int = 2
     """How many times each task is tried."""
-    version: int = loader.NEWEST
-    """Which version of the shipped domains is meant."""
     at_once: int = os.cpu_count() or 1
     """How many processes work at the same time."""
 
@@ -163,7 +161,7 @@ def run(given: CompareSolversOptions) -> int:
     """Compare, and print the tables; a domain that does not tell strong from weak fails the command."""
     started = time.perf_counter()
     with workers(given.at_once) as pool:
-        names = [str(loader.resolve(name, given.version)) for name in given.domain or loader.names(given.version)]
+        names = [str(loader.resolve(name)) for name in given.domain or loader.names()]
         futures = [pool.submit(measure, name, given.tasks, given.k) for name in names]
         found = [future.result() for future in futures]
     faults = [fault for one in found for fault in one.faults]

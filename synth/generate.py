@@ -229,9 +229,9 @@ def _one(given: SynthOptions, name: str | None) -> None:
             _expected(given, _paid_model(given, Path(scratch)))
             return
         spec = specs.load(name) if name else None
-        if spec is not None and given.out is None and spec.folder.resolve().parent != specs.ADDED.resolve():
+        if spec is not None and given.out is None and spec.folder.resolve().parent != specs.SHIPPED.resolve():
             raise ConfigError(f"{spec.folder} is not the spec of a shipped domain; say where it goes: --out DIR")
-        out = given.out or loader.shipped(2) / (spec.name if spec else "")
+        out = given.out or loader.SHIPPED / (spec.name if spec else "")
         for form in given.export:
             export.check_place(form, _export_place(out, form), overwrite=given.overwrite)
         kept = given.work or (out.with_name(f"{out.name}.work") if given.out else Path(scratch))

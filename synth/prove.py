@@ -35,9 +35,9 @@ from toolorchestra.synth import lint
 from toolorchestra.synth.console.worker_processes import workers
 from toolorchestra.synth.formats import spec as specs
 from toolorchestra.synth.proof import cheapest_solutions, hostile_arguments, similarity
-from toolorchestra.synth.proof.hard_checks import CHECKS_OF
+from toolorchestra.synth.proof.hard_checks import fault
 from toolorchestra.synth.proof.solvers import Arena
-from toolorchestra.synth.proof.task_checks import DomainPlayer, fault
+from toolorchestra.synth.proof.task_checks import DomainPlayer
 from toolorchestra.synth.stages import spec_lint
 from toolorchestra.synth.stages.domain_folder import rebuilt
 
@@ -72,9 +72,8 @@ def check_tasks(name: str, ids: Sequence[str]) -> Proof:
     arena = Arena(name)
     found, known = arena.domain, known_costs(arena.domain)
     faults = []
-    checks = CHECKS_OF[found.manifest["generator"]["version"]]
     for task_id in ids:
-        check, seen = fault(arena.bench, found.tasks[task_id], checks)
+        check, seen = fault(arena.bench, found.tasks[task_id])
         if check:
             faults.append(f"{task_id}: {check}: {seen}")
         if known and (seen := cheapest_solutions.fault(arena, known[task_id])):
@@ -117,7 +116,7 @@ def check_domain(name: str) -> Proof:
         "rows": sum(len(table.rows) for table in found.tables.values()),
         "tasks": len(found.tasks),
     }
-    shipped = found.folder.parent.resolve() in {loader.shipped(version).resolve() for version in loader.VERSIONS}
+    shipped = found.folder.parent.resolve() == loader.SHIPPED.resolve()
     faults = _unfit_to_ship(found, counts) if shipped else []
     idle = sum(task.idle for task in found.tasks.values())
     if idle > MOST_IDLE_SHARE * len(found.tasks):
@@ -151,7 +150,7 @@ def check_meaning(name: str) -> Proof:
     """How many findings the lint of the spec has. They are no faults: an author should look at them."""
     folder = loader.resolve(name)
     generator = loader.manifest(folder)["generator"]
-    found = spec_lint.findings(specs.load(folder.name, int(generator["version"])), int(generator["seed"]))
+    found = spec_lint.findings(specs.load(folder.name), int(generator["seed"]))
     what = f"lint of its spec: {lint.counted(found)}; `toolorchestra lint-domain --spec {folder.name}` shows them"
     return Proof(loader.load(name).name, what, 0, (), "")
 
@@ -160,8 +159,7 @@ def check_bytes(name: str) -> Proof:
     """Whether the spec gives the shipped folder's bytes again."""
     folder = loader.resolve(name)
     with tempfile.TemporaryDirectory() as scratch:
-        version = int(loader.manifest(folder)["generator"]["version"])
-        same = rebuilt(specs.load(folder.name, version), folder, Path(scratch) / folder.name)
+        same = rebuilt(specs.load(folder.name), folder, Path(scratch) / folder.name)
     faults = () if same else ("the spec and its seed give other bytes: run synth/generate.py and commit the result",)
     return Proof(folder.name, "made again from its spec, costs and all, byte by byte", 0, faults, "")
 
@@ -210,8 +208,6 @@ class ProveOptions:
     """How many tasks of each domain are proven; all when left out."""
     at_once: int = os.cpu_count() or 1
     """How many processes work at the same time."""
-    version: int = loader.NEWEST
-    """Which version of the shipped domains is meant."""
     no_rebuild: bool = False
     """Do not make the domains again from their specs."""
 
@@ -227,8 +223,8 @@ def main(given: Sequence[str] | None = None) -> int:
 def run(given: ProveOptions) -> int:
     """Prove, and print what was found; a fault fails the command."""
     started = time.perf_counter()
-    shipped = loader.names(given.version)
-    names = tuple(str(loader.resolve(name, given.version)) for name in given.domain or shipped)
+    shipped = loader.names()
+    names = tuple(str(loader.resolve(name)) for name in given.domain or shipped)
     lines = report(prove(names, sample=given.sample, jobs=given.at_once, rebuild=not given.no_rebuild), names)
     faults = sum(line.startswith("FAULT") for line in lines)
     say("\n".join(lines))

@@ -68,7 +68,7 @@ def repriced(name: str, found: Mapping[str, KnownCost]) -> tuple[int, int]:
 def measure_seconds(name: str) -> float:
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / name
-        shutil.copytree(loader.shipped() / name, folder)
+        shutil.copytree(loader.SHIPPED / name, folder)
         started = time.process_time()
         asyncio.run(cheapest_solutions.measure(folder))
         return time.process_time() - started
@@ -78,7 +78,7 @@ def rows(seconds: float = 1.0) -> Iterator[tuple[str, str, str]]:
     """The table. Below a second, the costs are not measured anew: that takes minutes."""
     total = 0
     for name in loader.names():
-        size = (loader.shipped() / name / FILE).stat().st_size
+        size = (loader.SHIPPED / name / FILE).stat().st_size
         total += size
         found = known(ready(name).domain)
         tasks = ready(name).domain.tasks

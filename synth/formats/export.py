@@ -288,7 +288,7 @@ People and companies in it are invented. {FACTS}
 | splits | {", ".join(f"{split} {n}" for split, n in splits.items())} |
 | tasks by difficulty | {", ".join(f"{level}: {n}" for level, n in levels.items())} |
 
-Content hash `{head["content_hash"]}`, generator version {made["version"]}, seed {made["seed"]},
+Content hash `{head["content_hash"]}`, seed {made["seed"]},
 spec `{made["spec_hash"]}`. `domain/` is the domain folder as the environment loads it:
 `gym.make("toolorchestra:ToolOrchestra/ToolScale-v0", domain="domain")`. The clock stands at {head["clock"]}.
 """

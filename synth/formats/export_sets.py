@@ -67,8 +67,7 @@ def card(domains: Sequence[SqlDomain], counts: Counter[str]) -> str:
     files = "\n".join(f"      - split: {split}\n        path: data/{split}.jsonl" for split in SPLITS if counts[split])
     lines = [
         f"| {d.name} | {json.dumps(d.manifest['subject'], ensure_ascii=False)[1:-1]} | {len(d.tasks)} | "
-        f"{len(d.tools)} |"
-        f" `{d.manifest['content_hash']}` | {d.manifest['generator']['version']} |"
+        f"{len(d.tools)} | `{d.manifest['content_hash']}` |"
         for d in domains
     ]
     table = "\n".join(lines)
@@ -92,7 +91,7 @@ whose a row is; `domains/NAME` is the folder that the environment loads. Tasks a
 gold calls give 1, doing nothing gives 0, leaving out a write or changing an argument gives 0. People and companies are
 invented. {export.FACTS}
 
-| domain | subject | tasks | tools | content hash | generator version |
-|---|---|---|---|---|---|
+| domain | subject | tasks | tools | content hash |
+|---|---|---|---|---|
 {table}
 """

@@ -27,8 +27,6 @@ from toolorchestra.envs.domains.toolscale.text_templates import MOST_TEMPLATE
 
 PARTS = ("domain.yaml", "schema.sql", "rows.yaml", "tools.yaml", "policy.md", "intents.yaml")
 SHIPPED = Path(__file__).parents[1] / "specs"
-ADDED = SHIPPED / "v2"
-"""What version 2 of a shipped domain adds to the files of version 1: a file of the same name goes behind the other."""
 _PART_OF = {part.partition(".")[0]: part for part in PARTS}
 _NAME = re.compile(r"\w[\w-]{0,63}")
 _NAMED = "a word of at most 64 letters, digits, '_' and '-'"
@@ -96,7 +94,6 @@ _PART = {
 _INTENT = _object(
     "intent draw say",
     intent=TEXT,
-    replaces={"type": "boolean"},
     public={"type": "boolean"},
     weight={"type": "number", "minimum": 0},
     draw=TEXT,
@@ -138,19 +135,17 @@ class Spec:
 
 def shipped() -> list[str]:
     """The specs that come with the package: folders, and small ones of a single file under extra/."""
-    return sorted(_places(1))
+    return sorted(_places())
 
 
-def _places(version: int) -> dict[str, Path]:
+def _places() -> dict[str, Path]:
     folders = {path.parent.name: path.parent for path in SHIPPED.glob("*/domain.yaml")}
-    if version == 2:
-        folders |= {path.parent.name: path.parent for path in ADDED.glob("*/domain.yaml")}
     return {**{path.stem: path for path in SHIPPED.glob("extra/*.yaml")}, **folders}
 
 
-def load(name: str | Path, version: int = 2) -> Spec:
-    """A shipped spec by its name, or one in a folder or a single file. `version`: of the shipped domain."""
-    place = _places(version).get(str(name), Path(name))
+def load(name: str | Path) -> Spec:
+    """A shipped spec by its name, or one in a folder or a single file."""
+    place = _places().get(str(name), Path(name))
     found = read(texts(place), place)
     _check_head(found.head, place / "domain.yaml")
     return found
@@ -165,14 +160,7 @@ def texts(place: Path) -> dict[str, str]:
             f"no spec {str(place)!r}; name a folder that holds {', '.join(PARTS)}, a YAML file with a section for"
             f" each, or one of: {', '.join(shipped())}"
         )
-    if place.resolve().parent == ADDED.resolve():
-        base = texts(SHIPPED / place.name)
-        return {part: base[part] + _added(place, part) for part in PARTS}
     return {part: _text(inside(place, place / part)) for part in PARTS}
-
-
-def _added(place: Path, part: str) -> str:
-    return _text(inside(place, place / part)) if (place / part).is_file() else ""
 
 
 def sections(text: str, path: Path) -> dict[str, str]:
@@ -231,9 +219,8 @@ def read(given: Mapping[str, str], folder: Path, *, whole: bool = True) -> Spec:
 
 
 def _intents(value: object, path: Path) -> list[Mapping[str, Any]]:
-    """The intents; one that says `replaces: true` takes the place of an earlier one of its name."""
-    found: list[Mapping[str, Any]] = []
-    for entry in _entries(value, _INTENT, path):
+    found = _entries(value, _INTENT, path)
+    for entry in found:
         at = f"{path}:{entry.line}" if isinstance(entry, Marked) else str(path)
         _check_bounds(entry, at)
         for part in (entry, *entry.get("followed_by", [])):
@@ -246,9 +233,6 @@ def _intents(value: object, path: Path) -> list[Mapping[str, Any]]:
                 _check_calls(branch, f"{at}: {entry['intent']}: branch {name!r:.60}")
         if "actions" not in entry:  # where only its usual path is asked for, it is that of its first branch
             entry["actions"] = next(iter(entry["branches"].values()))["actions"]  # type: ignore[index]
-        if entry.get("replaces"):
-            found = [earlier for earlier in found if earlier["intent"] != entry["intent"]]
-        found.append(entry)
     return found
 
 

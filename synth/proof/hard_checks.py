@@ -1,5 +1,5 @@
-"""The checks that tasks of version 2 pass besides those of version 1: what misses the hard part gives 0, and so does
-what breaks a rule of process that the policy states."""
+"""All checks that a task passes, and those of what is hard: what misses the hard part gives 0, and so does what breaks
+a rule of process that the policy states."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from toolorchestra.envs.base.errors import ToolError
 from toolorchestra.envs.domains.toolscale.domain import GoldCall, SqlTask, WrongWay
 from toolorchestra.envs.domains.toolscale.process_rules import rules
 from toolorchestra.synth.proof.honest_paths import untold
-from toolorchestra.synth.proof.task_checks import CHECKS, DomainPlayer, pointless
+from toolorchestra.synth.proof.task_checks import PLAIN, DomainPlayer, pointless
 
 Check = Callable[[DomainPlayer, SqlTask], str]
 
@@ -96,16 +96,21 @@ def unasked(bench: DomainPlayer, task: SqlTask) -> str:
     return f"it gives 1 with {writes[0]} unasked" if verdict.value else ""
 
 
-CHECKS_OF: Mapping[str, Mapping[str, Check]] = {
-    "1": CHECKS,
-    "2": {
-        "honest": honest,  # first, since it costs least
-        **CHECKS,
-        "pointless": pointless,
-        "missed": missed,
-        "unidentified": unidentified,
-        "curious": curious,
-        "unasked": unasked,
-    },
+CHECKS: Mapping[str, Check] = {
+    "honest": honest,  # first, since it costs least
+    **PLAIN,
+    "pointless": pointless,
+    "missed": missed,
+    "unidentified": unidentified,
+    "curious": curious,
+    "unasked": unasked,
 }
-"""Version of the generator -> the checks of its tasks."""
+"""Name -> check, which gives what is wrong or ""."""
+
+
+def fault(bench: DomainPlayer, task: SqlTask) -> tuple[str, str]:
+    """The first check that a task fails and what it saw; two empty texts for a good task."""
+    for name, check in CHECKS.items():
+        if seen := check(bench, task):
+            return name, seen
+    return "", ""

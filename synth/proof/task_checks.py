@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import combinations
 from typing import Any, NamedTuple
@@ -306,7 +306,7 @@ def _updates(bench: DomainPlayer, path: Sequence[GoldCall]) -> dict[tuple[str, A
         return cells
 
 
-CHECKS: dict[str, Callable[[DomainPlayer, SqlTask], str]] = {
+PLAIN: dict[str, Callable[[DomainPlayer, SqlTask], str]] = {
     "contradictory": contradictory,
     "gold": gold,
     "nothing": nothing,
@@ -315,14 +315,4 @@ CHECKS: dict[str, Callable[[DomainPlayer, SqlTask], str]] = {
     "swapped": swapped,
     "permuted": permuted,
 }
-"""Name -> check, which gives what is wrong or ""."""
-
-
-def fault(
-    bench: DomainPlayer, task: SqlTask, checks: Mapping[str, Callable[[DomainPlayer, SqlTask], str]] = CHECKS
-) -> tuple[str, str]:
-    """The first check that a task fails and what it saw; two empty texts for a good task."""
-    for name, check in checks.items():
-        if seen := check(bench, task):
-            return name, seen
-    return "", ""
+"""The checks of every task, by name; hard_checks.py has more, and the whole list."""

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.toolscale import loader, shapes
@@ -21,10 +21,10 @@ from toolorchestra.synth.formats import places, task_variants
 from toolorchestra.synth.formats.seed_rows import Maker
 from toolorchestra.synth.formats.spec import Spec
 from toolorchestra.synth.proof import cheapest_solutions, similarity
-from toolorchestra.synth.proof.hard_checks import CHECKS_OF
-from toolorchestra.synth.proof.task_checks import DomainPlayer, fault
+from toolorchestra.synth.proof.hard_checks import fault
+from toolorchestra.synth.proof.task_checks import DomainPlayer
 from toolorchestra.synth.stages.hard_requests import Rejected
-from toolorchestra.synth.stages.task_drafts import HELD_OUT, TEST, TRAIN, VERSION, Drafter, Shape
+from toolorchestra.synth.stages.task_drafts import HELD_OUT, TEST, TRAIN, Drafter, Shape
 from toolorchestra.synth.storage.stage_store import replace
 
 MOST_DRAFTS = 60
@@ -37,7 +37,7 @@ Seen = Callable[[int, int], None]
 ONE_TEST_IN = 10
 """Of the drafts, so many are one for the test, and one of intents that are held out."""
 ONE_HELD_OUT = 4
-_SPLITS = (("train", 0.8), ("validation", 0.1), ("test", 0.1))
+VALIDATION_SHARE = 0.1
 
 
 @dataclass
@@ -112,20 +112,13 @@ def _process(spec: Spec) -> dict[str, Any] | None:
     }
 
 
-class Origin(NamedTuple):
-    """What the same tasks follow from, beside the spec."""
-
-    seed: int
-    version: str = VERSION
-
-
 def tasks(
-    spec: Spec, domain: SqlDomain, count: int, origin: Origin, *, least: int | None = None, seen: Seen | None = None
+    spec: Spec, domain: SqlDomain, count: int, seed: int, *, least: int | None = None, seen: Seen | None = None
 ) -> tuple[list[Shape], YieldReport]:
-    """Self-consistent tasks: each passed every check of its version and says what no other does. `count` of them, or,
+    """Self-consistent tasks: each passed every check and says what no other does. `count` of them, or,
     where `least` is given, as many as there are from that number up."""
     bench = DomainPlayer(domain)
-    drafter = Drafter(spec, bench, random.Random(f"{origin.seed}/{spec.name}/tasks"), origin.version)
+    drafter = Drafter(spec, bench, random.Random(f"{seed}/{spec.name}/tasks"))
     report = YieldReport(spec.name)
     forms: set[str] = set()
     kept: list[Shape] = []
@@ -133,8 +126,8 @@ def tasks(
         if len(kept) == count:
             break
         try:
-            shape = drafter.draft(_split(spec, len(kept), origin.version))
-            admit(bench, shape, forms, report, count, origin.version)
+            shape = drafter.draft(_split(spec, len(kept)))
+            admit(bench, shape, forms, report, count)
         except Rejected as err:
             report.drop(err.reason, str(err))
             report.examples.setdefault(f"intent {err.intent}", str(err))
@@ -151,28 +144,26 @@ def tasks(
         )
     report.kept = len(kept)
     report.unused = [i["intent"] for i in spec.intents if i["intent"] not in report.intents]
-    return numbered(kept, spec, origin.seed, origin.version), report
+    return numbered(kept, spec, seed), report
 
 
-def _split(spec: Spec, place: int, version: str) -> str:
+def _split(spec: Spec, place: int) -> str:
     """What the next draft is for."""
-    if version != "1" and place % ONE_TEST_IN == ONE_TEST_IN - 1:
+    if place % ONE_TEST_IN == ONE_TEST_IN - 1:
         return TEST
-    if version != "1" and place % ONE_TEST_IN == ONE_HELD_OUT and spec.head.get("held_out_intents"):
+    if place % ONE_TEST_IN == ONE_HELD_OUT and spec.head.get("held_out_intents"):
         return HELD_OUT
     return TRAIN
 
 
-def admit(
-    bench: DomainPlayer, shape: Shape, forms: set[str], report: YieldReport, count: int, version: str = VERSION
-) -> None:  # fmt: skip
+def admit(bench: DomainPlayer, shape: Shape, forms: set[str], report: YieldReport, count: int) -> None:
     """Count a draft among the kept tasks, unless a check is against it. Raises Rejected."""
     if similarity.form(shape) in forms:
         raise Rejected("says what another does")
     task = loader.task(fits(shapes.TASK, shape, "draft"))
     if task.idle and report.idle + 1 > MOST_IDLE_SHARE * count:
         raise Rejected("enough tasks where nothing is to be done")
-    name, seen = fault(bench, task, CHECKS_OF[version])
+    name, seen = fault(bench, task)
     if name:
         purpose = shape["description"]["purpose"]
         raise Rejected(f"check {name}", f"{purpose}: {seen}", task.requests[0].intent)
@@ -181,44 +172,31 @@ def admit(
     report.intents.update(request.intent for request in task.requests)
 
 
-def numbered(shapes_: Sequence[Shape], spec: Spec, seed: int, version: str = VERSION) -> list[Shape]:
-    """The tasks with their ids and splits. Those for the test were drafted as such; version 1 drew them by chance."""
+def numbered(shapes_: Sequence[Shape], spec: Spec, seed: int) -> list[Shape]:
+    """The tasks with their ids and splits. Those for tests were drafted as such; validation is drawn of the others."""
     rng = random.Random(f"{seed}/{spec.name}/splits")
-    if version != "1":
-        fixed = (TEST, HELD_OUT)
-        others = [place for place, shape in enumerate(shapes_) if shape["toolscale"]["split"] not in fixed]
-        validation = set(rng.sample(others, min(len(others), round(dict(_SPLITS)["validation"] * len(shapes_)))))
-        for place, shape in enumerate(shapes_):
-            shape["id"] = f"{place + 1:04d}"
-            if shape["toolscale"]["split"] not in fixed:
-                shape["toolscale"]["split"] = "validation" if place in validation else "train"
-        return list(shapes_)
-    splits: list[str] = []
-    for name, share in _SPLITS[1:]:
-        splits += [name] * round(share * len(shapes_))
-    splits = [_SPLITS[0][0]] * (len(shapes_) - len(splits)) + splits
-    rng.shuffle(splits)
-    for number, (shape, split) in enumerate(zip(shapes_, splits, strict=True), 1):
-        shape["id"] = f"{number:04d}"
-        shape["toolscale"]["split"] = split
+    fixed = (TEST, HELD_OUT)
+    others = [place for place, shape in enumerate(shapes_) if shape["toolscale"]["split"] not in fixed]
+    validation = set(rng.sample(others, min(len(others), round(VALIDATION_SHARE * len(shapes_)))))
+    for place, shape in enumerate(shapes_):
+        shape["id"] = f"{place + 1:04d}"
+        if shape["toolscale"]["split"] not in fixed:
+            shape["toolscale"]["split"] = "validation" if place in validation else "train"
     return list(shapes_)
 
 
-def make(
-    spec: Spec, count: int, seed: int, out: Path, *, measured: bool = True, version: str = VERSION
-) -> tuple[SqlDomain, YieldReport]:
+def make(spec: Spec, count: int, seed: int, out: Path, *, measured: bool = True) -> tuple[SqlDomain, YieldReport]:
     """All stages, and the tasks' costs where `measured`. What is written is read back and compared by its hashes."""
     domain, tool_rows = skeleton(spec, seed)
-    origin = Origin(seed, version)
-    made, report = tasks(spec, domain, count, origin)
-    write(spec, domain, tool_rows, made, origin, out)
+    made, report = tasks(spec, domain, count, seed)
+    write(spec, domain, tool_rows, made, seed, out)
     if measured:
         cheapest_solutions.store(out, *asyncio.run(cheapest_solutions.measure(out)))
     return loader.read(out, verify=True), report
 
 
 def write(
-    spec: Spec, domain: SqlDomain, tool_rows: Sequence[Any], made: Sequence[Shape], origin: Origin, out: Path
+    spec: Spec, domain: SqlDomain, tool_rows: Sequence[Any], made: Sequence[Shape], seed: int, out: Path
 ) -> None:  # fmt: skip
     """The domain folder. domain.json goes first and comes last: a folder that was written half does not load."""
     parts = {
@@ -234,7 +212,7 @@ def write(
         "clock": spec.head["clock"],
         "held_out": spec.head.get("held_out", False),
         "content_hash": content_hash(parts, domain.manifest.get("process")),
-        "generator": {"version": origin.version, "seed": origin.seed, "spec_hash": spec.digest},
+        "generator": {"seed": seed, "spec_hash": spec.digest},
         "counts": {
             "tables": len(domain.tables),
             "rows": sum(len(t.rows) for t in domain.tables.values()),
@@ -268,7 +246,6 @@ def _rows(tables: Mapping[str, SqlTable]) -> bytes:
 def rebuilt(spec: Spec, folder: Path, scratch: Path) -> bool:
     """Whether the spec and the manifest's seed give the folder's bytes again."""
     head = loader.manifest(folder)
-    own = head["generator"]
-    make(spec, head["counts"]["tasks"], own["seed"], scratch, measured="costs" in head, version=own["version"])
+    make(spec, head["counts"]["tasks"], head["generator"]["seed"], scratch, measured="costs" in head)
     names = (*FILES, "domain.json", *([COSTS] if "costs" in head else []))
     return all((folder / name).read_bytes() == (scratch / name).read_bytes() for name in names)

@@ -28,10 +28,9 @@ from toolorchestra.synth.stages import (
     model_stages,
     second_reading,
     spec_lint,
-    task_drafts,
     written_parts,
 )
-from toolorchestra.synth.stages.domain_folder import Origin, Seen
+from toolorchestra.synth.stages.domain_folder import Seen
 from toolorchestra.synth.stages.harder_tasks import Evolved, evolve
 from toolorchestra.synth.stages.limited_work import SHARED
 from toolorchestra.synth.stages.stage_values import Making, Progress, SynthesisSettings, Tally, counted
@@ -92,7 +91,7 @@ async def make(run: SynthesisRun) -> Made:
     """All stages, or those that are not yet done, and the domain folder."""
     state, tallies = Making(), []
     for name in STAGES:
-        wanted = key(VERSION, task_drafts.VERSION, name, _inputs(run, name), state.digest)
+        wanted = key(VERSION, name, _inputs(run, name), state.digest)
         result = run.work.kept(name, wanted)
         if result is None:
             if run.progress is not None:
@@ -160,7 +159,7 @@ def _drafted(
     """The tasks that passed every check; in the process that has limits."""
     spec = state.spec
     domain, _ = domain_folder.skeleton(spec, seed)
-    return domain_folder.tasks(spec, domain, count, Origin(seed), least=least, seen=seen)
+    return domain_folder.tasks(spec, domain, count, seed, least=least, seen=seen)
 
 
 def _evolved(state: Making, seed: int, rounds: int) -> Evolved:
@@ -274,7 +273,7 @@ def _candidate(state: Making, run: SynthesisRun) -> Path:
     spec = state.spec
     folder = run.work.folder / f"candidate-{state.digest[:12]}"
     domain, tools = domain_folder.skeleton(spec, run.settings.seed)
-    domain_folder.write(spec, domain, tools, list(state.shapes), Origin(run.settings.seed), folder)
+    domain_folder.write(spec, domain, tools, list(state.shapes), run.settings.seed, folder)
     return folder
 
 
@@ -282,7 +281,7 @@ async def _finish(run: SynthesisRun, state: Making, tallies: Sequence[Tally]) ->
     """The domain folder, read back and compared by its hash; what goes beside it; and the candidates' removal."""
     spec, settings = state.spec, run.settings
     skeleton, tools = domain_folder.skeleton(spec, settings.seed)
-    domain_folder.write(spec, skeleton, tools, list(state.shapes), Origin(settings.seed), run.out)
+    domain_folder.write(spec, skeleton, tools, list(state.shapes), settings.seed, run.out)
     known: list[KnownCost] = []
     if settings.costs:
         measured = await cheapest_solutions.measure(run.out, state.passes, settings.band.k, run.seen("costs"))

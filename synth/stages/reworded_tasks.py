@@ -12,12 +12,12 @@ from toolorchestra.envs.domains.toolscale.grading import mentions
 from toolorchestra.envs.domains.toolscale.reading import fits
 from toolorchestra.synth.formats.spec import Spec
 from toolorchestra.synth.proof import similarity
-from toolorchestra.synth.proof.hard_checks import CHECKS_OF
-from toolorchestra.synth.proof.task_checks import DomainPlayer, fault
+from toolorchestra.synth.proof.hard_checks import fault
+from toolorchestra.synth.proof.task_checks import DomainPlayer
 from toolorchestra.synth.stages.domain_folder import skeleton
 from toolorchestra.synth.stages.hard_requests import Rejected
 from toolorchestra.synth.stages.stage_values import Making
-from toolorchestra.synth.stages.task_drafts import VERSION, Shape
+from toolorchestra.synth.stages.task_drafts import Shape
 
 MOST_SAID = 600
 """Characters of a new wording."""
@@ -98,7 +98,7 @@ def checked(making: Making, seed: int, wanted: Sequence[tuple[Shape, Sequence[Se
             new = reworded(spec, shape, wordings)
             if similarity.form(new) in forms:
                 raise Rejected("says what another does")
-            name, seen = fault(bench, loader.task(fits(shapes.TASK, new, "reworded task")), CHECKS_OF[VERSION])
+            name, seen = fault(bench, loader.task(fits(shapes.TASK, new, "reworded task")))
             if name:
                 raise Rejected(f"check {name}", seen)
         except Rejected as err:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from toolorchestra.envs.base.errors import ConfigError, ToolError, no_such
+from toolorchestra.envs.base.errors import ToolError
 from toolorchestra.envs.domains.toolscale.database import Session
 from toolorchestra.envs.domains.toolscale.domain import GoldCall
 from toolorchestra.envs.domains.toolscale.state_digest import digest
@@ -34,27 +34,14 @@ TAKES_BACK = {
     "changes_mind": "When you are asked to confirm, or are told a result, you change your mind. Say: {then!r}",
     "negotiates": "When this is refused, ask for less: {then!r}",
 }
-VERSIONS = ("1", "2")
-VERSION = VERSIONS[-1]
-"""Of the generator. A new one when the same spec and seed give other tasks; earlier ones stay, so that a domain can be
-made again as it was. 2: only the last request is said to be the final one, no request ends what another changed, tests
-have wordings of their own, gold paths use no id that nothing said, and each task says what makes it hard."""
 LEAST_WORDINGS = 3
 """From so many on, the last is kept for tests."""
-
-
-def check_version(version: str) -> None:
-    """Refuse a version that there is not."""
-    if version not in VERSIONS:
-        raise ConfigError(no_such("version of the generator", version, VERSIONS))
 
 
 class Drafter:
     """Drafts tasks of one domain; the same generator gives the same drafts."""
 
-    def __init__(self, spec: Spec, bench: DomainPlayer, rng: random.Random, version: str = VERSION) -> None:
-        check_version(version)
-        self.version = version
+    def __init__(self, spec: Spec, bench: DomainPlayer, rng: random.Random) -> None:
         self.spec = spec
         self.bench = bench
         self.rng = rng
@@ -74,10 +61,8 @@ class Drafter:
     def _walk(self, person: Caller, size: int, split: str) -> list[Mapping[str, Any]]:
         """Intents in a row: rarely used ones first, none twice, a transfer only at the end."""
         fitting = [*self.templates.fitting(person), *(i for i in self.spec.intents if i.get("public"))]
-        pool = [i for i in fitting if weight(i) > 0]
-        if self.version != "1":
-            kept = set(self.spec.head.get("held_out_intents", ()))
-            pool = [i for i in pool if (i["intent"] in kept) == (split == HELD_OUT)]
+        kept = set(self.spec.head.get("held_out_intents", ()))
+        pool = [i for i in fitting if weight(i) > 0 and (i["intent"] in kept) == (split == HELD_OUT)]
         chosen: list[Mapping[str, Any]] = []
         for _ in range(min(size, len(pool))):
             last = len(chosen) == size - 1
@@ -115,8 +100,7 @@ class Drafter:
                     others += [(numbers, path, filled, where) for path in part.get("otherwise", [])]
                     inform = informed(part.get("inform", []), called, where)
                     request = _request(self._worded(part, split), filled, numbers, inform)
-                    if self.version != "1":
-                        hard.note(part, filled, request, [c.action for c in made], called)
+                    hard.note(part, filled, request, [c.action for c in made], called)
                     made += called
                     requests.append(request)
             state = digest(session)
@@ -128,10 +112,9 @@ class Drafter:
         own["end_states"] = list(dict.fromkeys([state, *(self.bench.play(path).state for path in paths)]))
         own["alternatives"] = [_rows(path) for path in paths]
         own["identify"] = identify
-        if self.version != "1":
-            caller = self.spec.head.get("process", {}).get("caller", self.spec.head["user"]["key"])
-            own["caller"] = str(values[caller]) if person else ""
-            own |= hard.shape(shape, made)
+        caller = self.spec.head.get("process", {}).get("caller", self.spec.head["user"]["key"])
+        own["caller"] = str(values[caller]) if person else ""
+        own |= hard.shape(shape, made)
         return shape
 
     def _shape(
@@ -199,15 +182,15 @@ class Drafter:
     def _wordings(self, say: Sequence[str], split: str) -> Sequence[str]:
         """A request's wordings: the last of three or more is said in tests alone, and the others never there. Intents
         that are held out are said nowhere else, so all of theirs may be."""
-        if self.version == "1" or split == HELD_OUT or len(say) < LEAST_WORDINGS:
+        if split == HELD_OUT or len(say) < LEAST_WORDINGS:
             return say
         return say[-1:] if split == TEST else say[:-1]
 
     def _joined(self, more: Sequence[str]) -> list[str]:
-        """The requests after the first, each behind words that join it to the one before."""
+        """The requests after the first, each behind words that join it to the one before. Only the last is said to be
+        the final one."""
         joints = [self.rng.choice(JOINTS) for _ in more]
-        if self.version != "1":  # in version 1 any request could be the final one
-            joints[:-1] = [JOINTS[1] if joint == FINAL else joint for joint in joints[:-1]]
+        joints[:-1] = [JOINTS[1] if joint == FINAL else joint for joint in joints[:-1]]
         return [joint + said for joint, said in zip(joints, more, strict=True)]
 
     def _scenario(

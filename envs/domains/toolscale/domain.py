@@ -128,7 +128,7 @@ class SqlTask:
     """What of `communicate` stands in no result and has to be computed."""
     wrong: tuple[WrongWay, ...] = ()
     hardness: Mapping[str, Any] = field(default_factory=dict, compare=False)
-    """What makes the task hard, by name; see docs/domains.md. Empty in version 1."""
+    """What makes the task hard, by name; see docs/domains.md. Empty where the file does not say."""
     kept: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
     """What was worked out of the task; see once()."""
 
@@ -150,7 +150,7 @@ class SqlTask:
 
     @property
     def level(self) -> str:
-        """easy, medium or hard; "" in version 1."""
+        """easy, medium or hard; "" where the file does not say."""
         return str(self.hardness.get("level", ""))
 
     @property

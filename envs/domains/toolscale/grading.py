@@ -28,7 +28,7 @@ class SqlVerdict(NamedTuple):
     missing: tuple[str, ...]
     """What was not told, then what was not touched."""
     broken: tuple[str, ...] = ()
-    """The rules of process that were broken, in words. Version 1 has none."""
+    """The rules of process that were broken, in words."""
 
     @property
     def process(self) -> bool:

@@ -42,8 +42,7 @@ from toolorchestra.envs.domains.toolscale.reading import (
 from toolorchestra.envs.domains.toolscale.text_templates import wrong_with
 
 SHIPPED = Path(__file__).parents[2] / "data" / "domains"
-VERSIONS = (1, 2)
-"""Of the shipped domains. Results of one version say nothing of another."""
+"""The folder of the domains that come with the package."""
 _CLOCK = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 _WALL_CLOCK = re.compile(r"'now'|current_(time|date|timestamp)|\b(date|time|datetime|julianday)\(\s*\)", re.IGNORECASE)
 _VERBS = {"let": ("select", "with"), "do": ("insert", "update", "delete"), "returns": ("select", "with")}
@@ -54,24 +53,9 @@ _TOOL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 """What servers of models accept too."""
 
 
-def _names(folder: Path) -> list[str]:
-    return sorted(p.name for p in folder.iterdir() if (p / "domain.json").is_file()) if folder.is_dir() else []
-
-
-NEWEST = 2 if set(_names(SHIPPED)) <= set(_names(SHIPPED.with_name(f"{SHIPPED.name}_2"))) else 1
-"""The default: the newest version that is there for every domain."""
-
-
-def shipped(version: int = NEWEST) -> Path:
-    """The folder of a version's domains."""
-    if version not in VERSIONS:
-        raise ConfigError(no_such("version of the shipped domains", str(version), [str(one) for one in VERSIONS]))
-    return SHIPPED if version == 1 else SHIPPED.with_name(f"{SHIPPED.name}_{version}")
-
-
-def names(version: int = NEWEST) -> list[str]:
+def names() -> list[str]:
     """The domains that come with the package."""
-    return _names(shipped(version))
+    return sorted(p.name for p in SHIPPED.iterdir() if (p / "domain.json").is_file()) if SHIPPED.is_dir() else []
 
 
 def manifest(folder: Path) -> Mapping[str, Any]:
@@ -95,31 +79,22 @@ def check_clock(clock: str, where: str) -> None:
     raise ConfigError(f"{where}: clock is written YYYY-MM-DD HH:MM:SS, got {clock!r}")
 
 
-def resolve(name: str | Path, version: int = NEWEST) -> Path:
+def resolve(name: str | Path) -> Path:
     """The folder of a shipped domain's name, or of a path."""
-    if str(name) in names(version):
-        return shipped(version) / str(name)
+    if str(name) in names():
+        return SHIPPED / str(name)
     if (Path(name) / "domain.json").is_file():
         return Path(name)
     if (Path(name) / "tools.py").is_file():
         play = f'gym.make("ToolOrchestra/Tau2-v0", reference={str(name)!r}, trust_code=True, user="scripted")'
         raise ConfigError(f"{name} is a domain of the reference, with a Python toolkit: play it by {play}")
-    raise ConfigError(f"{no_such('domain', name, names(version))} A domain of your own is named by its folder.")
-
-
-def load(name: str | Path, version: int = NEWEST) -> SqlDomain:
-    """A domain by its name or folder; one for all who ask."""
-    return _loaded(str(name), version)
+    raise ConfigError(f"{no_such('domain', name, names())} A domain of your own is named by its folder.")
 
 
 @lru_cache(maxsize=32)
-def _loaded(name: str, version: int) -> SqlDomain:
-    return read(resolve(name, version))
-
-
-def forget() -> None:
-    """Read folders anew from now on."""
-    _loaded.cache_clear()
+def load(name: str) -> SqlDomain:
+    """A domain by its name or folder; one for all who ask."""
+    return read(resolve(name))
 
 
 def read(folder: Path, *, verify: bool = False) -> SqlDomain:

@@ -26,7 +26,7 @@ MANIFEST = _object(
     clock=TEXT,
     held_out={"type": "boolean"},
     content_hash=TEXT,
-    generator=_object("version seed spec_hash", version=TEXT, seed={"type": "integer"}, spec_hash=TEXT),
+    generator=_object("seed spec_hash", seed={"type": "integer"}, spec_hash=TEXT),
     process=_object(
         "ways confirm caller own",
         ways=_list(TEXTS),

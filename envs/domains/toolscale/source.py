@@ -30,7 +30,7 @@ from toolorchestra.envs.tools.waiting import deadline
 SPLITS = ("train", "validation", "test", "heldout")
 """`heldout`: all tasks of the domains that are kept for generalisation; the others never hold them when domains mix."""
 LEVELS = ("easy", "medium", "hard")
-"""Of tasks of version 2; see docs/domains.md."""
+"""How hard a task is; see docs/domains.md."""
 _MOST_BOXES = 64
 _TRIES = 60
 _SPARE_SHARE = 0.5
@@ -49,20 +49,16 @@ class ReadyDomain:
             self.ids.setdefault(task.split, []).append(task.task_id)
 
 
-def ready(name: str, version: int = loader.NEWEST) -> ReadyDomain:
-    """A shipped domain, or one in a folder; one for all environments of the process."""
-    return _ready(name, version)
-
-
 @lru_cache(maxsize=64)
-def _ready(name: str, version: int) -> ReadyDomain:
-    return ReadyDomain(loader.load(name, version))
+def ready(name: str) -> ReadyDomain:
+    """A shipped domain, or one in a folder; one for all environments of the process."""
+    return ReadyDomain(loader.load(name))
 
 
 def forget() -> None:
     """Read folders anew from now on."""
-    loader.forget()
-    _ready.cache_clear()
+    loader.load.cache_clear()
+    ready.cache_clear()
 
 
 def _tool(tool: SqlTool, clock: str) -> Tool:
@@ -79,8 +75,6 @@ class ToolScaleSource:
     """Service tasks over a database, each with a user, a policy and tools.
 
     domain: The name of a shipped domain, or a folder of your own. None mixes all shipped ones but those held out.
-    version: Which tasks of the shipped domains, 1 or 2; the newest when left out. Results of one version are not to be
-        compared with those of another.
     difficulty: Only tasks of this difficulty, 1 to 5. None: all.
     level: Only tasks of this level: "easy", "medium" or "hard". None: all.
     user: "scripted", or a user that a model plays: SqlModelUser(models, model).
@@ -99,7 +93,6 @@ class ToolScaleSource:
         diversify: Half | None = None,
         call_expert: bool = True,
         expert_models: ChatModel | None = None,
-        version: int | None = None,
         level: str | None = None,
         backends: str | Path | Backing | None = None,
     ) -> None:
@@ -114,14 +107,12 @@ class ToolScaleSource:
             raise ConfigError(f"difficulty is 1 to 5 or None, got {difficulty!r}")
         if level not in (None, *LEVELS):
             raise ConfigError(no_such("level", str(level), LEVELS))
-        self.version = _version(domain, version)
-        """Of the shipped domains; 0 where a folder is played, which has none."""
         self.level = level
         self.name = "toolscale"
         self._lock = threading.Lock()
         self._boxes: dict[Any, tuple[PriceSheet, Toolbox]] = {}
         self._folder = domain
-        self._heads = _heads(domain, self.version or loader.NEWEST)
+        self._heads = _heads(domain)
         self.difficulty = difficulty
         self.diversify = diversify
         self.user = user if isinstance(user, SqlModelUser) else None
@@ -166,7 +157,7 @@ class ToolScaleSource:
         return self.difficulty in (None, task.difficulty) and self.level in (None, task.level)
 
     def _ready(self, domain: str) -> ReadyDomain:
-        return ready(self._key(domain), self.version or loader.NEWEST)
+        return ready(self._key(domain))
 
     def task_ids(self, split: str) -> Sequence[str]:
         """See ListsTasks."""
@@ -189,7 +180,7 @@ class ToolScaleSource:
         raise ConfigError(
             f"no task{wanted} in split {split!r} of {', '.join(self._domains(split))}; ask for another split"
             + " or difficulty" * (self.difficulty is not None)
-            + (" or level; tasks of version 1 and of plain specs have none" if self.level is not None else "")
+            + (" or level" if self.level is not None else "")
         )
 
     def find(self, task_id: str) -> tuple[ReadyDomain, SqlTask]:
@@ -274,26 +265,13 @@ class ToolScaleSource:
         return toolbox.only(names)
 
 
-def _version(domain: str | None, asked: int | None) -> int:
-    """Which version of the shipped domains is played; 0 for a folder."""
-    version = loader.NEWEST if asked is None else asked
-    if domain is None or domain in loader.names(version):
-        return version
-    if asked is not None and (Path(domain) / "domain.json").is_file():
-        raise ConfigError(
-            f"version={asked} chooses among the shipped domains, and {domain!r} is a folder; leave version out"
-        )
-    return 0
-
-
-def _heads(domain: str | None, version: int) -> Mapping[str, Mapping[str, Any]]:
+def _heads(domain: str | None) -> Mapping[str, Mapping[str, Any]]:
     if domain is None:
-        shipped = loader.shipped(version)
-        heads = {name: loader.manifest(shipped / name) for name in loader.names(version)}
+        heads = {name: loader.manifest(loader.SHIPPED / name) for name in loader.names()}
         if not heads:
-            raise ConfigError(f"no domains in {shipped}; name a domain's folder: domain=PATH")
+            raise ConfigError(f"no domains in {loader.SHIPPED}; name a domain's folder: domain=PATH")
         return heads
-    head = loader.manifest(loader.resolve(domain, version))
+    head = loader.manifest(loader.resolve(domain))
     return {head["name"]: head}
 
 

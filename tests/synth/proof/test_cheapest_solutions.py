@@ -29,10 +29,8 @@ from toolorchestra.envs.money.prices import NANO, load_sheet
 from toolorchestra.synth import generate, prove
 from toolorchestra.synth.formats import spec as specs
 from toolorchestra.synth.proof import cheapest_solutions
-from toolorchestra.synth.proof.cheapest_solutions import imitable
-from toolorchestra.synth.proof.honest_paths import Lookups, SaidIds, untold
+from toolorchestra.synth.proof.honest_paths import Lookups, SaidIds
 from toolorchestra.synth.proof.solvers import SCRIPTED, Arena
-from toolorchestra.synth.proof.task_checks import DomainPlayer
 from toolorchestra.synth.stages import domain_folder
 
 SECOND = "unseen-2026-01"
@@ -59,7 +57,7 @@ def sampled(name: str, count: int = 6) -> list[KnownCost]:
 
 @pytest.mark.parametrize("name", loader.names())
 def test_every_shipped_task_has_costs_and_they_bill_what_is_stored(name: str) -> None:
-    domain = loader.read(loader.shipped() / name, verify=True)
+    domain = loader.read(loader.SHIPPED / name, verify=True)
     found = known(domain)
     assert list(found) == list(domain.tasks)
     for one in found.values():
@@ -89,19 +87,6 @@ def test_a_stored_solution_uses_no_id_before_it_is_said(name: str) -> None:
             heard |= {token for m in others for token in re.findall(r"[\w-]+", m["content"])}
 
 
-def test_a_gold_path_that_knows_an_id_gets_the_reads_that_say_it() -> None:
-    bench = DomainPlayer(ready("medicine", version=1).domain)  # those of version 2 know no id that nobody said
-    reads, blind = Lookups(bench), 0
-    for task in list(bench.domain.tasks.values())[::3]:
-        lacking = untold(bench, task, task.actions)
-        honest = imitable(reads, task)
-        assert not untold(bench, honest, honest.actions)
-        assert (honest == task) is not bool(lacking)
-        assert bench.judged(honest, honest.actions).value
-        blind += bool(lacking)
-    assert blind  # there are such tasks
-
-
 def test_a_lookup_is_made_for_each_id_that_nothing_says_and_only_then() -> None:
     said = SaidIds("The booking BK-001, of PA-12.")
     assert said.missing(GoldCall("get", {"booking_id": "BK-001", "note": "BK-9", "place_id": "PA-12"})) == []
@@ -113,7 +98,7 @@ def paths(task: Any) -> list[Any]:
 
 
 def test_the_shipped_costs_are_small() -> None:
-    assert sum((loader.shipped() / name / FILE).stat().st_size for name in loader.names()) < MOST_BYTES
+    assert sum((loader.SHIPPED / name / FILE).stat().st_size for name in loader.names()) < MOST_BYTES
 
 
 @pytest.mark.parametrize("name", ["finance", "railway", "sport"])

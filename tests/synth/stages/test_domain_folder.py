@@ -27,7 +27,8 @@ from toolorchestra.synth.formats import export, task_variants
 from toolorchestra.synth.formats import spec as specs
 from toolorchestra.synth.formats.word_lists import LISTS
 from toolorchestra.synth.proof import similarity
-from toolorchestra.synth.proof.task_checks import CHECKS, DomainPlayer, fault
+from toolorchestra.synth.proof.hard_checks import CHECKS, fault
+from toolorchestra.synth.proof.task_checks import DomainPlayer
 from toolorchestra.synth.stages.domain_folder import make, rebuilt
 
 
@@ -288,7 +289,7 @@ def test_a_shipped_domain_must_have_a_size(tmp_path: Path, monkeypatch: pytest.M
     shutil.copytree(library(), folder)
     assert prove.check_domain(str(folder)).faults == ()
     monkeypatch.setattr(loader, "SHIPPED", tmp_path / "domains")
-    shutil.copytree(folder, loader.shipped() / "library")
+    shutil.copytree(folder, loader.SHIPPED / "library")
     assert "5 tools, at least 20 expected" in prove.check_domain("library").faults
 
 

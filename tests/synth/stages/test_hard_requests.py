@@ -19,13 +19,12 @@ from toolorchestra.envs.domains.toolscale.domain import SqlTask
 from toolorchestra.envs.domains.toolscale.source import ready
 from toolorchestra.synth.formats import part_checks
 from toolorchestra.synth.formats import spec as specs
-from toolorchestra.synth.proof.hard_checks import CHECKS_OF, instead, missed, unasked
+from toolorchestra.synth.proof.hard_checks import fault, instead, missed, unasked
 from toolorchestra.synth.proof.hardness import ELEMENTS, level
 from toolorchestra.synth.proof.reading_agent import LEARNER, READER
 from toolorchestra.synth.proof.solvers import RULE_BREAKERS, SCRIPTED, Arena
-from toolorchestra.synth.proof.task_checks import DomainPlayer, fault
+from toolorchestra.synth.proof.task_checks import DomainPlayer
 from toolorchestra.synth.stages import domain_folder
-from toolorchestra.synth.stages.domain_folder import Origin
 
 PROCESS = """
 process:
@@ -109,13 +108,13 @@ def tasks() -> list[SqlTask]:
 
 def report(spec: specs.Spec, count: int = 8) -> domain_folder.YieldReport:
     domain, _ = domain_folder.skeleton(spec, 1)
-    return domain_folder.tasks(spec, domain, count, Origin(1), least=0)[1]
+    return domain_folder.tasks(spec, domain, count, 1, least=0)[1]
 
 
 def test_every_kind_of_wrong_way_is_there_and_gives_nothing() -> None:
     bench, kinds = arena().bench, set()
     for task in tasks():
-        assert fault(bench, task, CHECKS_OF["2"]) == ("", ""), task.task_id
+        assert fault(bench, task) == ("", ""), task.task_id
         for way in task.wrong:
             kinds.add(way.kind)
             assert not bench.judged(task, instead(task, way)).value

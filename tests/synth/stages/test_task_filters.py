@@ -23,8 +23,9 @@ from toolorchestra.synth import compare_solvers, generate
 from toolorchestra.synth.authors.given_spec import GrammarAuthor
 from toolorchestra.synth.formats import export, task_variants
 from toolorchestra.synth.formats import spec as specs
+from toolorchestra.synth.proof.hard_checks import fault
 from toolorchestra.synth.proof.solvers import GRADED, SCRIPTED, Arena, ModelSolver
-from toolorchestra.synth.proof.task_checks import DomainPlayer, fault
+from toolorchestra.synth.proof.task_checks import DomainPlayer
 from toolorchestra.synth.stages import domain_folder, harder_tasks, pipeline
 from toolorchestra.synth.stages.stage_values import SynthesisSettings
 from toolorchestra.synth.stages.task_filters import Band, TaskFilter
@@ -51,7 +52,7 @@ def test_every_small_spec_makes_300_proven_tasks(name: str) -> None:
     texts = specs.texts(spec.folder)
     assert [check(texts, 1) for check in CHECKS.values()] == [[]] * len(CHECKS)
     domain, _ = domain_folder.skeleton(spec, 1)
-    shapes, report = domain_folder.tasks(spec, domain, 300, domain_folder.Origin(1))
+    shapes, report = domain_folder.tasks(spec, domain, 300, 1)
     assert len(shapes) == 300
     assert not report.unused
 
@@ -70,7 +71,7 @@ def test_solvers_that_do_not_differ_are_a_fault() -> None:
 def test_harder_tasks_measure_harder_and_are_proven() -> None:
     spec = specs.load("gym_studio")
     domain, _ = domain_folder.skeleton(spec, 2)
-    shapes, _ = domain_folder.tasks(spec, domain, 25, domain_folder.Origin(2))
+    shapes, _ = domain_folder.tasks(spec, domain, 25, 2)
     done = harder_tasks.evolve(spec, DomainPlayer(domain), shapes, 1, random.Random(2))
     changed = [(a, b) for a, b in zip(shapes, done.shapes, strict=True) if a is not b]
     assert sum(done.harder.values()) == len(changed) > 10

@@ -1,14 +1,11 @@
-"""Versions of the shipped domains, their levels and splits, and users that do not stay with their first words."""
+"""Levels and splits of the shipped domains, and users that do not stay with their first words."""
 
 from __future__ import annotations
 
 import random
-from pathlib import Path
 
-import gymnasium as gym
 import pytest
 
-import toolorchestra  # noqa: F401 - registers the environments
 from tests.domains import library
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.toolscale import loader
@@ -21,45 +18,24 @@ from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.synth.formats import spec as specs
 
 
-def test_both_versions_are_played_under_one_id() -> None:
-    for version in loader.VERSIONS:
-        made = gym.make("ToolOrchestra/ToolScale-v0", version=version)
-        _, info = made.reset(seed=3)
-        assert ("level" in info["task"]) is (version == 2)
-        assert made.unwrapped.factory.source.version == version  # type: ignore[attr-defined]
-        assert set(loader.names(version)) <= set(loader.names(1))
-    assert ToolScaleSource("finance").version == loader.NEWEST
-    assert (loader.NEWEST == 2) is (loader.names(2) == loader.names(1))  # the default once all domains have it
-
-
-def test_a_version_that_is_not_there_and_a_folder_with_one_are_refused() -> None:
-    with pytest.raises(ConfigError, match="no version of the shipped domains '3'"):
-        ToolScaleSource(version=3)
-    with pytest.raises(ConfigError, match=r"version=2 chooses among the shipped domains, and .* is a folder"):
-        ToolScaleSource(str(library()), version=2)
-    assert ToolScaleSource(str(library())).version == 0
-
-
 def test_levels_choose_tasks() -> None:
     for wanted in LEVELS:
-        source = ToolScaleSource("railway", level=wanted, version=2)
+        source = ToolScaleSource("railway", level=wanted)
         task_id = source.draw("train", random.Random(1))
         assert source.find(task_id)[1].level == wanted
     with pytest.raises(ConfigError, match="no level 'harder'"):
         ToolScaleSource(level="harder")
-    with pytest.raises(
-        ConfigError, match="no task of level hard in split 'train' of railway; ask for another split or"
-    ):
-        ToolScaleSource("railway", version=1, level="hard").draw("train", random.Random(1))
+    with pytest.raises(ConfigError, match="no task of level hard in split 'train' of library; ask for another split"):
+        ToolScaleSource(str(library()), level="hard").draw("train", random.Random(1))
 
 
 def test_every_domain_holds_out_intents_and_words() -> None:
-    source = ToolScaleSource(version=2)
-    assert {task_id.split("/")[1] for task_id in source.task_ids("heldout")} == set(loader.names(2))
-    for name in loader.names(2):
+    source = ToolScaleSource()
+    assert {task_id.split("/")[1] for task_id in source.task_ids("heldout")} == set(loader.names())
+    for name in loader.names():
         said: dict[bool, set[str]] = {True: set(), False: set()}
         intents: dict[bool, set[str]] = {True: set(), False: set()}
-        for task in ready(name, 2).domain.tasks.values():
+        for task in ready(name).domain.tasks.values():
             held = task.split == "heldout"
             for request in task.requests:
                 intents[held].add(request.intent)
@@ -71,13 +47,13 @@ def test_every_domain_holds_out_intents_and_words() -> None:
 
 @pytest.mark.parametrize("kind", ["corrects", "changes_mind", "negotiates"])
 def test_a_user_takes_its_first_words_back_and_says_yes_to_the_last(kind: str) -> None:
-    domain = ready("finance", 2).domain
+    domain = ready("finance").domain
     task = next(t for t in domain.tasks.values() if t.requests[0].first and t.requests[0].first.kind == kind)
     first = task.requests[0].first
     assert first is not None
     user = SqlScriptedUser(task, 5)
     assert any(say in user.opening() for say in first.say)
-    env = OrchestraEnv(ToolScaleSource("finance", version=2), preference="none")
+    env = OrchestraEnv(ToolScaleSource("finance"), preference="none")
     env.reset(seed=5, options={"task_id": f"toolscale/finance/{task.task_id}"})
     heard, reward = [], 0.0
     for move in moves(domain, task):
@@ -93,7 +69,7 @@ def test_a_user_takes_its_first_words_back_and_says_yes_to_the_last(kind: str) -
 
 
 def test_a_proposal_is_agreed_to_in_whatever_form_and_another_is_not() -> None:
-    domain = ready("finance", 2).domain
+    domain = ready("finance").domain
     task = next(t for t in domain.tasks.values() if t.requests[0].intent == "freeze_lost_card")
     user = SqlScriptedUser(task, 1)
     progress = Progress(("get_customer", "list_cards"), (), domain.writes)
@@ -114,11 +90,6 @@ def test_what_a_model_says_may_be_a_yes(text: str, yes: bool) -> None:
     assert agrees(text) is yes
 
 
-def test_version_1_has_specs_of_its_own_and_version_2_adds_to_them(tmp_path: Path) -> None:
-    for name in loader.names(2):
-        first, second = specs.load(name, 1), specs.load(name)
-        assert loader.manifest(loader.shipped(1) / name)["generator"]["spec_hash"] == first.digest
-        assert loader.manifest(loader.shipped(2) / name)["generator"]["spec_hash"] == second.digest
-        assert len(second.intents) >= len(first.intents) + 8
-        assert "process" in second.head
-        assert "process" not in first.head
+def test_every_shipped_domain_says_which_spec_it_is_made_of() -> None:
+    for name in loader.names():
+        assert loader.manifest(loader.SHIPPED / name)["generator"]["spec_hash"] == specs.load(name).digest
