@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from gymnasium import Env
     from gymnasium.envs.registration import EnvSpec
 
 NAMESPACE = "ToolOrchestra"
@@ -42,6 +43,13 @@ def full_id(name: str) -> str:
     raise ConfigError(no_such("environment", name, ids()))
 
 
+def make(name: str, **arguments: Any) -> Env[Any, Any]:
+    """Make an environment by its id, as `gym.make` does; this package's own ids need no "ToolOrchestra/" before them."""
+    import gymnasium as gym
+
+    return gym.make(full_id(name), **arguments)
+
+
 def spec_of(name: str) -> EnvSpec:
     """What is registered under an id; of "module:id" the module is imported first."""
     import gymnasium as gym
@@ -59,13 +67,15 @@ def spec_of(name: str) -> EnvSpec:
     return gym.spec(full_id(env_id))
 
 
-def register(env_id: str, source: str, **defaults: object) -> None:
-    """Register a task source of your own ("module:Class") under an id of your own, with defaults of gym.make's
-    arguments where they are to be others. The same again changes nothing."""
+def register(env_id: str, source: str | type, **defaults: object) -> None:
+    """Register a task source of your own, a class or its "module:Class", under an id of your own, with defaults of
+    gym.make's arguments where they are to be others. The same again changes nothing."""
     import gymnasium as gym
 
     from toolorchestra.envs.base.errors import ConfigError
 
+    if isinstance(source, type):
+        source = f"{source.__module__}:{source.__qualname__}"
     if env_id in gym.registry:
         taken = gym.registry[env_id].kwargs.get("source")
         if taken != source:

@@ -13,8 +13,8 @@ from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError, ToolError, no_such
 from toolorchestra.envs.base.grading import final_answer
 from toolorchestra.envs.base.types import Message, Outcome, ToolCall, Transcript
-from toolorchestra.envs.domains.source import Scene
-from toolorchestra.envs.domains.world import MESSAGE, BaseWorld, World
+from toolorchestra.envs.domains.source import Scene, Source
+from toolorchestra.envs.domains.world import MESSAGE, World
 from toolorchestra.envs.money.prices import EXPERT, JUDGE, TOOL, USER, PriceSheet, Tokens, Usage
 from toolorchestra.envs.tools import Tool, Toolbox, ToolContext, ToolResult, tool
 
@@ -22,7 +22,7 @@ TASKS = 1000
 NOTHING: Mapping[str, Any] = {"type": "object", "properties": {}}
 
 
-class NumberedSource:
+class NumberedSource(Source):
     """Tasks `name/split/number`. A subclass gives its tools, and a fresh world for a number."""
 
     name = "numbered"
@@ -48,7 +48,7 @@ class NumberedSource:
         return Scene(self.world(int(number), toolbox), sheet, {"task_id": task_id, "split": split})
 
 
-class AnswerWorld(BaseWorld):
+class AnswerWorld(World):
     """A request; the first message is the answer and ends the episode."""
 
     __slots__ = ("answer", "expected", "request", "toolbox")
@@ -308,7 +308,7 @@ async def _user(context: ToolContext, text: str) -> ToolResult:
 _USER = Tool("message", "A user answers.", MESSAGE, _user, suspends=False)
 
 
-class TalkerWorld(BaseWorld):
+class TalkerWorld(World):
     """Counts what it was told; the user leaves after `patience` messages."""
 
     __slots__ = ("heard", "patience", "toolbox")

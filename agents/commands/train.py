@@ -98,17 +98,18 @@ def run(given: TrainOptions) -> int:
     """Train, and write the report."""
     config = given.config
     with claimed(folder := given.out or default_folder(config)):
-        ended = _trained(given, config, folder)
+        ended = trained(config, folder, resume=given.resume, report=not given.no_report)
     if ended.stopping:
         say("stopped after a whole step, which is saved; go on with --resume")
     return STOPPED if ended.stopping else DONE
 
 
-def _trained(given: TrainOptions, config: TrainConfig, folder: Path) -> TrainingRun:
+def trained(config: TrainConfig, folder: Path, *, resume: bool, report: bool = True) -> TrainingRun:
+    """Train to the end, or to the first Ctrl-C, and write the report."""
     engine, chat = build(config, say)
     try:
-        made = train(config, folder, engine, chat, resume=given.resume, say=say)
-        if not given.no_report and not made.stopping:
+        made = train(config, folder, engine, chat, resume=resume, say=say)
+        if report and not made.stopping:
             say(f"report: {write_report(made)}")
         made.rollouts.close()
     finally:

@@ -14,7 +14,6 @@ from toolorchestra.agents.configuration.config import TrainConfig
 from toolorchestra.agents.configuration.environments import job_of, labels, training
 from toolorchestra.agents.rollouts.rollout import Job
 from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.envs.domains.source import ListsTasks
 from toolorchestra.envs.factory import EpisodeFactory
 
 
@@ -78,7 +77,7 @@ def _shuffled(tasks: tuple[str, ...], seed: int) -> list[str]:
 
 def every_task(made: EpisodeFactory) -> tuple[str, ...] | None:
     """The tasks of an environment's split; None where they are generated without end, or their source does not say."""
-    if not isinstance(made.source, ListsTasks):
+    if not hasattr(made.source, "task_ids"):
         return None
     try:
         return tuple(made.source.task_ids(made.settings.split)) or None

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.grading import final_answer
 from toolorchestra.envs.base.types import Message, Outcome, ToolCall, Transcript
-from toolorchestra.envs.domains.source import Scene
-from toolorchestra.envs.domains.world import BaseWorld
+from toolorchestra.envs.domains.source import Scene, Source
+from toolorchestra.envs.domains.world import World
 from toolorchestra.envs.money.prices import PriceSheet
 from toolorchestra.envs.tools import Toolbox, ToolContext, ToolResult, tool
 
@@ -31,7 +31,7 @@ async def slow_add(context: ToolContext, a: int, b: int) -> int:
     return a + b
 
 
-class AdderWorld(BaseWorld):
+class AdderWorld(World):
     """Knows the sum, and hears the answer as a message."""
 
     __slots__ = ("first_seconds", "number", "said", "tool_seconds", "toolbox")
@@ -58,7 +58,7 @@ class AdderWorld(BaseWorld):
 _FAST, _SLOW = Toolbox([add]), Toolbox([slow_add])
 
 
-class AdderSource:
+class AdderSource(Source):
     """`tool_seconds` makes the tool wait; `first_seconds` is task 0's first wait, to make one straggler."""
 
     name = "toy-adder"

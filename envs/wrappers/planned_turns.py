@@ -14,7 +14,6 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.envs.domains.source import ListsTasks
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.factory import EpisodeFactory
 from toolorchestra.envs.tools import Toolbox
@@ -75,7 +74,7 @@ def planner_of(factory: EpisodeFactory) -> Planner:
 def first_tasks(factory: EpisodeFactory) -> Iterator[str]:
     """A task of each domain that the environment's split has."""
     source = factory.source
-    if not isinstance(source, ListsTasks):
+    if not hasattr(source, "task_ids"):
         raise ConfigError(f"task source {source.name!r} does not list its tasks, so their tools cannot be numbered")
     seen = set()
     for task_id in source.task_ids(factory.settings.split):

@@ -14,7 +14,7 @@ from tests.sources import MESSAGE, NOTHING, NumberedSource, add
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ResetNeeded, ToolError
 from toolorchestra.envs.base.types import Message, Outcome, Transcript
-from toolorchestra.envs.domains.world import BaseWorld, World
+from toolorchestra.envs.domains.world import World
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.envs.factory import factory
 from toolorchestra.envs.money.prices import USER, Tokens, Usage
@@ -50,7 +50,7 @@ def _aside(context: ToolContext) -> str:
     return f"aside: {context.aside!r}"
 
 
-class CallerWorld(BaseWorld):
+class CallerWorld(World):
     """A caller who speaks first. Hearing "enough" or nothing ends it: cut off by the world's own limit, or not."""
 
     __slots__ = ("number", "said", "toolbox", "way")

@@ -11,7 +11,7 @@ from pathlib import Path
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.types import Message, Outcome, ToolCall, Transcript
 from toolorchestra.envs.domains.source import Scene
-from toolorchestra.envs.domains.world import BaseWorld
+from toolorchestra.envs.domains.world import World
 from toolorchestra.envs.money.prices import PriceSheet
 from toolorchestra.envs.tools import Tool, Toolbox, ToolContext, ToolResult
 
@@ -21,7 +21,7 @@ GOLD, DUST = "gold", "dust"
 _SCHEMA = {"type": "object", "properties": {"side": {"type": "string", "enum": list(SIDES)}}, "required": ["side"]}
 
 
-class DoorWorld(BaseWorld):
+class DoorWorld(World):
     """One episode: the doors opened so far do not matter, only whether the first one was right."""
 
     __slots__ = ("found", "toolbox", "wait_seconds")

@@ -13,7 +13,7 @@ from typing import Literal
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.types import Message, Outcome, ToolCall, Transcript
 from toolorchestra.envs.domains.source import Scene
-from toolorchestra.envs.domains.world import BaseWorld
+from toolorchestra.envs.domains.world import World
 from toolorchestra.envs.money.prices import PriceSheet, Usage
 from toolorchestra.envs.registration import register
 from toolorchestra.envs.tools import Toolbox, ToolContext, ToolResult, tool
@@ -57,7 +57,7 @@ def reply(day: Literal["Monday", "Tuesday", "Wednesday", "Thursday", "Friday"]) 
 TOOLS = Toolbox([depot_log, track, call_carrier, reply])
 
 
-class ParcelWorld(BaseWorld):
+class ParcelWorld(World):
     """One parcel, and what the customer was told."""
 
     __slots__ = ("carrier", "day", "number", "said", "toolbox")

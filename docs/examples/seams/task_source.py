@@ -18,7 +18,7 @@ from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.types import Message, Outcome, ToolCall, Transcript
 from toolorchestra.envs.domains.source import Scene
-from toolorchestra.envs.domains.world import BaseWorld
+from toolorchestra.envs.domains.world import World
 from toolorchestra.envs.money.prices import TOOL, PriceSheet, Usage
 from toolorchestra.envs.registration import register
 from toolorchestra.envs.tools import Toolbox, ToolContext, ToolResult, tool
@@ -51,7 +51,7 @@ def answer(number: int) -> ToolResult:
 TOOLS = Toolbox([compare, answer])
 
 
-class NumberWorld(BaseWorld):
+class NumberWorld(World):
     """One number, and what was said."""
 
     __slots__ = ("number", "said", "toolbox")
@@ -82,11 +82,11 @@ class NumberSource:
     splits: Sequence[str] = SPLITS
 
     def draw(self, split: str, rng: random.Random) -> str:
-        """See TaskSource."""
+        """See Source."""
         return f"{split}/{rng.randrange(100_000)}"
 
     def open(self, task_id: str, seed: int, sheet: PriceSheet, tools: Sequence[str] | None) -> Scene:
-        """See TaskSource."""
+        """See Source."""
         split, _, place = task_id.partition("/")
         if split not in SPLITS or not place.isdigit():
             raise ConfigError(f"a task of {self.name} is SPLIT/N, such as train/4711, got {task_id!r}")

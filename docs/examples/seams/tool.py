@@ -41,7 +41,7 @@ class WithPages(FramesSource):
     """FRAMES-v0's tasks with one tool more."""
 
     def open(self, task_id: str, seed: int, sheet: PriceSheet, tools: Sequence[str] | None) -> Scene:
-        """See TaskSource."""
+        """See Source."""
         theirs = None if tools is None else [name for name in tools if name != open_page.name]
         scene = super().open(task_id, seed, sheet, theirs)
         if tools is None or open_page.name in tools:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import random
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,7 +13,7 @@ from toolorchestra.envs.base.types import Question
 from toolorchestra.envs.domains.questions import datasets
 from toolorchestra.envs.domains.questions.judge import Judge, Verdicts
 from toolorchestra.envs.domains.questions.world import QaWorld
-from toolorchestra.envs.domains.source import Scene
+from toolorchestra.envs.domains.source import SPLITS, Scene, split_of
 from toolorchestra.envs.models.fitted import FittedModels, FittedSkill, packaged, read_file
 from toolorchestra.envs.models.simulated import SimulatedModels, Skill, read_skills, skills
 from toolorchestra.envs.money.prices import PriceSheet
@@ -25,10 +24,7 @@ from toolorchestra.envs.tools.assemble import Backends, assemble
 from toolorchestra.envs.tools.backends import Backing, backing
 from toolorchestra.envs.tools.search import SearchSettings
 
-SPLITS = ("train", "validation", "test")
 TASKS_PER_SPLIT = 1_000_000
-_SHARES = {"train": range(80), "validation": range(80, 90), "test": range(90, 100)}
-"""Which hashes of a question's text belong to which split, in per cent: no question can be in two."""
 _TRIES = 1000
 _MOST_BOXES = 32
 _MOST_SHARED = 64
@@ -182,7 +178,7 @@ class QaSource:
         return [f"{self.name}/{split}/{key}" for key in self.rows.of(split)]
 
     def task_ids(self, split: str) -> Sequence[str]:
-        """See ListsTasks."""
+        """List a split's tasks."""
         return self.ids(split)
 
     def question(self, task_id: str) -> Question:
@@ -199,7 +195,7 @@ class QaSource:
         rng = random.Random(f"{self.name}/{split}/{int(number)}")
         for _ in range(_TRIES):
             question = self.generate(rng)
-            if split_of(question) == split:
+            if split_of(question.text) == split:
                 return question
         raise RuntimeError(f"no question of split {split!r} in {_TRIES} tries: the generator repeats itself")
 
@@ -281,7 +277,7 @@ class _Rows:
         self.loaded = loaded
         self._by_split: dict[str, list[str]] = {name: [] for name in (*SPLITS, datasets.ALL)}
         for key, question in loaded.questions.items():
-            self._by_split[split_of(question)].append(key)
+            self._by_split[split_of(question.text)].append(key)
             self._by_split[datasets.ALL].append(key)
 
     def of(self, split: str) -> list[str]:
@@ -292,9 +288,3 @@ class _Rows:
                 f'{self.loaded.where} has no row in split {split!r}; split="{datasets.ALL}" has every row'
             )
         return rows
-
-
-def split_of(question: Question) -> str:
-    """The split that a question's own text puts it in."""
-    share = int.from_bytes(hashlib.blake2b(question.text.encode(), digest_size=4).digest(), "big") % 100
-    return next(split for split, part in _SHARES.items() if share in part)

@@ -10,7 +10,7 @@ from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.grading import is_right
 from toolorchestra.envs.base.types import Message, Outcome, Passage, Question, ToolCall, Transcript
 from toolorchestra.envs.domains.questions.judge import Judge
-from toolorchestra.envs.domains.world import ENDS_THE_EPISODE, MESSAGE, BaseWorld
+from toolorchestra.envs.domains.world import ENDS_THE_EPISODE, MESSAGE, World
 from toolorchestra.envs.models.fitted import FittedSkill
 from toolorchestra.envs.models.simulated import Skill
 from toolorchestra.envs.tools import Tool, Toolbox, ToolContext, ToolResult
@@ -39,7 +39,7 @@ JUDGE_SECONDS = 4 * 3600.0
 """The judge's own backend has nearer deadlines; this is for one that has none."""
 
 
-class QaWorld(BaseWorld):
+class QaWorld(World):
     """One question, and what was found for it."""
 
     __slots__ = ("answer", "documents", "ending", "judge", "listener", "question", "results", "skills", "toolbox")

@@ -205,7 +205,7 @@ class Tau2Source:
         return self._ids[split]
 
     def task_ids(self, split: str) -> Sequence[str]:
-        """See ListsTasks."""
+        """List a split's tasks."""
         return self.ids(split)
 
     def draw(self, split: str, rng: random.Random) -> str:

@@ -25,7 +25,7 @@ from toolorchestra.envs.domains.tau2.task import Tau2Task
 from toolorchestra.envs.domains.tau2.toolbox import EXPERT as CALL_EXPERT
 from toolorchestra.envs.domains.tau2.toolbox import DomainToolbox
 from toolorchestra.envs.domains.tau2.users import STOPPED, STOPS, USER_ERROR, RunEnds, Tau2UserReply, User
-from toolorchestra.envs.domains.world import MESSAGE, BaseWorld
+from toolorchestra.envs.domains.world import MESSAGE, World
 from toolorchestra.envs.models import ChatRequest, ask
 from toolorchestra.envs.money.bill import Bill
 from toolorchestra.envs.money.prices import EXPERT
@@ -54,7 +54,7 @@ class SourceRules:
     experts: Mapping[str, BilledModel] = field(default_factory=dict)
 
 
-class Tau2World(BaseWorld):
+class Tau2World(World):
     """One episode's state, conversation and end."""
 
     __slots__ = (

@@ -160,7 +160,7 @@ class ToolScaleSource:
         return ready(self._key(domain))
 
     def task_ids(self, split: str) -> Sequence[str]:
-        """See ListsTasks."""
+        """List a split's tasks."""
         return [
             f"{self.name}/{domain}/{number}" for domain in self._domains(split) for number in self.ids(domain, split)
         ]

@@ -23,7 +23,7 @@ from toolorchestra.envs.domains.toolscale.user import (
     llm_reply,
 )
 from toolorchestra.envs.domains.toolscale.wishes import Progress, content, spoken_call
-from toolorchestra.envs.domains.world import MESSAGE, BaseWorld
+from toolorchestra.envs.domains.world import MESSAGE, World
 from toolorchestra.envs.money.prices import PriceSheet
 from toolorchestra.envs.tools import Tool, Toolbox, ToolContext, ToolResult
 from toolorchestra.envs.tools.waiting import deadline
@@ -54,7 +54,7 @@ def llm_listener(user: SqlModelUser) -> Tool:
     )  # fmt: skip
 
 
-class SqlWorld(BaseWorld):
+class SqlWorld(World):
     """One task in play: its database, its user, and the tools over both."""
 
     __slots__ = ("agreed", "calls", "conversation", "domain", "listener", "mood", "session", "sheet", "system", "task",

@@ -1,0 +1,121 @@
+"""The functions behind `toolorchestra.evaluate`, `compare`, `train` and `load_policy`: the commands, from Python."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from toolorchestra.envs.base.errors import ConfigError
+
+if TYPE_CHECKING:
+    import gymnasium as gym
+
+    from toolorchestra.agents.configuration.config import TrainConfig
+    from toolorchestra.agents.evaluation.comparison import Comparison
+    from toolorchestra.agents.policies.base import Player
+    from toolorchestra.envs.factory import EpisodeFactory
+
+
+def evaluate(
+    env: str, policy: str | Path | Sequence[str | Path] = (), *, out: str | Path = "", **options: Any
+) -> dict[str, Any]:
+    """Play policies on an environment's test tasks, and give the figures, as the run's summary.json has them.
+
+    `options` are those of `toolorchestra evaluate`, such as tasks=60 or spend_cap=5.0; what else is named goes to
+    gym.make. `out` keeps the run as a folder, with its page; the same call with resume=True goes on with it.
+    """
+    from dataclasses import fields
+
+    from toolorchestra.agents.commands.evaluate import run
+    from toolorchestra.agents.commands.evaluation_setup import EvaluateOptions
+
+    own = {field.name for field in fields(EvaluateOptions)}
+    made = [f"{name}={json.dumps(value)}" for name, value in options.items() if name not in own]
+    given = {name: tuple(v) if isinstance(v, list) else v for name, v in options.items() if name in own}
+    policies = [policy] if isinstance(policy, str | Path) else policy
+    with tempfile.TemporaryDirectory() as spare:
+        folder = Path(out) if out else Path(spare) / "run"
+        names = tuple(_named(str(one)) for one in policies)
+        run(EvaluateOptions(env=((env, *made),), policy=names, out=str(folder), **given))
+        summary: dict[str, Any] = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    return summary
+
+
+def compare(*runs: str | Path, against: str = "") -> Comparison:
+    """Compare runs of evaluate, trial by trial, as `toolorchestra compare` does."""
+    from toolorchestra.agents.evaluation.comparison import compare_runs, read_runs
+
+    return compare_runs(read_runs([Path(run) for run in runs]), against, ())
+
+
+def train(config: TrainConfig | str = "tiny", *, out: str | Path = "", resume: bool = False, **settings: Any) -> Path:
+    """Train an orchestrator, and give the run's folder. `config` is a TrainConfig or a preset's name; `settings`
+    change single ones of it, such as steps=40."""
+    from toolorchestra.agents.commands.train import trained
+    from toolorchestra.agents.configuration.presets import preset
+    from toolorchestra.agents.training.build import default_folder
+    from toolorchestra.agents.training.run_folder import claimed
+
+    chosen = replace(preset(config) if isinstance(config, str) else config, **settings)
+    with claimed(folder := Path(out) if out else default_folder(chosen)):
+        trained(chosen, folder, resume=resume)
+    return folder
+
+
+class Policy:
+    """Somebody who can play: a baseline, a trained model, or a chat model behind the environment's endpoints."""
+
+    def __init__(self, name: str, options: Mapping[str, Any]) -> None:
+        self.name, self._options = name, dict(options)
+        self._players: dict[EpisodeFactory, Player] = {}
+
+    def __repr__(self) -> str:
+        return f"Policy({self.name!r})"
+
+    def player(self, env: gym.Env[Any, Any]) -> Player:
+        """The player of an environment's episodes; one for all that it plays there."""
+        from toolorchestra.agents.policies.base import PlayerOptions
+        from toolorchestra.agents.policies.players import player
+
+        factory = _factory(env)
+        if factory not in self._players:
+            self._players[factory] = player(self.name, factory, options=PlayerOptions(**self._options))
+        return self._players[factory]
+
+    def act(self, env: gym.Env[Any, Any]) -> str:
+        """The next action in the environment's episode, for step()."""
+        episode = getattr(env.unwrapped, "episode", None)
+        if episode is None:
+            raise ConfigError("act(env) plays an episode that has begun; call env.reset() first")
+        return asyncio.run(self.player(env).move(episode)).text
+
+    def close(self) -> None:
+        """End what its players hold, such as a model's memory."""
+        for player in self._players.values():
+            getattr(player, "close", lambda: None)()
+        self._players.clear()
+
+
+def load_policy(name: str | Path, **options: Any) -> Policy:
+    """Load a policy by its name, or a trained one by its folder: "oracle", "chat", "always:gpt-5", "runs/mine".
+
+    `options` are those of players, such as temperature=0.5."""
+    return Policy(_named(str(name)), options)
+
+
+def _named(name: str) -> str:
+    """A policy's name; a folder is a run's, whose trained model plays."""
+    return f"checkpoint:{name}" if ":" not in name and Path(name).is_dir() else name
+
+
+def _factory(env: gym.Env[Any, Any]) -> EpisodeFactory:
+    factory = getattr(env.unwrapped, "factory", None)
+    if factory is None:
+        raise ConfigError(f"a policy plays environments of this suite, made by make(id); got {env!r:.60}")
+    found: EpisodeFactory = factory
+    return found
