@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import gymnasium as gym
 
     from toolorchestra.agents.configuration.config import TrainConfig
-    from toolorchestra.agents.evaluation.comparison import Comparison
+    from toolorchestra.agents.evaluation.comparison import RunComparison
     from toolorchestra.agents.policies.base import Player
     from toolorchestra.envs.factory import EpisodeFactory
 
@@ -36,7 +36,7 @@ def evaluate(
 
     own = {field.name for field in fields(EvaluateOptions)}
     made = [f"{name}={json.dumps(value)}" for name, value in options.items() if name not in own]
-    given = {name: tuple(v) if isinstance(v, list) else v for name, v in options.items() if name in own}
+    given: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in options.items() if name in own}
     policies = [policy] if isinstance(policy, str | Path) else policy
     with tempfile.TemporaryDirectory() as spare:
         folder = Path(out) if out else Path(spare) / "run"
@@ -46,7 +46,7 @@ def evaluate(
     return summary
 
 
-def compare(*runs: str | Path, against: str = "") -> Comparison:
+def compare(*runs: str | Path, against: str = "") -> RunComparison:
     """Compare runs of evaluate, trial by trial, as `toolorchestra compare` does."""
     from toolorchestra.agents.evaluation.comparison import compare_runs, read_runs
 

@@ -44,7 +44,7 @@ def full_id(name: str) -> str:
 
 
 def make(name: str, **arguments: Any) -> Env[Any, Any]:
-    """Make an environment by its id, as `gym.make` does; this package's own ids need no "ToolOrchestra/" before them."""
+    """Make an environment by its id, as `gym.make` does; ids of this package need no "ToolOrchestra/"."""
     import gymnasium as gym
 
     return gym.make(full_id(name), **arguments)

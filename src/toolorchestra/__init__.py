@@ -53,17 +53,50 @@ _PLACE_OF = {name: place for place, names in _PLACES.items() for name in names}
 
 __all__ = [
     "Answer",
-    *sorted(_PLACE_OF),
+    "ChatRequest",
+    "Completion",
+    "ConfigError",
+    "Message",
+    "Outcome",
+    "Player",
+    "Policy",
+    "Preference",
+    "PriceSheet",
+    "RecordTrajectories",
+    "Scene",
+    "Source",
+    "Task",
+    "Tokens",
+    "Tool",
+    "ToolCall",
+    "ToolContext",
+    "ToolError",
+    "ToolResult",
+    "Toolbox",
+    "TrainConfig",
+    "Usage",
+    "World",
+    "action_of",
+    "check_environment",
+    "compare",
+    "evaluate",
+    "from_openai",
+    "hermes_prompt",
+    "load_policy",
     "make",
+    "parse",
     "register",
+    "render_call",
+    "to_hermes",
+    "to_openai",
+    "tool",
+    "train",
 ]
 
 
 def __getattr__(name: str) -> Any:
     if name not in _PLACE_OF:
-        raise AttributeError(
-            f"module {__name__!r} has no attribute {name!r}; the public names are {', '.join(__all__)}"
-        )
+        raise AttributeError(f"toolorchestra has no {name!r}; its public names are {', '.join(__all__)}")
     found = globals()[name] = getattr(import_module(f"{__name__}.{_PLACE_OF[name]}"), name)
     return found
 

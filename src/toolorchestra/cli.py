@@ -16,6 +16,7 @@ class Command(NamedTuple):
 
 
 COMMANDS: Mapping[str, Command] = {
+    "new": Command("toolorchestra.agents.commands.new", "an environment of your own to start from, as a folder"),
     "ids": Command("toolorchestra.agents.commands.ids", "the environments, with their splits"),
     "play": Command("toolorchestra.agents.commands.play", "play an episode by hand, or watch a policy"),
     "evaluate": Command("toolorchestra.agents.commands.evaluate", "compare policies: accuracy, cents, seconds"),

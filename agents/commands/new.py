@@ -1,0 +1,61 @@
+"""Write an environment of your own to start from, as a folder that plays, tests and trains: `toolorchestra new my_env`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+import tyro
+
+from toolorchestra.agents.commands.console import DONE, command, say
+from toolorchestra.envs.base.errors import ConfigError
+
+TEMPLATES = {
+    "environment.py.txt": "@NAME@.py",
+    "test.py.txt": "test_@NAME@.py",
+    "record.py.txt": "record.py",
+    "README.md.txt": "README.md",
+}
+TRAIN = "--warm-start.steps 200 --max-tokens 24 --max-context 512 --steps 20 --evaluate-every 10"
+"""Options under which the folder's environment trains in about two minutes."""
+
+
+@dataclass(frozen=True)
+class NewOptions:
+    """What `toolorchestra new` takes."""
+
+    name: tyro.conf.Positional[str]
+    """The environment's name, in small letters: a module of Python, such as my_env."""
+    out: Path | None = None
+    """The folder to write; ./NAME when left out."""
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    """Run the command."""
+    return command(NewOptions, run, given, about=__doc__)
+
+
+def run(given: NewOptions) -> int:
+    """Write the folder, and say what can be done with it."""
+    name = given.name
+    if not name.isidentifier() or name != name.lower():
+        raise ConfigError(f"a name is a module of Python in small letters, such as my_env; got {name!r}")
+    folder = given.out or Path(name)
+    if folder.exists() and any(folder.iterdir()):
+        raise ConfigError(f"{folder} has files already; take another name, or another folder with --out FOLDER")
+    words = {
+        "@NAME@": name,
+        "@CLASS@": "".join(part.capitalize() for part in name.split("_")),
+        "@ID@": f"Mine/{''.join(part.capitalize() for part in name.split('_'))}-v0",
+        "@TRAIN@": TRAIN,
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    for template, file in TEMPLATES.items():
+        text = files("toolorchestra.agents").joinpath("data", "new", template).read_text(encoding="utf-8")
+        for mark, word in words.items():
+            text, file = text.replace(mark, word), file.replace(mark, word)
+        (folder / file).write_text(text, encoding="utf-8")
+    say(f"{folder}: {', '.join(sorted(path.name for path in folder.iterdir()))}; README.md says what to run")
+    return DONE
