@@ -1,4 +1,4 @@
-"""Write an environment of your own to start from, as a folder that plays, tests and trains: `toolorchestra new my_env`."""
+"""Write an environment of your own to start from: `toolorchestra new my_env` writes a folder that plays and trains."""
 
 from __future__ import annotations
 

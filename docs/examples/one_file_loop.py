@@ -29,10 +29,9 @@ from typing import Any
 import gymnasium as gym
 import torch
 
-import toolorchestra  # noqa: F401 - registers the ids
+import toolorchestra as to
 from toolorchestra.agents.engines.tiny import build_model, load_tokenizer
 from toolorchestra.agents.rollouts.rewards import GroupReward, Measure
-from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.preference import GENERAL, Preference
 from toolorchestra.envs.money.prices import ORCHESTRATOR, REWARDED_ROLES, Tokens, Usage
 
@@ -108,7 +107,7 @@ def any_calls(playing: Sequence[Rollout], rng: random.Random) -> list[Turn]:
     for rollout in playing:
         tool = rng.choice(rollout.observation["tools"])["function"]
         models = tool["parameters"]["properties"]["model"]["enum"]
-        call = render_call(tool["name"], {"model": rng.choice(models)})
+        call = to.render_call(tool["name"], {"model": rng.choice(models)})
         ids = [*TOKENIZER.encode(call, add_special_tokens=False), TOKENIZER.eos_token_id]
         turns.append((ids, [0.0] * len(ids)))
     return turns

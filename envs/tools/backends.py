@@ -29,7 +29,7 @@ import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 from toolorchestra.envs.base.cassette import Cassette
 from toolorchestra.envs.base.errors import ConfigError, no_such
@@ -242,10 +242,14 @@ def _sandbox(wanted: Wanted) -> Interpreter:
 _made: dict[tuple[str, int], Backing] = {}
 
 
-def backing(named: str | Path | Wanted | Backing) -> Backing:
-    """The backends that a file names. Naming a file again gives the same ones, as long as it is unchanged."""
+def backing(named: str | Path | Wanted | Backing | ChatModel) -> Backing:
+    """Give the backends that a file names, or those in which a model of your own stands behind every expert. Naming a
+    file again gives the same ones, as long as it is unchanged."""
     if isinstance(named, Backing):
         return named
+    if hasattr(named, "complete"):
+        model = cast(ChatModel, named)
+        return Backing(Wanted(f"backends={type(model).__name__}"), lambda embedded: replace(embedded, models=model))
     if isinstance(named, Wanted):
         return Backing(named)
     if not isinstance(named, str | Path):

@@ -9,8 +9,7 @@ from pathlib import Path
 import gymnasium as gym
 import parcels
 
-from toolorchestra.envs.base.actions import render_call
-from toolorchestra.envs.wrappers import RecordTrajectories
+import toolorchestra as to
 
 PRICES = Path(__file__).parent / "prices.json"
 
@@ -21,12 +20,12 @@ def play(env: gym.Env, seed: int) -> float:
     env.reset(seed=seed)
     day = rng.choice(parcels.DAYS)
     for tool in rng.sample(["depot_log", "track", "call_carrier"], rng.choice([1, 3, 3, 3])):
-        observation, *_ = env.step(render_call(tool, {}))
+        observation, *_ = env.step(to.render_call(tool, {}))
         seen = observation["messages"][-1]["content"].partition(":")[0]
         if seen in parcels.DAYS:
             day = seen
             break
-    return env.step(render_call("reply", {"day": day}))[1]
+    return env.step(to.render_call("reply", {"day": day}))[1]
 
 
 def main() -> None:
@@ -34,7 +33,7 @@ def main() -> None:
     parser.add_argument("file", type=Path)
     parser.add_argument("--episodes", type=int, default=2000)
     args = parser.parse_args()
-    env = RecordTrajectories(gym.make("Example/Parcels-v0", prices=PRICES), args.file)
+    env = to.RecordTrajectories(gym.make("Example/Parcels-v0", prices=PRICES), args.file)
     right = sum(play(env, seed) for seed in range(args.episodes))
     env.close()
     print(f"{args.file}: {args.episodes} runs, {right / args.episodes:.1%} right")

@@ -9,16 +9,8 @@ True.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
-import gymnasium as gym
-
-import toolorchestra  # noqa: F401 - registers the ids
-from toolorchestra.envs.base.actions import render_call
-from toolorchestra.envs.models import ChatRequest, Completion
-from toolorchestra.envs.money.prices import Tokens, Usage
-from toolorchestra.envs.tools.assemble import Backends
-from toolorchestra.envs.tools.backends import Backing, Wanted
+import toolorchestra as to
 
 
 class FunctionModel:
@@ -29,12 +21,12 @@ class FunctionModel:
     def __init__(self, reply: Callable[[str], str]) -> None:
         self._reply = reply
 
-    async def complete(self, request: ChatRequest) -> Completion:
+    async def complete(self, request: to.ChatRequest) -> to.Completion:
         """One completion, with what it used."""
         asked = "\n".join(str(message["content"]) for message in request.messages)
         text = self._reply(asked)
-        tokens = Tokens(input=len(asked.split()), output=len(text.split()))
-        return Completion(text, Usage(request.model, request.role, tokens, seconds=0.5))
+        tokens = to.Tokens(input=len(asked.split()), output=len(text.split()))
+        return to.Completion(text, to.Usage(request.model, request.role, tokens, seconds=0.5))
 
 
 def last_word(asked: str) -> str:
@@ -42,20 +34,11 @@ def last_word(asked: str) -> str:
     return asked.split()[-1]
 
 
-def backing(reply: Callable[[str], str]) -> Backing:
-    """Backends in which the function stands behind every model; all else stays embedded."""
-
-    def around(embedded: Backends) -> Backends:
-        return replace(embedded, models=FunctionModel(reply))
-
-    return Backing(Wanted("model_backend.py"), around)
-
-
 def main() -> None:
     """Ask it once, and print the bill."""
-    env = gym.make("ToolOrchestra/HLE-v0", backends=backing(last_word), preference="none")
+    env = to.make("HLE-v0", backends=FunctionModel(last_word), preference="none")
     env.reset(seed=1)
-    info = env.step(render_call("answer", {"model": "answer-1"}))[4]
+    info = env.step(to.render_call("answer", {"model": "answer-1"}))[4]
     print(info["outcome"]["evidence"]["answer"], info["ledger"]["usd_by_role"])
 
 

@@ -9,16 +9,14 @@ held-out evaluations: nothing of the package is changed for it. 1 is what the be
 
 from __future__ import annotations
 
-import gymnasium as gym
+from typing import Any
 
-import toolorchestra  # noqa: F401 - registers the ids
-from toolorchestra.envs.base.actions import render_call
-from toolorchestra.envs.episode.episode import Episode
+import toolorchestra as to
 
 PATIENCE, EACH = 30.0, 0.002
 
 
-def prompt_answers(episode: Episode) -> float:
+def prompt_answers(episode: Any) -> float:
     """Takes a little off for every second beyond half a minute that the episode has lasted. The episode has its
     transcript (`messages`), `ledger`, `calls`, `turn`, `preference` and `outcome`."""
     return -EACH * max(0.0, episode.ledger.seconds - PATIENCE)
@@ -26,9 +24,9 @@ def prompt_answers(episode: Episode) -> float:
 
 def main() -> None:
     """One episode with a slow expert."""
-    env = gym.make("ToolOrchestra/FRAMES-v0", split="test", preference="none", reward_terms=prompt_answers)
+    env = to.make("FRAMES-v0", split="test", preference="none", reward_terms=prompt_answers)
     env.reset(seed=11)
-    _, reward, _, _, info = env.step(render_call("answer", {"model": "answer-1"}))
+    _, reward, _, _, info = env.step(to.render_call("answer", {"model": "answer-1"}))
     print(f"{reward:.4f} = {info['outcome']['value']} + {info['reward_terms']}, {info['ledger']['seconds']:.1f} s")
 
 

@@ -14,6 +14,7 @@ from toolorchestra.envs.domains.questions import datasets
 from toolorchestra.envs.domains.questions.judge import Judge, Verdicts
 from toolorchestra.envs.domains.questions.world import QaWorld
 from toolorchestra.envs.domains.source import SPLITS, Scene, split_of
+from toolorchestra.envs.models import ChatModel
 from toolorchestra.envs.models.fitted import FittedModels, FittedSkill, packaged, read_file
 from toolorchestra.envs.models.simulated import SimulatedModels, Skill, read_skills, skills
 from toolorchestra.envs.money.prices import PriceSheet
@@ -69,7 +70,7 @@ class QaSource:
     """Documents that a search brings at most."""
     shown_characters: int = 600
     """Characters of a document that the agent sees; 0 shows titles alone. Experts see more."""
-    backends: str | Path | Backing | None = None
+    backends: str | Path | Backing | ChatModel | None = None
     """A file of real backends, or what `backing.read` and `Backing` made of one; None: simulated ones."""
     dataset: str | datasets.Dataset | None = None
     """A real question set instead of the generated questions."""
