@@ -29,7 +29,7 @@ help:
 	@echo "make train        train a tiny orchestrator, and write runs/tiny-seed0/report/index.html"
 	@echo "make check        lint, type check, and the quick tests"
 	@echo "make bench        speed, side by side in one run"
-	@echo "make gpu-proof    speed and memory on a GPU, part by part, into docs/results/gpu.md"
+	@echo "make gpu-proof    speed and memory on a GPU, part by part, into runs/gpu-proof/gpu.md"
 	@echo "make site         the documentation as a site, into build/site/index.html"
 	@echo "make environment  set up .venv alone; then: source .venv/bin/activate"
 
@@ -150,7 +150,7 @@ test-skyrl-gym: $(SKYRL_GYM)/.done
 # What runs on a GPU, measured, with the Python that is there: it needs CUDA's torch, transformers, peft, safetensors and
 # gymnasium, and no network. A second call measures what is missing. GPU="--only steps-8k" takes one part.
 gpu-proof:
-	PYTHONPATH=src $(PYTHON) scripts/gpu_proof.py --page docs/results/gpu.md $(GPU)
+	PYTHONPATH=src$${PYTHONPATH:+:$$PYTHONPATH} $(PYTHON) scripts/gpu_proof.py $(GPU)
 
 # 2,000 episodes over backends that break.
 chaos: $(VENV)/.train

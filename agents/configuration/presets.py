@@ -1,8 +1,7 @@
 """The presets: what a training run starts from, each for a machine that it names.
 
 toolorchestra train --preset small-gpu
-toolorchestra memory-budget --preset small-gpu     # what it takes of that machine's GPU
-toolorchestra step-seconds --preset small-gpu      # how long a step takes there, by arithmetic
+toolorchestra budget --preset small-gpu     # what it takes of that machine's GPU, and how long a step takes there
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ class Machine:
     sampling: int = 0
     """GPUs that sample; where it is less than `gpus`, the others train, and nobody waits for memory."""
     shape: str = ""
-    """The model's shape, as `toolorchestra memory-budget --shape` names it."""
+    """The model's shape, as `toolorchestra budget --shape` names it."""
     tflops: float = 0.0
     """Of one GPU in bfloat16, dense, as its maker states."""
     sampled_per_second: tuple[float, float] = (0.0, 0.0)

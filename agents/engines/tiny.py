@@ -137,3 +137,20 @@ def _order(embeddings: Any, numbers: Mapping[int, float], deviation: float) -> N
     waves, phases = torch.randn(width) / lengths, 2 * math.pi * torch.rand(width)
     for token, value in numbers.items():
         embeddings[token] = deviation * math.sqrt(2) * torch.cos(waves * math.log(value) + phases)
+
+
+def random_model(shape: Mapping[str, Any], dtype: str, device: str = "cpu", seed: int = 0) -> Any:
+    """A Qwen3 of this shape (the keys of its config.json), made on the device in that dtype."""
+    import torch
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    kept = {name: value for name, value in shape.items() if name != "model_type"}
+    config: Any = Qwen3Config(**{"max_position_embeddings": 40_960, "use_cache": False, **kept})
+    usual = torch.get_default_dtype()
+    torch.set_default_dtype(getattr(torch, dtype))
+    try:
+        with torch.random.fork_rng(devices=[]), torch.device(device):
+            torch.manual_seed(seed)
+            return Qwen3ForCausalLM(config)
+    finally:
+        torch.set_default_dtype(usual)

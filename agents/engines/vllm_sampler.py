@@ -273,7 +273,7 @@ def handover_folder(wanted: str, need_bytes: int) -> Path:
 def handover_bytes(shape: Mapping[str, Any], dtype: str, lora_rank: int = 0) -> int:
     """Of the weights as they are handed over: in the engine's dtype, the head too where it is the embedding; and of an
     adapter."""
-    from toolorchestra.agents.engines.memory import ADAPTER_WIDTH, Shape
+    from toolorchestra.agents.engines.budget import ADAPTER_WIDTH, Shape
 
     width = 4 if dtype == "float32" else 2
     made = Shape.read(shape)

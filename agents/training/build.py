@@ -139,20 +139,20 @@ def _served(config: TrainConfig, shape: Mapping[str, Any], stop: int, say: Say) 
 
 def _check_memory(config: TrainConfig, shape: Mapping[str, Any], say: Say) -> None:
     """Say what a run on a GPU will take, and refuse what does not fit, before anything is loaded."""
-    from toolorchestra.agents.engines import memory
+    from toolorchestra.agents.engines.budget import budget
     from toolorchestra.agents.engines.pretrained import device_memory
 
     name, device_bytes = device_memory(config.model.device)
     if not shape:
         return
-    made = memory.budget(plan(config, shape, device_bytes))
+    made = budget(plan(config, shape, device_bytes))
     say(f"memory of {name}:\n{made.table()}")
     made.check()
 
 
 def plan(config: TrainConfig, shape: Mapping[str, Any], device_bytes: int) -> Any:
     """What a configuration asks of a device's memory."""
-    from toolorchestra.agents.engines.memory import MemoryPlan, Shape
+    from toolorchestra.agents.engines.budget import MemoryPlan, Shape
 
     wanted: ModelConfig = config.model
     moved = config.warm_start.steps or config.init_from  # before the reference is taken
@@ -164,7 +164,6 @@ def plan(config: TrainConfig, shape: Mapping[str, Any], device_bytes: int) -> An
         tokens_per_batch=max(wanted.tokens_per_batch, config.max_context),  # the longest rollout is a batch by itself
         logit_bytes=wanted.logit_bytes,
         checkpointing=wanted.gradient_checkpointing,
-        merged=bool(wanted.lora_rank) and wanted.device == "cpu" and wanted.dtype == "float32",
         average=bool(config.average),
         reference=bool(config.loss.kl and (moved or not wanted.lora_rank)),  # else it costs nothing
         memory_share=wanted.memory_share if wanted.sampler == "vllm" else 0.0,

@@ -56,9 +56,9 @@ COMMANDS: Mapping[str, Command] = {
     "export-prompts": Command(
         "toolorchestra.agents.commands.export_prompts", "tasks as a Parquet file, for other trainers"
     ),
-    "epoch-bill": Command("toolorchestra.agents.commands.epoch_bill", "what a pass over such a file will cost"),
-    "memory-budget": Command("toolorchestra.agents.commands.memory_budget", "what a preset takes of a GPU's memory"),
-    "step-seconds": Command("toolorchestra.agents.commands.step_seconds", "how long a step of a preset takes on a GPU"),
+    "budget": Command(
+        "toolorchestra.agents.commands.budget", "what a run takes of a GPU's memory, of time, and of dollars"
+    ),
 }
 
 

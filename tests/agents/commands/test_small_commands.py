@@ -1,4 +1,4 @@
-"""The commands that need no model, called in this process: ids, index, serve-index, memory-budget, report."""
+"""The commands that need no model, called in this process: ids, index, serve-index, report."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ import pytest
 from tests.agents.reports.test_seeds_table import folder
 from tests.command_line import unboxed
 from toolorchestra import cli
-from toolorchestra.agents.commands import ids, index, memory_budget, report, serve_index, stages
-from toolorchestra.agents.engines.shapes import SHAPES
+from toolorchestra.agents.commands import ids, index, report, serve_index, stages
 from toolorchestra.envs.retrieval.index import load
 from toolorchestra.envs.retrieval.remote import Remote
 
@@ -167,50 +166,6 @@ def test_what_cannot_be_served_is_said(corpus: Path, tmp_path: Path, capsys: Cap
         port = taken.getsockname()[1]
         assert serve_index.main([str(tmp_path / "index"), "--port", str(port)]) == 2
     assert f"error: cannot serve at 127.0.0.1:{port}: " in capsys.readouterr().err
-
-
-# -- memory-budget -----------------------------------------------------------------------------------------------------
-
-
-def test_a_preset_that_fits_is_told_part_by_part(capsys: Capture) -> None:
-    assert memory_budget.main([]) == 0
-    said = capsys.readouterr().out
-    assert "| trainer: weights | 16.4 | 16.4 | 16.4 |" in said
-    assert "| **together, of 80.0** |" in said
-    assert re.search(r"the sampler's cache holds [\d,]+ tokens, 32,000 are an episode's most\n$", said)
-
-
-def test_a_device_that_is_too_small_is_refused_with_what_would_help(capsys: Capture) -> None:
-    assert memory_budget.main(["--gigabytes", "24"]) == 2
-    err = capsys.readouterr().err
-    assert "GB more than the device's 24.0 GB; " in err
-    assert "| **together, of 24.0** |" in err
-
-
-def test_the_shape_is_that_of_a_named_model_or_of_a_config_json(tmp_path: Path, capsys: Capture) -> None:
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps(SHAPES["qwen3-0.6b"]))
-    tables = []
-    for shape in ("qwen3-0.6b", str(path)):
-        small = ["--preset", "small-gpu", "--model.rows", "4", "--gigabytes", "24"]
-        assert memory_budget.main([*small, "--shape", shape]) == 0
-        tables.append(capsys.readouterr().out)
-    assert tables[0] == tables[1]
-    assert "| trainer: weights | 1.2 |" in tables[0]
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("{", "is not JSON: .*; name a config.json, or one of: qwen3-8b, "),
-        ("[1]", "a JSON object expected, got \\[1\\]"),
-    ],
-)
-def test_a_file_that_is_no_shape_is_said(text: str, says: str, tmp_path: Path, capsys: Capture) -> None:
-    path = tmp_path / "config.json"
-    path.write_text(text)
-    assert memory_budget.main(["--shape", str(path)]) == 2
-    assert re.search(says, capsys.readouterr().err)
 
 
 # -- report ------------------------------------------------------------------------------------------------------------

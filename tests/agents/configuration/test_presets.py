@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from toolorchestra.agents.commands import memory_budget
-from toolorchestra.agents.commands.memory_budget import shape_named
+from toolorchestra.agents.commands.budget import shape_named
 from toolorchestra.agents.configuration.environments import training
 from toolorchestra.agents.configuration.presets import MACHINES, PRESETS, preset
-from toolorchestra.agents.engines.memory import Shape, budget, served_tokens
+from toolorchestra.agents.engines.budget import Shape, budget, served_tokens
 from toolorchestra.agents.engines.tiny import load_tokenizer
 from toolorchestra.agents.rollouts.tokens import Chat
 from toolorchestra.agents.training.build import plan
-from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.runtime.driver import begin
 from toolorchestra.envs.runtime.invoke import Gates
 
-OPENINGS = json.loads((Path(__file__).parent / "openings.json").read_text(encoding="utf-8"))
-"""Tokens that the longest episode of each environment begins with, by Qwen3's tokenizer and template:
-`scripts/prompt_lengths.py --json` writes them."""
+LONGEST_OPENING = 9_942
+"""Tokens that the longest episode of any environment begins with, by Qwen3's tokenizer and template: Tau2-v0's telecom
+without a user. ToolScale-v0 begins with at most 6,527, HLE-v0 with 1,093."""
 ON_A_GPU = [name for name, machine in MACHINES.items() if machine.gpus]
 
 
@@ -34,16 +30,9 @@ def test_every_preset_names_its_machine() -> None:
 
 
 @pytest.mark.parametrize("name", ON_A_GPU)
-def test_a_preset_fits_its_machine(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert memory_budget.main(["--preset", name]) == 0
-    assert f"together, of {MACHINES[name].gigabytes:.1f}" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("source", OPENINGS)
-@pytest.mark.parametrize("name", ON_A_GPU)
-def test_the_longest_prompt_leaves_room_for_two_whole_turns(name: str, source: str) -> None:
+def test_the_longest_prompt_leaves_room_for_two_whole_turns(name: str) -> None:
     config = preset(name)
-    assert OPENINGS[source] + 2 * config.max_tokens <= config.max_context
+    assert LONGEST_OPENING + 2 * config.max_tokens <= config.max_context
 
 
 @pytest.mark.parametrize("name", ON_A_GPU)
@@ -84,12 +73,3 @@ def test_presets_for_a_cpu_have_room_for_their_own_environments(name: str) -> No
             # The tiny tokenizer has words of its own for this grammar; three characters are less than another's token.
             tokens = len(sequence.tokens) if not config.model.path else len(sequence.text) // 3
             assert tokens + 4 * config.max_tokens <= config.max_context
-
-
-def test_settings_of_another_name_say_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
-    assert memory_budget.main(["--preset", "tiny"]) == 2
-    assert "--shape says which model it is about: a config.json, or one of: qwen3-8b" in capsys.readouterr().err
-    assert memory_budget.main(["--preset", "tiny", "--shape", "qwen3-8b"]) == 2
-    assert "--gigabytes is above 0 and says how much memory" in capsys.readouterr().err
-    with pytest.raises(ConfigError, match=r"none\.json is no file; name a model's config\.json"):
-        shape_named("none.json")

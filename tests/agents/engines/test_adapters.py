@@ -18,10 +18,10 @@ from tests.agents.engines.conformance import STOP, VOCABULARY, conversations
 from toolorchestra.agents.engines import agreement
 from toolorchestra.agents.engines.agreement import Agreement, Drift
 from toolorchestra.agents.engines.base import Adapter, Datum, LossParams, Sample, SamplingParams
+from toolorchestra.agents.engines.budget import Shape
 from toolorchestra.agents.engines.decoder import Decoder
 from toolorchestra.agents.engines.exported_model import HowSampled, write_merged
 from toolorchestra.agents.engines.local import LocalConfig, LocalEngine
-from toolorchestra.agents.engines.memory import Shape
 from toolorchestra.agents.engines.sampler import LocalSampler
 from toolorchestra.agents.engines.tiny import build_model, load_tokenizer
 from toolorchestra.agents.engines.vllm_process import VllmConfig, engine_arguments, room_for_rank

@@ -1,0 +1,320 @@
+"""What a run takes of a GPU's memory, and how long a step takes, by arithmetic from the model's shape alone.
+
+Weights, cache and optimiser are counted exactly. Activations, work space and all seconds are estimates: nothing was
+measured on a GPU. `make gpu-proof` measures it there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from toolorchestra.agents.engines.settings import LOGIT_BYTES
+from toolorchestra.envs.base.errors import ConfigError
+
+GB = 1e9
+LOGIT_COPIES = 4
+"""Alive at once, at the start of the backward pass: log-softmax, and the gradients of what was picked of it, of itself
+and of the logits."""
+CONTEXT_BYTES = 1_500_000_000
+"""CUDA context, kernels and fragments of a process."""
+SAMPLER_WORK_BYTES = 3_000_000_000
+"""vLLM's activations and captured graphs; an estimate."""
+SERVER_SHARE = 0.9
+"""Share of a GPU that a `vllm serve` of its own takes, unless it is told otherwise."""
+ADAPTER_WIDTH = 4
+"""peft keeps adapters in float32 over 16-bit weights."""
+FILE_BYTES_PER_SECOND = 3e9
+"""Speed of a hand-over of weights through /dev/shm, one way."""
+CACHE = "sampler: cache"
+
+_QWEN3: Mapping[str, Any] = {"model_type": "qwen3", "head_dim": 128, "num_key_value_heads": 8, "vocab_size": 151936}
+_8B = {"hidden_size": 4096, "intermediate_size": 12288, "num_hidden_layers": 36, "num_attention_heads": 32}
+_SMALL = {"hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 28, "num_attention_heads": 16}
+SHAPES: Mapping[str, Mapping[str, Any]] = {
+    "qwen3-8b": {**_QWEN3, **_8B, "tie_word_embeddings": False},
+    "qwen3-0.6b": {**_QWEN3, **_SMALL, "tie_word_embeddings": True},
+}
+"""Shapes of known models, as their config.json says them."""
+
+_KEPT: Mapping[tuple[int, bool], tuple[int, int, int, int]] = {
+    (4, False): (24, 16, 16, 16),
+    (2, False): (16, 8, 10, 10),
+    (4, True): (16, 16, 12, 12),
+    (2, True): (28, 10, 12, 8),
+}
+"""Bytes that a block keeps of a token for each of its hidden, inner, query and key-value width; by the width of a
+weight, and whether an adapter is trained."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How large the parts of a Qwen3- or Llama-shaped model are."""
+
+    hidden: int
+    inner: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_width: int
+    vocabulary: int
+    tied: bool
+    head_norms: bool
+
+    @classmethod
+    def read(cls, config: Mapping[str, Any]) -> Shape:
+        """From a configuration as transformers writes it, or as it stands in a config.json."""
+        heads, hidden = int(config["num_attention_heads"]), int(config["hidden_size"])
+        return cls(
+            hidden=hidden,
+            inner=int(config["intermediate_size"]),
+            layers=int(config["num_hidden_layers"]),
+            heads=heads,
+            kv_heads=int(config.get("num_key_value_heads") or heads),
+            head_width=int(config.get("head_dim") or hidden // heads),
+            vocabulary=int(config["vocab_size"]),
+            tied=bool(config.get("tie_word_embeddings")),
+            head_norms=config.get("model_type") == "qwen3",
+        )
+
+    @property
+    def _projections(self) -> tuple[tuple[int, int], ...]:
+        """In and out of each linear layer of a block."""
+        q, kv = self.heads * self.head_width, self.kv_heads * self.head_width
+        mlp = (self.hidden, self.inner)
+        return ((self.hidden, q), (self.hidden, kv), (self.hidden, kv), (q, self.hidden), mlp, mlp, mlp[::-1])
+
+    @property
+    def parameters(self) -> int:
+        """All of them; biases are left out, which are a millionth where there are any."""
+        norms = 2 * self.hidden + (2 * self.head_width if self.head_norms else 0)
+        embeddings = self.vocabulary * self.hidden * (1 if self.tied else 2)
+        return self.layers * (sum(i * o for i, o in self._projections) + norms) + embeddings + self.hidden
+
+    def adapter_parameters(self, rank: int) -> int:
+        """The parameters of LoRA on every linear layer of every block."""
+        return self.layers * sum(rank * (i + o) for i, o in self._projections)
+
+    def kv_bytes_per_token(self, width: int) -> int:
+        """Keys and values of one token in every layer."""
+        return 2 * self.layers * self.kv_heads * self.head_width * width
+
+    def block_bytes_per_token(self, width: int, *, rank: int = 0) -> int:
+        """What one block keeps of a token for its backward pass, as transformers' Qwen3 and peft write it. Norms are
+        computed in float32. An adapter keeps each layer's input in float32, and its own thin product."""
+        widths = (self.hidden, self.inner, self.heads * self.head_width, self.kv_heads * self.head_width)
+        kept = sum(count * each for count, each in zip(_KEPT[width, bool(rank)], widths, strict=True))
+        return kept + ADAPTER_WIDTH * len(self._projections) * rank
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """The run whose memory is to be computed: its model, its device and its batches."""
+
+    shape: Shape
+    device_bytes: int
+    width: int = 2
+    """Bytes of a weight."""
+    lora_rank: int = 0
+    tokens_per_batch: int = 16_384
+    logit_bytes: int = LOGIT_BYTES
+    checkpointing: bool = False
+    average: bool = False
+    reference: bool = False
+    memory_share: float = 0.0
+    """vLLM's, on the same device; 0 where there is none."""
+    local_cache_tokens: int = 0
+    """Rows x length of the sampler in this process, where that is used."""
+
+
+class MemoryPart(NamedTuple):
+    """One line of the budget."""
+
+    name: str
+    bytes: int
+    rollouts: bool
+    training: bool
+    knob: str = ""
+    """What to change where it is too much; "" where the model decides."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """All parts, and what is alive while rollouts are made and while the model is trained."""
+
+    plan: MemoryPlan
+    parts: tuple[MemoryPart, ...]
+
+    def total(self, *, training: bool) -> int:
+        """The bytes in use at the same time: while training, or with training=False while rollouts are made."""
+        return sum(p.bytes for p in self.parts if (p.training if training else p.rollouts))
+
+    @property
+    def cached_tokens(self) -> int:
+        """How many tokens the sampler's cache holds."""
+        cache = sum(p.bytes for p in self.parts if p.name == CACHE)
+        return max(0, cache) // self.plan.shape.kv_bytes_per_token(self.plan.width)
+
+    def table(self) -> str:
+        """The parts as a table in Markdown, in GB of 10^9 bytes."""
+        rows = ["| part | GB | in rollouts | in training |", "|---|---|---|---|"]
+        for part in self.parts:
+            alive = [f"{part.bytes / GB:.1f}" if yes else "" for yes in (part.rollouts, part.training)]
+            rows.append(f"| {part.name} | {part.bytes / GB:.1f} | {alive[0]} | {alive[1]} |")
+        sums = [f"{self.total(training=t) / GB:.1f}" for t in (False, True)]
+        rows.append(f"| **together, of {self.plan.device_bytes / GB:.1f}** | | **{sums[0]}** | **{sums[1]}** |")
+        return "\n".join(rows)
+
+    def check(self) -> None:
+        """Refuse what does not fit, and name the part that would help most."""
+        for phase, training in (("rollouts", False), ("training", True)):
+            over = self.total(training=training) - self.plan.device_bytes
+            if over > 0:
+                alive = [p for p in self.parts if (p.training if training else p.rollouts) and p.knob]
+                raise ConfigError(
+                    f"{phase} would take {over / GB:.1f} GB more than the device's {self.plan.device_bytes / GB:.1f} "
+                    f"GB; {_advice(alive)}\n{self.table()}"
+                )
+        cache = next((p.bytes for p in self.parts if p.name == CACHE), 1)
+        if cache <= 0:
+            need = (self.plan.memory_share * self.plan.device_bytes - cache) / GB
+            raise ConfigError(
+                f"model.memory_share={self.plan.memory_share:g} leaves no room for vLLM's cache: its weights and work "
+                f"take {need:.1f} GB; raise it\n{self.table()}"
+            )
+
+
+def _advice(parts: list[MemoryPart]) -> str:
+    if not parts:
+        return "the model itself is too large for this device"
+    worst = max(parts, key=lambda p: p.bytes)
+    return f"the largest part that can shrink is {worst.name} ({worst.bytes / GB:.1f} GB): {worst.knob}"
+
+
+def budget(plan: MemoryPlan) -> Budget:
+    """The parts of a plan."""
+    shape, rank = plan.shape, plan.lora_rank
+    weights = shape.parameters * plan.width
+    trained = shape.adapter_parameters(rank) * ADAPTER_WIDTH if rank else weights
+    adapter = trained if rank else 0
+    fewer = "train fewer weights: model.lora_rank"
+    # With LoRA the reference is the adapter as the warm start left it, since the weights below do not change.
+    reference, without = (adapter, 'loss.kl=""') if rank else (weights, 'loss.kl="", or LoRA')
+    logits = LOGIT_COPIES * min(plan.logit_bytes, plan.tokens_per_batch * shape.vocabulary * 4)
+    parts = (
+        MemoryPart("trainer: weights", weights, True, True),
+        MemoryPart("trainer: adapter", adapter, True, True, fewer),
+        MemoryPart("trainer: optimiser", 2 * trained, True, True, fewer),
+        MemoryPart("trainer: gradients", trained, False, True, fewer),
+        MemoryPart("trainer: activations, estimated", _activations(plan), False, True, _smaller_batches(plan)),
+        MemoryPart("trainer: logits, estimated", logits, False, True),
+        MemoryPart("trainer: context, estimated", CONTEXT_BYTES, True, True),
+        MemoryPart("trainer: average", trained * plan.average, True, True, "average=0"),
+        MemoryPart("trainer: reference", reference * plan.reference, True, True, without),
+    )
+    return Budget(plan, (*[p for p in parts if p.bytes], *_sampler(plan, weights)))
+
+
+def _activations(plan: MemoryPlan) -> int:
+    """With checkpointing each block keeps its input, and one block at a time the rest; without it all do."""
+    block = plan.shape.block_bytes_per_token(plan.width, rank=plan.lora_rank)
+    if not plan.checkpointing:
+        return plan.tokens_per_batch * plan.shape.layers * block
+    return plan.tokens_per_batch * (plan.shape.layers * plan.shape.hidden * plan.width + block)
+
+
+def _smaller_batches(plan: MemoryPlan) -> str:
+    knob = f"model.tokens_per_batch (now {plan.tokens_per_batch})"
+    return knob if plan.checkpointing else f"model.gradient_checkpointing=true, then {knob}"
+
+
+def _sampler(plan: MemoryPlan, weights: int) -> list[MemoryPart]:
+    if plan.memory_share:
+        share = int(plan.memory_share * plan.device_bytes)
+        return [
+            MemoryPart("sampler: weights", weights, True, False),
+            MemoryPart("sampler: work, estimated", SAMPLER_WORK_BYTES, True, False),
+            MemoryPart(CACHE, share - weights - SAMPLER_WORK_BYTES, True, False, "model.memory_share"),
+            MemoryPart("sampler: asleep, estimated", CONTEXT_BYTES, False, True),
+        ]
+    cache = plan.local_cache_tokens * plan.shape.kv_bytes_per_token(plan.width)
+    return [MemoryPart(CACHE, cache, True, True, "model.rows, or sampler=vllm")] if cache else []
+
+
+def served_tokens(shape: Shape, device_bytes: int, width: int = 2) -> int:
+    """Tokens that the cache of a vLLM server holds which has a GPU of this size to itself; 0 where the model does not
+    fit."""
+    cache = int(SERVER_SHARE * device_bytes) - shape.parameters * width - SAMPLER_WORK_BYTES
+    return max(0, cache) // shape.kv_bytes_per_token(width)
+
+
+@dataclass(frozen=True)
+class StepPlan:
+    """One training step, and what it is made on."""
+
+    shape: Shape
+    episodes: int
+    length: int
+    """Tokens of a whole episode: its opening, what the model samples, and what tools and users add."""
+    sampled_tokens: int
+    sampled_per_second: float
+    """Tokens that one GPU samples in a second, over all of its episodes."""
+    sampling_gpus: int
+    training_gpus: int
+    tflops: float
+    """What one GPU computes, as its maker states."""
+    utilisation: float
+    """Share of it that the trainer reaches (MFU)."""
+    lora_rank: int = 0
+    checkpointing: bool = False
+    reference: bool = False
+    """Whether a KL term asks the model that it is held to: one more forward pass."""
+    drops_weights: bool = False
+    """Whether the sampler sleeps while the model is trained, and reads the weights below an adapter again."""
+
+
+class StepSeconds(NamedTuple):
+    """Where the seconds go, without what experts and tools make a step wait for. Samplers and trainer take turns."""
+
+    rollouts: float
+    training: float
+    handover: float
+
+
+def step_seconds(plan: StepPlan) -> StepSeconds:
+    """Seconds of each part: tokens over tokens a second, operations over operations a second, bytes over bytes a
+    second. An episode's tokens come one after another, which is left out: rollouts take longer, never less."""
+    operations = training_operations(
+        plan.shape,
+        plan.length,
+        lora=bool(plan.lora_rank),
+        checkpointing=plan.checkpointing,
+        reference=plan.reference,
+    )
+    weights = 2.0 * plan.shape.parameters
+    written = float(ADAPTER_WIDTH * plan.shape.adapter_parameters(plan.lora_rank)) if plan.lora_rank else weights
+    read = written + weights if plan.drops_weights and plan.lora_rank else written
+    return StepSeconds(
+        rollouts=plan.episodes * plan.sampled_tokens / (plan.sampled_per_second * plan.sampling_gpus),
+        training=operations
+        * (plan.episodes * plan.length)
+        / (plan.tflops * 1e12 * plan.utilisation * plan.training_gpus),
+        handover=(written + read) / FILE_BYTES_PER_SECOND,
+    )
+
+
+def training_operations(
+    shape: Shape, length: int, *, lora: bool, checkpointing: bool = False, reference: bool = False
+) -> float:
+    """Floating-point operations of one optimiser step for each token of sequences of this length.
+
+    A forward pass takes two for each weight, and 4 x layers x width for each token that attention looks back at, on
+    average half of them. A backward pass takes twice that; an adapter's needs no gradients of the weights below it,
+    which is half of the weights' part. Checkpointing runs the forward pass again, and so does a reference model.
+    """
+    embeddings = shape.vocabulary * shape.hidden  # looked up, not multiplied; the head stays
+    weights = 2.0 * (shape.parameters - (0 if shape.tied else embeddings))
+    attention = 4.0 * shape.layers * shape.heads * shape.head_width * length / 2
+    forward = 1 + checkpointing + reference
+    return weights * (forward + (1 if lora else 2)) + attention * (forward + 2)

@@ -1,0 +1,181 @@
+"""The budget, against figures that are known of Qwen3-8B, models that were built, and numbers made by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from toolorchestra.agents.configuration.presets import preset
+from toolorchestra.agents.engines import merged_lora
+from toolorchestra.agents.engines.adapter import with_lora
+from toolorchestra.agents.engines.budget import (
+    GB,
+    SHAPES,
+    MemoryPlan,
+    Shape,
+    StepPlan,
+    budget,
+    step_seconds,
+    training_operations,
+)
+from toolorchestra.agents.engines.settings import EngineSettings
+from toolorchestra.agents.engines.tiny import build_model, random_model
+from toolorchestra.agents.training.build import plan
+from toolorchestra.envs.base.errors import ConfigError
+
+QWEN3_8B = SHAPES["qwen3-8b"]
+SHAPE = Shape.read(QWEN3_8B)
+MULTIPLIED = SHAPE.parameters - 151_936 * 4096
+"""Weights without the embeddings, which are looked up."""
+H100_BYTES = 80 * 10**9
+
+
+def test_qwen3_8b_has_its_parameters_and_its_cache() -> None:
+    assert SHAPE.parameters == 8_190_735_360
+    assert SHAPE.kv_bytes_per_token(2) == 2 * 36 * 8 * 128 * 2 == 147_456
+    assert SHAPE.adapter_parameters(64) == 36 * 64 * 75_776
+
+
+@pytest.mark.parametrize("layers", [2, 3])
+def test_parameters_are_those_of_a_model_that_was_built(layers: int) -> None:
+    model = build_model(64, 32, layers)
+    assert Shape.read(model.config.to_dict()).parameters == sum(p.numel() for p in model.parameters())
+
+
+def test_adapters_are_those_that_peft_makes() -> None:
+    from toolorchestra.agents.engines.local import LocalConfig, LocalEngine
+
+    made = LocalEngine(build_model(64, 32, 2), [1], LocalConfig(rows=1, length=32, lora_rank=4))
+    shape = Shape.read(build_model(64, 32, 2).config.to_dict())
+    assert sum(p.numel() for p in made.trained) == shape.adapter_parameters(4)
+
+
+def test_the_8b_preset_fits_80_gb_with_room_for_long_rollouts() -> None:
+    made = budget(plan(preset("8b-h100"), QWEN3_8B, H100_BYTES))
+    made.check()
+    assert made.total(training=False) < H100_BYTES
+    assert made.total(training=True) < H100_BYTES
+    assert made.cached_tokens > 6 * preset("8b-h100").max_context
+    assert "| trainer: weights | 16.4 | 16.4 | 16.4 |" in made.table()
+
+
+def test_what_does_not_fit_names_what_can_shrink() -> None:
+    config = preset("8b-h100")
+    wanted = plan(config, QWEN3_8B, H100_BYTES)
+    with pytest.raises(
+        ConfigError,
+        match=r"training would take .* the largest part .*activations.*model\.gradient_checkpointing=true",
+    ):
+        budget(replace(wanted, checkpointing=False)).check()
+    with pytest.raises(ConfigError, match=r"rollouts would take .* sampler: cache .*: model\.memory_share"):
+        budget(replace(wanted, memory_share=0.9)).check()
+    with pytest.raises(ConfigError, match=r"memory_share=0\.2 leaves no room for vLLM's cache"):
+        budget(replace(wanted, memory_share=0.2)).check()
+    with pytest.raises(ConfigError, match=r"rollouts would take .* model\.lora_rank"):
+        budget(replace(wanted, lora_rank=0)).check()
+    with pytest.raises(ConfigError, match=r"sampler: cache \(75\.5 GB\): model\.rows, or sampler=vllm"):
+        budget(replace(wanted, memory_share=0.0, local_cache_tokens=16 * 32_000)).check()
+
+
+def test_full_training_counts_its_parts() -> None:
+    made = budget(MemoryPlan(SHAPE, H100_BYTES, average=True, reference=True))
+    parts = {p.name: p.bytes for p in made.parts}
+    assert parts["trainer: optimiser"] == 2 * parts["trainer: weights"] == 4 * SHAPE.parameters
+    assert (
+        parts["trainer: gradients"] == parts["trainer: average"] == parts["trainer: reference"] == 2 * SHAPE.parameters
+    )
+    assert made.total(training=True) > 6 * 16 * GB
+
+
+def test_with_lora_the_reference_is_one_more_adapter() -> None:
+    kept, none = (budget(MemoryPlan(SHAPE, H100_BYTES, lora_rank=64, reference=kept)) for kept in (True, False))
+    adapter = 4 * SHAPE.adapter_parameters(64)
+    assert [p.bytes for p in kept.parts if p.name == "trainer: reference"] == [adapter]
+    assert all(kept.total(training=t) - none.total(training=t) == adapter for t in (True, False))
+
+
+def test_the_8b_preset_keeps_a_reference_only_when_it_is_warmed_first() -> None:
+    cold = preset("8b-h100")
+    warm = replace(cold, warm_start=replace(cold.warm_start, steps=100))
+    assert [plan(config, QWEN3_8B, H100_BYTES).reference for config in (cold, warm)] == [False, True]
+
+
+def test_full_training_takes_six_operations_a_weight_and_an_adapter_four() -> None:
+    assert training_operations(SHAPE, 0, lora=False) == 6 * MULTIPLIED
+    assert training_operations(SHAPE, 0, lora=True) == 4 * MULTIPLIED
+    assert training_operations(SHAPE, 0, lora=True, checkpointing=True) == 6 * MULTIPLIED
+    assert training_operations(SHAPE, 0, lora=True, checkpointing=True, reference=True) == 8 * MULTIPLIED
+
+
+def test_attention_grows_with_the_length() -> None:
+    short, long = (training_operations(SHAPE, length, lora=True) for length in (10_000, 20_000))
+    assert long - short == 3 * 4 * 36 * 4096 * 5_000
+
+
+def test_a_step_is_its_parts() -> None:
+    made = step_seconds(StepPlan(SHAPE, 128, 10_000, 8_000, 2_000.0, 4, 2, 1_000.0, 0.4, lora_rank=64))
+    assert made.rollouts == 128 * 8_000 / 8_000
+    assert made.training == pytest.approx(128 * 10_000 * training_operations(SHAPE, 10_000, lora=True) / 0.8e15)
+
+
+@pytest.mark.parametrize(
+    ("rank", "drops", "gigabytes"),
+    [
+        (0, False, 4 * SHAPE.parameters / 1e9),  # all weights, written and read
+        (64, False, 8 * SHAPE.adapter_parameters(64) / 1e9),
+        (64, True, 8 * SHAPE.adapter_parameters(64) / 1e9 + 2 * SHAPE.parameters / 1e9),
+    ],
+)
+def test_what_is_handed_over_is_what_changed_and_what_was_dropped(rank: int, drops: bool, gigabytes: float) -> None:
+    made = StepPlan(SHAPE, 1, 3, 1, 1.0, 1, 1, 1.0, 1.0, lora_rank=rank, drops_weights=drops)
+    assert step_seconds(made).handover == pytest.approx(gigabytes / 3)
+
+
+TOKENS, RANK = 64, 8
+PLAIN = {
+    "model_type": "qwen3",
+    "hidden_size": 64,
+    "intermediate_size": 160,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "vocab_size": 128,
+    "tie_word_embeddings": True,
+}
+
+
+def kept_bytes(shape: dict[str, Any], layers: int, dtype: str, rank: int) -> int:
+    """Of all tensors that a forward pass saves, but for the weights."""
+    model = random_model({**shape, "num_hidden_layers": layers}, dtype)
+    if rank:
+        model = with_lora(model, EngineSettings(dtype=dtype, lora_rank=rank), 0).get_base_model()
+    model.train()
+    weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
+    seen: dict[int, torch.Tensor] = {}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        seen[tensor.untyped_storage().data_ptr()] = tensor  # held, so that no other gets its place
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        out = model.model(input_ids=torch.randint(0, 128, (1, TOKENS)), use_cache=False).last_hidden_state
+    assert out.requires_grad
+    return sum(t.untyped_storage().nbytes() for place, t in seen.items() if place not in weights)
+
+
+@pytest.mark.parametrize("change", [{}, {"hidden_size": 128}, {"intermediate_size": 320}, {"num_attention_heads": 8}])
+@pytest.mark.parametrize(("dtype", "rank"), [("float32", 0), ("bfloat16", 0), ("float32", RANK), ("bfloat16", RANK)])
+def test_a_block_keeps_what_the_budget_says(
+    dtype: str, rank: int, change: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(merged_lora, "use_merged", lambda model: None)  # a GPU's way
+    shape = {**PLAIN, **change}
+    found = (kept_bytes(shape, 3, dtype, rank) - kept_bytes(shape, 2, dtype, rank)) / TOKENS
+    told = Shape.read({**shape, "num_hidden_layers": 1}).block_bytes_per_token(
+        4 if dtype == "float32" else 2, rank=rank
+    )
+    # Besides, each norm keeps a number for a row, and attention one for a head.
+    assert told <= found <= 1.03 * told + 4 * (2 + 2 * shape["num_attention_heads"] + shape["num_key_value_heads"])
