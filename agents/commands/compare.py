@@ -14,10 +14,9 @@ from typing import Literal
 
 import tyro
 
-from toolorchestra.agents.commands.console import DONE, command, say, say_aside
+from toolorchestra.agents.commands.console import DONE, command, say
 from toolorchestra.agents.evaluation.comparison import compare_runs, read_runs
 from toolorchestra.agents.evaluation.comparison_tables import comparison_markdown, comparison_text
-from toolorchestra.agents.reports.front_picture import front_picture, write_front
 from toolorchestra.envs.base.errors import ConfigError
 
 
@@ -33,11 +32,6 @@ class CompareOptions:
     """Policies that always ask one model: the best single policy is sought among them. All policies when left out."""
     format: Literal["text", "markdown", "json"] = "text"
     """How the comparison is printed."""
-    picture: Path | None = None
-    """Draw the policies on the plane of accuracy and cost too: NAME makes NAME-light.png and NAME-dark.png, and both as
-    SVG. The runs are then of one environment and split. It needs matplotlib."""
-    note: str = ""
-    """Words for the line below the picture's title, such as the world that was played."""
 
 
 def main(given: Sequence[str] | None = None) -> int:
@@ -55,7 +49,4 @@ def run(given: CompareOptions) -> int:
         say(json.dumps(compared.to_json(), allow_nan=False, indent=1))
     else:
         say((comparison_text if given.format == "text" else comparison_markdown)(compared))
-    if given.picture is not None:
-        for file in write_front(front_picture(runs, given.runs, given.note), given.picture):
-            say_aside(f"drawn: {file}")
     return DONE
