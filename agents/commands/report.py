@@ -1,6 +1,9 @@
-"""The results of training runs that have ended, in one table: `toolorchestra report runs/tiny-seed*`.
+"""What runs came to, as tables and as pages with every transcript: `toolorchestra report runs/tiny-seed* runs/mine`.
 
-With --page they are drawn as a page too: of one run its whole report, of several their curves beside each other.
+Runs of training stand beside each other in one table, and each evaluation has its own. Each run gets a page.html, made
+of what its folder holds: no model is asked. With --stages, the test tasks of training runs are played by the model as
+it was before any training, after its supervised start, and by the best checkpoint; and by baselines. What was played is
+kept in report/stages.json of the run, and is not played again.
 """
 
 from __future__ import annotations
@@ -11,12 +14,14 @@ from pathlib import Path
 
 import tyro
 
-from toolorchestra.agents.commands.console import DONE, check_runs, command, say, say_aside
-from toolorchestra.agents.reports.report_data import read_report
-from toolorchestra.agents.reports.report_page import report_page
-from toolorchestra.agents.reports.runs_page import runs_page
-from toolorchestra.agents.reports.seeds_table import as_markdown, read_summaries
-from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.agents.commands.console import DONE, command, say, say_aside
+from toolorchestra.agents.evaluation.rows import ROWS, read_rows
+from toolorchestra.agents.evaluation.summary import latest, read_planned, summarise
+from toolorchestra.agents.evaluation.summary_tables import as_text
+from toolorchestra.agents.reports import stages
+from toolorchestra.agents.reports.page import PageWritten, write_page, write_page_of_runs
+from toolorchestra.agents.reports.training_data import is_training, read_kept, seeds_table
+from toolorchestra.envs.base.errors import AT_LEAST_ONE, ConfigError, require
 
 
 @dataclass(frozen=True)
@@ -24,9 +29,19 @@ class ReportOptions:
     """What `toolorchestra report` takes."""
 
     runs: tyro.conf.Positional[tuple[Path, ...]]
-    """Folders of runs that have ended."""
-    page: Path | None = None
-    """A file to write a page to, such as report.html. It is made of what the folders hold; no model is asked."""
+    """Folders of `toolorchestra train` and `toolorchestra evaluate --out`, or files that RecordTrajectories wrote."""
+    out: Path | None = None
+    """The page's file. Several runs of training are then drawn beside each other. Without it each run gets a page.html
+    in its folder, or beside its file."""
+    stages: bool = False
+    """Say what each stage of training brought, on held-out tasks of the runs."""
+    tasks: int = 100
+    """With --stages: how many of a run's own test tasks are played in each environment."""
+    again: bool = False
+    """With --stages: play again what was kept from an earlier call."""
+
+    def __post_init__(self) -> None:
+        require(self, AT_LEAST_ONE, "tasks")
 
 
 def main(given: Sequence[str] | None = None) -> int:
@@ -35,14 +50,51 @@ def main(given: Sequence[str] | None = None) -> int:
 
 
 def run(given: ReportOptions) -> int:
-    """Print the table, and write the page that is asked for."""
-    check_runs(given.runs, "report")
-    say(as_markdown(read_summaries(given.runs)))
-    if given.page is not None:
-        if given.page.is_dir():
-            raise ConfigError(f"--page: a file expected, but {given.page} is a folder; name a file in it")
-        found = [read_report(folder) for folder in given.runs]
-        given.page.parent.mkdir(parents=True, exist_ok=True)
-        given.page.write_text(report_page(found[0]) if len(found) == 1 else runs_page(found), encoding="utf-8")
-        say_aside(f"page: {given.page}")
+    """Print the tables, and write the pages."""
+    if not given.runs:
+        raise ConfigError("report takes folders of `toolorchestra train` or `toolorchestra evaluate --out`, got none")
+    if given.out is not None and given.out.is_dir():
+        raise ConfigError(f"--out: a file expected, but {given.out} is a folder; name a file in it")
+    trained = [folder for folder in given.runs if not (folder / ROWS).is_file() and is_training(folder)]
+    if given.out is not None and len(given.runs) > 1 and len(trained) < len(given.runs):
+        raise ConfigError("--out: one page is of one run, or of several runs of training; name them alone")
+    if given.stages:
+        _stages(given, trained)
+    _tables(given.runs, trained)
+    if given.out is not None and len(given.runs) > 1:
+        _tell(write_page_of_runs(given.runs, given.out))
+    else:
+        for place in given.runs:
+            _tell(write_page(place, given.out))
     return DONE
+
+
+def _tables(runs: Sequence[Path], trained: Sequence[Path]) -> None:
+    """One table of the training runs that have ended, and the figures of each evaluation."""
+    found = {folder: read_kept(folder).summary for folder in trained}
+    if ended := [summary for summary in found.values() if summary is not None]:
+        say(seeds_table(ended))
+    for folder, summary in found.items():
+        if summary is None:
+            say_aside(f"{folder} has not come to its report yet: its page shows what is there")
+    for folder in runs:
+        if (folder / ROWS).is_file():
+            say(f"{folder}\n\n{as_text(summarise(latest(read_rows(folder)), read_planned(folder)))}")
+
+
+def _stages(given: ReportOptions, trained: Sequence[Path]) -> None:
+    """Play what is missing, and print the tables of each run and of all together."""
+    if len(trained) < len(given.runs):
+        raise ConfigError("--stages is about runs of training; name their folders alone")
+    found = [stages.stages_of(folder, given.tasks, again=given.again, say=say) for folder in trained]
+    for folder, played in zip(trained, found, strict=True):
+        say(f"\n## {folder.name}\n\n{stages.as_markdown(played)}")
+    if len(found) > 1:
+        say(f"\n## All runs\n\n{stages.as_markdown(stages.together(found))}")
+
+
+def _tell(written: PageWritten) -> None:
+    for note in written.notes:
+        say_aside(note)
+    size = written.file.stat().st_size / 1e6
+    say_aside(f"{written.file}: {written.trials} trials, {written.transcripts} transcripts, {size:.1f} MB")

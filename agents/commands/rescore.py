@@ -19,7 +19,7 @@ from toolorchestra.agents.commands.evaluation_setup import EvaluateOptions, play
 from toolorchestra.agents.evaluation.manifests import whole_manifest
 from toolorchestra.agents.evaluation.rescoring import Envs, Rescoring, rescore
 from toolorchestra.agents.evaluation.rows import EvaluationRow
-from toolorchestra.agents.reports.evaluation_page import write_page
+from toolorchestra.agents.reports.page import write_page
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.envs.tools.backends import EMBEDDED, Backing

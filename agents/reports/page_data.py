@@ -6,19 +6,15 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from toolorchestra.agents.configuration.config import from_json
-from toolorchestra.agents.configuration.environments import simulated
 from toolorchestra.agents.evaluation.controllability import controllability_of
 from toolorchestra.agents.evaluation.figures import WishEffect
-from toolorchestra.agents.evaluation.rows import MANIFEST, RETRIED, ROWS, TRAJECTORIES, EvaluationRow, Status, read_rows
-from toolorchestra.agents.reports.retried_plays import plays_set_aside
-from toolorchestra.agents.training.checkpoint import STATE, all_of
-from toolorchestra.agents.training.group_dumps import ROLLOUTS
+from toolorchestra.agents.evaluation.rows import MANIFEST, RETRIED, TRAJECTORIES, EvaluationRow, Status, read_rows
+from toolorchestra.agents.evaluation.summary_tables import number as digits
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.money.prices import CLASSES, EXPERT, NANO
 from toolorchestra.envs.wrappers.record import NEEDED
@@ -27,15 +23,18 @@ MOST_EXACT = 2**53 - 1
 """The largest whole number that a browser holds exactly."""
 RECORDED = "recorded"
 """The policy of a line that names none."""
-_UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
+Trials = Sequence[Sequence[EvaluationRow]]
+"""The plays of each trial."""
+UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
 
 
 @dataclass(frozen=True)
 class ShownTrial:
-    """A row, and where its transcript begins in the file of trajectories; None: it has none."""
+    """A row, and where its transcript is."""
 
     row: EvaluationRow
-    offset: int | None
+    at: tuple[Path, int] | None
+    """The file, and where the line begins; None: it has none."""
     retried: int = 0
     """Of a play that was set aside, as its trial was to be played again: which one of the trial's it was, from 1."""
     training: Mapping[str, Any] = field(default_factory=dict)
@@ -48,38 +47,24 @@ class ShownRun:
 
     title: str
     trials: tuple[ShownTrial, ...]
-    trajectories: Path
     manifest: Any
     notes: tuple[str, ...]
     """What is missing or could not be read, in sentences."""
     wishes: tuple[WishEffect, ...] = ()
     """How far each wish was followed, where tasks were played with and without."""
-
-
-def read_run(path: Path) -> ShownRun:
-    """A folder of a run, also of a training run that has dumped rollouts, or a file of trajectories."""
-    if path.is_dir() and (path / ROLLOUTS).is_file() and not (path / ROWS).is_file():
-        return _read_training(path)
-    if path.is_dir() and not (path / ROWS).is_file():
-        raise ConfigError(
-            f"no rows of an evaluation at {str(path / ROWS)!r}, and no rollouts of training in a {ROLLOUTS} beside; "
-            "name a folder of `toolorchestra evaluate --out` or of `toolorchestra train`"
-        )
-    if path.is_dir():
-        return _with_wishes(_read_folder(path))
-    if path.is_file():
-        return _with_wishes(_read_recording(path))
-    raise ConfigError(f"no run at {str(path)!r}; name a folder of a run or a file of trajectories")
+    training: Mapping[str, Any] | None = None
+    """Of training runs: facts, players, curves and tables."""
 
 
 def _with_wishes(run: ShownRun) -> ShownRun:
     try:
         return replace(run, wishes=controllability_of(one.row for one in run.trials if not one.retried))
-    except _UNREADABLE as err:
+    except UNREADABLE as err:
         return replace(run, notes=(*run.notes, f"How far wishes were followed could not be read off ({err!s:.100})."))
 
 
-def _read_folder(path: Path) -> ShownRun:
+def read_evaluation(path: Path) -> ShownRun:
+    """A folder of an evaluation."""
     rows = list({json.dumps(row.key): row for row in read_rows(path)}.values())  # of one played again, the last
     file = path / TRAJECTORIES
     offsets: dict[str, int] = {}
@@ -90,31 +75,39 @@ def _read_folder(path: Path) -> ShownRun:
             broken.append(number)
         else:
             offsets[json.dumps(key)] = offset  # of a trial that was begun again, the last
-    trials = tuple(ShownTrial(row, offsets.pop(json.dumps(row.key), None)) for row in rows)
-    missing = sum(trial.offset is None for trial in trials)
+    found = [(row, offsets.pop(json.dumps(row.key), None)) for row in rows]
+    trials = tuple(ShownTrial(row, None if offset is None else (file, offset)) for row, offset in found)
+    missing = sum(trial.at is None for trial in trials)
     notes = [*_broken_note(file, broken)]
     notes += [f"{missing} of {len(rows)} trials have no transcript."] if missing else []
     notes += [f"{len(offsets)} transcripts belong to no row and are left out."] if offsets else []
     manifest = _manifest(path / MANIFEST, notes)
-    again, told = plays_set_aside(path / RETRIED, rows, manifest)
+    again, told = _plays_set_aside(path / RETRIED, rows, manifest)
     trials += tuple(ShownTrial(row, None, place) for place, row in again)
-    return ShownRun(path.resolve().name, trials, file, manifest, (*notes, *told))
+    return _with_wishes(ShownRun(path.resolve().name, trials, manifest, (*notes, *told)))
 
 
-def _read_recording(path: Path) -> ShownRun:
+def read_recording(path: Path) -> ShownRun:
+    """A file of RecordTrajectories."""
+    trials, notes = read_recorded(path, Counter())
+    if not trials:
+        raise ConfigError(f"no trajectory in {str(path)!r}; expected lines as RecordTrajectories writes them")
+    return _with_wishes(ShownRun(path.name, tuple(trials), None, tuple(notes)))
+
+
+def read_recorded(path: Path, seen: Counter[tuple[str, ...]]) -> tuple[list[ShownTrial], list[str]]:
+    """The trials of a file of RecordTrajectories, and which of its lines could not be read. `seen` counts the episodes
+    of each task, which makes them its trials."""
     trials: list[ShownTrial] = []
     broken: list[int] = []
-    seen: Counter[tuple[str, ...]] = Counter()
     for number, offset, line in lines_of(path):
         row = _recorded_or_none(line, seen)
         if row is None:
             broken.append(number)
         else:
             told = line.get("training")
-            trials.append(ShownTrial(row, offset, training=told if isinstance(told, Mapping) else {}))
-    if not trials:
-        raise ConfigError(f"no trajectory in {str(path)!r}; expected lines as RecordTrajectories writes them")
-    return ShownRun(path.name, tuple(trials), path, None, tuple(_broken_note(path, broken)))
+            trials.append(ShownTrial(row, (path, offset), training=told if isinstance(told, Mapping) else {}))
+    return trials, _broken_note(path, broken)
 
 
 def lines_of(path: Path) -> Iterator[tuple[int, int, Any]]:
@@ -133,7 +126,7 @@ def parsed(line: bytes) -> Any:
     """The line's JSON value; None where it is none, as a line that a kill has torn."""
     try:
         return for_browser(json.loads(line))
-    except _UNREADABLE:
+    except UNREADABLE:
         return None
 
 
@@ -170,37 +163,13 @@ def _manifest(path: Path, notes: list[str]) -> Any:
     return found
 
 
-def _read_training(path: Path) -> ShownRun:
-    """The rollouts of a training run. They are sampled to learn from, each step's by other weights."""
-    run = _read_recording(path / ROLLOUTS)
-    steps = len({one.training.get("step") for one in run.trials})
-    note = (
-        f"These are {len(run.trials)} rollouts of {steps} steps of training, by weights that change: no evaluation. "
-        "What the run came to stands in its report."
-    )
-    return replace(run, title=path.resolve().name, manifest=_trained(path), notes=(note, *run.notes))
-
-
-def _trained(path: Path) -> Any:
-    """What a training run was asked for, as its newest checkpoint says; None where that cannot be read."""
-    states = [folder / STATE for folder in all_of(path / "checkpoints") if (folder / STATE).is_file()]
-    found = parsed(states[-1].read_bytes()) if states else None
-    if not isinstance(found, Mapping):
-        return None
-    try:
-        alone = {"simulated": simulated(from_json(found["config"]))}
-    except (*_UNREADABLE, ConfigError):  # of another version, or of an environment that is not registered here
-        alone = {}
-    return {**alone, "training": found}
-
-
 # -- rows of a recording -----------------------------------------------------------------------------------------------
 
 
 def _recorded_or_none(line: Any, seen: Counter[tuple[str, ...]]) -> EvaluationRow | None:
     try:
         return recorded_row(line, seen)
-    except _UNREADABLE:
+    except UNREADABLE:
         return None
 
 
@@ -266,3 +235,59 @@ def _tokens(charges: list[Mapping[str, Any]]) -> dict[str, list[int]]:
         for place, name in enumerate(CLASSES):
             counts[place] += charge["tokens"][name]
     return found
+
+
+# -- plays that were set aside, as their trials were played again: in no figure, and paid for --------------------------
+
+
+def _plays_set_aside(
+    path: Path, rows: Sequence[EvaluationRow], manifest: Any
+) -> tuple[list[tuple[int, EvaluationRow]], list[str]]:
+    """The plays of a retried.jsonl, each with its number among its trial's, and sentences on what they cost."""
+    plays: dict[str, list[EvaluationRow]] = {}
+    for row in read_rows(path) if path.is_file() else ():
+        plays.setdefault(json.dumps(row.key), []).append(row)
+    last = {json.dumps(row.key): row for row in rows}
+    again = [plays[key] for key in plays if key in last]
+    left = [plays[key] for key in plays if key not in last]
+    notes = []
+    if again:
+        beside = _beside(again, last) if _cached(manifest) else None
+        notes.append(f"{_count(again)} retried; {_set_aside(again)} cost {_cents(_paid(again))}{_where(beside)}.")
+    if left:
+        notes.append(f"{_count(left)} broken off and not played again, for {_cents(_paid(left))}, in no figure.")
+    return [numbered for some in plays.values() for numbered in enumerate(some, 1)], notes
+
+
+def _cached(manifest: Any) -> bool:
+    asked = manifest.get("asked") if isinstance(manifest, Mapping) else None
+    return isinstance(asked, Mapping) and bool(asked.get("cache"))
+
+
+def _paid(trials: Trials) -> int:
+    return sum(row.nano_usd for some in trials for row in some)
+
+
+def _beside(trials: Trials, last: Mapping[str, EvaluationRow]) -> int:
+    """With a cache a later play is billed again what an earlier one paid: what is above its bill was paid beside it."""
+    dearest = {json.dumps(some[0].key): max(row.nano_usd for row in some) for some in trials}
+    return sum(max(0, nano - last[key].nano_usd) for key, nano in dearest.items())
+
+
+def _where(beside: int | None) -> str:
+    if beside is None:
+        return ", in no figure"
+    return f". As a cache answers, the last plays are billed that again; {_cents(beside)} is in no figure"
+
+
+def _count(trials: Trials) -> str:
+    return "1 trial was" if len(trials) == 1 else f"{len(trials)} trials were"
+
+
+def _set_aside(trials: Trials) -> str:
+    count = sum(map(len, trials))
+    return "the play that does not count" if count == 1 else f"the {count} plays that do not count"
+
+
+def _cents(nano_usd: int) -> str:
+    return f"{digits(nano_usd / NANO * 100)} ¢"

@@ -1,10 +1,10 @@
 """The report of a run that has ended: the best checkpoint plays the test split and the probes. What came out is kept as
-numbers (report/summary.json), episodes (report/trajectories.jsonl and its page) and a page (report/index.html)."""
+numbers (report/summary.json), as episodes (report/trajectories.jsonl), and as the run's page (page.html)."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,11 @@ from toolorchestra.agents.configuration.environments import simulated
 from toolorchestra.agents.evaluation.heldout import Evaluation, HeldOut, WishStanding
 from toolorchestra.agents.evaluation.panel import POLICY, OracleShare, Standing, intervals
 from toolorchestra.agents.evaluation.probes import PROBED, Probe, standard_probes
-from toolorchestra.agents.reports.evaluation_page import write_page
-from toolorchestra.agents.reports.report_data import SUMMARY, TESTED, read_report
-from toolorchestra.agents.reports.report_page import report_page
+from toolorchestra.agents.reports.page import write_page
+from toolorchestra.agents.reports.training_data import SUMMARY, TESTED
+from toolorchestra.agents.rollouts.trajectory import Trajectory
 from toolorchestra.agents.training import checkpoint
-from toolorchestra.agents.training.group_dumps import ROLLOUTS
 from toolorchestra.agents.training.training_run import TrainingRun, rollout_params
-from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.wrappers.record import trajectory_line
 
 TESTED_MEGABYTES = 20.0
@@ -40,46 +38,23 @@ def write_report(run: TrainingRun) -> Path:
         # Where an evaluation is short because the model is slow, so are they.
         probes = standard_probes(evaluating, config.environments, min(PROBED, config.evaluation_tasks))
     summary = as_summary(run, step, final, probes)
-    (folder / SUMMARY).write_text(json.dumps(summary, indent=1))
-    _keep_episodes(run, final)
-    _keep_rollouts(run)
-    return draw(run.folder)
+    (run.folder / SUMMARY).write_text(json.dumps(summary, indent=1))
+    _keep_episodes(run.folder / TESTED, final)
+    return write_page(run.folder).file
 
 
-def draw(folder: Path) -> Path:
-    """The page of a run's folder, from what is there. Gives its path."""
-    page = folder / "report" / "index.html"
-    page.write_text(report_page(read_report(folder)), encoding="utf-8")
-    return page
-
-
-def _keep_episodes(run: TrainingRun, final: Evaluation) -> None:
-    """The test's episodes, turn by turn, with a page to read them. All of them, or an even sample: figures of the page
-    are then of the sample, and of nothing that was picked."""
-    folder = run.folder / "report"
-    lines = [trajectory_line(_named(one.record)) for one in final.trajectories if one.record is not None]
+def _keep_episodes(path: Path, final: Evaluation) -> None:
+    """Keep the test's episodes, turn by turn. All of them, or an even sample: figures of the page are then of the
+    sample, and of nothing that was picked."""
+    lines = [_line(one) for one in final.trajectories if one.record is not None]
     while len(lines) > 1 and sum(map(len, lines)) > TESTED_MEGABYTES * 1e6:
         lines = lines[::2]
-    (folder / TESTED).write_bytes(b"".join(lines))
-    if lines:
-        _write_page(run, folder / TESTED)
+    path.write_bytes(b"".join(lines))
 
 
-def _named(record: Mapping[str, Any]) -> dict[str, Any]:
-    return {"policy": POLICY, **record}
-
-
-def _keep_rollouts(run: TrainingRun) -> None:
-    """The page of the rollouts that the run has dumped."""
-    if (run.folder / ROLLOUTS).is_file():
-        _write_page(run, run.folder)
-
-
-def _write_page(run: TrainingRun, of: Path) -> None:
-    try:
-        write_page(of)
-    except ConfigError as err:
-        run.say(f"no page of {of.name}: {err}")
+def _line(one: Trajectory) -> bytes:
+    named = {"policy": POLICY, "env": one.env_id.rpartition("/")[2]}
+    return trajectory_line({**named, **(one.record or {})})
 
 
 def _take_best(run: TrainingRun) -> int:

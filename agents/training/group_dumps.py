@@ -1,4 +1,4 @@
-"""A few groups of rollouts as they were trained on, to read afterwards: `toolorchestra page RUN` shows them.
+"""A few groups of rollouts as they were trained on, to read afterwards: the run's page shows them.
 
 They stand in the run's folder, one line for each rollout in the form of RecordTrajectories, under "training" with the
 step, the group, the reward, the advantage, and why a rollout taught nothing. Failed ones are among them. Nothing of the

@@ -13,6 +13,7 @@ import toolorchestra
 from toolorchestra.agents.configuration.config import TrainConfig, as_json
 from toolorchestra.agents.engines.base import Engine
 from toolorchestra.agents.evaluation.heldout import Evaluation, HeldOut
+from toolorchestra.agents.evaluation.rows import PAGE
 from toolorchestra.agents.rollouts.rollout import RolloutParams, Rollouts
 from toolorchestra.agents.rollouts.tokens import Chat
 from toolorchestra.agents.training import checkpoint, group_dumps
@@ -166,9 +167,9 @@ def _there_already(folder: Path, found: Path, steps: int) -> ConfigError:
     other = '--out FOLDER begins another one (make train OPTIONS="--out FOLDER")'
     state = checkpoint.read_state(found, checked=True)
     if state.get("warm", False) and int(state["step"]) >= steps:
-        ended, report = f"{folder} holds a run that has ended ({_name(found)})", folder / "report" / "index.html"
-        if report.exists():
-            return ConfigError(f"{ended}; its report is {report}; name another folder", command_line=other)
+        ended = f"{folder} holds a run that has ended ({_name(found)})"
+        if (folder / "report" / "summary.json").exists():
+            return ConfigError(f"{ended}; its report is {folder / PAGE}; name another folder", command_line=other)
         return ConfigError(
             f"{ended} without a report: give resume=True, and what train() gives to write_report(); or name "
             "another folder",

@@ -31,14 +31,12 @@ COMMANDS: Mapping[str, Command] = {
     "export-model": Command(
         "toolorchestra.agents.commands.export_model", "what a run has trained, as a folder for transformers and vLLM"
     ),
-    "stages": Command("toolorchestra.agents.commands.stages", "what each stage of a training run brought"),
     "fit-experts": Command(
         "toolorchestra.agents.commands.fit_experts", "fit simulated experts to recorded outcomes of real models"
     ),
     "make-world": Command("toolorchestra.agents.commands.make_world", "a simulated world of fitted experts"),
     "replay": Command("toolorchestra.agents.commands.replay", "routing over recorded outcomes of real models"),
-    "page": Command("toolorchestra.agents.commands.page", "an evaluation as a page: figures and every transcript"),
-    "report": Command("toolorchestra.agents.commands.report", "the results of runs that have ended, in one table"),
+    "report": Command("toolorchestra.agents.commands.report", "runs as tables, and as pages with every transcript"),
     "synth": Command("toolorchestra.synth.generate", "make a tool domain, and check every task of it by running it"),
     "prove": Command(
         "toolorchestra.synth.prove", "prove by running them that the tasks of domains are self-consistent"

@@ -293,7 +293,7 @@ def test_a_run_is_made_resumed_and_reported(tmp_path: Path, capsys: Capture) -> 
     register("Tests/ToyTrain-v0", "toolorchestra.envs.domains.toy:AdderSource")
     words = ["--out", str(tmp_path), *SMALL, *TOY, "--steps", "1"]
     assert train.main([*words, "--no-report"]) == 0
-    assert not (tmp_path / "report" / "index.html").exists()
+    assert not (tmp_path / "page.html").exists()
     newest = checkpoint.latest(tmp_path / "checkpoints")
     assert newest is not None
     assert newest.name == "step-000001"
@@ -317,11 +317,11 @@ def test_a_run_is_made_resumed_and_reported(tmp_path: Path, capsys: Capture) -> 
     assert train.main([*words, "--resume"]) == 0
     out = capsys.readouterr().out
     assert "resuming from step-000001\n" in out
-    assert out.endswith(f"report: {tmp_path / 'report' / 'index.html'}\n")
+    assert out.endswith(f"report: {tmp_path / 'page.html'}\n")
     assert json.loads((tmp_path / "report" / "summary.json").read_text())["steps"] == 1
     assert train.main(words) == 2
     told = capsys.readouterr().err
-    assert told.endswith(f"{tmp_path / 'report' / 'index.html'}; name another folder. On the command line: {other}")
+    assert told.endswith(f"{tmp_path / 'page.html'}; name another folder. On the command line: {other}")
 
 
 class InterruptingTerminal(io.StringIO):
@@ -341,7 +341,7 @@ def test_a_run_that_was_stopped_says_how_it_goes_on(
     monkeypatch.setattr("sys.stderr", InterruptingTerminal())
     assert train.main(words) == 130
     assert capsys.readouterr().out.endswith("stopped after a whole step, which is saved; go on with --resume\n")
-    assert not (tmp_path / "report" / "index.html").exists()
+    assert not (tmp_path / "page.html").exists()
     newest = checkpoint.latest(tmp_path / "checkpoints")
     assert newest is not None
     assert checkpoint.read_state(newest)["step"] == 2

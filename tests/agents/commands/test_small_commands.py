@@ -17,10 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.agents.reports.test_seeds_table import folder
+from tests.agents.reports.test_training_page import ended_run
 from tests.command_line import unboxed
 from toolorchestra import cli
-from toolorchestra.agents.commands import ids, index, report, serve_index, stages
+from toolorchestra.agents.commands import ids, index, report, serve_index
 from toolorchestra.envs.retrieval.index import load
 from toolorchestra.envs.retrieval.remote import Remote
 
@@ -43,12 +43,6 @@ def test_every_id_is_told_with_its_splits(capsys: Capture) -> None:
     ]
     assert all(len(line.split()) > 5 for line in lines[::2])  # what it is, in words
     assert lines[5].strip() == "splits: train, validation, test, heldout"
-
-
-@pytest.mark.parametrize("name", ["report", "stages"])
-def test_a_command_over_runs_wants_one(name: str, capsys: Capture) -> None:
-    assert (report if name == "report" else stages).main([]) == 2
-    assert capsys.readouterr().err == f"error: {name} takes folders of `toolorchestra train --out FOLDER`, got none\n"
 
 
 # -- index -------------------------------------------------------------------------------------------------------------
@@ -172,13 +166,16 @@ def test_what_cannot_be_served_is_said(corpus: Path, tmp_path: Path, capsys: Cap
 
 
 def test_runs_that_have_ended_stand_side_by_side(tmp_path: Path, capsys: Capture) -> None:
-    runs = [str(folder(tmp_path / str(seed), seed, share)) for seed, share in ((0, 0.9), (1, 0.7))]
+    runs = [str(ended_run(tmp_path / str(seed), seed, share)) for seed, share in ((0, 0.9), (1, 0.7))]
     assert report.main(runs) == 0
     said = capsys.readouterr().out
     assert said.startswith("|  | seed 0 | seed 1 | mean | spread |\n")
     assert "| share of the oracle's reward | 90.0% | 70.0% | 80.0% | 20.0% |" in said
-    assert report.main([*runs, str(tmp_path)]) == 2
-    assert f"error: {tmp_path} has no report yet" in capsys.readouterr().err
+    (tmp_path / "metrics.jsonl").touch()
+    assert report.main([*runs, str(tmp_path)]) == 0
+    assert f"{tmp_path} has not come to its report yet" in capsys.readouterr().err
+    assert report.main([]) == 2
+    assert "report takes folders of" in capsys.readouterr().err
 
 
 # -- the command that leads to them ------------------------------------------------------------------------------------

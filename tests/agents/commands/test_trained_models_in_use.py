@@ -44,8 +44,8 @@ def reported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, 
     made = run(tmp_path_factory.mktemp("run"), GREEDY)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(training_report, "standard_probes", lambda *_: [])
-        page = training_report.write_report(made)
-    return made.folder, json.loads((page.parent / "summary.json").read_text())
+        training_report.write_report(made)
+    return made.folder, json.loads((made.folder / "report" / "summary.json").read_text())
 
 
 @pytest.fixture(scope="module")

@@ -11,11 +11,11 @@ import pytest
 
 from tests.agents.evaluation import played_episodes
 from tests.agents.evaluation.test_endpoint_evaluation import expert, file_of, made
-from tests.agents.reports.test_seeds_table import folder
+from tests.agents.reports.test_training_page import ended_run, summary_of
 from toolorchestra.agents.evaluation.simulated_evaluation import played
 from toolorchestra.agents.policies.baselines import RandomPolicy, baseline
 from toolorchestra.agents.policies.oracle import Oracle, Scale
-from toolorchestra.agents.reports.seeds_table import as_markdown, read_summaries
+from toolorchestra.agents.reports.training_data import seeds_table
 from toolorchestra.agents.rollouts.rollout import factory_of
 from toolorchestra.envs.base.actions import parse
 from toolorchestra.envs.base.errors import ConfigError
@@ -112,8 +112,8 @@ def test_runs_are_told_apart_by_all_that_was_played() -> None:
 
 
 def test_a_player_that_is_missing_in_a_run_has_no_row(tmp_path: Path) -> None:
-    runs = read_summaries([folder(tmp_path / str(seed), seed, 0.9) for seed in range(2)])
+    runs = [summary_of(ended_run(tmp_path / str(seed), seed, 0.9)) for seed in range(2)]
     del runs[1]["standings"]["strongest"]
-    shown = as_markdown(runs)
+    shown = seeds_table(runs)
     assert "| policy: reward |" in shown
     assert "strongest" not in shown

@@ -12,10 +12,20 @@ import pytest
 
 from tests.agents.evaluation.made_rows import made_row, write_run
 from tests.agents.reports.chromium import CHROMIUM, Chromium
-from tests.agents.reports.recorded_runs import POLICIES, record_service, run_folder
-from tests.agents.reports.test_evaluation_page import HOSTILE, copied
-from toolorchestra.agents.evaluation.rows import MANIFEST, ROWS, TRAJECTORIES, EvaluationRow, line_of, read_rows
-from toolorchestra.agents.reports.evaluation_page import write_page
+from tests.agents.reports.recorded_runs import POLICIES, record_service, run_folder, training_run, with_episodes
+from tests.agents.reports.test_page import BROKEN_OFF, FAILED, HOSTILE, copied, with_retried
+from tests.agents.reports.test_training_page import LEFT_OUT, rollouts_of
+from toolorchestra.agents.evaluation.rows import (
+    MANIFEST,
+    RETRIED,
+    ROWS,
+    TRAJECTORIES,
+    EvaluationRow,
+    line_of,
+    read_rows,
+)
+from toolorchestra.agents.reports.page import write_page, write_page_of_runs
+from toolorchestra.agents.reports.training_data import MINE
 from toolorchestra.envs.money.prices import NANO
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
@@ -296,6 +306,91 @@ def test_turns_that_cannot_be_read_and_users_are_shown_as_they_are(tab: Chromium
     assert texts(tab, ".turn:first-of-type .said pre, .turn .said pre")[0] == "Which order?"
     assert texts(tab, ".call pre") == ["{broken"]
     assert "user" in texts(tab, ".turn .result.user h4")
+
+
+def test_plays_that_were_set_aside_are_listed_when_they_are_asked_for(tab: Chromium, tmp_path: Path) -> None:
+    page = write_page(with_retried(tmp_path, [BROKEN_OFF, FAILED])).file
+    tab.open(page)
+    assert "2 trials" in " ".join(tab.value("document.querySelector('.facts').innerText").split())
+    assert "1 trial was retried" in " ".join(texts(tab, ".note"))
+    tab.open(page, "view=trials")
+    assert count(tab) == 2
+    tab.open(page, "view=trials&retried=with")
+    assert count(tab) == 4
+    tab.open(page, "view=trials&retried=only")
+    assert count(tab) == 2
+    assert texts(tab, ".row .asked") == ["broken off", FAILED.failure]
+    tab.key("j")
+    tab.key("j")
+    tab.until("document.querySelector('.verdict h3')?.textContent.includes('TimeoutError')")
+    assert texts(tab, ".row-bill b")[:2] == ["1 ¢", "orchestrator"]
+    assert "set aside" in texts(tab, "#detail .note")[0]
+    (tmp_path / RETRIED).unlink()
+    tab.open(write_page(tmp_path).file, "view=trials")
+    assert tab.value("document.querySelector('[name=retried]').closest('label').offsetWidth") == 0
+
+
+# -- training runs -----------------------------------------------------------------------------------------------------
+
+
+def test_the_browser_filters_by_step_and_by_what_was_learnt_from(tab: Chromium, tmp_path: Path) -> None:
+    page = write_page(rollouts_of(tmp_path)).file
+    tab.open(page, "view=trials")
+    options = texts(tab, "[name=step] option")
+    assert options == ["any", "0 (2)", "10 (2)"]
+    tab.open(page, "view=trials&step=10")
+    assert count(tab) == 2
+    assert texts(tab, ".row .sums .policy") == ["reward 2.5", "reward none"]
+    assert texts(tab, "[name=left] option") == ["any", "it was learnt from (1)", f"{LEFT_OUT} (1)"]
+    tab.open(page, f"view=trials&left={LEFT_OUT.replace(' ', '+')}")
+    assert count(tab) == 1
+    tab.size(390, 844)
+    tab.key("j")
+    tab.until("document.querySelector('.facts-line')?.innerText.includes('taught nothing')")
+    assert tab.value("document.documentElement.scrollWidth") <= 390
+
+
+CUT_OFF = (
+    "[...document.querySelectorAll('svg text')].filter((one) => { const a = one.getBoundingClientRect(), "
+    "b = one.closest('svg').getBoundingClientRect(); return a.left < b.left - 1 || a.right > b.right + 1; })"
+    ".map((one) => one.textContent)"
+)
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_a_training_run_has_the_same_page(tab: Chromium, tmp_path: Path, dark: bool) -> None:
+    page = write_page(with_episodes(training_run(tmp_path / "run"))).file
+    tab.dark(dark)
+    for width in (390, 1280):
+        tab.size(width, 900)
+        tab.open(page)
+        assert tab.value("document.documentElement.scrollWidth") <= width
+        assert tab.value(CUT_OFF) == []
+        assert tab.value(CONTRAST) == []
+    assert set(texts(tab, ".point .name")) == {MINE, "cheapest", "strongest", "oracle"}
+    assert len(texts(tab, ".curve .way")) == 3 * 4 + 2
+    assert {"Accuracy and cost", "Held-out reward", "The test", "Calls"} <= set(texts(tab, ".card h2"))
+    assert "solves 64.0%" in texts(tab, ".lead p")[0]
+    tab.open(page, "view=trials")
+    assert count(tab) == 8
+    tab.open(page, "view=trials&outcome=failed&step=10")
+    assert count(tab) == 1
+    tab.key("j")
+    tab.until("document.querySelector('.facts-line')?.innerText.includes('taught nothing')")
+    tab.open(page)
+    tab.click("[...document.querySelectorAll('.point')].find((one) => one.textContent.includes('trained'))")
+    assert count(tab) == 8
+    tab.dark(False)
+
+
+def test_several_training_runs_stand_beside_each_other(tab: Chromium, tmp_path: Path) -> None:
+    runs = [training_run(tmp_path / f"run{seed}", seed=seed) for seed in (0, 1)]
+    tab.open(write_page_of_runs(runs, tmp_path / "all.html").file)
+    assert set(texts(tab, ".point .name")) == {"run0", "run1"}
+    assert texts(tab, ".legend li") == ["run0", "run1"] * 5
+    assert tab.value("document.documentElement.scrollWidth") <= 1280
+    tab.key("2")
+    assert count(tab) == 0
 
 
 # -- strangers' texts --------------------------------------------------------------------------------------------------

@@ -1,31 +1,31 @@
-"""The page over a training run: the rollouts it has dumped, by step, with rewards and why some taught nothing."""
+"""The page of training runs: what the test came to, curves, and every episode; and several runs as a table."""
 
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.agents.reports.chromium import CHROMIUM, Chromium
-from tests.agents.reports.recorded_runs import record
-from tests.agents.reports.test_evaluation_page import parts, transcripts
-from tests.agents.reports.test_page_in_chromium import count, texts
-from toolorchestra.agents.commands import page as page_command
+from tests.agents.reports.recorded_runs import INJECTION, record, training_run, with_episodes
+from tests.agents.reports.test_page import parts, transcripts
+from toolorchestra.agents.commands import report
 from toolorchestra.agents.configuration.config import as_json
 from toolorchestra.agents.configuration.presets import preset
 from toolorchestra.agents.evaluation.rows import ROWS, line_of
-from toolorchestra.agents.reports.evaluation_page import write_page
-from toolorchestra.agents.reports.page_data import read_run
+from toolorchestra.agents.reports.page import read_run, write_page
+from toolorchestra.agents.reports.training_data import MINE, read_training, seeds_table, smoothed, thinned
 from toolorchestra.agents.training.group_dumps import ROLLOUTS
+from toolorchestra.agents.training.sessions import SESSIONS
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.wrappers import read_trajectories
 
-FAILED = "the episode failed"
+LEFT_OUT = "the episode failed"
 
 
-def run(folder: Path) -> Path:
+def rollouts_of(folder: Path) -> Path:
     """Two steps of two rollouts each, of which the last failed."""
     file = record(folder / "made.jsonl", "HLE-v0", "cheapest", [1, 2, 3, 4], split="train")
     lines: list[dict[str, Any]] = list(read_trajectories(file))
@@ -35,7 +35,7 @@ def run(folder: Path) -> Path:
                     "parts": {}, "advantage": 1.0 - place, "left_out": ""}  # fmt: skip
         line |= {"training": training, "policy": "policy", "env": "HLE-v0"}
     lines[3] |= {"outcome": None, "failed": {"where": "sampler", "error": "Outage: gone"}}
-    lines[3]["training"] |= {"reward": None, "advantage": None, "left_out": FAILED}
+    lines[3]["training"] |= {"reward": None, "advantage": None, "left_out": LEFT_OUT}
     (folder / ROLLOUTS).write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"torn')
     return folder
 
@@ -48,58 +48,152 @@ def with_checkpoint(folder: Path, state: object) -> Path:
 
 
 def test_the_page_of_a_training_run_has_its_rollouts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run(tmp_path)
-    assert page_command.main([str(tmp_path)]) == 0
-    said = capsys.readouterr().out
+    rollouts_of(tmp_path)
+    assert report.main([str(tmp_path)]) == 0
+    said = capsys.readouterr().err
     assert "4 rollouts of 2 steps of training, by weights that change: no evaluation." in said
     assert f"{ROLLOUTS}: 1 lines could not be read: 5." in said
     (index,) = parts(tmp_path / "page.html", "index")
     assert [trial["training"]["step"] for trial in index["trials"]] == [0, 0, 10, 10]
     assert [(t["env"], t["policy"], t["status"]) for t in index["trials"][2:]] == [
-        ("HLE-v0", "policy", "ended"),
-        ("HLE-v0", "policy", "failed"),
+        ("HLE-v0", MINE, "ended"),
+        ("HLE-v0", MINE, "failed"),
     ]
-    assert [one["training"]["left_out"] for one in transcripts(tmp_path / "page.html")] == ["", "", "", FAILED]
+    assert [one["training"]["left_out"] for one in transcripts(tmp_path / "page.html")] == ["", "", "", LEFT_OUT]
     assert index["title"] == tmp_path.name
     assert index["manifest"] is None
 
 
 def test_what_was_asked_for_is_the_newest_checkpoints(tmp_path: Path) -> None:
     state = {"step": 10, "config": as_json(preset("tiny"))}
-    manifest = read_run(with_checkpoint(run(tmp_path), state)).manifest
+    manifest = read_run(with_checkpoint(rollouts_of(tmp_path), state)).manifest
     assert manifest["simulated"] is True
-    assert manifest["training"]["config"]["preset"] == "tiny"
+    assert manifest["training"]["preset"] == "tiny"
 
 
 @pytest.mark.parametrize("state", [[1], {"step": 1}, {"config": {"environments": [{"env_id": "Gone-v0"}]}}])
 def test_a_checkpoint_of_another_version_says_nothing_of_simulation(tmp_path: Path, state: object) -> None:
-    manifest = read_run(with_checkpoint(run(tmp_path), state)).manifest
+    manifest = read_run(with_checkpoint(rollouts_of(tmp_path), state)).manifest
     assert "simulated" not in (manifest or {})
 
 
 def test_rows_of_an_evaluation_come_first_and_a_folder_of_neither_is_refused(tmp_path: Path) -> None:
-    (tmp_path / ROWS).write_bytes(line_of(read_run(run(tmp_path)).trials[0].row))
+    (tmp_path / ROWS).write_bytes(line_of(read_run(rollouts_of(tmp_path)).trials[0].row))
     assert len(read_run(tmp_path).trials) == 1
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ConfigError, match=r"no rows .* rollouts\.jsonl"):
+    with pytest.raises(ConfigError, match=r"no run at .*; name a folder of"):
         read_run(tmp_path / "empty")
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
-def test_the_browser_filters_by_step_and_by_what_was_learnt_from(tmp_path: Path) -> None:
-    page = write_page(run(tmp_path)).file
-    with Chromium() as tab:
-        tab.open(page, "view=trials")
-        options = texts(tab, "[name=step] option")
-        assert options == ["any", "0 (2)", "10 (2)"]
-        tab.open(page, "view=trials&step=10")
-        assert count(tab) == 2
-        assert texts(tab, ".row .sums .policy") == ["reward 2.5", "reward none"]
-        assert texts(tab, "[name=left] option") == ["any", "it was learnt from (1)", f"{FAILED} (1)"]
-        tab.open(page, f"view=trials&left={FAILED.replace(' ', '+')}")
-        assert count(tab) == 1
-        tab.size(390, 844)
-        tab.key("j")
-        tab.until("document.querySelector('.facts-line')?.innerText.includes('taught nothing')")
-        assert tab.value("document.documentElement.scrollWidth") <= 390
-        assert tab.complaints == []
+# -- a run that has ended ----------------------------------------------------------------------------------------------
+
+
+def shown(folder: Path) -> dict[str, Any]:
+    found = read_training([folder]).training
+    assert found is not None
+    return dict(found)
+
+
+def test_the_page_says_what_a_run_reached_and_how_it_was_made(tmp_path: Path) -> None:
+    found = shown(training_run(tmp_path / "run"))
+    assert "solves 64.0% at 3.10 ¢ a task. It earns 90.0% [84.0%, 97.0%]" in found["lead"]
+    facts = {name: value for name, value in found["facts"]}
+    assert facts["parameters"] == "196,864, all trained"
+    assert (facts["training took"], facts["began"]) == ("10 min", "2023-11-14 22:13 UTC")
+    assert (facts["machine"], facts["trained by"]) == ("Fast CPU, 2 cores", "toolorchestra 9.8.7")
+    assert [one["policy"] for one in found["players"]] == [MINE, "cheapest", "strongest", "oracle"]
+    assert found["players"][0]["accuracy"] == [0.64, 0.6, 0.68]
+    assert [one["title"] for one in found["tables"]] == ["The test", "By the user's wish", "Counterfactual probes"]
+    assert found["tables"][0]["rows"][0][2] == ("64.0%", "60.0% to 68.0%")
+    held_out = found["curves"][0]
+    assert [line["name"] for line in held_out["lines"]] == [MINE, "cheapest", "strongest", "oracle"]
+    assert len(held_out["lines"][0]["band"]) == 5
+    assert [len(one["lines"]) for one in found["curves"]] == [4, 4, 4, 1, 1]
+
+
+def test_a_run_that_an_earlier_version_began_does_not_claim_its_duration(tmp_path: Path) -> None:
+    run = training_run(tmp_path / "run")
+    began = json.loads((run / SESSIONS).read_text().splitlines()[0])
+    (run / SESSIONS).write_text(json.dumps({**began, "step": 40}) + "\n")
+    assert ("training took", "not recorded up to step 40") in shown(run)["facts"]
+
+
+def test_test_and_rollouts_are_on_one_page_and_no_text_is_part_of_its_html(tmp_path: Path) -> None:
+    run = with_episodes(training_run(tmp_path / "run", name=f"odd {INJECTION}"))
+    written = write_page(run)
+    assert (written.file, written.trials) == (run / "page.html", 8)
+    assert "4 rollouts of 1 steps of training are among the trajectories." in written.notes[0]
+    (index,) = parts(written.file, "index")
+    assert [bool(one.get("training")) for one in index["trials"]] == [False] * 4 + [True] * 4
+    assert [one["status"] for one in index["trials"]][:4] == ["ended", "ended", "ended", "failed"]
+    assert index["manifest"]["simulated"] is True
+    text = written.file.read_text()
+    assert "globalThis.ran" not in text
+    assert '<h1 id="title"><span>Training</span> run</h1>' in text
+    assert "http" not in re.sub(r"http-equiv|http://www\.w3\.org/2000/svg", "", text)
+
+
+def test_the_size_does_not_grow_with_the_steps(tmp_path: Path) -> None:
+    sizes = [len(json.dumps(shown(training_run(tmp_path / str(steps), steps)))) for steps in (1_000, 5_000)]
+    assert sizes[1] < 1.1 * sizes[0] < 100_000
+
+
+def test_a_smoothed_line_keeps_its_steps_and_thinning_its_mean() -> None:
+    noisy = [(step, float(step % 2)) for step in range(100)]
+    smooth = smoothed(noisy, 9)
+    assert [x for x, _ in smooth] == [x for x, _ in noisy]
+    assert all(0.39 < y < 0.61 for _, y in smooth)
+    thin = thinned([(float(step), float(step)) for step in range(10_001)], 100)
+    assert len(thin) == 100
+    assert sum(y for _, y in thin) / 100 == pytest.approx(5_000, rel=0.01)
+
+
+# -- several runs ------------------------------------------------------------------------------------------------------
+
+
+def test_several_runs_are_one_page_and_one_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = [training_run(tmp_path / f"run{seed}", seed=seed) for seed in (0, 1)]
+    page = tmp_path / "all.html"
+    assert report.main([*map(str, runs), "--out", str(page)]) == 0
+    (index,) = parts(page, "index")
+    assert index["title"] == "2 training runs"
+    assert [one["policy"] for one in index["training"]["players"]] == ["run0", "run1"]
+    assert [row[0] for row in index["training"]["tables"][0]["rows"]] == ["run0", "run1"]
+    assert not (runs[0] / "page.html").exists()
+    assert "| share of the oracle's reward | 90.0% | 90.0% |" in capsys.readouterr().out
+    assert report.main([str(tmp_path / "run0"), "--out", str(tmp_path)]) == 2
+
+
+def ended_run(place: Path, seed: int, share: float) -> Path:
+    standing = {"reward": share / 2, "accuracy": 0.5, "cents": 1.0, "cents_per_solved": 2.0, "seconds": 9.0, "tasks": 3}
+    reached = {"value": share, "low": share - 0.1, "high": share + 0.05}
+    wish = {"policy": standing, "oracle": standing, "of_oracle": reached}
+    names = ("policy", "oracle", "strongest", "cheapest", "random")
+    probe = {"name": "p", "left": "a", "right": "b", "left_rate": 0.25, "right_rate": share, "shift": 0.5}
+    summary = {"seed": seed, "of_oracle": reached, "standings": dict.fromkeys(names, standing), "probes": [probe]}
+    summary |= {"by_wish": {"frugal": wish}, "steps": 2, "best_step": 2, "failed": 0}
+    (place / "report").mkdir(parents=True)
+    (place / "report" / "summary.json").write_text(json.dumps(summary))
+    return place
+
+
+def summary_of(folder: Path) -> dict[str, Any]:
+    return dict(json.loads((folder / "report" / "summary.json").read_text()))
+
+
+def test_mean_and_spread_of_each_row(tmp_path: Path) -> None:
+    runs = [ended_run(tmp_path / str(seed), seed, share) for seed, share in ((0, 0.9), (1, 0.8), (2, 1.0))]
+    rows = seeds_table([summary_of(run) for run in runs]).splitlines()
+    assert rows[0] == "|  | seed 0 | seed 1 | seed 2 | mean | spread |"
+    assert rows[2] == "| share of the oracle's reward | 90.0% | 80.0% | 100.0% | 90.0% | 20.0% |"
+    assert rows[3] == "| low end of its interval | 80.0% | 70.0% | 90.0% | 80.0% | 20.0% |"
+    assert "| wish frugal: share | 90.0% | 80.0% | 100.0% | 90.0% | 20.0% |" in rows
+    assert "| wish frugal: oracle's ¢ a task | 1.00 | 1.00 | 1.00 | 1.00 | 0.00 |" in rows
+    assert "| policy: reward | 0.450 | 0.400 | 0.500 | 0.450 | 0.100 |" in rows
+    assert rows[-1] == "| probe: p, b | 0.90 | 0.80 | 1.00 | 0.90 | 0.20 |"
+
+
+def test_a_player_that_solved_nothing_has_no_price_for_it(tmp_path: Path) -> None:
+    run = summary_of(ended_run(tmp_path, 0, 0.9))
+    run["standings"]["random"] = {"reward": 0.1, "accuracy": 0.0, "cents_per_solved": None}
+    assert "| random: ¢ a solved task | - | - | - |" in seeds_table([run]).splitlines()

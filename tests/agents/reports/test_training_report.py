@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from tests.agents.evaluation.test_heldout import CHAT, HLE, SAME
+from tests.agents.reports.test_page import parts
 from tests.agents.training.test_trainer import COLD
 from toolorchestra.agents.configuration.config import EnvMix, ModelConfig
 from toolorchestra.agents.engines.base import Datum, LossParams, Sample, SamplingParams
-from toolorchestra.agents.reports.report_data import episodes_in
 from toolorchestra.agents.reports.training_report import write_report
 from toolorchestra.agents.training.group_dumps import ROLLOUTS
 from toolorchestra.agents.training.trainer import TrainingRun, train
@@ -96,34 +96,20 @@ def test_a_report_on_the_last_step_names_the_last_step(tmp_path: Path, damage: s
     assert engine.loaded == []
 
 
-def test_the_calls_before_are_those_of_the_first_evaluation_also_of_a_run_that_was_resumed(tmp_path: Path) -> None:
-    charts = []
-    for engine in (Moody(0), Moody(-2)):  # the second is not asked until the report
-        run = train(UNEVEN, tmp_path, engine, CHAT, resume=bool(charts), say=lambda _: None)  # type: ignore[arg-type]
-        write_report(replace(run, best_step=-1))
-        page = (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
-        (chart,) = [part for part in page.split("</figure>") if "<h3>Calls of a task</h3>" in part]
-        charts.append(chart[chart.index("<h3>Calls of a task</h3>") :])
-    assert charts[0] == charts[1]
-
-
-def test_half_a_surrogate_pair_in_a_transcript_does_not_stop_the_report(tmp_path: Path) -> None:
+def test_half_a_surrogate_pair_in_a_setting_does_not_stop_the_report(tmp_path: Path) -> None:
     run, _ = trained(tmp_path)
     page = write_report(replace(run, config=replace(run.config, preset="odd \ud83d")))
-    assert "<h1>odd ?, seed 0</h1>" in page.read_text(encoding="utf-8")
+    assert parts(page, "index")[0]["manifest"]["training"]["preset"] == "odd \ud83d"
 
 
-def test_the_report_links_to_pages_of_the_rollouts_and_of_the_test(tmp_path: Path) -> None:
+def test_the_page_has_the_episodes_of_the_test_and_the_rollouts(tmp_path: Path) -> None:
     run, _ = trained(tmp_path)
-    page = write_report(run).read_text(encoding="utf-8")
-    assert 'href="../page.html"' in page
-    assert 'href="trajectories.html"' in page
-    assert (tmp_path / "page.html").is_file()
-    assert (tmp_path / "report" / "trajectories.html").is_file()
-    assert len(list(episodes_in(tmp_path / "report" / "trajectories.jsonl"))) == UNEVEN.evaluation_tasks
-    (tmp_path / "page.html").unlink()
+    page = write_report(run)
+    assert page == tmp_path / "page.html"
+    (index,) = parts(page, "index")
+    assert sum("training" not in one for one in index["trials"]) == UNEVEN.evaluation_tasks
+    assert any("training" in one for one in index["trials"])
     (tmp_path / ROLLOUTS).write_text("torn")
-    said: list[str] = []
-    write_report(replace(run, say=said.append))
-    assert any(line.startswith(f"no page of {tmp_path.name}: no trajectory in ") for line in said)
-    assert 'href="../page.html"' not in (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
+    write_report(run)
+    (index,) = parts(page, "index")
+    assert f"{ROLLOUTS}: 1 lines could not be read: 1." in index["notes"]

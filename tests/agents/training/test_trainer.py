@@ -18,6 +18,7 @@ import gymnasium as gym
 import pytest
 import torch
 
+from tests.agents.reports.test_page import parts
 from tests.command_line import unboxed
 from tests.paths import REPOSITORY
 from tests.two_texts import raises
@@ -88,11 +89,9 @@ def test_a_run_from_nothing_to_a_report(whole: TrainingRun) -> None:
     assert [r["step"] for r in rows if r["kind"] == "eval"] == [0, 1, 2]
     first = next(r for r in rows if r["kind"] == "train")
     assert first["loss/mismatch"] < 1e-4
-    page = write_report(whole).read_text(encoding="utf-8")
-    assert "Simulated" in page
-    assert "<svg" in page
-    assert "http://" not in page
-    assert "https://" not in page
+    (index,) = parts(write_report(whole), "index")
+    assert index["manifest"]["simulated"] is True
+    assert all(one["lines"] for one in index["training"]["curves"])
     summary = json.loads((whole.folder / "report" / "summary.json").read_text())
     assert set(summary["standings"]) == {"policy", "random", "cheapest", "strongest", "oracle"}
     assert summary["probes"]
@@ -280,9 +279,9 @@ def test_a_third_partys_source_trains_too(tmp_path: Path) -> None:
     assert {t.task_id.partition("/")[0] for t in made.evaluations[1].trajectories} == {"toy-adder"}
     cents = {step: found.standings["policy"].cents for step, found in made.evaluations.items()}
     assert made.best_step == min(cents, key=lambda step: (cents[step], step))  # of equal rewards the cheaper
-    page = write_report(made).read_text(encoding="utf-8")
-    assert "No baseline can play these environments." in page
-    assert "Simulated" not in page
+    (index,) = parts(write_report(made), "index")
+    assert index["training"]["lead"].endswith("No baseline can play them.")
+    assert index["manifest"]["simulated"] is False
     summary = json.loads((tmp_path / "report" / "summary.json").read_text())
     assert (set(summary["standings"]), summary["of_oracle"], summary["simulated"]) == ({"policy"}, None, False)
 
@@ -291,7 +290,7 @@ def test_service_tasks_train_too(tmp_path: Path) -> None:
     config = replace(COLD, environments=(EnvMix("ToolScale-v0", 1.0, {"domain": "finance", "max_turns": 2}),))
     made = run(tmp_path, replace(config, max_context=2048, rollouts=2, groups=1, evaluation_tasks=1))
     assert [t.turns for t in made.evaluations[1].trajectories] == [2]
-    assert '"simulated": true' in (write_report(made).parent / "summary.json").read_text()
+    assert '"simulated": true' in (write_report(made).parent / "report" / "summary.json").read_text()
 
 
 def test_an_environment_that_is_no_task_source_is_refused() -> None:

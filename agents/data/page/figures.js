@@ -25,23 +25,31 @@ function drawFigures(host, index, state, choose) {
       return standingOf(one, played, places.get(one), unplayedOf(index, one, state.scope, played.length));
     });
   const width = cardWidth(host);
+  const { training } = index;
+  const [left, right] = training
+    ? trainingCards(index, standings, width, choose)
+    : evaluationCards(index, standings, width, choose);
   host.replaceChildren(
-    overview(index, trials, state, choose),
+    training ? trainingLead(training) : "",
+    trials.length || !training ? overview(index, trials, state, choose) : "",
     unknownNote(standings) ?? "",
     index.manifest?.simulated === true ? el("p", { class: "note calm" }, SIMULATED) : "",
     ...index.notes.map((note) => el("p", { class: "note" }, note)),
-    el(
-      "div",
-      { class: "grid" },
-      el("div", { class: "column" }, leftCards(index, standings, width, choose)),
-      el("div", { class: "column" }, rightCards(index, standings, width, choose)),
-    ),
+    el("div", { class: "grid" }, el("div", { class: "column" }, left), el("div", { class: "column" }, right)),
     manifestCard(index),
   );
 }
 
-const leftCards = (index, standings, width, choose) => [
-  card("Accuracy and cost", planeWords(standings), plane(standings, width, choose)),
+const evaluationCards = (index, standings, width, choose) => [
+  [
+    card("Accuracy and cost", planeWords(standings), plane(standings, width, choose)),
+    ...spreadCards(standings, width),
+    ...wishCards(index, standings),
+  ],
+  [card("Policies", null, policyTable(standings, choose)), ...moneyCards(index, standings, width, choose, "")],
+];
+
+const spreadCards = (standings, width) => [
   card(
     "Cost of a trial",
     "The agent's own, on a log scale. Full ring: p50. Hollow ring: p95. Bar: the most.",
@@ -52,13 +60,13 @@ const leftCards = (index, standings, width, choose) => [
     "By the episode's own clock.",
     tails(standings, width, (one) => one.seconds, duration, 0.001),
   ),
-  ...wishCards(index, standings),
 ];
 
-const rightCards = (index, standings, width, choose) => [
-  card("Policies", null, policyTable(standings, choose)),
-  card("Where the money went", "Mean cost of a trial by role.", roleBars(index, standings, width)),
-  card("Calls", "Calls of each tool in a trial, on average.", callTable(standings, choose)),
+const sentence = (words) => words[0].toUpperCase() + words.slice(1);
+
+const moneyCards = (index, standings, width, choose, of) => [
+  card("Where the money went", sentence(`${of}mean cost of a trial by role.`), roleBars(index, standings, width)),
+  card("Calls", sentence(`${of}calls of each tool in a trial, on average.`), callTable(standings, choose)),
 ];
 
 const WISHES =
@@ -93,7 +101,7 @@ function overview(index, trials, state, choose) {
   const facts = [
     [whole.format(trials.length), trials.length === 1 ? "trial" : "trials"],
     [whole.format(new Set(trials.map((one) => one.aim)).size), "tasks"],
-    [whole.format(new Set(trials.map((one) => one.policy)).size), "policies"],
+    plural(new Set(trials.map((one) => one.policy)).size, "policy", "policies").split(" "),
     [money(sum(trials.map((one) => one.nano))), "the whole bill"],
     [duration(sum(trials.map((one) => one.seconds))), "of episodes' time"],
   ];

@@ -1,8 +1,8 @@
-"""The page of an evaluation: one HTML file that needs no network, with its figures and every transcript.
+"""The page of an evaluation or of training runs: one HTML file that needs no network, with figures and transcripts.
 
 The data are JSON, compressed and in base64, in parts that the page opens when they are looked at. So no text of a model
 or a tool stands in the HTML itself, and a page of thousands of transcripts opens at once. The page's own script and
-style are files of `agents/data/evaluation_page/`; its Content-Security-Policy names them by their hashes and forbids
+style are files of `agents/data/page/`; its Content-Security-Policy names them by their hashes and forbids
 all else: other scripts, and the network.
 """
 
@@ -15,7 +15,8 @@ import html
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from importlib import resources
 from pathlib import Path
@@ -23,12 +24,20 @@ from typing import Any, BinaryIO
 
 from toolorchestra import __version__
 from toolorchestra.agents.evaluation.figures import as_plain
-from toolorchestra.agents.evaluation.rows import PAGE
-from toolorchestra.agents.reports.page_data import ShownRun, ShownTrial, for_browser, parsed, read_run
+from toolorchestra.agents.evaluation.rows import PAGE, ROWS
+from toolorchestra.agents.reports.page_data import (
+    ShownRun,
+    ShownTrial,
+    for_browser,
+    parsed,
+    read_evaluation,
+    read_recording,
+)
+from toolorchestra.agents.reports.training_data import is_training, read_training
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.money.prices import REWARDED_ROLES, ROLES
 
-SCRIPTS = tuple("text store measures drawing plane tables spreads figures transcript filters browser main".split())
+SCRIPTS = tuple("text store measures charts tables figures training transcript filters browser main".split())
 """In this order they are one script: each uses what stands above it."""
 PART_BYTES = 300_000
 """Of JSON, in one part. Small enough to be opened between two key strokes."""
@@ -49,14 +58,36 @@ class PageWritten:
 
 
 def write_page(run: Path, out: Path | None = None) -> PageWritten:
-    """The page of a run's folder, or of a file of trajectories."""
-    shown = read_run(run)
+    """The page of a run's folder, of an evaluation or of training, or of a file of trajectories."""
     file = out or (run / PAGE if run.is_dir() else run.with_suffix(".html"))
     if file.resolve() == run.resolve():
         raise ConfigError(
             f"the page would replace what it is made of, {str(run)!r}; name another file, out=FILE",
             command_line="--out FILE",
         )
+    return _written(read_run(run), file)
+
+
+def write_page_of_runs(runs: Sequence[Path], out: Path) -> PageWritten:
+    """One page of several training runs: their trained policies beside each other."""
+    return _written(read_training(runs), out)
+
+
+def read_run(path: Path) -> ShownRun:
+    """A folder of an evaluation or of a training run, or a file of trajectories."""
+    if path.is_file():
+        return read_recording(path)
+    if (path / ROWS).is_file():
+        return read_evaluation(path)
+    if is_training(path):
+        return read_training([path])
+    raise ConfigError(
+        f"no run at {str(path)!r}; name a folder of `toolorchestra evaluate --out` or of `toolorchestra train`, or a "
+        "file of RecordTrajectories"
+    )
+
+
+def _written(shown: ShownRun, file: Path) -> PageWritten:
     file.parent.mkdir(parents=True, exist_ok=True)
     half = file.with_name(f".{file.name}.{os.getpid()}")
     try:
@@ -69,7 +100,7 @@ def write_page(run: Path, out: Path | None = None) -> PageWritten:
 
 
 def _write(stream: BinaryIO, run: ShownRun) -> int:
-    before, after = _around_data(run.title)
+    before, after = _around_data(run)
     stream.write(before.encode())
     shared, details = PartWriter(stream, "shared"), PartWriter(stream, "transcripts")
     store = SharedValues(shared)
@@ -78,7 +109,7 @@ def _write(stream: BinaryIO, run: ShownRun) -> int:
     details.end()
     index = {"title": run.title, "version": __version__, "notes": run.notes, "manifest": run.manifest,
              "roles": ROLES, "agent_roles": REWARDED_ROLES, "controllability": as_plain(run.wishes),
-             "trials": trials}  # fmt: skip
+             "training": for_browser(run.training), "trials": trials}  # fmt: skip
     write_part(stream, "index", index)
     stream.write(after.encode())
     return sum(trial["at"] is not None for trial in trials)
@@ -135,14 +166,14 @@ class SharedValues:
 
 def _with_lines(run: ShownRun) -> Iterator[tuple[ShownTrial, Any]]:
     """Each trial with its transcript, read again one by one: a run may be larger than the memory."""
-    if not any(trial.offset is not None for trial in run.trials):
-        yield from ((trial, None) for trial in run.trials)
-        return
-    with run.trajectories.open("rb") as file:
+    with ExitStack() as opened:
+        files = {path: opened.enter_context(path.open("rb")) for path in {one.at[0] for one in run.trials if one.at}}
         for trial in run.trials:
-            if trial.offset is not None:
-                file.seek(trial.offset)
-            yield trial, None if trial.offset is None else parsed(file.readline())
+            line = None
+            if trial.at is not None:
+                files[trial.at[0]].seek(trial.at[1])
+                line = parsed(files[trial.at[0]].readline())
+            yield trial, line
 
 
 def _listed(trial: ShownTrial, line: Any, store: SharedValues, details: PartWriter) -> dict[str, Any]:
@@ -178,13 +209,25 @@ def _question(line: Any) -> str:
 # -- the page ----------------------------------------------------------------------------------------------------------
 
 
-def _around_data(title: str) -> tuple[str, str]:
+def _around_data(run: ShownRun) -> tuple[str, str]:
     """The page before its data and behind them."""
+    kind = "Evaluation" if run.training is None else "Training"
     style = page_file("page.css")
     script = '(() => {\n"use strict";\n' + "\n".join(page_file(f"{name}.js") for name in SCRIPTS) + "})();\n"
-    filled = {"title": html.escape(title), "policy": content_policy(script, style), "style": style, "script": script}
+    filled = {
+        "title": _escaped(run.title),
+        "kind": kind,
+        "policy": content_policy(script, style),
+        "style": style,
+        "script": script,
+    }
     before, _, after = page_file("page.html").partition("{{data}}")
     return _fill(before, filled), _fill(after, filled)
+
+
+def _escaped(text: str) -> str:
+    """As text of the page: half a surrogate pair, which a file cannot hold, is a question mark."""
+    return html.escape(text.encode("utf-8", "replace").decode("utf-8"))
 
 
 def _fill(template: str, values: Mapping[str, str]) -> str:
@@ -194,7 +237,7 @@ def _fill(template: str, values: Mapping[str, str]) -> str:
 
 def page_file(name: str) -> str:
     """A file of the page's own."""
-    folder = resources.files("toolorchestra.agents") / "data" / "evaluation_page"
+    folder = resources.files("toolorchestra.agents") / "data" / "page"
     return (folder / name).read_text(encoding="utf-8")
 
 

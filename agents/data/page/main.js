@@ -98,7 +98,8 @@ async function start() {
   setTheme("system");
   const index = await readIndex();
   index.wheres = [...new Set(index.trials.map((one) => one.where))].sort();
-  index.policies = [...new Set(index.trials.map((one) => one.policy))];
+  const players = index.training?.players ?? [];
+  index.policies = [...new Set([...players, ...index.trials].map((one) => one.policy))];
   index.byKey = new Map(index.plays.map((one) => [one.key, one]));
   index.state = readAddress();
   index.set = (change) => {

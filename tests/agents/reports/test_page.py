@@ -7,17 +7,27 @@ import gzip
 import hashlib
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.agents.evaluation.made_rows import made_row, write_run
 from tests.agents.reports.recorded_runs import record, record_service, run_folder
-from toolorchestra.agents.commands import page as page_command
-from toolorchestra.agents.evaluation.rows import ROWS, TRAJECTORIES, read_rows
-from toolorchestra.agents.reports import evaluation_page
-from toolorchestra.agents.reports.evaluation_page import page_file, write_page
+from toolorchestra.agents.commands import report
+from toolorchestra.agents.evaluation.rows import (
+    MANIFEST,
+    RETRIED,
+    ROWS,
+    TRAJECTORIES,
+    EvaluationRow,
+    line_of,
+    read_rows,
+)
+from toolorchestra.agents.reports import page
+from toolorchestra.agents.reports.page import page_file, write_page
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.wrappers import read_trajectories
 
@@ -82,7 +92,7 @@ def test_the_page_holds_every_row_and_every_transcript(run: Path, tmp_path: Path
 def test_parts_are_small_and_what_is_alike_is_kept_once(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(evaluation_page, "PART_BYTES", 30_000)
+    monkeypatch.setattr(page, "PART_BYTES", 30_000)
     file = write_page(run, tmp_path / "page.html").file
     assert len(parts(file, "transcripts")) > 3
     assert transcripts(file) == list(read_trajectories(run / TRAJECTORIES))
@@ -189,7 +199,7 @@ def test_the_policy_allows_the_pages_own_script_and_style_alone(run: Path, tmp_p
 
 
 def test_the_pages_own_script_never_reads_data_as_html() -> None:
-    for name in evaluation_page.SCRIPTS:
+    for name in page.SCRIPTS:
         assert not re.search(
             r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(|new Function", page_file(f"{name}.js")
         )
@@ -204,12 +214,61 @@ def test_a_file_without_a_trajectory_is_refused(tmp_path: Path, content: str) ->
 
 def test_the_command_says_what_it_wrote(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "made" / "there.html"
-    assert page_command.main([str(run), "--out", str(out)]) == 0
-    assert re.fullmatch(rf"{re.escape(str(out))}: 24 trials, 24 transcripts, \d\.\d MB\n", capsys.readouterr().out)
+    assert report.main([str(run), "--out", str(out)]) == 0
+    said = capsys.readouterr()
+    assert re.fullmatch(rf"{re.escape(str(out))}: 24 trials, 24 transcripts, \d\.\d MB\n", said.err)
+    assert said.out.startswith(f"{run}\n\nHLE-v0 test\n\npolicy ")
     assert [path.name for path in out.parent.iterdir()] == ["there.html"]
+    assert report.main([str(run), str(run), "--out", str(out)]) == 2
+    assert "one page is of one run, or of several runs of training" in capsys.readouterr().err
     for wrong in ([str(tmp_path / "none")], [str(tmp_path)], [str(run), "--out", str(tmp_path)]):
-        assert page_command.main(wrong) == 2
+        assert report.main(wrong) == 2
         assert capsys.readouterr().err.startswith("error: ")
     path = record(tmp_path / "mine.html", "HLE-v0", "cheapest", [1])
-    assert page_command.main([str(path)]) == 2
+    assert report.main([str(path)]) == 2
     assert capsys.readouterr().err.endswith("; name another file, out=FILE. On the command line: --out FILE\n")
+
+
+# -- plays that were set aside ----------------------------------------------------------------------------------------
+
+ENDED = [made_row(name, cents=3.0) for name in "ab"]
+FAILED = replace(made_row("a", None, cents=1.0), failure="policy: TimeoutError: no reply in 60 s")
+BROKEN_OFF = replace(made_row("a", None, cents=0.5), status="cut", failure="broken off")
+
+
+def with_retried(folder: Path, retried: Sequence[EvaluationRow], *, cache: str = "") -> Path:
+    write_run(folder, ENDED)
+    (folder / RETRIED).write_bytes(b"".join(map(line_of, retried)) + b'{"env": "HLE-v0", "spl')  # torn by a kill
+    (folder / MANIFEST).write_text(json.dumps({"asked": {"cache": cache}}))
+    return folder
+
+
+def test_each_play_is_listed_with_its_cause_and_bill_and_the_totals_say_what_they_cost(tmp_path: Path) -> None:
+    written = write_page(with_retried(tmp_path, [BROKEN_OFF, FAILED]))
+    assert written.trials == 2
+    assert "2 of 2 trials have no transcript." in written.notes
+    assert "1 trial was retried; the 2 plays that do not count cost 1.50 ¢, in no figure." in written.notes
+    (index,) = parts(written.file, "index")
+    assert index["notes"] == list(written.notes)
+    assert [(t["task"], t.get("retried"), t.get("failure", "")) for t in index["trials"]] == [
+        ("a", None, ""),
+        ("b", None, ""),
+        ("a", 1, "broken off"),
+        ("a", 2, "policy: TimeoutError: no reply in 60 s"),
+    ]
+    assert index["trials"][3]["nano_usd_by_role"] == FAILED.nano_usd_by_role
+
+
+def test_with_a_cache_the_last_play_is_billed_what_an_earlier_one_paid(tmp_path: Path) -> None:
+    """Only what an earlier play paid above the bill of the last one was paid beside it."""
+    dear = replace(made_row("b", None, cents=5.0), failure="x")
+    written = write_page(with_retried(tmp_path, [FAILED, dear], cache="replies.jsonl"))
+    assert written.notes[-1] == (
+        "2 trials were retried; the 2 plays that do not count cost 6.00 ¢. As a cache answers, the last plays are "
+        "billed that again; 2.00 ¢ is in no figure."
+    )
+
+
+def test_a_trial_that_was_broken_off_and_not_played_again_is_no_retried_one(tmp_path: Path) -> None:
+    written = write_page(with_retried(tmp_path, [replace(BROKEN_OFF, task="of nobody")]))
+    assert written.notes[-1] == "1 trial was broken off and not played again, for 0.500 ¢, in no figure."

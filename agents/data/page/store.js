@@ -113,7 +113,9 @@ function markUnsolved(trials) {
 async function readIndex() {
   const index = await unpack(blocksOf("index")[0].textContent);
   index.plays = index.trials.map((row, place) => trialOf(row, index, place));
-  index.trials = index.plays.filter((one) => !one.retried); // what figures are made of
+  const tested = index.plays.some((one) => !one.training && !one.retried);
+  // What figures are made of. Rollouts of training are by weights that change.
+  index.trials = index.plays.filter((one) => !one.retried && !(tested && one.training));
   markUnsolved(index.plays);
   return index;
 }

@@ -1,0 +1,433 @@
+"""What the page of training runs shows: what the test came to, the curves that matter, and every episode that was kept.
+
+All of it is read from the runs' folders, so a page is drawn again without the model. Curves have MOST_POINTS points a
+line at most, so the size of a page does not grow with the steps of a run. metrics.jsonl has every metric of every step.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from toolorchestra.agents.configuration.config import from_json
+from toolorchestra.agents.configuration.environments import simulated
+from toolorchestra.agents.evaluation.panel import POLICY
+from toolorchestra.agents.reports.page_data import UNREADABLE, ShownRun, ShownTrial, read_recorded
+from toolorchestra.agents.training import checkpoint
+from toolorchestra.agents.training.group_dumps import ROLLOUTS
+from toolorchestra.agents.training.metrics import read
+from toolorchestra.agents.training.opening import counted
+from toolorchestra.agents.training.sessions import Session, read_sessions, seconds_of
+from toolorchestra.envs.base.errors import ConfigError
+
+SUMMARY, METRICS = Path("report") / "summary.json", Path("metrics.jsonl")
+TESTED = Path("report") / "trajectories.jsonl"
+"""The episodes of the test, turn by turn."""
+MINE = "trained"
+MOST_POINTS = 240
+WINDOW = 9
+"""Steps that a smoothed value is the mean of, at least."""
+PLAYERS = ("policy", "oracle", "strongest", "cheapest", "random")
+ENDS = ("low", "high")
+REWARDS = (
+    "The held-out reward goes from 0 to 1: it weighs right answers, cents, seconds and favoured tools by the user's "
+    "wish, on the scale of the baselines. A wrong answer earns 0. Small figures are ends of intervals of 95 %."
+)
+Rows = Sequence[Mapping[str, Any]]
+Point = tuple[float, float]
+Cell = str | tuple[str, str]
+"""A figure, and what stands below it in small letters."""
+
+
+class Drawn(NamedTuple):
+    """What a curve is of."""
+
+    metric: str
+    title: str
+    unit: str
+    times: float
+
+
+HELD_OUT = (
+    Drawn("reward", "Held-out reward", "reward, 0 to 1", 1.0),
+    Drawn("accuracy", "Right answers, held out", "%", 100.0),
+    Drawn("cents", "Cost of a held-out task", "cents", 1.0),
+)
+IN_TRAINING = (
+    Drawn("accuracy", "Right answers in training", "%", 100.0),
+    Drawn("cents", "Cost of a rollout in training", "cents", 1.0),
+)
+
+
+@dataclass(frozen=True)
+class KeptRun:
+    """What the folder of one training run holds for its page."""
+
+    folder: Path
+    summary: Mapping[str, Any] | None
+    """None where the run has not come to its report."""
+    train: Rows
+    """Rows of metrics.jsonl, one for each training step."""
+    evaluations: Rows
+    sessions: Sequence[Session]
+    configuration: Mapping[str, Any] | None
+    """None where neither the summary nor a checkpoint says it."""
+
+    @property
+    def simulated(self) -> bool | None:
+        """Whether nothing real was asked; None where nothing says so."""
+        if self.summary is not None:
+            return bool(self.summary.get("simulated"))
+        with suppress(*UNREADABLE, ConfigError):  # of another version, or of an environment that is not registered here
+            return simulated(from_json(self.configuration)) if self.configuration else None
+        return None
+
+
+def is_training(folder: Path) -> bool:
+    """Whether a folder is that of a training run."""
+    return any((folder / name).exists() for name in (SUMMARY, METRICS, ROLLOUTS, "checkpoints"))
+
+
+def read_kept(folder: Path) -> KeptRun:
+    """What is there of a run."""
+    path = folder / SUMMARY
+    summary = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+    rows: dict[str, list[Mapping[str, Any]]] = {"train": [], "eval": []}
+    for row in read(folder / METRICS):
+        rows.setdefault(str(row.get("kind")), []).append(row)
+    configuration = (summary or {}).get("configuration") or _configuration(folder)
+    return KeptRun(folder, summary, rows["train"], rows["eval"], read_sessions(folder), configuration)
+
+
+def _configuration(folder: Path) -> Mapping[str, Any] | None:
+    """What was asked for, as the newest checkpoint has it."""
+    for place in reversed(checkpoint.all_of(folder / "checkpoints")):
+        with suppress(OSError, *UNREADABLE):
+            found: Mapping[str, Any] = json.loads((place / checkpoint.STATE).read_text(encoding="utf-8"))["config"]
+            return found
+    return None
+
+
+def read_training(folders: Sequence[Path]) -> ShownRun:
+    """The page's data: of one run with its baselines, of several the trained policies beside each other."""
+    runs = [read_kept(folder) for folder in folders]
+    names = [MINE] if len(runs) == 1 else [str(folder) for folder in folders]
+    if len(set(short := [folder.resolve().name for folder in folders])) == len(runs) > 1:
+        names = short
+    seen: Counter[tuple[str, ...]] = Counter()
+    trials: list[ShownTrial] = []
+    notes: list[str] = []
+    for run, name in zip(runs, names, strict=True):
+        found, said = _episodes(run.folder, name, seen, every=len(runs) == 1)
+        trials += found
+        notes += said
+    told = {run.simulated for run in runs}
+    alone = {"simulated": True} if told == {True} else {"simulated": False} if False in told else {}
+    settings = {name: run.configuration for run, name in zip(runs, names, strict=True) if run.configuration}
+    manifest = {**alone, "training": settings.get(MINE, settings)} if settings or alone else None
+    title = folders[0].resolve().name if len(runs) == 1 else f"{len(runs)} training runs"
+    shown = _one(runs[0]) if len(runs) == 1 else _several(runs, names)
+    return ShownRun(title, tuple(trials), manifest, tuple(notes), training=shown)
+
+
+def _episodes(
+    folder: Path, name: str, seen: Counter[tuple[str, ...]], *, every: bool
+) -> tuple[list[ShownTrial], list[str]]:
+    """The episodes of a run's test; and its rollouts that were dumped, where all are wanted or there is no test."""
+    tested, notes = read_recorded(folder / TESTED, seen)
+    dumped: list[ShownTrial] = []
+    if every or not tested:
+        dumped, said = read_recorded(folder / ROLLOUTS, seen)
+        notes += [*_about(dumped, tested=bool(tested)), *said]
+    return [replace(one, row=replace(one.row, policy=name)) for one in (*tested, *dumped)], notes
+
+
+def _about(dumped: Sequence[ShownTrial], *, tested: bool) -> list[str]:
+    """What is to be known of rollouts: each step's are sampled by other weights, to learn from."""
+    if not dumped:
+        return []
+    steps = len({one.training.get("step") for one in dumped})
+    told = f"{len(dumped)} rollouts of {steps} steps of training"
+    if tested:
+        return [f"{told} are among the trajectories. They are by weights that change, and in no figure."]
+    return [f"These are {told}, by weights that change: no evaluation. The run has no test yet."]
+
+
+# -- one run -----------------------------------------------------------------------------------------------------------
+
+
+def _one(run: KeptRun) -> dict[str, Any]:
+    standings = run.summary["standings"] if run.summary else {}
+    players = [_player(_called(name), one) for name, one in standings.items()]
+    names = [one["policy"] for one in players] or [MINE]
+    curves = [_held_out(run.evaluations, names, drawn) for drawn in HELD_OUT]
+    window = max(WINDOW, len(run.train) // 8 | 1)
+    curves += [_in_training([run], [MINE], window, drawn) for drawn in IN_TRAINING]
+    return {
+        "lead": _reached(run.summary) if run.summary else "",
+        "facts": _facts(run),
+        "players": players,
+        "about": "On the test split. Whiskers are 95% intervals over tasks; the line joins what no other beats.",
+        "curves": [one for one in curves if one["lines"]],
+        "tables": list(_tables(run.summary)) if run.summary else [],
+    }
+
+
+def _called(name: str) -> str:
+    return MINE if name == POLICY else name
+
+
+def _player(name: str, one: Mapping[str, Any]) -> dict[str, Any]:
+    """A point of the plane."""
+    ends = one.get("intervals") or {}
+    right, cents = ([one[of], *(ends.get(of) or [one[of]] * 2)] for of in ("accuracy", "cents"))
+    return {"policy": name, "tasks": one["tasks"], "accuracy": right, "cents": cents}
+
+
+def _reached(summary: Mapping[str, Any]) -> str:
+    where = "On tasks, prices, tools and wordings never trained on, as far as the environments vary them, the policy"
+    mine, share = summary["standings"][POLICY], summary.get("of_oracle")
+    solved = f"{where} solves {mine['accuracy']:.1%} at {mine['cents']:.2f} ¢ a task"
+    if not share:
+        return f"{solved}. No baseline can play them."
+    only = [name for name, panel in (summary.get("by_environment") or {}).items() if "oracle" not in panel]
+    note = f" Baselines do not play {', '.join(sorted(only))}." if only else ""
+    return (
+        f"{solved}. It earns {share['value']:.1%} [{share['low']:.1%}, {share['high']:.1%}] of the held-out reward of "
+        f"an oracle that knows questions, skills and the wish.{note}"
+    )
+
+
+def _facts(run: KeptRun) -> list[tuple[str, str]]:
+    facts = []
+    if run.summary:
+        facts.append(("steps", f"{run.summary['steps']}; the weights are those of step {run.summary['best_step']}"))
+        if run.summary["failed"]:
+            facts.append(("failed in the test", str(run.summary["failed"])))
+    if not run.sessions:
+        return facts
+    first, last = run.sessions[0], run.sessions[-1]
+    if last.size is not None:
+        trained = "all" if last.size.trained == last.size.parameters else counted(last.size.trained)
+        facts.append(("parameters", f"{counted(last.size.parameters)}, {trained} trained"))
+    times = f" in {len(run.sessions)} sessions" if len(run.sessions) > 1 else ""
+    took = f"not recorded up to step {first.step}" if first.step else _duration(seconds_of([*run.sessions])) + times
+    facts += [("training took", took), ("went on" if first.step else "began", first.date)]
+    return [*facts, ("machine", last.machine), ("trained by", f"toolorchestra {last.version}")]
+
+
+def _duration(seconds: float) -> str:
+    """Seconds, minutes or hours in words, such as "5 min"."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------
+
+
+def _tables(summary: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The test's tables: all together, by environment, by wish, and the probes."""
+    yield _standings("The test", summary["standings"], REWARDS)
+    if wishes := summary.get("by_wish"):
+        head = ["wish", "tasks", "of the oracle's reward", "held-out reward", "right", "¢ a task"]
+        yield {"title": "By the user's wish", "head": head, "rows": [_wish(*one) for one in wishes.items()]}
+    if len(found := summary.get("by_environment") or {}) > 1:
+        for name, standings in found.items():
+            yield _standings(name.replace("ToolOrchestra/", ""), standings)
+    if probes := summary.get("probes"):
+        about = "The same task with one thing changed: how often each side was chosen."
+        yield {"title": "Counterfactual probes", "about": about, "head": ["what", "one side", "other side", "shift"],
+               "rows": [_probe(one) for one in probes]}  # fmt: skip
+
+
+def _standings(title: str, standings: Mapping[str, Mapping[str, Any]], about: str = "") -> dict[str, Any]:
+    head = ["player", "reward", "right", "¢ a task", "¢ a solved", "s a task"]
+    rows = []
+    for name, one in standings.items():
+        solved = one["cents_per_solved"]
+        cells = [_with_ends(one, "reward", ".3f"), _with_ends(one, "accuracy", ".1%"), _with_ends(one, "cents", ".2f")]
+        rows.append([_called(name), *cells, "–" if solved is None else f"{solved:.2f}", f"{one['seconds']:.0f}"])
+    if len(rows) == 1:
+        about = f"{about} No baseline can play here.".strip()
+    return {"title": title, "about": about, "head": head, "rows": rows}
+
+
+def _with_ends(one: Mapping[str, Any], name: str, form: str) -> Cell:
+    ends = (one.get("intervals") or {}).get(name)
+    value = f"{one[name]:{form}}"
+    return (value, f"{ends[0]:{form}} to {ends[1]:{form}}") if ends else value
+
+
+def _wish(name: str, one: Mapping[str, Any]) -> list[Cell]:
+    mine, best = one["policy"], one["oracle"]
+    return [name, str(mine["tasks"]), _share(one["of_oracle"], ".0%"), f"{mine['reward']:.3f}",
+            (f"{mine['accuracy']:.0%}", f"oracle {best['accuracy']:.0%}"),
+            (f"{mine['cents']:.2f}", f"oracle {best['cents']:.2f}")]  # fmt: skip
+
+
+def _share(found: Mapping[str, float] | None, form: str) -> Cell:
+    if not found:
+        return "–"
+    return f"{found['value']:{form}}", f"{found['low']:{form}} to {found['high']:{form}}"
+
+
+def _probe(one: Mapping[str, Any]) -> list[Cell]:
+    sides: list[Cell] = [(f"{one[f'{side}_rate']:.2f}", one[side]) for side in ("left", "right")]
+    return [one["name"], *sides, f"{one['shift']:+.2f}"]
+
+
+# -- several runs ------------------------------------------------------------------------------------------------------
+
+
+def _several(runs: Sequence[KeptRun], names: Sequence[str]) -> dict[str, Any]:
+    ended = [(run.summary, name) for run, name in zip(runs, names, strict=True) if run.summary is not None]
+    curves = []
+    for drawn in HELD_OUT:
+        lines = [
+            _line(name, place, _column(run.evaluations, f"{POLICY}/{drawn.metric}", drawn.times))
+            for place, (run, name) in enumerate(zip(runs, names, strict=True))
+        ]
+        curves.append(_curve(drawn, "The trained policy on the validation split of each run.", lines))
+    curves += [_in_training(runs, names, WINDOW, drawn) for drawn in IN_TRAINING]
+    head = ["run", "of the oracle's reward", "held-out reward", "right", "¢ a task"]
+    rows = [_result(name, summary) for summary, name in ended]
+    return {
+        "lead": "",
+        "facts": [],
+        "players": [_player(name, summary["standings"][POLICY]) for summary, name in ended],
+        "about": "The trained policy of each run, on its own test tasks. Whiskers are 95% intervals over tasks.",
+        "curves": [one for one in curves if one["lines"]],
+        "tables": [{"title": "The test", "about": REWARDS, "head": head, "rows": rows}] if rows else [],
+    }
+
+
+def _result(name: str, summary: Mapping[str, Any]) -> list[Cell]:
+    one = summary["standings"][POLICY]
+    share = _share(summary.get("of_oracle"), ".1%")
+    return [name, share, f"{one['reward']:.3f}", f"{one['accuracy']:.1%}", f"{one['cents']:.2f}"]
+
+
+# -- curves ------------------------------------------------------------------------------------------------------------
+
+
+def _held_out(evaluations: Rows, names: Sequence[str], drawn: Drawn) -> dict[str, Any]:
+    """The policy with its interval, beside the baselines of the same tasks."""
+    lines, times = [], drawn.times
+    for place, name in enumerate(names):
+        key = f"{POLICY if name == MINE else name}/{drawn.metric}"
+        ends = [(row["step"], row.get(f"{key}_low"), row.get(f"{key}_high")) for row in evaluations]
+        band = [(step, times * low, times * high) for step, low, high in ends if low is not None and high is not None]
+        lines.append(_line(name, place, _column(evaluations, key, times), band=band, dashed=name != MINE))
+    about = "On the validation split." + (" The shade is the interval of 95 %." if lines[0]["band"] else "")
+    return _curve(drawn, about, lines)
+
+
+def _in_training(runs: Sequence[KeptRun], names: Sequence[str], window: int, drawn: Drawn) -> dict[str, Any]:
+    """A line for each run; of one run alone the single steps too."""
+    lines = []
+    for place, (run, name) in enumerate(zip(runs, names, strict=True)):
+        single = _column(run.train, drawn.metric, drawn.times)
+        faint = single if len(runs) == 1 and len(single) > window else []
+        lines.append(_line(name, place, smoothed(single, window) if len(single) > window else single, faint=faint))
+    about = f"The mean of {window} steps" + ("; each dot is one step." if any(one["faint"] for one in lines) else ".")
+    return _curve(drawn, about, lines)
+
+
+def _curve(drawn: Drawn, about: str, lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    kept = [one for one in lines if one["points"]]
+    return {"title": drawn.title, "about": about, "unit": drawn.unit, "lines": kept}
+
+
+def _line(
+    name: str,
+    place: int,
+    points: Sequence[Point],
+    *,
+    band: Sequence[tuple[float, float, float]] = (),
+    faint: Sequence[Point] = (),
+    dashed: bool = False,
+) -> dict[str, Any]:
+    """A line of a curve; `place` is its colour."""
+    shown = list(band)[:: 1 + len(band) // MOST_POINTS]
+    return {"name": name, "place": place, "dashed": dashed, "points": thinned(points), "band": shown,
+            "faint": thinned(faint)}  # fmt: skip
+
+
+def _column(rows: Rows, name: str, times: float) -> list[Point]:
+    found = [(row["step"], row.get(name)) for row in rows]
+    return [(step, times * y) for step, y in found if isinstance(y, int | float) and math.isfinite(y)]
+
+
+def thinned(points: Sequence[Point], most: int = MOST_POINTS) -> list[Point]:
+    """As many points at most, each the mean of its neighbours."""
+    if len(points) <= most:
+        return list(points)
+    edges = [round(place * len(points) / most) for place in range(most + 1)]
+    parts = [points[start:end] for start, end in pairwise(edges)]
+    return [(statistics.fmean(x for x, _ in part), statistics.fmean(y for _, y in part)) for part in parts]
+
+
+def smoothed(points: Sequence[Point], window: int) -> list[Point]:
+    """Each value as the mean of `window` steps around it; of fewer at the ends."""
+    half, made = window // 2, []
+    sums = [0.0, *accumulate(y for _, y in points)]
+    for place, (x, _) in enumerate(points):
+        first, end = max(0, place - half), min(len(points), place + half + 1)
+        made.append((x, (sums[end] - sums[first]) / (end - first)))
+    return made
+
+
+# -- several runs as a table for the terminal --------------------------------------------------------------------------
+
+
+def seeds_table(runs: Sequence[Mapping[str, Any]]) -> str:
+    """The share of the oracle's reward, then the rows of each player of all runs, then the probes; mean and spread over
+    the runs. As Markdown."""
+    header = ["", *(f"seed {run['seed']}" for run in runs), "mean", "spread"]
+    rows = [header, ["---"] * len(header), *_shares(runs)]
+    for name in PLAYERS:
+        some = [run["standings"][name] for run in runs if name in run["standings"]]
+        if len(some) < len(runs):
+            continue
+        rows.append(_across(f"{name}: reward", [s["reward"] for s in some], ".3f"))
+        rows.append(_across(f"{name}: accuracy", [s["accuracy"] for s in some], ".1%"))
+        rows.append(_across(f"{name}: ¢ a solved task", [s["cents_per_solved"] for s in some], ".2f"))
+    for same in zip(*(run["probes"] for run in runs), strict=True):
+        for side in ("left", "right"):
+            label = f"probe: {same[0]['name']}, {same[0][side]}"
+            rows.append(_across(label, [probe[f"{side}_rate"] for probe in same], ".2f"))
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+def _shares(runs: Sequence[Mapping[str, Any]]) -> Iterator[list[str]]:
+    """Of the oracle's reward, over all tasks and by wish."""
+    if all(run["of_oracle"] is not None for run in runs):
+        yield _across("share of the oracle's reward", [run["of_oracle"]["value"] for run in runs], ".1%")
+        for end in ENDS:
+            yield _across(f"{end} end of its interval", [run["of_oracle"][end] for run in runs], ".1%")
+    for wish in [wish for wish in runs[0]["by_wish"] if all(wish in run["by_wish"] for run in runs)]:
+        found = [run["by_wish"][wish] for run in runs]
+        if all(one["of_oracle"] for one in found):
+            yield _across(f"wish {wish}: share", [one["of_oracle"]["value"] for one in found], ".1%")
+        for name in ("policy", "oracle"):
+            yield _across(f"wish {wish}: {name}'s accuracy", [one[name]["accuracy"] for one in found], ".1%")
+            yield _across(f"wish {wish}: {name}'s ¢ a task", [one[name]["cents"] for one in found], ".2f")
+
+
+def _across(label: str, values: Sequence[float | None], form: str) -> list[str]:
+    """A row: each run's value, their mean and their spread. None, as of cents a solved task where none was solved, has
+    no mean."""
+    known = [value for value in values if value is not None]
+    shown = ["-" if value is None else f"{value:{form}}" for value in values]
+    if len(known) < len(values):
+        return [label, *shown, "-", "-"]
+    return [label, *shown, f"{statistics.fmean(known):{form}}", f"{max(known) - min(known):{form}}"]
