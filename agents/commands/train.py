@@ -1,6 +1,7 @@
 """Train an orchestrator; without options the tiny one, on this machine, offline.
 
-Every setting of a run is an option, grouped below by what it is about; --preset says what they start from.
+Every setting of a run is an option, grouped below by what it is about; --preset says what they start from. With
+--router, a router of numbers is trained by RLlib instead: train --router --help.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from toolorchestra.agents.training.run_folder import claimed
 from toolorchestra.agents.training.trainer import train
 from toolorchestra.agents.training.training_run import TrainingRun
 
+ROUTER = "--router"
 STOPPED_SAYS = "stopped; the run goes on from its last checkpoint with --resume"
 
 
@@ -74,6 +76,10 @@ class TrainOptions:
 def main(given: Sequence[str] | None = None) -> int:
     """The command line."""
     words = list(sys.argv[1:] if given is None else given)
+    if ROUTER in words:
+        from toolorchestra.agents.commands import train_router
+
+        return train_router.main([word for word in words if word != ROUTER])
     return command(TrainOptions, run, words, about=__doc__, default=lambda: defaults(words), stopped=STOPPED_SAYS)
 
 

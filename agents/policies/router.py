@@ -4,8 +4,8 @@
     toolorchestra evaluate --policy router:FOLDER cheapest strongest
 
 A folder holds `router.json` (how it was trained, what its inputs and outputs are, a digest) and `weights.npz`. Whatever
-trained it can write one: the network's input is what RoutingFeatures observes, its output a score for each action of
-DiscreteRouting.
+trained it can write one: the network's input is what the wrapper Routing observes, its output a score for each of its
+actions.
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ from numpy.typing import NDArray
 
 from toolorchestra.agents.policies.base import Move, draws, unreal
 from toolorchestra.envs.base.errors import NOT_NEGATIVE, ConfigError, no_such, require
-from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.factory import EpisodeFactory
-from toolorchestra.envs.wrappers import DiscreteRouting, RoutingFeatures
+from toolorchestra.envs.wrappers.routing import RoutingView
 
 PREFIX = "router:"
 SETTINGS, WEIGHTS = "router.json", "weights.npz"
@@ -36,7 +35,7 @@ ACTIVATIONS: Mapping[str, Callable[[NDArray[np.float32]], NDArray[np.float32]]] 
     "relu": lambda values: np.maximum(values, 0),
 }
 Layers = Sequence[tuple[NDArray[np.float32], NDArray[np.float32]]]
-"""Of a network of plain layers: weight (outputs x inputs) and bias of each, the last without an activation."""
+"""Layers of a plain network: weight (outputs x inputs) and bias of each, the last without an activation."""
 
 
 @dataclass(frozen=True)
@@ -50,9 +49,9 @@ class TrainedRouter:
     environments: Mapping[str, Mapping[str, Any]]
     """Id -> arguments of gym.make."""
     features: tuple[str, ...]
-    """Names of the inputs: RoutingFeatures.feature_names."""
+    """Names of the inputs: Routing.feature_names."""
     actions: tuple[str, ...]
-    """Names of the outputs: DiscreteRouting.action_meanings."""
+    """Names of the outputs: Routing.action_meanings."""
     activation: str = "tanh"
     temperature: float = 1.0
     """How its calls are drawn: 1 by the chances that were trained, 0 takes the likeliest."""
@@ -121,7 +120,7 @@ def load_router(folder: Path) -> Router:
             layers = [(arrays[f"w_{n}"], arrays[f"b_{n}"]) for n in range(count)]
     except (OSError, ValueError, TypeError, LookupError, AttributeError, zipfile.BadZipFile) as err:
         raise ConfigError(
-            f"{folder} holds no router ({err!s:.200}); name a folder that `toolorchestra train-router` wrote"
+            f"{folder} holds no router ({err!s:.200}); name a folder that `toolorchestra train --router` wrote"
         ) from None
     _check(layers, how, str(folder))
     if _digest(layers, how) != digest:
@@ -132,24 +131,21 @@ def load_router(folder: Path) -> Router:
 class RouterPlayer:
     """Makes a call that the episode offers, drawn by the network's scores."""
 
-    def __init__(self, name: str, router: Router, factory: EpisodeFactory, seed: int) -> None:
+    def __init__(self, name: str, router: Router, factory: EpisodeFactory, view: RoutingView, seed: int) -> None:
         self.name, self.simulated = name, unreal(factory)
         self.made_of = router.digest
-        self._router, self._seed = router, seed
-        self._view = _view(factory)
+        self._router, self._view, self._seed = router, view, seed
 
     async def move(self, episode: Episode) -> Move:
-        """See Player."""
-        features, numbered = self._view
-        features.unwrapped.episode = episode  # type: ignore[attr-defined]
-        scores = self._router.scores(features.observation(None)).astype(np.float64)
-        offered = np.where(numbered.action_mask() == 1, scores, -np.inf)
+        """Make a player's move: see Player."""
+        scores = self._router.scores(self._view.reader()(episode)).astype(np.float64)
+        offered = np.where(self._view.mask(episode) == 1, scores, -np.inf)
         chosen = drawn(offered, self._router.how.temperature, draws(self._seed, episode).random())
-        return Move(numbered.action(chosen), None)
+        return Move(self._view.text(chosen, episode), None)
 
 
 def drawn(scores: NDArray[np.float64], temperature: float, draw: float) -> int:
-    """The number of an action, by a draw from 0 to 1; -inf is never taken. Of equals the first is the likeliest."""
+    """The number of an action, by a draw from 0 to 1; -inf is never taken. The first of equals is the likeliest."""
     if not temperature:
         return int(scores.argmax())
     chances = np.exp((scores - scores.max()) / temperature)
@@ -158,35 +154,22 @@ def drawn(scores: NDArray[np.float64], temperature: float, draw: float) -> int:
 
 
 def router_player(name: str, factory: EpisodeFactory, seed: int = 0) -> RouterPlayer:
-    """From `router:FOLDER`. The seed is that of its draws."""
-    router = load_router(Path(name.removeprefix(PREFIX)))
-    features, numbered = _view(factory)
+    """Make the player of `router:FOLDER`. The seed is that of its draws."""
+    router, view = load_router(Path(name.removeprefix(PREFIX))), RoutingView(factory)
     for kind, known, here in (
-        ("actions", router.how.actions, numbered.action_meanings),
-        ("features", router.how.features, features.feature_names),
+        ("actions", router.how.actions, view.action_meanings),
+        ("features", router.how.features, view.feature_names),
     ):
         if tuple(known) != tuple(here):
             raise ConfigError(
                 f"{name} knows {len(known)} {kind}, and those of {factory.source.name} are others; play it on "
                 f"{', '.join(router.how.environments)} with the tools that it was trained with"
             )
-    return RouterPlayer(name, router, factory, seed)
-
-
-class _Seen(OrchestraEnv):
-    """An environment that holds an episode which something else plays, so that the wrappers can read it."""
-
-    def __init__(self, made: EpisodeFactory) -> None:
-        self.render_mode, self.factory, self.episode = None, made, None
-
-
-def _view(factory: EpisodeFactory) -> tuple[RoutingFeatures, DiscreteRouting]:
-    numbered = DiscreteRouting(_Seen(factory))
-    return RoutingFeatures(numbered), numbered
+    return RouterPlayer(name, router, factory, view, seed)
 
 
 def _numbers(tensor: Any) -> NDArray[np.float32]:
-    """Of torch or of numpy."""
+    """Numbers of a tensor of torch or of numpy."""
     return np.asarray(tensor.detach().cpu() if hasattr(tensor, "detach") else tensor, np.float32)
 
 
@@ -204,7 +187,7 @@ def _check(layers: Layers, how: TrainedRouter, where: str) -> None:
 
 
 def _digest(layers: Layers, how: TrainedRouter) -> str:
-    """Of every weight, and of what is known of it."""
+    """Hash of every weight, and of what is known of the router."""
     made = hashlib.blake2b(json.dumps(asdict(how), sort_keys=True).encode(), digest_size=16)
     for part in (part for pair in layers for part in pair):
         made.update(np.ascontiguousarray(part, "<f4").tobytes())

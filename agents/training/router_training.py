@@ -1,4 +1,4 @@
-"""Trains a router of numbers by RLlib, here or on a Ray cluster. The only module that drives Ray.
+"""Trains a router of numbers by RLlib's PPO, here or on a Ray cluster. The only module that drives Ray.
 
 RLlib samples, learns, and restarts env runners that die. Ray is imported when a training starts, never before.
 """
@@ -13,20 +13,21 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import Any
+
+import tyro
 
 from toolorchestra.agents.engines.base import TrainingFailed
 from toolorchestra.agents.policies.router import Router, TrainedRouter, layers_of, save_router
 from toolorchestra.agents.training.ray_address import OPTION, START, check_address
-from toolorchestra.envs.adapters.rllib import EMBEDDED, ROUTING, EpisodeFailed, RoutingEnv
-from toolorchestra.envs.base.errors import AT_LEAST_ONE, POSITIVE, ConfigError, no_such, require
+from toolorchestra.envs.adapters.learner_env import EMBEDDED, ROUTING, EpisodeFailed, RoutingEnv
+from toolorchestra.envs.base.errors import AT_LEAST_ONE, POSITIVE, ConfigError, require
+from toolorchestra.envs.registration import full_id
 
-ALGORITHMS = {"PPO": "ray.rllib.algorithms.ppo:PPOConfig", "APPO": "ray.rllib.algorithms.appo:APPOConfig"}
-"""Of RLlib's: those that learn one score for each action, which is what a saved router is."""
 LAYERS = ("encoder.encoder.", "pi.")
 """What RLlib calls the layers that lead to the actions."""
 PROGRESS = "progress.jsonl"
+ENVS_PER_RUNNER = 16
 MOST_FAILED_ROUNDS = 3
 """Calls of env runners in a row that may fail, before RLlib looks whether they are back."""
 MOST_SILENT_SECONDS = 300.0
@@ -37,25 +38,30 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class RouterTraining:
-    """What a training of a router is made of."""
+    """Settings of a training."""
 
-    algo: str = "PPO"
-    environments: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: {name: {} for name in EMBEDDED})
-    """Id -> arguments of gym.make."""
+    environments: tyro.conf.Suppress[Mapping[str, Mapping[str, Any]]] = field(
+        default_factory=lambda: {full_id(name): {} for name in EMBEDDED}
+    )
+    """Id -> arguments of gym.make. One router learns all of them."""
     address: str = ""
+    """A Ray cluster that this machine is a node of: auto or HOST:PORT. Ray is started on this machine when left out."""
     runners: int = 2
-    envs_per_runner: int = 16
+    """How many processes play episodes, 16 each in turn."""
     steps: int = 160_000
+    """How many turns the router learns from in all."""
     batch: int = 4096
+    """How many turns are played between two updates of the weights."""
     learning_rate: float = 1e-3
+    """The learning rate at the start. It falls to a tenth by the end."""
     hidden: tuple[int, ...] = (128, 128)
+    """How wide each layer of the network is."""
     seed: int = 0
+    """Seed of the weights, of the tasks and of the draws."""
 
     def __post_init__(self) -> None:
-        require(self, AT_LEAST_ONE, "runners", "envs_per_runner", "steps", "batch")
+        require(self, AT_LEAST_ONE, "runners", "steps", "batch")
         require(self, POSITIVE, "learning_rate")
-        if self.algo not in ALGORITHMS:
-            raise ConfigError(no_such("algorithm", self.algo, ALGORITHMS))
         if not self.hidden or any(width < 1 for width in self.hidden):
             raise ConfigError(f"hidden lists the widths of the layers, each at least 1, got {self.hidden!r}")
 
@@ -76,13 +82,12 @@ def train_router(given: RouterTraining, folder: Path, say: Say = print) -> Route
             state = algorithm.get_module().get_state()
         finally:
             algorithm.stop()
-    world = next(iter(probe.worlds.values()))
     how = TrainedRouter(
-        algo=given.algo,
+        algo="PPO",
         library=f"ray {_version()}",
         environments=given.environments,
-        features=world.feature_names,
-        actions=world.env.action_meanings,  # type: ignore[attr-defined]
+        features=probe.feature_names,
+        actions=probe.action_meanings,
         training=_recipe(given),
     )
     return save_router(folder, layers_of(state, *LAYERS), how)
@@ -90,14 +95,14 @@ def train_router(given: RouterTraining, folder: Path, say: Say = print) -> Route
 
 def config_of(given: RouterTraining) -> Any:
     """The training as RLlib's own configuration."""
+    from ray.rllib.algorithms.ppo import PPOConfig
     from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
 
-    config = resolve_name(ALGORITHMS[given.algo])()
     model = DefaultModelConfig(fcnet_hiddens=list(given.hidden), fcnet_activation="tanh", vf_share_layers=True)
-    own = {"minibatch_size": min(512, given.batch), "num_epochs": 6} if given.algo == "PPO" else {}
     return (
-        config.environment(ROUTING, env_config={"worlds": given.environments, "raising": False})
-        .env_runners(num_env_runners=given.runners, num_envs_per_env_runner=given.envs_per_runner)
+        PPOConfig()
+        .environment(ROUTING, env_config={"worlds": given.environments, "raising": False})
+        .env_runners(num_env_runners=given.runners, num_envs_per_env_runner=ENVS_PER_RUNNER)
         .training(
             lr=[[0, given.learning_rate], [given.steps, given.learning_rate / 10]],
             entropy_coeff=[[0, 0.01], [given.steps, 0.0]],
@@ -105,7 +110,8 @@ def config_of(given: RouterTraining) -> Any:
             grad_clip=0.5,
             use_kl_loss=False,
             train_batch_size_per_learner=given.batch,
-            **own,
+            minibatch_size=min(512, given.batch),
+            num_epochs=6,
         )
         .rl_module(model_config=model)
         .fault_tolerance(
@@ -266,5 +272,5 @@ def _cause(err: BaseException) -> str:
 
 def _recipe(given: RouterTraining) -> dict[str, Any]:
     """What it takes to train it again."""
-    told = {name: value for name, value in asdict(given).items() if name not in ("algo", "environments", "address")}
+    told = {name: value for name, value in asdict(given).items() if name not in ("environments", "address")}
     return {**told, "runner_seeds": [given.seed + 1 + number for number in range(given.runners)]}

@@ -11,7 +11,8 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import VecMonitor
 
 import toolorchestra  # noqa: F401 - registers the ids
-from toolorchestra.envs.adapters.stable_baselines import make_env, make_vec_env
+from toolorchestra.envs.adapters.learner_env import RoutingEnv
+from toolorchestra.envs.adapters.stable_baselines import make_vec_env
 
 SETTINGS = {"reward": "scalar", "preference": "none"}
 
@@ -20,7 +21,7 @@ def main(turns: int = 40_000, episodes: int = 100) -> tuple[float, float]:
     """The mean reward of test episodes, before and after. Actions are drawn, as in training: who always takes the
     likeliest may repeat a call that no longer helps until the turns are used up."""
     envs = VecMonitor(make_vec_env("ToolOrchestra/HLE-v0", 16, seed=0, **SETTINGS))
-    tests = Monitor(make_env("ToolOrchestra/HLE-v0", split="test", **SETTINGS))
+    tests = Monitor(RoutingEnv(["HLE-v0"], raising=False, split="test"))
     model = PPO("MlpPolicy", envs, n_steps=128, batch_size=512, gamma=1.0, learning_rate=1e-3, ent_coef=0.01, seed=0)
     before, _ = evaluate_policy(model, tests, episodes, deterministic=False)
     model.learn(turns)

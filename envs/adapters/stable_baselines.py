@@ -1,33 +1,25 @@
-"""The routing environments for Stable-Baselines3, sb3-contrib and loops in CleanRL's manner. See
-docs/trainers/stable-baselines.md.
+"""Many routing episodes as Stable-Baselines3's VecEnv. See docs/trainers/classical.md.
 
     envs = VecMonitor(make_vec_env("ToolOrchestra/HLE-v0", 16, seed=0, reward="scalar", preference="none"))
     PPO("MlpPolicy", envs).learn(60_000)
 
-Numbers in and out are RoutingVectorEnv's. What this adds is Stable-Baselines3's own shape of a batch, and how an
-episode ends for a learner, which puts its own estimate in the place of what a cut-off episode would still have earned:
-
-- one that failed is cut off. Its reward is unknown (NaN), which would spoil every weight, so it earns nothing.
-- one that ran into a limit has ended, since the world has graded it. If it were cut off, the learner's estimate would
-  pay for standing still until the limit comes.
+Numbers in and out are RoutingVectorEnv's; episodes end as `as_learnt` says. One environment alone, for evaluate_policy
+and DummyVecEnv, is learner_env's.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.utils import RecordConstructorArgs
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.vector_infos import info_of
-from toolorchestra.envs.wrappers.routing import BUCKETS, Routing
-from toolorchestra.envs.wrappers.routing_vector import RoutingVectorEnv, make_routing_vec
+from toolorchestra.envs.wrappers.routing import BUCKETS, RoutingVectorEnv, as_learnt, make_routing_vec
 
 try:
     from stable_baselines3.common.vec_env import VecEnv
@@ -38,31 +30,10 @@ except ImportError as err:
     ) from err
 
 
-class FailuresCutOff(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
-    """An episode that failed earns nothing in its last step and is truncated; `info["failed"]` says what happened. No
-    other is truncated: see the module's text."""
-
-    def __init__(self, env: gym.Env[Any, Any]) -> None:
-        RecordConstructorArgs.__init__(self)
-        gym.Wrapper.__init__(self, env)
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """As the environment's, without NaN."""
-        observation, reward, terminated, truncated, info = self.env.step(action)
-        if truncated and info.get("failed"):
-            return observation, 0.0 if math.isnan(float(reward)) else float(reward), terminated, True, info
-        return observation, float(reward), terminated or truncated, False, info
-
-
-def make_env(env_id: str, *, buckets: int = BUCKETS, **settings: Any) -> gym.Env[Any, Any]:
-    """One environment in numbers, for DummyVecEnv, evaluate_policy and MaskablePPO. `settings` are gym.make's."""
-    return FailuresCutOff(Routing(gym.make(env_id, **settings), buckets))
-
-
 def make_vec_env(
     env_id: str, n_envs: int, *, seed: int | None = None, buckets: int = BUCKETS, **settings: Any
 ) -> RoutingVecEnv:
-    """Many of them in one process, whose calls run at the same time. `settings` are gym.make's."""
+    """Many episodes in one process, whose calls run at the same time. `settings` are gym.make's."""
     made = make_routing_vec(env_id, n_envs, buckets=buckets, autoreset_mode=AutoresetMode.SAME_STEP, **settings)
     envs = RoutingVecEnv(made)
     if seed is not None:
@@ -101,14 +72,16 @@ class RoutingVecEnv(VecEnv):  # type: ignore[misc, unused-ignore]
         got = self.envs.recv(self.num_envs)
         order = np.argsort(got.env_ids)
         dones = (got.terminations | got.truncations)[order]
+        rewards = got.rewards[order].astype(np.float32)
         infos = [dict(got.infos[k]) for k in order]
         for i in np.flatnonzero(dones):
-            started = infos[i]
+            started, k = infos[i], order[i]
             last, ended = started.pop("final_obs"), started.pop("final_info")
             self.reset_infos[i] = started
-            cut_off = bool(got.truncations[order[i]] and ended.get("failed"))
+            rewards[i], _, cut_off = as_learnt(
+                float(got.rewards[k]), bool(got.terminations[k]), bool(got.truncations[k]), ended
+            )
             infos[i] = {**ended, "terminal_observation": last, "TimeLimit.truncated": cut_off}
-        rewards = np.nan_to_num(got.rewards[order].astype(np.float32), nan=0.0)
         return got.observations[order], rewards, dones, infos
 
     def close(self) -> None:
@@ -132,7 +105,7 @@ class RoutingVecEnv(VecEnv):  # type: ignore[misc, unused-ignore]
         return [mask.astype(np.bool_) for mask in self.get_attr(method_name, indices)]
 
     def set_attr(self, attr_name: str, value: Any, indices: int | Iterable[int] | None = None) -> None:
-        """Refused: the environments share one set of settings."""
+        """Refuse: the environments share one set of settings."""
         raise AttributeError(f"{attr_name!r} cannot be set on a running environment; make another one with it")
 
     def env_is_wrapped(

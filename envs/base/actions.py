@@ -263,7 +263,7 @@ def not_text(action: object, who: str = "") -> str:
     if isinstance(action, Mapping) and "role" in action:
         do = "make one of a message with from_openai(message), of toolorchestra.envs.base.openai_messages"
     elif isinstance(action, int) and not isinstance(action, bool):
-        do = "numbered actions are those of the wrapper toolorchestra.envs.wrappers.DiscreteRouting"
+        do = "numbered actions are those of the wrapper toolorchestra.envs.wrappers.Routing"
     else:
         do = "write a call with render_call(name, arguments), of toolorchestra.envs.base.actions"
     return f"an action is the assistant's text, a str; {who}got {type(action).__name__}: {action!r:.60}; {do}"

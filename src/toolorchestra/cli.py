@@ -24,10 +24,7 @@ COMMANDS: Mapping[str, Command] = {
     "reprice": Command("toolorchestra.agents.commands.reprice", "bill a run of evaluate under another price sheet"),
     "rescore": Command("toolorchestra.agents.commands.rescore", "grade the answers of a run of evaluate again"),
     "export": Command("toolorchestra.agents.commands.export", "a run's rows or figures as CSV, JSON or Markdown"),
-    "train": Command("toolorchestra.agents.commands.train", "train an orchestrator"),
-    "train-router": Command(
-        "toolorchestra.agents.commands.train_router", "train a router of numbers by RLlib, here or on a Ray cluster"
-    ),
+    "train": Command("toolorchestra.agents.commands.train", "train an orchestrator, or a router of numbers"),
     "export-model": Command(
         "toolorchestra.agents.commands.export_model", "what a run has trained, as a folder for transformers and vLLM"
     ),

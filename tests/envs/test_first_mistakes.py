@@ -19,7 +19,7 @@ from toolorchestra.envs.base.openai_messages import from_openai
 from toolorchestra.envs.retrieval.corpus import read_corpus
 from toolorchestra.envs.tools import Toolbox, ToolContext, tool
 from toolorchestra.envs.vector import OrchestraVectorEnv
-from toolorchestra.envs.wrappers import DiscreteRouting, read_trajectories
+from toolorchestra.envs.wrappers import Routing, read_trajectories
 
 FRAMES = "ToolOrchestra/FRAMES-v0"
 TOOLSCALE = "ToolOrchestra/ToolScale-v0"
@@ -107,7 +107,7 @@ def test_an_action_that_is_no_text_is_told_what_makes_one() -> None:
         env.step(asked)
     with pytest.raises(TypeError, match=r"from_openai\(message\), of toolorchestra\.envs\.base\.openai_messages"):
         env.step(message)
-    with pytest.raises(TypeError, match=rf"toolorchestra\.envs\.wrappers\.{DiscreteRouting.__name__}"):
+    with pytest.raises(TypeError, match=rf"toolorchestra\.envs\.wrappers\.{Routing.__name__}"):
         env.step(3)
     # and both do what the message promises
     for text in (render_call(**asked), from_openai(message)):

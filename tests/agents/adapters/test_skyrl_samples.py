@@ -61,7 +61,7 @@ def test_a_batch_masks_what_failed_and_rewards_the_last_token() -> None:
     assert batch_of(played, ["a", "b"], "merged", 0, scored=False)["rollout_logprobs"] is None
 
 
-@pytest.mark.skipif(util.find_spec("skyrl") is not None, reason="skyrl is installed here: see tests/doors")
+@pytest.mark.skipif(util.find_spec("skyrl") is not None, reason="skyrl is installed here: see tests/integrations")
 def test_without_skyrl_the_door_says_what_to_do() -> None:
     with pytest.raises(ConfigError, match=r"skyrl is not installed here.*make test-skyrl"):
         __import__("toolorchestra.agents.adapters.skyrl")

@@ -27,17 +27,17 @@ from toolorchestra.agents.policies.router import (
 from toolorchestra.agents.rollouts.rollout import factory_of
 from toolorchestra.envs.base.actions import parse
 from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.envs.wrappers import DiscreteRouting, RoutingFeatures
+from toolorchestra.envs.wrappers import Routing
 
 
 def how(**changed: object) -> TrainedRouter:
-    numbered = DiscreteRouting(gym.make("ToolOrchestra/HLE-v0"))
+    routing = Routing(gym.make("ToolOrchestra/HLE-v0"))
     parts: dict[str, object] = {
         "algo": "PPO",
         "library": "nothing",
         "environments": {"ToolOrchestra/HLE-v0": {}},
-        "features": RoutingFeatures(numbered).feature_names,
-        "actions": numbered.action_meanings,
+        "features": routing.feature_names,
+        "actions": routing.action_meanings,
         "training": {"seed": 0, "hidden": [8]},
     }
     return TrainedRouter(**{**parts, **changed})  # type: ignore[arg-type]
@@ -152,7 +152,7 @@ def test_it_is_refused_where_it_does_not_fit(tmp_path: Path) -> None:
         player(name, factory_of("HLE-v0", tools="plain"))
     with pytest.raises(ConfigError, match="no tool configuration to number"):
         player(name, factory_of("ToolScale-v0"))
-    with pytest.raises(ConfigError, match=r"holds no router .*; name a folder that `toolorchestra train-router` wrote"):
+    with pytest.raises(ConfigError, match=r"holds no router .*; name a folder that `toolorchestra train --rou"):
         player(f"router:{tmp_path}/none", factory_of("HLE-v0"))
     (tmp_path / "router.json").write_text("[]")
     with pytest.raises(ConfigError, match="holds no router"):

@@ -15,7 +15,7 @@ from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError, ResetNeeded
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.envs.money.prices import Tokens, Usage, load_sheet
-from toolorchestra.envs.wrappers import DiscreteRouting, RecordTrajectories, VectorReward, read_trajectories
+from toolorchestra.envs.wrappers import RecordTrajectories, Routing, VectorReward, read_trajectories
 
 SEARCH = render_call("search", {"model": "search-2"})
 ANSWER = render_call("answer", {"model": "answer-1"})
@@ -153,7 +153,7 @@ def test_odd_text_stays_on_one_line(tmp_path: Path) -> None:
 
 def test_goes_with_the_other_wrappers(tmp_path: Path) -> None:
     path = tmp_path / "runs.jsonl"
-    env = RecordTrajectories(VectorReward(DiscreteRouting(gym.make("ToolOrchestra/HLE-v0"))), path)
+    env = RecordTrajectories(VectorReward(Routing(gym.make("ToolOrchestra/HLE-v0"))), path)
     env.reset(seed=0)
     env.step(0)
     env.step(6)

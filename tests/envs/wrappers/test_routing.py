@@ -1,36 +1,39 @@
-"""Every source in numbers: questions as they were, service tasks by choices whose outcome and bill differ."""
+"""Episodes in numbers: constant in size, true to the episode, and many at once equal to one at a time."""
 
 from __future__ import annotations
 
+import asyncio
+import subprocess
+import sys
 import warnings
-from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
+from gymnasium.vector import AutoresetMode
 
 import toolorchestra  # noqa: F401 - registers the ids
-from tests.tau2_playing import needs_package
 from toolorchestra.envs.base.actions import parse
-from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.envs.domains.tau2.world import Tau2World
-from toolorchestra.envs.domains.toolscale.oracle import moves
-from toolorchestra.envs.domains.toolscale.world import SqlWorld
+from toolorchestra.envs.base.errors import ConfigError, ResetNeeded
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.envs.episode.episode import Episode
-from toolorchestra.envs.models import ChatRequest, Completion
-from toolorchestra.envs.money.prices import Tokens, Usage
-from toolorchestra.envs.wrappers import DiscreteRouting, Routing, RoutingFeatures
-from toolorchestra.envs.wrappers.planned_turns import guessed, named_values
-from toolorchestra.envs.wrappers.service_features import words_of
+from toolorchestra.envs.tools import Toolbox
+from toolorchestra.envs.wrappers import Routing, RoutingVectorEnv, make_routing_vec
 
 SCALAR = {"reward": "scalar", "preference": "none"}
-FINANCE = {"domain": "finance", "split": "test", "version": 1, **SCALAR}
+HLE = "ToolOrchestra/HLE-v0"
+PAPER = (
+    *("search search-1", "search search-2", "search search-3"),
+    *("enhance_reasoning reasoner-1", "enhance_reasoning reasoner-2", "enhance_reasoning reasoner-3"),
+    *("answer answer-1", "answer answer-2", "answer answer-3", "answer answer-4"),
+    *("answer answer-math-1", "answer answer-math-2"),
+)
 
 
-def routing(env_id: str, **settings: Any) -> Routing:
+def routing(env_id: str = "HLE-v0", **settings: Any) -> Routing:
     return Routing(gym.make(f"ToolOrchestra/{env_id}", **settings))
 
 
@@ -41,324 +44,330 @@ def episode_of(env: Routing) -> Episode:
     return base.episode
 
 
-def sql(env: Routing) -> SqlWorld:
-    world = episode_of(env).world
-    assert isinstance(world, SqlWorld)
-    return world
+def named(env: Routing, observation: np.ndarray) -> dict[str, float]:
+    return dict(zip(env.feature_names, observation.tolist(), strict=True))
 
 
-def act(env: Routing, meaning: str) -> tuple[Any, ...]:
-    return env.step(env.action_meanings.index(meaning))
+# -- one episode -------------------------------------------------------------------------------------------------------
 
 
-# -- questions -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("env_id", "tools"), [("HLE-v0", None), ("FRAMES-v0", "plain")])
-def test_on_questions_it_is_the_two_wrappers(env_id: str, tools: str | None) -> None:
-    settings = {**SCALAR, "diversify": "train"} if tools is None else {**SCALAR, "tools": tools}
-    one = routing(env_id, **settings)
-    two = RoutingFeatures(DiscreteRouting(gym.make(f"ToolOrchestra/{env_id}", **settings)))
-    assert one.feature_names == two.feature_names
-    assert one.action_space == two.action_space
-    assert one.observation_space == two.observation_space
-    drawn = np.random.default_rng(0)
-    for seed in range(5):
-        (first, info), (second, other) = one.reset(seed=seed), two.reset(seed=seed)
-        over = False
-        while not over:
-            assert np.array_equal(first, second)
-            assert np.array_equal(info["action_mask"], other["action_mask"])
-            assert np.array_equal(one.action_masks(), info["action_mask"] == 1)
-            action = int(drawn.integers(one.action_space.n))  # type: ignore[attr-defined]
-            first, reward, terminated, truncated, info = one.step(action)
-            second, expected, *_, other = two.step(action)
-            assert reward == expected
-            assert info["ledger"] == other["ledger"]
-            over = terminated or truncated
-
-
-# -- ToolScale -------------------------------------------------------------------------------------------------------
-
-
-def test_gymnasiums_checker_finds_nothing() -> None:
+@pytest.mark.parametrize(
+    ("env_id", "settings"),
+    [("HLE-v0", {"diversify": "train"}), ("HLE-v0", {"history": "state"}), ("FRAMES-v0", {"tools": "plain"})],
+)
+def test_gymnasiums_checker_finds_nothing(env_id: str, settings: dict[str, Any]) -> None:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*different from the unwrapped version")
-        for settings in (FINANCE, {**FINANCE, "diversify": "train"}, {**SCALAR, "split": "validation"}):
-            check_env(routing("ToolScale-v0", **settings))
+        check_env(routing(env_id, **settings))
 
 
 def test_made_again_from_its_spec() -> None:
-    env = Routing(gym.make("ToolOrchestra/ToolScale-v0", **FINANCE), buckets=16)
+    env = Routing(gym.make(HLE), buckets=16)
     assert env.spec is not None
     again = gym.make(env.spec)
     assert again.observation_space == env.observation_space
     assert again.action_space == env.action_space
 
 
-def test_actions_are_experts_sayings_and_tools() -> None:
-    env = routing("ToolScale-v0", **FINANCE)
-    assert env.action_meanings[:7] == (
-        *("expert expert-1", "expert expert-2", "expert expert-3"),
-        *("say ask", "say answer", "say refuse", "say transfer"),
-    )
-    assert {"get_customer", "close_account"} < set(env.action_meanings[7:])
-    _, info = env.reset(seed=0)
-    assert info["action_mask"].all()
-    _, info = env.reset(seed=0, options={"tools": ["get_customer"]})
-    offered = {m for m, on in zip(env.action_meanings, info["action_mask"], strict=True) if on}
-    assert offered == {"get_customer", "say ask", "say answer", "say refuse", "say transfer"}
-    *_, info = act(env, "expert expert-1")
-    assert "Error: no tool 'call_expert'" in info["new_messages"][-1]["content"]
+def test_actions_are_the_configurations_keys() -> None:
+    assert routing().action_meanings == PAPER
+    plain = routing(tools="plain").action_meanings
+    assert plain[:4] == ("web_search", "local_search", "python", "ask gpt-5")
+    assert plain[-1] == "submit"
 
 
-def test_mixed_domains_offer_their_own_tools_alone() -> None:
-    env = routing("ToolScale-v0", split="test", **SCALAR)
-    seen = Counter()
-    for seed in range(12):
-        env.reset(seed=seed)
-        tools = {m for m, on in zip(env.action_meanings, env.action_masks(), strict=True) if on}
-        own = {name for name in tools if not name.startswith(("expert ", "say "))}
-        assert own == set(sql(env).domain.tools)
-        seen[sql(env).domain.name] += 1
-    assert len(seen) > 3
-    *_, info = act(env, next(m for m, on in zip(env.action_meanings, env.action_masks(), strict=True) if not on))
-    assert "Error: no tool" in info["new_messages"][-1]["content"]
+def test_mask_and_spaces_stay_when_tools_are_left_out() -> None:
+    env = routing()
+    size = env.observation_space.shape
+    observation, info = env.reset(seed=1, options={"tools": ["search-2", "answer"]})
+    assert observation.shape == size
+    offered = {name for name, on in zip(PAPER, info["action_mask"], strict=True) if on}
+    assert offered == {"search search-2", *PAPER[6:]}
+    assert np.array_equal(env.action_masks(), info["action_mask"] == 1)
+    assert env.action_space.sample(info["action_mask"]) in (1, *range(6, 12))
+    features = named(env, observation)
+    assert features["offered:search-2"] == 1
+    assert [v for name, v in features.items() if name.endswith(":search-1") and "weight" not in name] == [0] * 5
+    for action, complaint in ((0, "search-1"), (3, "no tool 'enhance_reasoning'")):  # what is not offered
+        _, _, terminated, _, info = env.step(action)
+        assert not terminated
+        assert info["new_messages"][-1]["content"].startswith("Error:")
+        assert complaint in info["new_messages"][-1]["content"]
 
 
-def right_choice(env: Routing) -> str:
-    """What a task needs next, by its reference path: the upper bound of what an agent can choose."""
-    world = sql(env)
-    request = world.task.requests[world.mood.request]
-    heard = " ".join(m["content"] for m in world.conversation if m["role"] == "assistant")
-    if any(fact.value and fact.value not in heard for fact in (*world.task.facts, *request.facts)):
-        return "say ask"
-    made = [(call.name, dict(call.arguments)) for call in world.calls]
-    numbers = [*range(world.task.identify), *request.actions]
-    due = [world.task.actions[n] for n in numbers]
-    left = [a.name for a in due if (a.name, dict(a.arguments)) not in made]
-    return (
-        left[0] if left else {"serve": "say answer", "refuse": "say refuse", "transfer": "say transfer"}[request.ending]
-    )
+def test_mask_follows_sampled_subsets() -> None:
+    env = routing(diversify="train")
+    sums = set()
+    for seed in range(20):
+        _, info = env.reset(seed=seed)
+        body = str([tool.parameters for tool in episode_of(env).world.toolbox])
+        assert [f"'{m.split()[1]}'" in body for m in env.action_meanings] == info["action_mask"].tolist()
+        sums.add(int(info["action_mask"].sum()))
+    assert len(sums) > 1
 
 
-def played(env: Routing, choose: Any, episodes: int) -> tuple[float, float, float]:
-    """Mean outcome, dollars and reward."""
-    rows = []
-    for seed in range(episodes):
-        env.reset(seed=seed)
-        gained, over = 0.0, False
-        while not over:
-            _, reward, terminated, truncated, info = act(env, choose(env))
-            gained, over = gained + float(reward), terminated or truncated
-        rows.append((info["outcome"]["value"], info["ledger"]["usd"], gained))
-    outcome, usd, reward = np.mean(rows, axis=0)
-    return float(outcome), float(usd), float(reward)
+def test_arguments_follow_templates() -> None:
+    env = routing("FRAMES-v0", tools="plain", preference="none")
+    env.reset(seed=4)
+    number = env.action_meanings.index
+    body = str(episode_of(env).messages[1]["content"]).split("\n", 1)[1]
+
+    def arguments(meaning: str) -> dict[str, Any]:
+        return parse(env.view.text(number(meaning), episode_of(env))).calls[0].arguments
+
+    assert arguments("submit") == {"answer": "unknown"}
+    for search in ("local_search", "web_search"):
+        assert arguments(search) == {"query": body[:390]}
+    assert arguments("ask gpt-5") == {"model": "gpt-5"}
+    env.step(number("local_search"))
+    found = str(episode_of(env).messages[-1]["content"])
+    assert arguments("submit") == {"answer": found[:2000]}
+    *_, info = env.step(number("python"))
+    printed = info["new_messages"][-1]["content"]
+    assert printed.startswith("Output: ")
+    assert printed.removeprefix("Output: ") in found
+    *_, terminated, _, info = env.step(number("submit"))
+    assert terminated
+    assert info["outcome"]["evidence"]["answer"] == printed
 
 
-def test_accuracy_and_bills_differ_by_what_is_chosen() -> None:
-    env = routing("ToolScale-v0", **FINANCE)
-    env.action_space.seed(0)
-    right = played(env, right_choice, 40)
-    strongest = played(env, lambda _: "expert expert-1", 40)
-    weakest = played(env, lambda _: "expert expert-3", 40)
-    anything = played(env, lambda e: e.action_meanings[int(e.action_space.sample())], 40)
-    assert right[0] == 1.0
-    assert right[1] < 0.03 < weakest[1] < strongest[1]
-    assert right[0] > strongest[0] > weakest[0] > anything[0] + 0.2
-    assert right[2] > max(strongest[2], weakest[2]) + 0.2
-
-
-@pytest.mark.parametrize("meaning", ["say ask", "say answer", "say refuse", "say transfer", "get_customer"])
-def test_idle_play_earns_nothing(meaning: str) -> None:
-    outcome, usd, reward = played(routing("ToolScale-v0", max_turns=12, **FINANCE), lambda _: meaning, 15)
-    assert outcome == 0
-    assert usd > 0 > reward
-
-
-def test_what_the_user_alone_knows_is_not_filled_in_before_it_is_said() -> None:
-    env = routing("ToolScale-v0", **FINANCE)
-    env.reset(seed=0, options={"task_id": "toolscale/finance/0188"})
-    gold = sql(env).task.actions[0]
-    assert gold.name == "get_customer"
-    *_, info = act(env, "get_customer")
-    said = parse(info["new_messages"][0]["content"]).calls[0].arguments
-    assert not set(gold.arguments.values()) & set(said.values())
-    assert "Error" in info["new_messages"][-1]["content"]
-    act(env, "say ask")
-    *_, info = act(env, "get_customer")
-    assert parse(info["new_messages"][0]["content"]).calls[0].arguments == gold.arguments
-
-
-def test_a_write_is_confirmed_first_and_what_was_not_found_is_not_told() -> None:
-    env = routing("ToolScale-v0", **FINANCE)
-    env.reset(seed=0, options={"task_id": "toolscale/finance/0188"})
-    *_, info = act(env, "say answer")  # before anything was looked up
-    assert "7108.38" not in info["new_messages"][0]["content"]
-    env.reset(seed=0, options={"task_id": "toolscale/finance/0188"})
-    texts, over = [], False
-    while not over:
-        *_, terminated, truncated, info = act(env, right_choice(env))
-        texts.append(info["new_messages"][0]["content"])
-        over = terminated or truncated
-    assert any("For your information: 7108.38." in text for text in texts)
-    assert texts == list(moves(sql(env).domain, sql(env).task))
-
-
-def test_a_call_that_the_task_does_not_need_is_made_all_the_same() -> None:
-    """And does harm where it writes: it goes by the newest values that the conversation holds."""
-    env = routing("ToolScale-v0", **FINANCE)
-    env.reset(seed=0, options={"task_id": "toolscale/finance/0188"})
-    for meaning in ("say ask", "get_customer", "get_account"):
-        act(env, meaning)
-    account = sql(env).calls[-1].arguments["account_id"]
-    *_, info = act(env, "list_transfers")
-    assert parse(info["new_messages"][0]["content"]).calls[0].arguments == {"account_id": account}
-    for _ in range(2):
-        *_, info = act(env, "open_savings_account")
-    outcome = 1.0
-    over = False
-    while not over:
-        *_, terminated, truncated, info = act(env, right_choice(env))
-        over = terminated or truncated
-        outcome = info["outcome"]["value"] if over else outcome
-    assert outcome in (0.0, 1.0)
-
-
-def test_features_tell_the_conversation() -> None:
-    env = routing("ToolScale-v0", **{**FINANCE, "preference": {"outcome": 1, "usd": 0.5, "expert-1": 0.25}})
-    names = env.feature_names
-
-    def now() -> dict[str, float]:
-        return dict(zip(names, env.observe().tolist(), strict=True))
-
-    env.reset(seed=0, options={"task_id": "toolscale/finance/0188"})
-    start = now()
-    assert (start["weight:usd"], start["weight:expert-1"]) == (0.5, 0.25)
-    assert start["usd_per_mtok_out:expert expert-1"] > start["usd_per_mtok_out:expert expert-3"] > 0
-    assert sum(start[f"said_{n}"] for n in range(64)) > 0 == sum(start[f"found_{n}"] for n in range(64))
-    act(env, "get_customer")
-    assert now()["last_was_refused"] == 1
-    act(env, "say ask")
-    act(env, "get_customer")
-    later = now()
-    assert (later["last_was_refused"], later["last:get_customer"]) == (0, 1)
-    assert later["called:get_customer"] == 1
-    assert later["called:get_account"] == 0
-    assert later["usd"] > start["usd"]
-    assert sum(later[f"found_{n}"] for n in range(64)) > 0
-    assert env.observe() in env.observation_space
-
-
-def test_words_of_a_result_are_its_names_and_states() -> None:
-    assert words_of('{"status": "active", "balance": 7108.38, "open": true}') == {
-        'status="active"',
-        "open=true",
-        "balance",
-    }
-    assert words_of("Freeze my card, 12 of it") == {"freeze", "card"}
-
-
-def test_guessed_arguments_fit_the_schema() -> None:
-    schema = {
-        "properties": {
-            "kind": {"type": "string", "enum": ["a", "b"]}, "n": {"type": "integer", "minimum": 3},
-            "x": {"type": "string"}, "on": {"type": "boolean"}, "more": {"type": "string"},
-        },
-        "required": ["kind", "n", "x", "on"],
-    }  # fmt: skip
-    assert guessed(schema, {"kind": "z", "x": "AC-1"}) == {"kind": "a", "n": 3, "x": "AC-1", "on": True}
-    assert named_values([{"a": 1, "rows": [{"a": 2, "b": None}]}]) == {"a": 2}
-
-
-def test_what_cannot_be_numbered_is_refused() -> None:
-    with pytest.raises(ConfigError, match="expected a ToolOrchestra environment, got CartPoleEnv"):
-        Routing(gym.make("CartPole-v1"))
-    with pytest.raises(ConfigError, match="neither a tool configuration nor a planner"):
-        Routing(OrchestraEnv("tests.sources:AdderSource"))
-    with pytest.raises(ConfigError, match="buckets must be 1 or more"):
-        Routing(gym.make("ToolOrchestra/HLE-v0"), buckets=0)
-    env = routing("ToolScale-v0", **FINANCE)
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [("none", "print(0)"), ("007", "print(7)"), ("on 2024-05-07", "print(7)"), ("x -3.50", "print(-3.50)")],
+)
+def test_last_number_is_a_python_literal(text: str, code: str) -> None:
+    env = routing(tools="plain")
     env.reset(seed=0)
-    for action in (-1, 45, "ask", 1.5, np.array([1])):
-        with pytest.raises(ValueError, match="from 0 to 44"):
+    episode = episode_of(env)
+    message = type(episode.messages[1])(role="user", content=f"Subject: x. Level 9 of 9.\n{text}")
+    episode.messages = (episode.messages[0], message)
+    assert parse(env.view.text(2, episode)).calls[0].arguments == {"code": code}
+
+
+def test_misuse_is_named() -> None:
+    with pytest.raises(ConfigError, match="Routing goes around a ToolOrchestra environment, got CartPoleEnv"):
+        Routing(gym.make("CartPole-v1"))
+    with pytest.raises(ConfigError, match="has no tool configuration to number; act on it with text"):
+        routing("ToolScale-v0")
+    with pytest.raises(ConfigError, match="buckets must be 1 or more, got 0"):
+        Routing(gym.make(HLE), buckets=0)
+    env = routing()
+    for ask in (env.action_masks, env.observe, lambda: env.step(0)):
+        with pytest.raises(ResetNeeded, match=r"reset\(\)"):
+            ask()
+    env.reset(seed=0)
+    for action in (-1, 12, "search", 1.5, np.array([1])):
+        with pytest.raises(ValueError, match="from 0 to 11"):
             env.step(action)
 
 
-# -- τ²-Bench --------------------------------------------------------------------------------------------------------
+def test_features_tell_the_episode() -> None:
+    env = routing(preference={"outcome": 1, "usd": 0.5, "search-1": 0.25})
+    task = "hle-sim/train/671588"  # its facts need searching
+    observation, _ = env.reset(seed=0, options={"task_id": task})
+    start = named(env, observation)
+    assert start["weight:outcome"] == 1
+    assert start["weight:usd"] == 0.5
+    assert start["weight:search-1"] == 0.25
+    assert start["usd_per_mtok_out:answer-1"] > start["usd_per_mtok_out:answer-2"] > start["usd_per_mtok_out:answer-4"]
+    assert start["seconds:answer-1"] > start["seconds:answer-4"] > 0
+    assert start["usd_per_use:reasoner-1"] > 0 == start["usd_per_use:answer-1"]
+    assert not any(start[name] for name in ("turn", "documents", "results", "failed_searches", "usd", "seconds"))
+    now = start
+    for _ in range(6):
+        observation, *_ = env.step(0)
+        now = named(env, observation)
+        assert observation in env.observation_space
+    assert now["turn"] == pytest.approx(6 / 50)
+    assert now["documents"] > 0
+    assert now["last_found_nothing"] == 1
+    assert now["failed_searches"] > 0
+    observation, *_ = env.step(3)
+    later = named(env, observation)
+    assert later["last_found_nothing"] == 0
+    assert later["results"] > 0
+    assert later["usd"] > now["usd"] > 0
+    assert later["seconds"] > now["seconds"] > 0
 
 
-def tau2(env: Routing) -> Tau2World:
-    world = episode_of(env).world
-    assert isinstance(world, Tau2World)
-    return world
-
-
-def reference_choice(env: Routing, path: list[str]) -> str:
-    return path.pop(0) if path else ("done" if tau2(env).domain.solo else "say answer")
-
-
-def reference_path(env: Routing) -> list[str]:
-    world = tau2(env)
-    actions = (world.plan.criteria and world.plan.criteria.actions) or ()
-    path = [f"user {a.call.name}" if a.side == "user" and not world.domain.solo else a.call.name for a in actions]
-    return path if world.domain.solo else ["say ask", *path]
-
-
-@needs_package
-@pytest.mark.parametrize(
-    ("domain", "user", "least"), [("telecom", "none", 1.0), ("telecom", "scripted", 0.9), ("retail", "scripted", 0.9)]
-)
-def test_the_reference_path_is_within_reach_of_choices(domain: str, user: str, least: float) -> None:
-    env = routing("Tau2-v0", domain=domain, user=user, split="test", **SCALAR)
-    solved = []
-    for seed in range(15):
-        env.reset(seed=seed)
-        path, over = reference_path(env), False
+def test_features_stay_in_bounds_to_the_end() -> None:
+    env = routing("FRAMES-v0", diversify="heldout", max_turns=60)
+    env.action_space.seed(0)
+    for seed in range(5):
+        observation, info = env.reset(seed=seed)
+        over = False
         while not over:
-            *_, terminated, truncated, info = act(env, reference_choice(env, path))
+            assert observation in env.observation_space
+            searches = info["action_mask"] * (np.arange(12) < 6).astype(np.int8)
+            observation, _, terminated, truncated, info = env.step(env.action_space.sample(searches))
             over = terminated or truncated
-        solved.append(info["outcome"]["value"])
-    assert np.mean(solved) >= least
+        assert observation in env.observation_space
+        assert named(env, observation)["turn"] == 1
 
 
-@needs_package
-def test_tau2_alone_offers_tools_and_done() -> None:
-    env = routing("Tau2-v0", **SCALAR)
-    assert "done" in env.action_meanings
-    assert not any(meaning.startswith(("say ", "user ", "expert ")) for meaning in env.action_meanings)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*different from the unwrapped version")
-        check_env(env)
-    outcome, usd, _ = played(env, lambda _: "done", 15)
-    assert outcome == 0 < usd
+def test_headers_are_hashed_stably_and_told_apart() -> None:
+    env = routing()
+    headers: dict[str, set[tuple[float, ...]]] = {}
+    for seed in range(300):
+        observation, _ = env.reset(seed=seed)
+        text = episode_of(env).world.question.text.partition("\n")[0]  # type: ignore[attr-defined]
+        hashed = tuple(v for name, v in named(env, observation).items() if name.startswith("header_"))
+        headers.setdefault(text, set()).add(hashed)
+    assert len(headers) == 50
+    assert all(len(seen) == 1 for seen in headers.values())
+    assert len({next(iter(seen)) for seen in headers.values()}) == 50
+    program = (
+        "import gymnasium as gym, toolorchestra\n"
+        "from toolorchestra.envs.wrappers import Routing\n"
+        f"print(Routing(gym.make({HLE!r})).reset(seed=5)[0].tobytes().hex())"
+    )
+    out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert out.stdout.strip() == env.reset(seed=5)[0].tobytes().hex()
 
 
-class Hired:
-    """An expert that asks for the user's id."""
-
-    suspends = False
-
-    async def complete(self, request: ChatRequest) -> Completion:
-        return Completion("May I have your user id?", Usage("gpt-5", request.role, Tokens(100, 0, 20)))
+# -- many episodes -----------------------------------------------------------------------------------------------------
 
 
-@needs_package
-def test_tau2_with_a_user_offers_sayings_requests_and_experts() -> None:
-    env = routing("Tau2-v0", domain="telecom", user="scripted", experts={"expert-1": (Hired(), "gpt-5")}, **SCALAR)
-    assert env.action_meanings[:4] == ("expert expert-1", "say ask", "say answer", "say transfer")
-    assert "user toggle_airplane_mode" in env.action_meanings
-    assert "done" not in env.action_meanings
-    _, info = env.reset(seed=0)
-    assert info["action_mask"].all()
-    *_, info = act(env, "expert expert-1")
-    assert "expert-1 said: May I have your user id?" in info["new_messages"][-1]["content"]
-    assert [charge["role"] for charge in info["charges"]].count("expert") == 1
-    *_, info = act(env, "user toggle_airplane_mode")
-    assert info["new_messages"][0]["content"] == "Please run toggle_airplane_mode() on your phone."
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+def test_many_play_as_gymnasiums_own_vector_environment_does(mode: AutoresetMode) -> None:
+    settings = {**SCALAR, "diversify": "train"}
+    ours = make_routing_vec(HLE, 3, autoreset_mode=mode, **settings)
+    theirs = gym.vector.SyncVectorEnv([lambda: routing(**settings)] * 3, autoreset_mode=mode)
+    assert ours.single_observation_space == theirs.single_observation_space
+    assert ours.action_space == theirs.action_space
+    (observations, infos), (expected, wanted) = ours.reset(seed=4), theirs.reset(seed=4)
+    drawn, ended = np.random.default_rng(1), 0
+    for _ in range(60):
+        assert observations in ours.observation_space
+        assert np.array_equal(observations, expected)
+        assert np.array_equal(infos["action_mask"], wanted["action_mask"])
+        assert infos["_action_mask"].all()
+        actions = drawn.integers(0, ours.single_action_space.n, 3)  # type: ignore[attr-defined]
+        observations, rewards, terminations, truncations, infos = ours.step(actions)
+        expected, awaited, ends, cuts, wanted = theirs.step(actions)
+        assert rewards.tolist() == awaited.tolist()
+        assert (terminations.tolist(), truncations.tolist()) == (ends.tolist(), cuts.tolist())
+        ended += int((terminations | truncations).sum())
+        if "final_obs" in wanted:
+            for last, other, on in zip(infos["final_obs"], wanted["final_obs"], wanted["_final_obs"], strict=True):
+                assert np.array_equal(last, other) if on else last is None
+    assert ended > 3
+    ours.close()
 
 
-@needs_package
-def test_other_users_are_refused() -> None:
-    with pytest.raises(ConfigError, match='need user="none" or user="scripted"'):
-        routing("Tau2-v0", domain="retail", user="llm", user_model=(Hired(), "gpt-5"))
+def test_gymnasiums_own_wrappers_go_on_it() -> None:
+    """What a loop in CleanRL's manner puts around its environments."""
+    envs = gym.wrappers.vector.RecordEpisodeStatistics(make_routing_vec(HLE, 4, **SCALAR))
+    envs.reset(seed=0)
+    seen = 0
+    for _ in range(30):
+        *_, infos = envs.step(np.full(4, 6))
+        seen += int(infos["_episode"].sum()) if "episode" in infos else 0
+    assert seen > 10
+
+
+def slowed(episode: Episode, seconds: float) -> None:
+    """Its calls wait for so long, as a real model's do."""
+
+    def slow(run: Any) -> Any:
+        async def wait(context: Any, **arguments: Any) -> Any:
+            await asyncio.sleep(seconds)
+            return run(context, **arguments)
+
+        return wait
+
+    world: Any = episode.world
+    world.toolbox = Toolbox(replace(tool, run=slow(tool.run), suspends=True) for tool in world.toolbox)
+
+
+def test_a_slow_episode_holds_up_no_other() -> None:
+    envs = make_routing_vec(HLE, 4, autoreset_mode=AutoresetMode.SAME_STEP, **SCALAR)
+    envs.reset(seed=0)
+    held_up = envs.inner.episodes[2]
+    assert held_up is not None
+    slowed(held_up, 600)
+    envs.send(np.zeros(4, np.int64), range(4))
+    turns = np.zeros(4, int)
+    while turns.sum() < 60:
+        got = envs.recv(1, timeout=30)
+        turns[got.env_ids] += 1
+        assert got.observations.shape == (len(got.env_ids), *(envs.single_observation_space.shape or ()))
+        assert got.masks.shape == (len(got.env_ids), len(envs.action_meanings))
+        envs.send(np.full(len(got.env_ids), turns.sum() % 8), got.env_ids)
+    assert turns[2] == 0
+    assert all(turns[i] >= 15 for i in (0, 1, 3))
+    with pytest.raises(TimeoutError, match=r"still waiting for \[2\]"):
+        envs.recv(4, timeout=0.01)
+    envs.reset(seed=1)  # cancels it
+    envs.step(np.zeros(4, np.int64))
+    envs.close()
+
+
+def test_send_and_recv_give_what_step_gives() -> None:
+    one, two = (make_routing_vec(HLE, 2, autoreset_mode=AutoresetMode.SAME_STEP, **SCALAR) for _ in range(2))
+    one.reset(seed=9)
+    two.reset(seed=9)
+    for action in (0, 3, 6, 0, 7, 8):
+        observations, rewards, terminations, _, infos = one.step(np.full(2, action))
+        two.send([action, action], [0, 1])
+        got = two.recv(2)
+        order = np.argsort(got.env_ids)
+        assert np.array_equal(got.observations[order], observations)
+        assert got.rewards[order].tolist() == rewards.tolist()
+        assert got.terminations[order].tolist() == terminations.tolist()
+        if terminations.any():
+            k = int(np.flatnonzero(terminations)[0])
+            assert np.array_equal(got.infos[order[k]]["final_obs"], infos["final_obs"][k])
+
+
+def test_some_are_reset_alone_where_nothing_resets_them() -> None:
+    envs = make_routing_vec(HLE, 2, autoreset_mode=AutoresetMode.DISABLED, **SCALAR)
+    envs.reset(seed=0)
+    answer = envs.action_meanings.index("answer answer-1")
+    *_, terminations, _, _ = envs.step(np.array([answer, 0]))
+    assert terminations.tolist() == [True, False]
+    before = envs.inner.episodes
+    with pytest.raises(ResetNeeded, match="environment 0 is over"):
+        envs.step(np.array([0, 0]))
+    envs.reset(options={"reset_mask": np.array([True, False])})
+    after = envs.inner.episodes
+    assert after[0] is not before[0]
+    assert after[1] is before[1]
+    envs.step(np.array([0, 0]))
+
+
+def test_misuse_of_many_is_named() -> None:
+    with pytest.raises(ConfigError, match="expected OrchestraVectorEnv, got SyncVectorEnv"):
+        RoutingVectorEnv(gym.make_vec(HLE, 2, vectorization_mode="sync"))
+    envs = make_routing_vec(HLE, 2)
+    with pytest.raises(ResetNeeded, match=r"reset\(\) first"):
+        envs.step(np.array([0, 0]))
+    envs.reset(seed=0)
+    with pytest.raises(ValueError, match="one action for each of 2 environments is needed, got 1"):
+        envs.step(np.array([0]))
+    with pytest.raises(ValueError, match="from 0 to 11"):
+        envs.step(np.array([0, 12]))
+    with pytest.raises(ValueError, match="env_ids are some of 0 to 1"):
+        envs.send([0], [2])
+    with pytest.raises(ValueError, match="from 0 to 11"):
+        envs.send([0.5, 1], [0, 1])
+
+
+def test_a_learner_improves() -> None:
+    """The chances of each call, the same in every state, follow the rewards: enough to leave random play behind."""
+    env, draws = routing(max_turns=8, **SCALAR), np.random.default_rng(0)
+    scores, baseline, returns = np.zeros(len(PAPER)), 0.0, []
+    for seed in range(600):
+        env.reset(seed=seed)
+        taken, total, over = np.zeros(len(PAPER)), 0.0, False
+        chances = np.exp(scores - scores.max())
+        chances /= chances.sum()
+        while not over:
+            action = int(draws.choice(len(PAPER), p=chances))
+            taken[action] += 1
+            _, reward, terminated, truncated, _ = env.step(action)
+            total, over = total + float(reward), terminated or truncated
+        scores += 0.1 * (total - baseline) * (taken - taken.sum() * chances)
+        baseline += 0.05 * (total - baseline)
+        returns.append(total)
+    assert np.mean(returns[-200:]) > np.mean(returns[:100]) + 0.05

@@ -24,9 +24,9 @@ from skyrl.train.dataset import PromptDataset
 from skyrl.train.generators.utils import concatenate_generator_outputs, prepare_generator_input
 from skyrl.train.utils.trainer_utils import validate_generator_output
 
-from tests.doors.skyrl_stand_in import LocalClient
-from tests.doors.skyrl_tiny import ASYNCHRONOUS, MERGED, STEPWISE, warm_engine, words
-from tests.doors.skyrl_workers import LocalWorkers
+from tests.integrations.skyrl_stand_in import LocalClient
+from tests.integrations.skyrl_tiny import ASYNCHRONOUS, MERGED, STEPWISE, warm_engine, words
+from tests.integrations.skyrl_workers import LocalWorkers
 from tests.paths import REPOSITORY
 from toolorchestra.agents.adapters.skyrl import RolloutError, ToolOrchestraGenerator
 from toolorchestra.agents.adapters.skyrl_advantages import SimulatedTrainer, Trainer

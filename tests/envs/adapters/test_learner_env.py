@@ -1,4 +1,4 @@
-"""What RLlib is given, without RLlib: spaces, seeds, the bills of plain environments, and failures that are told."""
+"""What a learner is given, without one: spaces, seeds, the bills of plain environments, and failures that are told."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from toolorchestra.envs.adapters.rllib import NAME, ROUTING, EpisodeFailed, RoutingEnv
+from toolorchestra.envs.adapters.learner_env import NAME, ROUTING, EpisodeFailed, RoutingEnv
 from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.envs.wrappers import DiscreteRouting, RoutingFeatures
+from toolorchestra.envs.wrappers import Routing
 
 
 def test_the_id_imports_its_module_and_nothing_heavy() -> None:
@@ -31,25 +31,27 @@ def test_gymnasiums_checker_accepts_it() -> None:
 
 
 def test_every_world_is_drawn_and_an_episode_can_be_played_again_without_it() -> None:
-    env = RoutingEnv(["HLE-v0", "FRAMES-v0"])
+    env = RoutingEnv(["HLE-v0", "FRAMES-v0"], max_turns=6)
     draws = np.random.default_rng(0)
     worlds = []
     for number in range(12):
         observation, info = env.reset(seed=0 if number == 0 else None)
         worlds.append(info["world"])
-        plain = gym.make(info["world"], reward="scalar", preference="none")
-        again = RoutingFeatures(DiscreteRouting(plain))
+        plain = gym.make(info["world"], reward="scalar", preference="none", max_turns=6)
+        again = Routing(plain)
         same, told = again.reset(seed=info["seed"])
         assert (same == observation).all()
         assert told["task_id"] == info["task_id"]
         over = False
         while not over:
+            assert np.array_equal(env.action_masks(), told["action_mask"] == 1)
             action = int(draws.integers(12))
             observation, reward, terminated, truncated, info = env.step(action)
             over = terminated or truncated
-            same, *rest, told = again.step(action)
+            same, expected, ended, cut_off, told = again.step(action)
             assert (same == observation).all()
-            assert rest == [reward, terminated, truncated]
+            # A limit ends an episode for a learner: the world has graded it.
+            assert (reward, terminated, truncated) == (expected, ended or cut_off, False)
             assert info["cost"] == {name: told["cost"][name] for name in ("usd", "seconds")}
     assert set(worlds) == {"ToolOrchestra/HLE-v0", "ToolOrchestra/FRAMES-v0"}
 
@@ -73,9 +75,9 @@ def test_what_cannot_be_routed_together_is_refused() -> None:
 
 
 def test_an_episode_that_breaks_down_is_no_reward_but_an_error_that_names_the_task() -> None:
-    env = RoutingEnv(["tests.doors.breaking:Tests/Breaking-v0"])
+    env = RoutingEnv(["tests.integrations.breaking:Tests/Breaking-v0"])
     _, info = env.reset(seed=3)
-    answer = env.worlds[info["world"]].env.action_meanings.index("answer answer-1")  # type: ignore[attr-defined]
+    answer = env.action_meanings.index("answer answer-1")
     said = rf"Breaking-v0, task {info['task_id']}: RuntimeError: the grader is away"
     with pytest.raises(EpisodeFailed, match=said):
         env.step(answer)
@@ -84,11 +86,11 @@ def test_an_episode_that_breaks_down_is_no_reward_but_an_error_that_names_the_ta
 
 
 def test_where_it_may_not_raise_the_episode_is_cut_off_and_the_first_failure_kept() -> None:
-    env = RoutingEnv(["tests.doors.breaking:Tests/Breaking-v0"], raising=False)
+    env = RoutingEnv(["tests.integrations.breaking:Tests/Breaking-v0"], raising=False)
     first = ""
     for number in range(2):
         observation, info = env.reset(seed=number)
-        answer = env.worlds[info["world"]].env.action_meanings.index("answer answer-1")  # type: ignore[attr-defined]
+        answer = env.action_meanings.index("answer answer-1")
         last, reward, terminated, truncated, _ = env.step(answer)
         assert (reward, terminated, truncated) == (0.0, False, True)
         assert (last == observation).all()

@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 
 from tests.command_line import toolorchestra
-from tests.doors.breaking import breaks
+from tests.integrations.breaking import breaks
 from toolorchestra.agents.engines.base import TrainingFailed
 from toolorchestra.agents.policies.players import player
 from toolorchestra.agents.policies.router import layers_of, load_router
@@ -34,15 +34,15 @@ from toolorchestra.agents.training.router_training import (
     config_of,
     train_router,
 )
-from toolorchestra.envs.adapters.rllib import ROUTING, RoutingEnv
-from toolorchestra.envs.wrappers import DiscreteRouting, RoutingFeatures
+from toolorchestra.envs.adapters.learner_env import ROUTING, RoutingEnv
+from toolorchestra.envs.wrappers import Routing
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     ray = pytest.importorskip("ray", reason="needs an environment of its own: make test-rllib")
 
-SMALL = RouterTraining(steps=2048, batch=512, envs_per_runner=4, hidden=(16, 16))
+SMALL = RouterTraining(steps=2048, batch=512, hidden=(16, 16))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -66,9 +66,7 @@ def test_the_same_seeds_and_actions_give_the_same_rewards_and_bills() -> None:
         infos, actions = episode.get_infos(), episode.get_actions()
         world = infos[0]["world"]
         worlds.add(world)
-        env = RoutingFeatures(
-            DiscreteRouting(gym.make(world, reward="scalar", preference="none", disable_env_checker=True))
-        )
+        env = Routing(gym.make(world, reward="scalar", preference="none", disable_env_checker=True))
         observation, info = env.reset(seed=int(infos[0]["seed"]))
         assert info["task_id"] == infos[0]["task_id"]
         assert (observation == episode.get_observations(0)).all()
@@ -83,15 +81,14 @@ def test_the_same_seeds_and_actions_give_the_same_rewards_and_bills() -> None:
     assert worlds == {"ToolOrchestra/HLE-v0", "ToolOrchestra/FRAMES-v0"}
 
 
-@pytest.mark.parametrize("algo", router_training.ALGORITHMS)
-def test_two_remote_runners_train_a_router_that_plays_without_ray(algo: str, tmp_path: Path) -> None:
+def test_two_remote_runners_train_a_router_that_plays_without_ray(tmp_path: Path) -> None:
     said: list[str] = []
-    given = RouterTraining(algo=algo, steps=1024, batch=256, envs_per_runner=4, hidden=(16, 16))
+    given = RouterTraining(steps=1024, batch=256, hidden=(16, 16))
     router = train_router(given, tmp_path, said.append)
     assert load_router(tmp_path).digest == router.digest
     told = json.loads((tmp_path / "router.json").read_text())
     assert told["training"]["runner_seeds"] == [1, 2]
-    assert (told["algo"], told["library"]) == (algo, f"ray {ray.__version__}")
+    assert (told["algo"], told["library"]) == ("PPO", f"ray {ray.__version__}")
     rows = [json.loads(line) for line in (tmp_path / router_training.PROGRESS).read_text().splitlines()]
     assert rows[-1]["steps"] >= 1024
     assert rows[-1]["healthy_runners"] == 2
@@ -132,7 +129,7 @@ def test_killing_an_env_runner_does_not_stop_the_run(tmp_path: Path, monkeypatch
             os.kill(pids[0], signal.SIGKILL)
 
     monkeypatch.setattr(router_training, "_built", keep)
-    given = RouterTraining(steps=512 * 14, batch=512, envs_per_runner=4, hidden=(16, 16))
+    given = RouterTraining(steps=512 * 14, batch=512, hidden=(16, 16))
     train_router(given, tmp_path, kill_one)
     died = said.index("1 of 2 env runners died; Ray starts them again, and the run goes on")
     assert said.index("1 of 2 env runners are back") > died
@@ -143,9 +140,12 @@ def test_killing_an_env_runner_does_not_stop_the_run(tmp_path: Path, monkeypatch
 
 def test_an_exception_on_a_runner_ends_the_run_and_names_the_task(tmp_path: Path) -> None:
     given = RouterTraining(
-        environments={"tests.doors.breaking:Tests/Breaking-v0": {"one_in": 200}}, steps=10_000, batch=512, hidden=(8,)
+        environments={"tests.integrations.breaking:Tests/Breaking-v0": {"one_in": 200}},
+        steps=10_000,
+        batch=512,
+        hidden=(8,),
     )
-    said = r"^tests.doors.breaking:Tests/Breaking-v0, task hle-sim/train/\d+: RuntimeError: the grader is away$"
+    said = r"^tests.integrations.breaking:Tests/Breaking-v0, task hle-sim/train/\d+: RuntimeError: the grader is away$"
     with pytest.raises(TrainingFailed, match=said):
         train_router(given, tmp_path, lambda _: None)
     assert not (tmp_path / "router.json").exists()
@@ -154,7 +154,7 @@ def test_an_exception_on_a_runner_ends_the_run_and_names_the_task(tmp_path: Path
 def test_what_rllib_learns_from_and_counts_when_a_tool_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whole episodes without an outage, and no others: neither their turns, nor a reward of 0 in the means."""
     one_in = 4
-    worlds = {"tests.doors.breaking:Tests/AnswerAway-v0": {"one_in": one_in}}
+    worlds = {"tests.integrations.breaking:Tests/AnswerAway-v0": {"one_in": one_in}}
     config = config_of(replace(SMALL, environments=worlds)).environment(env_config={"raising": True, "max_turns": 6})
     config.env_runners(num_env_runners=0, num_envs_per_env_runner=3, batch_mode="complete_episodes")
     config.fault_tolerance(restart_failed_sub_environments=True).debugging(seed=None)
@@ -174,7 +174,7 @@ def test_what_rllib_learns_from_and_counts_when_a_tool_is_away(monkeypatch: pyte
         algorithm.stop()
     assert told["num_env_step_failures"] > 0, "some episodes met the outage"
     assert told["num_episodes"] == len(learnt) > 20
-    meanings = RoutingEnv(["HLE-v0"]).worlds["ToolOrchestra/HLE-v0"].env.action_meanings  # type: ignore[attr-defined]
+    meanings = RoutingEnv(["HLE-v0"]).action_meanings
     for episode in learnt:
         assert episode.is_done
         answered = [meanings[action].startswith("answer") for action in episode.get_actions()]
@@ -185,7 +185,7 @@ def test_what_rllib_learns_from_and_counts_when_a_tool_is_away(monkeypatch: pyte
 def test_a_failed_episode_is_dropped_where_rllib_is_told_to_go_on() -> None:
     from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
 
-    broken = {"tests.doors.breaking:Tests/Breaking-v0": {"one_in": 8}}
+    broken = {"tests.integrations.breaking:Tests/Breaking-v0": {"one_in": 8}}
     config = config_of(SMALL).environment(ROUTING, env_config={"worlds": broken, "raising": True})
     config.env_runners(num_env_runners=0, num_envs_per_env_runner=3).debugging(seed=None)  # or the same one comes again
     made = SingleAgentEnvRunner(config=config.fault_tolerance(restart_failed_sub_environments=True), worker_index=0)
@@ -209,7 +209,7 @@ def test_rllibs_action_masking_reads_the_masked_observation() -> None:
 
 
 def refused(address: str) -> str:
-    done = toolorchestra("train-router", "--address", address, timeout=100)
+    done = toolorchestra("train", "--router", "--address", address, timeout=100)
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
     return done.stderr.splitlines()[-1]
@@ -259,8 +259,8 @@ def wait_for(port: int, seconds: float = 90) -> None:
 
 
 def test_a_cluster_that_runs_already_trains_a_router(another_cluster: str, tmp_path: Path) -> None:
-    small = "--steps 512 --batch 256 --envs-per-runner 4 --hidden 8".split()
-    options = ["train-router", "--address", another_cluster, "--out", tmp_path / "r", *small]
+    small = "--steps 512 --batch 256 --hidden 8".split()
+    options = ["train", "--router", "--address", another_cluster, "--out", tmp_path / "r", *small]
     done = toolorchestra(*options, timeout=200)
     assert done.returncode == 0, done.stderr
     assert load_router(tmp_path / "r").digest in done.stdout

@@ -263,7 +263,7 @@ def test_a_trainer_gets_the_tokens_that_were_sampled(tmp_path: Path) -> None:
 
 @needs_verifiers
 def test_an_outage_is_an_error_and_no_wrong_answer(tmp_path: Path) -> None:
-    words = ["--env.taskset.environment", "tests.doors.outages:Tests/Outage-v0", "-n", "1"]
+    words = ["--env.taskset.environment", "tests.integrations.outages:Tests/Outage-v0", "-n", "1"]
     with endpoint(counts=True) as server:
         (trace,) = vf_eval(tmp_path, *words, "--client.base-url", server.base_url)
     assert (trace["ok"], trace["rewards"], trace["metrics"]) == (False, {}, {})

@@ -1,5 +1,5 @@
-"""Questions on which something breaks down, each time or now and then: the grader in
-`tests.doors.breaking:Tests/Breaking-v0`, the tool that answers in `tests.doors.breaking:Tests/AnswerAway-v0`."""
+"""Questions on which something breaks down, each time or now and then: the grader in Tests/Breaking-v0, the tool that
+answers in Tests/AnswerAway-v0."""
 
 from __future__ import annotations
 
@@ -62,5 +62,5 @@ def _away(_context: ToolContext, **_arguments: Any) -> ToolResult:
     raise Outage("the models are away")
 
 
-register("Tests/Breaking-v0", "tests.doors.breaking:BreakingSource")
-register("Tests/AnswerAway-v0", "tests.doors.breaking:AnswerAwaySource")
+register("Tests/Breaking-v0", "tests.integrations.breaking:BreakingSource")
+register("Tests/AnswerAway-v0", "tests.integrations.breaking:AnswerAwaySource")

@@ -1,4 +1,4 @@
-"""Tasks with a tool whose backend is away, as `tests.doors.outages:Tests/Outage-v0`."""
+"""Tasks with a tool whose backend is away, as `tests.integrations.outages:Tests/Outage-v0`."""
 
 from toolorchestra.envs.registration import register
 

@@ -1,8 +1,10 @@
-"""Routing for RLlib: one id that remote env runners can make, because it names the module to import.
+"""A routing environment for learners: RLlib's remote env runners, Stable-Baselines3, or any loop over numbers.
 
     PPOConfig().environment(ROUTING, env_config={"worlds": ["HLE-v0", "FRAMES-v0"], "max_turns": 20})
+    gym.make(ROUTING, worlds=["HLE-v0"], raising=False)
 
-The observation is a Box and the action a number, so RLlib's default models fit. This module imports no ray.
+One id that other processes can make, because it names the module to import. The observation is a Box and the action a
+number, so default models fit. This module imports no learner.
 """
 
 from __future__ import annotations
@@ -17,11 +19,11 @@ from numpy.typing import NDArray
 
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.registration import full_id, spec_of
-from toolorchestra.envs.wrappers import DiscreteRouting, RoutingFeatures
+from toolorchestra.envs.wrappers.routing import Routing, as_learnt
 
 NAME = "ToolOrchestra/Routing-v0"
 ROUTING = f"{__name__}:{NAME}"
-"""What RLlib's `environment()` takes."""
+"""What gym.make and RLlib's `environment()` take."""
 EMBEDDED = ("HLE-v0", "FRAMES-v0")
 Worlds = Sequence[str] | Mapping[str, Mapping[str, Any]]
 
@@ -31,15 +33,14 @@ class EpisodeFailed(RuntimeError):
 
 
 class RoutingEnv(gym.Env[Any, Any]):
-    """Each episode is of one of several worlds, drawn evenly. Observations and actions are those of the wrappers.
+    """Each episode is of one of several worlds, drawn evenly. Observations and actions are those of Routing.
 
     `worlds` are ids, or ids with arguments of gym.make for each; `settings` are arguments for all of them. The reward
     is a number, so `reward` is "scalar". With `masked` the observation is the mapping that RLlib's action masking
     reads: `observations` and `action_mask`.
 
-    An episode that runs into a limit has ended, and is not cut off: the world has graded it, and a learner that put its
-    own estimate in the place of what would have come would pay for standing still. An episode that breaks down raises
-    EpisodeFailed; with `raising=False` it is cut off, and `failure` says so to whoever asks.
+    An episode ends as `as_learnt` says. One that breaks down raises EpisodeFailed; with `raising=False` it is cut off
+    without a reward, and `failure` says so to whoever asks.
     """
 
     def __init__(
@@ -49,20 +50,26 @@ class RoutingEnv(gym.Env[Any, Any]):
             raise ConfigError(f'worlds is a list of environments, such as ["HLE-v0"], got {worlds!r}')
         own = worlds if isinstance(worlds, Mapping) else {name: {} for name in worlds}
         self.worlds = {full_id(name): routed(name, **{**settings, **own[name]}) for name in own}
-        self._playing = next(iter(self.worlds))
+        self._playing, first = next(iter(self.worlds.items()))
         self._masked, self._raising = masked, raising
         self._last: tuple[Any, dict[str, Any]] = (None, {})
         self.failure = ""
         """Why the first episode broke down that did; "" while none has."""
-        first = self.worlds[self._playing]
         for name, world in self.worlds.items():
             if world.feature_names != first.feature_names:
                 raise ConfigError(
                     f"a router plays worlds that offer the same calls; those of {name} differ from those of "
                     f"{self._playing}; train one for each"
                 )
+        self.action_meanings, self.feature_names = first.action_meanings, first.feature_names
         self.action_space = first.action_space
-        self.observation_space = _masking(first) if masked else first.observation_space
+        mask = gym.spaces.Box(0.0, 1.0, (len(first.action_meanings),), np.float32)
+        seen: gym.Space[Any] = first.observation_space
+        self.observation_space = gym.spaces.Dict({"observations": seen, "action_mask": mask}) if masked else seen
+
+    def action_masks(self) -> NDArray[np.bool_]:
+        """What is offered now, as sb3-contrib's MaskablePPO asks for it."""
+        return self.worlds[self._playing].action_masks()
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Start an episode of a world that is drawn by the seed. `info` has the world and its own seed, by which the
@@ -80,29 +87,28 @@ class RoutingEnv(gym.Env[Any, Any]):
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Make the tool call that a number stands for."""
         try:
-            observation, reward, terminated, truncated, info = self._step(int(action))
-            terminated, truncated = terminated or truncated, False
+            observation, reward, terminated, truncated, info = self._step(action)
         except EpisodeFailed:
             if self._raising:
                 raise
             observation, info = self._last
             reward, terminated, truncated = 0.0, False, True
         self._last = observation, info
-        return self._seen(observation, info), float(reward), terminated, truncated, self._told(info)
+        return self._seen(observation, info), reward, terminated, truncated, self._told(info)
 
-    def _step(self, action: int) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def _step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         world = self.worlds[self._playing]
         try:
-            stepped = world.step(action)
+            observation, reward, terminated, truncated, info = world.step(action)
         except Exception as err:
             raise self._failed(_task(world), f"{type(err).__name__}: {err}") from err
-        failed = stepped[4].get("failed")
-        if failed or math.isnan(stepped[1]):
+        failed = info.get("failed")
+        if failed or math.isnan(reward):
             raise self._failed(_task(world), failed["error"] if failed else "its reward is not a number")
-        return stepped
+        return observation, *as_learnt(reward, terminated, truncated, info), info
 
     def close(self) -> None:
-        """Closes the environment of every world."""
+        """Close the environment of every world."""
         for world in self.worlds.values():
             world.close()
 
@@ -124,20 +130,13 @@ class RoutingEnv(gym.Env[Any, Any]):
         return told
 
 
-def routed(world: str, **settings: Any) -> RoutingFeatures:
+def routed(world: str, **settings: Any) -> Routing:
     """An environment as numbers, with one number as its reward."""
     spec_of(world)  # imports the module of "module:id", and refuses an unknown id
-    arguments = {"reward": "scalar", "preference": "none", **settings}
-    return RoutingFeatures(DiscreteRouting(gym.make(full_id(world), **arguments)))
+    return Routing(gym.make(full_id(world), **{"reward": "scalar", "preference": "none", **settings}))
 
 
-def _masking(world: RoutingFeatures) -> gym.spaces.Dict:
-    actions = int(world.action_space.n)  # type: ignore[attr-defined]
-    mask = gym.spaces.Box(0.0, 1.0, (actions,), np.float32)
-    return gym.spaces.Dict({"observations": world.observation_space, "action_mask": mask})
-
-
-def _task(world: RoutingFeatures) -> str:
+def _task(world: Routing) -> str:
     episode = getattr(world.unwrapped, "episode", None)
     return f"task {episode.task_id}" if episode is not None else "an episode"
 

@@ -15,7 +15,7 @@ import pytest
 if util.find_spec("skyrl") is None:
     pytest.skip("skyrl is not installed here: make test-skyrl", allow_module_level=True)
 
-from tests.doors.skyrl_tiny import ASYNCHRONOUS, MERGED, warm_engine, words
+from tests.integrations.skyrl_tiny import ASYNCHRONOUS, MERGED, warm_engine, words
 from tests.paths import REPOSITORY
 from toolorchestra.agents.adapters.prompt_rows import job_of_row, read_rows
 from toolorchestra.agents.engines.base import Sample, SamplingParams
