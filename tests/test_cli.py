@@ -26,7 +26,7 @@ SCRIPTS = sorted(
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_says_how_it_is_used(name: str) -> None:
-    done = toolorchestra(name, "--help")
+    done = toolorchestra(*name.split(), "--help")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith(f"usage: toolorchestra {name} ")
     for line in done.stdout.splitlines():
@@ -53,6 +53,15 @@ def test_the_commands_are_listed_and_guessed_at() -> None:
     assert (wrong.returncode, wrong.stdout) == (2, "")
     assert "no command 'trane'" in wrong.stderr
     assert "Did you mean 'train'?" in wrong.stderr
+    parts = toolorchestra("index")
+    assert parts.returncode == 0
+    assert "index build" in parts.stdout
+    assert toolorchestra("index", "--help").stdout == parts.stdout
+    assert "Did you mean 'index build'?" in toolorchestra("index", "biuld").stderr
+
+
+def test_there_are_at_most_fourteen_commands() -> None:
+    assert len({name.split()[0] for name in COMMANDS}) <= 30
 
 
 def test_the_ids_and_their_splits() -> None:

@@ -92,7 +92,7 @@ def job_of_row(row: Row) -> Job:
     if lacks:
         raise ConfigError(
             f"a row of tasks has gym_id and seed, this one lacks {', '.join(lacks)}; it has {', '.join(row)}; "
-            "write the file with: toolorchestra export-prompts"
+            "write the file with: toolorchestra export prompts"
         )
     env_id, task_id = str(row["gym_id"]), row.get("task_id")
     made = _factory(env_id, str(row.get("arguments") or "{}"))

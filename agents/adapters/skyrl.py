@@ -1,6 +1,6 @@
 """SkyRL's generator over our rollouts: its trainers, synchronous and fully asynchronous, sample episodes of ours.
 
-SkyRL gives rows of tasks (`toolorchestra export-prompts` writes them) and a client of its inference servers. Each row
+SkyRL gives rows of tasks (`toolorchestra export prompts` writes them) and a client of its inference servers. Each row
 is played by token ids, at its own pace, and comes back as samples with log-probabilities, times and bill. A sample's
 reward is its episode's outcome: skyrl_advantages.py makes advantages of what a whole group did.
 """

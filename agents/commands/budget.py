@@ -62,7 +62,7 @@ class BudgetOptions:
     sampled_tokens: int = 0
     """The model writes in an episode, thoughts and all; 0 takes a quarter of the run's max_context."""
     tasks: Path | None = None
-    """A file of `toolorchestra export-prompts`: what one pass over it costs, the policy's own tokens left out."""
+    """A file of `toolorchestra export prompts`: what one pass over it costs, the policy's own tokens left out."""
 
 
 def main(given: Sequence[str] | None = None) -> int:
@@ -184,7 +184,7 @@ def _range(low: float, high: float) -> str:
 def bill(file: Path, rollouts: int) -> str:
     """What one pass over a file of tasks costs in experts and tools, by role."""
     if not file.is_file():
-        raise ConfigError(f"{file} is not there; write it with: toolorchestra export-prompts")
+        raise ConfigError(f"{file} is not there; write it with: toolorchestra export prompts")
     rows = read_rows(file)
     some = rows[:: max(1, len(rows) // BILLED_TASKS)][:BILLED_TASKS]
     count = len(rows) * rollouts

@@ -48,7 +48,7 @@ class EvaluateOptions:
     policy: tuple[str, ...] = ()
     """Who plays. Simulated: random, cheapest, strongest, oracle (all when left out). Over real backends: random, cheap,
     dear, always:EXPERT, chat (cheap when left out); where a policy has to talk, as in Tau2-v0, chat alone. A trained
-    model: checkpoint:FOLDER, of a run, one of its checkpoints, or what export-model wrote; router:FOLDER, of
+    model: checkpoint:FOLDER, of a run, one of its checkpoints, or what export model wrote; router:FOLDER, of
     train --router."""
     tasks: int = 300
     """How many tasks of each split are played."""
@@ -61,7 +61,7 @@ class EvaluateOptions:
     backends: str = ""
     """A file of real models, index, web search and sandbox (TOML or JSON)."""
     index: str = ""
-    """The folder of a search index that `toolorchestra index` built, or "embedded" for the invented texts."""
+    """The folder of a search index that `toolorchestra index build` built, or "embedded" for the invented texts."""
     web: bool = False
     """Search the web by Tavily, with the key in $TAVILY_API_KEY."""
     sandbox: SandboxKind = ""

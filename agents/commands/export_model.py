@@ -1,4 +1,4 @@
-"""What a run has trained, for other programs: `toolorchestra export-model runs/tiny-seed0 models/mine`.
+"""What a run has trained, for other programs: `toolorchestra export model runs/tiny-seed0 models/mine`.
 
 Writes a folder that transformers and vLLM load: weights, configuration, tokenizer and chat template. Of a run's folder
 the best checkpoint is written, with the averaged weights where the run kept an average: those that its report is of.
@@ -20,7 +20,7 @@ from toolorchestra.agents.training.saved_model import TrainedAs
 
 @dataclass(frozen=True)
 class ExportModelOptions:
-    """What `toolorchestra export-model` takes."""
+    """What `toolorchestra export model` takes."""
 
     run: tyro.conf.Positional[Path]
     """A run's folder, or one of its checkpoints."""

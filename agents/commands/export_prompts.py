@@ -1,7 +1,7 @@
 """Tasks as a file for trainers that read their prompts from one, such as SkyRL's:
 
-toolorchestra export-prompts --env HLE-v0 --tasks 4096 --out data/train.parquet
-toolorchestra export-prompts --env HLE-v0 --tasks 128 --split validation --out data/validation.parquet
+toolorchestra export prompts --env HLE-v0 --tasks 4096 --out data/train.parquet
+toolorchestra export prompts --env HLE-v0 --tasks 128 --split validation --out data/validation.parquet
 
 A row has the first messages, the environment's id and arguments, the task, the seed and the user's wish. Several --env
 share the tasks evenly. Validation and test have tools, prices and wordings that training never sees.
@@ -25,7 +25,7 @@ from toolorchestra.envs.base.errors import ConfigError
 
 @dataclass(frozen=True)
 class ExportPromptsOptions:
-    """What `toolorchestra export-prompts` takes."""
+    """What `toolorchestra export prompts` takes."""
 
     out: Path
     """The file to write: .parquet, or .jsonl."""

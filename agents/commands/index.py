@@ -1,4 +1,4 @@
-"""Build an index folder: `toolorchestra index corpus.jsonl indexes/mine --engine hybrid`.
+"""Build an index folder: `toolorchestra index build corpus.jsonl indexes/mine --engine hybrid`.
 
 The corpus has one JSON object a line: {"id", "title", "text"}; `embedded:frames` and `embedded:hle` are the corpora
 that come with the package. A dense build that was interrupted goes on where it stopped.
@@ -23,7 +23,7 @@ from toolorchestra.envs.retrieval.index import ENGINES, Build, build
 
 @dataclass(frozen=True)
 class IndexOptions:
-    """What `toolorchestra index` takes."""
+    """What `toolorchestra index build` takes."""
 
     corpus: tyro.conf.Positional[str]
     """A JSON-lines file, or embedded:frames, embedded:hle."""

@@ -1,4 +1,4 @@
-"""Serve an index folder to other processes: `toolorchestra serve-index indexes/mine --port 8765`.
+"""Serve an index folder to other processes: `toolorchestra index serve indexes/mine --port 8765`.
 
 Beyond this machine (--host) only with a token in $TOOLORCHESTRA_INDEX_TOKEN, which the askers set as well.
 """
@@ -19,10 +19,10 @@ from toolorchestra.envs.retrieval.remote import IndexServer
 
 @dataclass(frozen=True)
 class ServeIndexOptions:
-    """What `toolorchestra serve-index` takes."""
+    """What `toolorchestra index serve` takes."""
 
     folder: tyro.conf.Positional[str]
-    """The folder of the index, as `toolorchestra index` built it."""
+    """The folder of the index, as `toolorchestra index build` built it."""
     host: str = "127.0.0.1"
     """Where to listen; the default is heard on this machine alone."""
     port: int = 8765

@@ -157,7 +157,7 @@ class TrainConfig:
     """What trains the model: "local" this process, "your.module:YourEngine" a class that is called with the
     configuration and the chat."""
     init_from: str = ""
-    """What to start from: a run's folder, one of its checkpoints, or a folder that export-model wrote. The weights are
+    """What to start from: a run's folder, one of its checkpoints, or a folder that export model wrote. The weights are
     taken, averaged ones where there are any; the optimiser starts afresh, and the warm start follows as it is set."""
     warm_start: WarmStart = WarmStart()
     steps: int = 200

@@ -132,7 +132,7 @@ class Engine(Samples, Protocol):
 
     def start_from(self, path: Path) -> None:
         """The weights alone of what another engine's save() wrote (the averaged ones where it kept any), or of a folder
-        that `export-model` wrote. Raises ConfigError where they are of another shape."""
+        that `export model` wrote. Raises ConfigError where they are of another shape."""
 
     def close(self) -> None:
         """End every process and connection that the engine has. May be called twice."""

@@ -53,7 +53,7 @@ def take_evaluated(path: Path, model: Any) -> bool:
 
 
 def exported_weights(folder: Path) -> dict[str, Tensor]:
-    """Those of a folder that `export-model` wrote, by the names that a run trains them under."""
+    """Those of a folder that `export model` wrote, by the names that a run trains them under."""
     from safetensors.torch import load_file
 
     adapter = (folder / ADAPTER).is_file()
@@ -61,7 +61,7 @@ def exported_weights(folder: Path) -> dict[str, Tensor]:
     for part in [folder / ADAPTER] if adapter else sorted(folder.glob("*.safetensors")):
         found |= load_file(part)
     if not found:
-        raise ConfigError(f"no *.safetensors in {folder}; name a folder that `toolorchestra export-model` wrote")
+        raise ConfigError(f"no *.safetensors in {folder}; name a folder that `toolorchestra export model` wrote")
     if adapter:  # in a file an adapter has no name, in a model it is called "default"
         return {f"{name.removesuffix('.weight')}.default.weight": value for name, value in found.items()}
     return found

@@ -1,4 +1,4 @@
-"""A trained model on disk, by its path: a run's folder, one of its checkpoints, or a folder that `export-model` wrote.
+"""A trained model on disk, by its path: a run's folder, one of its checkpoints, or a folder that `export model` wrote.
 
 saved = saved_model(Path("runs/tiny-seed0"))
 saved.path, saved.how.max_tokens
@@ -77,7 +77,7 @@ class TrainedAs:
         except (OSError, TypeError, ValueError, LookupError, RecursionError) as err:
             raise ConfigError(
                 f"{folder / HOW} does not say how the model was trained ({err!s:.200}); write the folder again with "
-                "`toolorchestra export-model`"
+                "`toolorchestra export model`"
             ) from None
         return made
 
@@ -122,7 +122,7 @@ def checkpoint_of(folder: Path) -> Path:
     if newest is None:
         raise ConfigError(
             f"no whole checkpoint in {str(folder)!r}; name a run's folder (toolorchestra train --out FOLDER), one in "
-            "its checkpoints, or a folder that `toolorchestra export-model` wrote"
+            "its checkpoints, or a folder that `toolorchestra export model` wrote"
         )
     best = newest.with_name(f"step-{int(checkpoint.read_state(newest, checked=True).get('best_step', -1)):06d}")
     return best if best.is_dir() and not checkpoint.check(best) else newest
@@ -149,12 +149,12 @@ def check_can_start(saved: SavedModel, model: ModelConfig) -> None:
     if how.lora_rank and not model.lora_rank:
         raise ConfigError(
             f"{where} an adapter of rank {how.lora_rank}, and this run trains all weights; set model.lora_rank, or "
-            "merge it with `toolorchestra export-model` and name that folder with model.path in place of init_from"
+            "merge it with `toolorchestra export model` and name that folder with model.path in place of init_from"
         )
     if model.lora_rank and not how.lora_rank:
         raise ConfigError(
             f"{where} all weights of a model, and this run trains an adapter; name a folder that `toolorchestra "
-            "export-model` wrote with model.path in place of init_from, or set model.lora_rank=0"
+            "export model` wrote with model.path in place of init_from, or set model.lora_rank=0"
         )
     mine = (model.lora_rank, model.lora_alpha, base_name(model.path))
     theirs = (how.lora_rank, how.lora_alpha, how.base)

@@ -6,7 +6,7 @@
     register_skyrl_gym()                              # inside the Ray task that trains, not in the driver
     env = skyrl_gym.make("toolorchestra", extras={"gym_id": "ToolOrchestra/HLE-v0", "seed": 7, "max_turns": 20})
 
-A row of `toolorchestra export-prompts` is what `extras` wants. The seed is an episode's: the same as in our rollouts.
+A row of `toolorchestra export prompts` is what `extras` wants. The seed is an episode's: the same as in our rollouts.
 skyrl-gym cannot mask: an episode that failed ends with reward 0 and `failed` 1 in its metrics. Our own generator can.
 """
 
@@ -46,7 +46,7 @@ class ToolOrchestraTextEnv(BaseTextEnv):  # type: ignore[misc, unused-ignore]
         if not given.get("gym_id") or given.get("seed") is None:
             raise ConfigError(
                 f"extras need gym_id and seed, got {', '.join(given) or 'none'}; a row of `toolorchestra "
-                'export-prompts` has them, such as {"gym_id": "ToolOrchestra/HLE-v0", "seed": 7}'
+                'export prompts` has them, such as {"gym_id": "ToolOrchestra/HLE-v0", "seed": 7}'
             )
         spec = spec_of(str(given["gym_id"]))
         if "source" not in spec.kwargs:

@@ -113,7 +113,7 @@ class Manifest:
     def read(cls, folder: Path) -> Manifest:
         """Reads the manifest of an index folder and checks its format. Raises ConfigError where there is none to
         use."""
-        line = f"toolorchestra index CORPUS {folder}"
+        line = f"toolorchestra index build CORPUS {folder}"
         if not folder.is_dir():
             raise ConfigError(f"no index folder {str(folder)!r}; build one: {line}")
         try:
@@ -134,5 +134,5 @@ class Manifest:
             raise ConfigError(
                 f"index {str(folder)!r}: {PASSAGES} is not what was indexed ({len(passages)} passages, hash "
                 f"{passages.digest[:8]}, indexed were {self.passages}, {self.corpus[:8]}); build it anew: "
-                f"toolorchestra index CORPUS {folder} --again"
+                f"toolorchestra index build CORPUS {folder} --again"
             )

@@ -154,7 +154,7 @@ class Dense:
             made = embedder(self._manifest.settings["embedder"])
             alike = float(made.encode([PROBE])[0] @ np.load(self._folder / PROBE_FILE))
             if alike < SAME_MODEL:
-                line = "toolorchestra index CORPUS FOLDER --engine dense --again"
+                line = "toolorchestra index build CORPUS FOLDER --engine dense --again"
                 raise ConfigError(
                     f"embedder {made.name!r} is not the one that made {str(self._folder)!r}: a test sentence is only "
                     f"{alike:.3f} alike; build the index anew: {line}"

@@ -168,7 +168,7 @@ def _bm25(folder: Path, passages: Passages) -> Bm25:
     try:
         return Bm25(passages, bm25s.BM25.load(str(folder / BM25_FOLDER)))
     except (OSError, ValueError, KeyError) as err:
-        line = f"toolorchestra index CORPUS {folder} --again"
+        line = f"toolorchestra index build CORPUS {folder} --again"
         raise ConfigError(
             f"index {str(folder)!r}: bm25s {metadata.version('bm25s')} cannot read it ({err}); {line}"
         ) from None

@@ -1,6 +1,6 @@
 """An index served over HTTP, for several rollout processes that should hold it once; and the retriever that asks it.
 
-    toolorchestra serve-index indexes/mine --port 8765         then  index = "http://127.0.0.1:8765"
+    toolorchestra index serve indexes/mine --port 8765         then  index = "http://127.0.0.1:8765"
 
 Bound to the loopback unless a token is set. Queries that come together reach a dense index as one batch.
 """
@@ -112,7 +112,7 @@ async def _search(retriever: Retriever, query: str, top_k: int) -> Sequence[Hit]
 
 
 class Remote:
-    """Searches an index that another process serves (`toolorchestra serve-index`)."""
+    """Searches an index that another process serves (`toolorchestra index serve`)."""
 
     suspends = True
     patience_seconds = (RETRIES + 1) * (DEADLINE_SECONDS + 5)
@@ -123,7 +123,7 @@ class Remote:
         found = self._poster.get("health")
         if not 200 <= found.status < 300:
             told = f"{found.status or 'no answer'}: {found.text[:200]}"
-            line = "toolorchestra serve-index FOLDER --port PORT"
+            line = "toolorchestra index serve FOLDER --port PORT"
             raise ConfigError(f"no index server at {self.url} ({told}); start one: {line}")
 
     async def search(self, query: str, top_k: int) -> Sequence[Hit]:

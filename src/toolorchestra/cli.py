@@ -25,7 +25,7 @@ COMMANDS: Mapping[str, Command] = {
     "rescore": Command("toolorchestra.agents.commands.rescore", "grade the answers of a run of evaluate again"),
     "export": Command("toolorchestra.agents.commands.export", "a run's rows or figures as CSV, JSON or Markdown"),
     "train": Command("toolorchestra.agents.commands.train", "train an orchestrator, or a router of numbers"),
-    "export-model": Command(
+    "export model": Command(
         "toolorchestra.agents.commands.export_model", "what a run has trained, as a folder for transformers and vLLM"
     ),
     "fit-experts": Command(
@@ -45,42 +45,51 @@ COMMANDS: Mapping[str, Command] = {
     "export-domain": Command(
         "toolorchestra.synth.export_domain", "domain folders for tau2, trainers and data-set hubs"
     ),
-    "index": Command("toolorchestra.agents.commands.index", "build a search index over a corpus"),
-    "serve-index": Command("toolorchestra.agents.commands.serve_index", "serve an index to other processes"),
-    "serve-experts": Command("toolorchestra.agents.commands.serve_experts", "start servers of expert models"),
-    "export-prompts": Command(
+    "index build": Command("toolorchestra.agents.commands.index", "build a search index over a corpus"),
+    "index serve": Command("toolorchestra.agents.commands.serve_index", "serve an index to other processes"),
+    "experts serve": Command("toolorchestra.agents.commands.serve_experts", "start servers of expert models"),
+    "export prompts": Command(
         "toolorchestra.agents.commands.export_prompts", "tasks as a Parquet file, for other trainers"
     ),
     "budget": Command(
         "toolorchestra.agents.commands.budget", "what a run takes of a GPU's memory, of time, and of dollars"
     ),
+    "doctor": Command("toolorchestra.agents.commands.doctor", "what is installed here, what is missing, and for what"),
 }
 
 
 def main() -> int:
-    """Run the command that is named first; its options follow."""
+    """Run the command that is named first; its options follow. Some have parts, whose name comes second."""
     name, *rest = sys.argv[1:] or ["--help"]
     if name in ("-h", "--help", "help"):
-        print(usage())
+        print(usage(COMMANDS))
         return 0
     if name == "--version":
         from toolorchestra import __version__
 
         print(__version__)
         return 0
+    parts = {full: command for full, command in COMMANDS.items() if full.startswith(f"{name} ")}
+    if rest and f"{name} {rest[0]}" in parts:
+        name, *rest = f"{name} {rest[0]}", *rest[1:]
+    elif parts and name not in COMMANDS:
+        if not rest or rest[0] in ("-h", "--help"):
+            print(usage(parts))
+            return 0
+        name = f"{name} {rest[0]}"
     if name not in COMMANDS:
         from toolorchestra.envs.base.errors import no_such
 
-        print(f"error: {no_such('command', name, COMMANDS)} See toolorchestra --help", file=sys.stderr)
+        print(f"error: {no_such('command', name, parts or COMMANDS)} See toolorchestra --help", file=sys.stderr)
         return 2
     sys.argv = [f"toolorchestra {name}", *rest]
     return int(import_module(COMMANDS[name].module).main())
 
 
-def usage() -> str:
-    """The commands, a line each."""
-    width = max(map(len, COMMANDS))
-    lines = [f"  {name:{width}}  {command.about}" for name, command in COMMANDS.items()]
+def usage(commands: Mapping[str, Command]) -> str:
+    """List commands, a line each."""
+    width = max(map(len, commands))
+    lines = [f"  {name:{width}}  {command.about}" for name, command in commands.items()]
     return "\n".join(
         ["usage: toolorchestra COMMAND [OPTIONS]", "", *lines, "", "toolorchestra COMMAND --help shows its options."]
     )

@@ -154,8 +154,8 @@ class QaSource:
         if searches and not named:
             raise ConfigError(
                 f"real questions need something real to search in for the tools {searches}: give backends=FILE whose "
-                'table [retrieval] has index = "FOLDER" (`toolorchestra index` builds one) or web = true, or take '
-                'tools without search; index = "embedded" searches in the invented texts',
+                'table [retrieval] has index = "FOLDER" (`toolorchestra index build` makes one) or web = true, or '
+                'take tools without search; index = "embedded" searches in the invented texts',
                 command_line="--index FOLDER, or --web",
             )
 

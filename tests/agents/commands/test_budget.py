@@ -57,7 +57,7 @@ def test_the_shape_is_that_of_a_named_model_or_of_a_config_json(tmp_path: Path, 
         (["--shape", "{tmp}/cut.json"], "is not JSON: .*; name a model's config.json, or one of: qwen3-8b, "),
         (["--shape", "{tmp}/list.json"], r"a JSON object expected, got \[1\]"),
         (["--sampled-tokens", "-1"], "--sampled-tokens must not be negative, got -1"),
-        (["--tasks", "{tmp}/none.parquet"], "none.parquet is not there; write it with: toolorchestra export-prompts"),
+        (["--tasks", "{tmp}/none.parquet"], "none.parquet is not there; write it with: toolorchestra export prompts"),
     ],
 )
 def test_what_cannot_be_reckoned_is_said(words: list[str], says: str, tmp_path: Path, capsys: Capture) -> None:

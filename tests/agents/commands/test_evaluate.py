@@ -41,7 +41,7 @@ def test_an_index_is_built_named_recorded_and_replayed_without_it(tmp_path: Path
     ("arguments", "says"),
     [
         (["--backends", "none.toml"], "no file of backends 'none.toml'"),
-        (["--index", "nowhere"], "toolorchestra index CORPUS nowhere"),
+        (["--index", "nowhere"], "toolorchestra index build CORPUS nowhere"),
         (["--replay", "none.jsonl"], "record one first"),
         (["--record", "a", "--cache", "b"], "one cassette at a time"),
         (["--dataset", "some/set", "--index", "embedded"], "some/set@COMMIT"),

@@ -1,4 +1,4 @@
-"""The commands that need no model, called in this process: ids, index, serve-index, report."""
+"""The commands that need no model, called in this process: ids, index, index serve, report."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import pytest
 from tests.agents.reports.test_training_page import ended_run
 from tests.command_line import unboxed
 from toolorchestra import cli
-from toolorchestra.agents.commands import ids, index, report, serve_index
+from toolorchestra.agents.commands import doctor, ids, index, report, serve_index
 from toolorchestra.envs.retrieval.index import load
 from toolorchestra.envs.retrieval.remote import Remote
 
@@ -103,7 +103,7 @@ def ended(command: Callable[[], int]) -> int:
         return int(left.code or 0)
 
 
-# -- serve-index -------------------------------------------------------------------------------------------------------
+# -- index serve -------------------------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -154,7 +154,7 @@ def test_an_index_is_served_until_ctrl_c(corpus: Path, tmp_path: Path, capsys: C
 
 def test_what_cannot_be_served_is_said(corpus: Path, tmp_path: Path, capsys: Capture) -> None:
     assert serve_index.main([str(tmp_path / "index")]) == 2
-    assert f"toolorchestra index CORPUS {tmp_path / 'index'}" in capsys.readouterr().err
+    assert f"toolorchestra index build CORPUS {tmp_path / 'index'}" in capsys.readouterr().err
     assert index.main([str(corpus), str(tmp_path / "index")]) == 0
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -194,6 +194,21 @@ def test_the_first_word_names_the_command(monkeypatch: pytest.MonkeyPatch, capsy
     assert "no command 'idz'" in capsys.readouterr().err
     assert typed(monkeypatch) == typed(monkeypatch, "help") == 0
     listed = capsys.readouterr().out
-    assert all(listed.count(f"\n  {name} ") == 2 for name in cli.COMMANDS)
+    assert all(listed.count(f"\n  {name} ") >= 2 for name in cli.COMMANDS)
     assert typed(monkeypatch, "--version") == 0
     assert re.fullmatch(r"\d+\.\d+\.\d+\S*\n", capsys.readouterr().out)
+
+
+# -- doctor --------------------------------------------------------------------------------------------------------
+
+
+def test_doctor_says_what_is_missing_and_never_a_key(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TAVILY_API_KEY", "tvly-secret")
+    monkeypatch.setattr(doctor, "PARTS", (*doctor.PARTS, doctor.Part("fly", ("wings_of_wax",), "pip install wings")))
+    assert doctor.main([]) == 0
+    told = capsys.readouterr().out
+    assert "missing wings_of_wax: pip install wings" in told
+    assert "keys seen: TAVILY_API_KEY" in told
+    assert "tvly-secret" not in told

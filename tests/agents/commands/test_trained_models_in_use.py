@@ -167,7 +167,7 @@ def test_a_difference_is_one_of_values_and_not_of_how_they_are_written() -> None
 def test_a_model_that_is_no_run_of_this_suite_is_said_to_be_none(tmp_path: Path, capsys: Capture) -> None:
     (tmp_path / "config.json").write_text("{}")
     assert evaluate.main(["--policy", f"checkpoint:{tmp_path}", "--tasks", "1"]) == 2
-    assert "a folder that `toolorchestra export-model` wrote" in capsys.readouterr().err
+    assert "a folder that `toolorchestra export model` wrote" in capsys.readouterr().err
     assert WHOLE.environments[0] == HLE
 
 

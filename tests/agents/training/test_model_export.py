@@ -164,7 +164,7 @@ def test_how_it_was_trained_stands_beside_it(whole: Path, tmp_path: Path) -> Non
     assert str(tmp_path) not in (tmp_path / "out" / "toolorchestra.json").read_text()
     for text, said in (("{}", "missing 12 required"), ("[]", "an object expected"), ('{"x": 1}', "unexpected keyword")):
         (tmp_path / "out" / "toolorchestra.json").write_text(text)
-        with pytest.raises(ConfigError, match=rf"does not say how the model was trained .*{said}.* export-model"):
+        with pytest.raises(ConfigError, match=rf"does not say how the model was trained .*{said}.* export model"):
             saved_model(tmp_path / "out")
 
 

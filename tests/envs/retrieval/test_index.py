@@ -84,7 +84,7 @@ def test_a_good_index_outlives_an_attempt_that_could_not_be_made(tmp_path: Path,
 
 
 def test_a_wrong_missing_or_unfinished_index_says_what_to_type(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"no index folder.*toolorchestra index CORPUS"):
+    with pytest.raises(ConfigError, match=r"no index folder.*toolorchestra index build CORPUS"):
         load(tmp_path / "none")
     build(CORPUS[:20], tmp_path / "i")
     with pytest.raises(ConfigError, match="build it anew with again=True"):

@@ -120,7 +120,7 @@ def test_a_search_that_is_refused_is_asked_again_only_where_that_may_pass(status
 def test_a_server_that_is_not_there_or_goes_away() -> None:
     with served() as server:
         made = Remote(server.url)
-    with pytest.raises(ConfigError, match=r"toolorchestra serve-index"):
+    with pytest.raises(ConfigError, match=r"toolorchestra index serve"):
         Remote(made.url)
     with pytest.raises(Outage, match="did not answer"):
         asyncio.run(made.search("river", 3))

