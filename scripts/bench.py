@@ -1,6 +1,7 @@
 """What the engine costs, side by side in one run: `make bench`. CPU times where nothing waits, wall where it does.
 
-The episode is the trivial one of most comparisons: eight turns, seven `add(a, b)` calls and an answer, scripted.
+The episode is the trivial one of most comparisons: eight turns, seven `add(a, b)` calls and an answer, scripted. Then
+the suite's own environments, by players that know the tasks.
 """
 
 from __future__ import annotations
@@ -13,17 +14,20 @@ import math
 import os
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
-from importlib import import_module
+from collections.abc import Callable, Iterator, Mapping
 
 import gymnasium as gym
-from bench_tables import sandbox as sandbox_table
-from bench_tables import tools as tool_tables
 
 import toolorchestra  # noqa: F401 - registers the ids
+from tests.support.tau2_players import gold, plans
+from toolorchestra.agents.policies.players import random_move
+from toolorchestra.envs.domains.tau2.source import Tau2Source
+from toolorchestra.envs.domains.toolscale import loader
+from toolorchestra.envs.domains.toolscale.oracle import moves
+from toolorchestra.envs.domains.toolscale.source import ToolScaleSource, ready
 from toolorchestra.envs.domains.toy import TURNS, script
+from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.factory import factory
 from toolorchestra.envs.registration import register
@@ -31,9 +35,12 @@ from toolorchestra.envs.runtime.driver import advance
 from toolorchestra.envs.runtime.invoke import Gates
 from toolorchestra.envs.vector import OrchestraVectorEnv
 
+Row = tuple[str, str, str]
 ADDER = "ToolOrchestra/ToyAdder-v0"
 SOURCE = "toolorchestra.envs.domains.toy:AdderSource"
 SCRIPT, SLOW_SCRIPT = script(), script("slow_add")
+N = 512
+"""Episodes at once."""
 
 
 class Bare:
@@ -50,32 +57,7 @@ class Bare:
         return "", float(action == SCRIPT[-1]), True
 
 
-def bare_episodes(seconds: float) -> int:
-    env, steps, end = Bare(), 0, time.perf_counter() + seconds
-    while time.perf_counter() < end:
-        env.reset()
-        for action in SCRIPT:
-            _, reward, _ = env.step(action)
-        assert reward == 1.0
-        steps += TURNS
-    return steps
-
-
-def single_episodes(env: gym.Env) -> Callable[[float], int]:
-    def run(seconds: float) -> int:
-        steps, end = 0, time.perf_counter() + seconds
-        while time.perf_counter() < end:
-            env.reset()
-            for action in SCRIPT:
-                _, reward, *_ = env.step(action)
-            assert reward == 1.0
-            steps += TURNS
-        return steps
-
-    return run
-
-
-def step_alone_us(env: gym.Env, episodes: int = 500) -> float:
+def step_us(env: gym.Env | Bare, episodes: int = 500) -> float:
     """CPU microseconds of a step, without the resets between episodes."""
     spent = 0.0
     for _ in range(episodes):
@@ -87,26 +69,14 @@ def step_alone_us(env: gym.Env, episodes: int = 500) -> float:
     return spent / (episodes * TURNS) * 1e6
 
 
-def vector_episodes(n: int) -> Callable[[float], int]:
-    env = gym.make_vec(ADDER, num_envs=n, vectorization_mode="vector_entry_point", autoreset_mode="Disabled")
-
-    def run(seconds: float) -> int:
-        steps, end = 0, time.perf_counter() + seconds
-        while time.perf_counter() < end:
-            env.reset()
-            for action in SCRIPT:
-                _, rewards, *_ = env.step([action] * n)
-            assert rewards.sum() == n
-            steps += TURNS * n
-        return steps
-
-    return run
-
-
-def cpu_us_per_step(run: Callable[[float], int], seconds: float) -> float:
+def vector_us(env: gym.vector.VectorEnv, n: int) -> float:
+    """The same of n episodes at once, with their reset."""
     started = time.process_time()
-    steps = run(seconds)
-    return (time.process_time() - started) / steps * 1e6
+    env.reset()
+    for action in SCRIPT:
+        _, rewards, *_ = env.step([action] * n)
+    assert rewards.sum() == n
+    return (time.process_time() - started) / (TURNS * n) * 1e6
 
 
 def least(rounds: int, **timed: Callable[[], float]) -> dict[str, float]:
@@ -121,47 +91,34 @@ def least(rounds: int, **timed: Callable[[], float]) -> dict[str, float]:
     return best
 
 
-async def _floor_episode(number: int, first: float, each: float, done: list[float], started: float) -> None:
-    for turn, action in enumerate(SCRIPT):
-        if action.startswith("<tool_call>"):
+def floor(first: float, each: float) -> list[float]:
+    """Finishing times of N episodes as bare coroutines on one loop."""
+
+    async def play(number: int) -> float:
+        for turn, action in enumerate(SCRIPT[:-1]):
             json.loads(action[len("<tool_call>") : -len("</tool_call>")])
-            wait = first if turn == 0 and number == 0 else each
-            if wait:
-                await asyncio.sleep(wait)
-    done.append(time.perf_counter() - started)
-
-
-def floor(n: int, first: float, each: float) -> list[float]:
-    """Finishing times of n episodes as bare coroutines on one loop."""
+            await asyncio.sleep(first if turn == 0 and number == 0 else each)
+        return time.perf_counter()
 
     async def together() -> list[float]:
-        done: list[float] = []
         started = time.perf_counter()
-        await asyncio.gather(*(_floor_episode(k, first, each, done, started) for k in range(n)))
-        return done
+        return [ended - started for ended in await asyncio.gather(*(play(k) for k in range(N)))]
 
     return asyncio.run(together())
 
 
-def free_running(n: int, first: float, each: float, *, collector: int | None = None) -> list[float]:
-    """Finishing times of n episodes through recv and send. `collector` sets its threshold in place of the suite's."""
-    env = OrchestraVectorEnv(n, SOURCE, autoreset_mode="Disabled", clock="wall", tool_seconds=each, first_seconds=first)
+def free_running(first: float, each: float) -> list[float]:
+    """Finishing times of N episodes through recv and send."""
+    env = OrchestraVectorEnv(N, SOURCE, autoreset_mode="Disabled", clock="wall", tool_seconds=each, first_seconds=first)
     env.reset(options={"task_id": "toy-adder/train/1"})
-    env.reset(options={"task_id": "toy-adder/train/0", "reset_mask": [True] + [False] * (n - 1)})
-    if collector is not None:
-        gc.set_threshold(collector)
-    turn = [1] * n
-    done: list[float] = []
-    started = time.perf_counter()
-    env.send([SLOW_SCRIPT[0]] * n, range(n))
-    while len(done) < n:
+    env.reset(options={"task_id": "toy-adder/train/0", "reset_mask": [True] + [False] * (N - 1)})
+    turn, done, started = [1] * N, list[float](), time.perf_counter()
+    env.send([SLOW_SCRIPT[0]] * N, range(N))
+    while len(done) < N:
         got = env.recv(timeout=30)
-        on = []
-        for env_id, over in zip(got.env_ids.tolist(), got.terminations.tolist(), strict=True):
-            if over:
-                done.append(time.perf_counter() - started)
-            else:
-                on.append(env_id)
+        over = dict(zip(got.env_ids.tolist(), got.terminations.tolist(), strict=True))
+        done += [time.perf_counter() - started] * sum(over.values())
+        on = [env_id for env_id, ended in over.items() if not ended]
         env.send([SLOW_SCRIPT[turn[i]] for i in on], on)
         for i in on:
             turn[i] += 1
@@ -169,22 +126,19 @@ def free_running(n: int, first: float, each: float, *, collector: int | None = N
     return done
 
 
-def side_by_side(n: int, first: float, each: float) -> list[float]:
-    """Finishing times of n episodes on one asyncio loop, as rollouts run them."""
+def one_loop(first: float, each: float) -> list[float]:
+    """Finishing times of N episodes on one asyncio loop, as rollouts run them."""
     made = factory(SOURCE, clock="wall", tool_seconds=each, first_seconds=first)
+    episodes = [made.start(k, {"task_id": f"toy-adder/train/{min(k, 1)}"}).episode for k in range(N)]
 
-    episodes = [made.start(k, {"task_id": f"toy-adder/train/{min(k, 1)}"}).episode for k in range(n)]
-
-    async def play(episode: Episode, gates: Gates, done: list[float], started: float) -> None:
+    async def play(episode: Episode, gates: Gates) -> float:
         for action in SLOW_SCRIPT:
             await advance(episode, action, gates)
-        done.append(time.perf_counter() - started)
+        return time.perf_counter()
 
     async def together() -> list[float]:
-        gates, done = Gates(), []
-        started = time.perf_counter()
-        await asyncio.gather(*(play(e, gates, done, started) for e in episodes))
-        return done
+        gates, started = Gates(), time.perf_counter()
+        return [ended - started for ended in await asyncio.gather(*(play(e, gates) for e in episodes))]
 
     return asyncio.run(together())
 
@@ -194,16 +148,44 @@ def all_but_one(done: list[float]) -> float:
     return sorted(done)[-2]
 
 
-def lockstep(n: int, each: float) -> float:
-    """Time of n episodes through step(), which waits for all each turn."""
-    env = OrchestraVectorEnv(n, SOURCE, autoreset_mode="Disabled", clock="wall", tool_seconds=each)
-    env.reset()
-    started = time.perf_counter()
-    for action in SLOW_SCRIPT:
-        env.step([action] * n)
-    spent = time.perf_counter() - started
-    env.close()
-    return spent
+def engine_rows(rounds: int) -> Iterator[Row]:
+    """What a step costs where no tool waits."""
+    env = gym.make(ADDER)
+    vectors = {
+        n: gym.make_vec(ADDER, num_envs=n, vectorization_mode="vector_entry_point", autoreset_mode="Disabled")
+        for n in (8, N)
+    }
+    cost = least(
+        rounds,
+        bare=lambda: step_us(Bare()),
+        alone=lambda: step_us(env),
+        **{f"vector {n}": lambda n=n, made=made: vector_us(made, n) for n, made in vectors.items()},
+    )
+    bare, alone = cost["bare"], cost["alone"]
+    yield "bare class", f"{bare:.1f} us CPU/step", ""
+    yield "gym.make, one environment", f"{alone:.1f} us CPU/step", f"{alone - bare:.1f} over bare (goal <= 10)"
+    for n in vectors:
+        each = cost[f"vector {n}"]
+        yield f"vector env, N = {n}, with resets", f"{each:.1f} us CPU/step", f"{1e6 / each:,.0f} steps/s"
+
+
+def waiting_rows(rounds: int) -> Iterator[Row]:
+    """Tools of 10 ms, and one straggler of 2 s."""
+    ways = {"floor": floor, "loop": one_loop, "free": free_running}
+    wall = least(rounds, **{name: lambda way=way: max(way(0.01, 0.01)) for name, way in ways.items()})
+    yield f"10 ms tools, N = {N}: asyncio floor", f"{wall['floor']:.3f} s", "ideal 0.070 s"
+    for key, what in (("loop", "episodes on one loop"), ("free", "recv/send")):
+        yield (
+            f"10 ms tools, N = {N}: {what}",
+            f"{wall[key]:.3f} s",
+            f"{wall[key] / wall['floor']:.2f} x floor (goal <= 1.5)",
+        )
+    for what, way in (("on one loop", one_loop), ("recv/send", free_running)):
+        others = least(
+            2, late=lambda way=way: all_but_one(way(2.0, 0.001)), alike=lambda way=way: all_but_one(way(0.001, 0.001))
+        )
+        later = others["late"] - others["alike"]
+        yield f"2 s straggler, N = {N}: the others, {what}", f"{others['late']:.3f} s", f"{later:+.3f} s (goal <= 0.05)"
 
 
 def resident_kb() -> float:
@@ -211,21 +193,21 @@ def resident_kb() -> float:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1024
 
 
-def idle(make: Callable[[], object], n: int) -> tuple[float, float]:
+def idle(env_id: str, number: int) -> tuple[float, float]:
     """Kilobytes and milliseconds per idle environment, made and reset."""
+
+    def make() -> gym.Env:
+        env = gym.make(env_id)
+        env.reset(seed=1)
+        return env
+
     kept = [make()]
     gc.collect()
     before, started = resident_kb(), time.perf_counter()
-    kept.extend(make() for _ in range(n))
+    kept.extend(make() for _ in range(number))
     spent = time.perf_counter() - started
     gc.collect()
-    return (resident_kb() - before) / n, spent / n * 1000
-
-
-def _made(env_id: str) -> gym.Env:
-    env = gym.make(env_id)
-    env.reset(seed=1)
-    return env
+    return (resident_kb() - before) / number, spent / number * 1000
 
 
 def import_cpu(statement: str) -> float:
@@ -235,138 +217,80 @@ def import_cpu(statement: str) -> float:
     return min(float(t.stdout) for t in times)
 
 
-def engine_rows(seconds: float) -> Iterator[tuple[str, str, str]]:
-    """What a step costs where no tool waits."""
-    env = gym.make(ADDER)
-    single, vectors = single_episodes(env), {n: vector_episodes(n) for n in (8, 64, 512)}
-    cost = least(
-        round(10 * seconds),
-        bare=lambda: cpu_us_per_step(bare_episodes, 0.1),
-        alone=lambda: step_alone_us(env),
-        single=lambda: cpu_us_per_step(single, 0.1),
-        **{f"vector {n}": lambda run=run: cpu_us_per_step(run, 0.1) for n, run in vectors.items()},
-    )
-    bare, alone = cost["bare"], cost["alone"]
-    yield "bare class, one episode at a time", f"{bare:.1f} us CPU/step", ""
-    yield (
-        "gym.make, one environment, step alone",
-        f"{alone:.1f} us CPU/step",
-        f"{alone - bare:.1f} over bare (goal <= 10)",
-    )
-    with_resets = cost["single"]
-    yield (
-        "gym.make, one environment, with resets",
-        f"{with_resets:.1f} us CPU/step",
-        f"{with_resets - bare:.1f} over bare",
-    )
-    for n in vectors:
-        each = cost[f"vector {n}"]
-        yield f"vector env, N = {n}", f"{each:.1f} us CPU/step", f"{1e6 / each:,.0f} steps/s"
-
-
-def waiting_rows(seconds: float) -> Iterator[tuple[str, str, str]]:
-    """Tools of 10 ms, and one straggler of 2 s."""
-    for n in (64, 512):
-        wall = least(
-            round(10 * seconds),
-            floor=lambda n=n: max(floor(n, 0.01, 0.01)),
-            loop=lambda n=n: max(side_by_side(n, 0.01, 0.01)),
-            free=lambda n=n: max(free_running(n, 0.01, 0.01)),
-            step=lambda n=n: lockstep(n, 0.01),
-        )
-        base = wall["floor"]
-        yield f"10 ms tools, N = {n}: asyncio floor", f"{base:.3f} s", "ideal 0.070 s"
-        for key, what, goal in (
-            ("loop", "episodes on one loop", " (goal <= 1.5)"),
-            ("free", "recv/send", " (goal <= 1.5)"),
-            ("step", "step, waits for all", ""),
-        ):
-            yield f"10 ms tools, N = {n}: {what}", f"{wall[key]:.3f} s", f"{wall[key] / base:.2f} x floor{goal}"
-    for n in (64, 512):
-        others = least(
-            2,
-            floor=lambda n=n: all_but_one(floor(n, 2.0, 0.0)),
-            free=lambda n=n: all_but_one(free_running(n, 2.0, 0.001)),
-            free_alike=lambda n=n: all_but_one(free_running(n, 0.001, 0.001)),
-            loop=lambda n=n: all_but_one(side_by_side(n, 2.0, 0.001)),
-            loop_alike=lambda n=n: all_but_one(side_by_side(n, 0.001, 0.001)),
-        )
-        yield f"2 s straggler, N = {n}: asyncio floor, no other waits", f"{others['floor']:.3f} s", ""
-        for key, what in (("loop", "the others, on one loop"), ("free", "the others, recv/send")):
-            later = others[key] - others[f"{key}_alike"]
-            yield f"2 s straggler, N = {n}: {what}", f"{others[key]:.3f} s", f"{later:+.3f} s (goal <= 0.05)"
-
-
-def rows(seconds: float) -> Iterator[tuple[str, str, str]]:
-    register(ADDER, SOURCE)
-    yield from engine_rows(seconds)
-    yield from waiting_rows(seconds)
+def standing_rows() -> Iterator[Row]:
+    """What an environment holds, and what an import takes."""
     for env_id in (ADDER, "ToolOrchestra/FRAMES-v0"):
-        kb, ms = idle(lambda env_id=env_id: _made(env_id), 5000)
+        kb, ms = idle(env_id, 5000)
         yield f"idle {env_id}, made and reset", f"{kb:.2f} KB", f"{ms:.3f} ms; goal <= 3 KB beyond task data"
-    yield "threads alive at the end", f"{threading.active_count()}", "main and the shared loop"
-    base_import = import_cpu("import gymnasium")
-    ours = import_cpu("import gymnasium, toolorchestra")
-    yield "import gymnasium", f"{base_import:.3f} s CPU", ""
-    yield "import toolorchestra", f"{ours:.3f} s CPU", f"{ours - base_import:+.3f} (goal <= 0.15)"
+    base, ours = import_cpu("import gymnasium"), import_cpu("import gymnasium, toolorchestra")
+    yield "import gymnasium", f"{base:.3f} s CPU", ""
+    yield "import toolorchestra", f"{ours:.3f} s CPU", f"{ours - base:+.3f} (goal <= 0.15)"
 
 
-def whole_table(name: str, passages: int) -> int:
-    """Tables that are printed as they stand."""
-    print(f"Python {sys.version.split()[0]}, {tool_tables.load_average()}")
-    if name == "endpoints":
-        from bench_tables import endpoint_overhead
+def played(env: OrchestraEnv, scripts: Mapping[str, list[str]], rounds: int) -> tuple[float, float]:
+    """CPU microseconds of a reset and of a step: scripts by task, the least of some rounds."""
+    best = [math.inf, math.inf]
+    for _ in range(rounds):
+        resetting = stepping = 0.0
+        steps = 0
+        for task_id, texts in scripts.items():
+            started = time.process_time()
+            env.reset(seed=0, options={"task_id": task_id})
+            middle = time.process_time()
+            for text in texts:
+                over = env.step(text)[2]
+                steps += 1
+                if over:
+                    break
+            stepping += time.process_time() - middle
+            resetting += middle - started
+        best = [min(best[0], resetting / len(scripts) * 1e6), min(best[1], stepping / steps * 1e6)]
+    return best[0], best[1]
 
-        print("\n".join(endpoint_overhead.rows()))
-    elif name == "sandbox":
-        sandbox_table.sandbox()
-    else:
-        tool_tables.retrieval(passages)
-    return 0
+
+def question_rows(rounds: int) -> Iterator[Row]:
+    """Random play, so that every kind of call is made."""
+    for name in ("HLE-v0", "FRAMES-v0"):
+        env, best = gym.make(f"ToolOrchestra/{name}").unwrapped, math.inf
+        assert isinstance(env, OrchestraEnv)
+        for _ in range(rounds):
+            steps, started = 0, time.process_time()
+            for seed in range(100):
+                env.reset(seed=seed)
+                while env.episode is not None and not env.episode.over:
+                    env.step(random_move(env.episode, seed))
+                    steps += 1
+            best = min(best, (time.process_time() - started) / steps * 1e6)
+        yield f"{name}, random play", f"{best:.1f} us CPU/step", "player and resets included"
+
+
+def service_rows(rounds: int) -> Iterator[Row]:
+    """The oracle's conversations of ToolScale, and the reference paths of τ²-Bench."""
+    for name in loader.names():
+        env, domain = OrchestraEnv(ToolScaleSource(name), preference="none"), ready(name).domain
+        first = list(domain.tasks.items())[:100]
+        scripts = {f"toolscale/{name}/{task_id}": list(moves(domain, task)) for task_id, task in first}
+        reset, step = played(env, scripts, rounds)
+        yield f"ToolScale-v0 {name}", f"{step:.1f} us CPU/step", f"goal <= 100; a reset {reset:.0f} us, goal <= 1000"
+    for name, user in (("airline", "scripted"), ("retail", "scripted"), ("telecom", "scripted"), ("telecom", "none")):
+        source = Tau2Source(name, user)
+        env = OrchestraEnv(source, split="base", preference="none", max_turns=200)
+        paths = {task_id: gold(plan, solo=user == "none") for task_id, plan in plans(source, "base").items()}
+        reset, step = played(env, paths, rounds)
+        yield f"Tau2-v0 {name}, user {user}", f"{step:.1f} us CPU/step", f"reward included; a reset {reset:.0f} us"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    tables = (
-        "engine",
-        "vector-parts",
-        "tau2",
-        "toolscale",
-        "worlds",
-        "reference",
-        "synth",
-        "costs",
-        "sandbox",
-        "retrieval",
-        "vllm",
-        "endpoints",
-    )
-    parser.add_argument("--table", default="engine", choices=tables, help="what to measure")
-    parser.add_argument(
-        "--seconds", type=float, default=1.0, help="how long to measure: more or fewer rounds, 1.0 makes ten"
-    )
-    parser.add_argument("--reference", help="folder of domains for the reference table; its Python is run")
-    parser.add_argument("--passages", type=int, default=3728, help="of each corpus of the retrieval table")
-    args = parser.parse_args()
-    if args.table in ("sandbox", "retrieval", "endpoints"):
-        return whole_table(args.table, args.passages)
+    parser.add_argument("--rounds", type=int, default=10, help="of each comparison; the least counts")
+    rounds = parser.parse_args().rounds
     load = os.getloadavg()[0]
     print(f"gymnasium {gym.__version__}, Python {sys.version.split()[0]}, {os.cpu_count()} cores, load {load:.1f}")
-    measured: Callable[[float], Iterator[tuple[str, str, str]]] = rows
-    if args.table in ("tau2", "toolscale", "worlds", "synth", "costs"):
-        measured = import_module(f"bench_tables.{args.table}").rows
-    elif args.table == "reference":
-        from bench_tables.reference import made_up, of_folder
-
-        measured = (lambda _: of_folder(args.reference)) if args.reference else made_up
-    elif args.table == "vector-parts":
-        from bench_tables.vector_parts import rows as parts
-
-        measured = lambda _: parts(free_running)  # noqa: E731 - a table is a function of the seconds
-    elif args.table == "vllm":
-        from bench_vllm import rows as measured
-    for name, value, note in measured(args.seconds):
-        print(f"{name:53} {value:>20}  {note}", flush=True)
+    register(ADDER, SOURCE)
+    parts = (engine_rows(rounds), waiting_rows(rounds), standing_rows(), question_rows(rounds), service_rows(rounds))
+    for part in parts:
+        for name, value, note in part:
+            print(f"{name:53} {value:>20}  {note}", flush=True)
     return 0
 
 

@@ -1,7 +1,7 @@
 """What training costs on this machine, side by side in one run: `make bench` or `python scripts/bench_train.py`.
 
-Three questions of the tiny preset: how near rollouts come to the bare sampler on the same token counts, how fast an
-optimiser step is beside that of TRL's GRPOTrainer on the same sequences, and where a training step's time goes.
+Two questions of the tiny preset: how near rollouts come to the bare sampler on the same token counts, and how fast an
+optimiser step is beside that of TRL's GRPOTrainer on the same sequences.
 """
 
 from __future__ import annotations
@@ -12,24 +12,21 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from toolorchestra.agents.configuration.config import TrainConfig, WarmStart
 from toolorchestra.agents.configuration.presets import preset
 from toolorchestra.agents.engines.base import Datum, LossParams, SamplingParams
 from toolorchestra.agents.evaluation.heldout import HeldOut
-from toolorchestra.agents.rollouts.advantages import training_batch
 from toolorchestra.agents.rollouts.rollout import Rollouts
 from toolorchestra.agents.rollouts.tokens import TokenSequence
 from toolorchestra.agents.rollouts.trajectory import Trajectory
-from toolorchestra.agents.training.anchors import anchors
 from toolorchestra.agents.training.build import build
 from toolorchestra.agents.training.metrics import Log
 from toolorchestra.agents.training.task_choice import chosen_tasks
-from toolorchestra.agents.training.trainer import collect_groups
 from toolorchestra.agents.training.training_run import TrainingRun, rollout_params
 from toolorchestra.agents.training.warmstart import warm_start
 
@@ -67,74 +64,26 @@ async def sample_alone(engine: Any, plans: Sequence[list[Turn]]) -> None:
     await asyncio.gather(*(one(n, plan) for n, plan in enumerate(plans)))
 
 
-class Rates(NamedTuple):
-    """Sampled tokens a second, by round."""
-
-    rollouts: list[float]
-    with_anchors: list[float]
-    """The same where the fixed policies play each task too."""
-    bare: list[float]
-    """Of the bare sampler on the same plan."""
-
-
-def shared(rates: Rates, of: Sequence[float]) -> str:
-    """What these reach of the bare sampler, round by round: the median, and the quartiles."""
-    low, middle, high = statistics.quantiles([one / bare for one, bare in zip(of, rates.bare, strict=True)])
-    return f"{middle:.0%} (quartiles {low:.0%} to {high:.0%})"
-
-
-def rollouts_against_sampler(run: TrainingRun, rounds: int) -> tuple[Rates, list[Trajectory]]:
-    """The rates, and the last round's trajectories. Each round has tasks of its own, so only what is of one round can
-    be compared."""
+def rollouts_against_sampler(run: TrainingRun, rounds: int) -> tuple[list[float], list[float], list[Trajectory]]:
+    """Sampled tokens a second by round, of rollouts and of the bare sampler on the same plan, and the last round's
+    trajectories. Each round has tasks of its own, so only what is of one round can be compared."""
     engine: Any = run.engine
-    rates, trajectories = Rates([], [], []), []
+    rollouts: list[float] = []
+    bare: list[float] = []
+    trajectories: list[Trajectory] = []
     for run.step in range(rounds):
         jobs = [task.job for task in chosen_tasks(run.config, run.step)]
         started = time.perf_counter()
         trajectories = run.rollouts.collect([job for job in jobs for _ in range(run.config.rollouts)])
-        spent = time.perf_counter() - started
-        for job in jobs:
-            anchors(job, run.config.anchors, run.chat)
-        with_anchors = time.perf_counter() - started
         count = sum(t.sampled_tokens for t in trajectories)
-        rates.rollouts.append(count / spent)
-        rates.with_anchors.append(count / with_anchors)
+        rollouts.append(count / (time.perf_counter() - started))
         plans = [turns_of(s) for t in trajectories for s in t.sequences]
         stop, engine.sampler._stop = engine.sampler._stop, frozenset()
         started = time.perf_counter()
         asyncio.run(sample_alone(engine, plans))
-        rates.bare.append(count / (time.perf_counter() - started))
+        bare.append(count / (time.perf_counter() - started))
         engine.sampler._stop = stop
-    return rates, trajectories
-
-
-def shares(run: TrainingRun, repeats: int) -> dict[str, float]:
-    """Seconds of a training step spent in sampling, in episodes and tools, and in training."""
-    engine: Any = run.engine
-    sampling = 0.0
-
-    def timed(step: Callable[..., Any]) -> Callable[..., Any]:
-        def inner(*args: Any) -> Any:
-            nonlocal sampling
-            started = time.perf_counter()
-            try:
-                return step(*args)
-            finally:
-                sampling += time.perf_counter() - started
-
-        return inner
-
-    engine.sampler._admit, engine.sampler._step = timed(engine.sampler._admit), timed(engine.sampler._step)
-    collecting = training = 0.0
-    for run.step in range(repeats):
-        started = time.perf_counter()
-        groups = collect_groups(run)
-        collected = time.perf_counter()
-        engine.train(training_batch(groups, run.config.advantage).data, run.config.loss, 1e-4)
-        collecting += collected - started
-        training += time.perf_counter() - collected
-    del engine.sampler._admit, engine.sampler._step
-    return {"sampling": sampling, "episodes and tools": collecting - sampling, "training": training}
+    return rollouts, bare, trajectories
 
 
 def train_here(engine: Any, data: Sequence[Datum], repeats: int) -> float:
@@ -237,15 +186,13 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as place:
         run = warmed(config, Path(place))
         engine: Any = run.engine
-        rates, played = rollouts_against_sampler(run, args.rounds)
-        mine, _, bare = map(statistics.median, rates)
-        reached, beside = (shared(rates, of) for of in (rates.rollouts, rates.with_anchors))
-        print(f"rollouts     {mine:10,.0f} sampled tokens/s, the median of {args.rounds} rounds")
-        print(f"bare sampler {bare:10,.0f} sampled tokens/s on the same counts; rollouts reach {reached}")
-        print(f"             {beside} where {' and '.join(config.anchors)} play each task too")
-        spent = shares(run, args.repeats)
-        whole = sum(spent.values())
-        print("a step's time: " + ", ".join(f"{name} {seconds / whole:.0%}" for name, seconds in spent.items()))
+        mine, bare, played = rollouts_against_sampler(run, args.rounds)
+        low, middle, high = statistics.quantiles([a / b for a, b in zip(mine, bare, strict=True)])
+        print(f"rollouts     {statistics.median(mine):10,.0f} sampled tokens/s, the median of {args.rounds} rounds")
+        print(
+            f"bare sampler {statistics.median(bare):10,.0f} sampled tokens/s on the same counts;"
+            f" rollouts reach {middle:.0%} (quartiles {low:.0%} to {high:.0%})"
+        )
         data = [s.datum((-1.0) ** n) for n, t in enumerate(played) for s in t.sequences]
         tokens = sum(len(d.tokens) for d in data)
         here = train_here(engine, data, args.repeats)

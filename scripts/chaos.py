@@ -1,6 +1,6 @@
-"""Plays every environment over backends that fail, hang, break off, garble, and answer late or twice: `make chaos`.
+"""Plays every environment over backends that fail, hang, break off, garble, answer late or twice: `make robustness`.
 
-See envs/testing/chaos_runs.py for what must hold, and tests/agents/evaluation/test_chaos_over_sockets.py for the same
+See tests/support/chaos_runs.py for what must hold, and tests/agents/evaluation/test_chaos_over_sockets.py for the same
 over a real socket. The exit code is 1 when anything was wrong; the same seed makes the same faults again.
 """
 
@@ -13,8 +13,8 @@ import sys
 import time
 
 import toolorchestra  # noqa: F401 - registers the ids
+from tests.support.chaos_runs import MOST_FINDINGS, ChaosReport, chaos_run, covered
 from toolorchestra.envs.money.prices import NANO
-from toolorchestra.envs.testing.chaos_runs import MOST_FINDINGS, ChaosReport, chaos_run, covered
 
 
 def row(report: ChaosReport, seconds: float) -> str:

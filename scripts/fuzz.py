@@ -1,4 +1,4 @@
-"""Fuzzes what an agent may write: `make fuzz`. See envs/testing/fuzz.py for what must hold.
+"""Fuzzes what an agent may write: `make robustness`. See tests/support/fuzz.py for what must hold.
 
 Prints what was tried; the exit status is 1 when anything was wrong, and each finding can be made again from the seed.
 """
@@ -12,8 +12,8 @@ import sys
 import time
 
 import toolorchestra  # noqa: F401 - registers the ids
+from tests.support.fuzz import LARGE, SMALL, FuzzReport, cases, fuzz_episodes, fuzz_parser, growth
 from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.envs.testing.fuzz import LARGE, SMALL, FuzzReport, cases, fuzz_episodes, fuzz_parser, growth
 
 
 def row(report: FuzzReport) -> bool:

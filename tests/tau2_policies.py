@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tests.support.tau2_players import gold as reference_path
+from tests.support.tau2_players import idle
 from toolorchestra.agents.policies.base import Move
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import Outage
 from toolorchestra.envs.domains.tau2.world import Tau2World
 from toolorchestra.envs.episode.episode import Episode
-from toolorchestra.envs.testing.tau2_players import gold as reference_path
-from toolorchestra.envs.testing.tau2_players import idle
 
 PASSENGER = {"first_name": "Ada", "last_name": "Byron"}  # and no date of birth
 BROKEN = render_call(

@@ -12,6 +12,7 @@ from typing import Any
 
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError, no_such
+from toolorchestra.envs.base.random_values import random_value
 from toolorchestra.envs.domains.questions.source import QaSource
 from toolorchestra.envs.domains.questions.world import QaWorld
 from toolorchestra.envs.domains.source import TaskSource
@@ -20,7 +21,6 @@ from toolorchestra.envs.models import Purpose
 from toolorchestra.envs.models.fitted import FittedSkill
 from toolorchestra.envs.models.simulated import Skill
 from toolorchestra.envs.money.prices import EXPERT, NANO, Tokens, Usage
-from toolorchestra.envs.testing.random_values import random_value
 from toolorchestra.envs.tools import Offer, Tool
 from toolorchestra.envs.tools.search import NOTHING_MISSING, NOTHING_NEW
 

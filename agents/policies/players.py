@@ -141,7 +141,7 @@ def random_move(episode: Episode, seed: int) -> str:
     rng = draws(seed, episode)
     if isinstance(episode.world, QaWorld):
         return RandomPolicy(rng.getrandbits(64))(episode)
-    from toolorchestra.envs.testing.random_values import random_value
+    from toolorchestra.envs.base.random_values import random_value
 
     tools = episode.world.toolbox.tools
     if not tools or rng.random() < 0.1:

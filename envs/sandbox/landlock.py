@@ -231,8 +231,8 @@ class _Server:
         except (TimeoutError, Outage):
             self.close()
             raise ConfigError(
-                "the sandbox's server did not start; in a clone of the repository, `python scripts/bench.py --table "
-                "sandbox` shows why. Another kind of sandbox may work here: monty, e2b or arithmetic"
+                "the sandbox's server did not start; in a clone of the repository, `pytest tests/envs/sandbox` "
+                "shows why. Another kind of sandbox may work here: monty, e2b or arithmetic"
             ) from None
 
     @property

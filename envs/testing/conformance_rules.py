@@ -19,8 +19,8 @@ from toolorchestra.envs.base.errors import ResetNeeded
 from toolorchestra.envs.base.types import Answer, Message, Observation, Question
 from toolorchestra.envs.episode.episode import Episode, Step
 from toolorchestra.envs.money.prices import NANO
-from toolorchestra.envs.testing.leaks import Held
 from toolorchestra.envs.testing.rehearsal import (
+    Held,
     RandomCaller,
     Rehearsal,
     Sabotaged,

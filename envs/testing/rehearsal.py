@@ -1,24 +1,33 @@
-"""Playing an environment for inspection: a random caller, and traces of what happened. See testing."""
+"""Playing an environment for inspection: a random caller, traces of what happened, and what a process holds."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import gc
+import multiprocessing
+import os
 import random
+import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import chain
+from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, cast
 
 import gymnasium as gym
 
 from toolorchestra.envs.base.actions import render, render_call
 from toolorchestra.envs.base.errors import ToolError
+from toolorchestra.envs.base.random_values import random_value
 from toolorchestra.envs.base.types import ToolCall
 from toolorchestra.envs.domains.source import Scene, TaskSource
 from toolorchestra.envs.domains.world import World
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.envs.episode.episode import Episode, Step
 from toolorchestra.envs.money.prices import PriceSheet
-from toolorchestra.envs.testing.random_values import random_value
+from toolorchestra.envs.runtime.background import BackgroundLoop
 from toolorchestra.envs.tools import Tool, Toolbox, ToolContext
 from toolorchestra.envs.vector import OrchestraVectorEnv
 
@@ -201,3 +210,56 @@ def twin(env: OrchestraEnv, kind: type[OrchestraEnv] | None = None, source: Task
     """An environment with the same settings, of another class or over another source."""
     settings = {f.name: getattr(env.factory.settings, f.name) for f in fields(env.factory.settings)}
     return (kind or type(env))(source or env.factory.source, **settings)
+
+
+PATIENCE_SECONDS = 2.0
+
+
+class Held(NamedTuple):
+    """What the process holds that an abandoned episode could leak."""
+
+    threads: int
+    tasks: int
+    processes: int
+    files: int
+    episodes: int
+
+    @classmethod
+    def now(cls) -> Held:
+        """Count. The shared background loop is started first, so that it counts in every count."""
+        background = BackgroundLoop.shared()
+        gc.collect()
+
+        async def waiting() -> int:
+            return len(asyncio.all_tasks()) - 1  # without this one
+
+        return cls(
+            threading.active_count(),
+            background.submit(waiting()).result(10),
+            len(multiprocessing.active_children()) + _children(),
+            len(list(Path("/proc/self/fd").iterdir())) if Path("/proc/self/fd").is_dir() else 0,
+            sum(type(o) is Episode for o in gc.get_objects()),
+        )
+
+    def leaked_since(self) -> str:
+        """What there is more of now, in words, or "". What is on its way out is waited for while it goes on going."""
+        last, patience = Held.now(), time.monotonic() + PATIENCE_SECONDS
+        while self.exceeded_by(last) and time.monotonic() < patience:
+            time.sleep(0.02)
+            now = Held.now()
+            if now != last:
+                last, patience = now, time.monotonic() + PATIENCE_SECONDS
+        return self.exceeded_by(last)
+
+    def exceeded_by(self, now: Held) -> str:
+        """What `now` has more of."""
+        return ", ".join(f"{name}: {b - a} more" for name, a, b in zip(self._fields, self, now, strict=True) if b > a)
+
+
+def _children() -> int:
+    """Processes that this one has started. A thread that ends while this looks has none."""
+    count = 0
+    for children in Path(f"/proc/{os.getpid()}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            count += len(children.read_text().split())
+    return count

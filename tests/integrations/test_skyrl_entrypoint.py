@@ -17,10 +17,10 @@ if util.find_spec("skyrl") is None:
 
 from tests.integrations.skyrl_tiny import ASYNCHRONOUS, MERGED, warm_engine, words
 from tests.paths import REPOSITORY
+from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
 from toolorchestra.agents.adapters.prompt_rows import job_of_row, read_rows
 from toolorchestra.agents.engines.base import Sample, SamplingParams
 from toolorchestra.agents.rollouts.rollout import RolloutParams, Rollouts
-from toolorchestra.envs.testing.loopback import Loopback, ReceivedRequest, ServerReply
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 SECONDS = 900

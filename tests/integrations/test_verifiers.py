@@ -16,12 +16,12 @@ import gymnasium as gym
 import pytest
 
 from tests.paths import REPOSITORY
+from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
+from tests.support.tau2_players import gold, idle
 from tests.tau2_playing import needs_package, world_of
 from toolorchestra.envs.base.actions import CLOSE, OPEN, parse, render_call
 from toolorchestra.envs.money.prices import ORCHESTRATOR, Tokens, Usage
 from toolorchestra.envs.registration import spec_of
-from toolorchestra.envs.testing.loopback import Loopback, ReceivedRequest, ServerReply
-from toolorchestra.envs.testing.tau2_players import gold, idle
 
 needs_verifiers = pytest.mark.skipif(
     util.find_spec("verifiers") is None, reason="verifiers is not installed here: make test-verifiers"

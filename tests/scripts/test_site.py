@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
-import pytest
-
-from scripts.check_site import faults
-from scripts.extra import requirements
 from scripts.prepare_site import place_of, prepared
 from tests.paths import REPOSITORY
 
@@ -34,24 +29,3 @@ def test_code_stays_as_it_is() -> None:
     fences = re.compile(r"^```.*?^```", re.M | re.S)
     own = fences.findall((REPOSITORY / "docs" / "trainers" / "trl.md").read_text(encoding="utf-8"))
     assert fences.findall(prepared()["trainers/trl.md"]) == own
-
-
-@pytest.mark.parametrize(
-    ("html", "told"),
-    [
-        ('<a href="none.html">x</a>', "leads nowhere"),
-        ('<a href="b.html#none">x</a>', "has no such anchor"),
-        ('<script src="https://example.org/x.js"></script>', "from another host"),
-        ('<a href="b.html#here">x</a>', ""),
-        ('<a href="https://example.org">x</a>', ""),
-    ],
-)
-def test_what_is_wrong_with_a_built_site_is_found(tmp_path: Path, html: str, told: str) -> None:
-    (tmp_path / "a.html").write_text(html)
-    (tmp_path / "b.html").write_text('<h1 id="here">x</h1>')
-    found = faults(tmp_path)
-    assert (told in found[0]) if told else found == []
-
-
-def test_the_extra_of_the_site_is_pinned() -> None:
-    assert all("==" in one for one in requirements("docs"))

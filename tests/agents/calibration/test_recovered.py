@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.stand_in import recorded, truth
 from toolorchestra.agents.calibration.fit import fit, write
 from toolorchestra.agents.calibration.fit_file import FitFile, read_fit
 from toolorchestra.agents.calibration.held_out import coverage
 from toolorchestra.agents.calibration.recovered import recovered
 from toolorchestra.envs.models.fitted import FittedSkill, read_world
-from toolorchestra.envs.testing.stand_in import recorded, truth
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,7 @@ from gymnasium.envs.classic_control import CartPoleEnv
 
 from tests.agents.evaluation.test_endpoint_evaluation import expert, file_of
 from tests.command_line import unboxed
+from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
 from toolorchestra.agents.commands import evaluate, play, train
 from toolorchestra.agents.training import checkpoint
 from toolorchestra.agents.training.metrics import read
@@ -22,7 +23,6 @@ from toolorchestra.envs.base.types import Question
 from toolorchestra.envs.domains.frames.source import FramesSource
 from toolorchestra.envs.factory import episode_seeds
 from toolorchestra.envs.registration import register
-from toolorchestra.envs.testing.loopback import Loopback, ReceivedRequest, ServerReply
 
 Capture = pytest.CaptureFixture[str]
 HLE = ["--env", "HLE-v0", "--split", "test"]

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.loopback import Loopback, ServerReply
 from toolorchestra.agents.commands import console, evaluate
 from toolorchestra.agents.training.metrics import Progress
 from toolorchestra.envs.base.errors import ConfigError, Outage
-from toolorchestra.envs.testing.loopback import Loopback, ServerReply
 from toolorchestra.synth import compare_solvers, generate, prove
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\u202e\x9b1m\r"

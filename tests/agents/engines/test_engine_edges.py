@@ -17,6 +17,7 @@ from torch import Tensor
 
 from tests.agents.engines.conformance import STOP, VOCABULARY, assert_agreement, datum, draw
 from tests.agents.engines.test_served import MODEL, MODELS, sample, served, turn
+from tests.support.loopback import Loopback, ServerReply
 from toolorchestra.agents.configuration.config import ModelConfig
 from toolorchestra.agents.configuration.presets import preset
 from toolorchestra.agents.engines import tiny, weights
@@ -32,7 +33,6 @@ from toolorchestra.agents.engines.vllm_sampler import handover_folder, head_widt
 from toolorchestra.agents.engines.vllm_served import ServedSampler
 from toolorchestra.agents.training.build import build
 from toolorchestra.envs.base.errors import ConfigError, Outage
-from toolorchestra.envs.testing.loopback import Loopback, ServerReply
 
 CONFIG = LocalConfig(rows=12, length=160)
 

@@ -13,13 +13,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
 from toolorchestra.agents.engines.base import NONE, Adapter, Sample, SamplingParams
 from toolorchestra.agents.engines.tiny import build_model
 from toolorchestra.agents.engines.vllm_served import ServedConfig, ServedSampler
 from toolorchestra.agents.engines.weights import named_weights
 from toolorchestra.agents.serving.expert_servers import Server, read_servers
 from toolorchestra.envs.base.errors import ConfigError, Outage
-from toolorchestra.envs.testing.loopback import Loopback, ReceivedRequest, ServerReply
 
 MODEL = build_model(64, 32, 2)
 MODELS = {"object": "list", "data": [{"id": "tiny", "object": "model", "created": 0, "owned_by": "x"}]}

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.agents.engines.test_served import MODEL, MODELS, turn
+from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
 from tests.two_texts import raises
 from toolorchestra.agents.configuration.config import ModelConfig
 from toolorchestra.agents.configuration.presets import preset
@@ -23,7 +24,6 @@ from toolorchestra.agents.engines.vllm_served import ServedConfig, ServedSampler
 from toolorchestra.agents.engines.weights import adapter_of, named_weights
 from toolorchestra.agents.training.build import build
 from toolorchestra.envs.base.errors import ConfigError, Outage
-from toolorchestra.envs.testing.loopback import Loopback, ReceivedRequest, ServerReply
 
 PARAMS = SamplingParams(4)
 LOADED = ServerReply(body={"results": [None]})

@@ -11,14 +11,14 @@ import pytest
 import toolorchestra  # noqa: F401 - registers the ids
 from tests.agents.evaluation import played_episodes
 from tests.agents.evaluation.test_endpoint_evaluation import expert
+from tests.support.chaos_server import SERVER_FAULTS, SILENT, ChaosReplies
+from tests.support.loopback import Loopback
 from toolorchestra.envs.factory import factory
 from toolorchestra.envs.models.endpoints import Endpoints
 from toolorchestra.envs.money.prices import NANO, Price
 from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.envs.registration import full_id
-from toolorchestra.envs.testing.chaos_server import SERVER_FAULTS, SILENT, ChaosReplies
-from toolorchestra.envs.testing.leaks import Held
-from toolorchestra.envs.testing.loopback import Loopback
+from toolorchestra.envs.testing.rehearsal import Held
 from toolorchestra.envs.tools.backends import Backing, Wanted
 
 pytest.importorskip("openai", reason='needs pip install ".[models]"')

@@ -15,6 +15,7 @@ import pytest
 
 import toolorchestra  # noqa: F401 - registers the ids
 from tests.agents.evaluation import played_episodes
+from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError, Outage
 from toolorchestra.envs.episode.episode import Episode
@@ -24,7 +25,6 @@ from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.envs.registration import full_id
 from toolorchestra.envs.sandbox import Execution
 from toolorchestra.envs.sandbox.confine import landlock_abi
-from toolorchestra.envs.testing.loopback import Loopback, ReceivedRequest, ServerReply
 from toolorchestra.envs.tools.backends import Backing, read
 
 pytest.importorskip("openai", reason='needs pip install ".[models]"')

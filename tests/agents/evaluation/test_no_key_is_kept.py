@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.agents.evaluation.test_endpoint_evaluation import expert
+from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
 from toolorchestra.agents.commands import compare, evaluate, export, page
-from toolorchestra.envs.testing.loopback import Loopback, ReceivedRequest, ServerReply
 
 pytest.importorskip("openai", reason='needs pip install ".[models]"')
 CANARY = "sk-canary-7f3a9c51e8d24b60-never-kept"

@@ -12,6 +12,8 @@ import pytest
 
 from tests.agents.evaluation.test_endpoint_evaluation import expert, file_of
 from tests.agents.evaluation.test_runs import ASKED, Plays, made
+from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
+from tests.support.tau2_players import gold, transfer
 from tests.tau2_playing import needs_package
 from toolorchestra.agents.commands import evaluate, rescore
 from toolorchestra.agents.evaluation.rescoring import Rescoring
@@ -28,8 +30,6 @@ from toolorchestra.envs.domains.toolscale.oracle import moves
 from toolorchestra.envs.domains.toolscale.world import SqlWorld
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.factory import EpisodeFactory
-from toolorchestra.envs.testing.loopback import Loopback, ReceivedRequest, ServerReply
-from toolorchestra.envs.testing.tau2_players import gold, transfer
 from toolorchestra.envs.wrappers.record import read_trajectories
 
 

@@ -20,6 +20,7 @@ import toolorchestra  # noqa: F401 - registers the ids
 from tests.agents.evaluation.test_endpoint_evaluation import expert, file_of
 from tests.command_line import TOOLORCHESTRA
 from tests.command_line import toolorchestra as command
+from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
 from tests.two_texts import raises
 from toolorchestra.agents.evaluation.progress import EvaluationProgress
 from toolorchestra.agents.evaluation.rows import RETRIED, ROWS, TRAJECTORIES, EvaluationRow, line_of, read_rows
@@ -34,7 +35,6 @@ from toolorchestra.envs.factory import EpisodeFactory, factory
 from toolorchestra.envs.money.prices import NANO, ORCHESTRATOR, Usage
 from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.envs.registration import full_id
-from toolorchestra.envs.testing.loopback import Loopback, ReceivedRequest, ServerReply
 from toolorchestra.envs.tools.backends import Backing, read
 from toolorchestra.envs.wrappers.record import read_trajectories
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
 from toolorchestra.agents.commands import evaluate
 from toolorchestra.agents.evaluation.trials import tasks_of
 from toolorchestra.envs.base.actions import parse, render_call
@@ -16,7 +17,6 @@ from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.toolscale.oracle import moves
 from toolorchestra.envs.domains.toolscale.source import ToolScaleSource, ready
 from toolorchestra.envs.factory import factory
-from toolorchestra.envs.testing.loopback import Loopback, ReceivedRequest, ServerReply
 
 pytest.importorskip("openai", reason='needs pip install ".[models]"')
 MODELS = '[models."*"]\nretries = 0\nprice = {usd_per_mtok = {input = 1, output = 2}}\nnative_tools = false\n'

@@ -11,6 +11,7 @@ import pytest
 
 from tests.agents.evaluation.test_endpoint_evaluation import expert, file_of
 from tests.agents.evaluation.test_runs import contest, made, played
+from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
 from tests.tau2_playing import needs_package
 from toolorchestra.agents.commands import evaluate
 from toolorchestra.agents.commands.evaluation_setup import EvaluateOptions, wanted_of
@@ -18,7 +19,6 @@ from toolorchestra.agents.evaluation.rows import RETRIED, SUMMARY, EvaluationRow
 from toolorchestra.agents.policies.players import player
 from toolorchestra.envs.base.errors import ConfigError, WrongSetting
 from toolorchestra.envs.models import ChatRequest, Completion
-from toolorchestra.envs.testing.loopback import Loopback, ReceivedRequest, ServerReply
 from toolorchestra.envs.tools.backends import Backing, read
 
 pytest.importorskip("openai", reason='needs pip install ".[models]"')

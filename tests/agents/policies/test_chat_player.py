@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.agents.evaluation.played_episodes import evaluate
+from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
 from tests.two_texts import raises
 from toolorchestra.agents.policies.base import PlayerOptions
 from toolorchestra.agents.policies.chat_player import ChatPolicy, chat_player
@@ -21,7 +22,6 @@ from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.types import Passage
 from toolorchestra.envs.models import ChatRequest, Completion
 from toolorchestra.envs.money.prices import ORCHESTRATOR, Tokens, Usage
-from toolorchestra.envs.testing.loopback import Loopback, ReceivedRequest, ServerReply
 
 
 def material(text: str = "Which?", documents: int = 0, results: tuple[str, ...] = ()) -> Any:

@@ -21,7 +21,6 @@ from toolorchestra.envs.base.actions import parse
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.money.prices import REWARDED_ROLES
-from toolorchestra.envs.testing.loopback import Loopback, ServerReply
 from toolorchestra.envs.tools.backends import Backing, read
 
 

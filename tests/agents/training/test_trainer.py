@@ -8,8 +8,6 @@ import json
 import re
 import shutil
 import signal
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +18,6 @@ import torch
 
 from tests.agents.reports.test_page import parts
 from tests.command_line import unboxed
-from tests.paths import REPOSITORY
 from tests.two_texts import raises
 from toolorchestra.agents.commands.train import main as train_command
 from toolorchestra.agents.commands.train import options
@@ -129,18 +126,6 @@ def test_a_kl_term_is_to_what_the_warm_start_left(tmp_path: Path, rank: int) -> 
         assert made.engine.train(data, config.loss, 1e-2)["kl_reference"] < 1e-6
         assert made.engine.train(data, config.loss, 1e-2)["kl_reference"] > 1e-3
         shutil.rmtree(tmp_path / "checkpoints" / "step-000001")
-
-
-@pytest.mark.parametrize("options", [(), ("--staleness", "2")], ids=["before", "beside"])
-def test_a_killed_process_resumes_to_the_same_weights(options: tuple[str, ...]) -> None:
-    """One real kill; `scripts/check_resume.py --kills 20` makes twenty."""
-    done = subprocess.run(
-        [sys.executable, str(REPOSITORY / "scripts" / "check_resume.py"), "--kills", "1", *options],
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "1 of 1 as without a kill" in done.stdout
 
 
 def test_a_warm_start_without_routes_is_refused(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.envs.models.test_openai import TOOL, asks, backend, run
+from tests.support.loopback import Loopback, ReceivedRequest, ServerReply, event
 from toolorchestra.envs.base.actions import parse, render_call
 from toolorchestra.envs.base.errors import ConfigError, Outage, ToolError
 from toolorchestra.envs.base.types import Message
@@ -23,9 +24,7 @@ from toolorchestra.envs.models import Completion
 from toolorchestra.envs.money.bill import Bill
 from toolorchestra.envs.money.prices import NANO, Tokens, load_sheet
 from toolorchestra.envs.money.spend_cap import SpendCap
-from toolorchestra.envs.testing.leaks import Held
-from toolorchestra.envs.testing.loopback import Loopback, ReceivedRequest, ServerReply
-from toolorchestra.envs.testing.loopback_streams import event
+from toolorchestra.envs.testing.rehearsal import Held
 
 openai = pytest.importorskip("openai", reason='needs pip install ".[models]"')
 CALLS = 6

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
 from toolorchestra.envs.base.actions import parse, render_call
 from toolorchestra.envs.base.errors import ConfigError, Outage, PriceError, ToolError
 from toolorchestra.envs.base.types import Message
@@ -18,7 +19,6 @@ from toolorchestra.envs.models.rate_limits import EndpointLimits
 from toolorchestra.envs.money.bill import Bill
 from toolorchestra.envs.money.prices import JUDGE, Tokens, load_sheet
 from toolorchestra.envs.money.spend_cap import SpendCap
-from toolorchestra.envs.testing.loopback import Loopback, ReceivedRequest, ServerReply
 
 pytest.importorskip("openai", reason='needs pip install ".[models]"')
 from toolorchestra.envs.models.openai import OpenAiModels

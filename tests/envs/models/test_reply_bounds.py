@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from tests.envs.models.test_openai import asks, run
+from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
 from toolorchestra.envs.base.cassette import Cassette
 from toolorchestra.envs.base.errors import ConfigError, Outage, ToolError
 from toolorchestra.envs.models.endpoints import Endpoint, Endpoints, Served
-from toolorchestra.envs.testing.loopback import Loopback, ReceivedRequest, ServerReply
 from toolorchestra.envs.tools.backends import read
 from toolorchestra.envs.tools.recorded import RecordedModels
 

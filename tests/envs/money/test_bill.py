@@ -13,6 +13,7 @@ import pytest
 
 import toolorchestra  # noqa: F401 - registers the ids
 from tests.agents.evaluation import played_episodes
+from tests.support.loopback import Loopback, ServerReply
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import Outage, SpendCapReached, ToolError
 from toolorchestra.envs.domains.questions.world import QaWorld
@@ -29,7 +30,6 @@ from toolorchestra.envs.registration import full_id
 from toolorchestra.envs.retrieval import Hit
 from toolorchestra.envs.runtime.driver import advance
 from toolorchestra.envs.runtime.invoke import Gates
-from toolorchestra.envs.testing.loopback import Loopback, ServerReply
 from toolorchestra.envs.tools import Tool, Toolbox, ToolContext
 from toolorchestra.envs.tools.backends import Backing, read
 from toolorchestra.envs.tools.search import Search, SearchSettings

@@ -11,11 +11,11 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
 from toolorchestra.envs.base.errors import ConfigError, Outage
 from toolorchestra.envs.retrieval.http_posts import HttpPoster, Posted
 from toolorchestra.envs.retrieval.remote import Remote
 from toolorchestra.envs.retrieval.tavily import Service, Tavily
-from toolorchestra.envs.testing.loopback import Loopback, ReceivedRequest, ServerReply
 
 KEY = "tvly-canary-0123456789abcdef0123456789"
 

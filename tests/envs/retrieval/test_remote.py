@@ -16,12 +16,12 @@ from dataclasses import asdict
 
 import pytest
 
+from tests.support.loopback import Loopback, ServerReply
 from toolorchestra.envs.base.errors import ConfigError, Outage
 from toolorchestra.envs.base.types import Passage
 from toolorchestra.envs.retrieval import Hit, Retriever
 from toolorchestra.envs.retrieval.bm25 import Bm25
 from toolorchestra.envs.retrieval.remote import RETRIES, TOKEN_ENV, IndexServer, Remote
-from toolorchestra.envs.testing.loopback import Loopback, ServerReply
 
 PASSAGES = tuple(Passage(str(i), f"Title {i}", f"river number{i} größe \u2603") for i in range(100))
 INDEX = Bm25(PASSAGES)

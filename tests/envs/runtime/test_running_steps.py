@@ -16,7 +16,7 @@ from tests.sources import BREAK, nap
 from toolorchestra.envs.base.errors import ConfigError, PriceError, ResetNeeded
 from toolorchestra.envs.money.prices import ORCHESTRATOR, Tokens, Usage
 from toolorchestra.envs.money.spend_cap import SpendCap
-from toolorchestra.envs.testing.leaks import Held
+from toolorchestra.envs.testing.rehearsal import Held
 
 # -- send and recv -------------------------------------------------------------------------------------------------
 

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.hostile_programs import walker
 from toolorchestra.envs.sandbox import Bounds, Execution
 from toolorchestra.envs.sandbox.children import Child
 from toolorchestra.envs.sandbox.confine import landlock_abi
 from toolorchestra.envs.sandbox.landlock import LandlockSandbox
 from toolorchestra.envs.sandbox.scratch import MOST_DEEP, disk_bytes
-from toolorchestra.envs.testing.hostile_programs import walker
 
 pytestmark = pytest.mark.skipif(not landlock_abi(), reason="this kernel has no Landlock")
 CANARY = "kept-from-neighbours-4711"

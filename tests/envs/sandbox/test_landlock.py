@@ -22,6 +22,7 @@ from typing import TypeVar
 
 import pytest
 
+from tests.support.hostile_programs import examine, programs, works
 from toolorchestra.envs.base.errors import ConfigError, Outage
 from toolorchestra.envs.sandbox import Bounds, Execution, harmless
 from toolorchestra.envs.sandbox.confine import landlock_abi
@@ -29,8 +30,7 @@ from toolorchestra.envs.sandbox.kinds import Unsafe, interpreter
 from toolorchestra.envs.sandbox.landlock import LandlockSandbox, _listen, _Waiting
 from toolorchestra.envs.sandbox.scratch import disk_bytes
 from toolorchestra.envs.sandbox.syscalls import AARCH64, ARCHITECTURES, FREE, X86_64, Filter, arguments, build
-from toolorchestra.envs.testing.hostile_programs import examine, programs, works
-from toolorchestra.envs.testing.leaks import Held
+from toolorchestra.envs.testing.rehearsal import Held
 
 T = TypeVar("T")
 BUSY_SECONDS = 2.0

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 import toolorchestra  # noqa: F401 - registers the ids
+from tests.support import chaos_runs
+from tests.support.chaos_runs import chaos_run, covered
 from tests.tau2_playing import needs_package
 from toolorchestra.envs.base.errors import ConfigError, ToolError
 from toolorchestra.envs.episode.calls import CallResult
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.models import ChatRequest
 from toolorchestra.envs.models.scripted import ScriptedModel
-from toolorchestra.envs.testing import chaos_runs
 from toolorchestra.envs.testing.chaos import EPISODE, FATAL, FAULTS, HARMLESS, Chaos
-from toolorchestra.envs.testing.chaos_runs import chaos_run, covered
 
 EPISODES = 200
 

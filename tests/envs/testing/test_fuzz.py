@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
+from tests.support.fuzz import CORPUS, SHAPES, FuzzReport, Turns, as_json, cases, fuzz_episodes, fuzz_parser, growth
 from tests.tau2_playing import needs_package
 from toolorchestra.envs.base.actions import Action, parse
 from toolorchestra.envs.base.errors import ActionError
 from toolorchestra.envs.money.prices import Charge, PriceSheet, Usage, load_sheet
 from toolorchestra.envs.registration import register
-from toolorchestra.envs.testing.fuzz import FuzzReport, as_json, cases, fuzz_episodes, fuzz_parser, growth
-from toolorchestra.envs.testing.fuzz_turns import CORPUS, SHAPES, Turns
 
 CASES = [pytest.param(*case, marks=needs_package if "Tau2" in case[0] else ()) for case in cases()]
 

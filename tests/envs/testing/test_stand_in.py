@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 import pytest
 
+from tests.support.stand_in import EXPERTS, StandIn, questions, recorded, truth
 from toolorchestra.envs.base.errors import ToolError
 from toolorchestra.envs.base.types import Message, Question
 from toolorchestra.envs.domains.questions.datasets import family_of
 from toolorchestra.envs.models import ChatRequest
 from toolorchestra.envs.models.endpoints import Endpoints
 from toolorchestra.envs.models.openai import OpenAiModels
-from toolorchestra.envs.testing.stand_in import EXPERTS, StandIn, questions, recorded, truth
 
 ASKED = questions(12)
 MODELS = tuple(EXPERTS.values())

@@ -13,6 +13,7 @@ from tests.sources import AdderSource
 from toolorchestra.agents.commands.prompting import read_action
 from toolorchestra.agents.policies.baselines import RandomPolicy
 from toolorchestra.envs.base.actions import render_call
+from toolorchestra.envs.base.random_values import random_value
 from toolorchestra.envs.base.types import Message
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.envs.models import ChatRequest
@@ -20,7 +21,6 @@ from toolorchestra.envs.models.endpoints import Served
 from toolorchestra.envs.models.wire import body
 from toolorchestra.envs.registration import register
 from toolorchestra.envs.testing import check_environment
-from toolorchestra.envs.testing.random_values import random_value
 from toolorchestra.envs.testing.rehearsal import fits, unusable
 from toolorchestra.envs.tools import Tool, ToolContext
 

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
+from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
 from tests.synth import runs
 from tests.two_texts import raises
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.types import Message
 from toolorchestra.envs.models import ChatRequest
 from toolorchestra.envs.models.output_limits import OutputLimit, corrected
-from toolorchestra.envs.testing.loopback import Loopback, ReceivedRequest, ServerReply
 from toolorchestra.synth import generate
 from toolorchestra.synth.authors import author_models
 from toolorchestra.synth.authors.scripted_author import ScriptedParts

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from tests.paths import REPOSITORY
+from tests.support.hostile_specs import HOSTILE, Parts
 from tests.synth import runs
 from toolorchestra.synth import generate
-from toolorchestra.synth.authors.hostile_specs import HOSTILE, Parts
 from toolorchestra.synth.stages import limited_work, pipeline, written_parts
 
 MOST_SECONDS = 20.0
@@ -31,8 +31,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def spent() -> float:
-    """Seconds of the processor, of this process and of those that were ended: a busy machine is no fault of the fence.
-    What the others took, `scripts/hostile_specs.py` counts."""
+    """Seconds of the processor, of this process and of those that ended: a busy machine is no fault of the fence."""
     return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
 
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
+from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
 from tests.synth import runs
 from toolorchestra.envs.base.types import Message
 from toolorchestra.envs.domains.toolscale import loader
 from toolorchestra.envs.domains.toolscale.domain import SqlDomain, SqlTask
 from toolorchestra.envs.domains.toolscale.oracle import moves
 from toolorchestra.envs.models import ChatRequest
-from toolorchestra.envs.testing.loopback import Loopback, ReceivedRequest, ServerReply
 from toolorchestra.synth import generate, prove
 from toolorchestra.synth.authors.scripted_author import ScriptedParts
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
 from tests.synth import runs
 from toolorchestra.envs.base.types import Message
 from toolorchestra.envs.models import ChatRequest
-from toolorchestra.envs.testing.loopback import Loopback, ReceivedRequest, ServerReply
 from toolorchestra.synth import generate
 from toolorchestra.synth.authors.scripted_author import ScriptedParts
 

@@ -14,6 +14,7 @@ import pytest
 import toolorchestra  # noqa: F401 - registers the ids
 from tests.command_line import toolorchestra as command
 from tests.paths import REPOSITORY
+from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
 from tests.tau2_playing import env_of, needs_package, world_of
 from toolorchestra.agents.configuration import environments
 from toolorchestra.agents.configuration.config import with_environments
@@ -24,7 +25,6 @@ from toolorchestra.envs.domains.tau2.source import Tau2Source
 from toolorchestra.envs.models.scripted import ScriptedModel
 from toolorchestra.envs.money.prices import load_sheet
 from toolorchestra.envs.money.spend_cap import SpendCap
-from toolorchestra.envs.testing.loopback import Loopback, ReceivedRequest, ServerReply
 
 pytest.importorskip("openai", reason='needs pip install ".[models]"')
 pytestmark = needs_package

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.tau2_players import EXPECTED, Case, Solved, count, replay_all, winners
 from tests.tau2_playing import RECORDINGS, needs_package, needs_recordings
 from toolorchestra.envs.domains.tau2.release import load_release
-from toolorchestra.envs.testing.tau2_proof import EXPECTED, Case, Solved, count, replay_all, winners
 
 pytestmark = needs_package
 NOTHING_SOLVES = {

@@ -14,6 +14,8 @@ import pytest
 
 import toolorchestra  # noqa: F401 - registers the ids
 from tests.agents.evaluation import played_episodes
+from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
+from tests.support.tau2_players import gold, play
 from tests.tau2_playing import SOURCE, needs_package
 from toolorchestra.envs.base.actions import parse, render_call
 from toolorchestra.envs.base.types import ToolCall
@@ -33,8 +35,6 @@ from toolorchestra.envs.models.wire import text_of
 from toolorchestra.envs.money.prices import ORCHESTRATOR, USER, Tokens, Usage
 from toolorchestra.envs.runtime.driver import advance, begin
 from toolorchestra.envs.runtime.invoke import Gates
-from toolorchestra.envs.testing.loopback import Loopback, ReceivedRequest, ServerReply
-from toolorchestra.envs.testing.tau2_players import gold, play
 
 pytest.importorskip("openai", reason='needs pip install ".[models]"')
 from toolorchestra.envs.models.openai import OpenAiModels

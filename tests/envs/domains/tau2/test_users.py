@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.tau2_players import FAREWELL, replay_all
 from tests.tau2_playing import RECORDINGS, SOURCE, env_of, needs_package, needs_recordings, told, world_of
 from toolorchestra.envs.base.actions import parse, render, render_call
 from toolorchestra.envs.base.errors import ConfigError, Outage, ToolError
@@ -24,8 +25,6 @@ from toolorchestra.envs.models import ChatRequest, Completion
 from toolorchestra.envs.models.scripted import ScriptedModel
 from toolorchestra.envs.money.prices import Tokens, Usage
 from toolorchestra.envs.money.spend_cap import SpendCap
-from toolorchestra.envs.testing.tau2_players import FAREWELL
-from toolorchestra.envs.testing.tau2_proof import replay_all
 from toolorchestra.envs.tools import Tool
 from toolorchestra.envs.vector import OrchestraVectorEnv
 

@@ -11,6 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.paths import REPOSITORY
+from tests.support.phrasings import HALVES, KINDS, PhrasedOracle
+from tests.support.phrasings import load as load_bank
 from toolorchestra.envs.domains.toolscale import heard, loader, user_sentences
 from toolorchestra.envs.domains.toolscale.domain import SqlDomain, SqlTask
 from toolorchestra.envs.domains.toolscale.oracle import moves
@@ -18,8 +20,6 @@ from toolorchestra.envs.domains.toolscale.source import ToolScaleSource, ready
 from toolorchestra.envs.domains.toolscale.user import PATIENCE, Mood, SqlScriptedUser
 from toolorchestra.envs.domains.toolscale.wishes import Progress, Wishes
 from toolorchestra.envs.env import OrchestraEnv
-from toolorchestra.synth.proof.phrasings import HALVES, KINDS, PhrasedOracle
-from toolorchestra.synth.proof.phrasings import load as load_bank
 from toolorchestra.synth.proof.solvers import SHORTCUTS, TRIVIAL, Arena, Scripted
 
 BANKS = {
@@ -263,7 +263,7 @@ def test_an_oracle_in_other_words_loses_next_to_nothing(bank: str, half: str) ->
         for task_id in list(arena.domain.tasks)[::15]:
             tries += 1
             solved += asyncio.run(arena.play(solver, task_id, 0)).solved
-    assert solved >= 0.95 * tries  # docs/results/phrasings.md has the large samples
+    assert solved >= 0.95 * tries
 
 
 def test_an_oracle_that_says_values_in_words_loses_nothing() -> None:

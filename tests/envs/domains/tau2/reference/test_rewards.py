@@ -21,6 +21,7 @@ from tests.envs.domains.tau2.reference.playing import (
     plans,
     world_of,
 )
+from tests.support.tau2_players import FAREWELL, gold, idle, play
 from tests.tau2_playing import needs_package
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.types import ToolCall
@@ -29,7 +30,6 @@ from toolorchestra.envs.domains.tau2.task import Criteria, Function, GoldAction,
 from toolorchestra.envs.models import ChatRequest
 from toolorchestra.envs.models.scripted import ScriptedModel
 from toolorchestra.envs.testing import check_environment
-from toolorchestra.envs.testing.tau2_players import FAREWELL, gold, idle, play
 
 pytestmark = needs_package
 DOMAINS = pytest.mark.parametrize("domain", SETTINGS)

@@ -1,1 +1,0 @@
-"""The tables of `python scripts/bench.py --table NAME`, one module each."""

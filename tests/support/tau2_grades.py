@@ -1,0 +1,126 @@
+"""Grades spoiled reference paths twice, by Tau2-v0 with strict_compat and by the package's own evaluator, which must
+agree: `python -m tests.support.tau2_grades 3`, three of each set. In an interpreter of its own, as tests.tau2_checker.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from typing import Any
+
+from tests.tau2_checker import put_stand_ins
+
+put_stand_ins()
+
+from loguru import logger  # noqa: E402
+
+logger.remove()
+
+from tau2.data_model.message import AssistantMessage, ToolCall, ToolMessage, UserMessage  # noqa: E402
+from tau2.data_model.simulation import SimulationRun  # noqa: E402
+from tau2.evaluator.evaluator import EvaluationType, evaluate_simulation  # noqa: E402
+from tau2.registry import registry  # noqa: E402
+
+from tests.support.tau2_players import (  # noqa: E402
+    DONE,
+    FAREWELL,
+    gold,
+    made,
+    play,
+)
+from toolorchestra.envs.base.actions import render_call  # noqa: E402
+from toolorchestra.envs.domains.tau2.conversation_log import Aside, Log, Said  # noqa: E402
+from toolorchestra.envs.domains.tau2.task import Tau2Task  # noqa: E402
+from toolorchestra.envs.env import OrchestraEnv  # noqa: E402
+
+SETS = (("airline", "base", "scripted"), ("retail", "base", "scripted"), ("telecom", "full", "scripted"))
+SOLO = ("telecom", "full", "none")
+NOISE = (
+    render_call("no_such_tool", {"x": 1}),
+    render_call("calculate", {"expression": "2 + 2"}),
+    render_call("transfer_to_human_agents", {}),
+    render_call("get_user_details", {"user_id": 5}),
+    "Let me see.",
+)
+
+
+def spoiled(plan: Tau2Task, other: Tau2Task, rng: random.Random, *, solo: bool) -> list[str]:
+    """A reference path with calls left out, repeated and added, another task's among them, and with what must be said
+    put beside a call."""
+    texts = []
+    for text in gold(plan, solo=solo)[:-1]:
+        if rng.random() < 0.12:
+            continue
+        texts += [text] * (2 if rng.random() < 0.08 else 1)
+        if rng.random() < 0.15:
+            texts.append(rng.choice(NOISE[:-1] if solo else NOISE))
+    if rng.random() < 0.25:
+        texts.insert(rng.randrange(len(texts) + 1), rng.choice(gold(other, solo=solo)[:-1] or NOISE[:1]))
+    said = [k for k, text in enumerate(texts) if text.startswith("For your information")]
+    called = [k for k, text in enumerate(texts) if text.startswith("<tool_call>")]
+    if said and called and rng.random() < 0.4:
+        texts[called[-1]] = f"{texts[said[0]]} {texts[called[-1]]}"
+        texts.pop(said[0])
+    return [*texts, DONE if solo else FAREWELL]
+
+
+def as_messages(log: Log) -> list[Any]:
+    """An episode's log as the package's messages."""
+    messages: list[Any] = []
+    aside = None
+    for number, entry in enumerate(log):
+        if isinstance(entry, Aside):
+            aside = entry.text
+        elif isinstance(entry, Said):
+            kind = AssistantMessage if entry.side == "assistant" else UserMessage
+            messages.append(kind(role=entry.side, content=entry.text))
+        else:
+            call = ToolCall(id=str(number), name=entry.call.name, arguments=entry.call.arguments, requestor=entry.side)
+            kind = AssistantMessage if entry.side == "assistant" else UserMessage
+            messages.append(kind(role=entry.side, content=aside, tool_calls=[call]))
+            messages.append(
+                ToolMessage(id=str(number), role="tool", content=entry.content, requestor=entry.side, error=entry.error)
+            )
+            aside = None
+    return messages
+
+
+def by_package(env: OrchestraEnv, task: Any, *, solo: bool) -> float:
+    """The package's grade of the episode just played."""
+    world: Any = env.episode and env.episode.world
+    messages = as_messages(world.log)
+    if solo:
+        messages.append(AssistantMessage(role="assistant", content="###STOP###"))
+    run = SimulationRun(
+        id="x",
+        task_id=task.id,
+        start_time="",
+        end_time="",
+        duration=0.0,
+        termination_reason=world.ended,
+        messages=messages,
+    )
+    domain = world.domain.name
+    return float(evaluate_simulation(run, task, EvaluationType.ALL, solo, domain).reward)
+
+
+def differing(case: tuple[str, str, str], number: int) -> list[str]:
+    """Play and grade twice; the tasks whose grades differ."""
+    domain, split, user = case
+    env, source = made(user, strict=True, domain=domain, split=split, max_errors=None, max_steps=None)
+    tasks = {task.id: task for task in registry.get_tasks_loader(domain)(None)}
+    rng, found = random.Random(f"{case}/{number}"), []
+    ids = list(source.ids(split))
+    for task_id in rng.sample(ids, number):
+        plan = source.plan(task_id)
+        step = play(env, task_id, spoiled(plan, source.plan(rng.choice(ids)), rng, solo=user == "none"))
+        theirs = by_package(env, tasks[plan.task_id], solo=user == "none")
+        if step.reward != theirs:
+            found.append(f"{plan.task_id}: {step.reward:g} against {theirs:g}, {step.info['outcome']['evidence']}")
+    return found
+
+
+if __name__ == "__main__":
+    wrong = [f"{case}: {line}" for case in (*SETS, SOLO) for line in differing(case, int(sys.argv[1]))]
+    print(*wrong, sep="\n")
+    sys.exit(1 if wrong else 0)
