@@ -12,6 +12,7 @@ import pytest
 from tests.agents.evaluation import played_episodes
 from tests.agents.evaluation.test_endpoint_evaluation import expert, file_of, made
 from tests.agents.reports.test_training_page import ended_run, summary_of
+from tests.support.loopback import Loopback, ServerReply
 from toolorchestra.agents.evaluation.simulated_evaluation import played
 from toolorchestra.agents.policies.baselines import RandomPolicy, baseline
 from toolorchestra.agents.policies.oracle import Oracle, Scale
