@@ -20,7 +20,7 @@ from tests.paths import REPOSITORY
 
 HEAVY = tuple(
     "torch transformers bm25s faiss sentence_transformers numpy.testing asyncio.sslproto openai datasets pandas"
-    " peft tau2 pydantic jsonschema referencing".split()
+    " peft tau2 pydantic jsonschema_rs".split()
 )
 
 

@@ -12,9 +12,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import unquote
 
-from toolorchestra.envs.base.bounded_regex import pattern
-from toolorchestra.envs.base.json_schema import is_simple
+from toolorchestra.envs.base.errors import ToolError
+from toolorchestra.envs.base.json_schema import Checker
 
+_TRIES = 10_000
+"""Texts that are tried for a pattern."""
 _DEEP = 4
 """Levels after which what is optional is left out, so that schemas which hold themselves come to an end."""
 _OF_FORMAT = {
@@ -34,7 +36,7 @@ def random_value(schema: Mapping[str, Any], rng: random.Random) -> Any:
 
     Negations and conditions are ignored where the schema is not simple; what must fit has to be checked.
     """
-    return _simple(schema if is_simple(schema) else _Simplifier(schema, rng).whole(schema, 0), rng)
+    return _simple(schema if _is_simple(schema) else _Simplifier(schema, rng).whole(schema, 0), rng)
 
 
 def _simple(schema: Mapping[str, Any], rng: random.Random) -> Any:
@@ -79,6 +81,38 @@ _MAKERS: Mapping[str, Callable[[Mapping[str, Any], random.Random], Any]] = {
 
 
 # -- any schema made simple --------------------------------------------------------------------------------------------
+
+
+_PLAIN = frozenset(
+    "type enum properties required additionalProperties items minimum maximum maxLength maxItems"
+    " description default title".split()
+)
+
+
+def _is_simple(schema: Any) -> bool:
+    """Whether values can be made of it as it stands."""
+    if not isinstance(schema, Mapping) or not _PLAIN.issuperset(schema):
+        return False
+    parts = [*schema.get("properties", {}).values(), *([schema["items"]] if "items" in schema else [])]
+    return not isinstance(schema.get("additionalProperties"), Mapping) and all(map(_is_simple, parts))
+
+
+def _with_pattern(source: str, rng: random.Random) -> str:
+    """Some text that the pattern is found in, "" where chance does not hit on one."""
+    checker = Checker({"properties": {"text": {"pattern": source}}})
+    start = source.removeprefix("^")
+    plain = start[: next((at for at, sign in enumerate(start) if not (sign.isalnum() or sign in " _-")), len(start))]
+    for _ in range(_TRIES):
+        kinds = rng.choices(("0123456789", "abcxyz", "ABC", "-", " "), (8, 8, 2, 2, 1), k=rng.randint(1, 3))
+        text = plain * rng.randint(0, 1) + "".join(
+            "".join(rng.choices(kind, k=rng.randint(1, 5 if kind.isalnum() else 1))) for kind in kinds
+        )
+        try:
+            checker.check({"text": text}, "")
+        except ToolError:
+            continue
+        return text
+    return ""
 
 
 class _Simplifier:
@@ -158,8 +192,7 @@ class _Simplifier:
         if texts and ("pattern" in schema or "format" in schema):
             return {"enum": texts}
         if "pattern" in schema:
-            text = pattern(schema["pattern"]).example(self._rng)
-            return {"enum": ["" if text is None else text]}
+            return {"enum": [_with_pattern(schema["pattern"], self._rng)]}
         if schema.get("format") in _OF_FORMAT:
             return {"enum": [_OF_FORMAT[schema["format"]]]}
         if schema.get("minLength", 0) > 1:

@@ -20,7 +20,7 @@ from typing import Any
 
 from toolorchestra.envs.base.errors import ConfigError, ToolError, install, no_such
 from toolorchestra.envs.base.folder_files import inside
-from toolorchestra.envs.base.json_schema import check_arguments
+from toolorchestra.envs.base.json_schema import Checker
 from toolorchestra.envs.domains.toolscale.loader import check_clock
 from toolorchestra.envs.domains.toolscale.shapes import FREE, TEXT, TEXTS
 from toolorchestra.envs.domains.toolscale.text_templates import MOST_TEMPLATE
@@ -379,7 +379,7 @@ def fits(schema: Mapping[str, Any], value: object, path: Path) -> Mapping[str, A
         raise ConfigError(f"{at}: a mapping expected, got {value!r:.60}")
     name = next((str(value[key]) for key in ("intent", "table", "name") if key in value), "the mapping")
     try:
-        check_arguments(schema, value, name)
+        Checker(schema).check(value, name)
     except ToolError as err:
         raise ConfigError(f"{at}: {name}: {err}") from None
     return value

@@ -12,7 +12,7 @@ from typing import Any
 
 from toolorchestra.envs.base.errors import ConfigError, no_such
 from toolorchestra.envs.base.folder_files import read_inside
-from toolorchestra.envs.base.json_schema import check_schema
+from toolorchestra.envs.base.json_schema import Checker
 from toolorchestra.envs.domains.toolscale import known_costs, shapes
 from toolorchestra.envs.domains.toolscale.bounded_functions import bound, told
 from toolorchestra.envs.domains.toolscale.database import TOO_LARGE, authorize, build, limit, without_comments
@@ -199,7 +199,7 @@ def tool(row: Mapping[str, Any], at: str) -> SqlTool:
         "properties": properties,
         "required": [name for name in properties if name not in optional],
     }
-    check_schema(parameters, at)
+    Checker(parameters, at)
     if len(row["returns"]) != 1:
         raise ConfigError(f"{at}: returns has either row or rows, got {sorted(row['returns'])}")
     many = "rows" in row["returns"]

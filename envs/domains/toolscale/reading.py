@@ -12,7 +12,7 @@ from typing import Any
 
 from toolorchestra.envs.base.errors import ConfigError, ToolError
 from toolorchestra.envs.base.folder_files import read_inside, unpacked
-from toolorchestra.envs.base.json_schema import check_arguments
+from toolorchestra.envs.base.json_schema import Checker
 
 FILES = ("schema.sql", "rows.jsonl.gz", "tools.json", "policy.md", "tasks.jsonl.gz")
 """What a domain folder holds beside domain.json. The content hash runs over their uncompressed bytes, in this order."""
@@ -97,7 +97,7 @@ def fits(schema: Mapping[str, Any], value: object, where: str) -> Mapping[str, A
     if not isinstance(value, dict):
         raise ConfigError(f"{where}: an object expected, got {value!r:.60}")
     try:
-        check_arguments(schema, value, "the object")
+        Checker(schema).check(value, "the object")
     except ToolError as err:
         raise ConfigError(f"{where}: {err}") from None
     return value

@@ -22,7 +22,7 @@ from tests.support.tau2_players import FAREWELL, gold
 from tests.tau2_playing import SOURCE, env_of, needs_package, told, world_of
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.envs.base.json_schema import check_schema
+from toolorchestra.envs.base.json_schema import Checker
 from toolorchestra.envs.base.types import ToolCall
 from toolorchestra.envs.domains.tau2 import install, package
 from toolorchestra.envs.domains.tau2.calculator import calculate
@@ -219,7 +219,7 @@ def test_an_assertion_that_raises_does_not_hold() -> None:
 def test_the_tools_are_the_packages_with_their_references_written_out(name: str) -> None:
     domain = load_domain(name, load_release(None, None), False)
     for tool in (*domain.tools, *domain.user_tools):
-        check_schema(tool.parameters, tool.name)
+        Checker(tool.parameters, tool.name)
         assert "$" not in json.dumps(list(tool.parameters))
     sizes = {"airline": (14, 0), "retail": (15, 0), "mock": (4, 0)}
     assert (len(domain.tools), len(domain.user_tools)) == sizes.get(name, (13, 30))
