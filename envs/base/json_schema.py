@@ -134,10 +134,10 @@ def _ready(text: str) -> _Ready:
         Draft202012Validator(root, **options)  # nothing in it is of another kind than is expected below
         arguments = closer.close()
         made = Draft202012Validator(root, **options)
-    except ValidationError as err:
-        raise ConfigError(_wrong(err)) from None
     except ConfigError:
         raise
+    except ValidationError as err:
+        raise ConfigError(_wrong(err)) from None
     except (RecursionError, ValueError):
         raise ConfigError("it is nested too deep to be read; name what repeats in $defs") from None
     return _Ready(made.is_valid, made.iter_errors, root, arguments, closer.ways)

@@ -319,7 +319,7 @@ HOSTILE: dict[str, tuple[Change, str]] = {
     "tool: a file": (let("SELECT 1 AS one FROM books; ATTACH 'stolen.db' AS x"), "find_book"),
     "tool: an extension": (shown("load_extension('x.so')"), "find_book.*load_extension"),
     "tool: a pattern": (
-        tool(parameters={"title": {"type": "string", "format": "text", "pattern": "(a+)+$"}}), "find_book.*pattern"
+        tool(parameters={"title": {"type": "string", "format": "text", "pattern": "(a+)+$"}}), "pattern"
     ),
     "tool: a schema of itself": (tool(parameters={"title": {"$ref": "#"}}), "find_book"),
     "tool: a deep schema": (
