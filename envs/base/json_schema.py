@@ -92,9 +92,10 @@ class Checker:
         try:
             if self._schema.fits(arguments):
                 return
+            refusal = _refusal(self._schema, arguments, where)
         except ValueError as err:
-            raise ToolError(f"{where}: the arguments are no JSON: {err!s:.100}") from None
-        raise ToolError(_refusal(self._schema, arguments, where))
+            refusal = f"{where}: the arguments are no JSON: {err!s:.100}"
+        raise ToolError(refusal)
 
 
 class _Ready(NamedTuple):
