@@ -18,15 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from toolorchestra.agents.configuration.config import TrainConfig, WarmStart
+from toolorchestra.agents.configuration.environments import chosen_tasks
 from toolorchestra.agents.configuration.presets import preset
 from toolorchestra.agents.engines.base import Datum, LossParams, SamplingParams
 from toolorchestra.agents.evaluation.heldout import HeldOut
+from toolorchestra.agents.rollouts.grpo import TokenSequence, Trajectory
 from toolorchestra.agents.rollouts.rollout import Rollouts
-from toolorchestra.agents.rollouts.tokens import TokenSequence
-from toolorchestra.agents.rollouts.trajectory import Trajectory
 from toolorchestra.agents.training.build import build
 from toolorchestra.agents.training.metrics import Log
-from toolorchestra.agents.training.task_choice import chosen_tasks
 from toolorchestra.agents.training.training_run import TrainingRun, rollout_params
 from toolorchestra.agents.training.warmstart import warm_start
 

@@ -55,7 +55,7 @@ def test_models_of_ones_own_have_something_to_learn(env_id: str) -> None:
 
 def test_routes_are_found_through_tools_of_any_name() -> None:
     mix = EnvMix("ToolOrchestra/FRAMES-v0", 1.0, HOUSE)
-    config = replace(preset("tiny"), environments=(mix,), anchors=(), warm_start=WarmStart(routes=8))
+    config = replace(preset("tiny"), environments=(mix,), baselines=(), warm_start=WarmStart(routes=8))
     found = find_routes(config, range(12))
     assert found
     assert all('"conclude"' in route.actions[-1] for route in found)

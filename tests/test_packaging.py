@@ -62,7 +62,7 @@ USERS_FILE = """
 import toolorchestra
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.money.prices import load_sheet
-from toolorchestra.agents.rollouts.rewards import GroupReward
+from toolorchestra.agents.rollouts.grpo import GroupReward
 from toolorchestra.synth.formats.spec import load
 
 reveal_type(render_call)

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from toolorchestra.agents.configuration.config import EnvMix
-from toolorchestra.agents.configuration.environments import arguments_of, labels
+from toolorchestra.agents.configuration.environments import arguments_of, every_task, labels, seed_of
 from toolorchestra.agents.rollouts.rollout import Job, factory_of
-from toolorchestra.agents.training.task_choice import every_task, seed_of
 from toolorchestra.envs.base.errors import ConfigError, install
 from toolorchestra.envs.base.preference import Preference
 from toolorchestra.envs.factory import EpisodeFactory

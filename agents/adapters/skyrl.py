@@ -24,10 +24,9 @@ from toolorchestra.agents.adapters.prompt_rows import Row, check_same_wish, job_
 from toolorchestra.agents.adapters.skyrl_batch import Played, batch_of
 from toolorchestra.agents.adapters.skyrl_samples import SampleForm
 from toolorchestra.agents.adapters.skyrl_turns import SkyrlTurns
-from toolorchestra.agents.rollouts.rewards import Measure
-from toolorchestra.agents.rollouts.rollout import RolloutParams, Rollouts
-from toolorchestra.agents.rollouts.tokens import Chat
-from toolorchestra.agents.training.anchors import anchors
+from toolorchestra.agents.evaluation.simulated_evaluation import baseline_measures
+from toolorchestra.agents.rollouts.grpo import Measure
+from toolorchestra.agents.rollouts.rollout import Chat, RolloutParams, Rollouts
 from toolorchestra.envs.base.errors import ConfigError, Outage, SpendCapReached
 from toolorchestra.envs.runtime.invoke import Gates
 
@@ -48,7 +47,7 @@ class RolloutSettings:
     """End a turn behind its first tool call."""
     policy_item: str = ""
     """Price sheet item for the policy's own tokens; "" takes the environment's."""
-    anchors: tuple[str, ...] = ()
+    baselines: tuple[str, ...] = ()
     """Baselines that play each task that is learnt from too, and widen the scale of its reward."""
 
 
@@ -73,12 +72,14 @@ class ToolOrchestraGenerator(GeneratorInterface):  # type: ignore[misc]
         turns = SkyrlTurns(self.client, self.model, input_batch.get("sampling_params"), self._salt())
         rollouts = self._rollouts(turns)
         learning = met is None or met.training_phase == "train"
-        fixed = self._anchors(rows, ids) if learning and self.settings.anchors else {}
+        fixed = self._baselines(rows, ids) if learning and self.settings.baselines else {}
         played = await asyncio.gather(*(self._play(rollouts, turns, row) for row in rows))
         if played and all(one.trajectory.truncated_by == "outage" for one in played):
             heard = (played[0].trajectory.failure or {}).get("error")
             raise Outage(f"none of {len(played)} rollouts could be sampled; the first heard: {heard}")
-        told = [one._replace(anchors=fixed.get(which.instance_id, ())) for one, which in zip(played, ids, strict=True)]
+        told = [
+            one._replace(baselines=fixed.get(which.instance_id, ())) for one, which in zip(played, ids, strict=True)
+        ]
         return batch_of(told, ids, self.form, self.chat.stop, scored=turns.scored)
 
     async def _play(self, rollouts: Rollouts, turns: SkyrlTurns, row: Row) -> Played:
@@ -114,10 +115,11 @@ class ToolOrchestraGenerator(GeneratorInterface):  # type: ignore[misc]
         )
         return Rollouts(turns, self.chat, params, self._gates)
 
-    def _anchors(self, rows: Sequence[Row], ids: Sequence[Any]) -> dict[str, list[Measure]]:
+    def _baselines(self, rows: Sequence[Row], ids: Sequence[Any]) -> dict[str, list[Measure]]:
         """Of each task once."""
         first = {which.instance_id: row for row, which in reversed(list(zip(rows, ids, strict=True)))}
-        return {task: anchors(job_of_row(row), self.settings.anchors, self.chat) for task, row in first.items()}
+        names, chat = self.settings.baselines, self.chat
+        return {task: baseline_measures(job_of_row(row), names, chat) for task, row in first.items()}
 
     def _salt(self) -> str | None:
         """So that what was cached under earlier weights is not read under these."""

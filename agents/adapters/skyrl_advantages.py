@@ -19,8 +19,7 @@ from skyrl.train.fully_async_trainer_sim import FullyAsyncTrainerSim
 from skyrl.train.trainer import RayPPOTrainer
 
 from toolorchestra.agents.adapters.skyrl_batch import PLAYED, Played
-from toolorchestra.agents.rollouts.advantages import AdvantageParams, TrainingBatch, teaches, training_batch
-from toolorchestra.agents.rollouts.trajectory import Group
+from toolorchestra.agents.rollouts.grpo import AdvantageParams, Group, TrainingBatch, teaches, training_batch
 from toolorchestra.envs.base.errors import ConfigError
 
 ESTIMATOR = "toolorchestra"
@@ -94,7 +93,7 @@ def _groups(rollouts: Mapping[_Key, Played]) -> dict[str, Group]:
     members: dict[str, list[Played]] = {}
     for (task, _number), one in sorted(rollouts.items()):
         members.setdefault(task, []).append(one)
-    return {t: Group([one.trajectory for one in m], m[0].anchors, m[0].label) for t, m in members.items()}
+    return {t: Group([one.trajectory for one in m], m[0].baselines, m[0].label) for t, m in members.items()}
 
 
 def advantages_of(

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from toolorchestra.agents.adapters.skyrl_samples import SampleForm, TrainingSample, samples_of
-from toolorchestra.agents.rollouts.rewards import Measure
-from toolorchestra.agents.rollouts.trajectory import Trajectory
+from toolorchestra.agents.rollouts.grpo import Measure, Trajectory
 from toolorchestra.agents.training.environment_metrics import mean
 
 PLAYED = "toolorchestra"
@@ -24,7 +23,7 @@ class Played(NamedTuple):
     """By the wall, from its start to its end."""
     sampling_seconds: float
     """Of these, those in which its turns were sampled."""
-    anchors: Sequence[Measure] = ()
+    baselines: Sequence[Measure] = ()
 
 
 class _Placed(NamedTuple):

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-from toolorchestra.agents.rollouts.tokens import TokenSequence
-from toolorchestra.agents.rollouts.trajectory import Trajectory
+from toolorchestra.agents.rollouts.grpo import TokenSequence, Trajectory
 from toolorchestra.envs.base.errors import ConfigError
 
 SampleForm = Literal["one", "merged", "turns"]

@@ -22,7 +22,7 @@ from skyrl.train.utils.utils import initialize_ray
 from toolorchestra.agents.adapters.skyrl import RolloutSettings, ToolOrchestraGenerator
 from toolorchestra.agents.adapters.skyrl_advantages import AsyncTrainer, SimulatedTrainer, Trainer, check_algorithm
 from toolorchestra.agents.policies.baselines import NAMES
-from toolorchestra.agents.rollouts.advantages import AdvantageParams
+from toolorchestra.agents.rollouts.grpo import AdvantageParams
 from toolorchestra.agents.training.ray_address import check_address
 from toolorchestra.envs.base.errors import ConfigError, no_such
 
@@ -33,19 +33,19 @@ class OurSettings(BaseConfig):  # type: ignore[misc]
 
     advantage: dict[str, Any] = field(default_factory=dict)
     """Settings of AdvantageParams by name, where they differ from its defaults."""
-    anchors: list[str] = field(default_factory=list)
+    baselines: list[str] = field(default_factory=list)
     concurrency: int = RolloutSettings.concurrency
     deadline_seconds: float = RolloutSettings.deadline_seconds
     stop_at_call: bool = False
     policy_item: str = ""
 
     def rollout(self) -> RolloutSettings:
-        """The settings that the generator of rollouts takes. Raises ConfigError where an anchor is unknown."""
-        for name in self.anchors:
+        """The settings that the generator of rollouts takes. Raises ConfigError where a baseline is unknown."""
+        for name in self.baselines:
             if name not in NAMES:
-                raise ConfigError(no_such("toolorchestra.anchors", name, NAMES))
+                raise ConfigError(no_such("toolorchestra.baselines", name, NAMES))
         own = {f.name: getattr(self, f.name) for f in fields(RolloutSettings)}
-        return RolloutSettings(**{**own, "anchors": tuple(self.anchors)})
+        return RolloutSettings(**{**own, "baselines": tuple(self.baselines)})
 
     def advantages(self) -> AdvantageParams:
         """The settings by which the trainer computes advantages. Raises ConfigError where a name is unknown."""

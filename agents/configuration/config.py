@@ -11,7 +11,7 @@ from toolorchestra.agents.configuration.environment_options import chosen_envs
 from toolorchestra.agents.engines.base import LossParams
 from toolorchestra.agents.engines.settings import EngineSettings, OptimizerKind
 from toolorchestra.agents.policies.baselines import NAMES
-from toolorchestra.agents.rollouts.advantages import AdvantageParams
+from toolorchestra.agents.rollouts.grpo import AdvantageParams
 from toolorchestra.envs.base.errors import AT_LEAST_ONE, NOT_NEGATIVE, POSITIVE, SHARE, ConfigError, no_such, require
 
 SamplerKind = Literal["local", "vllm", "served"]
@@ -174,9 +174,10 @@ class TrainConfig:
     max_staleness: int = 0
     """By how many steps the weights that sampled a token may be older than those that learn from it. 0: all rollouts of
     a step are made before it. Above 0 rollouts go on while the trainer steps, so many steps ahead of it at most."""
-    anchors: tuple[str, ...] = ()
-    """Baselines that play each group's task too, where they can, and widen the scale of its reward. The paper has none;
-    without them a group of like rollouts is spread over the whole scale, and a cheap gamble looks better than it is."""
+    baselines: tuple[str, ...] = ()
+    """Baselines that play each group's task too, where they can: its rewards are scaled between them, as held-out
+    evaluation does. The paper has none; without them a group of like rollouts is spread over the whole scale, and a
+    cheap gamble looks better than it is."""
     updates: int = 1
     """Optimiser steps that one step's rollouts are split over; the clip bounds what the later ones may do."""
     epochs: int = 1
@@ -233,9 +234,9 @@ class TrainConfig:
             raise ConfigError(
                 f"model.processes is at least 1, and 1 on a {self.model.device}; got {self.model.processes}"
             )
-        for name in self.anchors:
+        for name in self.baselines:
             if name not in NAMES:
-                raise ConfigError(no_such("anchor", name, NAMES))
+                raise ConfigError(no_such("baseline", name, NAMES))
         if self.rollouts < 2:
             raise ConfigError("rollouts must be at least 2: a group's reward compares siblings")
         if not self.environments:

@@ -1,14 +1,22 @@
-"""The environments of a run's mix as factories: of what is learnt from, and of what is held out."""
+"""The environments of a run's mix: of what is learnt from and of what is held out, and the tasks that a step plays.
+
+All follows from the run's seed, the step and the attempt alone, so that a resumed run plays the same tasks.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import inspect
-from collections.abc import Mapping, Sequence
+import random
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from pkgutil import resolve_name
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from toolorchestra.agents.configuration.config import EnvMix, TrainConfig
 from toolorchestra.agents.rollouts.rollout import Job, factory_of
+from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.factory import EpisodeFactory
 from toolorchestra.envs.registration import ids, spec_of
 from toolorchestra.envs.tools.tool_config import Half
@@ -60,3 +68,97 @@ def _varied(mix: EnvMix, half: Half) -> dict[str, Any]:
     source = spec_of(mix.env_id).kwargs.get("source", "")
     takes = inspect.signature(resolve_name(source)).parameters if isinstance(source, str) and source else ()
     return {"diversify": half} if "diversify" in takes else {}
+
+
+# -- the tasks of a step -----------------------------------------------------------------------------------------------
+
+
+class ChosenTask(NamedTuple):
+    """A task to be played by a group."""
+
+    label: str
+    """Of its environment in the mix."""
+    job: Job
+
+
+class _Draw(NamedTuple):
+    """Which environment of the mix, and the seed of task, preference, prices and tools."""
+
+    env: int
+    seed: int
+
+
+def chosen_tasks(config: TrainConfig, step: int, attempt: int = 0, count: int | None = None) -> list[ChosenTask]:
+    """The tasks of a step; of an attempt above 0 those that take the place of what taught nothing, `count` of them.
+    These are always drawn at random, so that the epochs do not depend on how many there were."""
+    names, factories = labels(config.environments), [training(mix) for mix in config.environments]
+    in_turn = _InTurn(config, factories, step) if config.task_order == "epochs" and not attempt else None
+    made = []
+    for draw in _draws(config, step, attempt, config.groups if count is None else count):
+        options = in_turn.next(draw.env) if in_turn else None
+        job = job_of(config.environments[draw.env], factories[draw.env], draw.seed, options)
+        made.append(ChosenTask(names[draw.env], job))
+    return made
+
+
+def _draws(config: TrainConfig, step: int, attempt: int, count: int) -> list[_Draw]:
+    rng = random.Random(seed_of(config.seed, step, attempt) if attempt else seed_of(config.seed, step))
+    weights = [mix.weight for mix in config.environments]
+    return [_Draw(rng.choices(range(len(weights)), weights)[0], rng.randrange(10**9)) for _ in range(count)]
+
+
+class _InTurn:
+    """Where each environment's epochs stand at the beginning of a step, and what comes next."""
+
+    def __init__(self, config: TrainConfig, factories: Sequence[EpisodeFactory], step: int) -> None:
+        self._seed = config.seed
+        self._tasks = [every_task(made) for made in factories]
+        earlier = (_draws(config, past, 0, config.groups) for past in range(step))
+        self._taken = Counter(draw.env for draws in earlier for draw in draws)
+
+    def next(self, env: int) -> dict[str, Any] | None:
+        """Reset's options for the next task of an environment; None where tasks have no end."""
+        tasks = self._tasks[env]
+        if tasks is None:
+            return None
+        epoch, place = divmod(self._taken[env], len(tasks))
+        self._taken[env] += 1
+        return {"task_id": _shuffled(tasks, seed_of(self._seed, "epoch", env, epoch))[place]}
+
+
+@lru_cache(maxsize=64)
+def _shuffled(tasks: tuple[str, ...], seed: int) -> list[str]:
+    return random.Random(seed).sample(tasks, len(tasks))
+
+
+def every_task(made: EpisodeFactory) -> tuple[str, ...] | None:
+    """The tasks of an environment's split; None where they are generated without end, or their source does not say."""
+    if not hasattr(made.source, "task_ids"):
+        return None
+    try:
+        return tuple(made.source.task_ids(made.settings.split)) or None
+    except ConfigError:
+        return None
+
+
+def check_order(config: TrainConfig, say: Callable[[str], None]) -> None:
+    """Say what "epochs" means for each environment, and refuse it where it means nothing for any."""
+    if config.task_order != "epochs":
+        return
+    found = {
+        name: every_task(training(mix))
+        for name, mix in zip(labels(config.environments), config.environments, strict=True)
+    }
+    if not any(found.values()):
+        raise ConfigError(
+            f"task_order=epochs takes each task once, but the tasks of {', '.join(found)} are generated without end, "
+            "or their source has no task_ids(split) to say them: set task_order=random"
+        )
+    for name, tasks in found.items():
+        known = f"{len(tasks):,} tasks, each once an epoch" if tasks else "tasks without end, drawn at random"
+        say(f"task_order=epochs: {name} has {known}")
+
+
+def seed_of(*parts: object) -> int:
+    """A seed that follows from what it is for."""
+    return int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=8).digest(), "big")

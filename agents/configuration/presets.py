@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from toolorchestra.agents.configuration.config import EnvMix, ModelConfig, TrainConfig, WarmStart
 from toolorchestra.agents.engines.base import LossParams
-from toolorchestra.agents.rollouts.advantages import AdvantageParams
+from toolorchestra.agents.rollouts.grpo import AdvantageParams
 from toolorchestra.envs.base.errors import ConfigError, no_such
 
 
@@ -73,19 +73,13 @@ PRESETS: Mapping[str, TrainConfig] = {
             steps=1_000, learning_rate=6e-3, demonstrations=16_000, routes=6, planned=True, drop_words=0.2
         ),
         steps=40,
-        anchors=("cheapest", "strongest"),
+        baselines=("cheapest", "strongest"),
         updates=4,
         learning_rate=2e-4,
         final_learning_rate=2e-5,
         average=0.95,
         # An episode takes about a hundred tokens: one that reaches 256 goes round in circles, and is taught against.
-        advantage=AdvantageParams(
-            strict_format=True,
-            least_spread=0.0,
-            least_range=0.02,
-            count_context_cuts=True,
-            scale="anchors",
-        ),
+        advantage=AdvantageParams(strict_format=True, least_spread=0.0, count_context_cuts=True),
         evaluate_every=20,
         evaluation_temperature=0.25,
         evaluation_tasks=200,
@@ -111,11 +105,11 @@ PRESETS: Mapping[str, TrainConfig] = {
         ),
         steps=22,
         groups=4,
-        anchors=("cheapest", "strongest"),
+        baselines=("cheapest", "strongest"),
         updates=2,
         learning_rate=2e-4,
         final_learning_rate=5e-5,
-        advantage=AdvantageParams(strict_format=True, least_spread=0.0, floor=0.15),
+        advantage=AdvantageParams(strict_format=True, least_spread=0.0, by_deviation=False),
         max_tokens=40,
         max_context=1_024,
         deadline_seconds=1800.0,

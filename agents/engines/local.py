@@ -35,7 +35,6 @@ from toolorchestra.agents.engines.base import (
     SamplingParams,
 )
 from toolorchestra.agents.engines.decoder import Decoder, check_shape
-from toolorchestra.agents.engines.policy_update import PolicyUpdate
 from toolorchestra.agents.engines.reference_weights import ReferenceWeights, exchange
 from toolorchestra.agents.engines.sampler import LocalSampler
 from toolorchestra.agents.engines.saved_weights import (
@@ -49,6 +48,7 @@ from toolorchestra.agents.engines.saved_weights import (
     take_evaluated,
 )
 from toolorchestra.agents.engines.settings import EngineSettings
+from toolorchestra.agents.engines.update import PolicyUpdate
 from toolorchestra.agents.engines.weights import adapter_of, held_in, named_weights
 from toolorchestra.envs.base.errors import ConfigError
 

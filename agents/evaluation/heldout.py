@@ -28,10 +28,8 @@ from toolorchestra.agents.evaluation.panel import (
 from toolorchestra.agents.evaluation.simulated_evaluation import played_by_tokens
 from toolorchestra.agents.policies.baselines import NAMES, Baseline, baseline, players
 from toolorchestra.agents.policies.oracle import Oracle, Scale
-from toolorchestra.agents.rollouts.rewards import Measure
-from toolorchestra.agents.rollouts.rollout import Job, Rollouts, measured
-from toolorchestra.agents.rollouts.tokens import Chat
-from toolorchestra.agents.rollouts.trajectory import Trajectory
+from toolorchestra.agents.rollouts.grpo import Measure, Trajectory
+from toolorchestra.agents.rollouts.rollout import Chat, Job, Rollouts, measured
 from toolorchestra.envs.base.preference import kinds
 
 Split = Literal["validation", "test"]

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from toolorchestra.agents.evaluation.statistics import Interval, mean_interval, ratio_interval, wilson
-from toolorchestra.agents.rollouts.rewards import GroupReward, Measure, whole
+from toolorchestra.agents.rollouts.grpo import GroupReward, Measure, whole
 from toolorchestra.envs.base.preference import Preference
 
 POLICY, ORACLE = "policy", "oracle"
@@ -124,3 +124,18 @@ def share_of_oracle(tasks: Sequence[TaskScores], name: str = POLICY) -> OracleSh
     if not sum(best):
         return None
     return OracleShare(sum(mine) / sum(best), ratio_interval(mine, best))
+
+
+def preference_score(measure: Measure, baseline: Measure, preference: Preference) -> float:
+    """The paper's preference-aware evaluation of one task (its appendix L), against a baseline's run of the same task.
+
+    Counts and outcome as a ratio to the baseline's, at least 1 below the line; cents and minutes the other way round.
+    """
+    if not measure.solved:
+        return 0.0
+    total = preference.outcome * measure.outcome / max(1.0, baseline.outcome)
+    total += preference.usd * (100 * baseline.usd) / max(1.0, 100 * measure.usd)
+    total += preference.seconds * (baseline.seconds / 60) / max(1.0, measure.seconds / 60)
+    for key, weight in preference.tools.items():
+        total += weight * measure.calls.get(key, 0) / max(1, baseline.calls.get(key, 0))
+    return total

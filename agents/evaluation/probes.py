@@ -10,8 +10,8 @@ from typing import Any
 
 from toolorchestra.agents.configuration.config import EnvMix
 from toolorchestra.agents.configuration.environments import job_of
+from toolorchestra.agents.rollouts.grpo import Trajectory
 from toolorchestra.agents.rollouts.rollout import Rollouts, factory_of
-from toolorchestra.agents.rollouts.trajectory import Trajectory
 from toolorchestra.envs.factory import EpisodeFactory
 
 FIRST_SEED = 3_000_000_019

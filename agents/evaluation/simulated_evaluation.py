@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from toolorchestra.agents.engines.base import Sample
-from toolorchestra.agents.policies.baselines import Baseline
-from toolorchestra.agents.rollouts.tokens import Chat, TokenSequence
+from toolorchestra.agents.policies.baselines import Baseline, baseline, players
+from toolorchestra.agents.rollouts.grpo import Measure, TokenSequence
+from toolorchestra.agents.rollouts.rollout import Chat, Job, measured
 from toolorchestra.envs.domains.toolscale.world import SqlWorld
 from toolorchestra.envs.env import run_calls
 from toolorchestra.envs.episode.episode import Episode, Pending, Step
@@ -49,6 +50,14 @@ def played_by_tokens(
         while isinstance(moved, Pending):
             moved = episode.resolve(run_calls(moved.calls))
     return episode
+
+
+def baseline_measures(job: Job, names: Sequence[str], chat: Chat) -> list[Measure]:
+    """What these baselines come to on the task of a job, those of them that can play it."""
+    able = [name for name in names if name in players(job.factory.source)]
+    return [
+        measured(played_by_tokens(job.factory, baseline(name, job.seed), job.seed, chat, job.options)) for name in able
+    ]
 
 
 def regret_usd(episode: Episode) -> float | None:

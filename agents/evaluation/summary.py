@@ -19,6 +19,7 @@ from toolorchestra.agents.evaluation.figures import (
     Spread,
     TrialCounts,
 )
+from toolorchestra.agents.evaluation.panel import preference_score
 from toolorchestra.agents.evaluation.rows import MANIFEST, EvaluationRow
 from toolorchestra.agents.evaluation.statistics import (
     Interval,
@@ -30,7 +31,7 @@ from toolorchestra.agents.evaluation.statistics import (
     ratio_interval,
     share_of,
 )
-from toolorchestra.agents.rollouts.rewards import Measure, preference_score
+from toolorchestra.agents.rollouts.grpo import Measure
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.preference import ACCURATE, GENERAL, Preference
 from toolorchestra.envs.money.prices import CLASSES, NANO

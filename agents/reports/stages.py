@@ -20,8 +20,7 @@ from toolorchestra.agents.evaluation.panel import ORACLE, POLICY, TaskScores
 from toolorchestra.agents.evaluation.statistics import Interval, mean_interval, ratio_interval
 from toolorchestra.agents.policies.baselines import baseline
 from toolorchestra.agents.policies.cascade import cascade
-from toolorchestra.agents.rollouts.rollout import Rollouts
-from toolorchestra.agents.rollouts.tokens import Chat
+from toolorchestra.agents.rollouts.rollout import Chat, Rollouts
 from toolorchestra.agents.training import checkpoint
 from toolorchestra.agents.training.build import build
 from toolorchestra.agents.training.saved_model import checkpoint_of, config_of

@@ -15,7 +15,7 @@ from toolorchestra.agents.evaluation.panel import POLICY, OracleShare, Standing,
 from toolorchestra.agents.evaluation.probes import PROBED, Probe, standard_probes
 from toolorchestra.agents.reports.page import write_page
 from toolorchestra.agents.reports.training_data import SUMMARY, TESTED
-from toolorchestra.agents.rollouts.trajectory import Trajectory
+from toolorchestra.agents.rollouts.grpo import Trajectory
 from toolorchestra.agents.training import checkpoint
 from toolorchestra.agents.training.training_run import TrainingRun, rollout_params
 from toolorchestra.envs.wrappers.record import trajectory_line

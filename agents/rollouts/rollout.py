@@ -1,8 +1,13 @@
-"""Rollouts: many episodes on one asyncio loop, each going on when its own turn is sampled and its calls are done."""
+"""Rollouts: many episodes on one asyncio loop, each going on when its own turn is sampled and its calls are done.
+
+Chat keeps an episode as tokens: what was sampled stays as it was sampled, and only new messages are tokenised.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import copy
+import operator
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
@@ -10,26 +15,31 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from toolorchestra.agents.engines.base import Samples, SamplingParams
-from toolorchestra.agents.rollouts.recorder import RolloutRecorder
-from toolorchestra.agents.rollouts.rewards import Measure
+from toolorchestra.agents.engines.base import Sample, Samples, SamplingParams
+from toolorchestra.agents.rollouts.chat_template import ChatTemplate, Tokenizer
+from toolorchestra.agents.rollouts.grpo import Measure, TokenSequence, Trajectory
+from toolorchestra.agents.rollouts.template_form import new_behind
 from toolorchestra.agents.rollouts.time_split import TimeSplit
-from toolorchestra.agents.rollouts.tokens import Chat, TokenSequence
-from toolorchestra.agents.rollouts.trajectory import Trajectory
 from toolorchestra.envs.base.actions import parse
 from toolorchestra.envs.base.errors import ActionError, ConfigError, Outage
+from toolorchestra.envs.base.types import Observation, Rows
 from toolorchestra.envs.episode.calls import Failure, failure
-from toolorchestra.envs.episode.episode import Episode
-from toolorchestra.envs.factory import EpisodeFactory, factory
+from toolorchestra.envs.episode.episode import Episode, Step
+from toolorchestra.envs.factory import EpisodeFactory, Started, factory
 from toolorchestra.envs.money.prices import NANO, ORCHESTRATOR, REWARDED_ROLES, Tokens, Usage
 from toolorchestra.envs.registration import spec_of
 from toolorchestra.envs.runtime.driver import advance, begin
 from toolorchestra.envs.runtime.garbage_collection import COLLECTOR
 from toolorchestra.envs.runtime.invoke import Gates
+from toolorchestra.envs.wrappers.record import trajectory
 
 ENTRY = "toolorchestra.envs.env:OrchestraEnv"
 OUT_OF_CONTEXT = "context"
 """What an episode is truncated by that ran out of context: of the rollout's, or of its environment's own limit."""
+SHOWN = ("task", "preference", "budget", "price_sheet")
+"""What a record keeps of an episode's first info."""
+MOST_TURNS = 1024
+"""So many turns, with their results, are kept as the template writes them: those of a group are often alike."""
 
 
 def factory_of(env_id: str, **arguments: Any) -> EpisodeFactory:
@@ -41,6 +51,65 @@ def factory_of(env_id: str, **arguments: Any) -> EpisodeFactory:
             f'register it with toolorchestra.envs.registration.register("{spec.id}", "your.module:YourSource")'
         )
     return factory(**{**spec.kwargs, **arguments})
+
+
+class Chat(ChatTemplate):
+    """How a transcript grows under a tokenizer's chat template, as tokens."""
+
+    def __init__(self, tokenizer: Tokenizer, template_arguments: Mapping[str, Any] | None = None) -> None:
+        super().__init__(tokenizer, template_arguments)
+        self._turns: dict[tuple[tuple[str, str, str | None], ...], str] = {}
+
+    def copy(self) -> Chat:
+        """The same with a tokenizer of its own, for another thread: tokenizers are not for two threads at a time."""
+        return Chat(copy.deepcopy(self.tokenizer), self.arguments)
+
+    def follow(self, sequence: TokenSequence | None, observation: Observation) -> tuple[TokenSequence, bool]:
+        """The sequence extended by what is new in the observation, in whatever form the template writes what was
+        sampled; or a new one where the template (or the history) rewrote the past, which happens when it drops old
+        thoughts. True when it is new."""
+        messages = observation["messages"]
+        seen = 0
+        if sequence is not None and self.apart and _begins_with(messages, sequence.shown):
+            seen = len(sequence.shown)
+        now = self._rendered_apart(messages[seen:], observation["tools"]) if seen else self.render(observation)
+        if sequence is not None:
+            past = sequence.text[sequence.turn_at if seen else 0 :]
+            new = now[len(past) :] if now.startswith(past) else new_behind(past, now)
+            if new is not None:
+                self._show(sequence, messages, new)
+                return sequence, False
+        fresh = TokenSequence()
+        self._show(fresh, messages, self.render(observation) if seen else now)
+        return fresh, True
+
+    def _rendered_apart(self, messages: Sequence[Any], tools: Any) -> str:
+        """Messages behind the opening, where each is rendered on its own, by its role and content."""
+        # The list makes the tuple faster than a generator would: this runs at every turn.
+        key = tuple([(message["role"], message["content"], message.get("name")) for message in messages])
+        known = self._turns.get(key)
+        if known is None:
+            known = self.render({"messages": Rows(messages), "tools": tools})
+            if len(self._turns) >= MOST_TURNS:
+                self._turns.clear()
+            if all(role != "system" for role, _, _ in key):  # with it, tools are shown
+                self._turns[key] = known
+        return known
+
+    def _show(self, sequence: TokenSequence, messages: Sequence[Mapping[str, Any]], text: str) -> None:
+        sequence.force(self.encode(text), text)
+        sequence.shown, sequence.turn_at = messages, len(sequence.text) - self.prompt_length
+
+    def take(self, sequence: TokenSequence, sample: Sample) -> str:
+        """Append a sampled turn; its text, as the episode should see it."""
+        text = self.decode(sample.tokens)
+        sequence.take(sample, text)
+        return text.removesuffix(self.stop_text) if sample.finished else text
+
+
+def _begins_with(messages: Sequence[Any], shown: Sequence[Any]) -> bool:
+    """Whether these are the messages that were shown, and then others."""
+    return len(messages) > len(shown) and all(map(operator.is_, shown, messages))
 
 
 @dataclass(frozen=True)
@@ -242,3 +311,39 @@ def _trajectory(job: Job, episode: Episode, run: _RolloutState) -> Trajectory:
         sampled_with=run.sampled_with,
     )
     return made if run.recorder is None else replace(made, record=run.recorder.line(made))
+
+
+class RolloutRecorder:
+    """Remembers a rollout turn by turn, in the form of RecordTrajectories, so that it can be read as any trajectory is.
+    It draws no random numbers and changes nothing."""
+
+    def __init__(self, started: Started) -> None:
+        self._started = started
+        self._turns: list[int] = []
+        self._rewards: list[float] = []
+        self._last: Step | None = None
+
+    def saw(self, step: Step) -> None:
+        """Record the step with which a turn has ended."""
+        self._last = step
+        self._rewards.append(step.reward)
+        self._date_charges()
+
+    def line(self, made: Trajectory) -> dict[str, Any]:
+        """The rollout as a trajectory. What stopped it outside of its episode counts as training counts it."""
+        self._date_charges()
+        told = {name: self._started.info[name] for name in SHOWN if name in self._started.info}
+        info: Mapping[str, Any] = self._last.info if self._last is not None else {}
+        over = self._last is not None and self._last.terminated
+        row = trajectory(self._started.episode, told, self._turns, self._rewards, info, terminated=over)
+        row["truncated_by"] = row["truncated_by"] or made.truncated_by
+        if made.measure.failed:
+            ran_out = {"where": "rollout", "error": f"it ran into its {made.truncated_by}"}
+            row |= {"outcome": None, "failed": row["failed"] or made.failure or ran_out}
+        elif row["outcome"] is None:
+            row["outcome"] = {"value": made.measure.outcome, "evidence": {}}
+        return row
+
+    def _date_charges(self) -> None:
+        episode = self._started.episode
+        self._turns += [episode.turn] * (len(episode.ledger) - len(self._turns))

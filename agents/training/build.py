@@ -10,7 +10,7 @@ from typing import Any
 
 from toolorchestra.agents.configuration.config import ModelConfig, TrainConfig
 from toolorchestra.agents.engines.settings import EngineSettings
-from toolorchestra.agents.rollouts.tokens import Chat
+from toolorchestra.agents.rollouts.rollout import Chat
 from toolorchestra.envs.base.errors import ConfigError, install
 
 Say = Callable[[str], None]

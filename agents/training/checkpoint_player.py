@@ -12,7 +12,8 @@ from toolorchestra.agents.configuration.config import ModelConfig, TrainConfig
 from toolorchestra.agents.configuration.trained_settings import limited
 from toolorchestra.agents.engines.base import Engine, SamplingParams
 from toolorchestra.agents.policies.base import Move, PlayerOptions
-from toolorchestra.agents.rollouts.tokens import Chat, TokenSequence
+from toolorchestra.agents.rollouts.grpo import TokenSequence
+from toolorchestra.agents.rollouts.rollout import Chat
 from toolorchestra.agents.training.build import build
 from toolorchestra.agents.training.saved_model import SavedModel, config_of, saved_model
 from toolorchestra.envs.episode.episode import Episode

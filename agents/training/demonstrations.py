@@ -22,9 +22,8 @@ from toolorchestra.agents.configuration.environments import training
 from toolorchestra.agents.engines.base import Datum, Sample
 from toolorchestra.agents.evaluation.simulated_evaluation import played
 from toolorchestra.agents.policies.baselines import Baseline, Pipeline, baseline, players
-from toolorchestra.agents.rollouts.rewards import GroupReward
-from toolorchestra.agents.rollouts.rollout import measured
-from toolorchestra.agents.rollouts.tokens import Chat, TokenSequence
+from toolorchestra.agents.rollouts.grpo import GroupReward, TokenSequence
+from toolorchestra.agents.rollouts.rollout import Chat, measured
 from toolorchestra.agents.training.route_values import RouteValues, learnt
 from toolorchestra.agents.training.routes import (
     FollowRoute,
@@ -172,31 +171,33 @@ def try_routes(config: TrainConfig, numbers: Sequence[int]) -> list[tuple[int, T
 def plan_routes(values: Mapping[int, RouteValues], config: TrainConfig, numbers: Sequence[int]) -> list[BestRoute]:
     """For each task the route of the highest value, by what was learnt of its environment."""
     return [
-        BestRoute(env, seed, route=Planner(values[env], factory, config.anchors).plan(seed))
+        BestRoute(env, seed, route=Planner(values[env], factory, config.baselines).plan(seed))
         for env, factory, seed, _ in _tasks(config, numbers)
         if env in values
     ]
 
 
 class Planner:
-    """Plans routes by what was learnt of an environment. `anchors`: the policies that rewards are scaled between; those
+    """Plans routes by what was learnt of an environment. `baselines`: those that rewards are scaled between; those
     that cannot play there are left out."""
 
-    def __init__(self, values: RouteValues, factory: EpisodeFactory, anchors: Sequence[str]) -> None:
+    def __init__(self, values: RouteValues, factory: EpisodeFactory, baselines: Sequence[str]) -> None:
         self._values = values
         self._factory = factory
-        self._anchors = [name for name in anchors if name in players(factory.source)]
+        self._baselines = [name for name in baselines if name in players(factory.source)]
 
     def plan(self, seed: int) -> Route:
         """The route of the highest value for the task of a seed."""
         opening = self._factory.start(seed).episode
-        return self._values.best(opening, [self._calls(opening, baseline(name, seed), seed) for name in self._anchors])
+        return self._values.best(
+            opening, [self._calls(opening, baseline(name, seed), seed) for name in self._baselines]
+        )
 
-    def _calls(self, opening: Episode, anchor: Baseline, seed: int) -> Mapping[str, float]:
+    def _calls(self, opening: Episode, plays: Baseline, seed: int) -> Mapping[str, float]:
         """Of a fixed rule what it calls on average, which needs no play; of others what they call now."""
-        if isinstance(anchor, Pipeline):
-            return self._values.usual_calls(opening, anchor.picks(opening))
-        return played(self._factory, anchor, seed).calls
+        if isinstance(plays, Pipeline):
+            return self._values.usual_calls(opening, plays.picks(opening))
+        return played(self._factory, plays, seed).calls
 
 
 class _Says:

@@ -8,7 +8,7 @@ from typing import Any
 
 from toolorchestra.agents.configuration.config import TrainConfig
 from toolorchestra.agents.engines.base import Engine, Samples
-from toolorchestra.agents.rollouts.tokens import Chat
+from toolorchestra.agents.rollouts.rollout import Chat
 from toolorchestra.agents.training.build import chat_of
 from toolorchestra.envs.base.errors import ConfigError
 

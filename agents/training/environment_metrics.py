@@ -9,7 +9,7 @@ from toolorchestra.agents.configuration.config import EnvMix, TrainConfig
 from toolorchestra.agents.configuration.environments import labels
 from toolorchestra.agents.evaluation.heldout import Evaluation
 from toolorchestra.agents.evaluation.panel import POLICY, scores
-from toolorchestra.agents.rollouts.trajectory import Group, Trajectory
+from toolorchestra.agents.rollouts.grpo import Group, Trajectory
 
 MOST_CUT = 0.03
 """Share of an environment's rollouts that may run out of context before it is said."""
@@ -48,15 +48,15 @@ def metrics(found: ByEnvironment, rewards: Mapping[str, float], called: str) -> 
 
 
 def regret_metric(groups: Sequence[Group]) -> dict[str, float]:
-    """How much reward the rollouts left to the best fixed policy (anchor) of their tasks, on the held-out scale from 0
+    """How much reward the rollouts left to the best baseline of their tasks, on the held-out scale from 0
     to 1; below 0 they did better. Tasks that are hard for all weigh out, so it shows progress where rewards are too
-    noisy. Nothing where no fixed policy plays."""
+    noisy. Nothing where no baseline plays."""
     left = [value for group in groups for value in _regrets(group)]
     return {"regret": mean(left)} if left else {}
 
 
 def _regrets(group: Group) -> Iterator[float]:
-    fixed = {str(place): anchor for place, anchor in enumerate(group.anchors) if not anchor.failed}
+    fixed = {str(place): one for place, one in enumerate(group.baselines) if not one.failed}
     for rollout in group.trajectories if fixed else ():
         found = scores(rollout.keys, rollout.preference, rollout.measure, fixed)
         if found is not None:

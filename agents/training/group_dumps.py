@@ -15,10 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from toolorchestra.agents.configuration.config import TrainConfig
-from toolorchestra.agents.rollouts.advantages import AdvantageParams, TrainingBatch
-from toolorchestra.agents.rollouts.rewards import Measure, RewardBreakdown
+from toolorchestra.agents.rollouts.grpo import (
+    AdvantageParams,
+    Group,
+    Measure,
+    RewardBreakdown,
+    TrainingBatch,
+    Trajectory,
+)
 from toolorchestra.agents.rollouts.rollout import Job
-from toolorchestra.agents.rollouts.trajectory import Group, Trajectory
 from toolorchestra.envs.base.cassette import append_line, end_torn_line
 from toolorchestra.envs.wrappers.record import trajectory_line
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from toolorchestra.agents.configuration.config import TrainConfig
-from toolorchestra.agents.rollouts.tokens import Chat
+from toolorchestra.agents.rollouts.rollout import Chat
 from toolorchestra.agents.training.build import base_model
 from toolorchestra.agents.training.saved_model import SavedModel, TrainedAs, config_of, saved_model
 from toolorchestra.envs.base.errors import ConfigError

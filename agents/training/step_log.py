@@ -10,10 +10,8 @@ from toolorchestra.agents.configuration.environments import training
 from toolorchestra.agents.engines.base import TellsSyncTime
 from toolorchestra.agents.evaluation import choice_metrics
 from toolorchestra.agents.evaluation.heldout import Evaluation, as_metrics
-from toolorchestra.agents.rollouts.advantages import TrainingBatch
-from toolorchestra.agents.rollouts.rewards import RewardBreakdown
+from toolorchestra.agents.rollouts.grpo import Group, RewardBreakdown, TrainingBatch, Trajectory
 from toolorchestra.agents.rollouts.time_split import IDLE
-from toolorchestra.agents.rollouts.trajectory import Group, Trajectory
 from toolorchestra.agents.training import environment_metrics, group_dumps
 from toolorchestra.agents.training.environment_metrics import ByEnvironment, mean
 from toolorchestra.agents.training.rollouts_ahead import TakenGroups

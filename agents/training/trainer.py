@@ -16,20 +16,19 @@ from dataclasses import replace
 from pathlib import Path
 
 from toolorchestra.agents.configuration.config import TrainConfig
+from toolorchestra.agents.configuration.environments import chosen_tasks, seed_of
 from toolorchestra.agents.engines.base import Datum, Engine
 from toolorchestra.agents.engines.machine import this_machine
 from toolorchestra.agents.evaluation.panel import POLICY
-from toolorchestra.agents.rollouts.advantages import teaches, training_batch
-from toolorchestra.agents.rollouts.tokens import Chat
-from toolorchestra.agents.rollouts.trajectory import Group
+from toolorchestra.agents.evaluation.simulated_evaluation import baseline_measures
+from toolorchestra.agents.rollouts.grpo import Group, teaches, training_batch
+from toolorchestra.agents.rollouts.rollout import Chat
 from toolorchestra.agents.training import group_dumps, sessions
-from toolorchestra.agents.training.anchors import anchors
 from toolorchestra.agents.training.interrupts import stops_after_the_step
 from toolorchestra.agents.training.metrics import Progress
 from toolorchestra.agents.training.opening import opening, size_of
 from toolorchestra.agents.training.rollouts_ahead import TakenGroups
 from toolorchestra.agents.training.step_log import StepTimes, log_evaluation, log_step
-from toolorchestra.agents.training.task_choice import chosen_tasks, seed_of
 from toolorchestra.agents.training.training_run import Say, TrainingRun, open_run, rollout_params
 from toolorchestra.agents.training.warmstart import warm_start
 
@@ -111,7 +110,7 @@ def collect_groups(run: TrainingRun, attempt: int = 0, count: int | None = None)
     made = run.rollouts.collect([job for job in jobs for _ in range(size)])
     parts = [made[i : i + size] for i in range(0, len(made), size)]
     return [
-        Group(part, anchors(task.job, config.anchors, run.chat), task.label)
+        Group(part, baseline_measures(task.job, config.baselines, run.chat), task.label)
         for part, task in zip(parts, tasks, strict=True)
     ]
 

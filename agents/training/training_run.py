@@ -11,16 +11,15 @@ from typing import Any
 
 import toolorchestra
 from toolorchestra.agents.configuration.config import TrainConfig, as_json
+from toolorchestra.agents.configuration.environments import check_order
 from toolorchestra.agents.engines.base import Engine
 from toolorchestra.agents.evaluation.heldout import Evaluation, HeldOut
 from toolorchestra.agents.evaluation.rows import PAGE
-from toolorchestra.agents.rollouts.rollout import RolloutParams, Rollouts
-from toolorchestra.agents.rollouts.tokens import Chat
+from toolorchestra.agents.rollouts.rollout import Chat, RolloutParams, Rollouts
 from toolorchestra.agents.training import checkpoint, group_dumps
 from toolorchestra.agents.training.metrics import Log
 from toolorchestra.agents.training.rollouts_ahead import RolloutsAhead
 from toolorchestra.agents.training.saved_model import check_can_start, saved_model
-from toolorchestra.agents.training.task_choice import check_order
 from toolorchestra.agents.training.workers import SharedRollouts, Workers
 from toolorchestra.envs.base.errors import ConfigError
 

@@ -17,9 +17,8 @@ from typing import NamedTuple, Protocol
 
 from toolorchestra.agents.configuration.config import TrainConfig
 from toolorchestra.agents.engines.base import Samples, TrainingFailed
-from toolorchestra.agents.rollouts.rollout import Job, RolloutParams, Rollouts
-from toolorchestra.agents.rollouts.tokens import Chat
-from toolorchestra.agents.rollouts.trajectory import Trajectory
+from toolorchestra.agents.rollouts.grpo import Trajectory
+from toolorchestra.agents.rollouts.rollout import Chat, Job, RolloutParams, Rollouts
 from toolorchestra.envs.episode.calls import FailureGuard
 
 _SECONDS_TO_END = 5.0

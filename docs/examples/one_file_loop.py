@@ -8,7 +8,7 @@ tokenizer; the rest is plain PyTorch. What agents/training has and this file lea
 
 - A cache of keys and values, several processes, vLLM: here each new token costs a pass over its whole episode.
 - Calls that wait. These tools answer at once; for real ones see gymnasium.make_vec, and its send() and recv().
-- Chat templates that rewrite the past, and tool results that spell a template's marks (agents/rollouts/tokens.py).
+- Chat templates that rewrite the past, and tool results that spell their marks (agents/rollouts/chat_template.py).
 - A start from the best of several routes; tools, names and prices that change from task to task; a second world.
 - Evaluation on held-out tasks. Here each step draws new tasks out of a million, so the curve is no memory of them.
 - Filters of groups, an entropy bonus, a KL term, a falling learning rate, an average of the weights, checkpoints.
@@ -31,7 +31,7 @@ import torch
 
 import toolorchestra as to
 from toolorchestra.agents.engines.tiny import build_model, load_tokenizer
-from toolorchestra.agents.rollouts.rewards import GroupReward, Measure
+from toolorchestra.agents.rollouts.grpo import GroupReward, Measure
 from toolorchestra.envs.base.preference import GENERAL, Preference
 from toolorchestra.envs.money.prices import ORCHESTRATOR, REWARDED_ROLES, Tokens, Usage
 
@@ -70,7 +70,7 @@ class Rollout:
         messages, tools = ([dict(row) for row in self.observation[part]] for part in ("messages", "tools"))
         full = TOKENIZER.apply_chat_template(messages, tools=tools, add_generation_prompt=True, tokenize=False)
         if not full.startswith(self.text):
-            raise ValueError("the chat template has rewritten the past; begin a new sequence (rollouts/tokens.py)")
+            raise ValueError("the chat template has rewritten the past; begin a new sequence (rollouts/rollout.py)")
         ids = TOKENIZER.encode(full[len(self.text) :], add_special_tokens=False)
         self.append(ids, [0.0] * len(ids), False, full[len(self.text) :])
 

@@ -45,7 +45,7 @@ class TrlRollouts:
     """Episodes for GRPOTrainer(rollout_func=); those of a batch take their turns together."""
 
     chat: Any
-    """toolorchestra.agents.rollouts.tokens.Chat of the tokenizer: how a transcript becomes tokens."""
+    """toolorchestra.agents.rollouts.rollout.Chat of the tokenizer: how a transcript becomes tokens."""
     turn_tokens: int = 0
     """Of one turn; 0: all that is left of `max_completion_length`, which is for a whole episode."""
     deadline_seconds: float = 600.0

@@ -2,7 +2,8 @@
 
 A mark that a text spells out gets a space behind its first character: `<|im_end|>` becomes `< |im_end|>`. It can
 still be read, and is no mark any more. A text without marks stays as it is, byte by byte. Transcripts for the trainer
-(`agents/rollouts/tokens.py`) and requests to servers (`envs/models/wire.py`) go through here, so both show one text.
+(`agents/rollouts/chat_template.py`) and requests to servers (`envs/models/wire.py`) go through here, so both show one
+text.
 
 - Tools' results, tasks, a user's words and tools' schemas lose every mark.
 - System messages, and the grammar's complaint about an action, may show the grammar's own tags; they lose the others.

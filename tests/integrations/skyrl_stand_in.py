@@ -8,7 +8,7 @@ from typing import Any
 from skyrl.backends.skyrl_train.inference_servers.base import InferenceEngineInterface
 
 from toolorchestra.agents.engines.base import Engine, SamplingParams
-from toolorchestra.agents.rollouts.tokens import Chat
+from toolorchestra.agents.rollouts.rollout import Chat
 
 
 class LocalClient(InferenceEngineInterface):  # type: ignore[misc]

@@ -34,8 +34,7 @@ from toolorchestra.agents.adapters.skyrl_batch import PLAYED
 from toolorchestra.agents.adapters.skyrl_packages import check_skyrl
 from toolorchestra.agents.adapters.skyrl_train import Experiment, read_config, trainer_kind
 from toolorchestra.agents.engines.base import Datum, LossParams
-from toolorchestra.agents.rollouts.advantages import training_batch
-from toolorchestra.agents.rollouts.trajectory import Group
+from toolorchestra.agents.rollouts.grpo import Group, training_batch
 from toolorchestra.envs.base.errors import ConfigError, Outage
 from toolorchestra.envs.env import run_calls
 from toolorchestra.envs.episode.episode import Pending
@@ -372,7 +371,7 @@ def test_skyrl_accepts_the_configurations_that_are_shipped(place: str, source: s
     [
         ("trainer.algorithm.advantage_estimator=grpo", "set it to toolorchestra"),
         ("trainer.algorithm.dynamic_sampling.type=filter", "sample_full_batch=true"),
-        ("toolorchestra.anchors=['cheapst']", "cheapest"),
+        ("toolorchestra.baselines=['cheapst']", "cheapest"),
         ("toolorchestra.advantage.least_sprea=0.1", "least_spread"),
         ("toolorchestra.nothing=1", "nothing"),
     ],
@@ -395,15 +394,15 @@ def test_another_version_is_said() -> None:
 
 def test_the_experiment_is_skyrls_with_our_parts(tiny: Tiny) -> None:
     """What Ray runs, without its servers and workers."""
-    cfg = read_config(words(tiny.folder, *MERGED, 'toolorchestra.anchors=["cheapest"]', "data.val_data=[]"))
+    cfg = read_config(words(tiny.folder, *MERGED, 'toolorchestra.baselines=["cheapest"]', "data.val_data=[]"))
     made = Experiment.__new__(Experiment)
     made.cfg, made.tokenizer = cfg, tiny.chat.tokenizer
     generator = made.get_generator(cfg, tiny.chat.tokenizer, LocalClient(tiny.engine, tiny.chat))
-    assert generator.settings.anchors == ("cheapest",)
+    assert generator.settings.baselines == ("cheapest",)
     shell = trainer(tiny, *MERGED)
     shell.generator = generator
     given, _ = batch_input(shell)
     output = asyncio.run(generator.generate(given))
-    assert all(len(one.anchors) == 1 for one in output[PLAYED])
+    assert all(len(one.baselines) == 1 for one in output[PLAYED])
     given, _ = batch_input(shell, "eval")
-    assert all(one.anchors == () for one in asyncio.run(generator.generate(given))[PLAYED])
+    assert all(one.baselines == () for one in asyncio.run(generator.generate(given))[PLAYED])

@@ -14,10 +14,10 @@ import gymnasium as gym
 import pytest
 
 from tests.sources import BREAK
+from toolorchestra.agents.adapters.trl_reward import preference_reward
 from toolorchestra.agents.engines.tiny import build_model, load_tokenizer
-from toolorchestra.agents.rollouts.group_reward import preference_reward
-from toolorchestra.agents.rollouts.rewards import GroupReward, Measure
-from toolorchestra.agents.rollouts.tokens import Chat
+from toolorchestra.agents.rollouts.grpo import GroupReward, Measure
+from toolorchestra.agents.rollouts.rollout import Chat
 from toolorchestra.envs.adapters import trl as door
 from toolorchestra.envs.adapters.trl import TrlRollouts, environment_reward, task_rows
 from toolorchestra.envs.adapters.trl_tools import environment_factory

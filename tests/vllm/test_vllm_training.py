@@ -16,10 +16,8 @@ from tests.vllm.processes import children
 from toolorchestra.agents.configuration.config import EnvMix, ModelConfig, TrainConfig, WarmStart
 from toolorchestra.agents.configuration.presets import preset
 from toolorchestra.agents.engines.base import LossParams
-from toolorchestra.agents.rollouts.advantages import AdvantageParams, training_batch
-from toolorchestra.agents.rollouts.rollout import Job, RolloutParams, Rollouts, factory_of
-from toolorchestra.agents.rollouts.tokens import Chat
-from toolorchestra.agents.rollouts.trajectory import Group, Trajectory
+from toolorchestra.agents.rollouts.grpo import AdvantageParams, Group, Trajectory, training_batch
+from toolorchestra.agents.rollouts.rollout import Chat, Job, RolloutParams, Rollouts, factory_of
 from toolorchestra.agents.training.build import build
 from toolorchestra.agents.training.demonstrations import recorded
 from toolorchestra.agents.training.metrics import read
@@ -104,7 +102,7 @@ def test_the_trainer_runs_on_it_and_resumes(made: tuple[Any, Chat], tmp_path: Pa
         steps=1,
         groups=4,
         rollouts=4,
-        anchors=(),
+        baselines=(),
         average=0.0,
         evaluate_every=1,
         evaluation_tasks=4,

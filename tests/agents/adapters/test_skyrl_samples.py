@@ -9,9 +9,7 @@ import pytest
 
 from toolorchestra.agents.adapters.skyrl_batch import Played, batch_of
 from toolorchestra.agents.adapters.skyrl_samples import samples_of
-from toolorchestra.agents.rollouts.rewards import Measure
-from toolorchestra.agents.rollouts.tokens import TokenSequence
-from toolorchestra.agents.rollouts.trajectory import Trajectory
+from toolorchestra.agents.rollouts.grpo import Measure, TokenSequence, Trajectory
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.preference import ACCURATE
 

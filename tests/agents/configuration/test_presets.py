@@ -12,7 +12,7 @@ from toolorchestra.agents.configuration.environments import training
 from toolorchestra.agents.configuration.presets import MACHINES, PRESETS, preset
 from toolorchestra.agents.engines.budget import Shape, budget, served_tokens
 from toolorchestra.agents.engines.tiny import load_tokenizer
-from toolorchestra.agents.rollouts.tokens import Chat
+from toolorchestra.agents.rollouts.rollout import Chat
 from toolorchestra.agents.training.build import plan
 from toolorchestra.envs.runtime.driver import begin
 from toolorchestra.envs.runtime.invoke import Gates

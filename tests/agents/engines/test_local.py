@@ -17,9 +17,8 @@ from tests.two_texts import raises
 from toolorchestra.agents.configuration.presets import PRESETS
 from toolorchestra.agents.engines.base import Datum, LossParams, SamplingParams
 from toolorchestra.agents.engines.local import LocalConfig, LocalEngine
-from toolorchestra.agents.engines.policy_update import kl_to, token_losses
 from toolorchestra.agents.engines.tiny import build_model
-from toolorchestra.agents.engines.training_batches import batches
+from toolorchestra.agents.engines.update import batches, kl_to, token_losses
 from toolorchestra.agents.training import checkpoint
 from toolorchestra.envs.base.errors import ConfigError
 

@@ -14,13 +14,11 @@ from toolorchestra.agents.configuration.environments import training
 from toolorchestra.agents.engines.base import Sample, SamplingParams
 from toolorchestra.agents.engines.tiny import load_tokenizer
 from toolorchestra.agents.evaluation.heldout import HeldOut, Split, as_metrics
-from toolorchestra.agents.evaluation.panel import TaskScores, scores, standing
+from toolorchestra.agents.evaluation.panel import TaskScores, preference_score, scores, standing
 from toolorchestra.agents.evaluation.simulated_evaluation import played, played_by_tokens
 from toolorchestra.agents.policies.baselines import NAMES, baseline, players
-from toolorchestra.agents.rollouts.rewards import Measure
-from toolorchestra.agents.rollouts.rollout import Job, RolloutParams, Rollouts, factory_of, measured
-from toolorchestra.agents.rollouts.tokens import Chat
-from toolorchestra.agents.rollouts.trajectory import Trajectory
+from toolorchestra.agents.rollouts.grpo import Measure, Trajectory
+from toolorchestra.agents.rollouts.rollout import Chat, Job, RolloutParams, Rollouts, factory_of, measured
 from toolorchestra.envs.base.errors import Outage
 from toolorchestra.envs.base.preference import Preference, kinds
 from toolorchestra.envs.domains.questions.judge import Judge
@@ -264,3 +262,12 @@ def test_terms_of_ones_own_are_part_of_everybodys_held_out_reward() -> None:
     alone = scores((), wish, replace(right, outcome=0.0, terms={"late": -0.25}), {})
     assert alone
     assert alone["policy"].reward == -0.25
+
+
+def test_the_papers_evaluation_score() -> None:
+    """Appendix L: counts and outcome over the baseline's, cents and minutes the other way round."""
+    other = Measure(1.0, 0.30, 600.0, {"search-1": 4})
+    mine = Measure(1.0, 0.10, 300.0, {"search-1": 2})
+    preference = Preference(outcome=1.0, usd=1.0, seconds=1.0, tools={"search-1": 1.0})
+    assert preference_score(mine, other, preference) == pytest.approx(1.0 + 30 / 10 + 10 / 5 + 2 / 4)
+    assert preference_score(replace(mine, outcome=0.0), other, preference) == 0.0

@@ -10,8 +10,8 @@ from tests.agents.evaluation.test_heldout import CHAT, Silent
 from tests.paths import REPOSITORY
 from toolorchestra.agents.configuration.config import EnvMix
 from toolorchestra.agents.evaluation.probes import standard_probes
+from toolorchestra.agents.rollouts.grpo import Trajectory
 from toolorchestra.agents.rollouts.rollout import Job, RolloutParams, Rollouts
-from toolorchestra.agents.rollouts.trajectory import Trajectory
 
 IDS = ("ToolOrchestra/HLE-v0", "ToolOrchestra/FRAMES-v0")
 SHORT = {"style": "brief", "shown_characters": 0, "max_turns": 1}

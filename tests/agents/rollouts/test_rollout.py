@@ -9,10 +9,8 @@ import pytest
 
 from toolorchestra.agents.engines.base import Sample, SamplingParams
 from toolorchestra.agents.engines.tiny import load_tokenizer
-from toolorchestra.agents.rollouts.advantages import AdvantageParams, training_batch
-from toolorchestra.agents.rollouts.rollout import Job, RolloutParams, Rollouts
-from toolorchestra.agents.rollouts.tokens import Chat
-from toolorchestra.agents.rollouts.trajectory import Group
+from toolorchestra.agents.rollouts.grpo import AdvantageParams, Group, training_batch
+from toolorchestra.agents.rollouts.rollout import Chat, Job, RolloutParams, Rollouts
 from toolorchestra.envs.base.errors import ConfigError, Outage
 from toolorchestra.envs.domains.toy import script
 from toolorchestra.envs.factory import factory

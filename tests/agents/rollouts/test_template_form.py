@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import random
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.agents.rollouts.test_chat import QWEN3_LIKE, real_template
 from tests.agents.rollouts.test_template_marks import CHATML, LLAMA2, LLAMA3, Family, tokenizer_of
-from tests.agents.rollouts.test_tokens import QWEN3_LIKE, real_template
 from tests.paths import REPOSITORY
 from toolorchestra.agents.engines.base import Sample
 from toolorchestra.agents.engines.tiny import TERSE, load_tokenizer
-from toolorchestra.agents.rollouts.rollout import factory_of
-from toolorchestra.agents.rollouts.template_form import OPENING, TemplateForm, form_of
-from toolorchestra.agents.rollouts.tokens import Chat
+from toolorchestra.agents.rollouts.rollout import Chat, factory_of
+from toolorchestra.agents.rollouts.template_form import OPENING, TemplateForm, form_of, new_behind
 from toolorchestra.envs.base.actions import CLOSE, OPEN, render_call
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.env import run_calls
@@ -287,3 +288,45 @@ def test_a_thought_that_the_prompt_opens_is_opened_in_the_past_too(name: str) ->
     greeted = [*messages[:1], {"role": "assistant", "content": "Hello!"}, *messages[1:2]]
     if name == "written out":
         assert "<|im_start|>assistant\nHello!<|im_end|>" in chat.render({"messages": greeted, "tools": ()})
+
+
+# -- what a transcript adds to a past that it writes in another form; and pasts that  ----------------------------------
+
+
+@pytest.mark.parametrize(
+    ("past", "now", "new"),
+    [
+        ("user: a\nyou: b", "user: a\nyou: b!\nuser: c", "!\nuser: c"),
+        ("<think>I see</think>\n<c>;", "<think>\nI see\n</think>\n\n<c>;\n{result}", "\n{result}"),
+        ("<think>\n\n</think>\n\n<c>;", "<c>;\n{result}", "\n{result}"),
+        ("<c>;", "<think></think><c>;\n{result}", "\n{result}"),
+        (" <c> ;", "<c>;\n{result}", "\n{result}"),
+        ("<c>;", " <c> ;", ""),
+        ("  <c>\n\n", "<c>;\n{result}", ";\n{result}"),  # cut in white space, which the template trims
+        ("  <c>\n\n", "<c>\n\n;\n{result}", ";\n{result}"),  # or keeps
+        ("", "anything", "anything"),
+        ("<think>I see</think><c>;", "<c>;\n{result}", None),
+        ("<c>;", "<d>;", None),
+        ("<c>; and more", "<c>;", None),
+        ("<c>;", "", None),
+    ],
+)
+def test_only_blanks_and_empty_thoughts_may_differ(past: str, now: str, new: str | None) -> None:
+    assert new_behind(past, now) == new
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_new_is_found_wherever_blanks_are_others(seed: int) -> None:
+    rng = random.Random(seed)
+    blanks = ("", "", " ", "\n", "\n\n", "\t ", "<think>\n</think>")
+    words = [rng.choice(("<c>", "word", "ü", "</think>", "{", "<|im_end|>", "1")) for _ in range(rng.randrange(1, 40))]
+    past, now = ("".join(rng.choice(blanks) + word for word in words) for _ in range(2))
+    new = rng.choice(("\n<|im_start|>user\n", "x", " ", ""))
+    assert new_behind(past, now + new) == new
+
+
+def test_a_long_past_costs_little() -> None:
+    past = "word " * 40_000
+    started = time.perf_counter()
+    assert new_behind("<think>a</think>" + past, "<think>\na</think>" + past + "x") == "x"
+    assert time.perf_counter() - started < 1.0

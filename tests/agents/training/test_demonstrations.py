@@ -22,8 +22,7 @@ from toolorchestra.agents.configuration.presets import preset
 from toolorchestra.agents.engines.tiny import load_tokenizer
 from toolorchestra.agents.evaluation.simulated_evaluation import played
 from toolorchestra.agents.policies.baselines import baseline
-from toolorchestra.agents.rollouts.rollout import factory_of, measured
-from toolorchestra.agents.rollouts.tokens import Chat
+from toolorchestra.agents.rollouts.rollout import Chat, factory_of, measured
 from toolorchestra.agents.training.demonstrations import (
     BestRoute,
     demonstrations,

@@ -16,8 +16,7 @@ from tests.agents.rollouts.test_advantages import advantages
 from tests.agents.training.test_trainer import COLD, SMALL, run, weights
 from toolorchestra.agents.configuration.config import ModelConfig, TrainConfig
 from toolorchestra.agents.reports.page_data import recorded_row
-from toolorchestra.agents.rollouts.advantages import AdvantageParams, TrainingBatch
-from toolorchestra.agents.rollouts.rewards import Measure, RewardBreakdown
+from toolorchestra.agents.rollouts.grpo import AdvantageParams, Measure, RewardBreakdown, TrainingBatch
 from toolorchestra.agents.rollouts.rollout import Job, factory_of
 from toolorchestra.agents.training import group_dumps
 from toolorchestra.agents.training.group_dumps import ROLLOUTS, marked, rewind, why_left_out, write

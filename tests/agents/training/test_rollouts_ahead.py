@@ -18,15 +18,15 @@ import pytest
 from tests.agents.training.even_source import ENV_ID
 from tests.agents.training.test_trainer import COLD
 from toolorchestra.agents.configuration.config import EnvMix, ModelConfig, TrainConfig
+from toolorchestra.agents.configuration.environments import ChosenTask
 from toolorchestra.agents.configuration.presets import preset
 from toolorchestra.agents.engines.base import Sample, SamplingParams
-from toolorchestra.agents.rollouts.advantages import AdvantageParams
+from toolorchestra.agents.rollouts.grpo import AdvantageParams
 from toolorchestra.agents.training import rollouts_ahead
 from toolorchestra.agents.training.build import build
 from toolorchestra.agents.training.metrics import read
 from toolorchestra.agents.training.rollouts_ahead import GroupNumbers, RolloutsAhead
 from toolorchestra.agents.training.step_log import far_from_sampler
-from toolorchestra.agents.training.task_choice import ChosenTask
 from toolorchestra.agents.training.trainer import train
 from toolorchestra.agents.training.training_run import TrainingRun, rollout_params
 from toolorchestra.envs.base.errors import ConfigError

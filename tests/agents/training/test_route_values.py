@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from toolorchestra.agents.evaluation.simulated_evaluation import played
-from toolorchestra.agents.rollouts.rewards import GroupReward, Measure
+from toolorchestra.agents.rollouts.grpo import GroupReward, Measure
 from toolorchestra.agents.rollouts.rollout import factory_of
 from toolorchestra.agents.training.route_values import SAME_VALUE, RouteValues, every_route, learnt
 from toolorchestra.agents.training.routes import (

@@ -34,10 +34,8 @@ from toolorchestra.agents.configuration.presets import preset
 from toolorchestra.agents.engines.base import Datum, LossParams
 from toolorchestra.agents.evaluation.choice_metrics import choices, warnings
 from toolorchestra.agents.reports.training_report import write_report
-from toolorchestra.agents.rollouts.advantages import AdvantageParams, training_batch
-from toolorchestra.agents.rollouts.rewards import Measure
+from toolorchestra.agents.rollouts.grpo import AdvantageParams, Group, Measure, training_batch
 from toolorchestra.agents.rollouts.rollout import factory_of
-from toolorchestra.agents.rollouts.trajectory import Group
 from toolorchestra.agents.training import checkpoint
 from toolorchestra.agents.training.build import build
 from toolorchestra.agents.training.metrics import read
@@ -258,7 +256,7 @@ def test_a_third_partys_source_trains_too(tmp_path: Path) -> None:
     register("Tests/ToyTrain-v0", "toolorchestra.envs.domains.toy:AdderSource")
     toy = EnvMix("Tests/ToyTrain-v0", 1.0, {"max_turns": 3}, validation="train", test="train")
     said: list[str] = []
-    made = run(tmp_path, replace(COLD, environments=(toy,), anchors=("cheapest",)), said=said)
+    made = run(tmp_path, replace(COLD, environments=(toy,), baselines=("cheapest",)), said=said)
     assert said.count("chat template: it shows tools, results and system messages by itself") == 1
     assert "held out, step 1: held-out reward 0.000, accuracy 0%, 0.00 ¢ a task" in said
     assert {t.task_id.partition("/")[0] for t in made.evaluations[1].trajectories} == {"toy-adder"}
@@ -302,8 +300,8 @@ def test_settings_from_a_command_line() -> None:
         preset("huge")
     with pytest.raises(ConfigError, match="environments is empty"):
         TrainConfig()
-    with pytest.raises(ConfigError, match=r"no anchor 'cheap'; valid: .* Did you mean 'cheapest'"):
-        replace(SMALL, anchors=("cheap",))
+    with pytest.raises(ConfigError, match=r"no baseline 'cheap'; valid: .* Did you mean 'cheapest'"):
+        replace(SMALL, baselines=("cheap",))
     with pytest.raises(ConfigError, match="rollouts must be at least 2"):
         replace(SMALL, rollouts=1)
 

@@ -15,17 +15,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.agents.rollouts.test_tokens import QWEN3_LIKE, chat_with
+from tests.agents.rollouts.test_chat import QWEN3_LIKE, chat_with
 from tests.agents.training.test_trainer import COLD, run
 from tests.two_texts import raises
 from toolorchestra.agents.configuration.config import EnvMix, ModelConfig, WarmStart
 from toolorchestra.agents.engines.tiny import load_tokenizer
 from toolorchestra.agents.evaluation.choice_metrics import Choices, rewriting, warnings
-from toolorchestra.agents.rollouts.advantages import training_batch
-from toolorchestra.agents.rollouts.rewards import Measure
-from toolorchestra.agents.rollouts.rollout import Job, Rollouts, factory_of
-from toolorchestra.agents.rollouts.tokens import Chat, TokenSequence
-from toolorchestra.agents.rollouts.trajectory import Trajectory
+from toolorchestra.agents.rollouts.grpo import Measure, TokenSequence, Trajectory, training_batch
+from toolorchestra.agents.rollouts.rollout import Chat, Job, Rollouts, factory_of
 from toolorchestra.agents.training import checkpoint
 from toolorchestra.agents.training.build import build
 from toolorchestra.agents.training.demonstrations import answering, demonstrate, recorded

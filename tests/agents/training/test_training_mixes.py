@@ -16,9 +16,8 @@ from tests.agents.training.even_source import ENV_ID, TASKS
 from tests.agents.training.test_trainer import COLD, configured, run, weights
 from toolorchestra.agents.configuration.config import EnvMix, TrainConfig
 from toolorchestra.agents.evaluation.heldout import HeldOut
-from toolorchestra.agents.rollouts.advantages import AdvantageParams
+from toolorchestra.agents.rollouts.grpo import AdvantageParams, Group
 from toolorchestra.agents.rollouts.rollout import Job
-from toolorchestra.agents.rollouts.trajectory import Group
 from toolorchestra.agents.training.environment_metrics import context_warnings
 from toolorchestra.agents.training.metrics import read
 from toolorchestra.agents.training.trainer import collect_groups
@@ -38,7 +37,7 @@ MIX = replace(
     steps=2,
     groups=8,
     rollouts=2,
-    anchors=("cheapest",),
+    baselines=("cheapest",),
     max_context=1900,
     evaluate_every=2,
     evaluation_tasks=1,

@@ -19,8 +19,8 @@ from tests.two_texts import raises
 from toolorchestra.agents.configuration.config import ModelConfig
 from toolorchestra.agents.engines.base import Datum, LossParams, TrainingFailed
 from toolorchestra.agents.engines.local import LocalEngine
+from toolorchestra.agents.rollouts.grpo import Trajectory
 from toolorchestra.agents.rollouts.rollout import Job, factory_of
-from toolorchestra.agents.rollouts.trajectory import Trajectory
 from toolorchestra.agents.training.build import build
 from toolorchestra.agents.training.trainer import rollout_params
 from toolorchestra.agents.training.workers import SharedRollouts, Workers

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from jinja2.exceptions import TemplateError
 
+from tests.agents.rollouts.test_chat import real_template
 from tests.agents.rollouts.test_template_form import bytes_with, says
-from tests.agents.rollouts.test_tokens import real_template
 from tests.envs.base.test_openai_messages import EVERY_ID, transcript
 from toolorchestra.envs import hermes_prompt, to_hermes, to_native, to_openai
 from toolorchestra.envs.base.actions import render

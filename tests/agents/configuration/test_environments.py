@@ -13,16 +13,12 @@ import pytest
 
 from tests.agents.training.even_source import ENV_ID, TASKS
 from toolorchestra.agents.configuration.config import EnvMix, TrainConfig
-from toolorchestra.agents.configuration.environments import training
+from toolorchestra.agents.configuration.environments import ChosenTask, check_order, chosen_tasks, every_task, training
 from toolorchestra.agents.configuration.presets import preset
 from toolorchestra.agents.engines.tiny import load_tokenizer
-from toolorchestra.agents.rollouts.advantages import AdvantageParams
-from toolorchestra.agents.rollouts.rewards import Measure
-from toolorchestra.agents.rollouts.rollout import Job
-from toolorchestra.agents.rollouts.tokens import Chat, TokenSequence
-from toolorchestra.agents.rollouts.trajectory import Trajectory
-from toolorchestra.agents.training.anchors import anchors
-from toolorchestra.agents.training.task_choice import ChosenTask, check_order, chosen_tasks, every_task
+from toolorchestra.agents.evaluation.simulated_evaluation import baseline_measures
+from toolorchestra.agents.rollouts.grpo import AdvantageParams, Measure, TokenSequence, Trajectory
+from toolorchestra.agents.rollouts.rollout import Chat, Job
 from toolorchestra.agents.training.trainer import collect_groups, replace_flat
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.preference import Preference
@@ -30,7 +26,7 @@ from toolorchestra.envs.base.preference import Preference
 EVEN = EnvMix(ENV_ID, 1.0, validation="test")
 CHAT = Chat(load_tokenizer())
 HLE = EnvMix("ToolOrchestra/HLE-v0", 1.0, {"style": "brief"})
-MIX = replace(preset("tiny"), environments=(EVEN, HLE), groups=5, rollouts=2, anchors=())
+MIX = replace(preset("tiny"), environments=(EVEN, HLE), groups=5, rollouts=2, baselines=())
 IN_TURN = replace(MIX, task_order="epochs")
 
 
@@ -111,9 +107,12 @@ def test_a_finite_sources_tasks_are_those_it_draws(env_id: str, arguments: dict[
     assert made.start(3, {"task_id": tasks[-1]}).info["task_id"] == tasks[-1]
 
 
-def test_anchors_play_the_task_that_is_named() -> None:
+def test_baselines_play_the_task_that_is_named() -> None:
     made = training(HLE)
-    of = [anchors(Job(HLE.env_id, made, 3, {"task_id": f"hle-sim/train/{k}"}), ["cheapest"], CHAT)[0] for k in range(8)]
+    of = [
+        baseline_measures(Job(HLE.env_id, made, 3, {"task_id": f"hle-sim/train/{k}"}), ["cheapest"], CHAT)[0]
+        for k in range(8)
+    ]
     assert len({measure.usd for measure in of}) > 1
 
 

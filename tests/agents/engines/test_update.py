@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from tests.agents.engines.conformance import STOP, VOCABULARY
-from toolorchestra.agents.engines import training_batches
+from toolorchestra.agents.engines import update
 from toolorchestra.agents.engines.base import Datum, LossParams
 from toolorchestra.agents.engines.local import LocalConfig, LocalEngine
 from toolorchestra.agents.engines.tiny import build_model
-from toolorchestra.agents.engines.training_batches import LEAST_SHARED, alike, batches, can_share, shared
+from toolorchestra.agents.engines.update import LEAST_SHARED, alike, batches, can_share, shared
 from toolorchestra.agents.engines.weights import merged_weights
 
 CONFIG = LocalConfig(rows=4, length=32)
@@ -23,7 +23,7 @@ CONFIG = LocalConfig(rows=4, length=32)
 
 @pytest.fixture(autouse=True)
 def _small_models_share(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training_batches, "LEAST_PARAMETERS", 0)
+    monkeypatch.setattr(update, "LEAST_PARAMETERS", 0)
 
 
 def engine(config: LocalConfig = CONFIG) -> LocalEngine:
@@ -98,9 +98,9 @@ def test_where_activations_are_computed_twice_nothing_is_shared(monkeypatch: pyt
     made = engine()
     assert can_share(made.model, CONFIG)
     assert not can_share(made.model, replace(CONFIG, gradient_checkpointing=True))
-    monkeypatch.setattr(training_batches, "LEAST_PARAMETERS", 10**6)
+    monkeypatch.setattr(update, "LEAST_PARAMETERS", 10**6)
     assert not can_share(made.model, CONFIG)
-    monkeypatch.setattr(training_batches, "LEAST_PARAMETERS", 0)
+    monkeypatch.setattr(update, "LEAST_PARAMETERS", 0)
     made.model.config.model_type = "mamba"
     assert not can_share(made.model, CONFIG)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from toolorchestra.agents.rollouts.rewards import GroupReward, Measure
+from toolorchestra.agents.rollouts.grpo import GroupReward, Measure
 from toolorchestra.envs.base.errors import ConfigError
 
 MEASURED = ("outcome", "usd", "seconds", "calls", "failed")

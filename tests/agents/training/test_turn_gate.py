@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from toolorchestra.agents.rollouts.turn_gate import TurnGate
+from toolorchestra.agents.training.rollouts_ahead import TurnGate
 
 
 def play(coroutine: Coroutine[Any, Any, Any]) -> Any:

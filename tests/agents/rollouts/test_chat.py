@@ -11,8 +11,9 @@ import pytest
 
 from toolorchestra.agents.engines.base import Sample
 from toolorchestra.agents.engines.tiny import load_tokenizer
-from toolorchestra.agents.rollouts.rollout import factory_of
-from toolorchestra.agents.rollouts.tokens import MOST_SCHEMAS, Chat, TokenSequence
+from toolorchestra.agents.rollouts.chat_template import MOST_SCHEMAS
+from toolorchestra.agents.rollouts.grpo import TokenSequence
+from toolorchestra.agents.rollouts.rollout import Chat, factory_of
 from toolorchestra.agents.training.demonstrations import RandomRoute
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError
@@ -164,7 +165,7 @@ def test_under_the_tiny_template_turns_that_siblings_repeat_are_rendered_once(mo
     tools = list(episode.observation["tools"])
     for some in (tools[:1], tools):  # they are shown with a system message, so it is not kept
         assert chat._rendered_apart([wish], some) == own({"messages": Rows([wish]), "tools": Rows(some)})
-    monkeypatch.setattr("toolorchestra.agents.rollouts.tokens.MOST_TURNS", 2)
+    monkeypatch.setattr("toolorchestra.agents.rollouts.rollout.MOST_TURNS", 2)
     for seed in range(4):
         play(chat, tiny_factory(), seed)
     assert len(chat._turns) <= 2

@@ -1,0 +1,320 @@
+"""GRPO, from trajectories to training data: a trajectory, its reward among its siblings, its advantage, the filters.
+
+A group is some rollouts of one task under one preference and one price sheet. Each is measured as [tool counts...,
+outcome, -dollars, -seconds]; each measure is scaled by min and max (0 where all are equal) and weighed by the
+preference; what did not solve the task gets 0. Terms of the user's own (gym.make's `reward_terms`) are added to that,
+solved or not, in units of the weights' sum. The reward less the group's mean, over its deviation, is the advantage of
+each sampled token. Pure functions, no torch.
+
+batch = training_batch(groups, AdvantageParams())       # batch.data goes to Engine.train
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from toolorchestra.agents.engines.base import Datum, Sample
+from toolorchestra.envs.base.errors import NOT_NEGATIVE, ConfigError, no_such, require
+from toolorchestra.envs.base.preference import Preference
+
+GENERAL = ("outcome", "usd", "seconds")
+TERM = "term "
+"""What the names of a user's own terms begin with among the parts of a reward."""
+MOST_ADVANTAGE = 3.0
+"""Advantages are kept between minus this and this."""
+EPSILON = 1e-6
+"""Added to the deviation before dividing by it."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdvantageParams:
+    """How rewards become advantages, and which groups and trajectories teach nothing."""
+
+    least_spread: float = 0.1
+    """Groups whose rewards' standard deviation is not above this are left out."""
+    by_deviation: bool = True
+    """Divide by the group's standard deviation, as the paper does. Without it a group counts as much as its rewards
+    differ, and a few cents between right answers weigh less than right against wrong."""
+    strict_format: bool = False
+    """A trajectory with an unreadable turn is taught against, as if it had not solved its task."""
+    drop_invalid_format: bool = False
+    """Leave out trajectories with an unreadable turn instead of teaching against them."""
+    drop_invalid_output: bool = False
+    """Leave out trajectories that ran into a limit instead of teaching against them."""
+    count_context_cuts: bool = False
+    """Teach against trajectories that ran out of context, as wrong answers. Without it they are left out of their
+    group: what they would have answered is not known."""
+
+    def __post_init__(self) -> None:
+        require(self, NOT_NEGATIVE, "least_spread", where="advantage.")
+
+
+# -- trajectories ------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class TokenSequence:
+    """Tokens of a rollout, only ever appended to: ids, and for each whether (and how likely) it was sampled."""
+
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    sampled: list[bool] = field(default_factory=list)
+    text: str = ""
+    """What the tokens say."""
+    shown: Sequence[Mapping[str, Any]] = ()
+    """The messages before its last turn."""
+    turn_at: int = 0
+    """Where in the text that turn begins, with what prompts for it."""
+
+    def datum(self, advantage: float) -> Datum:
+        """The sequence, to be learnt from: each sampled token has this advantage."""
+        return Datum(self.tokens, self.logprobs, [advantage if s else 0.0 for s in self.sampled], self.sampled)
+
+    def force(self, ids: Sequence[int], text: str) -> None:
+        """Append tokens that were given."""
+        self.tokens.extend(ids)
+        self.logprobs.extend([0.0] * len(ids))
+        self.sampled.extend([False] * len(ids))
+        self.text += text
+
+    def take(self, sample: Sample, text: str) -> None:
+        """Append tokens that were sampled."""
+        self.tokens.extend(sample.tokens)
+        self.logprobs.extend(sample.logprobs)
+        self.sampled.extend([True] * len(sample.tokens))
+        self.text += text
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """What a trajectory came to, as far as rewards look at it."""
+
+    outcome: float
+    usd: float
+    seconds: float
+    calls: Mapping[str, float]
+    failed: bool = False
+    """Its episode broke: it is no evidence of anything, and never counted as 0."""
+    valid_format: bool = True
+    """Every turn could be read as an action."""
+    valid_output: bool = True
+    """It came to an answer of its own, not to a limit."""
+    context_cut: bool = False
+    """It ran out of context: what it would have answered is not known."""
+    terms: Mapping[str, float] = field(default_factory=dict)
+    """What terms of the user's own came to. They are not scaled: 1 is what the best possible episode earns."""
+
+    @property
+    def solved(self) -> bool:
+        return self.outcome >= 1.0
+
+
+@dataclass
+class Trajectory:
+    """One episode, with its exact tokens."""
+
+    env_id: str
+    task_id: str
+    seed: int
+    sheet: str
+    preference: Preference
+    keys: Sequence[str]
+    sequences: list[TokenSequence]
+    measure: Measure
+    turns: int
+    truncated_by: str = ""
+    failure: Mapping[str, Any] | None = None
+    messages: Sequence[Mapping[str, Any]] = field(default_factory=tuple)
+    bill: Mapping[str, Any] = field(default_factory=dict)
+    record: Mapping[str, Any] | None = None
+    """In the form of RecordTrajectories, where its job asked for it."""
+    sampled_with: Mapping[int, int] = field(default_factory=dict)
+    """Sampled tokens by the step of the weights that sampled them, where rollouts go on beside the training."""
+
+    @property
+    def sampled_tokens(self) -> int:
+        return sum(sum(s.sampled) for s in self.sequences)
+
+
+@dataclass
+class Group:
+    """Rollouts of one task under one preference and one price sheet."""
+
+    trajectories: list[Trajectory]
+    baselines: Sequence[Measure] = ()
+    """What baselines came to on the same task: the rewards are scaled between them. They are not trained on."""
+    label: str = ""
+    """Which environment of the mix it is of."""
+
+    def __post_init__(self) -> None:
+        first = self.trajectories[0]
+        for other in self.trajectories[1:]:
+            if (other.task_id, other.sheet, other.preference) != (first.task_id, first.sheet, first.preference):
+                raise ValueError(
+                    f"a group's rollouts must share task, prices and preference; {first.task_id} ({first.sheet}) "
+                    f"stands beside {other.task_id} ({other.sheet})"
+                )
+
+
+# -- rewards -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RewardBreakdown:
+    """A trajectory's reward, and what each part of the preference contributed to it."""
+
+    total: float
+    parts: Mapping[str, float]
+    """Weight times scaled measure, by name, and the user's own terms. An episode that did not solve its task has terms
+    alone."""
+    solved: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GroupReward:
+    """The paper's reward, with its signs: what a trajectory is worth among its siblings, under one preference."""
+
+    preference: Preference
+    keys: Sequence[str]
+    """Countable keys of the toolbox."""
+
+    def __post_init__(self) -> None:
+        for name in self.preference.tools:
+            if name not in self.keys:
+                raise ConfigError(no_such("preference key", name, (*GENERAL, *self.keys)))
+
+    def score(self, group: Sequence[Measure], baselines: Sequence[Measure] = ()) -> list[RewardBreakdown | None]:
+        """One breakdown a trajectory; None for those whose episode failed. `baselines` are further measures of the same
+        task that widen the scale and are not scored themselves."""
+        weights = {name: weight for name, weight in self.preference.weights().items() if weight}
+        scale = [m for m in (*group, *baselines) if not m.failed]
+        ranges = {name: _range([_value(m, name) for m in scale], name) for name in weights}
+        return [None if m.failed else _breakdown(m, weights, ranges) for m in group]
+
+
+def _range(values: Sequence[float], name: str) -> tuple[float, float]:
+    if wrong := [v for v in values if not math.isfinite(v)]:
+        raise ValueError(f"a trajectory's {name} is not a finite number: {wrong}")
+    return (min(values), max(values)) if values else (0.0, 0.0)
+
+
+def _value(measure: Measure, name: str) -> float:
+    if name == "outcome":
+        return measure.outcome
+    if name in ("usd", "seconds"):
+        return -measure.usd if name == "usd" else -measure.seconds
+    return float(measure.calls.get(name, 0))
+
+
+def _breakdown(
+    measure: Measure, weights: Mapping[str, float], ranges: Mapping[str, tuple[float, float]]
+) -> RewardBreakdown:
+    parts = {f"{TERM}{name}": whole(weights) * value for name, value in measure.terms.items()}
+    for name, weight in weights.items() if measure.solved else ():
+        low, high = ranges[name]
+        parts[name] = weight * ((_value(measure, name) - low) / (high - low)) if high > low else 0.0
+    return RewardBreakdown(sum(parts.values(), 0.0), parts, measure.solved)
+
+
+def whole(weights: Mapping[str, float]) -> float:
+    """The most that a preference's parts can come to: their weights' sum; 1 where nothing has weight."""
+    return sum(weights.values()) or 1.0
+
+
+def rewards_of(group: Group, params: AdvantageParams) -> list[RewardBreakdown | None]:
+    """The reward of each trajectory of a group; None where the trajectory is no evidence of anything.
+
+    With baselines each is measured between them and itself, as held-out evaluation does: then one expensive sibling
+    makes nobody else's bill look small.
+    """
+    first = group.trajectories[0]
+    reward = GroupReward(first.preference, first.keys)
+    measures = [_counted(t.measure, params) for t in group.trajectories]
+    if not group.baselines:
+        return reward.score(measures)
+    wrong = replace(group.baselines[0], outcome=0.0)  # being right counts where everybody is
+    return [reward.score([measure], [*group.baselines, wrong])[0] for measure in measures]
+
+
+def _counted(measure: Measure, params: AdvantageParams) -> Measure:
+    """A measure as training counts it."""
+    if measure.context_cut and not params.count_context_cuts:
+        return replace(measure, failed=True)  # no evidence, and no end of the scale
+    return replace(measure, outcome=0.0) if params.strict_format and not measure.valid_format else measure
+
+
+# -- advantages --------------------------------------------------------------------------------------------------------
+
+
+def advantages(rewards: Sequence[float], params: AdvantageParams) -> list[float] | None:
+    """The advantage of each reward of a group over its siblings; None where the group teaches nothing."""
+    if any(math.isnan(reward) for reward in rewards):
+        raise ValueError("a reward is nan; an episode without an outcome must be marked failed, not scored")
+    if len(rewards) < 2 or statistics.stdev(rewards) <= params.least_spread:
+        return None
+    mean = statistics.fmean(rewards)
+    divisor = statistics.stdev(rewards) + EPSILON if params.by_deviation else 1.0
+    return [max(-MOST_ADVANTAGE, min(MOST_ADVANTAGE, (reward - mean) / divisor)) for reward in rewards]
+
+
+def learnt_from(group: Group, rewards: Sequence[RewardBreakdown | None], params: AdvantageParams) -> list[float | None]:
+    """The advantage of each trajectory of a group; None where nothing is learnt from it."""
+    made = advantages([reward.total for reward in rewards if reward is not None], params)
+    if made is None:
+        return [None] * len(rewards)
+    values = iter(made)
+    row = [None if reward is None else next(values) for reward in rewards]
+    return [
+        None if _left_out(trajectory.measure, params) else advantage
+        for trajectory, advantage in zip(group.trajectories, row, strict=True)
+    ]
+
+
+def _left_out(measure: Measure, params: AdvantageParams) -> bool:
+    unreadable = params.drop_invalid_format and not measure.valid_format
+    return unreadable or (params.drop_invalid_output and not measure.valid_output)
+
+
+def teaches(group: Group, params: AdvantageParams) -> bool:
+    """Whether anything is learnt from a group."""
+    return any(advantage is not None for advantage in learnt_from(group, rewards_of(group, params), params))
+
+
+@dataclass(frozen=True)
+class TrainingBatch:
+    """One step's data, with what was left out."""
+
+    data: list[Datum]
+    rewards: list[list[RewardBreakdown | None]]
+    """By group and trajectory; None where the episode failed, or ran out of context and is left out."""
+    advantages: list[list[float | None]]
+    """By group and trajectory; None where nothing is learnt from the trajectory."""
+    flat_groups: int
+    """Groups that teach nothing: without enough spread, or with nothing left of them."""
+    failed: int
+    """Trajectories whose episode failed."""
+
+    @property
+    def used(self) -> int:
+        """Trajectories that are learnt from."""
+        return sum(a is not None for row in self.advantages for a in row)
+
+
+def training_batch(groups: Sequence[Group], params: AdvantageParams) -> TrainingBatch:
+    """Score each group, and give every sampled token of a trajectory that trajectory's advantage."""
+    rewards = [rewards_of(group, params) for group in groups]
+    made = [learnt_from(group, scored, params) for group, scored in zip(groups, rewards, strict=True)]
+    flat = sum(all(a is None for a in row) for row in made)
+    failed = sum(t.measure.failed for group in groups for t in group.trajectories)
+    data = [
+        sequence.datum(advantage)
+        for group, row in zip(groups, made, strict=True)
+        for trajectory, advantage in zip(group.trajectories, row, strict=True)
+        if advantage is not None
+        for sequence in trajectory.sequences
+    ]
+    return TrainingBatch(data, rewards, made, flat, failed)
