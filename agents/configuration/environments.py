@@ -10,6 +10,7 @@ import inspect
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pkgutil import resolve_name
 from typing import Any, Literal, NamedTuple
@@ -90,14 +91,16 @@ class _Draw(NamedTuple):
 
 def chosen_tasks(config: TrainConfig, step: int, attempt: int = 0, count: int | None = None) -> list[ChosenTask]:
     """The tasks of a step; of an attempt above 0 those that take the place of what taught nothing, `count` of them.
-    These are always drawn at random, so that the epochs do not depend on how many there were."""
+    These are always drawn at random, so that the epochs do not depend on how many there were. The first tasks of a step
+    that is dumped are marked to be recorded."""
     names, factories = labels(config.environments), [training(mix) for mix in config.environments]
     in_turn = _InTurn(config, factories, step) if config.task_order == "epochs" and not attempt else None
+    recorded = config.dump_groups if step % config.dump_every == 0 and not attempt else 0
     made = []
-    for draw in _draws(config, step, attempt, config.groups if count is None else count):
+    for place, draw in enumerate(_draws(config, step, attempt, config.groups if count is None else count)):
         options = in_turn.next(draw.env) if in_turn else None
         job = job_of(config.environments[draw.env], factories[draw.env], draw.seed, options)
-        made.append(ChosenTask(names[draw.env], job))
+        made.append(ChosenTask(names[draw.env], replace(job, record=True) if place < recorded else job))
     return made
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,24 +22,11 @@ from toolorchestra.agents.rollouts.grpo import (
     TrainingBatch,
     Trajectory,
 )
-from toolorchestra.agents.rollouts.rollout import Job
 from toolorchestra.envs.base.cassette import append_line, end_torn_line
 from toolorchestra.envs.wrappers.record import trajectory_line
 
 ROLLOUTS = "rollouts.jsonl"
 POLICY = "policy"
-
-
-def marked(tasks: Sequence[Job], config: TrainConfig, step: int) -> list[Job]:
-    """The tasks of a step, those among them marked whose rollouts are to be dumped: the first ones, which are drawn by
-    chance like the others."""
-    return [marked_in(task, config, step, place) for place, task in enumerate(tasks)]
-
-
-def marked_in(task: Job, config: TrainConfig, step: int, place: int) -> Job:
-    """One task of a step, in its place among them, marked if it is to be dumped."""
-    wanted = config.dump_groups if step % config.dump_every == 0 else 0
-    return replace(task, record=True) if place < wanted else task
 
 
 def write(

@@ -30,7 +30,6 @@ from toolorchestra.agents.evaluation.simulated_evaluation import baseline_measur
 from toolorchestra.agents.rollouts.grpo import Group, teaches
 from toolorchestra.agents.rollouts.rollout import Chat, RolloutParams, Rollouts
 from toolorchestra.agents.rollouts.time_split import TimeSplit
-from toolorchestra.agents.training import group_dumps
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.runtime.invoke import Gates
 
@@ -333,10 +332,8 @@ class RolloutsAhead:
     async def _group(self, task: ChosenTask, number: int, attempt: int) -> Group:
         config, rollouts = self._config, self._rollouts
         assert rollouts is not None, "publish() comes first"
-        step, place = divmod(number, config.groups)
-        job = task.job if attempt else group_dumps.marked_in(task.job, config, step, place)
         names = [f"{number}.{attempt}.{one}" for one in range(config.rollouts)]
-        made = await asyncio.gather(*(rollouts.play(job, name) for name in names))
+        made = await asyncio.gather(*(rollouts.play(task.job, name) for name in names))
         return Group(list(made), baseline_measures(task.job, config.baselines, self._chat), task.label)
 
     async def _taken_split(self) -> dict[str, float]:

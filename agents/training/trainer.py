@@ -12,7 +12,6 @@ import statistics
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing, nullcontext
-from dataclasses import replace
 from pathlib import Path
 
 from toolorchestra.agents.configuration.config import TrainConfig
@@ -23,7 +22,7 @@ from toolorchestra.agents.evaluation.panel import POLICY
 from toolorchestra.agents.evaluation.simulated_evaluation import baseline_measures
 from toolorchestra.agents.rollouts.grpo import Group, teaches, training_batch
 from toolorchestra.agents.rollouts.rollout import Chat
-from toolorchestra.agents.training import group_dumps, sessions
+from toolorchestra.agents.training import sessions
 from toolorchestra.agents.training.interrupts import stops_after_the_step
 from toolorchestra.agents.training.metrics import Progress
 from toolorchestra.agents.training.opening import opening, size_of
@@ -105,12 +104,11 @@ def collect_groups(run: TrainingRun, attempt: int = 0, count: int | None = None)
     """The groups of this step: rollouts of one task share its seed, and with it preference, prices and tools."""
     config, size = run.config, run.config.rollouts
     tasks = chosen_tasks(config, run.step, attempt, count)
-    jobs = [task.job for task in tasks]
-    jobs = jobs if attempt else group_dumps.marked(jobs, config, run.step)
-    made = run.rollouts.collect([job for job in jobs for _ in range(size)])
+    made = run.rollouts.collect([task.job for task in tasks for _ in range(size)])
     parts = [made[i : i + size] for i in range(0, len(made), size)]
+    names = config.baselines
     return [
-        Group(part, baseline_measures(task.job, config.baselines, run.chat), task.label)
+        Group(part, baseline_measures(task.job, names, run.chat) if names else (), task.label)
         for part, task in zip(parts, tasks, strict=True)
     ]
 
@@ -136,13 +134,12 @@ def _learn(run: TrainingRun, data: Sequence[Datum]) -> Mapping[str, float]:
     rng = random.Random(seed_of(config.seed, run.step, "updates"))
     share = run.step / max(1, config.steps - 1)
     rate = config.learning_rate + share * (config.final_learning_rate - config.learning_rate)
-    loss = replace(config.loss, temperature=config.temperature)
     size = -(-len(data) // config.updates)
     steps: list[Mapping[str, float]] = []
     for _ in range(config.epochs):
         shuffled = rng.sample(data, len(data))
         parts = [shuffled[i : i + size] for i in range(0, len(shuffled), size)] if shuffled else []
-        steps += [run.engine.train(part, loss, rate) for part in parts]
+        steps += [run.engine.train(part, run.loss, rate) for part in parts]
     if not steps:
         return {"learning_rate": rate}
     means = {name: statistics.fmean(s[name] for s in steps if name in s) for s in steps for name in s}

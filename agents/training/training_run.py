@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +76,9 @@ class TrainingRun:
     rewriting_said: bool = False
     """Whether it was said that the chat template rewrites the past."""
     evaluations: dict[int, Evaluation] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.loss = replace(self.config.loss, temperature=self.config.temperature)
 
     def save(self) -> None:
         """A checkpoint of now, and no more old ones than the configuration keeps."""

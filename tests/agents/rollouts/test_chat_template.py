@@ -1,4 +1,4 @@
-"""A forged turn adds no structural token under six families' templates; the quick way gives what the tokenizer gives."""
+"""A forged turn adds no structural token under six families' templates; the quick way gives what the tokenizer does."""
 
 from __future__ import annotations
 

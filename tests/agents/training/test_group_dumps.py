@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 import torch
 
-from tests.agents.rollouts.test_advantages import advantages
+from tests.agents.rollouts.test_grpo import group_of
 from tests.agents.training.test_trainer import COLD, SMALL, run, weights
 from toolorchestra.agents.configuration.config import ModelConfig, TrainConfig
+from toolorchestra.agents.configuration.environments import chosen_tasks
 from toolorchestra.agents.reports.page_data import recorded_row
-from toolorchestra.agents.rollouts.grpo import AdvantageParams, Measure, RewardBreakdown, TrainingBatch
-from toolorchestra.agents.rollouts.rollout import Job, factory_of
+from toolorchestra.agents.rollouts.grpo import AdvantageParams, Measure, RewardBreakdown, TrainingBatch, learnt_from
 from toolorchestra.agents.training import group_dumps
-from toolorchestra.agents.training.group_dumps import ROLLOUTS, marked, rewind, why_left_out, write
+from toolorchestra.agents.training.group_dumps import ROLLOUTS, rewind, why_left_out, write
 from toolorchestra.agents.training.metrics import read
 from toolorchestra.agents.training.trainer import TrainingRun
 from toolorchestra.envs.wrappers import read_trajectories
@@ -121,7 +121,7 @@ def measure(outcome: float = 1.0, **fields: Any) -> Measure:
 
 def reasons(totals: list[float | None], measures: list[Measure], params: AdvantageParams) -> list[str]:
     rewards = [None if total is None else RewardBreakdown(total, {}, True) for total in totals]
-    given = advantages(rewards, measures, params)
+    given = learnt_from(group_of(*measures), rewards, params)
     kept = [total for total in totals if total is not None]
     said = [why_left_out(r, a, m, kept, params) for r, a, m in zip(rewards, given, measures, strict=True)]
     assert [not reason for reason in said] == [advantage is not None for advantage in given]
@@ -206,7 +206,7 @@ def test_rewinding_drops_later_steps_and_torn_lines(tmp_path: Path) -> None:
 
 
 def test_only_the_groups_of_dumped_steps_are_recorded() -> None:
-    tasks = [Job("toy", factory_of("ToolOrchestra/HLE-v0"), seed) for seed in range(3)]
-    assert [job.record for job in marked(tasks, DUMPED, 4)] == [True, True, False]
-    assert not any(job.record for job in marked(tasks, DUMPED, 5))
-    assert not any(job.record for job in marked(tasks, replace(DUMPED, dump_groups=0), 4))
+    assert [task.job.record for task in chosen_tasks(DUMPED, 4)] == [True, True, False, False]
+    none = replace(DUMPED, dump_groups=0)
+    assert not any(task.job.record for tasks in (chosen_tasks(DUMPED, 5), chosen_tasks(none, 4)) for task in tasks)
+    assert not any(task.job.record for task in chosen_tasks(DUMPED, 4, attempt=1))
