@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.agents.rollouts.test_chat import QWEN3_LIKE, real_template
-from tests.agents.rollouts.test_template_marks import CHATML, LLAMA2, LLAMA3, Family, tokenizer_of
+from tests.agents.rollouts.test_chat_template import CHATML, LLAMA2, LLAMA3, Family, tokenizer_of
 from tests.paths import REPOSITORY
 from toolorchestra.agents.engines.base import Sample
 from toolorchestra.agents.engines.tiny import TERSE, load_tokenizer
