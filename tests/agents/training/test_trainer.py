@@ -382,7 +382,6 @@ def test_a_saved_model_of_transformers_loads(tmp_path: Path) -> None:
         ("warm_start.least_valid=2", r"warm_start\.least_valid must be a number from 0 to 1"),
         ("model.hidden=3", r"model\.hidden is a multiple of 8"),
         ("model.rows=0", r"model\.rows must be at least 1"),
-        ("advantage.clip=0", r"advantage\.clip must be a number above 0"),
         ("loss.entropy_weight=nan", r"loss\.entropy_weight must be"),
         ("loss.kind=pppo", "invalid choice 'pppo'"),
         ("loss.kl=k1", "invalid choice 'k1'"),
