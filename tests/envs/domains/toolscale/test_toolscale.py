@@ -352,7 +352,7 @@ def test_halves_share_no_set_of_tools_no_price_schedule_and_no_wording() -> None
             tools.add(frozenset(tool["function"]["name"] for tool in observation["tools"]))
             sheets.add(info["price_sheet"])
             said = observation["messages"][-1]["content"]
-            say = task.requests[0].say
+            say = (task.requests[0].first or task.requests[0]).say
             assert any(text in said for text in (say[:-1] if half == "train" else say[-1:]))
             words.add(
                 next(
