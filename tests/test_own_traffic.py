@@ -17,14 +17,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.agents.calibration.recovered import recovered
 from tests.command_line import TOOLORCHESTRA
 from tests.paths import REPOSITORY
 from toolorchestra.agents.calibration.fit import fit
 from toolorchestra.agents.calibration.fit_file import read_fit
 from toolorchestra.agents.calibration.held_out import coverage
-from toolorchestra.agents.calibration.recovered import recovered
 from toolorchestra.agents.evaluation.rows import EvaluationRow, read_rows
-from toolorchestra.envs.models.fitted import read_file
+from toolorchestra.envs.models.simulated import load_experts
 from toolorchestra.envs.outcomes.forms import read
 
 pytestmark = pytest.mark.slow
@@ -113,7 +113,7 @@ def asked(row: EvaluationRow) -> str:
 
 
 def test_the_fit_finds_the_known_skills_again(walk: Path) -> None:
-    found = recovered(read_fit(walk / "experts.json"), read_file(walk / "truth.json"))
+    found = recovered(read_fit(walk / "experts.json"), load_experts(walk / "truth.json"))
     same = [one for one in found if not one.what.startswith("seconds")]  # those are of this machine's clock
     assert len(same) == 2 + 4 + 9
     said = "; ".join(
@@ -124,7 +124,7 @@ def test_the_fit_finds_the_known_skills_again(walk: Path) -> None:
 
 
 def test_other_skills_would_not_be_found(walk: Path) -> None:
-    known = read_file(walk / "truth.json")
+    known = load_experts(walk / "truth.json")
     names = list(known)
     turned = {name: known[other] for name, other in zip(names, [*names[1:], names[0]], strict=True)}
     skills = [one for one in recovered(read_fit(walk / "experts.json"), turned) if one.what.startswith("skill")]

@@ -1,9 +1,9 @@
-"""Make a simulated world of a fit, a file that `world=` of HLE-v0 and FRAMES-v0 takes:
+"""Make simulated experts of a fit, a file that `experts=` of HLE-v0 and FRAMES-v0 takes:
 
-    toolorchestra fit-experts outcomes.csv --out experts.json
-    toolorchestra make-world experts.json --tools mine.json --as answer-1=gpt-5 --out world.json
+    toolorchestra fit-experts outcomes.csv --out fit.json
+    toolorchestra make-world fit.json --tools mine.json --as answer-1=gpt-5 --out experts.json
 
-What the recording does not know is refused, or with --rest-from taken from a packaged world. Both are said.
+What the recording does not know is refused, or with --rest-from taken from packaged experts. Both are said.
 docs/calibrate.md has the whole way.
 """
 
@@ -27,10 +27,10 @@ class MakeWorldOptions:
 
     fit: tyro.conf.Positional[Path]
     """The JSON file that `toolorchestra fit-experts --out FILE` wrote."""
-    out: Path = Path("world.json")
-    """Where the world goes; it must end in .json."""
+    out: Path = Path("experts.json")
+    """Where the experts go; it must end in .json."""
     tools: str = "paper"
-    """The tool configuration whose experts the world has: paper, plain or a JSON file."""
+    """The tool configuration whose experts are made: paper, plain or a JSON file."""
     stands: Annotated[tuple[str, ...], tyro.conf.arg(name="as", metavar="EXPERT=MODEL [...]")] = ()
     """Which recorded model stands behind which expert. An alias, such as answer-1 or search-2, means what that alias
     does; the name of an expert's model means its answering. Recorded models of the same name need not be named."""
@@ -39,7 +39,7 @@ class MakeWorldOptions:
     several times. Without it the family of the same name, else those that a data set's questions are played as (physics
     as science), else the mean over all."""
     rest_from: str = ""
-    """A packaged world, such as 2026-11, for what the recording does not know. Without it that is refused."""
+    """Packaged experts, such as 2026-11, for what the recording does not know. Without it that is refused."""
     level: float = 0.0
     """What a level of a question's difficulty takes from skills. 0, as the recording knows no levels: they tell
     nothing. The fitted difficulty stays as large as it is."""
@@ -54,24 +54,23 @@ def main(given: Sequence[str] | None = None) -> int:
 
 def run(given: MakeWorldOptions) -> int:
     """Make it, and say what it is made of."""
+    from toolorchestra.agents.calibration.experts_file import Choices, make_experts, write_experts
     from toolorchestra.agents.calibration.fit_file import read_fit
-    from toolorchestra.agents.calibration.stand_ins import Wishes
-    from toolorchestra.agents.calibration.world_file import make_world, write_world
     from toolorchestra.envs.tools.tool_config import load
 
     if given.out.suffix != ".json":
-        raise ConfigError(f"--out: a file that ends in .json expected, for world=FILE takes no other; got {given.out}")
+        raise ConfigError(f"--out: a file that ends in .json expected, as experts=FILE takes; got {given.out}")
     fit = read_fit(given.fit)
-    wishes = Wishes(
+    choices = Choices(
         pairs("--as", given.stands), _families(given.family), given.rest_from, given.level, given.limit_seconds
     )
-    made = make_world(fit, load(given.tools), wishes)
-    write_world(made, given.out)
+    made = make_experts(fit, load(given.tools), choices)
+    write_experts(made, given.out)
     for line in made.told:
         say(f"- {line}")
     for line in fit.warnings:
         say(f"- warning of the fit: {line}")
-    say(f'{given.out} written: gym.make("ToolOrchestra/HLE-v0", world="{given.out}", tools="{given.tools}")')
+    say(f'{given.out} written: gym.make("ToolOrchestra/HLE-v0", experts="{given.out}", tools="{given.tools}")')
     return DONE
 
 

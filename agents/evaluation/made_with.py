@@ -23,7 +23,7 @@ from toolorchestra.envs.tools.backends import EMBEDDED, Wanted
 if TYPE_CHECKING:
     from toolorchestra.agents.evaluation.runs import Contest
 
-_NAMED_FILES = ("simulated", "recordings", "tasks_path", "reference")
+_NAMED_FILES = ("experts", "recordings", "tasks_path", "reference")
 """Arguments of task sources that name a file or a folder."""
 _HOW_LONG = ("deadline_seconds", "patience_seconds", "queue_seconds", "retries", "reply_bytes")
 _PASSED_OVER = ("__pycache__",)

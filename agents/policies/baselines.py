@@ -18,7 +18,6 @@ from toolorchestra.envs.domains.questions.world import QaWorld
 from toolorchestra.envs.domains.source import TaskSource
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.models import Purpose
-from toolorchestra.envs.models.fitted import FittedSkill
 from toolorchestra.envs.models.simulated import Skill
 from toolorchestra.envs.money.prices import EXPERT, NANO, Tokens, Usage
 from toolorchestra.envs.tools import Offer, Tool
@@ -157,7 +156,7 @@ def _strength(episode: Episode, offer: Offer, purpose: Purpose) -> float:
     return sum(table.values())
 
 
-def _usd(episode: Episode, offer: Offer, skill: Skill | FittedSkill, purpose: Purpose, input_tokens: int) -> float:
+def _usd(episode: Episode, offer: Offer, skill: Skill, purpose: Purpose, input_tokens: int) -> float:
     tokens = Tokens(input_tokens, 0, round(skill.output_tokens[purpose]))
     return episode.sheet.price(offer.model).nano_usd(Usage(offer.model, EXPERT, tokens)) / NANO
 

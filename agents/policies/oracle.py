@@ -23,7 +23,6 @@ from toolorchestra.envs.base.preference import Preference
 from toolorchestra.envs.domains.questions.world import QaWorld
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.models import Purpose
-from toolorchestra.envs.models.fitted import FittedSkill
 from toolorchestra.envs.models.simulated import CHARACTERS_PER_TOKEN, Skill, computed_in, facts_in
 from toolorchestra.envs.money.prices import EXPERT, NANO, REWARDED_ROLES, Tokens, Usage
 from toolorchestra.envs.tools import Offer, Tool
@@ -82,9 +81,8 @@ def _saved(spent: float, least: float, most: float) -> float:
 class Oracle:
     """Plays by the best plan. Without a scale, bills are measured between the plans that there are.
 
-    With `knows_luck` it also knows how the question suits whom, which nobody can know before asking (in world 2026-11;
-    in 2025-11 there is no such luck), and whether a computed result is right. What it then reaches is beyond any
-    policy: the task oracle.
+    With `knows_luck` it also knows how the question suits whom, which nobody can know before asking, and whether a
+    computed result is right. What it then reaches is beyond any policy: the task oracle.
     """
 
     def __init__(self, scale: Scale | None = None, *, knows_luck: bool = False) -> None:
@@ -120,7 +118,7 @@ class _Part:
     seconds: float = 0.0
     turns: float = 0.0
     calls: tuple[tuple[str, float], ...] = ()
-    skill: Skill | FittedSkill | None = None
+    skill: Skill | None = None
     """Of who writes the program."""
 
 
@@ -223,7 +221,7 @@ class _Planner:
             ),
         )
 
-    def _chance(self, answerer: Skill | FittedSkill, facts: float, writing: _Part, extra: _Part) -> float:
+    def _chance(self, answerer: Skill, facts: float, writing: _Part, extra: _Part) -> float:
         question = self._question
         right, wrong, plain = (answerer.answer_chance(question, facts, state) for state in ("right", "wrong", ""))
         believed = self._computed
@@ -284,11 +282,11 @@ class _Planner:
                 computes = writes and self._question.computable
                 yield replace(part, skill=self._skill(offer) if computes else None)
 
-    def _answers(self) -> Iterator[tuple[_Part, Skill | FittedSkill]]:
+    def _answers(self) -> Iterator[tuple[_Part, Skill]]:
         for offer in self._ending.offers:
             yield self._part(self._ending, offer, "answer", 1, 1.0), self._skill(offer)
 
-    def _skill(self, offer: Offer) -> Skill | FittedSkill:
+    def _skill(self, offer: Offer) -> Skill:
         known = self._world.skills[offer.model]
         return known if self._knows_luck else known.without_luck()
 

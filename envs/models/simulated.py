@@ -1,9 +1,20 @@
-"""Simulated experts: skill by subject and difficulty, tokens and latency drawn from a table, and no network.
+"""Simulated experts as recordings of real ones are: tasks that are hard for all, luck, long tails, answers that fail.
 
-Whether a simulated expert succeeds depends on what it is really shown. Facts count only when their sentence stands in
-the messages; a computed result counts only when the right value stands there. The draw is a hash of (seed, question,
-model, purpose, attempt, messages), so the same call gives the same reply in any process. All results are SIMULATED:
-they are for testing and for learning to route, and say nothing about the real models whose names the table borrows.
+    success of a call  =  skill[family] - level - task + pair + chance  >  0
+
+`task` is one number for a question and the same for all experts, so that errors are common. `pair` is one for each
+expert with a question, so that asking the same expert again helps less than asking another. `chance` is new in each
+call and has deviation 1. All are normal; their sizes are in the law, which a fit of recorded outcomes gives
+(docs/calibrate.md).
+
+Whether an expert succeeds depends on what it is really shown. Facts count only when their sentence stands in the
+messages; a computed result counts only when the right value stands there. Tokens and seconds are log-normal, tied to
+each other, and longer where the task is hard. Some calls end without an answer after the law's limit (the agent is
+told, and the seconds and tokens are billed), and some answers are refusals.
+
+Everything is drawn from hashes of (seed, question, model, purpose, attempt, messages), so the same call gives the same
+reply in any process. All results are SIMULATED: they are for testing and for learning to route, and say nothing about
+the real models whose names are borrowed.
 """
 
 from __future__ import annotations
@@ -12,144 +23,186 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
-from functools import cache
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from functools import cache, lru_cache
 from importlib import resources
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from statistics import NormalDist
+from typing import Any, NamedTuple, get_args, get_type_hints
 
-from toolorchestra.envs.base.errors import ConfigError, no_such
+from toolorchestra.envs.base.errors import ConfigError, ToolError, no_such
 from toolorchestra.envs.base.grading import is_right
 from toolorchestra.envs.base.types import Question
 from toolorchestra.envs.models import ChatRequest, Completion, Purpose
 from toolorchestra.envs.money.prices import Tokens, Usage
 
-CAP, FLOOR = 0.985, 0.02
-COMPUTED_BONUS = 3.0
-"""Levels by which a right computed result in view makes a question easier."""
+PACKAGED = ("2026-11",)
+"""Experts that come with the package, by name."""
+DEFAULT = PACKAGED[-1]
+FLOOR = 0.02
 MISLED = 0.4
 """Factor on the chance of being right when the computed results in view are all wrong."""
 RESULT_MARK = "Output:"
 CHARACTERS_PER_TOKEN = 4
+REFUSAL = "I cannot help with this request."
 _SHARE_REASONING = 0.8
 _WORD = re.compile(r"\w+")
 _RESULT = re.compile(rf"{RESULT_MARK} *(.+)")
+_NORMAL = NormalDist()
+_KNOWN = 1 << 16
+"""Latent numbers that are kept."""
 
 
-@dataclass(frozen=True, slots=True)
+class Spread(NamedTuple):
+    """How a length varies: deviations of its natural logarithm."""
+
+    task: float
+    pair: float
+    run: float
+    with_difficulty: float
+    """Correlation of the task's part with its difficulty."""
+
+    def mean(self, stretch: float = 1.0) -> float:
+        """The mean over the median."""
+        return math.exp(stretch**2 * (self.task**2 + self.pair**2 + self.run**2) / 2)
+
+
+@dataclass(frozen=True)
+class Law:
+    """What all experts of one file have in common."""
+
+    level: float
+    """What one level of a question's difficulty takes from the skill."""
+    middle: float
+    """The level at which skills are given."""
+    task: float
+    """Deviation of the difficulty that the level does not tell."""
+    pair: float
+    """Deviation of an expert's luck with a question."""
+    search: float
+    """The share of `level`, `task` and `pair` that makes writing a search query hard."""
+    computed: float
+    """What a right computed result in view adds to the skill."""
+    tokens: Spread
+    seconds: Spread
+    together: float
+    """Correlation of tokens and seconds within each part."""
+    limit_seconds: float
+    """A call that would take longer ends then, without an answer."""
+    refusals: float
+    """Share of the answers that are refusals."""
+    source: str = ""
+    """Where the numbers come from."""
+
+
+@dataclass(frozen=True)
 class Skill:
-    """How well one simulated model writes queries, programs and answers, and how long its replies are."""
+    """One expert under a law. Its numbers are in deviations of the chance of one call."""
 
+    name: str
+    law: Law
     answering: Mapping[str, float]
-    """By question family, on the scale of Question.difficulty."""
+    """By question family, at the law's middle level."""
     coding: Mapping[str, float]
-    """The same for writing programs."""
     querying: float
-    """The same for writing search queries; one number."""
-    output_tokens: Mapping[Purpose, int]
-    """Typical length of a reply: of a query, a program (`code`) and an answer."""
-    seconds: Mapping[Purpose, float]
-    """Typical time of the same."""
+    median_tokens: Mapping[Purpose, float]
+    median_seconds: Mapping[Purpose, float]
     reasons: bool
-    """Whether most of its output is billed as reasoning."""
+    stretch: float = 1.0
+    """How widely its lengths spread, by the law's deviations."""
+    knows_luck: bool = True
+    """Whether chances are told as they are for this very question and expert, or, for planners that know skills alone,
+    on average over questions of its family and level."""
 
     def answer_chance(self, question: Question, facts_shown: float, computed: str) -> float:
-        """See answer_chance()."""
-        return answer_chance(self, question, facts_shown, computed)
+        """The chance of a right answer. `facts_shown`: share of needed facts in view; `computed`: "" for no result,
+        "right" or "wrong"."""
+        if facts_shown < 1.0:
+            return FLOOR * facts_shown
+        helped = self.law.computed if computed == "right" else 0.0
+        chance = (1 - self.law.refusals) * self._chance(self.answering[question.family] + helped, question, 1.0)
+        return chance * MISLED if computed == "wrong" else chance
 
     def code_chance(self, question: Question, facts_shown: float) -> float:
-        """See code_chance()."""
-        return code_chance(self, question, facts_shown)
+        """The chance that the written program prints the right result."""
+        if not question.computable or facts_shown < 1.0:
+            return 0.0
+        return self._chance(self.coding[question.family], question, 1.0)
 
     def query_chance(self, question: Question) -> float:
-        """See query_chance()."""
-        return query_chance(self, question)
+        """The chance of a query that finds the next missing fact."""
+        return max(FLOOR, self._chance(self.querying, question, self.law.search))
 
-    def lengths(self, purpose: Purpose, question: Question, draws: Draws) -> tuple[int, float]:
-        """Tokens and seconds of one reply."""
-        del question
-        out = round(self.output_tokens[purpose] * draws.around_one(0.3))
-        return out, round(self.seconds[purpose] * draws.around_one(0.2), 3)
+    def _chance(self, skill: float, question: Question, share: float) -> float:
+        law = self.law
+        clear = skill - share * law.level * (question.difficulty - law.middle)
+        task, pair = share * law.task, share * law.pair
+        if not self.knows_luck:
+            return _NORMAL.cdf(clear / math.sqrt(1 + task**2 + pair**2))
+        return _NORMAL.cdf(clear - task * latent("task", question.text) + pair * latent(self.name, question.text))
 
-    def without_luck(self) -> Skill:
-        """For a planner that knows skills alone: here there is nothing else to know."""
-        return self
+    @property
+    def output_tokens(self) -> Mapping[Purpose, float]:
+        """What planners expect of a reply: the mean."""
+        mean = self.law.tokens.mean(self.stretch)
+        return {purpose: value * mean for purpose, value in self.median_tokens.items()}
+
+    @property
+    def seconds(self) -> Mapping[Purpose, float]:
+        """The same of its time."""
+        mean = self.law.seconds.mean(self.stretch)
+        return {purpose: value * mean for purpose, value in self.median_seconds.items()}
 
     @property
     def strength(self) -> float:
         """In answering, over all families."""
         return sum(self.answering.values())
 
+    def lengths(self, purpose: Purpose, question: Question, draws: Draws) -> tuple[int, float]:
+        """Tokens and seconds of one reply."""
+        hard, tokens_task, tokens_pair, seconds_task, seconds_pair = _luck(self.name, question.text)
+        of_tokens = tokens_task, tokens_pair, normal(draws.uniform())
+        own = seconds_task, seconds_pair, normal(draws.uniform())
+        tie, rest = self.law.together, math.sqrt(1 - self.law.together**2)
+        of_seconds = [tie * one + rest * other for one, other in zip(of_tokens, own, strict=True)]
+        tokens = self.median_tokens[purpose] * self._times(self.law.tokens, hard, *of_tokens)
+        seconds = self.median_seconds[purpose] * self._times(self.law.seconds, hard, *of_seconds)
+        return max(1, round(tokens)), round(seconds, 3)
 
-@cache
-def skills() -> Mapping[str, Skill]:
-    """The packaged table of the simulated models' skills, by the model's name."""
-    source = resources.files("toolorchestra.envs") / "data" / "models" / "simulated.json"
-    return {name: Skill(**row) for name, row in json.loads(source.read_text(encoding="utf-8"))["models"].items()}
+    def _times(self, spread: Spread, hard: float, task: float, pair: float, run: float) -> float:
+        """How many times the median."""
+        tied = spread.with_difficulty
+        of_task = tied * hard + math.sqrt(1 - tied**2) * task
+        return math.exp(self.stretch * (spread.task * of_task + spread.pair * pair + spread.run * run))
 
-
-def read_skills(path: str | Path) -> Mapping[str, Skill]:
-    """The packaged table and the models of a JSON file of its form; those of the file go before."""
-    try:
-        rows = json.loads(Path(path).read_bytes())["models"].items()
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as err:
-        form = '{"models": {name: {"answering": ...}}}'
-        why = "there is no such file" if isinstance(err, FileNotFoundError) else f"{type(err).__name__}: {err}"
-        raise ConfigError(f"simulated models: a JSON file {form} expected at {str(path)!r}, but {why}") from None
-    return {**skills(), **{name: _skill(row, f"simulated model {name!r} of {path}") for name, row in rows}}
-
-
-def _skill(row: object, where: str) -> Skill:
-    keys = [f.name for f in fields(Skill)]
-    if not isinstance(row, Mapping) or set(row) != set(keys):
-        got = sorted(row) if isinstance(row, Mapping) else repr(row)
-        raise ConfigError(f"{where} is an object with {', '.join(keys)}; got {got!s:.80}")
-    for name, parts in _PARTS.items():
-        if not (isinstance(row[name], Mapping) and set(row[name]) == set(parts) and _amounts(row[name].values())):
-            raise ConfigError(f"{where}: {name} has a number for each of {', '.join(parts)}; got {row[name]!r:.80}")
-    if not (_amounts([row["querying"]]) and isinstance(row["reasons"], bool)):
-        raise ConfigError(f"{where}: querying is a number and reasons true or false; got {row!r:.80}")
-    return Skill(**row)
+    def without_luck(self) -> Skill:
+        """For a planner that knows skills, and not how a question suits whom."""
+        return replace(self, knows_luck=False)
 
 
-_FAMILIES = get_args(get_type_hints(Question)["family"])
-_WRITTEN = ("query", "code", "answer")
-_PARTS = {"answering": _FAMILIES, "coding": _FAMILIES, "output_tokens": _WRITTEN, "seconds": _WRITTEN}
+def normal(uniform: float) -> float:
+    """A normal number of a uniform one."""
+    return _NORMAL.inv_cdf(min(max(uniform, 1e-9), 1 - 1e-9))
 
 
-def _amounts(values: Iterable[object]) -> bool:
-    """Whether these are numbers from 0 up."""
-    return all(isinstance(v, int | float) and not isinstance(v, bool) and 0 <= v < math.inf for v in values)
+@lru_cache(maxsize=_KNOWN)
+def latent(of: str, text: str) -> float:
+    """The normal number that a question has with somebody or something, the same for ever."""
+    digest = hashlib.blake2b(f"{of}\x1f{text}".encode(), digest_size=8).digest()
+    return normal((int.from_bytes(digest, "big") + 0.5) / 2**64)
 
 
-def chance(skill: float, difficulty: float) -> float:
-    """The chance of success: the cap half a level above the difficulty, the floor 1.5 below it, linear between."""
-    share = min(1.0, max(0.0, (skill - difficulty + 1.5) / 2.0))
-    return FLOOR + (CAP - FLOOR) * share
-
-
-def answer_chance(skill: Skill, question: Question, facts_shown: float, computed: str) -> float:
-    """The chance of a right answer. `facts_shown`: share of needed facts in view; `computed`: "", "right", "wrong"."""
-    if facts_shown < 1.0:
-        return FLOOR * facts_shown
-    if computed == "right":
-        easier = chance(skill.answering[question.family], question.difficulty - COMPUTED_BONUS)
-        return 1.0 if easier >= CAP else easier
-    plain = chance(skill.answering[question.family], question.difficulty)
-    return plain * MISLED if computed == "wrong" else plain
-
-
-def code_chance(skill: Skill, question: Question, facts_shown: float) -> float:
-    """The chance that the written program prints the right result."""
-    if not question.computable or facts_shown < 1.0:
-        return 0.0
-    return chance(skill.coding[question.family], question.difficulty)
-
-
-def query_chance(skill: Skill, question: Question) -> float:
-    """The chance of a query that finds the next missing fact."""
-    return chance(skill.querying, question.difficulty)
+@lru_cache(maxsize=_KNOWN)
+def _luck(name: str, text: str) -> tuple[float, float, float, float, float]:
+    """How hard a question is, and what it has with the lengths of replies and of this expert's: tokens and seconds."""
+    return (
+        latent("task", text),
+        latent("tokens", text),
+        latent(f"tokens {name}", text),
+        latent("seconds", text),
+        latent(f"seconds {name}", text),
+    )
 
 
 def _digest(*parts: object) -> bytes:
@@ -177,12 +230,12 @@ class Draws:
 
 
 class SimulatedModels:
-    """Every model of a table, as one backend."""
+    """Every expert of a table, as one backend."""
 
     suspends = False
 
-    def __init__(self, table: Mapping[str, Skill] | None = None) -> None:
-        self.skills = skills() if table is None else table
+    def __init__(self, table: Mapping[str, Skill]) -> None:
+        self.skills = table
 
     def skill(self, model: str) -> Skill:
         """The table's row of a model."""
@@ -191,8 +244,31 @@ class SimulatedModels:
         return self.skills[model]
 
     async def complete(self, request: ChatRequest) -> Completion:
-        """Write a query, a program or an answer."""
-        return drawn_reply(self, request)
+        """Write a query, a program or an answer; or take too long, or refuse."""
+        reply = drawn_reply(self, request)
+        law, usage = self.skill(request.model).law, reply.usage
+        if usage.seconds > law.limit_seconds:
+            share = law.limit_seconds / usage.seconds
+            request.bill.add(_cut(usage, share, law.limit_seconds))
+            raise ToolError(f"{request.model} gave no answer within {law.limit_seconds:g} s")
+        if request.purpose == "answer" and _refuses(request, law.refusals):
+            return Completion(REFUSAL, usage)
+        return reply
+
+
+def _cut(usage: Usage, share: float, seconds: float) -> Usage:
+    """What was used until then."""
+    tokens = usage.tokens
+    made = Tokens(tokens.input, tokens.cached, round(tokens.output * share), round(tokens.reasoning * share))
+    return usage._replace(tokens=made, seconds=seconds)
+
+
+def _refuses(request: ChatRequest, share: float) -> bool:
+    """One number for a model with a question in an episode: asking again there is refused again."""
+    assert request.truth is not None
+    text = f"refusal\x1f{request.seed}\x1f{request.model}\x1f{request.truth.text}"
+    drawn = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=4).digest(), "big")
+    return drawn / 2**32 < share
 
 
 def drawn_reply(models: SimulatedModels, request: ChatRequest) -> Completion:
@@ -270,3 +346,59 @@ def _write_answer(skill: Skill, question: Question, shown: str, draws: Draws) ->
 
 
 _WRITERS = {"query": _write_query, "code": _write_code, "answer": _write_answer}
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+@cache
+def packaged(name: str) -> Mapping[str, Skill]:
+    """The packaged experts of a name."""
+    if name not in PACKAGED:
+        raise ConfigError(f"{no_such('experts', name, PACKAGED)} Or name a file, FILE.json")
+    source = resources.files("toolorchestra.envs") / "data" / "experts" / f"{name}.json"
+    return read_experts(json.loads(source.read_text(encoding="utf-8")), f"experts {name}")
+
+
+def load_experts(named: str | Path) -> Mapping[str, Skill]:
+    """Packaged experts by their name, or those of a file: {"law": {...}, "models": {name: {...}}}."""
+    if not str(named).endswith(".json"):
+        return packaged(str(named))
+    try:
+        data = json.loads(Path(named).read_bytes())
+    except (OSError, ValueError) as err:
+        raise ConfigError(
+            f'a file of experts {{"law": {{...}}, "models": {{...}}}} expected at {named} ({err}); '
+            "`toolorchestra make-world` writes one"
+        ) from None
+    return read_experts(data, str(named))
+
+
+def read_experts(data: Any, where: str) -> Mapping[str, Skill]:
+    """The experts of a file's content, `where` being its name in errors."""
+    try:
+        given = dict(data["law"])
+        law = Law(**{**given, **{name: Spread(**given[name]) for name in ("tokens", "seconds")}})
+        made = {name: Skill(name, law, **row) for name, row in data["models"].items()}
+    except (KeyError, TypeError, AttributeError, ValueError) as err:
+        raise ConfigError(
+            f'{where}: {{"law": {{{", ".join(f.name for f in fields(Law))}}}, "models": {{name: '
+            f"{{answering, coding, querying, median_tokens, median_seconds, reasons}}}}}} expected ({err})"
+        ) from None
+    _check(law, made, where)
+    return made
+
+
+def _check(law: Law, made: Mapping[str, Skill], where: str) -> None:
+    families, purposes = set(get_args(get_type_hints(Question)["family"])), set(_WRITERS)
+    for name, one in made.items():
+        for part in (one.answering, one.coding):
+            if set(part) != families:
+                wanted = f"a skill for each of {', '.join(sorted(families))}"
+                raise ConfigError(f"{where}: {name}: {wanted}; got {part!r:.90}")
+        for lengths in (one.median_tokens, one.median_seconds):
+            if set(lengths) != purposes or not all(0 < v < math.inf for v in lengths.values()):
+                wanted = f"a positive number for each of {', '.join(sorted(purposes))}"
+                raise ConfigError(f"{where}: {name}: {wanted}; got {lengths!r:.90}")
+    if not (0 <= law.refusals < 1 and law.limit_seconds > 0 and -1 <= law.together <= 1):
+        wanted = "refusals is a share, limit_seconds is positive, together is a correlation"
+        raise ConfigError(f"{where}: {wanted}; got {law}")

@@ -6,7 +6,7 @@ with StandIn(questions(400)) as server:
 `python -m tests.support.stand_in walk` serves it for the walk of docs/calibrate.md, and writes walk/questions.jsonl,
 walk/tools.json and walk/backends.toml, which with real models are yours, and walk/truth.json, the skills.
 
-It answers a set of questions by a world, truth(). An answer's luck follows from how often that model was asked that
+It answers questions as the experts of truth() do. An answer's luck follows from how often that model was asked that
 question before, so the same run gives the same recording, whatever the order of its requests. SIMULATED.
 """
 
@@ -28,8 +28,7 @@ from toolorchestra.envs.base.types import Answer, Message, Question
 from toolorchestra.envs.domains.hle.subjects import LEVELS, SUBJECTS
 from toolorchestra.envs.domains.questions.datasets import DIFFICULTY
 from toolorchestra.envs.models import ChatRequest, Completion
-from toolorchestra.envs.models.fitted import FittedModels, read_world
-from toolorchestra.envs.models.simulated import drawn_reply
+from toolorchestra.envs.models.simulated import SimulatedModels, drawn_reply, read_experts
 from toolorchestra.envs.outcomes.rows import Outcomes, OutcomesBuilder
 
 ASKED = ("number theory", "probability", "combinatorics", "code tracing", "graph algorithms", "logic")
@@ -51,7 +50,7 @@ _PURPOSES = ("query", "code", "answer")
 
 
 def truth() -> dict[str, Any]:
-    """The world file by which it answers."""
+    """The file of experts by which it answers."""
     law = {
         "level": 0.0,
         "middle": DIFFICULTY,
@@ -121,7 +120,7 @@ class StandIn(Loopback):
     def __init__(self, asked: Sequence[Question]) -> None:
         super().__init__(self._drawn)
         self._asked = {one.text: replace(one, text=one.text + _ELSEWHERE) for one in asked}
-        self._models = FittedModels(read_world(truth(), "the stand-in's truth"))
+        self._models = SimulatedModels(read_experts(truth(), "the stand-in's truth"))
         self._times: Counter[tuple[str, str]] = Counter()
         """How often each model was asked each question."""
 
@@ -141,7 +140,7 @@ class StandIn(Loopback):
         return ServerReply(made.text, usage=usage, seconds=made.usage.seconds)
 
 
-def asked_of(models: FittedModels, question: Question, model: str, seed: int) -> Completion:
+def asked_of(models: SimulatedModels, question: Question, model: str, seed: int) -> Completion:
     """A model's reply to a question."""
     message = Message(role="user", content=question.text)
     return drawn_reply(models, ChatRequest(model, "answer", (message,), seed, 0, question))
@@ -149,7 +148,7 @@ def asked_of(models: FittedModels, question: Question, model: str, seed: int) ->
 
 def recorded(tasks: int, runs: int, seed: int) -> Outcomes:
     """A recording of the stand-in, without server and clock: other questions and other luck for each seed."""
-    models = FittedModels(read_world(truth(), "the stand-in's truth"))
+    models = SimulatedModels(read_experts(truth(), "the stand-in's truth"))
     made = OutcomesBuilder("the stand-in")
     for at, one in enumerate(questions(tasks, seed)):
         question = replace(one, text=f"{one.text}{_ELSEWHERE} {seed}")

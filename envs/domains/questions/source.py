@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple
@@ -14,9 +14,7 @@ from toolorchestra.envs.domains.questions import datasets
 from toolorchestra.envs.domains.questions.judge import Judge, Verdicts
 from toolorchestra.envs.domains.questions.world import QaWorld
 from toolorchestra.envs.domains.source import SPLITS, Scene, split_of
-from toolorchestra.envs.models import ChatModel
-from toolorchestra.envs.models.fitted import FittedModels, FittedSkill, packaged, read_file
-from toolorchestra.envs.models.simulated import SimulatedModels, Skill, read_skills, skills
+from toolorchestra.envs.models import ChatModel, simulated
 from toolorchestra.envs.money.prices import PriceSheet
 from toolorchestra.envs.retrieval import Retriever
 from toolorchestra.envs.sandbox.arithmetic import ArithmeticInterpreter
@@ -45,13 +43,6 @@ class _Shared(NamedTuple):
     """The tool of kind `answer`; "" without one: then a message answers."""
 
 
-DEFAULT_WORLD = "2026-11"
-FITTED_WORLDS = (DEFAULT_WORLD,)
-"""Packaged worlds whose experts err as recorded ones do (envs/models/fitted.py)."""
-FIRST_WORLD = "2025-11"
-"""Skills and lengths of a table, errors that are independent. Kept, so that older results can be made again."""
-
-
 @dataclass(eq=False)
 class QaSource:
     """A source of questions: generated ones, or with `dataset` real ones. A subclass says how one is generated and what
@@ -74,11 +65,8 @@ class QaSource:
     """A file of real backends, or what `backing.read` and `Backing` made of one; None: simulated ones."""
     dataset: str | datasets.Dataset | None = None
     """A real question set instead of the generated questions."""
-    simulated: str | Path = ""
-    """A JSON file of simulated models of your own, beside those of world 2025-11."""
-    world: str | Path = ""
-    """How simulated experts behave: "2026-11", "2025-11", or a world file of your own (docs/calibrate.md). "" is
-    "2026-11", or "2025-11" where `simulated` names models of your own."""
+    experts: str | Path = simulated.DEFAULT
+    """How simulated experts behave: "2026-11", or a file of your own (docs/calibrate.md)."""
 
     name: str = field(default="qa", init=False)
     splits: Sequence[str] = field(default=SPLITS, init=False)
@@ -106,10 +94,10 @@ class QaSource:
         self.name = self.real_name if self.rows else self.embedded_name
         self.splits = (*SPLITS, datasets.ALL) if self.rows else SPLITS
         search = SearchSettings(self.top_k, self.shown_characters)
-        self.skills, models = self._experts()
+        self.skills = simulated.load_experts(self.experts)
         if self.backing is None:
             self._refuse_unknown_models()
-        embedded = Backends(models, self.retriever(), ArithmeticInterpreter(), search)
+        embedded = Backends(simulated.SimulatedModels(self.skills), self.retriever(), ArithmeticInterpreter(), search)
         self.behind = self.backing.over(embedded) if self.backing else embedded
         # A replay must ask the judge exactly when its recording did, so neither takes verdicts from other runs.
         taped = self.backing is not None and self.backing.wanted.mode in ("record", "replay")
@@ -119,32 +107,13 @@ class QaSource:
         self._boxes: dict[tuple[int, tuple[str, ...] | None], tuple[PriceSheet, Toolbox]] = {}
         self._shared: dict[tuple[str, int, int, tuple[str, ...] | None], _Shared] = {}
 
-    def _experts(self) -> tuple[Mapping[str, Skill | FittedSkill], SimulatedModels]:
-        """What planners may know of the simulated experts, and the experts."""
-        world = str(self.world) or (FIRST_WORLD if self.simulated else DEFAULT_WORLD)
-        if world == FIRST_WORLD:
-            table = read_skills(self.simulated) if self.simulated else skills()
-            return table, SimulatedModels(table)
-        if self.simulated:
-            raise ConfigError(
-                f"simulated={str(self.simulated)!r} is a file of models for world {FIRST_WORLD}; for another world "
-                "name a whole world file, world=FILE"
-            )
-        if world in FITTED_WORLDS:
-            fitted = packaged(world)
-        elif world.endswith(".json"):
-            fitted = read_file(world)
-        else:
-            raise ConfigError(f"{no_such('world', world, (FIRST_WORLD, *FITTED_WORLDS))} Or name a file, FILE.json")
-        return fitted, FittedModels(fitted)
-
     def _refuse_unknown_models(self) -> None:
         """Nothing can answer for a model that neither is simulated nor has an endpoint."""
         for model in self.config.models:
             if model not in self.skills:
                 raise ConfigError(
                     f"tool configuration {self.config.name!r}: {no_such('simulated model', model, self.skills)} Give "
-                    "it a row in a file of your own, simulated=FILE, or an endpoint, backends=FILE"
+                    "it a row in a file of your own, experts=FILE, or an endpoint, backends=FILE"
                 )
 
     def _refuse_embedded_search(self) -> None:

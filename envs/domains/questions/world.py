@@ -11,7 +11,6 @@ from toolorchestra.envs.base.grading import is_right
 from toolorchestra.envs.base.types import Message, Outcome, Passage, Question, ToolCall, Transcript
 from toolorchestra.envs.domains.questions.judge import Judge
 from toolorchestra.envs.domains.world import ENDS_THE_EPISODE, MESSAGE, World
-from toolorchestra.envs.models.fitted import FittedSkill
 from toolorchestra.envs.models.simulated import Skill
 from toolorchestra.envs.tools import Tool, Toolbox, ToolContext, ToolResult
 from toolorchestra.envs.tools.code import Computed
@@ -53,7 +52,7 @@ class QaWorld(World):
         message_answers: bool,
         ending: str = "answer",
         judge: Judge | None = None,
-        skills: Mapping[str, Skill | FittedSkill] | None = None,
+        skills: Mapping[str, Skill] | None = None,
     ) -> None:
         self.question = question
         self.toolbox = toolbox

@@ -6,7 +6,6 @@ import hashlib
 import inspect
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from toolorchestra.envs.base.actions import parse
@@ -16,7 +15,7 @@ from toolorchestra.envs.domains.toolscale.domain import SqlDomain, SqlTask
 from toolorchestra.envs.domains.toolscale.oracle import moves
 from toolorchestra.envs.domains.toolscale.tool_runs import Called
 from toolorchestra.envs.models import ChatModel, ChatRequest, Completion, ask
-from toolorchestra.envs.models.simulated import CHARACTERS_PER_TOKEN, SimulatedModels, chance
+from toolorchestra.envs.models.simulated import CHARACTERS_PER_TOKEN
 from toolorchestra.envs.money.prices import PriceSheet, Tokens, Usage
 from toolorchestra.envs.money.wording import offer_line
 from toolorchestra.envs.tools import Offer, Tool, Toolbox, ToolContext, ToolResult
@@ -27,6 +26,26 @@ OFFERS = (
     Offer("expert-2", "gpt-5-mini", 25, "strong"),
     Offer("expert-3", "qwen3-32b", 9, "fair"),
 )
+
+
+class TurnSkill(NamedTuple):
+    """How well a simulated expert writes turns, and how long it takes."""
+
+    level: float
+    """On the scale of a task's difficulty, 1 to 5."""
+    tokens: int
+    seconds: float
+    reasons: bool
+    """Whether most of its output is billed as reasoning."""
+
+
+SKILLS = {
+    "gpt-5": TurnSkill(5.5, 6000, 96, reasons=True),
+    "gpt-5-mini": TurnSkill(4.0, 4000, 27, reasons=True),
+    "qwen3-32b": TurnSkill(3.6, 2500, 11, reasons=False),
+}
+"""Chosen so that price, speed and ability trade off. Nothing is said of the real models."""
+CAP, FLOOR = 0.985, 0.02
 DECOYS = (
     "Could you tell me more about your request?",
     "Let me look into this for you. Is there anything else I should know?",
@@ -160,12 +179,16 @@ def question(view: ExpertView) -> Question:
     return Question(text, Answer(best), view.domain.name, "knowledge", float(view.task.difficulty), decoys=DECOYS)
 
 
-@dataclass(frozen=True)
+def chance(skill: float, difficulty: float) -> float:
+    """The chance of success: the cap half a level above the difficulty, the floor 1.5 below it, linear between."""
+    share = min(1.0, max(0.0, (skill - difficulty + 1.5) / 2.0))
+    return FLOOR + (CAP - FLOOR) * share
+
+
 class SimulatedExperts:
     """Writes the oracle's next turn as often as the model's skill allows, else a turn that leads nowhere. SIMULATED."""
 
-    table: SimulatedModels
-    suspends: bool = False
+    suspends = False
 
     async def complete(self, request: ChatRequest) -> Completion:
         """Writes one turn: the oracle's with a chance that depends on the model's skill, else one that leads
@@ -173,14 +196,14 @@ class SimulatedExperts:
         truth = request.truth
         if truth is None or request.purpose != "move":
             raise ConfigError(f"simulated experts write a turn of a shipped task, not {request.purpose!r}")
-        skill = self.table.skill(request.model)
+        skill = SKILLS[request.model]
         shown = "\n".join(str(m["content"]) for m in request.messages)
         seed = f"{request.seed}/{truth.text}/{request.model}/{request.attempt}"
         rng = random.Random(hashlib.blake2b(seed.encode(), digest_size=8).digest())
-        able = rng.random() < chance(skill.answering[truth.family], truth.difficulty)
+        able = rng.random() < chance(skill.level, truth.difficulty)
         text = truth.answer.text if able else rng.choice(truth.decoys)
-        out = round(skill.output_tokens["answer"] * (0.7 + 0.6 * rng.random()))
+        out = round(skill.tokens * (0.7 + 0.6 * rng.random()))
         reasoning = round(0.8 * out) if skill.reasons else 0
         tokens = Tokens(len(shown) // CHARACTERS_PER_TOKEN, 0, out - reasoning, reasoning)
-        seconds = round(skill.seconds["answer"] * (0.8 + 0.4 * rng.random()), 3)
+        seconds = round(skill.seconds * (0.8 + 0.4 * rng.random()), 3)
         return Completion(text, Usage(request.model, request.role, tokens, seconds=seconds))

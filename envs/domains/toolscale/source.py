@@ -20,7 +20,6 @@ from toolorchestra.envs.domains.toolscale.tool_runs import Called, Runner
 from toolorchestra.envs.domains.toolscale.user import SqlModelUser, SqlScriptedUser
 from toolorchestra.envs.domains.toolscale.world import SqlWorld, llm_listener
 from toolorchestra.envs.models import ChatModel
-from toolorchestra.envs.models.simulated import SimulatedModels
 from toolorchestra.envs.money.prices import PriceSheet
 from toolorchestra.envs.tools import Tool, Toolbox, ToolContext, ToolResult
 from toolorchestra.envs.tools.backends import Backing, backing
@@ -121,7 +120,7 @@ class ToolScaleSource:
         self._sheets: dict[tuple[int, str], tuple[PriceSheet, PriceSheet]] = {}
         self._experts: ChatModel | None = expert_models if call_expert else None
         if call_expert and expert_models is None:
-            self._experts = self._served_experts() if self.backing else experts.SimulatedExperts(SimulatedModels())
+            self._experts = self._served_experts() if self.backing else experts.SimulatedExperts()
         self.splits: Sequence[str] = tuple(split for split in SPLITS if self._domains(split))
 
     def _served_experts(self) -> ChatModel:

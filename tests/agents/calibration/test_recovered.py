@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.agents.calibration.recovered import recovered
 from tests.support.stand_in import recorded, truth
 from toolorchestra.agents.calibration.fit import fit, write
 from toolorchestra.agents.calibration.fit_file import FitFile, read_fit
 from toolorchestra.agents.calibration.held_out import coverage
-from toolorchestra.agents.calibration.recovered import recovered
-from toolorchestra.envs.models.fitted import FittedSkill, read_world
+from toolorchestra.envs.models.simulated import Skill, read_experts
 
 
 @pytest.fixture(scope="module")
@@ -22,23 +22,23 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> FitFile:
 
 
 @pytest.fixture(scope="module")
-def known() -> dict[str, FittedSkill]:
-    return dict(read_world(truth(), "truth"))
+def known() -> dict[str, Skill]:
+    return dict(read_experts(truth(), "truth"))
 
 
-def test_known_numbers_lie_in_their_intervals(found: FitFile, known: dict[str, FittedSkill]) -> None:
+def test_known_numbers_lie_in_their_intervals(found: FitFile, known: dict[str, Skill]) -> None:
     told = recovered(found, known)
     assert len(told) == 2 + 2 * 4 + 3 * 3
     assert coverage(told) >= 0.8, [one for one in told if not one.covered]
 
 
-def test_numbers_of_another_world_do_not(found: FitFile, known: dict[str, FittedSkill]) -> None:
+def test_numbers_of_other_experts_do_not(found: FitFile, known: dict[str, Skill]) -> None:
     names = list(known)
     turned = {name: known[other] for name, other in zip(names, [*names[1:], names[0]], strict=True)}
     assert coverage([one for one in recovered(found, turned) if one.what.startswith("skill")]) < 0.5
 
 
-def test_what_a_fit_does_not_know_is_left_out(known: dict[str, FittedSkill], tmp_path: Path) -> None:
+def test_what_a_fit_does_not_know_is_left_out(known: dict[str, Skill], tmp_path: Path) -> None:
     rows = recorded(40, 1, seed=2)
     rows.measures["seconds"][:] = float("nan")
     write(fit(rows, draws=5), tmp_path / "experts.json")

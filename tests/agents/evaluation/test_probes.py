@@ -56,6 +56,6 @@ def test_prices_are_swapped_on_the_sheet_and_models_that_the_mix_has(tmp_path: P
     offers = [{"alias": f"answer-{n}", "model": m, "seconds": 1} for n, m in ((1, "house-70b"), (2, "house-7b"))]
     tools = {"tools": [{"kind": "answer", "name": "answer", "offers": offers}]}
     (tmp_path / "tools.json").write_text(json.dumps(tools))
-    own = {"prices": str(house / "prices.json"), "simulated": str(house / "models.json")}
+    own = {"prices": str(house / "prices.json"), "experts": str(house / "experts.json")}
     probes = standard_probes(Counted(), [EnvMix(IDS[0], 1.0, {"tools": str(tmp_path / "tools.json"), **own})], 2)
     assert "share of answer-1 among answer-1 and answer-2" in {probe.name for probe in probes}

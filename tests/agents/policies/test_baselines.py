@@ -24,19 +24,6 @@ def standings(env_id: str, names: tuple[str, ...], **arguments: str) -> dict[str
     }
 
 
-@pytest.mark.parametrize("split", ["validation", "test"])
-@pytest.mark.parametrize("env_id", ["HLE-v0", "FRAMES-v0"])
-def test_the_oracle_is_far_cheaper_than_strongest_at_no_loss_and_random_is_worst(env_id: str, split: str) -> None:
-    """In the first world, where the strongest expert is nearly always right."""
-    got = standings(env_id, NAMES, split=split, world="2025-11")
-    assert not any(s.failed for s in got.values())
-    assert got["oracle"].accuracy >= got["strongest"].accuracy - 0.02  # it does not see which results are right
-    assert got["oracle"].cents < got["strongest"].cents / 5
-    assert got["random"].accuracy < got["cheapest"].accuracy - 0.05
-    assert got["cheapest"].accuracy < got["strongest"].accuracy - 0.2
-    assert got["random"].cents_per_solved > 4 * got["oracle"].cents_per_solved
-
-
 @pytest.mark.parametrize("env_id", ["HLE-v0", "FRAMES-v0"])
 def test_no_expert_alone_is_enough_and_who_plans_is_as_right_for_less(env_id: str) -> None:
     got = standings(env_id, (*NAMES, "task-oracle"), split="test")
@@ -70,12 +57,11 @@ def test_a_guesser_without_tools_scores_under_five_per_cent(env_id: str) -> None
     assert standings(env_id, ("guess",), tools="plain")["guess"].accuracy < 0.05
 
 
-@pytest.mark.parametrize(("world", "least"), [("2026-11", 0.6), ("2025-11", 0.8)])
 @pytest.mark.parametrize("env_id", ["HLE-v0", "FRAMES-v0"])
-def test_the_plain_tools_can_be_orchestrated_too(env_id: str, world: str, least: float) -> None:
-    got = standings(env_id, ("cheapest", "oracle"), tools="plain", world=world)
+def test_the_plain_tools_can_be_orchestrated_too(env_id: str) -> None:
+    got = standings(env_id, ("cheapest", "oracle"), tools="plain")
     assert got["oracle"].accuracy > got["cheapest"].accuracy
-    assert got["oracle"].accuracy > least
+    assert got["oracle"].accuracy > 0.6
 
 
 def test_the_same_seed_gives_the_same_episode() -> None:

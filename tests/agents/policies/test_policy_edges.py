@@ -71,14 +71,12 @@ def test_an_oracle_plans_for_the_wish() -> None:
     """Who minds seconds alone beside the answer is answered sooner, and who minds dollars cheaper."""
     ended = {}
     for wish in ("accurate", "fast", "frugal"):
-        factory = factory_of("HLE-v0", preference=wish, split="test", world="2025-11")
+        factory = factory_of("HLE-v0", preference=wish, split="test")
         ended[wish] = [played(factory, baseline("oracle"), seed) for seed in range(40)]
     seconds = {wish: sum(e.ledger.seconds for e in episodes) for wish, episodes in ended.items()}
     usd = {wish: sum(e.ledger.nano_usd_of(REWARDED_ROLES) for e in episodes) for wish, episodes in ended.items()}
-    right = {wish: sum(e.outcome.value for e in episodes if e.outcome) for wish, episodes in ended.items()}
     assert seconds["fast"] < seconds["accurate"]
     assert usd["frugal"] < usd["accurate"]
-    assert right["accurate"] >= max(right["fast"], right["frugal"])
 
 
 def test_an_oracle_calls_what_the_user_favours_as_often_as_anybody_does() -> None:

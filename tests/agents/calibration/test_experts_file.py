@@ -1,4 +1,4 @@
-"""A fit becomes a world: its numbers are the fit's, and what the recording does not know is refused or said."""
+"""A fit becomes experts: its numbers are the fit's, and what the recording does not know is refused or said."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ import pytest
 
 from tests.agents.calibration.made_outcomes import Truth, drawn
 from tests.two_texts import raises
+from toolorchestra.agents.calibration.experts_file import NEVER, Choices, make_experts, some, write_experts
 from toolorchestra.agents.calibration.fit import fit, write
 from toolorchestra.agents.calibration.fit_file import FitFile, read_fit
-from toolorchestra.agents.calibration.stand_ins import Wishes, some
-from toolorchestra.agents.calibration.world_file import NEVER, make_world, write_world
 from toolorchestra.agents.commands import make_world as command
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.types import Answer, Question
-from toolorchestra.envs.models.fitted import packaged, read_file
+from toolorchestra.envs.models.simulated import load_experts, packaged
 from toolorchestra.envs.tools.tool_config import ToolConfig, load
 
 TRUTH = Truth(tasks=80, models=3, runs=3, families=3)
@@ -44,7 +43,7 @@ ANSWERERS = ToolConfig.read(
     },
     "two experts",
 )
-WISHES = Wishes({"answer-1": "model 0"}, SUBJECT_OF)
+CHOICES = Choices({"answer-1": "model 0"}, SUBJECT_OF)
 
 
 @pytest.fixture(scope="module")
@@ -66,9 +65,9 @@ def changed(fitted: Path, folder: Path, **parts: Any) -> FitFile:
     return read_fit(file)
 
 
-def test_the_numbers_of_the_world_are_those_of_the_fit(fitted: Path, read: FitFile) -> None:
+def test_the_numbers_of_the_experts_are_those_of_the_fit(fitted: Path, read: FitFile) -> None:
     told = json.loads(fitted.read_text())
-    made = make_world(read, ANSWERERS, WISHES).data
+    made = make_experts(read, ANSWERERS, CHOICES).data
     law, large = made["law"], made["models"]["large"]
     assert (law["task"], law["pair"]) == (told["shared"]["task_sd"][0], told["shared"]["pair_sd"][0])
     assert law["tokens"]["run"] == told["shared"]["tokens run_sd"][0]
@@ -91,8 +90,8 @@ def test_the_numbers_of_the_world_are_those_of_the_fit(fitted: Path, read: FitFi
 
 
 def test_an_expert_is_right_as_often_as_its_recording_was(read: FitFile, tmp_path: Path) -> None:
-    write_world(make_world(read, ANSWERERS, WISHES), tmp_path / "mine.json")
-    expert = read_file(tmp_path / "mine.json")["large"]
+    write_experts(make_experts(read, ANSWERERS, CHOICES), tmp_path / "mine.json")
+    expert = load_experts(tmp_path / "mine.json")["large"]
     asked = [Question(f"question {n}", Answer("1"), "math", "math", 3.0) for n in range(4000)]
     right = np.mean([expert.answer_chance(one, 1.0, "") for one in asked])
     law = expert.law
@@ -104,42 +103,42 @@ def test_an_expert_is_right_as_often_as_its_recording_was(read: FitFile, tmp_pat
 
 
 def test_a_level_takes_its_part_and_the_whole_difficulty_stays(read: FitFile) -> None:
-    whole = make_world(read, ANSWERERS, WISHES).data["law"]["task"]
-    law = make_world(read, ANSWERERS, replace(WISHES, level=0.5)).data["law"]
+    whole = make_experts(read, ANSWERERS, CHOICES).data["law"]["task"]
+    law = make_experts(read, ANSWERERS, replace(CHOICES, level=0.5)).data["law"]
     assert law["level"] == 0.5
     assert law["task"] ** 2 + (0.5 * 1.24) ** 2 == pytest.approx(whole**2, abs=1e-3)
     most = math.floor(100 * whole / 1.24) / 100
     with raises(ConfigError, r"^level: a number from 0 to .* expected, got 9", f"--level NUMBER, from 0 to {most:g}"):
-        make_world(read, ANSWERERS, replace(WISHES, level=9.0))
+        make_experts(read, ANSWERERS, replace(CHOICES, level=9.0))
 
 
 def test_who_has_nobody_behind_is_refused_by_name(read: FitFile) -> None:
     with pytest.raises(ConfigError, match=r"no recorded model stands behind answer-1 \(large\)\. Recorded are model 0"):
-        make_world(read, ANSWERERS)
+        make_experts(read, ANSWERERS)
     option = "--as EXPERT=MODEL, --tools FILE, or --rest-from 2026-11"
     with raises(ConfigError, r"behind search-1 \(gpt-5\), .* with stands=.* rest_from='2026-11'$", option):
-        make_world(read, load("paper"), Wishes({"answer-1": "model 0"}))
-    said = r"behind 'large', and world 2026-11 has no expert of that name .* with stands=\{'large': MODEL\}$"
+        make_experts(read, load("paper"), Choices({"answer-1": "model 0"}))
+    said = r"behind 'large', and experts 2026-11 have none of that name .* with stands=\{'large': MODEL\}$"
     with raises(ConfigError, said, "--as large=MODEL"):
-        make_world(read, ANSWERERS, Wishes(rest_from="2026-11"))
+        make_experts(read, ANSWERERS, Choices(rest_from="2026-11"))
 
 
-def test_the_rest_is_taken_from_a_packaged_world_and_said(read: FitFile) -> None:
-    wishes = Wishes({"answer-1": "model 0", "search-2": "model 2"}, SUBJECT_OF, "2026-11")
-    made = make_world(read, load("paper"), wishes)
+def test_the_rest_is_taken_from_packaged_experts_and_said(read: FitFile) -> None:
+    choices = Choices({"answer-1": "model 0", "search-2": "model 2"}, SUBJECT_OF, "2026-11")
+    made = make_experts(read, load("paper"), choices)
     said = "\n".join(made.told)
     assert "answer-1 (gpt-5) answers as 'model 0' did" in said
     assert "search-2 (gpt-5-mini) writes queries as 'model 2' did" in said
-    assert "taken from world 2026-11: search-1 (gpt-5), search-3 (qwen3-32b), reasoner-1 (gpt-5)" in said
-    assert "taken from world 2026-11: how hard queries are, and what a computed result helps" in said
+    assert "taken from experts 2026-11: search-1 (gpt-5), search-3 (qwen3-32b), reasoner-1 (gpt-5)" in said
+    assert "taken from experts 2026-11: how hard queries are, and what a computed result helps" in said
     assert "recorded, and behind no expert: model 1" in said
     assert set(made.data["models"]) == set(packaged("2026-11"))
 
 
 def test_what_is_taken_succeeds_as_often_and_takes_as_long(read: FitFile, tmp_path: Path) -> None:
-    wishes = Wishes({"answer-1": "model 0"}, SUBJECT_OF, "2026-11")
-    write_world(make_world(read, load("paper"), wishes), tmp_path / "mine.json")
-    mine, old = read_file(tmp_path / "mine.json"), packaged("2026-11")
+    choices = Choices({"answer-1": "model 0"}, SUBJECT_OF, "2026-11")
+    write_experts(make_experts(read, load("paper"), choices), tmp_path / "mine.json")
+    mine, old = load_experts(tmp_path / "mine.json"), packaged("2026-11")
     levels = [1] * 1 + [2] * 2 + [3] * 3 + [4] * 4 + [5] * 4
     asked = [
         Question(f"question {n}", Answer("1"), "math", "math", float(levels[n % len(levels)]), computable=True)
@@ -151,10 +150,10 @@ def test_what_is_taken_succeeds_as_often_and_takes_as_long(read: FitFile, tmp_pa
         "answer_chance": ("llama-3.3-70b", (1.0, "")),
     }
     for chance, (model, more) in offered.items():
-        rates = [np.mean([getattr(world[model], chance)(one, *more) for one in asked]) for world in (mine, old)]
+        rates = [np.mean([getattr(table[model], chance)(one, *more) for one in asked]) for table in (mine, old)]
         assert rates[0] == pytest.approx(rates[1], abs=0.035), chance
     for lengths in ("output_tokens", "seconds"):
-        here, there = (getattr(world["qwen3-32b"], lengths) for world in (mine, old))
+        here, there = (getattr(table["qwen3-32b"], lengths) for table in (mine, old))
         assert (here["answer"], here["query"]) == pytest.approx((there["answer"], there["query"]), rel=0.01)
 
 
@@ -163,34 +162,34 @@ def test_what_the_recording_does_not_know_is_refused_or_taken(fitted: Path, tmp_
     models = {name: {k: v for k, v in one.items() if k != "seconds"} for name, one in told["models"].items()}
     shared = {name: value for name, value in told["shared"].items() if not name.startswith("seconds")}
     without = changed(fitted, tmp_path, models=models, shared=shared, **{"tokens with seconds": None})
-    said = "does not know how seconds vary; take it from a packaged world with rest_from='2026-11', or record it$"
+    said = "does not know how seconds vary; take it from packaged experts with rest_from='2026-11', or record it$"
     with raises(ConfigError, said, "--rest-from 2026-11"):
-        make_world(without, ANSWERERS, WISHES)
+        make_experts(without, ANSWERERS, CHOICES)
     stands = {"answer-1": "model 0", "answer-2": "model 1", "answer-3": "model 2"}
     names = ["answer-1", "answer-2", "answer-3"]
-    made = make_world(without, load("paper").only(names), Wishes(stands, SUBJECT_OF, "2026-11"))
-    assert "taken from world 2026-11: the seconds of gpt-5" in made.told
-    assert "taken from world 2026-11: how tokens go with seconds, run by run of a model on a task" in made.told
+    made = make_experts(without, load("paper").only(names), Choices(stands, SUBJECT_OF, "2026-11"))
+    assert "taken from experts 2026-11: the seconds of gpt-5" in made.told
+    assert "taken from experts 2026-11: how tokens go with seconds, run by run of a model on a task" in made.told
     old = packaged("2026-11")["gpt-5"]
     seconds = made.data["models"]["gpt-5"]["median_seconds"]["answer"]
     stretch = made.data["models"]["gpt-5"]["stretch"]
     assert seconds * old.law.seconds.mean(stretch) == pytest.approx(old.seconds["answer"], rel=0.01)
 
 
-def test_tools_without_experts_make_no_world(read: FitFile) -> None:
+def test_tools_without_experts_make_none(read: FitFile) -> None:
     with raises(ConfigError, r"offers no experts, .*; take one that does, such as tool_config", "--tools paper"):
-        make_world(read, ToolConfig("bare", ()))
+        make_experts(read, ToolConfig("bare", ()))
 
 
 def test_lengths_that_nobody_knows_are_refused(fitted: Path, tmp_path: Path) -> None:
     told = json.loads(fitted.read_text())
     models = {name: {k: v for k, v in one.items() if k != "seconds"} for name, one in told["models"].items()}
     without = changed(fitted, tmp_path, models=models)
-    said = "does not know the seconds of 'model 0', .*; take them from a packaged world with rest_from='2026-11', or"
+    said = "does not know the seconds of 'model 0', .*; take them from packaged experts with rest_from='2026-11', or"
     with raises(ConfigError, said, "--rest-from 2026-11"):
-        make_world(without, ANSWERERS, WISHES)
-    with raises(ConfigError, "and world 2026-11 has no expert 'large'; record them$", ""):
-        make_world(without, ANSWERERS, replace(WISHES, rest_from="2026-11"))
+        make_experts(without, ANSWERERS, CHOICES)
+    with raises(ConfigError, "and experts 2026-11 have no 'large'; record them$", ""):
+        make_experts(without, ANSWERERS, replace(CHOICES, rest_from="2026-11"))
 
 
 def test_a_long_list_of_names_is_cut() -> None:
@@ -199,48 +198,48 @@ def test_a_long_list_of_names_is_cut() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wishes", "said", "option"),
+    ("choices", "said", "option"),
     [
         (
-            Wishes({"answer-1": "modle 0"}),
+            Choices({"answer-1": "modle 0"}),
             r"^stands of 'answer-1': no recorded model 'modle 0'; .* Did you mean 'model 0'",
             "--as answer-1=MODEL",
         ),
         (
-            Wishes({"answr-1": "model 0"}),
+            Choices({"answr-1": "model 0"}),
             r"^stands: no expert 'answr-1'; .* Did you mean 'answer-1'",
             "--as EXPERT=MODEL",
         ),
         (
-            Wishes({"answer-1": "model 0", "large": "model 1"}),
+            Choices({"answer-1": "model 0", "large": "model 1"}),
             r"^stands: answer-1 \(large\) would be 'model 0' and 'model 1', and one .*; leave one out",
             "one --as large=MODEL alone",
         ),
         (
-            replace(WISHES, subjects={"maths": ["family 0"]}),
+            replace(CHOICES, subjects={"maths": ["family 0"]}),
             r"^subjects: no subject 'maths'; .* Did you mean 'math'",
             "--family SUBJECT=FAMILY",
         ),
         (
-            replace(WISHES, subjects={"math": ["family 9"]}),
+            replace(CHOICES, subjects={"math": ["family 9"]}),
             r"^subjects of 'math': no recorded family 'family 9'",
             "--family math=FAMILY",
         ),
         (
-            replace(WISHES, rest_from="2026-12"),
-            r"^rest_from: no packaged world '2026-12'; valid: 2026-11",
+            replace(CHOICES, rest_from="2026-12"),
+            r"^rest_from: no packaged experts '2026-12'; valid: 2026-11",
             "--rest-from 2026-11",
         ),
         (
-            replace(WISHES, limit_seconds=-1.0),
+            replace(CHOICES, limit_seconds=-1.0),
             "^limit_seconds: a number from 0 up expected, got -1",
             "--limit-seconds SECONDS",
         ),
     ],
 )
-def test_what_cannot_be_is_refused(read: FitFile, wishes: Wishes, said: str, option: str) -> None:
+def test_what_cannot_be_is_refused(read: FitFile, choices: Choices, said: str, option: str) -> None:
     with raises(ConfigError, said, option):
-        make_world(read, ANSWERERS, wishes)
+        make_experts(read, ANSWERERS, choices)
 
 
 @pytest.mark.parametrize(
@@ -276,8 +275,8 @@ def test_subjects_take_the_families_that_their_questions_are_played_as(fitted: P
         for measure in ("tokens", "seconds"):
             one[measure] = {**one[measure], "median": {names[f]: v for f, v in one[measure]["median"].items()}}
     families = {names[family]: size for family, size in told["families"].items()}
-    made = make_world(
-        changed(fitted, tmp_path, models=models, families=families), ANSWERERS, Wishes({"large": "model 0"})
+    made = make_experts(
+        changed(fitted, tmp_path, models=models, families=families), ANSWERERS, Choices({"large": "model 0"})
     )
     skill, large = models["model 0"]["skill"], made.data["models"]["large"]["answering"]
     assert (large["math"], large["science"], large["knowledge"]) == (
@@ -290,7 +289,7 @@ def test_subjects_take_the_families_that_their_questions_are_played_as(fitted: P
     assert large["code"] == large["logic"] == pytest.approx(whole, abs=1e-4)
 
 
-def test_the_command_writes_a_world_that_is_played(
+def test_the_command_writes_experts_that_are_played(
     fitted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "mine.json"
@@ -300,11 +299,11 @@ def test_the_command_writes_a_world_that_is_played(
     assert "- answer-1 (gpt-5) answers as 'model 0' did" in said
     assert "- math: 'family 0' and 'family 1'" in said
     assert "- warning of the fit: no usd are known" in said
-    env = gym.make("ToolOrchestra/HLE-v0", world=str(out))
+    env = gym.make("ToolOrchestra/HLE-v0", experts=str(out))
     env.reset(seed=1)
     *_, info = env.step('<tool_call>{"name": "answer", "arguments": {"model": "answer-1"}}</tool_call>')
     assert info["outcome"]
     assert command.main([str(fitted), "--out", str(tmp_path / "mine.txt")]) == 2
     assert "a file that ends in .json expected" in capsys.readouterr().err
     assert command.main([str(fitted), "--out", str(tmp_path / "no" / "mine.json"), *words[3:]]) == 2
-    assert "the world cannot be written" in capsys.readouterr().err
+    assert "the experts cannot be written" in capsys.readouterr().err

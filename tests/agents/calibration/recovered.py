@@ -1,18 +1,18 @@
-"""Whether a fit finds a known world again: its intervals beside the numbers that the recording was drawn from."""
+"""Whether a fit finds known experts again: its intervals beside the numbers that the recording was drawn from."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
 
+from toolorchestra.agents.calibration.experts_file import SUBJECTS
 from toolorchestra.agents.calibration.fit_file import FitFile
 from toolorchestra.agents.calibration.held_out import Foretold
-from toolorchestra.agents.calibration.stand_ins import SUBJECTS
-from toolorchestra.envs.models.fitted import FittedSkill, Law
+from toolorchestra.envs.models.simulated import Law, Skill
 
 
-def recovered(fit: FitFile, known: Mapping[str, FittedSkill]) -> list[Foretold]:
-    """Each number that fit and world both have. A world's levels are no part of it: they are the same for all here."""
+def recovered(fit: FitFile, known: Mapping[str, Skill]) -> list[Foretold]:
+    """Each number that fit and experts both have. Levels are no part of it: they are the same for all here."""
     return [*_shared(fit, next(iter(known.values())).law), *_skills(fit, known)]
 
 
@@ -27,7 +27,7 @@ def _shared(fit: FitFile, law: Law) -> Iterator[Foretold]:
             yield Foretold(name, value, *interval[1:])
 
 
-def _skills(fit: FitFile, known: Mapping[str, FittedSkill]) -> Iterator[Foretold]:
+def _skills(fit: FitFile, known: Mapping[str, Skill]) -> Iterator[Foretold]:
     for model, one in fit.models.items():
         for family, ends in (one.get("skill ends") or {}).items():
             if model in known and family in SUBJECTS and ends is not None and all(map(math.isfinite, ends)):

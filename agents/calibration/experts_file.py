@@ -1,0 +1,403 @@
+"""From a fit to a file of experts: what the recording knows is the fit's, and what it does not know is said.
+
+Experts answer, write queries or write programs; the recording has models. Who stands for whom is the user's word. What
+no recorded model stands behind, and what no recording tells, is refused, or taken from packaged experts: on the new
+file's scale, so that it succeeds as often, and is as long on average, as it is there.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+from toolorchestra.agents.calibration.fit_file import FitFile
+from toolorchestra.envs.base.errors import ConfigError, no_such
+from toolorchestra.envs.base.types import Question
+from toolorchestra.envs.domains.questions.datasets import family_of
+from toolorchestra.envs.models import Purpose
+from toolorchestra.envs.models.simulated import DEFAULT, PACKAGED, Law, Spread, packaged, read_experts
+from toolorchestra.envs.outcomes.rows import MOST_SECONDS
+from toolorchestra.envs.tools.tool_config import ToolConfig
+
+SUBJECTS: tuple[str, ...] = get_args(get_type_hints(Question)["family"])
+PURPOSES: Mapping[str, Purpose] = {"search": "query", "enhance_reasoning": "code", "answer": "answer", "ask": "answer"}
+DOES: Mapping[Purpose, str] = {"query": "writes queries", "code": "writes programs", "answer": "answers"}
+MOST_NAMED = 8
+"""Models that a sentence names."""
+NEVER = -8.0
+"""The skill of an expert at what no tool asks of it."""
+LEVELS_DEVIATION, MIDDLE = 1.24, 3.57
+"""Of the levels of HLE-v0's questions, and their mean."""
+_LENGTHS = ("tokens", "seconds")
+REST_FROM = f"--rest-from {DEFAULT}"
+"""What the command line is told where packaged experts would help."""
+
+
+Role = tuple[str, Purpose]
+"""An expert's model, and what it does."""
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What the user says of how a recording is to be used."""
+
+    stands: Mapping[str, str] = field(default_factory=dict)
+    """Expert -> recorded model. An alias means what that alias does; a model's name means its answering."""
+    subjects: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Subject -> recorded families."""
+    rest_from: str = ""
+    """Packaged experts, for what the recording does not know; "" refuses."""
+    level: float = 0.0
+    """What a level of a question takes from the skill; the rest of the fitted difficulty stays unseen."""
+    limit_seconds: float = 0.0
+    """A run that would take longer ends then, without an answer; 0: none is cut."""
+
+
+@dataclass(frozen=True)
+class MadeExperts:
+    """Experts as their file has them, and what is to be said of them."""
+
+    data: Mapping[str, Any]
+    told: Sequence[str]
+
+
+def make_experts(fit: FitFile, tools: ToolConfig, choices: Choices | None = None) -> MadeExperts:
+    """The experts of a fit, as a tool configuration offers them. Raises ConfigError where something is missing."""
+    return _Making(fit, tools, choices or Choices()).made()
+
+
+class _Making:
+    """One making."""
+
+    def __init__(self, fit: FitFile, tools: ToolConfig, choices: Choices) -> None:
+        self.fit, self.tools, self.choices = fit, tools, choices
+        if choices.rest_from and choices.rest_from not in PACKAGED:
+            raise ConfigError(
+                f"rest_from: {no_such('packaged experts', choices.rest_from, PACKAGED)}", command_line=REST_FROM
+            )
+        self.rest = packaged(choices.rest_from) if choices.rest_from else {}
+        self.offered = roles(tools)
+        self.behind = stand_ins(fit, tools, choices)
+        self.families = families_of(fit, choices)
+        self.told = list(told_of(fit, tools, self.behind, choices))
+
+    def made(self) -> MadeExperts:
+        self._refuse()
+        law = self._law()
+        models = {model: self._expert(model, law) for model in dict.fromkeys(model for model, _ in self.offered)}
+        data = {"law": asdict(law) | {name: getattr(law, name)._asdict() for name in _LENGTHS}, "models": models}
+        data["made_of"] = self._made_of()
+        read_experts(data, "the experts that were made")
+        return MadeExperts(data, self.told)
+
+    # -- what is missing -------------------------------------------------------------------------------------------
+
+    def _refuse(self) -> None:
+        lacking = without(self.offered, self.behind)
+        if lacking and not self.rest:
+            raise ConfigError(
+                f"no recorded model stands behind {', '.join(lacking)}. Recorded are {some(list(self.fit.models))}: "
+                "say who stands for whom with stands={EXPERT: MODEL}, take tools without those experts, or take what "
+                f"is missing from packaged experts with rest_from={DEFAULT!r}",
+                command_line=f"--as EXPERT=MODEL, --tools FILE, or {REST_FROM}",
+            )
+        for model, does in self.offered:
+            if (model, does) not in self.behind and model not in self.rest:
+                raise ConfigError(
+                    f"no recorded model stands behind {model!r}, and experts {self.choices.rest_from} have none of "
+                    f"that name (they have {', '.join(self.rest)}); say who stands for it with "
+                    f"stands={{{model!r}: MODEL}}",
+                    command_line=f"--as {model}=MODEL",
+                )
+        if lacking:
+            self._take(f"{', '.join(lacking)}: skills and lengths")
+
+    def _take(self, what: str) -> None:
+        self.told.append(f"taken from experts {self.choices.rest_from}: {what}")
+
+    def _law_of_rest(self, what: str) -> Law:
+        """The packaged law, for something that the recording does not know."""
+        if not self.rest:
+            raise ConfigError(
+                f"{self.fit.where} does not know {what}; take it from packaged experts with "
+                f"rest_from={DEFAULT!r}, or record it",
+                command_line=REST_FROM,
+            )
+        self._take(what)
+        return next(iter(self.rest.values())).law
+
+    # -- the law ---------------------------------------------------------------------------------------------------
+
+    def _law(self) -> Law:
+        level, whole = self.choices.level, self.fit.shared.get("task_sd") or 0.0
+        unseen = whole**2 - (level * LEVELS_DEVIATION) ** 2
+        if level < 0 or unseen < 0:
+            most = math.floor(100 * whole / LEVELS_DEVIATION) / 100
+            raise ConfigError(
+                f"level: a number from 0 to {most:g} expected, got {level:g}: levels cannot tell more of the "
+                f"difficulty than the fit found, a deviation of {whole:.2f}",
+                command_line=f"--level NUMBER, from 0 to {most:g}",
+            )
+        writes = any(does != "answer" for _, does in self.offered)
+        rest = self._law_of_rest("how hard queries are, and what a computed result helps") if writes else None
+        pair = self.fit.shared.get("pair_sd") or 0.0
+        if not pair:
+            self.told.append("no lasting luck of a model with a task was found: asking again helps as chance does")
+        cut = self.choices.limit_seconds
+        if cut < 0:
+            raise ConfigError(
+                f"limit_seconds: a number from 0 up expected, got {cut:g}; 0 cuts no run",
+                command_line="--limit-seconds SECONDS",
+            )
+        return Law(
+            level=level,
+            middle=MIDDLE,
+            task=round(math.sqrt(unseen), 4),
+            pair=round(pair, 4),
+            search=rest.search if rest else 0.0,
+            computed=rest.computed if rest else 0.0,
+            tokens=self._spread("tokens"),
+            seconds=self._spread("seconds"),
+            together=self._together(),
+            limit_seconds=cut or MOST_SECONDS,
+            refusals=0.0,
+            source=f"fit of {self.fit.source or self.fit.where}: {self.fit.rows} runs of {self.fit.tasks} tasks",
+        )
+
+    def _spread(self, measure: str) -> Spread:
+        numbers = [self.fit.shared.get(f"{measure} {name}") for name in ("task_sd", "pair_sd", "run_sd")]
+        if numbers[0] is None or numbers[2] is None:
+            law = self._law_of_rest(f"how {measure} vary")
+            return law.tokens if measure == "tokens" else law.seconds
+        tied = self.fit.shared.get(f"{measure} with_difficulty") or 0.0
+        return Spread(*(round(value or 0.0, 4) for value in (*numbers, tied)))
+
+    def _together(self) -> float:
+        if self.fit.together is not None:
+            return self.fit.together
+        return self._law_of_rest("how tokens go with seconds, run by run of a model on a task").together
+
+    # -- the experts -----------------------------------------------------------------------------------------------
+
+    def _expert(self, model: str, law: Law) -> dict[str, Any]:
+        answers = self.behind.get((model, "answer"))
+        recorded = answers or next((self.behind[role] for role in self.offered if role in self.behind
+                                    and role[0] == model), None)  # fmt: skip
+        stretch = round(self.fit.spread(recorded), 4) if recorded else self.rest[model].stretch
+        everywhere = tuple(self.fit.families)
+        query = self._skill((model, "query"), everywhere, "", law)
+        lengths = {does: self._lengths((model, does), stretch, law) for does in DOES}
+        known = {does: one for does, one in lengths.items() if one}
+        some = known.get("answer") or next(iter(known.values()))
+        return {
+            "answering": {s: self._skill((model, "answer"), f, s, law) for s, f in self.families.items()},
+            "coding": {s: self._skill((model, "code"), f, s, law) for s, f in self.families.items()},
+            "querying": query,
+            "median_tokens": {does: (lengths[does] or some)[0] for does in DOES},
+            "median_seconds": {does: (lengths[does] or some)[1] for does in DOES},
+            "reasons": self._reasons(model, recorded),
+            "stretch": stretch,
+        }
+
+    def _skill(self, role: Role, families: Sequence[str], subject: str, law: Law) -> float:
+        """In one subject; of queries over all. What is taken from packaged experts succeeds as often as there."""
+        model, does = role
+        if role not in self.offered:
+            return NEVER
+        share = law.search if does == "query" else 1.0
+        if role in self.behind:
+            skill = self.fit.skill(self.behind[role], families)
+            return round(skill * _scale(law, share) / _scale(law, 1.0), 4)
+        old = self.rest[model]
+        skill = {"answer": old.answering, "code": old.coding}[does][subject] if does != "query" else old.querying
+        return round(skill * _scale(law, share) / _scale(old.law, old.law.search if does == "query" else 1.0), 4)
+
+    def _lengths(self, role: Role, stretch: float, law: Law) -> tuple[float, float] | None:
+        """Median tokens and seconds; None where nobody asks that of it."""
+        if role not in self.offered:
+            return None
+        recorded = self.behind.get(role)
+        tokens, seconds = (self._median(role, recorded, measure, stretch, law) for measure in _LENGTHS)
+        return max(1.0, tokens), max(0.001, seconds)
+
+    def _median(self, role: Role, recorded: str | None, measure: str, stretch: float, law: Law) -> float:
+        model, does = role
+        found = self.fit.median(recorded, measure, tuple(self.fit.families)) if recorded else None
+        if found is not None:
+            return float(f"{found:.4g}")
+        if model not in self.rest:
+            raise ConfigError(
+                f"{self.fit.where} does not know the {measure} of {recorded!r}, which {model!r} {DOES[does]} as"
+                + (
+                    f", and experts {self.choices.rest_from} have no {model!r}; record them"
+                    if self.rest
+                    else f"; take them from packaged experts with rest_from={DEFAULT!r}, or record them"
+                ),
+                command_line="" if self.rest else REST_FROM,
+            )
+        if recorded:
+            self._take(f"the {measure} of {model}")
+        old = self.rest[model]
+        mean = (old.output_tokens if measure == "tokens" else old.seconds)[does]
+        spread = law.tokens if measure == "tokens" else law.seconds
+        return float(f"{mean / spread.mean(stretch):.4g}")
+
+    def _reasons(self, model: str, recorded: str | None) -> bool:
+        if recorded is None:
+            return self.rest[model].reasons
+        share = self.fit.models[recorded].get("reasoning")
+        if share is None:
+            self.told.append(
+                f"{model}: the recording tells no reasoning tokens, so all of its output is billed as output"
+            )
+        return bool(share is not None and share > 0.5)
+
+    def _made_of(self) -> dict[str, Any]:
+        """Kept in the file for its reader; no simulation reads it."""
+        experts = {
+            f"{model} {DOES[does]}": {
+                "recorded model": recorded,
+                "rate": self.fit.models[recorded].get("rate"),
+                "skill ends": self.fit.models[recorded].get("skill ends"),
+            }
+            for (model, does), recorded in self.behind.items()
+        }
+        return {
+            "about": "intervals are of 95 %, by a bootstrap of tasks: value, low, high; ends are low, high",
+            "source": self.fit.source,
+            "families": {subject: list(self.families[subject]) for subject in SUBJECTS},
+            "shared": self.fit.told["shared"],
+            "experts": experts,
+            "notes": self.told,
+            "warnings": list(self.fit.warnings),
+        }
+
+
+def _scale(law: Law, share: float) -> float:
+    """The deviation of what decides, chance and all: a skill over it is as good under any law."""
+    return math.sqrt(1 + share**2 * (law.task**2 + (law.level * LEVELS_DEVIATION) ** 2 + law.pair**2))
+
+
+def write_experts(made: MadeExperts, path: Path) -> None:
+    """Write the file that `experts=` takes."""
+    try:
+        path.write_text(json.dumps(made.data, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    except OSError as err:
+        raise ConfigError(f"the experts cannot be written to {path}: {err.strerror}") from None
+
+
+# -- who stands for whom ----------------------------------------------------------------------------------------------
+
+
+def roles(tools: ToolConfig) -> dict[Role, list[str]]:
+    """What each model is offered for, with the aliases."""
+    made: dict[Role, list[str]] = {}
+    for entry in tools.tools:
+        for offer in entry.offers:
+            made.setdefault((offer.model, PURPOSES[entry.kind]), []).append(offer.alias)
+    if not made:
+        raise ConfigError(
+            f"tool configuration {tools.name!r} offers no experts, so there are none to make; take one that does, "
+            'such as tool_config.load("paper")',
+            command_line="--tools paper",
+        )
+    return made
+
+
+def stand_ins(fit: FitFile, tools: ToolConfig, choices: Choices) -> dict[Role, str]:
+    """The recorded model behind each role that has one: by the user's word, else by the same name for answering."""
+    offered = roles(tools)
+    made: dict[Role, str] = {}
+    for expert, recorded in choices.stands.items():
+        if recorded not in fit.models:
+            raise ConfigError(
+                f"stands of {expert!r}: {no_such('recorded model', recorded, fit.models)}",
+                command_line=f"--as {expert}=MODEL",
+            )
+        role = _role(expert, offered)
+        if made.setdefault(role, recorded) != recorded:
+            raise ConfigError(
+                f"stands: {_named(role, offered)} would be {made[role]!r} and {recorded!r}, and one recorded model "
+                "stands behind an expert; leave one out",
+                command_line=f"one --as {expert}=MODEL alone",
+            )
+    for role, aliases in offered.items():
+        same = next((name for name in (role[0], *aliases) if name in fit.models), None)
+        if role[1] == "answer" and role not in made and same is not None:
+            made[role] = same
+    return made
+
+
+def _role(expert: str, offered: Mapping[Role, Sequence[str]]) -> Role:
+    for role, aliases in offered.items():
+        if expert in aliases:
+            return role
+    if (expert, "answer") in offered:
+        return (expert, "answer")
+    valid = [alias for aliases in offered.values() for alias in aliases]
+    valid += [model for model, does in offered if does == "answer"]
+    raise ConfigError(f"stands: {no_such('expert', expert, valid)}", command_line="--as EXPERT=MODEL")
+
+
+def _named(role: Role, offered: Mapping[Role, Sequence[str]]) -> str:
+    model, _ = role
+    aliases = " and ".join(offered[role])
+    return aliases if aliases == model else f"{aliases} ({model})"
+
+
+def without(offered: Mapping[Role, Sequence[str]], behind: Mapping[Role, str]) -> list[str]:
+    """The experts behind whom nobody stands."""
+    return [_named(role, offered) for role in offered if role not in behind]
+
+
+def families_of(fit: FitFile, choices: Choices) -> dict[str, tuple[str, ...]]:
+    """The recorded families behind each subject: those that are named, else that of its name, else those whose
+    questions the environments play as that subject (datasets.family_of), else all."""
+    by_name = {family.strip().lower(): family for family in fit.families}
+    made: dict[str, tuple[str, ...]] = {}
+    for subject in SUBJECTS:
+        played = tuple(family for family in fit.families if family_of(family) == subject)
+        made[subject] = (by_name[subject],) if subject in by_name else played or tuple(fit.families)
+    for subject, families in choices.subjects.items():
+        if subject not in SUBJECTS:
+            raise ConfigError(
+                f"subjects: {no_such('subject', subject, SUBJECTS)}", command_line="--family SUBJECT=FAMILY"
+            )
+        for family in families:
+            if family not in fit.families:
+                raise ConfigError(
+                    f"subjects of {subject!r}: {no_such('recorded family', family, fit.families)}",
+                    command_line=f"--family {subject}=FAMILY",
+                )
+        made[subject] = tuple(dict.fromkeys(families))
+    return made
+
+
+def told_of(fit: FitFile, tools: ToolConfig, behind: Mapping[Role, str], choices: Choices) -> Iterator[str]:
+    """Who stands for whom, in sentences."""
+    offered = roles(tools)
+    for role, recorded in behind.items():
+        yield f"{_named(role, offered)} {DOES[role[1]]} as {recorded!r} did"
+    if unused := [name for name in fit.models if name not in behind.values()]:
+        yield f"recorded, and behind no expert: {some(unused)}"
+    families = families_of(fit, choices)
+    for subject, chosen in families.items():
+        named = " and ".join(map(repr, chosen))
+        found = subject in choices.subjects or all(_plays(family, subject) for family in chosen)
+        yield f"{subject}: {named}" if found else f"{subject}: no family of that name, so the mean over all families"
+    if unused := [family for family in fit.families if not any(family in chosen for chosen in families.values())]:
+        yield f"recorded families that no subject takes: {', '.join(map(repr, unused))}"
+
+
+def some(names: Sequence[str]) -> str:
+    """The first few, and how many more there are."""
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return ", ".join(names[:MOST_NAMED]) + more
+
+
+def _plays(family: str, subject: str) -> bool:
+    return family.strip().lower() == subject or family_of(family) == subject
