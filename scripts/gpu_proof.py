@@ -32,10 +32,10 @@ import transformers
 
 from toolorchestra.agents.configuration.config import ModelConfig, TrainConfig, WarmStart
 from toolorchestra.agents.configuration.presets import preset
+from toolorchestra.agents.engines.background import ProcessGuard
 from toolorchestra.agents.engines.base import Datum, LossParams, SamplingParams, TrainingFailed
 from toolorchestra.agents.engines.budget import SHAPES, MemoryPlan, Shape, budget, training_operations
 from toolorchestra.agents.engines.local import LocalConfig, LocalEngine
-from toolorchestra.agents.engines.process_guard import ProcessGuard
 from toolorchestra.agents.engines.tiny import random_model
 
 PART_SECONDS, SAVING_SECONDS = 480, 50
@@ -46,7 +46,7 @@ TINY = {
     "tie_word_embeddings": True,
 }
 TFLOPS = {"H200": 989.0, "H100": 989.0, "B200": 2250.0, "A100": 312.0, "L40S": 362.0, "4090": 165.0, "L4": 121.0}
-"""Of bfloat16, dense, as the maker states, by a part of the GPU's name; PCIe cards have less."""
+"""Peak in bfloat16, dense, as the maker states, by a part of the GPU's name; PCIe cards have less."""
 
 
 @dataclass(frozen=True)
@@ -96,8 +96,7 @@ def vllm(where: Where) -> Mapping[str, Any]:
     with sleep and wake, and the gap between the two before and after an optimiser step."""
     if find_spec("vllm") is None:
         return {"left_out": "vLLM is not installed"}
-    from toolorchestra.agents.engines.vllm_process import VllmConfig
-    from toolorchestra.agents.engines.vllm_sampler import VllmSampler
+    from toolorchestra.agents.engines.vllm_sampler import VllmConfig, VllmSampler
 
     shape = TINY if where.tiny else SHAPES["qwen3-0.6b"]
     batches, prompt, sampled = ((1, 2), 16, 8) if where.tiny else ((1, 8, 32, 128), 512, 256)
@@ -181,7 +180,7 @@ PARTS: Mapping[str, Callable[[Where], Mapping[str, Any]]] = {
 
 
 def run_part(name: str, where: Where) -> None:
-    """In a process of its own, whose outcome is a file and which does not outlive this one."""
+    """Run a part in a process of its own, whose outcome is a file and which does not outlive this one."""
     log = where.out / f"{name}.log"
     words = [__file__, "--run", name, "--device", where.device, "--out", str(where.out), *(["--tiny"] * where.tiny)]
     guard, started = ProcessGuard(), time.monotonic()

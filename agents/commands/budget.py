@@ -58,7 +58,7 @@ class BudgetOptions:
     shape: str = ""
     """A model's config.json, or one of: qwen3-8b, qwen3-0.6b; "" is the preset's."""
     gigabytes: float = 0.0
-    """Of the device, 10^9 bytes each; 0 is that of the preset's machine."""
+    """Memory of the device, 10^9 bytes each; 0 is that of the preset's machine."""
     sampled_tokens: int = 0
     """The model writes in an episode, thoughts and all; 0 takes a quarter of the run's max_context."""
     tasks: Path | None = None

@@ -16,7 +16,8 @@ PROBES, PROBE_TOKENS, PROBE_PROMPT = 4, 8, 160
 CLEAR = 10.0
 """How much larger the square of a change has to be than that of what else two kernels differ by, to be judged."""
 TEMPERATURES = (1.0, 0.5)
-"""Two of them: a sampler that reports the log-probabilities of another distribution than it drew from is found out."""
+"""Temperatures of the probes. There are two: a sampler that reports the log-probabilities of another distribution than
+it drew from is found out."""
 
 Scores = Callable[[Sequence[Datum], float], list[list[float]]]
 
@@ -43,7 +44,7 @@ class Scored(NamedTuple):
     sampler: list[float]
     trainer: list[float]
     start: list[float]
-    """Of the model that training began with, where it is at hand."""
+    """Log-probabilities by the model that training began with, where it is at hand."""
 
 
 def probe_prompts(vocabulary: int, most_tokens: int, seed: int) -> list[list[int]]:

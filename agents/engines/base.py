@@ -29,7 +29,7 @@ class ModelSize(NamedTuple):
     parameters: int
     """All numbers that its weights hold, those of an adapter among them."""
     trained: int
-    """Those of them that training changes."""
+    """The numbers that training changes."""
 
 
 class SamplingParams(NamedTuple):
@@ -40,6 +40,13 @@ class SamplingParams(NamedTuple):
     """0 takes the likeliest token."""
     stops: tuple[int, ...] = ()
     """Tokens that end this turn, beside the chat's own."""
+
+
+def check_length(prompt: Sequence[int], params: SamplingParams, length: int) -> None:
+    """Refuse a turn that a context of this length does not hold."""
+    if len(prompt) + params.max_tokens > length:
+        need = f"{len(prompt)} tokens of prompt and {params.max_tokens} to sample"
+        raise ValueError(f"the context is too long for the sampler: {need}, of {length}")
 
 
 class Sample(NamedTuple):

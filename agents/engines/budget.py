@@ -64,7 +64,7 @@ class Shape:
 
     @classmethod
     def read(cls, config: Mapping[str, Any]) -> Shape:
-        """From a configuration as transformers writes it, or as it stands in a config.json."""
+        """Read a configuration as transformers writes it, or as it stands in a config.json."""
         heads, hidden = int(config["num_attention_heads"]), int(config["hidden_size"])
         return cls(
             hidden=hidden,
@@ -80,14 +80,14 @@ class Shape:
 
     @property
     def _projections(self) -> tuple[tuple[int, int], ...]:
-        """In and out of each linear layer of a block."""
+        """Widths in and out of each linear layer of a block."""
         q, kv = self.heads * self.head_width, self.kv_heads * self.head_width
         mlp = (self.hidden, self.inner)
         return ((self.hidden, q), (self.hidden, kv), (self.hidden, kv), (q, self.hidden), mlp, mlp, mlp[::-1])
 
     @property
     def parameters(self) -> int:
-        """All of them; biases are left out, which are a millionth where there are any."""
+        """The number of all parameters; biases are left out, which are a millionth where there are any."""
         norms = 2 * self.hidden + (2 * self.head_width if self.head_norms else 0)
         embeddings = self.vocabulary * self.hidden * (1 if self.tied else 2)
         return self.layers * (sum(i * o for i, o in self._projections) + norms) + embeddings + self.hidden
@@ -217,7 +217,8 @@ def budget(plan: MemoryPlan) -> Budget:
 
 
 def _activations(plan: MemoryPlan) -> int:
-    """With checkpointing each block keeps its input, and one block at a time the rest; without it all do."""
+    """Bytes of a batch's activations. With checkpointing each block keeps its input, and one block at a time the
+    rest."""
     block = plan.shape.block_bytes_per_token(plan.width, rank=plan.lora_rank)
     if not plan.checkpointing:
         return plan.tokens_per_batch * plan.shape.layers * block

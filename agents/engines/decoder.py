@@ -23,7 +23,7 @@ _PLAIN: Mapping[str, object] = {
     "use_sliding_window": False,
     "hidden_act": "silu",
 }
-"""All that the decoder knows of these; another value has weights, masks or functions that it would leave out."""
+"""The only values that the decoder knows; another value has weights, masks or functions that it would leave out."""
 
 
 def check_shape(config: Any) -> None:
@@ -44,7 +44,8 @@ def check_shape(config: Any) -> None:
 
 
 class _Product:
-    """With the weights of one layer, or of several that are fed alike, and beside it with their adapters."""
+    """The product with the weights of one layer, or of several that are fed alike, and beside it with their
+    adapters."""
 
     __slots__ = ("_bias", "_down", "_names", "_up", "_weight")
 
@@ -57,7 +58,7 @@ class _Product:
         self._down = self._up = torch.empty(0)
 
     def adapt(self, adapter: Adapter | None) -> None:
-        """Copies, so that training may go on."""
+        """Take copies of the adapter, so that training may go on."""
         pairs = [adapter.pairs[name] for name in self._names] if adapter else []
         self._down = torch.cat([a for a, _ in pairs]) if adapter else torch.empty(0)
         side_by_side: Any = torch.block_diag

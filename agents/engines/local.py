@@ -22,7 +22,6 @@ except ModuleNotFoundError as err:
     raise without(err) from None
 
 from toolorchestra.agents.engines import agreement
-from toolorchestra.agents.engines.adapter import keep_few_activations, with_lora
 from toolorchestra.agents.engines.base import (
     NONE,
     Datum,
@@ -35,21 +34,23 @@ from toolorchestra.agents.engines.base import (
     SamplingParams,
 )
 from toolorchestra.agents.engines.decoder import Decoder, check_shape
-from toolorchestra.agents.engines.reference_weights import ReferenceWeights, exchange
+from toolorchestra.agents.engines.lora import adapter_of, keep_few_activations, with_lora
 from toolorchestra.agents.engines.sampler import LocalSampler
-from toolorchestra.agents.engines.saved_weights import (
+from toolorchestra.agents.engines.settings import EngineSettings
+from toolorchestra.agents.engines.update import PolicyUpdate
+from toolorchestra.agents.engines.weights import (
     ENGINE,
-    average_of,
+    ReferenceWeights,
+    exchange,
     exported_weights,
+    held_in,
     kept_names,
+    named_weights,
     names_of,
     put,
     read_engine,
     take_evaluated,
 )
-from toolorchestra.agents.engines.settings import EngineSettings
-from toolorchestra.agents.engines.update import PolicyUpdate
-from toolorchestra.agents.engines.weights import adapter_of, held_in, named_weights
 from toolorchestra.envs.base.errors import ConfigError
 
 
@@ -68,7 +69,7 @@ class LocalConfig(EngineSettings):
 
 
 _VERSIONS = itertools.count()
-"""Of all weights in this process: two engines that share a sampler never take each other's for their own."""
+"""Numbers of all weights in this process: two engines that share a sampler never take each other's for their own."""
 
 
 class LocalEngine:
@@ -102,9 +103,9 @@ class LocalEngine:
                 "set model.dtype=float32"
             )
         self.drift = agreement.Agreement(0.0, 0.0)
-        """Of the last sync that was verified."""
+        """The gaps that the last verified sync had."""
         self._base = next(_VERSIONS)
-        """Of the weights below an adapter, which stay as they are."""
+        """The version of the weights below an adapter, which stay as they are."""
         self._version = next(_VERSIONS)
         self._agreed = NONE
         """The version that the sampler was last seen to hold as the trainer does."""
@@ -113,7 +114,7 @@ class LocalEngine:
         """Whether the sampler goes on while the weights change: it gets copies then."""
         self._sync_seconds = 0.0
         self._still = threading.Lock()
-        """Held by who changes the weights, and by who reads them for the sampler."""
+        """A lock for who changes the weights, and for who reads them for the sampler."""
 
     def _local_sampler(self, shape: Any, stop: Sequence[int]) -> LocalSampler:
         check_shape(shape)
@@ -123,21 +124,22 @@ class LocalEngine:
     # -- sampling ----------------------------------------------------------------------------------------------------
 
     async def sample(self, prompt: Sequence[int], params: SamplingParams, session: str = "") -> Sample:
-        """See Engine. What follows a change of the weights waits until the sampler has them."""
+        """Continue a prompt. What follows a change of the weights waits until the sampler has them."""
         if not self.sampler.version == self._agreed == self._version:
             await self._catch_up()
         made: Sample = await self.sampler.sample(prompt, params, session)
         return made
 
     async def sample_held(self, prompt: Sequence[int], params: SamplingParams, session: str) -> Sample:
-        """With the weights that the sampler holds. One that holds none, since it crashed, is given those of now."""
+        """Continue a prompt with the weights that the sampler holds. One that holds none, since it crashed, is given
+        those of now."""
         if self.sampler.version == NONE:
             await self._catch_up()
         made: Sample = await self.sampler.sample(prompt, params, session)
         return made
 
     def release(self, session: str) -> None:
-        """See Engine."""
+        """Free what is kept for a session."""
         self.sampler.release(session)
 
     async def _catch_up(self) -> None:
@@ -149,7 +151,7 @@ class LocalEngine:
         await asyncio.shield(self._syncing)  # who is cancelled here must not cancel it for the others
 
     def publish(self) -> Samples:
-        """See SamplesWhileTraining."""
+        """Let the sampler take the weights of now, and go on while they change."""
         self._apart = True
         self._sync()
         return _Published(self)
@@ -201,7 +203,7 @@ class LocalEngine:
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """See Engine."""
+        """Sample from the running average of the weights, where there is one, until the block ends."""
         drawn = self.sampler.random_state()
         self._swap_average()
         try:
@@ -218,7 +220,7 @@ class LocalEngine:
     # -- training ----------------------------------------------------------------------------------------------------
 
     def train(self, data: Sequence[Datum], loss: LossParams, learning_rate: float) -> Mapping[str, float]:
-        """See Engine."""
+        """Take one optimiser step over all of the data."""
         if not any(any(d.mask) for d in data):
             return {"tokens": 0.0}
         self.sampler.sleep()
@@ -231,7 +233,7 @@ class LocalEngine:
         return {**made, **self._sampler_stats()}
 
     def size(self) -> ModelSize:
-        """Of the model, with its adapter where it has one. A weight that stands in two places counts once."""
+        """The model's parameters, with its adapter where it has one. A weight that stands in two places counts once."""
         return ModelSize(sum(p.numel() for p in self.model.parameters()), sum(p.numel() for p in self.trained))
 
     def sync_seconds(self) -> float:
@@ -258,12 +260,12 @@ class LocalEngine:
         return made
 
     def first_logprobs(self, data: Sequence[Datum], temperature: float = 1.0) -> list[list[float]]:
-        """Those of the model below the adapter."""
+        """Log-probabilities by the model below the adapter."""
         with self.model.disable_adapter():
             return self.logprobs(data, temperature)
 
     def take_reference(self) -> None:
-        """See Engine."""
+        """Let a KL term hold the model to the weights of now."""
         self._reference.take()
 
     # -- keeping -----------------------------------------------------------------------------------------------------
@@ -289,15 +291,14 @@ class LocalEngine:
         (path / "model.json").write_text(json.dumps(self.model.config.to_dict(), indent=1, default=str))
 
     def load(self, path: Path) -> None:
-        """What save() wrote, into a model of the same shape, constructed alike where it keeps a reference."""
+        """Load what save() wrote into a model of the same shape, constructed alike where it keeps a reference."""
         state = read_engine(path, self.device)
         put(state["weights"], self.model, kept_names(self.model), path)
         self._update.load(state)
         names = names_of(self.model)
-        averages = average_of(state, names)
         with torch.no_grad():
             for name, mean in zip(names, self._average, strict=bool(self._average)):
-                mean.copy_(averages[name])
+                mean.copy_(state["average"][name])
         reference = state.get("reference", [])
         if reference or self._reference.taken:
             self._reference.refer_to(reference)
@@ -306,7 +307,7 @@ class LocalEngine:
         self._changed()
 
     def start_from(self, path: Path) -> None:
-        """See Engine."""
+        """Take the weights of a checkpoint or of an exported folder, and nothing else."""
         if (path / ENGINE).is_file():
             take_evaluated(path, self.model)
         else:  # files leave out one name of a tensor that has two
@@ -317,7 +318,7 @@ class LocalEngine:
         self._changed()
 
     def close(self) -> None:
-        """See Engine."""
+        """End the sampler."""
         self.sampler.close()
 
 
@@ -328,9 +329,9 @@ class _Published:
         self._engine = engine
 
     async def sample(self, prompt: Sequence[int], params: SamplingParams, session: str = "") -> Sample:
-        """See Samples. A sampler that has crashed is given the weights of now, between two optimiser steps."""
+        """Continue a prompt. A sampler that has crashed is given the weights of now, between two optimiser steps."""
         return await self._engine.sample_held(prompt, params, session)
 
     def release(self, session: str) -> None:
-        """See Samples."""
+        """Free what is kept for a session."""
         self._engine.release(session)

@@ -14,9 +14,9 @@ class Machine:
 
     processor: str
     cores: int
-    """That this process may use."""
+    """Cores that this process may use."""
     memory_gigabytes: float | None
-    """Of the whole machine; None where the system does not say."""
+    """Memory of the whole machine; None where the system does not say."""
     gpu: str
     """Its name; empty where the run needs none."""
     python: str

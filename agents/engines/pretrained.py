@@ -1,13 +1,14 @@
-"""Loads a model and its tokenizer by transformers, from a folder or a hub."""
+"""Models, tokenizers and chat templates of transformers, from a folder or a hub."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.base.errors import ConfigError, install
 
 
 def shape_of(path: str) -> Mapping[str, Any]:
@@ -45,18 +46,16 @@ def load(path: str, dtype: str) -> tuple[Any, Any]:
     return model, tokenizer
 
 
-def load_tokenizer(path: str) -> Any:
-    """Loads the tokenizer of a model, without the model."""
+def load_tokenizer(path: str, where: str = "model.path") -> Any:
+    """Loads the tokenizer of a model, without the model. `where`: what named the path, for the error."""
     from transformers import AutoTokenizer
 
     if path.startswith((".", "/", "~")) and not Path(path).expanduser().is_dir():
-        raise ConfigError(
-            f"model.path {path!r} is not a folder; name a folder with a model of transformers, or a hub id"
-        )
+        raise ConfigError(f"{where} {path!r} is not a folder; name a folder with a model of transformers, or a hub id")
     try:
         return AutoTokenizer.from_pretrained(path)
     except (OSError, ValueError) as err:
-        raise ConfigError(f"model.path {path!r} could not be loaded: {err}") from None
+        raise ConfigError(f"{where} {path!r} could not be loaded: {err}") from None
 
 
 @contextmanager
@@ -72,3 +71,34 @@ def without_progress_bar() -> Iterator[None]:
     finally:
         if shown:
             logging.enable_progress_bar()
+
+
+@cache
+def last_tokens(path: str) -> Callable[[str, int], str]:
+    """What gives the last so many tokens of a text, by the tokenizer in a folder or of a hub."""
+    try:
+        tokenizer = load_tokenizer(path, "tokenizer")
+    except ModuleNotFoundError:
+        raise ConfigError(f"cutting by tokens needs transformers: {install('train')}") from None
+
+    def cut(text: str, tokens: int) -> str:
+        ids = tokenizer.encode(text, add_special_tokens=False)
+        if len(ids) <= tokens:
+            return text
+        return str(tokenizer.decode(ids[len(ids) - max(tokens, 0) :])) if tokens > 0 else ""
+
+    return cut
+
+
+def compiled_template(tokenizer: Any) -> Any:
+    """The template as transformers compiles it; None where it cannot be had, as in other versions of transformers."""
+    if not isinstance(tokenizer.chat_template, str) or not hasattr(tokenizer, "special_tokens_map"):
+        return None
+    try:
+        from transformers.utils.chat_template_utils import _compile_jinja_template
+
+        template = _compile_jinja_template(tokenizer.chat_template)
+        template.globals = dict(template.globals)  # each rendering copies them, and copying a ChainMap is slow
+        return template
+    except Exception:  # noqa: BLE001 - a private function: it may be gone, or refuse, in any way
+        return None

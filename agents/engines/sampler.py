@@ -21,7 +21,7 @@ try:
 except ModuleNotFoundError as err:
     raise without(err) from None
 
-from toolorchestra.agents.engines.base import NONE, Adapter, Sample, SamplingParams
+from toolorchestra.agents.engines.base import NONE, Adapter, Sample, SamplingParams, check_length
 from toolorchestra.agents.engines.decoder import Decoder
 
 CHUNK = 24
@@ -77,13 +77,11 @@ class LocalSampler:
         self._prompt_tokens = self._kept_tokens = 0
         self.version = self._base = NONE
         self.takes_adapters = decoder.keys.dtype.itemsize < 4
-        """In 32 bits nothing is lost when they are added in, and less is left to compute."""
+        """Whether adapters come apart from the weights. In 32 bits nothing is lost when they are added in."""
 
     async def sample(self, prompt: Sequence[int], params: SamplingParams, session: str) -> Sample:
         """Continue a prompt. What a session has cached and the prompt repeats is not run again."""
-        if len(prompt) + params.max_tokens > self.decoder.length:
-            need = f"{len(prompt)} tokens of prompt and {params.max_tokens} to sample"
-            raise ValueError(f"the context is too long for the sampler: {need}, of {self.decoder.length}")
+        check_length(prompt, params, self.decoder.length)
         loop = asyncio.get_running_loop()
         self._forget_other_loops(loop)
         row = self._row(session, len(prompt))
@@ -122,21 +120,21 @@ class LocalSampler:
         """Nothing: the cache is small where this sampler is used, and fused weights are dropped at the next sync()."""
 
     def random_state(self) -> Tensor:
-        """See Sampler."""
+        """The state of the generator that draws."""
         return self.generator.get_state()
 
     def set_random_state(self, state: Tensor) -> None:
-        """See Sampler."""
+        """Set the state of the generator that draws."""
         self.generator.set_state(state.cpu())
 
     def stats(self) -> Mapping[str, float]:
-        """See Sampler. The share of the prompts' tokens that did not have to be run."""
+        """The share of prompt tokens that did not have to be run."""
         hits = self._kept_tokens / self._prompt_tokens if self._prompt_tokens else 0.0
         self._prompt_tokens = self._kept_tokens = 0
         return {"prefix_hits": hits}
 
     def close(self) -> None:
-        """See Sampler."""
+        """Nothing to end: the cache goes with the object."""
 
     def _forget(self) -> None:
         for row in self._all:

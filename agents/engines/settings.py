@@ -8,7 +8,7 @@ from typing import Literal
 OptimizerKind = Literal["adamw", "muon"]
 
 LOGIT_BYTES = 1 << 30
-"""Of one copy of a batch's logits. What training and prompts need of the vocabulary's width goes through it."""
+"""Bytes of one copy of a batch's logits. What training and prompts need of the vocabulary's width goes through it."""
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class EngineSettings:
     device: str = "cpu"
     """"cpu", "cuda", or a device of torch's such as "cuda:1"."""
     dtype: str = "float32"
-    """Of the weights: float32, bfloat16 or float16. Full fine-tuning wants float32."""
+    """The weights' own: float32, bfloat16 or float16. Full fine-tuning wants float32."""
     threads: int = 1
     """CPU threads of torch. More do not help a small model. Another number changes the last digits of the results."""
     rows: int = 128

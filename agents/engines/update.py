@@ -21,8 +21,8 @@ from torch.utils.checkpoint import checkpoint
 from toolorchestra.agents.engines.base import Datum, LossParams
 from toolorchestra.agents.engines.decoder import KNOWN
 from toolorchestra.agents.engines.optimizers import make_optimizer
-from toolorchestra.agents.engines.reference_weights import ReferenceWeights
 from toolorchestra.agents.engines.settings import EngineSettings
+from toolorchestra.agents.engines.weights import ReferenceWeights
 
 LEAST_PARAMETERS = 10_000_000
 """Of a model for which fewer tokens make up for more passes; the passes of a smaller one are bound by overhead."""

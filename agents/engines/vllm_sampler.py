@@ -1,7 +1,8 @@
 """Sampling with vLLM: every episode streams in and out on its own, over a cache of the prefixes that episodes share.
 
-The engine runs in processes of its own and is driven from one event loop in one thread, so a crash of it is survived:
-the turns in flight end in an Outage, and the next sync() starts a new engine with the weights it brings.
+The engine runs in processes of its own, which die with this one, and is driven from one event loop in one thread. So a
+crash of it is survived: the turns in flight end in an Outage, and the next sync() starts a new engine with the weights
+it brings.
 """
 
 from __future__ import annotations
@@ -9,10 +10,14 @@ from __future__ import annotations
 import asyncio
 import atexit
 import itertools
+import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +29,50 @@ try:
 except ModuleNotFoundError as err:
     raise without(err) from None
 
-from toolorchestra.agents.engines.base import NONE, Adapter, Sample, SamplingParams
-from toolorchestra.agents.engines.loop_thread import LoopThread
-from toolorchestra.agents.engines.vllm_process import EngineProcess, VllmConfig, check_heads, load_vllm
-from toolorchestra.agents.engines.weights import Handover, write_adapter
-from toolorchestra.envs.base.errors import ConfigError, Outage
+from toolorchestra.agents.engines.background import LoopThread, ProcessGuard
+from toolorchestra.agents.engines.base import NONE, Adapter, Sample, SamplingParams, check_length
+from toolorchestra.agents.engines.budget import ADAPTER_WIDTH, Shape
+from toolorchestra.agents.engines.lora import write_adapter
+from toolorchestra.agents.engines.weights import Handover
+from toolorchestra.envs.base.errors import ConfigError, Outage, install
 
 SHARED_MEMORY = Path("/dev/shm")
+LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
+"""Ranks of adapters that vLLM makes room for."""
+EXIT_SECONDS = 3.0
+"""How long an engine may take to end by itself. It holds nothing that is worth waiting for."""
+
+
+@dataclass(frozen=True)
+class VllmConfig:
+    """How the engine is held."""
+
+    length: int = 512
+    """Tokens of prompt and answer together."""
+    rows: int = 128
+    """Sequences that are run at once; more may wait."""
+    device: str = "cpu"
+    dtype: str = "float32"
+    memory_share: float = 0.5
+    """Share of the GPU's memory for its weights, its work and its cache."""
+    cache_bytes: int = 1 << 28
+    """Size of the cache, on a CPU."""
+    eager: bool = False
+    """Neither compile nor capture graphs: starts sooner, runs slower. Always so on a CPU."""
+    request_seconds: float = 600.0
+    """Seconds that one turn may take; then it is aborted and its episode fails."""
+    restarts: int = 3
+    """Crashes of its processes that a run survives."""
+    folder: str = ""
+    """Where the weights are handed over; "" takes shared memory where it is large enough, or a temporary folder."""
+    lora_rank: int = 0
+    """Rank of the adapters that it is handed; 0 hands it whole models alone."""
+    seed: int = 0
+    """Seed of the engine. Draws also depend on which sequences are batched together, so they do not repeat exactly."""
+
+    @property
+    def on_cpu(self) -> bool:
+        return self.device.startswith("cpu")
 
 
 class VllmSampler:
@@ -66,14 +108,14 @@ class VllmSampler:
 
     @property
     def version(self) -> int:
-        """See Sampler."""
+        """The version of its weights, or NONE."""
         away = self._engine is None or self._asleep or self._engine.dead
         return NONE if away else self._held
 
     async def sample(self, prompt: Sequence[int], params: SamplingParams, session: str) -> Sample:
-        """See Sampler. The cache is shared by all sessions, so a session's name is not needed."""
+        """Continue a prompt. The cache is shared by all sessions, so a session's name is not needed."""
         del session
-        self._check_length(prompt, params)
+        check_length(prompt, params, self.config.length)
         return await self._loop.until_done(self._generate(prompt, params))
 
     @property
@@ -83,24 +125,19 @@ class VllmSampler:
 
     @property
     def pids(self) -> list[int]:
-        """Of the engine's own processes."""
+        """Ids of the engine's own processes."""
         return list(self._engine.pids) if self._engine else []
 
     def release(self, session: str) -> None:
         """Nothing: what is not used any more is what the cache drops first."""
 
     def probe(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> list[Sample]:
-        """See Probed."""
+        """Continue prompts, and wait for them."""
 
         async def all_of_them() -> list[Sample]:
             return list(await asyncio.gather(*(self._generate(p, params, counted=False) for p in prompts)))
 
         return self._loop.wait(all_of_them())
-
-    def _check_length(self, prompt: Sequence[int], params: SamplingParams) -> None:
-        if len(prompt) + params.max_tokens > self.config.length:
-            need = f"{len(prompt)} tokens of prompt and {params.max_tokens} to sample"
-            raise ValueError(f"the context is too long for the sampler: {need}, of {self.config.length}")
 
     async def _generate(self, prompt: Sequence[int], params: SamplingParams, *, counted: bool = True) -> Sample:
         """One turn, on the engine's loop. Leaving it, for whatever reason, aborts the request in the engine."""
@@ -149,7 +186,7 @@ class VllmSampler:
     # -- weights -----------------------------------------------------------------------------------------------------
 
     def sync(self, weights: Iterable[tuple[str, Tensor]], version: int, adapter: Adapter | None = None) -> None:
-        """See Sampler. Starts the engine where none runs; turns must not be in flight."""
+        """Hold these weights. Starts the engine where none runs; turns must not be in flight."""
         if self._closed:
             raise RuntimeError("this sampler is closed; make another one")
         self._held, fresh = NONE, adapter is None or adapter.base != self._base
@@ -210,7 +247,7 @@ class VllmSampler:
         engine.close()
 
     def sleep(self) -> None:
-        """See Sampler. Weights and cache are dropped, for the next sync() loads all weights anyway."""
+        """Give the GPU's memory back. Weights and cache are dropped, for the next sync() loads all weights anyway."""
         if self._engine is None or self._asleep or self._engine.dead:
             return
         if self.config.on_cpu:
@@ -230,17 +267,17 @@ class VllmSampler:
         return torch.tensor([number])
 
     def set_random_state(self, state: Tensor) -> None:
-        """See random_state()."""
+        """Go on counting where that run had stopped."""
         self._numbers = itertools.count(int(state[0]))
 
     def stats(self) -> Mapping[str, float]:
-        """See Sampler."""
+        """The share of prompt tokens that came from the cache."""
         hits = self.cached_tokens / self.prompt_tokens if self.prompt_tokens else 0.0
         self.prompt_tokens = self.cached_tokens = 0
         return {"prefix_hits": hits, "sampler_restarts": float(self.restarts)}
 
     def close(self) -> None:
-        """See Sampler."""
+        """End the engine, and remove its folders."""
         if self._closed:
             return
         self._closed = True
@@ -271,11 +308,128 @@ def handover_folder(wanted: str, need_bytes: int) -> Path:
 
 
 def handover_bytes(shape: Mapping[str, Any], dtype: str, lora_rank: int = 0) -> int:
-    """Of the weights as they are handed over: in the engine's dtype, the head too where it is the embedding; and of an
-    adapter."""
-    from toolorchestra.agents.engines.budget import ADAPTER_WIDTH, Shape
-
+    """Bytes of what is handed over: weights in the engine's dtype, the head too where it is tied, and an adapter."""
     width = 4 if dtype == "float32" else 2
     made = Shape.read(shape)
     adapter = ADAPTER_WIDTH * made.adapter_parameters(lora_rank)
     return width * (made.parameters + made.vocabulary * made.hidden) + adapter
+
+
+# -- the engine and its processes --------------------------------------------------------------------------------------
+
+
+def load_vllm() -> Any:
+    """The package, imported when it is first needed: that takes seconds."""
+    with _environment(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # its own imports warn of its own deprecations
+        try:
+            import vllm
+            from vllm.engine import arg_utils  # noqa: F401 - imported here, where its warnings are not heard
+            from vllm.v1.engine import async_llm, exceptions  # noqa: F401
+        except ModuleNotFoundError as err:
+            raise ConfigError(
+                f"vLLM rollouts need vllm, and {err.name} is missing: {install('vllm')} on a machine with a GPU; for a "
+                'CPU see "On a CPU" in docs/vllm.md'
+            ) from None
+    return vllm
+
+
+@contextmanager
+def _environment(**forced: str) -> Iterator[None]:
+    """Settings that vLLM takes from the environment alone, while it is imported and started. The user's own win, but
+    for the forced ones."""
+    before = dict(os.environ)
+    os.environ.update({"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_NO_USAGE_STATS": "1", **before, **forced})
+    try:
+        yield
+    finally:
+        for name in [name for name in os.environ if name not in before]:
+            del os.environ[name]
+        os.environ.update(before)
+
+
+def engine_arguments(folder: Path, config: VllmConfig) -> Mapping[str, Any]:
+    """What vLLM is told. Nothing of a model's own generation defaults: they would change the distribution."""
+    made: dict[str, Any] = {
+        "model": str(folder),
+        "load_format": "safetensors",
+        "skip_tokenizer_init": True,
+        "dtype": config.dtype,
+        "seed": config.seed,
+        "max_model_len": config.length,
+        "max_num_seqs": config.rows,
+        "enforce_eager": config.eager or config.on_cpu,
+        "enable_prefix_caching": True,
+        "generation_config": "vllm",
+        # Of the distribution that was drawn from, temperature included: what an importance ratio needs.
+        "logprobs_mode": "processed_logprobs",
+        "disable_log_stats": True,
+        "use_tqdm_on_load": False,
+    }
+    if config.lora_rank:
+        made |= {"enable_lora": True, "max_loras": 1, "max_lora_rank": room_for_rank(config.lora_rank)}
+    if config.on_cpu:
+        return {**made, "kv_cache_memory_bytes": config.cache_bytes}
+    return {**made, "gpu_memory_utilization": config.memory_share, "enable_sleep_mode": True}
+
+
+def room_for_rank(rank: int) -> int:
+    """The smallest of vLLM's ranks that holds an adapter of this one."""
+    able = [room for room in LORA_RANKS if room >= rank]
+    if not able:
+        raise ConfigError(f"vLLM takes adapters of rank {LORA_RANKS[-1]} at most, and model.lora_rank is {rank}")
+    return able[0]
+
+
+class EngineProcess:
+    """A started engine. Made, used and closed on one event loop, except where a method says otherwise."""
+
+    def __init__(self, folder: Path, scratch: Path, config: VllmConfig) -> None:
+        vllm = load_vllm()
+        # Its sockets lie where they are removed with everything else: it leaves them behind when it is killed.
+        self._guard = ProcessGuard(folder, scratch)
+        spawned = {"VLLM_RPC_BASE_PATH": str(scratch), "TMPDIR": str(scratch), "VLLM_WORKER_MULTIPROC_METHOD": "spawn"}
+        if config.eager or config.on_cpu:
+            spawned["TORCHDYNAMO_DISABLE"] = "1"  # eager mode still compiles its sampler, for half a minute
+        arguments = vllm.engine.arg_utils.AsyncEngineArgs(**engine_arguments(folder, config))
+        started = False
+        try:
+            with _environment(**spawned, **self._guard.environment), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                self.llm: Any = vllm.v1.engine.async_llm.AsyncLLM.from_engine_args(arguments)
+            started = True
+        finally:
+            if not started:
+                self._guard.strike()
+        self._children: list[Any] = list(self.llm.engine_core.resources.engine_manager.processes)
+        self.pids = [p.pid for p in self._children]
+
+    @property
+    def dead(self) -> bool:
+        """Whether its processes have ended. From any thread."""
+        return bool(self.llm.errored)
+
+    def close(self) -> None:
+        """End the processes and wait for them."""
+        self.llm.shutdown(timeout=EXIT_SECONDS)
+        for process in self._children:
+            process.join(EXIT_SECONDS)
+            if process.is_alive():
+                process.kill()
+                process.join(EXIT_SECONDS)
+        self._guard.strike()  # what the engine's own children left
+
+
+def check_heads(width: int, config: VllmConfig) -> None:
+    """Refuse what the CPU build cannot run: it would start, and die at the first request."""
+    if not config.on_cpu:
+        return
+    load_vllm()
+    from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
+
+    sizes = CPUAttentionBackend.get_supported_head_sizes()
+    if width not in sizes:
+        raise ConfigError(
+            f"vLLM's CPU build runs attention heads of {', '.join(map(str, sizes))}, and this model's have {width}; "
+            "take another model (the tiny one: model.hidden=128), or model.sampler=local"
+        )

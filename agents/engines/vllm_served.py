@@ -1,4 +1,4 @@
-"""Sampling from a running `vllm serve`, token ids in and out: for rollouts on other machines.
+"""Sampling from running `vllm serve`s, token ids in and out: for rollouts on other machines.
 
 New weights reach the server as files in a folder that both see. An adapter is loaded by a name of its own beside the
 model that the server was started with, which has to be the one that the run trains; whole weights are loaded by its own
@@ -7,6 +7,10 @@ model that the server was started with, which has to be the one that the run tra
 VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 vllm serve MODEL --generation-config vllm --logprobs-mode processed_logprobs \
     --enable-lora --max-lora-rank 64
 VLLM_SERVER_DEV_MODE=1 vllm serve MODEL --generation-config vllm --logprobs-mode processed_logprobs
+
+Several servers of one model stand behind one sampler. An episode's turns go to the server that has its past in the
+cache. A new one goes to the server with the fewest episodes. Where a turn ends in an Outage the server is left alone
+until the next weights are handed out; if it takes them it is used again. A run ends when no server takes new weights.
 """
 
 from __future__ import annotations
@@ -17,7 +21,9 @@ import json
 import random
 import shutil
 import uuid
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -30,16 +36,19 @@ try:
 except ModuleNotFoundError as err:
     raise without(err) from None
 
-from toolorchestra.agents.engines.base import NONE, Adapter, Sample, SamplingParams
-from toolorchestra.agents.engines.loop_thread import LoopThread
-from toolorchestra.agents.engines.weights import Handover, write_adapter
+from toolorchestra.agents.engines.background import LoopThread
+from toolorchestra.agents.engines.base import NONE, Adapter, EngineLost, Sample, SamplingParams, check_length
+from toolorchestra.agents.engines.lora import write_adapter
+from toolorchestra.agents.engines.weights import Handover
 from toolorchestra.envs.base.errors import ConfigError, Outage, install
 
 FIRST_BACKOFF_SECONDS, MOST_BACKOFF_SECONDS = 0.5, 30.0
 _COULD_NOT = 500
-"""Of a reload: the server tried, and will not do better a second time."""
+"""The status of a reload that the server tried, and will not do better a second time."""
 _PASSING = frozenset({408, 409, 425, 429, _COULD_NOT, 502, 503, 504})
 _NO_JSON = (json.JSONDecodeError, UnicodeDecodeError)
+MOST_MISSED = 3
+"""Weights in a row that a server may miss; then nobody waits for it any more."""
 T = TypeVar("T")
 
 
@@ -56,7 +65,7 @@ class ServedConfig:
     """What the server calls the model; "" asks it."""
     length: int = 512
     request_seconds: float = 600.0
-    """Of one turn with all its retries."""
+    """Seconds of one turn with all its retries."""
     retries: int = 4
     handover: str = ""
     """The folder for weights, under the same path on both machines; "" leaves the server's weights as they are."""
@@ -94,11 +103,9 @@ class ServedSampler:
     # -- sampling ----------------------------------------------------------------------------------------------------
 
     async def sample(self, prompt: Sequence[int], params: SamplingParams, session: str) -> Sample:
-        """See Sampler. Cancelling it closes the connection, and the server aborts the turn."""
+        """Continue a prompt. Cancelling it closes the connection, and the server aborts the turn."""
         del session
-        if len(prompt) + params.max_tokens > self.config.length:
-            need = f"{len(prompt)} tokens of prompt and {params.max_tokens} to sample"
-            raise ValueError(f"the context is too long for the sampler: {need}, of {self.config.length}")
+        check_length(prompt, params, self.config.length)
         made, usage = await self._loop.until_done(self._complete(prompt, params))
         self.prompt_tokens += len(prompt)
         self.cached_tokens += usage
@@ -109,7 +116,7 @@ class ServedSampler:
         """Nothing: the server's cache drops what is not used."""
 
     def probe(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> list[Sample]:
-        """See Probed."""
+        """Continue prompts, and wait for them."""
 
         async def all_of_them() -> list[Sample]:
             return [made for made, _ in await asyncio.gather(*(self._complete(p, params) for p in prompts))]
@@ -210,7 +217,7 @@ class ServedSampler:
     # -- weights -----------------------------------------------------------------------------------------------------
 
     def sync(self, weights: Iterable[tuple[str, Tensor]], version: int, adapter: Adapter | None = None) -> None:
-        """See Sampler. Without a folder the server keeps its own weights, as it does below an adapter, and the
+        """Hold these weights. Without a folder the server keeps its own weights, as it does below an adapter, and the
         verification tells if they differ."""
         if adapter is None:
             self.write(weights)
@@ -296,10 +303,10 @@ class ServedSampler:
         return torch.tensor([0])
 
     def set_random_state(self, state: Tensor) -> None:
-        """See random_state()."""
+        """Nothing: the draws are the servers' own."""
 
     def stats(self) -> Mapping[str, float]:
-        """See Sampler."""
+        """The share of prompt tokens that came from a cache."""
         hits = self.cached_tokens / self.prompt_tokens if self.prompt_tokens else 0.0
         self.prompt_tokens = self.cached_tokens = 0
         return {"prefix_hits": hits}
@@ -318,3 +325,149 @@ def _load_sdk() -> Any:
     except ModuleNotFoundError:
         raise ConfigError(f"a served sampler needs the openai SDK: {install('models')}") from None
     return openai
+
+
+# -- several servers ---------------------------------------------------------------------------------------------------
+
+
+def server_urls(text: str) -> list[str]:
+    """The servers of model.server, which stands for one, or for several with commas between them."""
+    found = [part.strip() for part in text.split(",")]
+    if "" in found or len(set(found)) < len(found):
+        raise ConfigError(
+            f"model.server is http://HOST:PORT/v1, or several with commas between them, each of them once; got {text!r}"
+        )
+    return found
+
+
+class SeveralServers:
+    """A sampler over servers that are reached by samplers of their own. All of these hand weights over through the same
+    folder."""
+
+    suspends = True
+
+    def __init__(self, servers: Sequence[ServedSampler], say: Callable[[str], None] = print) -> None:
+        self.servers, self._say = list(servers), say
+        self._of_session: dict[str, ServedSampler] = {}
+        self._missed: Counter[ServedSampler] = Counter()
+        self._up: set[ServedSampler] = set(servers)
+        """The servers that nothing bad was heard of since the last weights."""
+        self._episodes: Counter[ServedSampler] = Counter()
+        self._probes = 0
+        self.takes_adapters = all(server.takes_adapters for server in servers)
+        self.version = NONE
+
+    # -- sampling ----------------------------------------------------------------------------------------------------
+
+    async def sample(self, prompt: Sequence[int], params: SamplingParams, session: str) -> Sample:
+        """Continue a prompt. What breaks a turn is an Outage, and its server is not asked for more."""
+        server = self._server_of(session)
+        if not session:
+            self._episodes[server] += 1
+        try:
+            return await server.sample(prompt, params, session)
+        except Outage as err:
+            self._leave(server, err)
+            raise
+        finally:
+            if not session:
+                self._episodes[server] -= 1
+
+    def release(self, session: str) -> None:
+        """Forget which server has a session's past."""
+        if (server := self._of_session.pop(session, None)) is not None:
+            self._episodes[server] -= 1
+            server.release(session)
+
+    def _server_of(self, session: str) -> ServedSampler:
+        """The one that has the session's past, or else the one with the fewest episodes; of equal ones the first."""
+        known = self._of_session.get(session)
+        if known is not None and known in self._up:
+            return known
+        if not self._up:
+            raise Outage(f"none of {len(self.servers)} servers is left until the next weights are handed out")
+        self.release(session)
+        chosen = min((s for s in self.servers if s in self._up), key=lambda s: self._episodes[s])
+        if session:
+            self._of_session[session] = chosen
+            self._episodes[chosen] += 1
+        return chosen
+
+    def _leave(self, server: ServedSampler, err: Outage) -> None:
+        if server in self._up:
+            self._up.discard(server)
+            self._say(f"{server.config.base_url} is left alone until the next weights: {err}")
+        if not self._up:
+            self.version = NONE  # so that the engine tries to hand weights out before it asks again
+
+    def probe(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> list[Sample]:
+        """Continue prompts, and wait for them. They go round the servers, so that several calls together ask all of
+        them: where one has other weights by mistake, its share of the gap shows."""
+        servers = [s for s in self.servers if s in self._up]
+        numbers = range(self._probes, self._probes + len(prompts))
+        self._probes += len(prompts)
+        with ThreadPoolExecutor(len(prompts)) as threads:
+            asked = zip(prompts, numbers, strict=True)
+            waiting = [threads.submit(servers[n % len(servers)].probe, [p], params) for p, n in asked]
+            return [made.result()[0] for made in waiting]
+
+    # -- weights -----------------------------------------------------------------------------------------------------
+
+    def sync(self, weights: Iterable[tuple[str, Tensor]], version: int, adapter: Adapter | None = None) -> None:
+        """Hold these weights. Whole weights are written once, and all servers read them at the same time."""
+        if adapter is None:
+            self.servers[0].write(weights)
+        asked = [s for s in self.servers if self._missed[s] < MOST_MISSED]
+        with ThreadPoolExecutor(len(self.servers)) as threads:
+            problems = dict(zip(asked, threads.map(lambda s: _problem(s, version, adapter), asked), strict=True))
+        for server, problem in problems.items():
+            self._missed[server] = self._missed[server] + 1 if problem else 0
+            if problem:
+                last = self._missed[server] == MOST_MISSED
+                more = "; nobody waits for it any more" if last else f" ({self._missed[server]} of {MOST_MISSED})"
+                self._say(f"{server.config.base_url} missed new weights{more}: {problem}")
+        self._up = {server for server, problem in problems.items() if not problem}
+        if not self._up:
+            self.version = NONE
+            raise EngineLost(
+                f"none of {len(self.servers)} servers took new weights; the last one said: "
+                f"{next(reversed(problems.values()), 'nothing')}. Start them again, and go on with resume=True",
+                command_line="--resume",
+            )
+        self._of_session.clear()
+        self._episodes.clear()
+        self.version = version
+
+    def sleep(self) -> None:
+        """Nothing: the servers have devices of their own."""
+
+    # -- keeping -----------------------------------------------------------------------------------------------------
+
+    def random_state(self) -> Tensor:
+        """The servers' cannot be read: a resumed run draws anew."""
+        return torch.tensor([0])
+
+    def set_random_state(self, state: Tensor) -> None:
+        """Nothing: the draws are the servers' own."""
+
+    def stats(self) -> Mapping[str, float]:
+        """The share of prompt tokens that came from a cache. Hits over all servers, and how many of these answer."""
+        prompt = sum(s.prompt_tokens for s in self.servers)
+        cached = sum(s.cached_tokens for s in self.servers)
+        for server in self.servers:
+            server.stats()
+        return {"prefix_hits": cached / prompt if prompt else 0.0, "servers": float(len(self._up))}
+
+    def close(self) -> None:
+        """Close the connections. The servers go on."""
+        for server in self.servers:
+            server.close()
+
+
+def _problem(server: ServedSampler, version: int, adapter: Adapter | None) -> str:
+    """Why a server did not take what was written; "" where it did. What is set up wrongly is raised."""
+    try:
+        server.take_written(version, adapter)
+    except Outage as err:
+        return str(err)
+    return ""

@@ -1,22 +1,31 @@
-"""A model's weights by transformers' names, for whoever samples with a copy; and as files, for other processes."""
+"""A model's weights: by transformers' names, held to by a KL term, in checkpoints, handed over, and exported."""
 
 from __future__ import annotations
 
+import copy
 import json
-from collections.abc import Iterable, Iterator, Mapping
+import os
+import shutil
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from toolorchestra.agents.engines.base import Adapter
+from toolorchestra.agents.engines.lora import NAME
+from toolorchestra.agents.engines.pretrained import without_progress_bar
 from toolorchestra.envs.base.errors import ConfigError
 
-NAME = "default"
-"""PEFT's of the one adapter that there is."""
 HEAD = "lm_head.weight"
 SHARD_BYTES = 2 << 30
+ENGINE = "engine.pt"
+"""What a checkpoint keeps an engine's state in."""
+ADAPTER = "adapter_model.safetensors"
+SHARD = "5GB"
+"""A larger model's weights are written in several files of at most this size."""
 
 
 def named_weights(
@@ -51,35 +60,145 @@ def held_in(model: Any, device: torch.device, dtype: torch.dtype) -> Any:
 
 
 def merged_weights(model: Any, dtype: torch.dtype | None = None) -> dict[str, Tensor]:
-    """All of named_weights() at once."""
+    """A dict of all that named_weights() gives."""
     return dict(named_weights(model, dtype))
 
 
-def adapter_of(model: Any, base: int) -> Adapter:
-    """The adapter of a model of PEFT; `base` numbers the weights below it."""
-    pairs = {
-        place: (layer.lora_A[NAME].weight.detach(), layer.lora_B[NAME].weight.detach())
-        for place, layer in model.get_base_model().named_modules()
-        if hasattr(layer, "lora_A")
-    }
-    made = model.peft_config[NAME]
-    return Adapter(base, made.r, made.lora_alpha, pairs)
+# -- the reference -----------------------------------------------------------------------------------------------------
 
 
-def write_adapter(adapter: Adapter, folder: Path) -> None:
-    """A new folder that PEFT and vLLM load the adapter from, in float32, which it is trained in."""
-    from safetensors.torch import save_file
+class ReferenceWeights:
+    """The weights of construction, until take() is called. With LoRA they are there anyway: the adapter is switched
+    off."""
 
-    folder.mkdir()
-    names = sorted({place.rpartition(".")[2] for place in adapter.pairs})
-    config = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "r": adapter.rank, "lora_alpha": adapter.alpha}
-    (folder / "adapter_config.json").write_text(json.dumps({**config, "target_modules": names}), encoding="utf-8")
-    weights = {
-        f"base_model.model.{place}.lora_{letter}.weight": value.to("cpu", copy=True).contiguous()
-        for place, pair in adapter.pairs.items()
-        for letter, value in zip("AB", pair, strict=True)
-    }
-    save_file(weights, folder / "adapter_model.safetensors")
+    def __init__(self, model: Any, *, kept: bool, lora: bool) -> None:
+        """Make it before the adapter is put on. `kept`: a full model's weights are copied."""
+        self._wanted, self._lora = kept, lora
+        self._copy = _frozen_copy(model) if kept and not lora else None
+        self._model: Any = None
+        self._trained: list[Tensor] = []
+        self.taken: list[Tensor] = []
+        """The trained weights as take() found them; none where they were still those of construction."""
+
+    def attach(self, model: Any) -> None:
+        """The model that is trained, with its adapter."""
+        self._model = model
+        self._trained = [p for p in model.parameters() if p.requires_grad]
+
+    def take(self) -> None:
+        """Makes the present weights the reference."""
+        if self._wanted and self._has_moved():
+            self.refer_to(self._trained)
+
+    def _has_moved(self) -> bool:
+        """Whether the model is another than the reference of construction; an adapter is none while its B are 0."""
+        if self._copy is None:
+            return any(bool(p.any()) for name, p in self._model.named_parameters() if "lora_B" in name)
+        pairs = zip(self._copy.parameters(), self._model.parameters(), strict=True)
+        return any(not torch.equal(kept, p) for kept, p in pairs)
+
+    def refer_to(self, weights: Sequence[Tensor]) -> None:
+        """Makes these weights the reference."""
+        if self._copy is None:
+            self.taken = [w.detach().clone() for w in weights]
+            return
+        self.taken = [p.detach() for p in self._copy.parameters()]
+        for kept, w in zip(self.taken, weights, strict=True):
+            kept.copy_(w.detach())
+
+    def ask(self, question: Callable[[Any], Tensor]) -> Tensor:
+        """What a function of the model gives with the reference's weights, without gradients."""
+        with torch.no_grad():
+            if self._copy is not None:
+                return question(self._copy)
+            if not self._lora:
+                raise ConfigError("a KL term needs the starting weights: set reference=True, or train with LoRA")
+            if not self.taken:
+                with self._model.disable_adapter():
+                    return question(self._model)
+            exchange(self.taken, self._trained)
+            try:
+                return question(self._model)
+            finally:
+                exchange(self.taken, self._trained)
+
+
+def exchange(others: Sequence[Tensor], weights: Sequence[Tensor]) -> None:
+    """Each holds what the other held."""
+    with torch.no_grad():
+        for other, p in zip(others, weights, strict=bool(others)):
+            now = p.detach().clone()
+            p.copy_(other)
+            other.copy_(now)
+
+
+def _frozen_copy(model: Any) -> Any:
+    return copy.deepcopy(model).requires_grad_(False).eval()
+
+
+# -- on disk -----------------------------------------------------------------------------------------------------------
+
+
+def names_of(model: Any) -> list[str]:
+    """Names of the weights that are trained, in the optimiser's order."""
+    return [name for name, p in model.named_parameters() if p.requires_grad]
+
+
+def read_engine(path: Path, device: Any = "cpu") -> dict[str, Any]:
+    """What an engine saved into a checkpoint."""
+    state: dict[str, Any] = torch.load(path / ENGINE, map_location=device, weights_only=True)
+    return state
+
+
+def kept_names(model: Any) -> list[str]:
+    """Names of the weights that a checkpoint keeps: an adapter's alone, where there is one."""
+    adapted = hasattr(model, "get_base_model")
+    return [name for name in model.state_dict() if not adapted or "lora_" in name]
+
+
+def take_evaluated(path: Path, model: Any) -> bool:
+    """Put a checkpoint's weights into a model, those that its run's evaluations were of: the averaged ones where it
+    kept any, which is what the answer says, or else the last ones."""
+    state = read_engine(path)
+    put(state["weights"], model, kept_names(model), path)
+    average = state["average"]
+    put(average, model, (), path)  # behind the others: a tensor may have two names, and an average has one
+    return bool(average)
+
+
+def exported_weights(folder: Path) -> dict[str, Tensor]:
+    """The weights of a folder that `export model` wrote, by the names that a run trains them under."""
+    from safetensors.torch import load_file
+
+    adapter = (folder / ADAPTER).is_file()
+    found: dict[str, Tensor] = {}
+    for part in [folder / ADAPTER] if adapter else sorted(folder.glob("*.safetensors")):
+        found |= load_file(part)
+    if not found:
+        raise ConfigError(f"no *.safetensors in {folder}; name a folder that `toolorchestra export model` wrote")
+    if adapter:  # in a file an adapter has no name, in a model it is called "default"
+        return {f"{name.removesuffix('.weight')}.default.weight": value for name, value in found.items()}
+    return found
+
+
+def put(weights: Mapping[str, Tensor], model: Any, wanted: Collection[str], where: Path) -> None:
+    """These weights into a model, by name. Raises ConfigError where they are another model's: where a wanted one is
+    missing, or one is unknown to the model or of another shape."""
+    own = model.state_dict()
+    missing = [name for name in wanted if name not in weights]
+    unknown = [name for name in weights if name not in own]
+    other = [name for name, value in weights.items() if name in own and own[name].shape != value.shape]
+    if missing or unknown or other:
+        first = (missing + unknown + other)[0]
+        shapes = f", {tuple(weights[first].shape)} there and {tuple(own[first].shape)} here" if first in other else ""
+        raise ConfigError(
+            f"{where} holds another model: {len(missing)} weights missing, {len(unknown)} unknown, {len(other)} of "
+            f"another shape (first: {first}{shapes}); give the configuration it was trained with"
+        )
+    model.load_state_dict(weights, strict=False)
+
+
+# -- handed over -------------------------------------------------------------------------------------------------------
 
 
 class Handover:
@@ -122,3 +241,74 @@ class Handover:
         from safetensors.torch import save_file
 
         save_file(part, self.folder / f"part-{number:05d}.safetensors")
+
+
+# -- exported ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class HowSampled:
+    """How the model was sampled where it was trained: what is written down for those who serve it."""
+
+    stops: Sequence[int]
+    """Tokens that end a turn."""
+    temperature: float
+    """0 takes the likeliest token."""
+
+
+@contextmanager
+def new_folder(folder: Path) -> Iterator[Path]:
+    """A folder that is there when all of it has been written, and not before. One with something in it is refused."""
+    check_new(folder)
+    draft = folder.absolute().with_name(f".{folder.absolute().name}.{os.getpid()}")
+    draft.mkdir(parents=True)
+    try:
+        yield draft
+        draft.rename(folder.absolute())
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def check_new(folder: Path) -> None:
+    """Refuse a place where something is."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        what = "is not empty" if folder.is_dir() else "is a file"
+        raise ConfigError(f"a new or an empty folder expected, but {folder} {what}; name another, or remove it")
+
+
+def export_merged(model: Any, tokenizer: Any, folder: Path, dtype: str, sampled: HowSampled) -> None:
+    """The whole model; an adapter is added into the weights, and the model has none afterwards."""
+    if hasattr(model, "get_base_model"):
+        merged = merged_weights(model, getattr(torch, dtype))
+        model = model.unload().to(getattr(torch, dtype))
+        model.load_state_dict(merged)
+    model = model.to(getattr(torch, dtype))
+    model.config.use_cache = True
+    model.generation_config = _generation(tokenizer, sampled)
+    with without_progress_bar():
+        model.save_pretrained(folder, max_shard_size=SHARD)
+    tokenizer.save_pretrained(folder)
+
+
+def export_adapter(model: Any, tokenizer: Any, folder: Path, dtype: str, base: str) -> None:
+    """The adapter alone, as peft writes it, which names the model that it belongs on."""
+    model.peft_config["default"].base_model_name_or_path = base
+    weights = {k: v.to(getattr(torch, dtype)) for k, v in model.state_dict().items() if "lora_" in k}
+    # Whether the embedding belongs to it is known, and peft would ask a hub; its page about the model says nothing.
+    model.save_pretrained(folder, state_dict=weights, save_embedding_layers=False)
+    (folder / "README.md").unlink(missing_ok=True)
+    tokenizer.save_pretrained(folder)
+
+
+def _generation(tokenizer: Any, sampled: HowSampled) -> Any:
+    """What a server takes as its defaults: the distribution that the model was trained and evaluated with."""
+    from transformers import GenerationConfig
+
+    make: Any = GenerationConfig
+    whole = {"do_sample": True, "temperature": sampled.temperature, "top_k": 0, "top_p": 1.0}
+    stops = sorted({*sampled.stops})
+    return make(
+        eos_token_id=stops if len(stops) > 1 else stops[0],
+        pad_token_id=tokenizer.pad_token_id,
+        **(whole if sampled.temperature else {"do_sample": False}),
+    )

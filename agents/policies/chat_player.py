@@ -82,6 +82,6 @@ def chat_player(name: str, factory: EpisodeFactory, options: PlayerOptions) -> C
 def _cut(tokenizer: str) -> Cut:
     if not tokenizer:
         return last_characters
-    from toolorchestra.agents.engines.token_cuts import last_tokens
+    from toolorchestra.agents.engines.pretrained import last_tokens
 
     return last_tokens(tokenizer)

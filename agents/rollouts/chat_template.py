@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Protocol, TypeVar
 
-from toolorchestra.agents.engines.compiled_template import compiled_template
+from toolorchestra.agents.engines.pretrained import compiled_template
 from toolorchestra.agents.engines.tiny import TERSE
 from toolorchestra.agents.rollouts.template_form import form_of, name_of
 from toolorchestra.envs.base.actions import CLOSE

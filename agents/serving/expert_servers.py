@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from toolorchestra.agents.engines.process_guard import ProcessGuard
+from toolorchestra.agents.engines.background import ProcessGuard
 from toolorchestra.envs.base.errors import ConfigError, Outage, install
 from toolorchestra.envs.models.endpoints import Endpoints, read_row
 from toolorchestra.envs.retrieval.http_posts import HttpPoster, Posted
@@ -48,7 +48,7 @@ class Server:
     port: int = 0
     """0 takes a free one. One that another process has is refused."""
     gpu_share: float = 0.0
-    """Of the GPU's memory. Shares on one GPU may not add up to more than 1. 0 leaves it to vLLM, as on a machine
+    """Share of the GPU's memory. Shares on one GPU may not add up to more than 1. 0 leaves it to vLLM, as on a machine
     without a GPU."""
     arguments: tuple[str, ...] = ()
     """Further ones of `vllm serve`."""
@@ -74,7 +74,7 @@ VLLM = (sys.executable, "-m", "vllm.entrypoints.openai.api_server")
 
 
 def read_servers(data: Mapping[str, Any], where: str) -> list[Server]:
-    """From a parsed file with the table `servers`."""
+    """Read a parsed file with the table `servers`."""
     table = data.get("servers", {})
     if not isinstance(table, Mapping) or not table:
         raise ConfigError(f'{where}: no server; add one: [servers.small] model = "Qwen/Qwen3-8B", names = ["qwen3-8b"]')

@@ -94,8 +94,7 @@ def _sampler(config: TrainConfig, shape: Mapping[str, Any], stop: int, say: Say)
         return None
     if wanted.sampler == "served":
         return _served(config, shape, stop, say)
-    from toolorchestra.agents.engines.vllm_process import VllmConfig
-    from toolorchestra.agents.engines.vllm_sampler import VllmSampler
+    from toolorchestra.agents.engines.vllm_sampler import VllmConfig, VllmSampler
 
     held = VllmConfig(
         length=config.max_context,
@@ -113,8 +112,7 @@ def _sampler(config: TrainConfig, shape: Mapping[str, Any], stop: int, say: Say)
 
 def _served(config: TrainConfig, shape: Mapping[str, Any], stop: int, say: Say) -> Any:
     """A running server, or several behind one sampler."""
-    from toolorchestra.agents.engines.several_servers import SeveralServers, server_urls
-    from toolorchestra.agents.engines.vllm_served import ServedConfig, ServedSampler
+    from toolorchestra.agents.engines.vllm_served import ServedConfig, ServedSampler, SeveralServers, server_urls
 
     wanted = config.model
     folder = str(Path(wanted.handover).resolve())  # a server has a working folder of its own

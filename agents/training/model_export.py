@@ -27,17 +27,17 @@ def export_model(path: Path, folder: Path, *, adapter: bool = False, dtype: str 
     if adapter:
         _check_adapter(path, config)
     model, chat, averaged = _trained(saved, config)  # says what is missing, before anything is written
-    from toolorchestra.agents.engines import exported_model as files
+    from toolorchestra.agents.engines import weights as files
 
     how = replace(saved.how, averaged=averaged)
     with files.new_folder(folder) as draft:
         if adapter:
-            files.write_adapter(model, chat.tokenizer, draft, dtype or "float32", how.base)
+            files.export_adapter(model, chat.tokenizer, draft, dtype or "float32", how.base)
         else:
             how = replace(how, base="", lora_rank=0, lora_alpha=0)
             stops = (chat.stop, *(chat.call_ends if config.stop_at_call else ()))
             sampled = files.HowSampled(stops, config.evaluation_temperature)
-            files.write_merged(model, chat.tokenizer, draft, dtype or config.model.dtype, sampled)
+            files.export_merged(model, chat.tokenizer, draft, dtype or config.model.dtype, sampled)
         how.write(draft)
     return how
 
@@ -59,8 +59,8 @@ def _check_adapter(path: Path, config: TrainConfig) -> None:
 def _trained(saved: SavedModel, config: TrainConfig) -> tuple[Any, Chat, bool]:
     """The model with the checkpoint's weights, its chat, and whether the weights are averaged ones."""
     model, chat = base_model(config)
-    from toolorchestra.agents.engines.adapter import with_lora
-    from toolorchestra.agents.engines.saved_weights import take_evaluated
+    from toolorchestra.agents.engines.lora import with_lora
+    from toolorchestra.agents.engines.weights import take_evaluated
 
     if config.model.lora_rank:
         model = with_lora(model, config.model, config.seed)

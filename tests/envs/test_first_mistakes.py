@@ -175,7 +175,7 @@ def test_a_package_that_a_model_lacks_is_told_with_its_extra(call: str) -> None:
 
 def test_engines_without_torch_say_how_to_install_it() -> None:
     code = "import sys; sys.modules['torch'] = None; import toolorchestra.agents.engines.{}"
-    for name in ("local", "sampler", "vllm_served", "vllm_sampler", "several_servers"):
+    for name in ("local", "sampler", "vllm_served", "vllm_sampler"):
         done = subprocess.run([sys.executable, "-c", code.format(name)], capture_output=True, text=True, check=False)
         last = done.stderr.splitlines()[-1]
         assert last.startswith(

@@ -15,8 +15,7 @@ collect_ignore_glob = [] if FOUND else ["test_*.py"]
 if FOUND:
     from tests.agents.engines.conformance import CONFIG, STOP, VOCABULARY
     from toolorchestra.agents.engines.tiny import build_model
-    from toolorchestra.agents.engines.vllm_process import VllmConfig
-    from toolorchestra.agents.engines.vllm_sampler import VllmSampler
+    from toolorchestra.agents.engines.vllm_sampler import VllmConfig, VllmSampler
 
     SHAPE = {**build_model(VOCABULARY, HIDDEN, 2).config.to_dict(), "architectures": ["Qwen3ForCausalLM"]}
 

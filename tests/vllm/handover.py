@@ -26,10 +26,10 @@ from tests.agents.engines.conformance import CONFIG, STOP, VOCABULARY
 from toolorchestra.agents.engines import agreement
 from toolorchestra.agents.engines.base import Datum, LossParams
 from toolorchestra.agents.engines.local import LocalConfig, LocalEngine
+from toolorchestra.agents.engines.lora import adapter_of
 from toolorchestra.agents.engines.tiny import build_model
-from toolorchestra.agents.engines.vllm_process import VllmConfig
-from toolorchestra.agents.engines.vllm_sampler import VllmSampler
-from toolorchestra.agents.engines.weights import adapter_of, held_in, named_weights
+from toolorchestra.agents.engines.vllm_sampler import VllmConfig, VllmSampler
+from toolorchestra.agents.engines.weights import held_in, named_weights
 
 ALONE, MERGED = "adapter alone", "merged in bfloat16"
 PROMPT = 24

@@ -10,8 +10,7 @@ from tests.vllm.conftest import HIDDEN, SHAPE
 from toolorchestra.agents.engines.base import SamplingParams
 from toolorchestra.agents.engines.local import LocalEngine
 from toolorchestra.agents.engines.tiny import build_model
-from toolorchestra.agents.engines.vllm_process import VllmConfig
-from toolorchestra.agents.engines.vllm_sampler import VllmSampler
+from toolorchestra.agents.engines.vllm_sampler import VllmConfig, VllmSampler
 
 
 def main() -> None:

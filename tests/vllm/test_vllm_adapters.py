@@ -18,8 +18,7 @@ from tests.vllm.handover import Shape, measure
 from toolorchestra.agents.engines.base import LossParams, SamplingParams
 from toolorchestra.agents.engines.local import LocalConfig, LocalEngine
 from toolorchestra.agents.engines.tiny import build_model
-from toolorchestra.agents.engines.vllm_process import VllmConfig
-from toolorchestra.agents.engines.vllm_sampler import VllmSampler
+from toolorchestra.agents.engines.vllm_sampler import VllmConfig, VllmSampler
 from toolorchestra.agents.engines.weights import named_weights
 
 LORA = replace(CONFIG, lora_rank=4)

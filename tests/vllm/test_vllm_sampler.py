@@ -19,8 +19,7 @@ from toolorchestra.agents.engines.agreement import Drift
 from toolorchestra.agents.engines.base import LossParams, Sample, SamplingParams
 from toolorchestra.agents.engines.local import LocalConfig, LocalEngine
 from toolorchestra.agents.engines.tiny import build_model
-from toolorchestra.agents.engines.vllm_process import VllmConfig
-from toolorchestra.agents.engines.vllm_sampler import VllmSampler
+from toolorchestra.agents.engines.vllm_sampler import VllmConfig, VllmSampler
 from toolorchestra.agents.engines.weights import named_weights
 from toolorchestra.envs.base.errors import ConfigError, Outage
 

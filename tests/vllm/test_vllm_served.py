@@ -30,9 +30,8 @@ from tests.vllm.processes import MARK, gone, marked
 from toolorchestra.agents.engines.agreement import Drift
 from toolorchestra.agents.engines.base import LossParams, SamplingParams
 from toolorchestra.agents.engines.local import LocalConfig, LocalEngine
-from toolorchestra.agents.engines.several_servers import SeveralServers
 from toolorchestra.agents.engines.tiny import build_model, load_tokenizer
-from toolorchestra.agents.engines.vllm_served import ServedConfig, ServedSampler
+from toolorchestra.agents.engines.vllm_served import ServedConfig, ServedSampler, SeveralServers
 from toolorchestra.agents.engines.weights import named_weights
 from toolorchestra.envs.base.actions import parse, render_call
 from toolorchestra.envs.base.errors import ConfigError

@@ -20,13 +20,12 @@ from toolorchestra.agents.engines.agreement import Agreement, Drift
 from toolorchestra.agents.engines.base import Adapter, Datum, LossParams, Sample, SamplingParams
 from toolorchestra.agents.engines.budget import Shape
 from toolorchestra.agents.engines.decoder import Decoder
-from toolorchestra.agents.engines.exported_model import HowSampled, write_merged
 from toolorchestra.agents.engines.local import LocalConfig, LocalEngine
+from toolorchestra.agents.engines.lora import adapter_of, write_adapter
 from toolorchestra.agents.engines.sampler import LocalSampler
 from toolorchestra.agents.engines.tiny import build_model, load_tokenizer
-from toolorchestra.agents.engines.vllm_process import VllmConfig, engine_arguments, room_for_rank
-from toolorchestra.agents.engines.vllm_sampler import handover_bytes
-from toolorchestra.agents.engines.weights import adapter_of, held_in, named_weights, write_adapter
+from toolorchestra.agents.engines.vllm_sampler import VllmConfig, engine_arguments, handover_bytes, room_for_rank
+from toolorchestra.agents.engines.weights import HowSampled, export_merged, held_in, named_weights
 from toolorchestra.envs.base.errors import ConfigError
 
 CPU = torch.device("cpu")
@@ -191,7 +190,7 @@ def test_a_model_of_16_bits_is_exported_in_float32_with_all_of_its_adapter(tmp_p
     for dtype in ("float32", "bfloat16"):
         made = LocalEngine(build_model(VOCABULARY, 32, 2), [STOP], replace(CONFIG, dtype="bfloat16"))
         trained(made, 1e-6, 5)
-        write_merged(made.model, load_tokenizer(), tmp_path / dtype, dtype, HowSampled((STOP,), 1.0))
+        export_merged(made.model, load_tokenizer(), tmp_path / dtype, dtype, HowSampled((STOP,), 1.0))
         model = load(tmp_path / dtype).float()
         with torch.no_grad():
             seen.append(model(tokens).logits)

@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from toolorchestra.agents.configuration.presets import preset
-from toolorchestra.agents.engines import merged_lora
-from toolorchestra.agents.engines.adapter import with_lora
+from toolorchestra.agents.engines import lora
 from toolorchestra.agents.engines.budget import (
     GB,
     SHAPES,
@@ -21,6 +20,7 @@ from toolorchestra.agents.engines.budget import (
     step_seconds,
     training_operations,
 )
+from toolorchestra.agents.engines.lora import with_lora
 from toolorchestra.agents.engines.settings import EngineSettings
 from toolorchestra.agents.engines.tiny import build_model, random_model
 from toolorchestra.agents.training.build import plan
@@ -171,7 +171,7 @@ def kept_bytes(shape: dict[str, Any], layers: int, dtype: str, rank: int) -> int
 def test_a_block_keeps_what_the_budget_says(
     dtype: str, rank: int, change: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(merged_lora, "use_merged", lambda model: None)  # a GPU's way
+    monkeypatch.setattr(lora, "use_merged", lambda model: None)  # a GPU's way
     shape = {**PLAIN, **change}
     found = (kept_bytes(shape, 3, dtype, rank) - kept_bytes(shape, 2, dtype, rank)) / TOKENS
     told = Shape.read({**shape, "num_hidden_layers": 1}).block_bytes_per_token(

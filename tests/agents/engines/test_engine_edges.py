@@ -21,15 +21,14 @@ from tests.support.loopback import Loopback, ServerReply
 from toolorchestra.agents.configuration.config import ModelConfig
 from toolorchestra.agents.configuration.presets import preset
 from toolorchestra.agents.engines import tiny, weights
+from toolorchestra.agents.engines.background import LoopThread
 from toolorchestra.agents.engines.base import NONE, LossParams, Sample, SamplingParams
 from toolorchestra.agents.engines.decoder import Decoder, check_shape
 from toolorchestra.agents.engines.local import LocalConfig, LocalEngine
-from toolorchestra.agents.engines.loop_thread import LoopThread
 from toolorchestra.agents.engines.pretrained import device_memory, shape_of
 from toolorchestra.agents.engines.sampler import LocalSampler
 from toolorchestra.agents.engines.tiny import build_model, build_tokenizer, load_tokenizer
-from toolorchestra.agents.engines.vllm_process import VllmConfig, engine_arguments
-from toolorchestra.agents.engines.vllm_sampler import handover_folder, head_width
+from toolorchestra.agents.engines.vllm_sampler import VllmConfig, engine_arguments, handover_folder, head_width
 from toolorchestra.agents.engines.vllm_served import ServedSampler
 from toolorchestra.agents.training.build import build
 from toolorchestra.envs.base.errors import ConfigError, Outage

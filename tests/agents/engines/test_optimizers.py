@@ -12,8 +12,7 @@ import torch
 from tests.agents.engines.test_local import CONFIG, conversations, engine
 from toolorchestra.agents.configuration.config import ModelConfig
 from toolorchestra.agents.engines.base import LossParams
-from toolorchestra.agents.engines.muon import BatchedMuon
-from toolorchestra.agents.engines.optimizers import MuonAndAdamW
+from toolorchestra.agents.engines.optimizers import BatchedMuon, MuonAndAdamW
 from toolorchestra.agents.engines.tiny import build_model, load_tokenizer, numbers_of
 from toolorchestra.envs.base.errors import ConfigError
 

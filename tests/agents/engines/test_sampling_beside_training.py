@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from tests.agents.engines.conformance import STOP, VOCABULARY, conversations
+from toolorchestra.agents.engines.background import LoopThread
 from toolorchestra.agents.engines.base import NONE, LossParams, Sample, Samples, SamplesWhileTraining, SamplingParams
 from toolorchestra.agents.engines.local import LocalConfig, LocalEngine
-from toolorchestra.agents.engines.loop_thread import LoopThread
 from toolorchestra.agents.engines.tiny import build_model
 
 CONFIG = LocalConfig(rows=12, length=160)

@@ -15,13 +15,18 @@ from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
 from tests.two_texts import raises
 from toolorchestra.agents.configuration.config import ModelConfig
 from toolorchestra.agents.configuration.presets import preset
-from toolorchestra.agents.engines.adapter import with_lora
 from toolorchestra.agents.engines.base import NONE, EngineLost, Sample, SamplingParams
 from toolorchestra.agents.engines.local import LocalConfig
-from toolorchestra.agents.engines.several_servers import MOST_MISSED, SeveralServers, server_urls
+from toolorchestra.agents.engines.lora import adapter_of, with_lora
 from toolorchestra.agents.engines.tiny import build_model
-from toolorchestra.agents.engines.vllm_served import ServedConfig, ServedSampler
-from toolorchestra.agents.engines.weights import adapter_of, named_weights
+from toolorchestra.agents.engines.vllm_served import (
+    MOST_MISSED,
+    ServedConfig,
+    ServedSampler,
+    SeveralServers,
+    server_urls,
+)
+from toolorchestra.agents.engines.weights import named_weights
 from toolorchestra.agents.training.build import build
 from toolorchestra.envs.base.errors import ConfigError, Outage
 

@@ -108,7 +108,7 @@ def test_where_activations_are_computed_twice_nothing_is_shared(monkeypatch: pyt
 def test_an_adapter_learns_as_it_does_in_the_plain_way(monkeypatch: pytest.MonkeyPatch) -> None:
     config = replace(CONFIG, lora_rank=4)
     merged = engine(config)
-    monkeypatch.setattr("toolorchestra.agents.engines.merged_lora.use_merged", lambda _: None)
+    monkeypatch.setattr("toolorchestra.agents.engines.lora.use_merged", lambda _: None)
     plain = engine(config)
     losses: list[list[float]] = [[], []]
     for _ in range(8):

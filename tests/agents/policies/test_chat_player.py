@@ -76,8 +76,8 @@ def test_search_is_offered_until_there_are_documents_where_the_reference_does_so
 
 
 def test_cutting_by_the_tokens_of_a_tokenizer(tmp_path: Path) -> None:
+    from toolorchestra.agents.engines.pretrained import last_tokens
     from toolorchestra.agents.engines.tiny import load_tokenizer
-    from toolorchestra.agents.engines.token_cuts import last_tokens
     from toolorchestra.envs.base.errors import ConfigError
 
     tokenizer = load_tokenizer()

@@ -1,0 +1,132 @@
+"""LoRA: the adapter that is trained in place of all weights, apart from the model and, on a CPU, merged into it.
+
+In float32 on a CPU a layer takes one product with the merged weight in place of three, two of them thin. The outcome is
+the adapter's own, to the last digits. In 16 bits it would not be: there a merged weight is rounded, and an adapter that
+changes it by less than its last digit is lost.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from toolorchestra.agents.engines.base import Adapter
+from toolorchestra.agents.engines.settings import EngineSettings
+
+NAME = "default"
+"""PEFT's of the one adapter that there is."""
+TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+
+
+def keep_few_activations(model: Any) -> None:
+    """Let each block keep its input alone, and run again in the backward pass. Releases of transformers name it
+    differently."""
+    now = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+    now({"use_reentrant": False})
+
+
+def with_lora(model: Any, settings: EngineSettings, seed: int) -> Any:
+    """The model under a fresh adapter, which changes nothing until it is trained. In 16 bits it is never added into the
+    weights: their last digit is more than most of a training's steps, and would swallow them."""
+    from peft import LoraConfig, get_peft_model
+
+    wanted = LoraConfig(
+        r=settings.lora_rank, lora_alpha=settings.lora_alpha, target_modules=[*TARGETS], lora_dropout=0.0
+    )
+    with torch.random.fork_rng(devices=[]):  # peft draws on the CPU, before it moves what it drew
+        torch.manual_seed(seed)
+        made = get_peft_model(model, wanted)
+    if torch.device(settings.device).type == "cpu" and settings.dtype == "float32":
+        use_merged(made)
+    return made
+
+
+def adapter_of(model: Any, base: int) -> Adapter:
+    """The adapter of a model of PEFT; `base` numbers the weights below it."""
+    pairs = {
+        place: (layer.lora_A[NAME].weight.detach(), layer.lora_B[NAME].weight.detach())
+        for place, layer in model.get_base_model().named_modules()
+        if hasattr(layer, "lora_A")
+    }
+    made = model.peft_config[NAME]
+    return Adapter(base, made.r, made.lora_alpha, pairs)
+
+
+def write_adapter(adapter: Adapter, folder: Path) -> None:
+    """A new folder that PEFT and vLLM load the adapter from, in float32, which it is trained in."""
+    from safetensors.torch import save_file
+
+    folder.mkdir()
+    names = sorted({place.rpartition(".")[2] for place in adapter.pairs})
+    config = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "r": adapter.rank, "lora_alpha": adapter.alpha}
+    (folder / "adapter_config.json").write_text(json.dumps({**config, "target_modules": names}), encoding="utf-8")
+    weights = {
+        f"base_model.model.{place}.lora_{letter}.weight": value.to("cpu", copy=True).contiguous()
+        for place, pair in adapter.pairs.items()
+        for letter, value in zip("AB", pair, strict=True)
+    }
+    save_file(weights, folder / "adapter_model.safetensors")
+
+
+class _Product(torch.autograd.Function):
+    """x (W + scale B A)^T, and the gradients of x, A and B."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, layer: MergedLayer, a: Tensor, b: Tensor) -> Tensor:
+        weight = layer.weight()
+        ctx.save_for_backward(x, weight, a, b)
+        ctx.scale = layer.scale
+        return F.linear(x, weight, layer.base.bias)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> tuple[Tensor | None, ...]:
+        x, weight, a, b = ctx.saved_tensors
+        (gradient,) = gradients
+        flat, given = gradient.reshape(-1, weight.shape[0]), x.reshape(-1, weight.shape[1])
+        of_x = (flat @ weight).view_as(x) if ctx.needs_input_grad[0] else None
+        of_a = (flat @ b.to(flat.dtype)).T @ given
+        of_b = flat.T @ (given @ a.T.to(given.dtype))
+        return of_x, None, of_a.to(a.dtype) * ctx.scale, of_b.to(b.dtype) * ctx.scale
+
+
+class MergedLayer:
+    """What an adapted layer of PEFT does instead of its own forward()."""
+
+    def __init__(self, layer: Any) -> None:
+        self._layer = layer
+        self.base = layer.base_layer
+        self.scale: float = layer.scaling[NAME]
+        self._known: tuple[Any, Tensor] | None = None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        way = partial(_Product.apply, x, self, *self._adapter())
+        made: Tensor = self.base(x) if self._layer.disable_adapters else way()
+        return made
+
+    def weight(self) -> Tensor:
+        """W + scale B A, made anew when any of them has been written to: torch counts that."""
+        frozen, (a, b) = self.base.weight, self._adapter()
+        now = tuple((t.data_ptr(), t._version) for t in (frozen, a, b))
+        if self._known is None or self._known[0] != now:
+            with torch.no_grad():
+                self._known = now, (frozen + (b @ a) * self.scale).to(frozen.dtype)
+        return self._known[1]
+
+    def _adapter(self) -> tuple[Tensor, Tensor]:
+        return self._layer.lora_A[NAME].weight, self._layer.lora_B[NAME].weight
+
+
+def use_merged(model: Any) -> None:
+    """Let every adapted layer of a PEFT model go this way. For models whose weights fit twice."""
+    from peft.tuners.lora import Linear
+
+    for module in model.modules():
+        if isinstance(module, Linear):
+            layer: Any = module
+            layer.forward = MergedLayer(layer)
