@@ -1,10 +1,9 @@
-"""The reference pages say what the code says, and the page of troubles quotes texts that exist."""
+"""The page of infos has every key that an episode gives."""
 
 from __future__ import annotations
 
 import json
 import re
-from functools import cache
 
 import gymnasium as gym
 import pytest
@@ -15,9 +14,6 @@ from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.episode.episode import Episode
 
 REFERENCE = REPOSITORY / "docs" / "reference"
-TROUBLES = REPOSITORY / "docs" / "troubleshooting.md"
-OF_OTHERS = ("ModuleNotFoundError", "NamespaceNotFound")
-"""Errors of Python and Gymnasium."""
 
 
 def keys_under(heading: str) -> set[str]:
@@ -46,27 +42,3 @@ def test_the_page_of_infos_has_every_key_and_no_other(budget: float | None) -> N
     assert terminated
     assert set(info) == (keys_under("At every step") | keys_under("At the last step, besides")) - limited
     json.dumps(info)
-
-
-@cache
-def code_texts() -> str:
-    """All of the code, with texts that are split over lines put together, and what `no_such` begins with."""
-    files = (file for package in ("envs", "agents", "synth") for file in sorted((REPOSITORY / package).rglob("*.py")))
-    text = "\n".join(file.read_text(encoding="utf-8") for file in files)
-    unknown = " ".join(f"no {kind}" for kind in re.findall(r'no_such\(\s*f?"([^"{]+)', text))
-    return unknown + re.sub(r"[\"']\s*\n\s*[frb]*[\"']", "", text)
-
-
-def quoted_troubles() -> list[str]:
-    rows = re.findall(r"^\| (`[^|]+?) \|", TROUBLES.read_text(encoding="utf-8"), re.M)
-    quoted = [match for row in rows for match in re.findall(r"^`([^`]+)`", row)]
-    return [text for text in quoted if not text.startswith(OF_OTHERS) and "_" not in text.split(" ")[0]]
-
-
-def test_every_trouble_quotes_words_of_the_code() -> None:
-    quoted = quoted_troubles()
-    assert len(quoted) > 60
-    for text in quoted:
-        for part in re.split(r"[…]|\\", text):
-            words = part.strip(" :;,.'[]{}")
-            assert words in code_texts(), f"docs/troubleshooting.md quotes {text!r}: no such words as {words!r}"
