@@ -1,1 +1,1 @@
-"""Makes domains: from a spec to schema, rows, tools, policy and tasks, each task checked by running it."""
+"""Makes tool domains from specs or sentences, and proves their tasks by running them."""

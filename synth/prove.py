@@ -1,28 +1,33 @@
-"""Proves that domains are self-consistent, every task of them: `python synth/prove.py` (all that are shipped) or
-`--domain finance --sample 100`.
+"""Prove that domains are self-consistent, every task of them: `toolorchestra synth prove` (all that are shipped) or
+`toolorchestra synth prove finance /tmp/library --sample 100`.
 
 For each task: the gold path gives 1, doing nothing 0, saying nothing 0, leaving out a write 0, another value for an
 argument 0, reads in another order 1, the oracle through the environment 1, and the cheapest known solution the bill
-that is stored. For each domain: sizes, hostile
-arguments through every string parameter, the duplicate report, the same transcripts in two processes, and the same
-bytes again from the spec.
+that is stored. For each domain: sizes, hostile arguments through every string parameter, the duplicate report, the same
+transcripts in two processes, and the same bytes again from the spec.
 
 All of this shows that tasks and grading agree with each other. It does not show that the gold path is what the user's
-words mean: for that there are the lint of the spec, whose findings are counted here (`toolorchestra lint-domain` shows
-them), and a second reader (`toolorchestra synth --reader-model`).
+words mean: for that there are the lint of the spec, whose findings are counted here (`toolorchestra synth lint` shows
+them), and a second reader (`toolorchestra synth make --reader`).
 """
 
 from __future__ import annotations
 
 import hashlib
+import multiprocessing
 import os
+import signal
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+import tyro
 
 from toolorchestra.agents.commands.console import DONE, FAILED, check_counts, command, say
 from toolorchestra.envs.domains.toolscale import loader
@@ -31,8 +36,6 @@ from toolorchestra.envs.domains.toolscale.known_costs import known as known_cost
 from toolorchestra.envs.domains.toolscale.oracle import moves
 from toolorchestra.envs.domains.toolscale.source import ToolScaleSource, ready
 from toolorchestra.envs.env import OrchestraEnv
-from toolorchestra.synth import lint
-from toolorchestra.synth.console.worker_processes import workers
 from toolorchestra.synth.formats import spec as specs
 from toolorchestra.synth.proof import cheapest_solutions, hostile_arguments, similarity
 from toolorchestra.synth.proof.hard_checks import fault
@@ -151,7 +154,7 @@ def check_meaning(name: str) -> Proof:
     folder = loader.resolve(name)
     generator = loader.manifest(folder)["generator"]
     found = spec_lint.findings(specs.load(folder.name), int(generator["seed"]))
-    what = f"lint of its spec: {lint.counted(found)}; `toolorchestra lint-domain --spec {folder.name}` shows them"
+    what = f"lint of its spec: {spec_lint.counted(found)}; `toolorchestra synth lint {folder.name}` shows them"
     return Proof(loader.load(name).name, what, 0, (), "")
 
 
@@ -162,6 +165,26 @@ def check_bytes(name: str) -> Proof:
         same = rebuilt(specs.load(folder.name), folder, Path(scratch) / folder.name)
     faults = () if same else ("the spec and its seed give other bytes: run synth/generate.py and commit the result",)
     return Proof(folder.name, "made again from its spec, costs and all, byte by byte", 0, faults, "")
+
+
+def _begin() -> None:
+    """In a worker: the parent alone hears an interrupt, and its end of a worker is an end, whatever the parent does at
+    that signal itself."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+@contextmanager
+def workers(count: int) -> Iterator[ProcessPoolExecutor]:
+    """Processes that an interrupt of the parent ends at once, and that say nothing of their own. Submit jobs, do not
+    map them: what map() has cancelled by then breaks the pool's thread when its workers are gone."""
+    with ProcessPoolExecutor(count, initializer=_begin) as pool:
+        try:
+            yield pool
+        except KeyboardInterrupt:
+            for child in multiprocessing.active_children():
+                child.terminate()
+            raise
 
 
 def prove(names: Sequence[str], *, sample: int | None, jobs: int, rebuild: bool) -> list[Proof]:
@@ -200,9 +223,9 @@ def report(proofs: Sequence[Proof], names: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class ProveOptions:
-    """What `toolorchestra prove` takes."""
+    """What `toolorchestra synth prove` takes."""
 
-    domain: tuple[str, ...] = ()
+    domain: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
     """Names or folders; all that are shipped when left out."""
     sample: int | None = None
     """How many tasks of each domain are proven; all when left out."""

@@ -72,11 +72,11 @@ def test_the_ids_and_their_splits() -> None:
 
 
 def test_the_doors_of_a_clone_lead_to_the_same_commands() -> None:
-    for script, name in (("scripts/train_agent.py", "train"), ("synth/generate.py", "synth")):
+    for script, name in (("scripts/train_agent.py", "train"), ("synth/generate.py", "synth make")):
         done = subprocess.run(
             [sys.executable, script, "--help"], capture_output=True, text=True, cwd=REPOSITORY, check=False
         )
-        same = toolorchestra(name, "--help").stdout
+        same = toolorchestra(*name.split(), "--help").stdout
         assert done.stdout.partition("\n\n")[2] == same.partition("\n\n")[2]
 
 

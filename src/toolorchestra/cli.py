@@ -34,17 +34,12 @@ COMMANDS: Mapping[str, Command] = {
     "make-world": Command("toolorchestra.agents.commands.make_world", "a simulated world of fitted experts"),
     "replay": Command("toolorchestra.agents.commands.replay", "routing over recorded outcomes of real models"),
     "report": Command("toolorchestra.agents.commands.report", "runs as tables, and as pages with every transcript"),
-    "synth": Command("toolorchestra.synth.generate", "make a tool domain, and check every task of it by running it"),
-    "prove": Command(
-        "toolorchestra.synth.prove", "prove by running them that the tasks of domains are self-consistent"
+    "synth make": Command("toolorchestra.synth.generate", "make a tool domain, and check every task by running it"),
+    "synth prove": Command(
+        "toolorchestra.synth.prove", "prove by running it that every task is self-consistent"
     ),
-    "lint-domain": Command("toolorchestra.synth.lint_domain", "find where a spec's words and its gold calls differ"),
-    "compare-solvers": Command(
-        "toolorchestra.synth.compare_solvers", "see whether tasks tell strong solvers from weak"
-    ),
-    "export-domain": Command(
-        "toolorchestra.synth.export_domain", "domain folders for tau2, trainers and data-set hubs"
-    ),
+    "synth lint": Command("toolorchestra.synth.lint_spec", "find where a spec's words and its gold calls differ"),
+    "synth export": Command("toolorchestra.synth.export", "domain folders for tau2, trainers and data-set hubs"),
     "index build": Command("toolorchestra.agents.commands.index", "build a search index over a corpus"),
     "index serve": Command("toolorchestra.agents.commands.serve_index", "serve an index to other processes"),
     "experts serve": Command("toolorchestra.agents.commands.serve_experts", "start servers of expert models"),

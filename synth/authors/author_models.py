@@ -49,7 +49,7 @@ def load(
     if scheme not in SCHEMES or not name:
         raise ConfigError(
             f"a model is written SCHEME:NAME, got {named!r:.80}; {no_such('scheme', scheme, SCHEMES)}",
-            command_line="--model openai:NAME; so are --solver-model, --task-model and --reader-model",
+            command_line="--model openai:NAME",
         )
     sheet = load_sheet(prices)
     if scheme == "standin":
@@ -78,7 +78,7 @@ def _served(endpoints: Path | None) -> ChatModel:
         raise ConfigError(
             f"models behind servers need {err.name}, which is not there: {install('models')}. Without it "
             "a spec makes a domain, and standin:public_library stands in for a model",
-            command_line="--spec NAME, or --model standin:public_library",
+            command_line="synth make SPEC, or --model standin:public_library",
         ) from None
     except (OSError, tomllib.TOMLDecodeError) as err:
         raise ConfigError(

@@ -89,15 +89,13 @@ def _example(stage: str) -> str:
     return json.dumps(made, ensure_ascii=False)
 
 
-def author(domain: str, asked: PartRequest, batch: str = "", note: str = "") -> tuple[Message, ...]:
-    """The conversation that asks for a part, for one batch of it, or for its repair. The note is put at its end."""
+def author(domain: str, asked: PartRequest, batch: str = "") -> tuple[Message, ...]:
+    """The conversation that asks for a part, for one batch of it, or for its repair."""
     there = "\n\n".join(f"== {name}\n{text}" for name, text in asked.parts.items())
     rules = f"{_RULES[asked.stage]}\n\nAn example, for another subject:\n{_example(asked.stage)}"
     wanted = f"Stage: {asked.stage}\nThe subject: {domain}\n\n{rules}\n\nThe parts so far:\n{there or '(none)'}"
     if batch:
         wanted += f"\n\nOthers write intents too; this is batch {batch}. Take wishes that only yours would have."
-    if note:
-        wanted += f"\n\n{note}"
     made = [Message(role="system", content=_HEAD), Message(role="user", content=wanted)]
     return (*made, *_again(asked))
 

@@ -12,12 +12,11 @@ from toolorchestra.synth.authors import (
     PartRequest,
     Unusable,
     author_prompts,
-    diversity_seeds,
     untrusted_answers,
 )
 from toolorchestra.synth.formats.part_checks import Fault
 from toolorchestra.synth.formats.spec import parsed
-from toolorchestra.synth.storage.paid_calls import AUTHOR, JUDGE, MOST_CHARACTERS, PaidAnswer, PaidModel, PaidRequest
+from toolorchestra.synth.storage import AUTHOR, JUDGE, MOST_CHARACTERS, PaidAnswer, PaidModel, PaidRequest
 
 DOUBTED = ("policy.md", "intents.yaml")
 """Parts that a second reader sees: what runs cannot tell whether it contradicts itself."""
@@ -25,8 +24,6 @@ MOST_PIECES = 4
 """Of one answer: so often an author goes on where the limit of its length broke it off."""
 _PIECE = 100_000
 """Continuations are asked for under other numbers than their answer."""
-_A_TAKE = 1000
-"""A stage that is made anew on request asks under other numbers, so that its old answers do not come back."""
 
 
 class LlmAuthor:
@@ -41,66 +38,35 @@ class LlmAuthor:
         *,
         batches: int = 3,
         second_reader: bool = True,
-        takes: Mapping[str, int] | None = None,
-        diverse: int | None = None,
     ) -> None:
         self.domain = domain
         self.paid_model = paid_model
         self.batches = batches
         self.second_reader = second_reader
-        self.takes = takes or {}
-        self.diverse = diverse
-        """The seed that prompts are varied by; None varies none."""
 
     async def write(self, asked: PartRequest) -> str:
         """One call, or for intents some at a time, put together. Raises Unusable."""
         if asked.stage != "intents" or asked.faults or self.batches < 2:
-            note = ""
-            if self.diverse is not None and asked.stage == "subjects":
-                note = diversity_seeds.of_subject(self.diverse)
-            messages = author_prompts.author(self.domain, asked, note=note)
+            messages = author_prompts.author(self.domain, asked)
             return untrusted_answers.part(asked.stage, await self._ask(asked, messages))
         asks = []
         for number in range(1, self.batches + 1):
-            note = "" if self.diverse is None else diversity_seeds.of_intents(self.diverse, number)
-            messages = author_prompts.author(self.domain, asked, f"{number} of {self.batches}", note)
+            messages = author_prompts.author(self.domain, asked, f"{number} of {self.batches}")
             asks.append(self._ask(asked, messages))
         answers = await asyncio.gather(*asks, return_exceptions=True)  # all end: what is answered is kept
         if failed := next((answer for answer in answers if isinstance(answer, BaseException)), None):
             raise failed
         return _joined([answer for answer in answers if not isinstance(answer, BaseException)])
 
-    async def tool_drafts(self, asked: PartRequest, count: int) -> list[str]:
-        """So many drafts of the tools, each asked for by itself. Raises Unusable where none can be used."""
-        asks = []
-        for number in range(1, count + 1):
-            note = f"Several drafts of the tools are written and merged; this is draft {number} of {count}."
-            note += "" if self.diverse is None else f" {diversity_seeds.of_draft(self.diverse, number)}"
-            asks.append(self._ask(asked, author_prompts.author(self.domain, asked, note=note)))
-        texts: list[str] = []
-        last: Unusable | None = None
-        for answer in await asyncio.gather(*asks):
-            try:
-                texts.append(untrusted_answers.part(asked.stage, answer))
-            except Unusable as err:
-                last = err
-        if not texts:
-            raise last or Unusable(Fault("shape", "no draft in any answer"))
-        return texts
-
     async def harder(self, asked: PartRequest) -> str:
         """Asks the model once for harder intents. Raises Unusable where its answer cannot be used."""
-        answer = await self._ask(asked, author_prompts.harder(self.domain, asked), take_of="harder")
+        answer = await self._ask(asked, author_prompts.harder(self.domain, asked))
         return untrusted_answers.part("intents", answer)
 
-    async def _ask(self, asked: PartRequest, messages: tuple[Message, ...], take_of: str = "") -> PaidAnswer:
-        """`take_of`: the pipeline's name of the stage, where calls have another."""
-        number = asked.number + _A_TAKE * self.takes.get(take_of or asked.stage, 0)
-        answer = await self.paid_model.ask(PaidRequest(asked.stage, AUTHOR, messages, number))
-        return await self._whole(answer, asked.stage, messages, number)
-
-    async def _whole(self, answer: PaidAnswer, stage: str, messages: tuple[Message, ...], number: int) -> PaidAnswer:
-        """An answer that the limit broke off is gone on with, so often; what is still not whole says so."""
+    async def _ask(self, asked: PartRequest, messages: tuple[Message, ...]) -> PaidAnswer:
+        """The answer. One that the limit broke off is gone on with, so often; what is still not whole says so."""
+        stage, number = asked.stage, asked.number
+        answer = await self.paid_model.ask(PaidRequest(stage, AUTHOR, messages, number))
         text = answer.text
         for piece in range(1, MOST_PIECES):
             if not answer.cut or not answer.text or len(text) > MOST_CHARACTERS:

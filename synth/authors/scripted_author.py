@@ -20,7 +20,6 @@ from toolorchestra.synth.formats import spec as specs
 NAME = "standin"
 _KEYS = {"schema": "schema_sql", "policy": "policy", "tools": "tools", "intents": "intents"}
 _STAGE = re.compile(r"^Stage: (.+)$", re.MULTILINE)
-_DRAFT = re.compile(r"this is draft (\d+) of (\d+)")
 _BATCH = re.compile(r"this is batch (\d+) of (\d+)")
 Slip = Callable[[str], str]
 """Spoils an answer."""
@@ -47,8 +46,6 @@ class ScriptedParts:
         stage = stage_of(request)
         if stage.startswith("doubt"):
             return json.dumps({"verdict": "yes", "reasons": []})
-        if stage in _OF_TASKS:
-            return json.dumps(_OF_TASKS[stage](_given(request)), ensure_ascii=False)
         if stage == "evolve":
             return json.dumps({"intents": self._harder()}, ensure_ascii=False)
         told = json.dumps(self._value(stage, request), ensure_ascii=False)
@@ -61,8 +58,6 @@ class ScriptedParts:
         if stage == "intents" and (batch := _BATCH.search(str(request.messages[1]["content"]))):
             number, of = int(batch[1]), int(batch[2])
             value = value[number - 1 :: of]
-        if stage == "tools" and (draft := _DRAFT.search(str(request.messages[1]["content"]))):
-            value = _one_draft(plain(text), int(draft[1]), int(draft[2]))
         return {_KEYS[stage]: value} if stage in _KEYS else value
 
     def _harder(self) -> list[Any]:
@@ -77,64 +72,6 @@ class ScriptedParts:
             again["actions"] = [entry["actions"][0], *entry["actions"]]
             made.append(again)
         return made
-
-
-def _one_draft(tools: list[Any], number: int, of: int) -> list[Any]:
-    """Some of the tools, one under another name and one that does not run: what drafts of one domain are like."""
-    mine = tools[number - 1 :: of] + tools[:2]
-    again = {**tools[0], "name": f"{tools[0]['name']}_draft_{number}"}
-    broken = {**tools[1], "name": f"broken_{number}", "returns": {"rows": "SELECT no_such_column FROM no_such_table"}}
-    return [*mine, again, broken]
-
-
-def _given(request: ChatRequest) -> Any:
-    """The JSON at the end of a request about tasks or rows."""
-    text = str(request.messages[1]["content"]).partition("\n\nAn earlier try")[0]
-    return json.loads(text.rpartition("\n\n")[2])
-
-
-def _reworded(given: Any) -> Any:
-    """The first wordings in other words around them."""
-    return {
-        "requests": [
-            {"say": [f"Hello, may I ask for something? {r['say'][0]}", f"I have a wish today. {r['say'][-1]}"]}
-            for r in given["requests"]
-        ]
-    }
-
-
-def _evolved(given: Any) -> Any:
-    """Two of the user's other requests in one."""
-    listed = [one for one in given["other requests that this user may have"] if one["ending"] == "serve"]
-    if len(listed) < 2:
-        return {"intent": "nothing_more", "say": ["Nothing."], "actions": []}
-    one, other = listed[:2]
-    return {
-        "intent": f"{one['intent']}_and_{other['intent']}"[:40],
-        "say": [f"{a} And with it: {b}" for a, b in zip(one["say"], other["say"], strict=False)],
-        "actions": [*one["actions"], *other["actions"]],
-        "inform": [*one["inform"], *other["inform"]],
-        "ending": "serve",
-    }
-
-
-def _records(given: Any) -> Any:
-    """The rows that were shown, each with a text changed, one twice, and one with a column too many."""
-    made: dict[str, list[Any]] = {}
-    for name, table in given["tables"].items():
-        rows = [
-            {column: f"{value} {n}" if column in ("title", "name") else value for column, value in row.items()}
-            for n, row in enumerate(table["rows"], 1)
-        ]
-        made[name] = [*rows, *rows[:1], {**rows[0], "no_such_column": 1}]
-    return {"records": made}
-
-
-_OF_TASKS: Mapping[str, Callable[[Any], Any]] = {
-    "reword": _reworded,
-    "evolve task": _evolved,
-    "records": _records,
-}
 
 
 def plain(text: str) -> Any:

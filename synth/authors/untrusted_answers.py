@@ -15,7 +15,7 @@ from typing import Any
 from toolorchestra.envs.base.errors import ConfigError, install
 from toolorchestra.synth.authors import Unusable
 from toolorchestra.synth.formats.part_checks import Fault
-from toolorchestra.synth.storage.paid_calls import MOST_CHARACTERS, PaidAnswer
+from toolorchestra.synth.storage import MOST_CHARACTERS, PaidAnswer
 
 MOST_DEPTH = 12
 MOST_ENTRIES = 400
@@ -54,14 +54,6 @@ def part(stage: str, answer: PaidAnswer) -> str:
             raise Unusable(Fault("shape", shape), answer.text)
         value = value[key]
     return str(value).strip() + "\n" if stage in _TEXT_OF else dumped(value)
-
-
-def object_of(answer: PaidAnswer, stage: str) -> dict[str, Any]:
-    """The JSON object of an answer that is no part of a spec, its texts looked through. Raises Unusable."""
-    value = parsed(answer)
-    if fault := next(_faults(value, stage, stage), None):
-        raise Unusable(fault, answer.text)
-    return value
 
 
 def parsed(answer: PaidAnswer) -> dict[str, Any]:

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import json
 import keyword
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.toolscale import formats as tool_formats
 from toolorchestra.envs.domains.toolscale import state_digest
-from toolorchestra.envs.domains.toolscale.domain import SqlDomain
+from toolorchestra.envs.domains.toolscale.domain import SqlDomain, SqlTask
 from toolorchestra.envs.domains.toolscale.reading import content
-from toolorchestra.synth.formats.tau2_files import sql_runtime
+from toolorchestra.synth.formats import sql_runtime
 
 _PYTHON = {"string": "str", "integer": "int", "number": "float", "boolean": "bool"}
 _IMPORTS: Mapping[str, str] = {
@@ -122,7 +122,7 @@ class DomainTools(ToolKitBase):
 
 
 def write(domain: SqlDomain, out: Path) -> None:
-    """The package's files, beside policy.md and splits."""
+    """The package's files: database, toolkit, policy, tasks and splits."""
     parts = {
         "__init__.py": f'"""{domain.name}: a tau2 domain."""\n',
         "data_model.py": _MODEL,
@@ -133,9 +133,37 @@ def write(domain: SqlDomain, out: Path) -> None:
         "state_digest.py": _copied(Path(str(state_digest.__file__))),
         "README.md": _README.format(name=domain.name, package=package(domain), tasks=len(domain.tasks)),
         "db.json": json.dumps(database(domain), ensure_ascii=False) + "\n",
+        "policy.md": domain.policy,
     }
     for name, text in parts.items():
         (out / name).write_text(text, encoding="utf-8")
+    splits: dict[str, list[str]] = {"base": list(domain.tasks)}
+    for task in domain.tasks.values():
+        splits.setdefault(task.split, []).append(task.task_id)
+    write_json(out / "tasks.json", [task_row(tau2_task(task)) for task in domain.tasks.values()])
+    write_json(out / "split_tasks.json", splits)
+    write_json(out / "tools.json", schemas(domain, list(domain.tools)))
+
+
+def write_json(path: Path, value: Any) -> None:
+    """A file of JSON for people to read."""
+    path.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def tau2_task(task: SqlTask) -> dict[str, Any]:
+    """tau2's Task: what is ours alone is left out, and of the reward's parts those that tau2 has are named."""
+    row = {key: value for key, value in task.shape.items() if key != "toolscale"}
+    criteria = dict(row["evaluation_criteria"])
+    criteria["reward_basis"] = [part for part in criteria["reward_basis"] if part in ("DB", "COMMUNICATE", "ACTION")]
+    return {**row, "evaluation_criteria": criteria}
+
+
+def schemas(domain: SqlDomain, names: Sequence[str]) -> list[dict[str, Any]]:
+    """Tools as OpenAI's function schemas."""
+    return [
+        {"type": "function", "function": {"name": t.name, "description": t.description, "parameters": t.parameters}}
+        for t in (domain.tools[name] for name in names if name in domain.tools)
+    ]
 
 
 def package(domain: SqlDomain) -> str:

@@ -10,11 +10,12 @@ envs/domains/toolscale/known_costs.py.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from toolorchestra.agents.evaluation.whole_files import write_whole
 from toolorchestra.envs.base.actions import parse
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.toolscale import loader
@@ -36,7 +37,6 @@ from toolorchestra.envs.money.prices import load_sheet
 from toolorchestra.synth.proof.honest_paths import Lookup, Lookups, SaidIds, untold
 from toolorchestra.synth.proof.solvers import GRADED, Arena, Scripted
 from toolorchestra.synth.proof.task_checks import DomainPlayer
-from toolorchestra.synth.storage.stage_store import replace as write
 
 SHEET = "paper-2025-11"
 ORCHESTRATOR = "qwen3-8b"
@@ -44,8 +44,6 @@ SEED = 0
 SOLVERS: tuple[Scripted, ...] = GRADED[1:]
 """Tried on every task: all graded ones but the oracle, which passes always."""
 TRIES = 4
-Passes = Mapping[str, Mapping[str, int]]
-"""Task -> solver -> tries passed."""
 Seen = Callable[[int, int], None]
 """Told how many of how many tasks are done."""
 
@@ -198,18 +196,14 @@ def fault(arena: Arena, one: KnownCost) -> str:
     return "" if same else f"its cheapest known solution has another bill: {again.nano_usd}, stored {one.nano_usd}"
 
 
-async def measure(
-    folder: Path, passes: Passes | None = None, tries: int = TRIES, seen: Seen | None = None
-) -> tuple[Setting, list[KnownCost]]:
-    """Every task of a domain folder. `passes`: what solvers passed of so many tries, where they were tried before;
-    without it, SOLVERS are tried here."""
+async def measure(folder: Path, seen: Seen | None = None) -> tuple[Setting, list[KnownCost]]:
+    """Every task of a domain folder."""
     arena = _arena(folder)
-    names = tuple(next(iter(passes.values()))) if passes else tuple(solver.name for solver in SOLVERS)
-    setting = Setting(SHEET, ORCHESTRATOR, SEED, _tools_characters(arena), names, tries if passes else TRIES)
+    setting = Setting(SHEET, ORCHESTRATOR, SEED, _tools_characters(arena), tuple(s.name for s in SOLVERS), TRIES)
     made, reads = [], Lookups(arena.bench)
     for number, (name, task) in enumerate(arena.domain.tasks.items(), 1):
-        passed = passes[name] if passes else {s.name: await arena.passes(s, name, TRIES) for s in SOLVERS}
-        made.append(replace(cheapest(arena, task, setting, reads), passes=dict(passed)))
+        passed = {solver.name: await arena.passes(solver, name, TRIES) for solver in SOLVERS}
+        made.append(replace(cheapest(arena, task, setting, reads), passes=passed))
         if seen is not None:
             seen(number, len(arena.domain.tasks))
     return setting, made
@@ -234,6 +228,6 @@ def _arena(folder: Path) -> Arena:
 def store(folder: Path, setting: Setting, made: Sequence[KnownCost]) -> None:
     """The file, and then its place in the manifest: what the manifest does not list is not read."""
     data = packed(setting, made)
-    write(folder / FILE, zipped(data))
+    write_whole(folder / FILE, zipped(data))
     head = {**loader.manifest(folder), "costs": entry(data)}
-    write(folder / "domain.json", (json.dumps(head, indent=2, ensure_ascii=False) + "\n").encode())
+    write_whole(folder / "domain.json", (json.dumps(head, indent=2, ensure_ascii=False) + "\n").encode())

@@ -1,4 +1,4 @@
-"""Policies that try tasks: scripted ones of graded strength, shortcuts that ought to fail, and a model that is served.
+"""Policies that try tasks: scripted ones of graded strength, shortcuts that ought to fail, and served models.
 
 A scripted solver is the oracle with slips: at each call or telling it errs with some chance. It shows whether tasks can
 tell a careful policy from a careless one; it says nothing about how a model would fare.
@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from toolorchestra.agents.evaluation.simulated_evaluation import regret_usd
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError, no_such
 from toolorchestra.envs.base.types import Message
@@ -22,7 +21,7 @@ from toolorchestra.envs.domains.toolscale.source import ToolScaleSource, ready
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.synth.proof.hard_checks import stranger_read
 from toolorchestra.synth.proof.task_checks import DomainPlayer
-from toolorchestra.synth.storage.paid_calls import SOLVER, PaidModel, PaidRequest
+from toolorchestra.synth.storage import SOLVER, PaidModel, PaidRequest, Role
 
 K = 8
 MOST_MOVES = 50
@@ -30,6 +29,11 @@ _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 _ASKS = "Do you confirm (yes/no)?"
 _TELLS = "For your information: "
 _GIVES_UP = "I am sorry, but I cannot do this."
+_GRAMMAR = (
+    "You serve a customer through tools. Do what the policy and the customer's words ask for, and nothing else. To "
+    'call a tool write <tool_call>{{"name": ..., "arguments": {{...}}}}</tool_call> and nothing beside it. Any other '
+    "text is said to the customer. Tell the customer all that was asked for. The tools: {tools}"
+)
 _SETTLED = f"That has been settled. {CLOSING}"
 
 
@@ -56,11 +60,10 @@ class Try(NamedTuple):
     """What came of one episode."""
 
     solved: bool
-    turns: int
-    usd: float
-    seconds: float
-    regret_usd: float | None
-    """Beyond the cheapest known solution, where the domain has costs."""
+    missing: tuple[str, ...]
+    """What gold has told or touched, and this try has not."""
+    calls: tuple[GoldCall, ...]
+    messages: Sequence[Message]
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,22 +157,31 @@ class ModelSolver:
     """A model that is served, played through the environment's text interface; its calls are paid like an author's."""
 
     paid_model: PaidModel
-    name: str
+    stage: str = "filters"
+    role: Role = SOLVER
+
+    @property
+    def name(self) -> str:
+        """The model's name."""
+        return self.paid_model.model
 
     def begin(self, bench: DomainPlayer, task: SqlTask, seed: int) -> Playing:
-        return _ModelPlaying(self.paid_model, f"filters/{task.task_id}", seed)
+        return _ModelPlaying(self, seed)
 
 
 class _ModelPlaying:
-    def __init__(self, paid_model: PaidModel, stage: str, seed: int) -> None:
-        self._paid_model, self._stage, self._seed = paid_model, stage, seed
+    __slots__ = ("_seed", "_solver")
+
+    def __init__(self, solver: ModelSolver, seed: int) -> None:
+        self._solver, self._seed = solver, seed
 
     async def move(self, observation: Any) -> str:
         tools = json.dumps(list(observation["tools"]), ensure_ascii=False)
-        grammar = f'To call a tool write {_OPEN}{{"name": ..., "arguments": {{...}}}}{_CLOSE}. The tools: {tools}'
-        messages = (Message(role="system", content=grammar), *observation["messages"])
-        answer = await self._paid_model.ask(PaidRequest("filters", SOLVER, messages, self._seed))
-        return answer.text
+        grammar = Message(role="system", content=_GRAMMAR.format(tools=tools))
+        asked = PaidRequest(
+            self._solver.stage, self._solver.role, (grammar, *observation["messages"]), self._seed
+        )  # fmt: skip
+        return (await self._solver.paid_model.ask(asked)).text
 
 
 def named(names: Sequence[str]) -> list[Solver]:
@@ -195,18 +207,19 @@ class Arena:
         """Has a player that is at hand play one episode of a task."""
         options = {"task_id": f"toolscale/{self.domain.name}/{task_id}"}
         observation, info = self.env.reset(seed=seed, options=options)
-        reward, turns = 0.0, 0
-        while turns < MOST_MOVES:
+        reward, outcome = 0.0, None
+        for _ in range(MOST_MOVES):
             text = await player.move(observation)
             if not text:
                 break
             observation, reward, terminated, truncated, info = self.env.step(text)
-            turns += 1
             if terminated or truncated:
+                outcome = info.get("outcome")
                 break
-        ledger = info.get("ledger", {"usd": 0.0, "seconds": 0.0})
-        regret = regret_usd(self.env.episode) if self.env.episode else None
-        return Try(reward == 1.0, turns, ledger["usd"], ledger["seconds"], regret)
+        missing = tuple(map(str, outcome["evidence"].get("missing", ()))) if outcome else ()
+        episode: Any = self.env.episode
+        calls = tuple(called.action for called in episode.world.calls) if episode is not None else ()
+        return Try(reward == 1.0, missing, calls, observation["messages"])
 
     async def passes(self, solver: Solver, task_id: str, k: int = K) -> int:
         """How many of k tries a solver passes."""

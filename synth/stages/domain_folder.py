@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from toolorchestra.agents.evaluation.whole_files import write_whole
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.toolscale import loader, shapes
 from toolorchestra.envs.domains.toolscale.domain import SqlDomain, SqlTable
 from toolorchestra.envs.domains.toolscale.known_costs import FILE as COSTS
 from toolorchestra.envs.domains.toolscale.reading import FILES, content_hash, fits
-from toolorchestra.synth.formats import places, task_variants
+from toolorchestra.synth.formats import places
 from toolorchestra.synth.formats.seed_rows import Maker
 from toolorchestra.synth.formats.spec import Spec
 from toolorchestra.synth.proof import cheapest_solutions, similarity
@@ -25,13 +26,10 @@ from toolorchestra.synth.proof.hard_checks import fault
 from toolorchestra.synth.proof.task_checks import DomainPlayer
 from toolorchestra.synth.stages.hard_requests import Rejected
 from toolorchestra.synth.stages.task_drafts import HELD_OUT, TEST, TRAIN, Drafter, Shape
-from toolorchestra.synth.storage.stage_store import replace
 
 MOST_DRAFTS = 60
 """Drafts for each task that is asked for, before the generator gives up."""
 MOST_IDLE_SHARE = 0.06
-DERIVED = (COSTS, task_variants.FILE)
-"""Files of a domain folder that follow from its tasks."""
 Seen = Callable[[int, int], None]
 """Told how many of how many tasks are there."""
 ONE_TEST_IN = 10
@@ -226,13 +224,13 @@ def write(
     if held_out := sum(shape["toolscale"]["split"] == HELD_OUT for shape in made):
         manifest["counts"]["held_out_tasks"] = held_out
     out.mkdir(parents=True, exist_ok=True)
-    for name in ("domain.json", *DERIVED):
-        (out / name).unlink(missing_ok=True)  # of other tasks
+    for name in ("domain.json", COSTS):  # of other tasks
+        (out / name).unlink(missing_ok=True)
     for name in FILES:
         data = parts[name]
         # No name and no time in the gzip header: the same content gives the same bytes.
         (out / name).write_bytes(gzip.compress(data, 9, mtime=0) if name.endswith(".gz") else data)
-    replace(out / "domain.json", (json.dumps(manifest, indent=2, ensure_ascii=False) + "\n").encode())
+    write_whole(out / "domain.json", (json.dumps(manifest, indent=2, ensure_ascii=False) + "\n").encode())
 
 
 def _rows(tables: Mapping[str, SqlTable]) -> bytes:

@@ -14,13 +14,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from toolorchestra.agents.evaluation.whole_files import write_whole
 from toolorchestra.envs.domains.toolscale.domain import SqlDomain
 from toolorchestra.envs.domains.toolscale.known_costs import KnownCost
-from toolorchestra.synth.proof import diversity
 from toolorchestra.synth.stages.pipeline import Made
 from toolorchestra.synth.stages.stage_values import Tally
-from toolorchestra.synth.storage.paid_calls import PaidModel
-from toolorchestra.synth.storage.stage_store import replace
+from toolorchestra.synth.storage import PaidModel
 
 MOST_TEXT = 300
 DISAGREEMENTS = "disagreements.txt"
@@ -38,7 +37,6 @@ def escaped(text: str) -> str:
 def rows(made: Made, paid_model: PaidModel | None) -> dict[str, Any]:
     """The report of a run as a dict of plain values, to be written as JSON."""
     domain = made.domain
-    beside = diversity.compare(domain)
     spent = paid_model.ledger.usd if paid_model else 0.0
     return {
         "domain": domain.name,
@@ -48,12 +46,6 @@ def rows(made: Made, paid_model: PaidModel | None) -> dict[str, Any]:
         "nothing_to_be_done": sum(task.idle for task in domain.tasks.values()),
         "passes": passes(made.known),
         "cheapest_known": cheapest(made.known, domain),
-        "diversity": {
-            "distinct_runs": round(beside.distinct_runs, 4),
-            "tasks_a_path": round(beside.tasks_a_path, 3),
-            "distances": [distance._asdict() for distance in beside.distances],
-        },
-        "variants": made.variants,
         "usd": spent,
         "usd_by_stage": paid_model.usd_by_stage() if paid_model else {},
         "usd_a_kept_task": spent / max(1, len(domain.tasks)),
@@ -111,9 +103,6 @@ def text(report: Mapping[str, Any]) -> str:
             f" {known['turns_a_task']:.1f} turns a task, {known['calls']} calls of {known['gold_calls']} gold calls;"
             f" found by: {found}"
         )
-    lines += _diversity(report["diversity"])
-    if report["variants"]:
-        lines.append(f"Variants (tools, aliases, prices, preference): {report['variants']}")
     if report["calls"]:
         by_stage = ", ".join(f"{stage} {usd:.6f}" for stage, usd in report["usd_by_stage"].items())
         lines.append(f"Model calls: {report['calls']['answered']}, of them made now: {report['calls']['made_now']}")
@@ -140,19 +129,6 @@ def _bars(histogram: Mapping[str, int]) -> str:
     return "  ".join(f"{level} {'#' * max(1, round(12 * n / most))} {n}" for level, n in histogram.items())
 
 
-def _diversity(row: Mapping[str, Any]) -> list[str]:
-    lines = [
-        f"Diversity: {row['distinct_runs']:.1%} of its runs of three words are different,"
-        f" {row['tasks_a_path']:.2f} tasks a sequence of tools"
-    ]
-    for one in row["distances"]:
-        lines.append(
-            f"- distance from {one['other']} (1: nothing in common): words {one['words']:.3f},"
-            f" tool shapes {one['tools']:.3f}, path shapes {one['paths']:.3f}"
-        )
-    return lines
-
-
 def disagreements(report: Mapping[str, Any]) -> str:
     """What the second reader made of tasks, with its conversations; "" where it agrees or there is none."""
     notes = [note for row in report["stages"] if row["stage"] == "reader" for note in row["notes"][1:]]
@@ -164,6 +140,6 @@ def store(folder: Path, report: Mapping[str, Any]) -> None:
     told = disagreements(report)
     (folder / DISAGREEMENTS).unlink(missing_ok=True)
     if told:
-        replace(folder / DISAGREEMENTS, told.encode())
-    replace(folder / "report.json", (json.dumps(report, indent=1, ensure_ascii=False) + "\n").encode())
-    replace(folder / "report.md", text(report).encode())
+        write_whole(folder / DISAGREEMENTS, told.encode())
+    write_whole(folder / "report.json", (json.dumps(report, indent=1, ensure_ascii=False) + "\n").encode())
+    write_whole(folder / "report.md", text(report).encode())

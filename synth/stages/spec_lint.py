@@ -1,20 +1,37 @@
-"""The lint of a spec, in the process that has limits: of a spec by its name, and of one in the making."""
+"""The lint of a spec: places that its author should look at. It runs in the process that has limits."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.synth import lint
 from toolorchestra.synth.formats import spec as specs
 from toolorchestra.synth.formats.part_checks import Fault, Parts
-from toolorchestra.synth.lint.ground import Finding
 from toolorchestra.synth.proof.task_checks import DomainPlayer
+from toolorchestra.synth.stages import lint_checks
 from toolorchestra.synth.stages.domain_folder import skeleton
 from toolorchestra.synth.stages.limited_work import SHARED
+from toolorchestra.synth.stages.lint_checks import Finding, Ground
 
+CHECKS = {
+    "another row": lint_checks.another_row,
+    "order": lint_checks.order,
+    "unused tool": lint_checks.unused_tools,
+    "hidden column": lint_checks.hidden_columns,
+}
+"""Name -> check."""
 SECONDS = 300.0
 """How long the lint of one spec may take."""
+
+
+def findings(spec: specs.Spec, seed: int = 1) -> list[Finding]:
+    """The findings of a spec, the certain ones first; in this process."""
+    domain, _ = skeleton(spec, seed)
+    ground = Ground(spec, DomainPlayer(domain), seed)
+    found = [finding for check in CHECKS.values() for finding in check(ground)]
+    return sorted(found, key=lambda one: not one.certain)
 
 
 def of_spec(name: str, seed: int) -> list[Finding]:
@@ -27,6 +44,14 @@ def of_parts(parts: Parts, seed: int) -> list[Finding]:
     """The findings of six texts."""
     found: list[Finding] = SHARED.run(_of_parts, dict(parts), seed, seconds=SECONDS)
     return found
+
+
+def _of_name(name: str, seed: int) -> list[Finding]:
+    return findings(specs.load(name), seed)
+
+
+def _of_parts(parts: Parts, seed: int) -> list[Finding]:
+    return findings(specs.read(parts, Path("spec")), seed)
 
 
 def faults(parts: Parts, seed: int) -> list[Fault]:
@@ -43,15 +68,7 @@ def faults(parts: Parts, seed: int) -> list[Fault]:
     ]
 
 
-def _of_name(name: str, seed: int) -> list[Finding]:
-    return findings(specs.load(name), seed)
-
-
-def _of_parts(parts: Parts, seed: int) -> list[Finding]:
-    return findings(specs.read(parts, Path("spec")), seed)
-
-
-def findings(spec: specs.Spec, seed: int) -> list[Finding]:
-    """The findings of a spec that is at hand, in this process."""
-    domain, _ = skeleton(spec, seed)
-    return lint.lint(spec, DomainPlayer(domain), seed)
+def counted(found: Iterable[Finding]) -> str:
+    """How many of each check, in a line."""
+    counts = Counter(one.check for one in found)
+    return ", ".join(f"{name} {counts[name]}" for name in CHECKS if counts[name]) or "nothing"

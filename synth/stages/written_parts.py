@@ -15,10 +15,9 @@ from toolorchestra.synth.authors.author_prompts import MOST_BEFORE
 from toolorchestra.synth.formats import part_checks
 from toolorchestra.synth.formats.part_checks import Check, Fault
 from toolorchestra.synth.formats.spec import parsed
-from toolorchestra.synth.stages import policy_checks, spec_lint, tool_drafts, tool_trials
+from toolorchestra.synth.stages import policy_checks, spec_lint, tool_trials
 from toolorchestra.synth.stages.limited_work import SHARED, TooMuch
 from toolorchestra.synth.stages.stage_values import Making, StageFailed, SynthesisSettings, Tally, counted
-from toolorchestra.synth.stages.tool_drafts import Drafting
 
 CHECKS: Mapping[str, Check] = {
     "subjects": part_checks.subjects,
@@ -57,15 +56,10 @@ async def write(stage: str, making: Making, author: Author, settings: SynthesisS
     log = _Log()
     before: str = ""
     faults: list[Fault] = []
-    notes: tuple[str, ...] = ()
     for number in range(settings.rounds + 1):
         try:
             asked = PartRequest(stage, making.parts, number, before, tuple(faults))
-            if stage == "tools" and settings.tool_drafts > 1 and not number and isinstance(author, Drafting):
-                text, note = await _of_drafts(asked, making, author, settings)
-                notes = (note,)
-            else:
-                text = await author.write(asked)
+            text = await author.write(asked)
         except Unusable as err:
             before, faults = err.answer[:MOST_BEFORE], [err.fault]
             log.add(faults)
@@ -76,7 +70,7 @@ async def write(stage: str, making: Making, author: Author, settings: SynthesisS
         faults = faults or await author.doubts(made.parts)
         log.add(faults)
         if not faults:
-            return made, log.tally(stage, 1, number, notes)
+            return made, log.tally(stage, 1, number)
         if stage == "intents" and number == settings.rounds and not author.trusted:
             return _without(made, faults, settings, log, number)
     raise StageFailed(_told(stage, faults, settings.rounds))
@@ -109,15 +103,6 @@ async def reconsidered(
         return None
     made = making.with_part(PART_OF["intents"], text)
     return None if text == before or checked("intents", made, settings.seed) else made
-
-
-async def _of_drafts(
-    asked: PartRequest, making: Making, author: Drafting, settings: SynthesisSettings
-) -> tuple[str, str]:  # fmt: skip
-    """The tools of several drafts in one list, and what became of the others."""
-    drafts = await author.tool_drafts(asked, settings.tool_drafts)
-    made = SHARED.run(tool_drafts.merged, making, settings.seed, drafts, seconds=CHECK_SECONDS)
-    return made.text, made.note
 
 
 def _meant(stage: str, made: Making, author: Author, settings: SynthesisSettings) -> list[Fault]:

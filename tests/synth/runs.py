@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,13 +14,13 @@ from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.synth.authors.model_author import LlmAuthor
 from toolorchestra.synth.authors.scripted_author import ScriptedParts, Slip
 from toolorchestra.synth.formats import spec as specs
+from toolorchestra.synth.proof.solvers import Solver
 from toolorchestra.synth.stages import pipeline
 from toolorchestra.synth.stages.stage_values import SynthesisSettings
-from toolorchestra.synth.storage.paid_calls import Journal, PaidModel
-from toolorchestra.synth.storage.stage_store import StageStore
+from toolorchestra.synth.storage import Journal, PaidModel, StageStore
 
 SPEC = "public_library"
-SMALL = SynthesisSettings(tasks=12, evolve=1, sift=True, rounds=2)
+SMALL = SynthesisSettings(tasks=12, evolve=1, rounds=2)
 FILES = ("domain.json", "schema.sql", "rows.jsonl.gz", "tools.json", "policy.md", "tasks.jsonl.gz",
          "costs.jsonl.gz")  # fmt: skip
 
@@ -47,13 +47,13 @@ def made(
     settings: SynthesisSettings = SMALL,
     *,
     cap: SpendCap | None = None,
-    takes: dict[str, int] | None = None,
+    solvers: Sequence[Solver] = (),
 ) -> tuple[pipeline.Made, PaidModel]:
     """One run, or the rest of one that was stopped."""
     work = StageStore(folder / "work", resume=True)
     spent = paid_model(work.folder, reply or ScriptedParts(texts()), cap)
-    author = LlmAuthor("a library", spent, takes=takes)
-    run = pipeline.SynthesisRun(author, settings, work, folder / "out", "a library", takes=takes or {})
+    author = LlmAuthor("a library", spent)
+    run = pipeline.SynthesisRun(author, settings, work, folder / "out", "a library", solvers)
     return asyncio.run(pipeline.make(run)), spent
 
 

@@ -33,10 +33,10 @@ from toolorchestra.envs.base.errors import ConfigError
         ("evaluate --env HEL-v0 --env HLE-v0", "no environment 'HEL-v0'; valid: "),
         ("evaluate --dataset q.jsonl --field question", "--field takes NAME=VALUE, got 'question'"),
         ("evaluate --dataset q.jsonl --field id=i question", "NAME=VALUE, got 'question'"),
-        ("synth --spec parking --out {file}", "--out: a folder expected, but {file} is a file"),
-        ("synth --spec parking --out new --work {file}", "--work: a folder expected, but {file} is a file"),
-        ("synth --spec parking --stage harder --export taus", "no export 'taus'; valid: hf, rows, tau2. Did you mean"),
-        ("synth", "give --spec NAME or --domain WORDS"),
+        ("synth make parking --out {file}", "--out: a folder expected, but {file} is a file"),
+        ("synth make zoo", "no spec 'zoo'; name a folder, a YAML file or one of"),
+        ("synth mak parking", "no command 'synth mak'; valid: synth export, synth lint, synth make, synth prove. Did you mean"),
+        ("synth export --form taus", "no form of an export 'taus'; valid: hf, rows, tau2. Did you mean"),
     ],
 )
 def test_what_cannot_be_is_refused(command: str, says: str, tmp_path: Path) -> None:

@@ -19,10 +19,9 @@ from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.types import Message
 from toolorchestra.envs.models import ChatRequest
 from toolorchestra.envs.models.output_limits import OutputLimit, corrected
-from toolorchestra.synth import generate
+from toolorchestra.synth import generate, storage
 from toolorchestra.synth.authors import author_models
 from toolorchestra.synth.authors.scripted_author import ScriptedParts
-from toolorchestra.synth.storage import paid_calls
 
 pytest.importorskip("openai", reason="models behind servers need .[models]")
 
@@ -52,7 +51,7 @@ def command(tmp_path: Path, server: Loopback, entry: str = QUICK, *more: str) ->
         f'[endpoints.here]\nbase_url = "{server.base_url}"\n[models."*"]\nendpoints = ["here"]\n{entry}',
         encoding="utf-8",
     )
-    asked = ["--domain", "a library", "--model", "openai:served", "--price-as", "gpt-5", "--tasks", "10", "--no-costs"]
+    asked = ["a library", "--model", "openai:served", "--price-as", "gpt-5", "--tasks", "10", "--no-costs"]
     return [*asked, "--backends", str(backends), "--out", str(tmp_path / "out"), *more]
 
 
@@ -195,14 +194,15 @@ def test_a_server_that_does_not_answer_ends_the_run_with_one_sentence(
 def test_a_call_has_a_time_of_its_own_and_says_that_it_waits(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(paid_calls, "TELL_SECONDS", 0.3)
+    monkeypatch.setattr(storage, "TELL_SECONDS", 0.3)
+    monkeypatch.setattr(storage, "CALL_SECONDS", 1.0)
     with Loopback(lambda _: ServerReply(fault="silence")) as server:
-        assert generate.main(command(tmp_path, server, "", "--call-seconds", "1")) == 1
+        assert generate.main(command(tmp_path, server, "")) == 1
     told = capsys.readouterr().err.strip().splitlines()
     assert told[0] == "subjects: waiting for served, 0.3 s of at most 1 s"
     assert told[-1] == (
-        "error: model 'served' did not answer within 1 s (stage subjects); go on with resume=True, or give it longer: "
-        "call_seconds. On the command line: --resume, with more --call-seconds"
+        "error: model 'served' did not answer within 1 s (stage subjects); answers that came are kept: go on with "
+        "resume=True. On the command line: --resume"
     )
 
 
@@ -229,7 +229,7 @@ def spent(tmp_path: Path) -> float:
     file = tmp_path / "out.work" / "calls.jsonl"
     for line in file.read_text().splitlines() if file.is_file() else ():
         row = json.loads(line)
-        usd += sheet.charge(paid_calls._usage({**row, "model": "gpt-5"})).usd
+        usd += sheet.charge(storage._usage({**row, "model": "gpt-5"})).usd
     return usd
 
 
@@ -245,7 +245,7 @@ def test_a_backends_file_that_is_none_is_said_by_its_name(tmp_path: Path) -> Non
 def test_without_the_models_extra_a_spec_still_makes_a_domain(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "toolorchestra.envs.models.openai", None)
     said = "Without it a spec makes a domain, and standin:public_library stands in for a model$"
-    with raises(ConfigError, said, "--spec NAME, or --model standin:public_library"):
+    with raises(ConfigError, said, "synth make SPEC, or --model standin:public_library"):
         author_models.load("openai:served", "paper-2025-11")
 
 

@@ -14,7 +14,7 @@ from toolorchestra.synth.authors import Unusable, untrusted_answers
 from toolorchestra.synth.formats import spec as specs
 from toolorchestra.synth.stages import policy_checks, run_report
 from toolorchestra.synth.stages.stage_values import StageFailed
-from toolorchestra.synth.storage.paid_calls import MOST_CHARACTERS, PaidAnswer
+from toolorchestra.synth.storage import MOST_CHARACTERS, PaidAnswer
 
 Change = Callable[[Any], None]
 

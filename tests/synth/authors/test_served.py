@@ -33,7 +33,7 @@ def test_a_served_model_writes_a_domain_through_a_server_that_breaks_once(
         endpoints.write_text(
             f'[endpoints.here]\nbase_url = "{server.base_url}"\n[models."*"]\nendpoints = ["here"]\n', encoding="utf-8"
         )
-        command = ["--domain", "a library", "--model", "openai:served", "--price-as", "qwen3-32b", "--tasks", "10"]
+        command = ["a library", "--model", "openai:served", "--price-as", "qwen3-32b", "--tasks", "10"]
         command += ["--backends", str(endpoints), "--out", str(tmp_path / "out")]
         assert generate.main(command) == 0
         told = capsys.readouterr().out

@@ -13,9 +13,9 @@ import pytest
 
 from toolorchestra.envs.domains.toolscale import loader
 from toolorchestra.envs.domains.toolscale.domain import GoldCall, SqlDomain, SqlTask
-from toolorchestra.synth import export_domain
-from toolorchestra.synth.formats import export, tau2_domain
+from toolorchestra.synth import export
 from toolorchestra.synth.formats import spec as specs
+from toolorchestra.synth.formats import tau2_domain
 from toolorchestra.synth.proof.task_checks import DomainPlayer
 from toolorchestra.synth.stages import domain_folder
 
@@ -81,7 +81,7 @@ def made(tmp_path_factory: pytest.TempPathFactory, logs: None) -> tuple[SqlDomai
     del logs
     folder = tmp_path_factory.mktemp("tau2")
     domain, _ = domain_folder.make(specs.load("public_library"), TASKS, 1, folder / "library", measured=False)
-    return domain, Package(export.write("tau2", domain, folder / "exported"))
+    return domain, Package(export.write("tau2", [domain], folder / "exported"))
 
 
 def writes(domain: SqlDomain, task: SqlTask) -> list[int]:
@@ -151,7 +151,7 @@ def test_a_refused_call_says_why_and_changes_nothing(made: tuple[SqlDomain, Pack
 
 def test_the_exported_folder_speaks_of_no_other_package(made: tuple[SqlDomain, Package], tmp_path: Path) -> None:
     domain, _ = made
-    out = export.write("tau2", domain, tmp_path / "again")
+    out = export.write("tau2", [domain], tmp_path / "again")
     for path in out.glob("*.py"):
         assert "import toolorchestra" not in path.read_text()
         assert "from toolorchestra" not in path.read_text()
@@ -165,7 +165,7 @@ def test_the_exported_folder_speaks_of_no_other_package(made: tuple[SqlDomain, P
 
 def test_a_shipped_domain_with_a_parameter_named_class_is_graded_too(tmp_path: Path, logs: None) -> None:
     del logs
-    assert export_domain.main(["--domain", "railway", "--form", "tau2", "--out", str(tmp_path)]) == 0
+    assert export.main(["railway", "--form", "tau2", "--out", str(tmp_path)]) == 0
     domain, package_ = loader.load("railway"), Package(tmp_path / "tau2" / "railway")
     booking = [t for t in domain.tasks.values() if any("class" in a.arguments for a in t.actions)][:3]
     assert booking

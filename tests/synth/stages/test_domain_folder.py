@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import shutil
 import subprocess
 import sys
@@ -21,9 +22,7 @@ from toolorchestra.envs.domains.toolscale import loader
 from toolorchestra.envs.domains.toolscale.domain import GoldCall, SqlTask
 from toolorchestra.envs.domains.toolscale.known_costs import FILE as COSTS
 from toolorchestra.envs.domains.toolscale.reading import FILES
-from toolorchestra.synth import compare_solvers, generate, prove
-from toolorchestra.synth.console.worker_processes import workers
-from toolorchestra.synth.formats import export, task_variants
+from toolorchestra.synth import export, generate, prove
 from toolorchestra.synth.formats import spec as specs
 from toolorchestra.synth.formats.word_lists import LISTS
 from toolorchestra.synth.proof import similarity
@@ -48,8 +47,7 @@ def test_shipped_tasks_are_proven_and_two_processes_agree(name: str) -> None:
 
 
 def test_no_file_that_follows_from_other_tasks_outlives_them(tmp_path: Path) -> None:
-    for name in (COSTS, task_variants.FILE):
-        (tmp_path / name).write_bytes(b"of other tasks")
+    (tmp_path / COSTS).write_bytes(b"of other tasks")
     make(specs.load(LIBRARY), 12, 2, tmp_path, measured=False)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*FILES, "domain.json"])
 
@@ -270,11 +268,11 @@ def test_too_few_intents_end_with_the_yield_report(tmp_path: Path) -> None:
 
 def test_the_command_lines(tmp_path: Path) -> None:
     python, out = sys.executable, str(tmp_path / "out")
-    made = [python, "synth/generate.py", "--spec", str(LIBRARY), "--tasks", "12", "--out", out]
+    made = [python, "synth/generate.py", str(LIBRARY), "--tasks", "12", "--out", out]
     done = subprocess.run(made, capture_output=True, text=True, cwd=REPOSITORY, check=True)
     assert "library: 12 tasks kept" in done.stdout
     done = subprocess.run(
-        [python, "synth/prove.py", "--domain", out, "--at-once", "1"],
+        [python, "synth/prove.py", out, "--at-once", "1"],
         capture_output=True,
         text=True,
         cwd=REPOSITORY,
@@ -294,32 +292,24 @@ def test_a_shipped_domain_must_have_a_size(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(
-    ("command", "works", "arguments", "says"),
-    [
-        (prove, "prove", [], "stopped\n"),
-        (compare_solvers, "workers", [], "stopped\n"),
-        (generate, "_one", ["--spec", "public_library", "--out", "out"], "stopped; go on with --resume\n"),
-    ],
+    ("command", "works", "says"),
+    [(prove, "prove", "stopped\n"), (generate, "_made", "stopped; go on with --resume\n")],
 )
 def test_an_interrupt_ends_a_command_with_a_line(
-    command: Any,
-    works: str,
-    arguments: list[str],
-    says: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    command: Any, works: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(command, works, interrupted)
-    assert command.main(arguments) == 130
-    assert capsys.readouterr().err == says
+    monkeypatch.setattr(sys, "stderr", said := io.StringIO())
+    assert command.main(["public_library", "--out", str(tmp_path / "out")] if command is generate else []) == 130
+    assert said.getvalue() == says
 
 
 def test_an_interrupt_waits_for_no_worker() -> None:
     def interrupted() -> None:
-        with workers(1) as pool:
+        with prove.workers(1) as pool:
             pool.submit(time.sleep, 600)
             raise KeyboardInterrupt
 
@@ -332,12 +322,9 @@ def test_an_interrupt_waits_for_no_worker() -> None:
     [
         (prove.main, "--sample"),
         (prove.main, "--at-once"),
-        (compare_solvers.main, "--tasks"),
-        (compare_solvers.main, "--k"),
-        (compare_solvers.main, "--at-once"),
-        (generate.main, "--spec public_library --tasks"),
-        (generate.main, "--spec public_library --k"),
-        (generate.main, "--domain zoo --model standin:parking --out nowhere --at-once"),
+        (generate.main, "public_library --tasks"),
+        (generate.main, "public_library --k"),
+        (generate.main, "zoo --model standin:parking --out nowhere --at-once"),
     ],
 )
 @pytest.mark.parametrize("number", ["0", "-5", "few"])
@@ -357,7 +344,7 @@ def test_numbers_of_nothing_are_refused_at_the_start(
 @pytest.mark.parametrize("usd", ["0", "-1", "nan"])
 def test_a_budget_is_an_amount(usd: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        generate.main(f"--domain zoo --model standin:parking --out nowhere --spend-cap {usd}".split())
+        generate.main(f"zoo --model standin:parking --out nowhere --spend-cap {usd}".split())
     assert "--spend-cap: a number of dollars above 0 expected" in unboxed(capsys.readouterr().err)
 
 
@@ -372,9 +359,7 @@ def test_a_part_of_a_spec_that_leads_out_of_its_folder_is_not_read(tmp_path: Pat
 def test_an_export_copies_nothing_from_outside_the_folder(tmp_path: Path) -> None:
     domain = loader.read(changed(tmp_path, "policy.md", str))
     (tmp_path / "secret").write_text("secret")
-    for name in (COSTS, task_variants.FILE):
-        (domain.folder / name).unlink(missing_ok=True)
-        (domain.folder / name).symlink_to(tmp_path / "secret")
-        with pytest.raises(ConfigError, match=rf"{name} is a link that leads out of"):
-            export.write("hf" if name == COSTS else "rows", domain, tmp_path / f"out-{name}")
-        (domain.folder / name).unlink()
+    (domain.folder / COSTS).unlink(missing_ok=True)
+    (domain.folder / COSTS).symlink_to(tmp_path / "secret")
+    with pytest.raises(ConfigError, match=rf"{COSTS} is a link that leads out of"):
+        export.write("hf", [domain], tmp_path / "out")

@@ -21,7 +21,6 @@ from toolorchestra.synth.formats import part_checks
 from toolorchestra.synth.formats import spec as specs
 from toolorchestra.synth.proof.hard_checks import fault, instead, missed, unasked
 from toolorchestra.synth.proof.hardness import ELEMENTS, level
-from toolorchestra.synth.proof.reading_agent import LEARNER, READER
 from toolorchestra.synth.proof.solvers import RULE_BREAKERS, SCRIPTED, Arena
 from toolorchestra.synth.proof.task_checks import DomainPlayer
 from toolorchestra.synth.stages import domain_folder
@@ -225,12 +224,6 @@ def test_held_out_intents_and_their_words_are_nowhere_else() -> None:
     with pytest.raises(ConfigError, match="no intent 'burrow'"):
         read(domain_yaml=head.replace("[borrow]", "[burrow]"))
     assert part_checks.subjects({"domain.yaml": head}, 1) == []  # its intents are still to come
-
-
-def test_readers_solve_some_easy_tasks_and_never_see_the_task() -> None:
-    easy = [task for task in tasks() if len(task.requests) == 1]
-    assert 0 < sum(solves(LEARNER, task) for task in easy) < len(tasks())
-    assert sum(solves(READER, task) for task in tasks()) <= sum(solves(SCRIPTED["oracle"], task) for task in tasks())
 
 
 def test_the_folder_is_made_again_byte_by_byte(tmp_path: Path) -> None:

@@ -9,17 +9,16 @@ from pathlib import Path
 import pytest
 
 from tests.synth import runs
-from toolorchestra.synth import lint, lint_domain, prove
+from toolorchestra.synth import lint_spec, prove
 from toolorchestra.synth.authors.model_author import LlmAuthor
 from toolorchestra.synth.authors.scripted_author import ScriptedParts
 from toolorchestra.synth.formats import spec as specs
-from toolorchestra.synth.lint import policy_rules
-from toolorchestra.synth.lint.ground import Finding
 from toolorchestra.synth.stages import domain_folder, spec_lint
+from toolorchestra.synth.stages.lint_checks import Finding
 from toolorchestra.synth.stages.stage_values import Making, SynthesisSettings
 from toolorchestra.synth.stages.written_parts import write
 
-CARELESS = Path(__file__).parent / "data" / "careless_vet.yaml"
+CARELESS = Path(__file__).parent / "careless_vet.yaml"
 # ruff: noqa: E501 - lines of the spec, as they stand there
 MENDS = {
     "vaccine_price: another row": ("parameters: {}, returns: {rows: \"SELECT vaccine_id, disease, price FROM vaccines ORDER BY vaccine_id\"}",
@@ -27,7 +26,6 @@ MENDS = {
     "change_phone: unused tool": ("{intent: open_invoices,", "{intent: new_phone, draw: SELECT owner_id AS who FROM owners, say: [\"My number is +41 79 555 00 99 now.\", \"Note +41 79 555 00 99 for me.\", \"Change my phone to +41 79 555 00 99.\"], actions: [{change_phone: {owner_id: \"{owner_id}\", phone: \"+41 79 555 00 99\"}}]}\n  - {intent: open_invoices,"),
     "owners.insured: hidden column": ("SELECT owner_id, full_name FROM owners WHERE owner_id = :who", "SELECT owner_id, full_name, insured FROM owners WHERE owner_id = :who"),
     "plan: order": ("{check: \":parts = 0\"", "{check: \":so_far = 0\", error: \"Something is paid already.\"}, {check: \":parts = 0\""),
-    "Sedatives": (" Sedatives are never dispensed to boarding kennels, even against a veterinary prescription.", ""),
 }  # fmt: skip
 """What is found -> the words of the spec that are wrong, and right ones."""
 
@@ -79,20 +77,6 @@ def test_a_row_that_the_words_name_is_taken_from_its_own_place(tmp_path: Path) -
     assert not about(found(asked, tmp_path), "intent pay_all: another row")
 
 
-def test_a_value_that_nobody_asks_for_is_found(tmp_path: Path) -> None:
-    text = CARELESS.read_text(encoding="utf-8")
-    paying = '{pay_invoice: {invoice_id: "{invoice_id}", amount: 50}}]'
-    told = text.replace(paying, f"{paying}, inform: [list_invoices.0.instalments]")
-    seen = about(found(told, tmp_path), "intent pay_some: words")
-    assert seen
-    assert not seen[0].certain
-    asked = told.replace("I pay 50 towards", "In how many instalments? I pay 50 towards").replace(
-        "Take 50 for the {treatment} for now.", "Take 50 for the {treatment}. Instalments?"
-    )
-    asked = asked.replace("Put 50 on my invoice", "How many instalments? Put 50 on my invoice")
-    assert not about(found(asked, tmp_path), "intent pay_some: words")
-
-
 def test_a_request_that_picks_the_first_is_right_with_the_first(tmp_path: Path) -> None:
     text = CARELESS.read_text(encoding="utf-8").replace("{disease}", "{disease_x}")
     wordings = '["Which vaccine is first on the list?", "What is the first vaccine?", "Name the first vaccine."]'
@@ -103,20 +87,13 @@ def test_a_request_that_picks_the_first_is_right_with_the_first(tmp_path: Path) 
     assert not about(found(picked, tmp_path), "intent vaccine_price: another row")
 
 
-def test_rules_about_how_things_are_done_are_told_apart() -> None:
-    policy = "Identify first.\n- Never pay out more than the\n  balance.\n- You must wait for a yes.\n\nBooks are nice."
-    assert policy_rules.rules(policy) == ["Never pay out more than the balance.", "You must wait for a yes."]
-    assert policy_rules.process_rules(policy) == ["You must wait for a yes."]
-
-
 def test_the_command_prints_file_entry_and_what_was_expected(capsys: pytest.CaptureFixture[str]) -> None:
-    assert lint_domain.main(["--spec", str(CARELESS), "--strict"]) == 1
+    assert lint_spec.main([str(CARELESS), "--strict"]) == 1
     told = capsys.readouterr().out
     assert "intents.yaml: intent vaccine_price: another row" in told
     assert "expected: " in told
     assert "tools.yaml: tool change_phone: unused tool" in told
-    assert lint_domain.main(["--spec", str(CARELESS), "--counts"]) == 0
-    assert "| careless_vet | 2 | " in capsys.readouterr().out
+    assert lint_spec.main([str(CARELESS)]) == 0
 
 
 def test_findings_say_the_certain_ones_first() -> None:
@@ -124,7 +101,7 @@ def test_findings_say_the_certain_ones_first() -> None:
     findings = spec_lint.findings(spec, 1)
     certain = [one.certain for one in findings]
     assert certain == sorted(certain, reverse=True)
-    assert lint.counted(findings).startswith("another row 2, ")
+    assert spec_lint.counted(findings).startswith("another row 2, ")
 
 
 def test_a_model_gets_its_wrong_row_back_and_mends_it(tmp_path: Path) -> None:

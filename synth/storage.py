@@ -1,8 +1,9 @@
-"""Model calls that a run pays for: each answer is on disk before it is used, and no answered call is paid again."""
+"""What a run keeps on the disk: each stage's result, and each paid answer, before it is used. None is paid twice."""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import io
 import json
 import os
@@ -18,9 +19,8 @@ from toolorchestra.envs.base.types import Message
 from toolorchestra.envs.models import ChatModel, ChatRequest, Completion, output_tokens_of
 from toolorchestra.envs.money.bill import Bill, most_nano_usd
 from toolorchestra.envs.money.ledger import Ledger
-from toolorchestra.envs.money.prices import NANO, PriceSheet, Tokens, Usage, plain
+from toolorchestra.envs.money.prices import NANO, Charge, PriceSheet, Tokens, Usage, plain
 from toolorchestra.envs.money.spend_cap import WAIT_SECONDS, Hold, SpendCap
-from toolorchestra.synth.storage.stage_store import key
 
 MOST_CHARACTERS = 400_000
 """Of an answer: what is longer is refused unread, and only so much of it is kept."""
@@ -31,6 +31,7 @@ LEAST_TOKENS = 256
 TEMPLATE_TOKENS = 1_024
 """What a server's chat template may add to a request."""
 CALL_SECONDS = 900.0
+"""How long one call may take, its retries and the waits between them included."""
 TELL_SECONDS = 30.0
 """How often it is said that an answer is waited for."""
 Role = Literal["author", "judge", "solver"]
@@ -38,6 +39,12 @@ AUTHOR: Role = "author"
 JUDGE: Role = "judge"
 SOLVER: Role = "solver"
 """Roles of a run's ledger."""
+
+
+def key(*inputs: Any) -> str:
+    """What a result or an answer is found by: a hash of all that it follows from."""
+    text = json.dumps(inputs, sort_keys=True, ensure_ascii=True)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 class PaidAnswer(NamedTuple):
@@ -59,46 +66,93 @@ class _HeldBill(Bill):
         return await super().hold(item, into, out, seconds) if self.usages else None
 
 
-class Journal:
-    """A JSONL file of answered calls. `replay` makes a call that is not in it an error: it is a cassette then."""
+class Store:
+    """An append-only JSONL file of rows by their key. A row is on the disk when add() returns. A line that was being
+    written when a run was killed is cut off."""
 
-    def __init__(self, path: Path, *, replay: bool = False) -> None:
+    what = "a stage's result; remove the file, and make the stages anew"
+
+    def __init__(self, path: Path, *, frozen: bool = False) -> None:
         self.path = path
-        self.replay = replay
         self.rows: dict[str, Mapping[str, Any]] = {}
-        if replay and not path.is_file():
-            raise ConfigError(
-                f"no cassette {str(path)!r} to replay; record one first, with replay=False",
-                command_line=f"--record {path}",
-            )
-        if path.is_file():
-            self._read()
-
-    def _read(self) -> None:
-        data = self.path.read_bytes()
+        data = path.read_bytes() if path.is_file() else b""
         whole = data[: data.rfind(b"\n") + 1]
-        if whole != data and not self.replay:  # the last line was being written when the run was killed
-            with self.path.open("r+b") as file:
+        if whole != data and not frozen:
+            with path.open("r+b") as file:
                 file.truncate(len(whole))
         for number, line in enumerate(io.BytesIO(whole), 1):  # a line ends at a newline alone
             try:
                 row = json.loads(line.decode())
-                _usage(row)
-                texts = (row["key"], row["stage"], row["text"])
-                if not (all(isinstance(one, str) for one in texts) and isinstance(row["characters"], int)):
-                    raise TypeError("a call has a key, a stage, a text and its characters")
+                self.check(row)
                 self.rows[row["key"]] = row
             except (ValueError, LookupError, TypeError, RecursionError):
-                raise ConfigError(f"{self.path}: line {number} is not a recorded call; record it anew") from None
+                raise ConfigError(f"{path}: line {number} is not {self.what}") from None
+
+    def check(self, row: Mapping[str, Any]) -> None:
+        """Refuse a row of another shape, by any of the errors that reading JSON has."""
+        if not isinstance(row["key"], str) or "result" not in row:
+            raise TypeError("a stage's result has a key")
 
     def add(self, row: Mapping[str, Any]) -> None:
-        """Append a call; it is on the disk when this returns."""
+        """Append a row."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("ab") as file:
             file.write(json.dumps(row, ensure_ascii=True).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
         self.rows[row["key"]] = row
+
+
+class StageStore(Store):
+    """What each stage of a run made, under a hash of what it was made from: a run goes on where it broke."""
+
+    def __init__(self, folder: Path, *, resume: bool) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        if not resume and any(folder.glob("*.json*")):
+            raise ConfigError(
+                f"{folder} holds an earlier run; go on with resume=True, or remove it or write elsewhere",
+                command_line="--resume, or another --out",
+            )
+        super().__init__(folder / "stages.jsonl")
+
+    def kept(self, made_from: str) -> Any:
+        """The result that was made from these inputs, else None."""
+        return self.rows[made_from]["result"] if made_from in self.rows else None
+
+    def keep(self, stage: str, made_from: str, result: Any) -> None:
+        """Keep a stage's result with the key of its inputs."""
+        self.add({"key": made_from, "stage": stage, "result": result})
+
+    def agree(self, settings: Mapping[str, Any]) -> None:
+        """Refuse to go on with other settings than the run began with."""
+        here, there = json.loads(json.dumps(settings)), self.kept("settings")
+        if there is None:
+            self.keep("", "settings", here)
+        elif here != there:
+            differ = ", ".join(f"{k}: {there.get(k)!r} then, {v!r} now" for k, v in here.items() if there.get(k) != v)
+            raise ConfigError(
+                f"{self.folder} was begun with other settings ({differ}); use those, or write elsewhere",
+                command_line="another --out",
+            )
+
+
+class Journal(Store):
+    """Answered calls. `replay` makes a call that is not among them an error: the file is a cassette then."""
+
+    what = "a recorded call; record it anew"
+
+    def __init__(self, path: Path, *, replay: bool = False) -> None:
+        self.replay = replay
+        if replay and not path.is_file():
+            raise ConfigError(f"no cassette {str(path)!r} to replay; name the calls.jsonl of a run's work folder")
+        super().__init__(path, frozen=replay)
+
+    def check(self, row: Mapping[str, Any]) -> None:
+        _usage(row)
+        texts = (row["key"], row["stage"], row["text"])
+        if not (all(isinstance(one, str) for one in texts) and isinstance(row["characters"], int)):
+            raise TypeError("a call has a key, a stage, a text and its characters")
 
 
 class PaidRequest(NamedTuple):
@@ -128,8 +182,6 @@ class PaidModel:
     journal: Journal
     cap: SpendCap | None = None
     concurrency: int = 4
-    call_seconds: float = CALL_SECONDS
-    """Of one call, its retries and the waits between them included."""
     waits: Callable[[str], None] | None = None
     """Told, now and then, what is waited for."""
     ledger: Ledger = field(default_factory=Ledger)
@@ -141,18 +193,18 @@ class PaidModel:
     def __post_init__(self) -> None:
         self.sheet.require([self.model], "the author")
         self._gate = asyncio.Semaphore(self.concurrency)
-        self._count_earlier()
-
-    def _count_earlier(self) -> None:
-        """Bill what the journal holds of earlier runs; a cassette is billed as it plays."""
-        if self.journal.replay:
+        if self.journal.replay:  # a cassette is billed as it plays
             return
-        for wanted, row in self.journal.rows.items():
-            charge = self.sheet.charge(_usage(row), row["stage"])
-            self._counted.add(wanted)
-            self.ledger.add(charge)
+        for wanted, row in self.journal.rows.items():  # what earlier runs paid
+            charge = self._bill(wanted, row, row["stage"])
             if self.cap is not None:
                 self.cap.add(charge.nano_usd)
+
+    def _bill(self, wanted: str, row: Mapping[str, Any], stage: str) -> Charge:
+        charge = self.sheet.charge(_usage(row), stage)
+        self._counted.add(wanted)
+        self.ledger.add(charge)
+        return charge
 
     @property
     def paid(self) -> int:
@@ -171,8 +223,7 @@ class PaidModel:
                 )
             row = await self._paid_once(wanted, asked)
         if wanted not in self._counted:
-            self._counted.add(wanted)
-            self.ledger.add(self.sheet.charge(_usage(row), asked.stage))
+            self._bill(wanted, row, asked.stage)
         return PaidAnswer(row["text"], row["characters"], bool(row.get("cut")))
 
     async def _paid_once(self, wanted: str, asked: PaidRequest) -> Mapping[str, Any]:
@@ -230,13 +281,13 @@ class PaidModel:
         """The completion. Every way in which a server fails ends in an error of one sentence."""
         telling = asyncio.create_task(self._tell(asked.stage)) if self.waits is not None else None
         try:
-            async with asyncio.timeout(self.call_seconds):
+            async with asyncio.timeout(CALL_SECONDS):
                 return await self.models.complete(request)
         except TimeoutError:
-            seen = f"model {self.model!r} did not answer within {self.call_seconds:g} s"
+            seen = f"model {self.model!r} did not answer within {CALL_SECONDS:g} s"
             raise Outage(
-                f"{seen} (stage {asked.stage}); go on with resume=True, or give it longer: call_seconds",
-                command_line="--resume, with more --call-seconds",
+                f"{seen} (stage {asked.stage}); answers that came are kept: go on with resume=True",
+                command_line="--resume",
             ) from None
         except ToolError as err:
             if self.cap is not None and self.cap.used_up:
@@ -256,7 +307,7 @@ class PaidModel:
         while self.waits is not None:
             await asyncio.sleep(TELL_SECONDS)
             waited += TELL_SECONDS
-            self.waits(f"{stage}: waiting for {self.model}, {waited:g} s of at most {self.call_seconds:g} s")
+            self.waits(f"{stage}: waiting for {self.model}, {waited:g} s of at most {CALL_SECONDS:g} s")
 
     def _row(
         self, wanted: str, asked: PaidRequest, used: Sequence[Usage], text: str, cut: bool
@@ -280,8 +331,7 @@ class PaidModel:
             name = f"lost/{wanted}/{len(self.journal.rows)}"
             row = self._row(name, asked, used, "", False)
             self.journal.add(row)
-            self._counted.add(name)
-            self.ledger.add(self.sheet.charge(_usage(row), asked.stage))
+            self._bill(name, row, asked.stage)
 
     def beside(self, models: ChatModel, model: str) -> PaidModel:
         """For another model of the same sheet, with the same journal, ledger, cap and count of calls."""

@@ -1,1 +1,0 @@
-"""A run as a person sees it: progress bars, and worker processes that end with Ctrl-C."""

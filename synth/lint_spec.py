@@ -1,0 +1,54 @@
+"""Look for what running a spec cannot show: `toolorchestra synth lint finance /tmp/my_spec`.
+
+Requests that are answered with another row than they name, requests that contradict each other in one order, tools that
+no task uses, columns that no tool shows. Findings name the file and the entry, and what was expected. Those marked
+"perhaps" follow from words or from what may be chance.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import tyro
+
+from toolorchestra.agents.commands.console import DONE, FAILED, check_counts, command, say
+from toolorchestra.synth.formats import spec as specs
+from toolorchestra.synth.stages import spec_lint
+
+
+@dataclass(frozen=True)
+class LintOptions:
+    """What `toolorchestra synth lint` takes."""
+
+    spec: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
+    """Folders, YAML files, or names of shipped specs; all that are shipped when left out."""
+    seed: int = 1
+    """Of the rows and of what is sampled."""
+    strict: bool = False
+    """Fail where there is a finding that was seen by running."""
+
+    def __post_init__(self) -> None:
+        check_counts(self, {"seed": 0})
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    """The command line."""
+    return command(LintOptions, run, given, about=__doc__)
+
+
+def run(given: LintOptions) -> int:
+    """Lint, and print what was found."""
+    names = given.spec or tuple(specs.shipped())
+    found = {name: spec_lint.of_spec(name, given.seed) for name in names}
+    for name, findings in found.items():
+        say("\n".join([f"{name}: {spec_lint.counted(findings)}", *(f"  {one.text()}" for one in findings)]))
+    certain = sum(one.certain for findings in found.values() for one in findings)
+    say(f"{len(names)} specs, {sum(map(len, found.values()))} findings, {certain} of them seen by running")
+    return FAILED if given.strict and certain else DONE
+
+
+if __name__ == "__main__":
+    sys.exit(main())
