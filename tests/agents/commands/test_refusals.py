@@ -35,7 +35,7 @@ from toolorchestra.envs.base.errors import ConfigError
         ("evaluate --dataset q.jsonl --field id=i question", "NAME=VALUE, got 'question'"),
         ("synth make parking --out {file}", "--out: a folder expected, but {file} is a file"),
         ("synth make zoo", "no spec 'zoo'; name a folder, a YAML file or one of"),
-        ("synth mak parking", "no command 'synth mak'; valid: synth export, synth lint, synth make, synth prove. Did you mean"),
+        ("synth mak parking", "no command 'synth mak'; valid: synth export, synth lint, synth make, synth prove."),
         ("synth export --form taus", "no form of an export 'taus'; valid: hf, rows, tau2. Did you mean"),
     ],
 )
