@@ -1,7 +1,4 @@
-"""τ²-Bench as a source of tasks: airline, retail, telecom, mock; with a user, or alone where the benchmark has it.
-
-And domains in the same form that a user brings, such as those of ToolScale's reference: see `reference`.
-"""
+"""τ²-Bench as a source of tasks: airline, retail, telecom, mock; with a user, or alone where the benchmark has it."""
 
 from __future__ import annotations
 
@@ -17,7 +14,6 @@ from toolorchestra.envs.domains.tau2 import package
 from toolorchestra.envs.domains.tau2.domain import PARTS, Tau2Domain, folder_of, load_domain
 from toolorchestra.envs.domains.tau2.hired_models import Hiring, Role
 from toolorchestra.envs.domains.tau2.recordings import Recording, read_recordings
-from toolorchestra.envs.domains.tau2.reference.opening import ReferenceRequest, open_domains
 from toolorchestra.envs.domains.tau2.release import JUDGES_WORDS, Release, load_release
 from toolorchestra.envs.domains.tau2.scripted_user import Tau2ScriptedUser
 from toolorchestra.envs.domains.tau2.task import Tau2Task, public_id, read_criteria, read_plan
@@ -50,8 +46,7 @@ class Tau2Source:
     """
 
     domain: str | None = None
-    """airline, retail, telecom (None), telecom-workflow, mock, or "all": the first three mixed, each task as likely.
-    With `reference`: a domain of that folder, "all" that have tasks, or None for the only one."""
+    """airline, retail, telecom (None), telecom-workflow, mock, or "all": the first three mixed, each task as likely."""
     user: str = "none"
     """none (the agent works alone), scripted (plumbing and tests), replay (recorded runs), llm."""
     _: KW_ONLY
@@ -69,7 +64,7 @@ class Tau2Source:
     recordings: str | None = None
     """File of recorded runs, one JSON a line."""
     tasks_path: str | None = None
-    """A newer release's data folder, in upstream's layout. With `reference`: a file of tasks, or the hub's rows."""
+    """A newer release's data folder, in upstream's layout."""
     tasks_version: str | None = None
     """What results say of the tasks' version; None: found out."""
     communicate: str | None = None
@@ -81,19 +76,11 @@ class Tau2Source:
     """Messages and executions together, as the benchmark counts; turns are limited by max_turns besides."""
     max_errors: int | None = 10
     """Errors of tools, as the benchmark counts, after which the episode ends. None: no limit."""
-    reference: str | None = None
-    """A folder with domains in the form of ToolScale's reference: a Python toolkit, db.json and policy.md each."""
-    trust_code: bool = False
-    """That the toolkits of `reference` may be run in this process."""
-    now: str | None = None
-    """When it is in those domains, YYYY-MM-DD HH:MM:SS; None: what the policy says."""
-    skip_unmatched: bool = False
-    """Leave out tasks that a toolkit of `reference` cannot play; else they are an error."""
     release: Release = field(init=False)
 
     def __post_init__(self) -> None:
         self._check_roles()
-        names = self._open_reference() if self.reference else self._open_package()
+        names = self._open_package()
         self.backing = backing(self.backends) if self.backends is not None else None
         self._hiring = hiring = Hiring(self.backing)
         experts = {alias: hiring.hire(f"experts[{alias!r}]", role) for alias, role in (self.experts or {}).items()}
@@ -104,9 +91,9 @@ class Tau2Source:
         self._plans: dict[str, tuple[Tau2Domain, Tau2Task]] = {}
         self._boxes: dict[tuple[object, ...], tuple[PriceSheet, DomainToolbox]] = {}
         self._ids = self._split_ids(names)
-        if self.tasks_path and not self.reference:
+        if self.tasks_path:
             self._refuse_other_tools()
-        if judge is None and self.user != "replay" and (self.tasks_path or self.reference):
+        if judge is None and self.user != "replay" and self.tasks_path:
             self._refuse_unjudged(names)
         self.name = f"tau2-{self.domain}"
 
@@ -136,8 +123,6 @@ class Tau2Source:
             raise ConfigError(f"{self.domain} is not played: {UNPLAYED[self.domain]}; valid: {', '.join(PARTS)}, all")
         if self.domain != "all" and self.domain not in PARTS:
             raise ConfigError(no_such("domain", self.domain, (*PARTS, "all")))
-        if self.trust_code or self.now or self.skip_unmatched:
-            raise ConfigError("trust_code, now and skip_unmatched are about the domains of a folder: give reference=")
         self.release = load_release(self.tasks_path, self.tasks_version)
         names = ALL if self.domain == "all" else (self.domain,)
         if self.communicate not in COMMUNICATE:
@@ -177,17 +162,6 @@ class Tau2Source:
                     f"{len(found)} of {len(rows)} tasks of {name} in {self.release.version} need what "
                     f"{package.DISTRIBUTION} {package.version()} does not have, such as task {task_id}: {what}"
                 )
-
-    def _open_reference(self) -> Sequence[str]:
-        if self.user == "none":
-            raise ConfigError(f"reference domains cannot be worked alone: say user= one of {', '.join(USERS[1:])}")
-        asked = ReferenceRequest(
-            str(self.reference), self.domain, self.tasks_path, self.tasks_version, self.now, self.trust_code,
-            self.skip_unmatched,
-        )  # fmt: skip
-        self.release, self._domains = open_domains(asked)
-        self.domain = self.domain or next(iter(self._domains))
-        return tuple(self._domains)
 
     @property
     def version(self) -> str:
@@ -281,8 +255,7 @@ class Tau2Source:
         known = self._plans.get(task_id)
         if known is None:
             name, _, given = task_id.partition("@")[0].partition("/")
-            packaged = run is not None and not self.reference
-            domain = load_domain(name, self.release, run.solo) if run and packaged else self._domains.get(name)
+            domain = load_domain(name, self.release, run.solo) if run else self._domains.get(name)
             if domain is None:
                 raise ConfigError(no_such("domain", name, self._domains))
             rows = self.release.tasks(domain.folder)
