@@ -132,7 +132,7 @@ TESTS_skyrl := tests/integrations/test_skyrl.py tests/integrations/test_skyrl_en
 PYTHON_skyrl := $(PYTHON312)
 NEEDS_skyrl-gym := skyrl-gym==0.4.0 -e .[data,models,skyrl-gym]
 TESTS_skyrl-gym := tests/integrations/test_skyrl_gym.py
-NEEDS_site := mkdocs==1.6.1 mkdocs-material==9.8.2
+NEEDS_site := mkdocs==1.6.1 mkdocs-material==9.8.2 mkdocstrings[python]==1.0.8
 WITH_TAU2 := oldest verifiers
 
 .venv-%/.done: setup.cfg pyproject.toml Makefile

@@ -23,6 +23,16 @@ PAGES = {
     "docs/README.md": "index.md",
 }
 """Pages that are called something else on the site."""
+REFERENCE = "reference/code.md"
+"""The page that mkdocstrings writes from the code: the public names, and what gym.make, evaluate and train take."""
+SETTINGS = (
+    "toolorchestra.envs.factory.EnvSettings",
+    "toolorchestra.envs.domains.questions.source.QaSource",
+    "toolorchestra.envs.domains.toolscale.source.ToolScaleSource",
+    "toolorchestra.envs.domains.tau2.source.Tau2Source",
+    "toolorchestra.agents.commands.evaluate.EvaluateOptions",
+    "toolorchestra.agents.configuration.config.TrainConfig",
+)
 LANGUAGES = {".py": "python", ".toml": "toml", ".json": "json", ".yaml": "yaml", ".yml": "yaml", ".cff": "yaml"}
 _CODE = re.compile(r"^(?P<fence>`{3,}).*?^(?P=fence)`*\s*?$|`[^`\n]+`", re.M | re.S)
 _LINK = re.compile(r"\]\(([^)\s#]+)(#[^)\s]*)?\)")
@@ -40,8 +50,18 @@ def prepared() -> dict[str, str]:
         text = file.read_text(encoding="utf-8")
         linked |= {inside for target in _targets(text) if (inside := _inside(path, target))}
         made[place_of(path)] = _turned(path, text)
+    made[REFERENCE] = _reference()
     made |= {place_of(path): _source(path) for path in linked if place_of(path).startswith("source/")}
     return made
+
+
+def _reference() -> str:
+    """The page of the code's own names, each to be filled in from its docstrings."""
+    face = (REPOSITORY / "src" / "toolorchestra" / "__init__.py").read_text(encoding="utf-8")
+    imported = re.findall(r"^    from (toolorchestra[\w.]+) import (.+)$", face, re.M)
+    names = sorted(f"{place}.{name}" for place, some in imported for name in some.split(", "))
+    parts = [f"::: {name}\n" for name in (*names, *SETTINGS)]
+    return "# Reference\n\n`import toolorchestra as to` has these names. Then come the settings.\n\n" + "\n".join(parts)
 
 
 def place_of(path: str) -> str:
