@@ -23,7 +23,7 @@ from toolorchestra.envs.domains.source import PricesOrchestrators, TaskSource
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.episode.reward_terms import reward_terms
 from toolorchestra.envs.episode.rules import Limits, Rules
-from toolorchestra.envs.money.bill import Bill
+from toolorchestra.envs.money.ledger import Bill
 from toolorchestra.envs.money.prices import PriceSheet, load_sheet
 from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.envs.tools import ToolContext

@@ -17,8 +17,7 @@ from weakref import WeakValueDictionary
 from toolorchestra.envs.base.errors import ConfigError, Outage, SpendCapReached, ToolError
 from toolorchestra.envs.base.types import Message
 from toolorchestra.envs.models import ChatModel, ChatRequest, Completion, output_tokens_of
-from toolorchestra.envs.money.bill import Bill, most_nano_usd
-from toolorchestra.envs.money.ledger import Ledger
+from toolorchestra.envs.money.ledger import Bill, Ledger, most_nano_usd
 from toolorchestra.envs.money.prices import NANO, Charge, PriceSheet, Tokens, Usage, plain
 from toolorchestra.envs.money.spend_cap import WAIT_SECONDS, Hold, SpendCap
 
@@ -242,7 +241,8 @@ class PaidModel:
         )  # fmt: skip
         try:
             completion = await self._answered(request, asked)
-            bill.add(completion.usage)
+            if not completion.booked:
+                bill.add(completion.usage)
         except BaseException:
             self._lost(wanted, asked, bill.take())
             raise

@@ -41,7 +41,7 @@ from toolorchestra.envs.domains.world import Regradable, World
 from toolorchestra.envs.episode.budget import held_to
 from toolorchestra.envs.episode.calls import ReadyCall
 from toolorchestra.envs.factory import EpisodeFactory
-from toolorchestra.envs.money.bill import Bill
+from toolorchestra.envs.money.ledger import Bill
 from toolorchestra.envs.money.prices import NANO
 from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.envs.runtime.invoke import Gates
@@ -190,7 +190,7 @@ class _Work:
         found = _ended_world(row, line, scene.world, context)
         if isinstance(found, Tool):
             done = await self.gates.perform(ReadyCall(found, {}, context))
-            charges = [scene.sheet.charge(usage) for usage in (*done.booked, *done.result.usages)]
+            charges = [scene.sheet.charge(usage) for usage in done.booked]
             self.made.nano_usd += (cost := sum(charge.nano_usd for charge in charges))
             for charge in charges:
                 self.made.tokens.update(charge.usage.tokens._asdict())

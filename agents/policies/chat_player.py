@@ -42,7 +42,7 @@ class ChatPolicy:
             stream=self._stream,
         )
         done = await ask(self._models, request)
-        return Move(done.text, done.usage)
+        return Move(done.text, None)  # what it used stands on the episode's bill
 
     move = __call__
 

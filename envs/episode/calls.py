@@ -73,4 +73,4 @@ class CallResult(NamedTuple):
     refused: bool = False
     failure: Failure | None = None
     booked: tuple[Usage, ...] = ()
-    """What the call put on its bill while it ran. The spend cap has counted it."""
+    """What the call used. The spend cap has counted it."""

@@ -21,7 +21,6 @@ from toolorchestra.envs.episode import budget, saved
 from toolorchestra.envs.episode.calls import CallResult, Failure, FailureGuard, ReadyCall, failure, unreadable
 from toolorchestra.envs.episode.reward_terms import WHERE, values_of
 from toolorchestra.envs.episode.rules import Rules
-from toolorchestra.envs.money.bill import holds
 from toolorchestra.envs.money.ledger import Ledger, by_class, charge_row, rewarded_usd, total_tokens
 from toolorchestra.envs.money.prices import NANO, Charge, PriceSheet, Usage
 from toolorchestra.envs.tools import Tool, ToolContext
@@ -283,8 +282,7 @@ class Episode:
         """Bill one result, show it, and let the world remember it. True when it ends the episode."""
         result, world = done.result, self.world
         content = result.content
-        billed = result.usages or done.booked
-        unbilled = self._bill(call.name, done, ready.tool.key(ready.arguments)) if billed else None
+        unbilled = self._bill(call.name, done, ready.tool.key(ready.arguments)) if done.booked else None
         if failed := done.failure or unbilled or (None if type(content) is str else unreadable(call.name, content)):
             self.failure = self.failure or failed
             return False
@@ -403,13 +401,15 @@ class Episode:
 
     def _bill_policy(self, text: str, billed: Charge | None) -> None:
         if self.context.bill.usages:
-            booked = self.settle_policy()
-            if billed is not None and holds(booked, billed.usage):
+            self.settle_policy()
+            if billed is None:  # what the policy booked itself is not estimated as well
                 return
         if billed is None:
             size = self._context_size if self.rules.history == "full" else self._size_of_observation()
             billed = self.sheet.charge(self.rules.policy_usage(size, text))
-        self._book(billed)
+        self.ledger.add(billed)
+        if self.rules.spend_cap is not None:
+            self.rules.spend_cap.add(billed.nano_usd)
         if billed.usage.seconds:
             self._pass_time(billed.usage.seconds)
 
@@ -417,15 +417,9 @@ class Episode:
         """Bill a call. One that bills what has no price fails its own episode, not the batch that it is in; whatever
         else it used is billed all the same."""
         failed = None
-        for usage in done.booked:  # the spend cap has counted these
+        for usage in done.booked:
             with FailureGuard(where) as guard:
                 self.ledger.add(self.sheet.charge(usage, key))
-            failed = failed or guard.failure
-        for usage in done.result.usages:
-            if done.booked and holds(done.booked, usage):
-                continue
-            with FailureGuard(where) as guard:
-                self._book(self.sheet.charge(usage, key))
             failed = failed or guard.failure
         return failed
 
@@ -436,12 +430,6 @@ class Episode:
             self.ledger.add(self.sheet.charge(usage))
             self._pass_time(usage.seconds)
         return booked
-
-    def _book(self, charge: Charge) -> None:
-        self.ledger.add(charge)
-        cap = self.rules.spend_cap
-        if cap is not None:
-            cap.add(charge.nano_usd)
 
     def _pass_time(self, seconds: float) -> None:
         if seconds:

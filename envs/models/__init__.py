@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, cast
 
 from toolorchestra.envs.base.types import Question, Transcript
-from toolorchestra.envs.money.bill import Bill
+from toolorchestra.envs.money.ledger import Bill
 from toolorchestra.envs.money.prices import EXPERT, Usage
 
 Purpose = Literal["query", "code", "answer", "move", "user", "judge"]
@@ -70,6 +70,8 @@ class Completion(NamedTuple):
     """Of this reply. What replies before it used, that were of no use, stands on the request's bill alone."""
     cut: bool = False
     """Whether the server says that the text broke off at the limit of its length."""
+    booked: bool = False
+    """Whether the backend has booked the usage on the request's bill itself."""
 
 
 class ChatModel(Protocol):
@@ -84,7 +86,9 @@ class ChatModel(Protocol):
 async def ask(models: ChatModel, request: ChatRequest) -> Completion:
     """One completion, booked on the request's bill also where the backend does not book it itself."""
     completion = await models.complete(request)
-    request.bill.add(completion.usage)
+    if not completion.booked:
+        request.bill.add(completion.usage)
+        completion = completion._replace(booked=True)
     if not isinstance(completion.text, str):
         raise TypeError(f"a completion's text is text, got {type(completion.text).__name__} from {request.model!r}")
     return completion

@@ -281,7 +281,7 @@ class OpenAiModels:
         tokens, estimated = usage_of(reply, sent, raw, said)
         usage = self._book(request, tokens, estimated, tried, traffic)
         traffic.went_well(request.model)
-        return Completion(said, usage, cut_short(reply))
+        return Completion(said, usage, cut_short(reply), booked=True)
 
     def _book(
         self, request: ChatRequest, tokens: Tokens, estimated: bool, tried: _Tried, traffic: EndpointLimits

@@ -1,11 +1,12 @@
-"""The ledger: every charge of an episode, in order, with exact sums by role and by tool."""
+"""The ledger of an episode: every charge, in order, with exact sums. The bill of one call, which becomes charges."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
-from toolorchestra.envs.money.prices import NANO, REWARDED_ROLES, Charge, PriceSheet, Tokens
+from toolorchestra.envs.money.prices import EXPERT, NANO, REWARDED_ROLES, Charge, PriceSheet, Tokens, Usage
+from toolorchestra.envs.money.spend_cap import WAIT_SECONDS, Hold, SpendCap
 
 
 class Ledger:
@@ -112,3 +113,72 @@ def rewarded_usd(charges: Iterable[Charge]) -> float:
 def by_class(tokens: Tokens) -> dict[str, int]:
     """Tokens as a dict by class: input, cached, output and reasoning, as in `info["cost"]["tokens"]`."""
     return {"input": tokens[0], "cached": tokens[1], "output": tokens[2], "reasoning": tokens[3]}
+
+
+class Bill:
+    """What one call has used so far.
+
+    Who learns of a usage adds it at once, before anything can raise. So it is billed however the call ends: with a
+    result, with any exception, at its deadline, or cancelled. The spend cap counts it at the same moment.
+    """
+
+    __slots__ = ("_above", "_beside", "_sheet", "cap", "usages")
+
+    def __init__(self, sheet: PriceSheet | None = None, cap: SpendCap | None = None, above: Bill | None = None) -> None:
+        self.usages: list[Usage] = []
+        self.cap = cap
+        self._sheet = sheet
+        self._above = above
+        self._beside: list[Bill] = []
+
+    def add(self, usage: Usage) -> None:
+        """Add what one call used to the bill."""
+        if type(usage) is not Usage:
+            raise TypeError(f"what a call used is a Usage, got {usage!r:.60}")
+        self.usages.append(usage)
+        if self._above is not None:
+            self._above.add(usage)
+        elif self.cap is not None and self._sheet is not None:
+            self.cap.add(self._sheet.charge(usage).nano_usd)
+
+    def take(self) -> tuple[Usage, ...]:
+        """What was booked, and the bill is empty again."""
+        if not self.usages:
+            return ()
+        taken = tuple(self.usages)
+        self.usages.clear()
+        return taken
+
+    def another(self) -> Bill:
+        """An empty bill under the same prices and cap: for a call that runs beside others."""
+        made = Bill(self._sheet, self.cap)
+        self._beside = [other for other in self._beside if other.usages or other._beside]
+        self._beside.append(made)
+        return made
+
+    def unsettled(self) -> tuple[Usage, ...]:
+        """take(), with what calls beside have booked and nobody took: they were broken off."""
+        beside, self._beside = self._beside, []
+        return (*self.take(), *(usage for other in beside for usage in other.unsettled()))
+
+    def part(self) -> Bill:
+        """An empty bill within this one: what is added to it is added here too."""
+        return Bill(self._sheet, self.cap, self)
+
+    async def hold(self, item: str, into: int, out: int, seconds: float = WAIT_SECONDS) -> Hold | None:
+        """Set aside under the spend cap the most that a request to a model may cost, by the most tokens that it may
+        read and write; release() it when the request has ended.
+
+        Waits while requests in flight hold what is missing, so many seconds at most: then it is an Outage. Raises
+        SpendCapReached where it cannot be had. None: there is no cap, or no price to hold by.
+        """
+        if self.cap is None or self._sheet is None:
+            return None
+        return await self.cap.hold(most_nano_usd(self._sheet, item, into, out), seconds)
+
+
+def most_nano_usd(sheet: PriceSheet, item: str, into: int, out: int) -> int:
+    """The most that so many tokens can cost, whatever their classes."""
+    classes = (Tokens(into, 0, out, 0), Tokens(into, 0, 0, out), Tokens(0, into, out, 0), Tokens(0, into, 0, out))
+    price = sheet.price(item)
+    return max(price.nano_usd(Usage(item, EXPERT, tokens)) for tokens in classes)

@@ -9,6 +9,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from toolorchestra.envs.base.types import Passage
+from toolorchestra.envs.money.ledger import Bill
 from toolorchestra.envs.retrieval import Hit
 from toolorchestra.envs.retrieval.corpus import Passages
 
@@ -65,7 +66,7 @@ class Bm25:
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_kept"}
 
-    async def search(self, query: str, top_k: int) -> Sequence[Hit]:
+    async def search(self, query: str, top_k: int, bill: Bill | None = None) -> Sequence[Hit]:
         """find(), as the protocol has it."""
         return self.find(query, top_k)
 

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolorchestra.envs.base.errors import ConfigError, install
+from toolorchestra.envs.money.ledger import Bill
 from toolorchestra.envs.retrieval import Hit
 from toolorchestra.envs.retrieval.corpus import Manifest, Passages
 
@@ -172,7 +173,7 @@ class Dense:
             out.append([Hit(self.passages[number], -score) for score, number in sorted(pairs)[:top_k]])
         return out
 
-    async def search(self, query: str, top_k: int) -> Sequence[Hit]:
+    async def search(self, query: str, top_k: int, bill: Bill | None = None) -> Sequence[Hit]:
         """The nearest passages, best first."""
         if top_k < 1:
             return []

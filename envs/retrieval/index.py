@@ -15,6 +15,7 @@ import numpy as np
 
 from toolorchestra.envs.base.errors import ConfigError, no_such
 from toolorchestra.envs.base.types import Passage
+from toolorchestra.envs.money.ledger import Bill
 from toolorchestra.envs.retrieval import Hit, Retriever, dense
 from toolorchestra.envs.retrieval.bm25 import Bm25, words
 from toolorchestra.envs.retrieval.corpus import MANIFEST, Manifest, Passages, write_passages
@@ -181,9 +182,9 @@ class Hybrid:
         self.retrievers = tuple(retrievers)
         self.suspends = any(r.suspends for r in self.retrievers)
 
-    async def search(self, query: str, top_k: int) -> Sequence[Hit]:
+    async def search(self, query: str, top_k: int, bill: Bill | None = None) -> Sequence[Hit]:
         """The best of all rankings together, best first."""
-        rankings = await asyncio.gather(*(r.search(query, DEEPER * top_k) for r in self.retrievers))
+        rankings = await asyncio.gather(*(r.search(query, DEEPER * top_k, bill) for r in self.retrievers))
         scores: dict[str, float] = {}
         passages: dict[str, Passage] = {}
         for ranking in rankings:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.money.ledger import Bill
 from toolorchestra.envs.retrieval import Hit
 from toolorchestra.envs.retrieval.corpus import Passages
 
@@ -108,7 +109,7 @@ class Lucene:
         self._searcher = _searcher_class()(str(folder / FOLDER))
         self._lock = threading.Lock()
 
-    async def search(self, query: str, top_k: int) -> Sequence[Hit]:
+    async def search(self, query: str, top_k: int, bill: Bill | None = None) -> Sequence[Hit]:
         """The best passages, best first."""
         return await asyncio.to_thread(self._find, query, top_k) if top_k > 0 else ()
 

@@ -20,6 +20,7 @@ from toolorchestra.envs.base.errors import ConfigError, Outage, ToolError, Wrong
 from toolorchestra.envs.base.keys import key_in
 from toolorchestra.envs.base.terminal import one_line
 from toolorchestra.envs.base.types import Passage
+from toolorchestra.envs.money.ledger import Bill
 from toolorchestra.envs.retrieval import Hit, Retriever
 from toolorchestra.envs.retrieval.http_posts import HttpPoster
 
@@ -126,7 +127,7 @@ class Remote:
             line = "toolorchestra index serve FOLDER --port PORT"
             raise ConfigError(f"no index server at {self.url} ({told}); start one: {line}")
 
-    async def search(self, query: str, top_k: int) -> Sequence[Hit]:
+    async def search(self, query: str, top_k: int, bill: Bill | None = None) -> Sequence[Hit]:
         """The passages that the server finds for a query. Asks again up to RETRIES times, unless the server
         refuses the request itself."""
         problem = ""

@@ -14,7 +14,7 @@ from typing import Any
 from toolorchestra.envs.base.errors import ConfigError, Outage, ToolError, WrongSetting
 from toolorchestra.envs.base.keys import key_in
 from toolorchestra.envs.base.types import Passage
-from toolorchestra.envs.money.bill import Bill
+from toolorchestra.envs.money.ledger import Bill
 from toolorchestra.envs.money.prices import TOOL, Usage
 from toolorchestra.envs.retrieval import Hit
 from toolorchestra.envs.retrieval.http_posts import MOST_AT_ONCE, MOST_READ_BYTES, HttpPoster
@@ -45,7 +45,6 @@ class Tavily:
     """Searches the web. What it finds is a passage for each page that could be read."""
 
     suspends = True
-    takes_bill = True
 
     def __init__(self, service: Service = Service()) -> None:
         self.service = service

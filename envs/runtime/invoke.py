@@ -13,8 +13,6 @@ from typing import Any
 from toolorchestra.envs.base.errors import ConfigError, Outage, ToolError
 from toolorchestra.envs.base.types import build
 from toolorchestra.envs.episode.calls import CallResult, ReadyCall, failure
-from toolorchestra.envs.money.bill import holds
-from toolorchestra.envs.money.prices import Usage
 from toolorchestra.envs.runtime.deadlines import Deadlines
 from toolorchestra.envs.tools import ToolContext, ToolResult
 
@@ -47,7 +45,7 @@ def _explain(err: BaseException, ready: ReadyCall, started: float) -> CallResult
         return _missed(ready, started)
     booked = context.bill.take()
     if isinstance(err, ToolError):
-        seconds = _seconds(booked, ()) or _spent(started, context)
+        seconds = sum([usage.seconds for usage in booked]) or _spent(started, context)
         return CallResult(ToolResult(f"Error: {err}", seconds=seconds), refused=True, booked=booked)
     return CallResult(ToolResult(""), failure=failure(tool.name, err), booked=booked)
 
@@ -56,22 +54,15 @@ def _finished(out: object, started: float, context: ToolContext) -> CallResult:
     if not isinstance(out, ToolResult):
         seconds = 0.0 if context.clock.virtual else time.monotonic() - started
         out = build(ToolResult, (str(out), (), seconds, False, None, None, "tool"))
-    booked = context.bill.usages
+    bill = context.bill
+    for usage in out.usages:
+        bill.add(usage)
     if out.seconds is None:
-        used = out.usages or booked
-        out = out._replace(seconds=_seconds(booked, out.usages) if used else _spent(started, context))
+        used = bill.usages
+        out = out._replace(seconds=sum([usage.seconds for usage in used]) if used else _spent(started, context))
     if not 0 <= out.seconds < math.inf:  # type: ignore[operator]
-        for usage in out.usages:  # used all the same
-            context.bill.add(usage)
         raise ValueError(f"a result's seconds are a number from 0 up, got {out.seconds!r}")
-    return build(CallResult, (out, False, None, context.bill.take() if booked else ()))
-
-
-def _seconds(booked: Sequence[Usage], usages: Sequence[Usage]) -> float:
-    """Of all that a call used, what stands on both sides counted once."""
-    if booked:
-        usages = (*booked, *(u for u in usages if not holds(booked, u)))
-    return sum([u.seconds for u in usages])
+    return build(CallResult, (out, False, None, bill.take()))
 
 
 def _missed(ready: ReadyCall, started: float) -> CallResult:

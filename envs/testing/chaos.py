@@ -23,9 +23,9 @@ from typing import Any, NoReturn
 
 from toolorchestra.envs.base.errors import ConfigError, Outage, no_such
 from toolorchestra.envs.models import ChatModel, ChatRequest, Completion, ContextLimits, ask, limits_of
-from toolorchestra.envs.money.bill import Bill
+from toolorchestra.envs.money.ledger import Bill
 from toolorchestra.envs.money.prices import Usage
-from toolorchestra.envs.retrieval import Hit, Retriever, search_billed
+from toolorchestra.envs.retrieval import Hit, Retriever
 from toolorchestra.envs.sandbox import Execution, Interpreter
 from toolorchestra.envs.tools.assemble import Backends
 
@@ -161,7 +161,6 @@ class ChaosRetriever:
     """A retriever that behaves like the one inside it, but for the faults that Chaos draws."""
 
     suspends = True
-    takes_bill = True
 
     def __init__(self, inner: Retriever, chaos: Chaos) -> None:
         self.inner, self.chaos = inner, chaos
@@ -171,7 +170,7 @@ class ChaosRetriever:
         fault = self.chaos.next_fault("retriever")
         await self.chaos.before(fault)
         for _ in range(2 if fault == "twice" else 1):
-            hits = await search_billed(self.inner, query, top_k, bill or Bill())
+            hits = await self.inner.search(query, top_k, bill or Bill())
         await self.chaos.after(fault)
         return None if fault == "garble" else hits  # type: ignore[return-value]
 

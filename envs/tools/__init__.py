@@ -13,9 +13,8 @@ from toolorchestra.envs.base.clock import Clock
 from toolorchestra.envs.base.errors import ConfigError, ToolError, no_such
 from toolorchestra.envs.base.json_schema import Checker
 from toolorchestra.envs.base.types import Outcome, Rows, ToolCall, freeze
-from toolorchestra.envs.money.bill import Bill
-from toolorchestra.envs.money.prices import PriceSheet, Usage
-from toolorchestra.envs.money.wording import tool_price
+from toolorchestra.envs.money.ledger import Bill
+from toolorchestra.envs.money.prices import PriceSheet, Usage, tool_price
 from toolorchestra.envs.tools.annotations import builder_of, said_of, schema_of
 
 _sessions = itertools.count(1)
@@ -79,8 +78,8 @@ class ToolResult(NamedTuple):
 
     content: str
     usages: tuple[Usage, ...] = ()
-    """What it used, beside what `context.bill` holds already. A tool that could raise after it has used something books
-    that on the bill instead."""
+    """What it used: booked on `context.bill` with the result. A tool that could raise after it has used something books
+    that on the bill itself, and does not say it here again."""
     seconds: float | None = None
     """How long it took; None: the seconds of all that it used, or what the driver measured."""
     final: bool = False

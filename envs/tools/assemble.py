@@ -8,8 +8,7 @@ from typing import Any
 
 from toolorchestra.envs.models import ChatModel
 from toolorchestra.envs.models.endpoints import ANY, Endpoints
-from toolorchestra.envs.money import wording
-from toolorchestra.envs.money.prices import PriceSheet
+from toolorchestra.envs.money.prices import PriceSheet, brief_offer, item_prices, offer_line
 from toolorchestra.envs.retrieval import Retriever
 from toolorchestra.envs.sandbox import Interpreter
 from toolorchestra.envs.tools import Offer, Tool, Toolbox, ToolContext, answer
@@ -198,7 +197,7 @@ def _describe(
 ) -> str:
     if config.style == "brief":
         cheapest_first = sorted(entry.offers, key=lambda o: (sheet.price(o.model).pico_usd_per_token or (0, 0, 0))[2])
-        brief = [wording.brief_offer(sheet, o.alias, o.model, o.seconds) for o in cheapest_first]
+        brief = [brief_offer(sheet, o.alias, o.model, o.seconds) for o in cheapest_first]
         return ";".join(brief) or entry.name
     lines = [entry.description]
     if entry.kind == "python":
@@ -206,9 +205,9 @@ def _describe(
     for offer in entry.offers:
         note, seconds = _told(offer, config, backends.endpoints)
         time = f"about {seconds:g} s a call" if seconds else ""
-        lines.append(wording.offer_line(sheet, offer.alias, offer.model, note, time))
+        lines.append(offer_line(sheet, offer.alias, offer.model, note, time))
     if entry.offers and (extra := [item for item in items if not sheet.price(item).free]):
-        lines.append(f"Each call also pays {wording.item_prices(sheet, extra)}")
+        lines.append(f"Each call also pays {item_prices(sheet, extra)}")
     if not entry.offers:
-        lines.append(f"Price: {wording.item_prices(sheet, items) or 'nothing'}; about {entry.seconds:g} s a call.")
+        lines.append(f"Price: {item_prices(sheet, items) or 'nothing'}; about {entry.seconds:g} s a call.")
     return "\n".join(lines)

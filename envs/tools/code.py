@@ -47,9 +47,9 @@ class Code:
         if end is not None:
             context.at_end(end)
         done = await self.interpreter.run(code, context.session)
-        usage = Usage(self.interpreter.item, TOOL, seconds=done.seconds)
+        context.bill.add(Usage(self.interpreter.item, TOOL, seconds=done.seconds))
         output = done.stdout.strip()[-SHOWN_CHARACTERS:]
         parts = [f"{PRINTED}{output}" if output else "No output."]
         if done.exit_status:
             parts.append(f"exit status {done.exit_status}: {done.stderr.strip()[-SHOWN_CHARACTERS:]}")
-        return ToolResult("\n".join(parts), (usage,), note=Computed("" if done.exit_status else output))
+        return ToolResult("\n".join(parts), note=Computed("" if done.exit_status else output))

@@ -21,9 +21,9 @@ from toolorchestra.envs.base.errors import ConfigError, Outage, ToolError
 from toolorchestra.envs.base.types import Passage
 from toolorchestra.envs.models import DEFAULT_LIMITS, ChatModel, ChatRequest, Completion, ContextLimits, ask, limits_of
 from toolorchestra.envs.models.endpoints import Endpoints
-from toolorchestra.envs.money.bill import Bill
+from toolorchestra.envs.money.ledger import Bill
 from toolorchestra.envs.money.prices import Tokens, Usage
-from toolorchestra.envs.retrieval import CachedHits, Hit, Retriever, search_billed
+from toolorchestra.envs.retrieval import CachedHits, Hit, Retriever
 from toolorchestra.envs.sandbox import Execution, Interpreter
 
 _ABOUT = "about"
@@ -189,13 +189,11 @@ class RecordedModels:
         free = Usage(request.model, request.role)
         with self._tape.reading():
             text = _text(reply["text"])
-        return Completion(text, free if cached or not bill.usages else bill.usages[-1])
+        return Completion(text, free if cached or not bill.usages else bill.usages[-1], booked=True)
 
 
 class RecordedRetriever:
     """A retriever over a cassette."""
-
-    takes_bill = True
 
     def __init__(self, live: Retriever | None, cassette: Cassette, kind: str = "retrieval") -> None:
         self.live = live
@@ -209,7 +207,7 @@ class RecordedRetriever:
         async def live() -> Mapping[str, Any]:
             if self.live is None:
                 raise ConfigError("no live retriever; name an index, or replay a cassette")
-            hits = await search_billed(self.live, query, top_k, part)
+            hits = await self.live.search(query, top_k, part)
             return {"hits": [[asdict(h.passage), h.score] for h in hits]}
 
         reply, cached = await self._tape.play({"query": query, "top_k": top_k}, live, part, varies=False)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from toolorchestra.envs.base.types import Passage
 from toolorchestra.envs.models import ChatModel, ChatRequest, ask, limits_of
 from toolorchestra.envs.money.prices import TOOL, Usage
-from toolorchestra.envs.retrieval import CachedHits, Retriever, search_billed
+from toolorchestra.envs.retrieval import CachedHits, Retriever
 from toolorchestra.envs.tools import ToolContext, ToolResult
 from toolorchestra.envs.tools.question_material import QuestionMaterial, brief
 
@@ -66,16 +66,15 @@ class Search:
     async def asked(self, context: ToolContext, query: str) -> ToolResult:
         """Searches with a query that the agent wrote itself."""
         material: QuestionMaterial = context.world
-        before = len(context.bill.usages)
-        hits = await search_billed(self.retriever, query[:QUERY_CHARACTERS], self.settings.top_k, context.bill)
+        booked = context.bill.part()
+        hits = await self.retriever.search(query[:QUERY_CHARACTERS], self.settings.top_k, booked)
         have = {p.doc_id for p in material.documents}
         # Best hit last: what is cut off when a context is full is the beginning.
         new = tuple(h.passage for h in reversed(hits) if h.passage.doc_id not in have)
-        # A retriever that knows what it used has booked it; of any other, the tool's own price holds.
-        usages = () if len(context.bill.usages) > before else self._usages(len(hits))
-        if isinstance(hits, CachedHits):
-            usages = tuple(Usage(u.item, u.role) for u in usages)
-        return ToolResult(self._show(query, new), usages, note=NewPassages(new))
+        if not booked.usages:  # a retriever that knows what it used has booked it; of any other, the tool's price holds
+            for usage in self._usages(len(hits)):
+                context.bill.add(Usage(usage.item, usage.role) if isinstance(hits, CachedHits) else usage)
+        return ToolResult(self._show(query, new), note=NewPassages(new))
 
     @property
     def items(self) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from toolorchestra.envs.base.types import Message
 from toolorchestra.envs.domains.tau2.conversation_log import Entry, conversation
 from toolorchestra.envs.domains.tau2.hired_models import BilledModel
 from toolorchestra.envs.models import ChatRequest, ask
-from toolorchestra.envs.money.bill import Bill
+from toolorchestra.envs.money.ledger import Bill
 from toolorchestra.envs.money.prices import JUDGE
 
 _INSTRUCTION = """\

@@ -19,7 +19,7 @@ from toolorchestra.envs.domains.tau2.conversation_log import Done, Entry, Said
 from toolorchestra.envs.domains.tau2.domain import Tau2Domain
 from toolorchestra.envs.domains.tau2.task import Tau2Task
 from toolorchestra.envs.domains.tau2.users import STOPS, Tau2UserReply
-from toolorchestra.envs.money.bill import Bill
+from toolorchestra.envs.money.ledger import Bill
 
 STOP, TRANSFER, OUT_OF_SCOPE = STOPS
 MOST_IDLE_TURNS = 8

@@ -11,8 +11,7 @@ from toolorchestra.envs.base.types import ToolCall
 from toolorchestra.envs.domains.tau2.domain import DomainTool, Tau2Domain
 from toolorchestra.envs.domains.tau2.hired_models import BilledModel
 from toolorchestra.envs.domains.tau2.schemas import outer
-from toolorchestra.envs.money.prices import PriceSheet
-from toolorchestra.envs.money.wording import offer_line
+from toolorchestra.envs.money.prices import PriceSheet, offer_line
 from toolorchestra.envs.tools import Offer, Tool, Toolbox, ToolContext, ToolResult
 
 DONE = "done"

@@ -19,7 +19,7 @@ from toolorchestra.envs.domains.tau2.hired_models import BilledModel
 from toolorchestra.envs.domains.tau2.prompts import guidelines_digest, unlike_the_release, user_message
 from toolorchestra.envs.domains.tau2.task import Tau2Task
 from toolorchestra.envs.models import ChatModel, ChatRequest, ask
-from toolorchestra.envs.money.bill import Bill
+from toolorchestra.envs.money.ledger import Bill
 from toolorchestra.envs.money.prices import USER
 
 STOPS = ("###STOP###", "###TRANSFER###", "###OUT-OF-SCOPE###")

@@ -27,7 +27,7 @@ from toolorchestra.envs.domains.tau2.toolbox import DomainToolbox
 from toolorchestra.envs.domains.tau2.users import STOPPED, STOPS, USER_ERROR, RunEnds, Tau2UserReply, User
 from toolorchestra.envs.domains.world import MESSAGE, World
 from toolorchestra.envs.models import ChatRequest, ask
-from toolorchestra.envs.money.bill import Bill
+from toolorchestra.envs.money.ledger import Bill
 from toolorchestra.envs.money.prices import EXPERT
 from toolorchestra.envs.tools import Tool, ToolContext, ToolResult
 from toolorchestra.envs.tools.waiting import deadline

@@ -16,8 +16,7 @@ from toolorchestra.envs.domains.toolscale.oracle import moves
 from toolorchestra.envs.domains.toolscale.tool_runs import Called
 from toolorchestra.envs.models import ChatModel, ChatRequest, Completion, ask
 from toolorchestra.envs.models.simulated import CHARACTERS_PER_TOKEN
-from toolorchestra.envs.money.prices import PriceSheet, Tokens, Usage
-from toolorchestra.envs.money.wording import offer_line
+from toolorchestra.envs.money.prices import PriceSheet, Tokens, Usage, offer_line
 from toolorchestra.envs.tools import Offer, Tool, Toolbox, ToolContext, ToolResult
 
 NAME = "call_expert"

@@ -55,7 +55,7 @@ class Counting:
             raise Outage("away")
         return Completion(f"reply {number} ü", usage)
 
-    async def search(self, query: str, top_k: int) -> Sequence[Hit]:
+    async def search(self, query: str, top_k: int, bill: object = None) -> Sequence[Hit]:
         number = await self._next()
         return [Hit(Passage(f"d{number}", "title", query), 0.1 + number)]
 
@@ -302,7 +302,8 @@ def test_a_search_that_comes_from_a_cache_costs_nothing(tmp_path: Path, web: boo
         retriever = RecordedRetriever(live, Cassette(tmp_path / "c", "cache"))
         settings = SearchSettings()
         search = WebSearch(retriever, settings, 1.0) if web else Search(retriever, settings, "local-index", 1.0)
-        usages = asyncio.run(search.asked(context, "q")).usages
+        asyncio.run(search.asked(context, "q"))
+        usages = context.bill.take()
         return sum(sheet.charge(usage).nano_usd for usage in usages), sum(usage.seconds for usage in usages)
 
     assert costs() > (0, 0.0)

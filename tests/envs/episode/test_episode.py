@@ -156,7 +156,7 @@ def check_failed(last: Step) -> None:
         ("unreadable", "breaks", "TypeError: a result's content is text, got int"),
         ("eternal", "breaks", "ValueError: a result's seconds are a number from 0 up, got inf"),
         ("backwards", "breaks", "ValueError: a result's seconds are a number from 0 up, got -1.0"),
-        ("unlisted", "breaks", "AttributeError: 'str' object has no attribute 'seconds'"),
+        ("unlisted", "breaks", "TypeError: what a call used is a Usage, got 'gpt-5'"),
         ("exits", "breaks", "SystemExit: a command-line tool in disguise"),
         ("cancels", "breaks", "CancelledError"),
         ("absorb", "breaks", "a world's bug"),

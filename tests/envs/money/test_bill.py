@@ -15,22 +15,24 @@ import toolorchestra  # noqa: F401 - registers the ids
 from tests.agents.evaluation import played_episodes
 from tests.support.loopback import Loopback, ServerReply
 from toolorchestra.envs.base.actions import render_call
+from toolorchestra.envs.base.clock import VirtualClock
 from toolorchestra.envs.base.errors import Outage, SpendCapReached, ToolError
 from toolorchestra.envs.domains.questions.world import QaWorld
 from toolorchestra.envs.env import run_calls
+from toolorchestra.envs.episode.calls import ReadyCall
 from toolorchestra.envs.factory import EpisodeFactory, factory
 from toolorchestra.envs.models import ChatRequest
 from toolorchestra.envs.models.endpoints import Endpoints
 from toolorchestra.envs.models.openai import OpenAiModels
 from toolorchestra.envs.models.scripted import ScriptedModel
-from toolorchestra.envs.money.bill import Bill
+from toolorchestra.envs.money.ledger import Bill
 from toolorchestra.envs.money.prices import NANO, TOOL, Tokens, Usage, load_sheet
 from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.envs.registration import full_id
 from toolorchestra.envs.retrieval import Hit
 from toolorchestra.envs.runtime.driver import advance
-from toolorchestra.envs.runtime.invoke import Gates
-from toolorchestra.envs.tools import Tool, Toolbox, ToolContext
+from toolorchestra.envs.runtime.invoke import Gates, perform_here
+from toolorchestra.envs.tools import Tool, Toolbox, ToolContext, ToolResult
 from toolorchestra.envs.tools.backends import Backing, read
 from toolorchestra.envs.tools.search import Search, SearchSettings
 
@@ -44,16 +46,24 @@ def used(item: str = "gpt-5") -> Usage:
 # -- the bill ----------------------------------------------------------------------------------------------------------
 
 
-def test_one_usage_is_booked_once_and_an_equal_one_again() -> None:
+def test_what_is_booked_is_counted_by_the_cap_and_taken_once() -> None:
     cap = SpendCap(100)
     bill = Bill(PRICES, cap)
-    first = used()
-    for usage in (first, first, used()):
-        bill.add(usage)
-    assert len(bill.usages) == 2
-    assert cap.spent_usd == 2 * PRICES.charge(first).usd
+    for _ in range(2):
+        bill.add(used())
+    assert cap.spent_usd == 2 * PRICES.charge(used()).usd
     assert len(bill.take()) == 2
     assert bill.take() == ()
+
+
+def test_a_result_that_names_what_it_used_is_billed_once() -> None:
+    cap = SpendCap(100)
+    bill = Bill(PRICES, cap)
+    tool = Tool("t", "", {"type": "object"}, lambda context: ToolResult("x", (used(),)))
+    done = perform_here(ReadyCall(tool, {}, ToolContext(None, 0, VirtualClock(), bill)))
+    assert done.booked == (used(),)
+    assert bill.take() == ()
+    assert cap.spent_usd == PRICES.charge(used()).usd
 
 
 def test_what_is_booked_on_a_part_is_booked_on_the_whole_and_counted_once() -> None:
@@ -75,13 +85,13 @@ class Raises:
     def __init__(self, error: BaseException) -> None:
         self.error = error
 
-    async def search(self, query: str, top_k: int) -> Sequence[Hit]:
+    async def search(self, query: str, top_k: int, bill: object = None) -> Sequence[Hit]:
         await asyncio.sleep(0)
         raise self.error
 
 
 class Hangs(Raises):
-    async def search(self, query: str, top_k: int) -> Sequence[Hit]:
+    async def search(self, query: str, top_k: int, bill: object = None) -> Sequence[Hit]:
         await asyncio.sleep(60)
         raise self.error
 

@@ -32,11 +32,12 @@ from toolorchestra.envs.money.prices import (
     PriceSheet,
     Tokens,
     Usage,
+    brief_offer,
+    in_words,
     load_sheet,
     sheet_names,
 )
 from toolorchestra.envs.money.spend_cap import SpendCap
-from toolorchestra.envs.money.wording import brief_offer, in_words
 
 PAPER, UNSEEN = load_sheet("paper-2025-11"), load_sheet("unseen-2026-01")
 MILLION = 1_000_000

@@ -11,7 +11,7 @@ import pytest
 from tests.support.loopback import Loopback, ServerReply
 from toolorchestra.envs.base.errors import Outage, SpendCapReached
 from toolorchestra.envs.models import ChatRequest
-from toolorchestra.envs.money.bill import Bill
+from toolorchestra.envs.money.ledger import Bill
 from toolorchestra.envs.money.prices import NANO, load_sheet
 from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.envs.tools.backends import Backing, read

@@ -128,7 +128,7 @@ class Fixed:
     def __init__(self, *ids: str) -> None:
         self.ids = ids
 
-    async def search(self, query: str, top_k: int) -> Sequence[Hit]:
+    async def search(self, query: str, top_k: int, bill: object = None) -> Sequence[Hit]:
         return [Hit(Passage(i, i, i), 1.0) for i in self.ids[:top_k]]
 
 

@@ -64,7 +64,7 @@ def test_an_index_that_cannot_be_searched_says_why_to_whoever_asks() -> None:
     class Broken:
         suspends = False
 
-        async def search(self, query: str, top_k: int) -> Sequence[Hit]:
+        async def search(self, query: str, top_k: int, bill: object = None) -> Sequence[Hit]:
             raise ConfigError(f"no vectors for {query}")
 
     with served(Broken()) as server, pytest.raises(Outage, match=r"500: .*ConfigError: no vectors for river"):
@@ -151,7 +151,7 @@ def test_a_fault_of_the_server_takes_one_line(capfd: pytest.CaptureFixture[str])
     class Faulty:
         suspends = False
 
-        async def search(self, query: str, top_k: int) -> Sequence[Hit]:
+        async def search(self, query: str, top_k: int, bill: object = None) -> Sequence[Hit]:
             raise ArithmeticError("no\n\x1b[2Jsense")
 
     with served(Faulty()) as server, pytest.raises(OSError, match="closed"):

@@ -14,7 +14,7 @@ import toolorchestra  # noqa: F401 - registers the ids
 from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError, Outage, ToolError
-from toolorchestra.envs.money.bill import Bill
+from toolorchestra.envs.money.ledger import Bill
 from toolorchestra.envs.retrieval import Hit
 from toolorchestra.envs.retrieval.tavily import Service, Tavily
 from toolorchestra.envs.tools.backends import Backing, read

@@ -20,8 +20,7 @@ from toolorchestra.envs.base.types import Answer, Passage, Question, ToolCall
 from toolorchestra.envs.domains.questions.world import QaWorld
 from toolorchestra.envs.models.scripted import ScriptedModel
 from toolorchestra.envs.models.simulated import DEFAULT, packaged
-from toolorchestra.envs.money.prices import NANO, PriceSheet, load_sheet
-from toolorchestra.envs.money.wording import in_words
+from toolorchestra.envs.money.prices import NANO, PriceSheet, in_words, load_sheet
 from toolorchestra.envs.retrieval.bm25 import Bm25
 from toolorchestra.envs.sandbox.arithmetic import NOMINAL_SECONDS, ArithmeticInterpreter
 from toolorchestra.envs.tools import Tool, Toolbox, ToolContext, ToolResult
