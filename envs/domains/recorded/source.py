@@ -24,8 +24,7 @@ from toolorchestra.envs.domains.questions.source import QaSource
 from toolorchestra.envs.domains.recorded.runs import RECORDED_DOLLARS, RecordedRuns
 from toolorchestra.envs.domains.recorded.world import RecordedWorld, hand_in, send
 from toolorchestra.envs.domains.source import Scene
-from toolorchestra.envs.money import wording
-from toolorchestra.envs.money.prices import PriceSheet
+from toolorchestra.envs.money.prices import PriceSheet, brief_offer, offer_line
 from toolorchestra.envs.outcomes.forms import read
 from toolorchestra.envs.outcomes.rows import Outcomes
 from toolorchestra.envs.tools import Offer, Tool, Toolbox
@@ -206,14 +205,14 @@ def _schema(properties: Mapping[str, Any]) -> dict[str, Any]:
 
 def _described(entry: ToolEntry, style: str, sheet: PriceSheet) -> str:
     if style == "brief":
-        return ";".join(wording.brief_offer(sheet, o.alias, o.model, o.seconds) for o in entry.offers)
+        return ";".join(brief_offer(sheet, o.alias, o.model, o.seconds) for o in entry.offers)
     return "\n".join([entry.description, *(_offered(offer, sheet) for offer in entry.offers)])
 
 
 def _offered(offer: Offer, sheet: PriceSheet) -> str:
     time = f"about {offer.seconds:g} s a task" if offer.seconds else ""
     if sheet.price(offer.model) is not RECORDED_DOLLARS:
-        return wording.offer_line(sheet, offer.alias, offer.model, "", time)
+        return offer_line(sheet, offer.alias, offer.model, "", time)
     return f"- {offer.alias}: " + "; ".join(filter(None, ("billed the dollars of its recording", offer.note, time)))
 
 
