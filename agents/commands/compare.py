@@ -1,23 +1,50 @@
 """Runs of `toolorchestra evaluate` beside each other: `toolorchestra compare runs/before runs/after`.
 
 Differences are of pairs: the same trial of the same task, under the same seed and prices. One run alone compares its
-own policies. docs/evaluation.md says what each figure is.
+own policies. With --reprice SHEET each run is billed under another price sheet first, and with --rescore its answers
+are graded again: nothing is played, and the runs stay as they are, for new folders are written. With --table figures or
+trials, and with --format tau2, tau2-submission or inspect, one run is written for other programs. docs/evaluation.md
+says what each figure is.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import tyro
 
-from toolorchestra.agents.commands.console import DONE, command, say
+from toolorchestra.agents.commands.console import DONE, check_folder, check_spend_cap, command, say, say_aside
+from toolorchestra.agents.commands.evaluation_setup import EvaluateOptions, played_envs, real, wanted_of
 from toolorchestra.agents.evaluation.comparison import compare_runs, read_runs
 from toolorchestra.agents.evaluation.comparison_tables import comparison_markdown, comparison_text
+from toolorchestra.agents.evaluation.exports import rows_as_csv, rows_as_json, rows_as_markdown
+from toolorchestra.agents.evaluation.figures import RunSummary
+from toolorchestra.agents.evaluation.inspect_log import inspect_logs
+from toolorchestra.agents.evaluation.manifests import whole_manifest
+from toolorchestra.agents.evaluation.repricing import reprice
+from toolorchestra.agents.evaluation.rescoring import Envs, Rescoring, rescore
+from toolorchestra.agents.evaluation.rows import EvaluationRow, read_rows
+from toolorchestra.agents.evaluation.run_files import RunFiles
+from toolorchestra.agents.evaluation.summary import latest, read_planned, summarise
+from toolorchestra.agents.evaluation.summary_tables import as_csv, as_markdown, as_text
+from toolorchestra.agents.evaluation.tau2_results import tau2_results
+from toolorchestra.agents.evaluation.tau2_submission import write_submission
+from toolorchestra.agents.reports.page import write_page
 from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.money.prices import load_sheet
+from toolorchestra.envs.money.spend_cap import SpendCap
+from toolorchestra.envs.tools.backends import EMBEDDED, Backing
+
+FOLDERS = ("tau2", "tau2-submission", "inspect")
+"""Formats that are files in a folder."""
+SHOWN_CHANGES = 40
+GRADED_AT_ONCE = 64
+Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -27,11 +54,35 @@ class CompareOptions:
     runs: tyro.conf.Positional[tuple[Path, ...]]
     """Folders of runs. Each policy is compared with the same policy of the first run, or with its first policy."""
     against: str = ""
-    """A policy of the first run that all others are compared with."""
+    """A policy of the first run that all others are compared with. Of figures: whom preference scores are measured
+    against."""
     single: tuple[str, ...] = ()
     """Policies that always ask one model: the best single policy is sought among them. All policies when left out."""
-    format: Literal["text", "markdown", "json"] = "text"
-    """How the comparison is printed."""
+    reprice: str = ""
+    """Bill the runs anew first: the name of a price sheet that comes with the package, or a JSON file."""
+    rescore: bool = False
+    """Grade the answers of the runs again first."""
+    judge: tuple[str, ...] = ()
+    """With --rescore: models that grade; those of the run when left out."""
+    backends: str = ""
+    """With --rescore: a file of real backends; that of the run when left out."""
+    dataset: str = ""
+    """With --rescore: where the questions are now; where they were when left out."""
+    spend_cap: float | None = None
+    """With --rescore: dollars that grading may cost. What it does not pay for keeps its outcome."""
+    table: Literal["comparison", "figures", "trials"] = "comparison"
+    """The comparison; or of one run its figures, or the trials that they are made of."""
+    format: Literal["text", "markdown", "json", "csv", "tau2", "tau2-submission", "inspect"] = "text"
+    """How it is written; csv is of figures and trials. The last three write a folder: the results files of τ²-Bench and
+    what its leaderboard takes, of a run over Tau2-v0; and logs of Inspect AI."""
+    policy: str = ""
+    """Of the formats that write a folder: this policy's trials alone."""
+    out: Path | None = None
+    """A file to write, or a new folder. Without it the terminal gets it, with what could steer one spelled out. With
+    --reprice or --rescore the new run's folder; beside the run's when left out."""
+
+    def __post_init__(self) -> None:
+        check_spend_cap(self.spend_cap)
 
 
 def main(given: Sequence[str] | None = None) -> int:
@@ -40,13 +91,215 @@ def main(given: Sequence[str] | None = None) -> int:
 
 
 def run(given: CompareOptions) -> int:
-    """Print the comparison."""
+    """Bill or grade anew where that is asked; then print or write."""
+    _check(given)
+    if given.format in FOLDERS:
+        return _write_folder(given)
+    runs, anew = given.runs, bool(given.reprice or given.rescore)
+    if anew:
+        tell = say if given.format == "text" else say_aside
+        runs = tuple((_repriced if given.reprice else _rescored)(given, folder, tell) for folder in given.runs)
+    made = _comparison(given, runs) if given.table == "comparison" else _of_one(given, runs[0])
+    if given.out is None or anew:
+        say(made)
+        return DONE
+    if given.out.is_dir() or not given.out.parent.is_dir():
+        raise ConfigError(f"--out: a file in a folder that is there expected, got {given.out}")
+    given.out.write_text(made if made.endswith("\n") else made + "\n", encoding="utf-8")
+    say(f"written: {given.out}")
+    return DONE
+
+
+def _check(given: CompareOptions) -> None:
+    """Refuse options that do not go together."""
     if not given.runs:
         raise ConfigError("compare takes folders of `toolorchestra evaluate --out FOLDER`, got none")
-    runs = read_runs(given.runs)
-    compared = compare_runs(runs, given.against, given.single)
+    if given.reprice and given.rescore:
+        raise ConfigError("--reprice and --rescore: one after the other; the second takes the folder of the first")
+    grading = [name for name in ("judge", "backends", "dataset", "spend_cap") if getattr(given, name)]
+    if grading and not given.rescore:
+        raise ConfigError(f"--{grading[0].replace('_', '-')} goes with --rescore; leave it out")
+    alone = given.table != "comparison" or given.format in FOLDERS
+    if alone and len(given.runs) > 1:
+        raise ConfigError(f"--table and --format {', '.join(FOLDERS)} are of one run, got {len(given.runs)}")
+    if given.policy and given.format not in FOLDERS:
+        raise ConfigError(f"--policy goes with --format {', '.join(FOLDERS)}, got --format {given.format}")
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------
+
+
+def _comparison(given: CompareOptions, runs: Sequence[Path]) -> str:
+    compared = compare_runs(read_runs(runs), given.against, given.single)
     if given.format == "json":
-        say(json.dumps(compared.to_json(), allow_nan=False, indent=1))
-    else:
-        say((comparison_text if given.format == "text" else comparison_markdown)(compared))
+        return json.dumps(compared.to_json(), allow_nan=False, indent=1)
+    if given.format == "csv":
+        raise ConfigError("--format csv is of --table figures or trials; a comparison is text, markdown or json")
+    return (comparison_text if given.format == "text" else comparison_markdown)(compared)
+
+
+def _of_one(given: CompareOptions, run: Path) -> str:
+    """A run's trials, or the figures made of them."""
+    rows = latest(read_rows(run))
+    if given.table == "trials":
+        forms: Mapping[str, Callable[[Sequence[EvaluationRow]], str]] = {
+            "csv": rows_as_csv, "json": rows_as_json, "markdown": rows_as_markdown,
+        }  # fmt: skip
+        if given.format not in forms:
+            raise ConfigError(f"--table trials: --format {', '.join(forms)} expected, got {given.format}")
+        return forms[given.format](rows)
+    planned = read_planned(run) if run.is_dir() else None
+    written: Mapping[str, Callable[[RunSummary], str]] = {
+        "text": as_text, "csv": as_csv, "markdown": as_markdown, "json": _as_json,
+    }  # fmt: skip
+    return written[given.format](summarise(rows, planned, given.against))
+
+
+def _as_json(summary: RunSummary) -> str:
+    return json.dumps(summary.to_json(), allow_nan=False, indent=1)
+
+
+# -- other programs' files ---------------------------------------------------------------------------------------------
+
+
+def _write_folder(given: CompareOptions) -> int:
+    """Files of another program's format, in a folder of their own: it reads every file that it finds there."""
+    out = given.out
+    if out is None:
+        raise ConfigError(f"--format {given.format} writes files: name a new folder with --out FOLDER")
+    if given.table != "comparison" or given.against or given.reprice or given.rescore:
+        raise ConfigError(f"--format {given.format} takes a run as it is, with --policy alone; leave the others out")
+    check_folder("--out", out)
+    if out.is_dir() and any(out.iterdir()):
+        raise ConfigError(f"--out: a new folder expected, and {out} has files in it; name another")
+    files = RunFiles.read(given.runs[0], given.policy)
+    for line in _written_to(given.format, files, out):
+        say(line)
+    say(f"written: {out}")
     return DONE
+
+
+def _written_to(form: str, files: RunFiles, out: Path) -> list[str]:
+    """Write, and give what is to be said of it."""
+    if form == "inspect":
+        return _write_each(out, dict(inspect_logs(files)))
+    made = tau2_results(files)
+    if form == "tau2":
+        return [*_write_each(out, {one.name: one.data for one in made}), *(s for one in made for s in one.left_out)]
+    return write_submission(made, out)
+
+
+def _write_each(out: Path, made: Mapping[str, object]) -> list[str]:
+    out.mkdir(parents=True, exist_ok=True)
+    for name, data in made.items():
+        (out / name).write_text(json.dumps(data, allow_nan=False) + "\n", encoding="utf-8")
+    return [*made]
+
+
+# -- billed anew -------------------------------------------------------------------------------------------------------
+
+
+def _repriced(given: CompareOptions, folder: Path, tell: Say) -> Path:
+    """Bill a run under another price sheet, into a new folder."""
+    sheet = load_sheet(given.reprice)
+    out = _new_folder(given, folder, sheet.sheet_id.replace("/", "-"))
+    for sentence in reprice(folder, sheet, out).sentences():
+        tell(sentence)
+    write_page(out)
+    tell(f"written: {out}\n")
+    return out
+
+
+def _new_folder(given: CompareOptions, folder: Path, ending: str) -> Path:
+    place = folder.resolve()
+    if given.out is None:
+        return place.with_name(f"{place.name}-{ending}")
+    return given.out if len(given.runs) == 1 else given.out / place.name
+
+
+# -- graded again ------------------------------------------------------------------------------------------------------
+
+
+def _rescored(given: CompareOptions, folder: Path, tell: Say) -> Path:
+    """Grade a run's answers again, into a new folder."""
+    out = _new_folder(given, folder, "rescored")
+    manifest = whole_manifest(folder)
+    asked = _asked(manifest["asked"], given, folder)
+    backing = _backing(asked) if real(asked) else None
+    cap = SpendCap(given.spend_cap) if given.spend_cap is not None else None
+    told = {"of_run": manifest["run_id"], "judges": list(backing.wanted.judges) if backing else []}
+    try:
+        envs = {(env.label, env.split): env.made for env in played_envs(asked, backing, None)}
+        made = asyncio.run(_graded(folder, out, envs, backing, cap, told))
+    finally:
+        if backing is not None:
+            backing.close()
+    for line in (*_other_tasks(manifest, envs), *changes_table(made), *made.sentences()):
+        tell(line)
+    write_page(out)
+    tell(f"written: {out}\n")
+    return out
+
+
+async def _graded(
+    folder: Path, out: Path, envs: Envs, backing: Backing | None, cap: SpendCap | None, told: dict[str, Any]
+) -> Rescoring:
+    try:
+        if backing is not None and backing.wanted.judges:
+            await backing.check()
+        return await rescore(folder, out, envs, GRADED_AT_ONCE, cap, told)
+    finally:
+        if backing is not None:
+            await backing.aclose()
+
+
+def _asked(before: Any, given: CompareOptions, folder: Path) -> EvaluateOptions:
+    """What was asked of the run, with what is named otherwise now."""
+    names = {one.name for one in fields(EvaluateOptions)}
+    try:
+        options = {name: _tupled(value) for name, value in before.items() if name in names}
+        made = EvaluateOptions(**options)
+    except TypeError as err:
+        raise ConfigError(f"{folder} does not say what was asked of it ({err!s:.80})") from None
+    changes = {name: value for name in ("judge", "backends", "dataset") if (value := getattr(given, name))}
+    return replace(made, **changes)
+
+
+def _tupled(value: Any) -> Any:
+    return tuple(map(_tupled, value)) if isinstance(value, list) else value
+
+
+def _backing(asked: EvaluateOptions) -> Backing:
+    """The run's models and judges, without what grading does not ask: index, web and sandbox. A recording is not
+    written again; a replay and a cache answer as they did."""
+    wanted = replace(wanted_of(asked), index=EMBEDDED, web=False, sandbox="")
+    return Backing(replace(wanted, cassette="", mode="") if wanted.mode == "record" else wanted)
+
+
+def _other_tasks(manifest: dict[str, Any], envs: Envs) -> list[str]:
+    """Where the tasks are of another version now."""
+    before = manifest.get("task_versions") or {}
+    now = {label: getattr(made.source, "version", "") for (label, _), made in envs.items()}
+    return [
+        f"{label} was played on tasks of version {before[label]}, and is graded by those of {version}."
+        for label, version in now.items()
+        if version and before.get(label, version) != version
+    ]
+
+
+def changes_table(made: Rescoring) -> list[str]:
+    """The trials whose outcome is another one: task, trial, what it was and what it is."""
+    if not made.changed:
+        return []
+    cells = [("task", "trial", "policy", "was", "is")]
+    for before, now in made.changed[:SHOWN_CHANGES]:
+        cells.append((now.task, str(now.trial), now.policy, _outcome(before), _outcome(now)))
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
+    if (more := len(made.changed) - SHOWN_CHANGES) > 0:
+        lines.append(f"and {more} more: `rescored` in rows.jsonl says what each was")
+    return [*lines, ""]
+
+
+def _outcome(row: EvaluationRow) -> str:
+    return row.status if row.right is None else f"{row.right:g}"

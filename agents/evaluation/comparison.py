@@ -184,7 +184,7 @@ def _grounds_apart(by_ground: dict[Ground, dict[ComparedPolicy, list[EvaluationR
             parts = "; ".join(f"{_names(by_ground[g])} by {g.sheets}" for g in grounds)
             said.append(
                 f"{env} {split} was billed by different price sheets ({parts}): they are not compared with each other. "
-                "`toolorchestra reprice RUN SHEET` bills a run anew."
+                "`toolorchestra compare RUN RUN --reprice SHEET` bills them anew."
             )
         if len({ground.version for ground in grounds}) > 1:
             parts = "; ".join(f"{_names(by_ground[g])}: {g.version or 'not said'}" for g in grounds)

@@ -45,8 +45,8 @@ class Tau2ResultsFile:
         return "_".join(re.sub(r"[^\w.-]+", "-", word).strip("-") or "-" for word in words) + ".json"
 
 
-def tau2_results(run: RunFiles, model: str = "") -> list[Tau2ResultsFile]:
-    """The files of a run. `model` is what the agent's model is to be called."""
+def tau2_results(run: RunFiles) -> list[Tau2ResultsFile]:
+    """The files of a run."""
     made = []
     for cell, played in run.cells.items():
         if cell[0].partition(",")[0] != TAU2:  # behind a comma stands the setting of a preset
@@ -54,7 +54,7 @@ def tau2_results(run: RunFiles, model: str = "") -> list[Tau2ResultsFile]:
         apart: dict[tuple[str, str], list[PlayedRow]] = {}
         for one in played:
             apart.setdefault((one.row.task.partition("/")[0], _user(run, one)["kind"]), []).append(one)
-        made += [_file(run, cell, domain, some, model) for (domain, _), some in apart.items()]
+        made += [_file(run, cell, domain, some) for (domain, _), some in apart.items()]
     if not made:
         raise ConfigError(
             f"{run.folder} has no trials of {TAU2}, and this format has no others; inspect_logs(run) takes them",
@@ -69,7 +69,7 @@ def tau2_results(run: RunFiles, model: str = "") -> list[Tau2ResultsFile]:
     return made
 
 
-def _file(run: RunFiles, cell: Cell, domain: str, some: Sequence[PlayedRow], model: str) -> Tau2ResultsFile:
+def _file(run: RunFiles, cell: Cell, domain: str, some: Sequence[PlayedRow]) -> Tau2ResultsFile:
     arguments = _arguments(run, domain)
     release = _release(arguments, some)
     rows, known = release.tasks(folder_of(domain)), [one for one in some if one.row.right is not None]
@@ -82,7 +82,7 @@ def _file(run: RunFiles, cell: Cell, domain: str, some: Sequence[PlayedRow], mod
         revision=str(run.manifest.get("revision", "")),
         trials=1 + max(one.row.trial for one in some),
         seed=run.manifest.get("asked", {}).get("seed"),
-        model=model or model_of(some),
+        model=model_of(some),
         user=_user(run, (known or some)[0]),
         max_steps=arguments.get("max_steps", _MAX_STEPS),
         max_errors=arguments.get("max_errors", _MAX_ERRORS),

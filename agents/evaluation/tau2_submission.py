@@ -4,9 +4,7 @@ shape is that of `tau2.scripts.leaderboard.submission.Submission` in the package
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -14,58 +12,16 @@ from typing import Any
 from toolorchestra.agents.evaluation.statistics import TaskTally, pass_hat, pass_rates
 from toolorchestra.agents.evaluation.tau2_results import Tau2ResultsFile
 from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.envs.models.endpoints import read_row
 
 DOMAINS = ("airline", "retail", "telecom")
 SUBMISSION, FOLDER = "submission.json", "trajectories"
 MOST_TRIALS = 4
 """pass^1 to pass^4 are asked for."""
+FILLED_IN = ("organization", "email")
+"""What no run knows: it is filled in by hand."""
 
 
-@dataclass(frozen=True)
-class SubmissionDetails:
-    """What a submission says that no run knows; a file holds them: see read_details."""
-
-    model_name: str = ""
-    """Of the agent's model; "" takes the price sheet's item."""
-    organization: str = ""
-    """Who made the model."""
-    email: str = ""
-    """For questions."""
-    name: str = ""
-    github: str = ""
-    is_new: bool = False
-    """Whether the leaderboard should mark the model as new."""
-    notes: str = ""
-    """On how it was evaluated."""
-
-    @property
-    def unsaid(self) -> list[str]:
-        """What has to be filled in by hand."""
-        return [name for name in ("organization", "email") if not getattr(self, name)]
-
-
-def read_details(path: Path | None) -> SubmissionDetails:
-    """From a TOML or JSON file; without one nothing is said."""
-    if path is None:
-        return SubmissionDetails()
-    try:
-        text = path.read_text(encoding="utf-8")
-        data = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
-    except (OSError, ValueError) as err:
-        raise ConfigError(
-            f"{path}: a TOML or JSON file with a submission's details expected, got {err}; mend the file",
-            command_line="--about FILE",
-        ) from None
-    if not isinstance(data, dict):
-        raise ConfigError(
-            f"{path}: an object with a submission's details expected, got {type(data).__name__}; mend the file",
-            command_line="--about FILE",
-        )
-    return read_row(SubmissionDetails, data, str(path))
-
-
-def submission(files: Sequence[Tau2ResultsFile], details: SubmissionDetails) -> dict[str, Any]:
+def submission(files: Sequence[Tau2ResultsFile]) -> dict[str, Any]:
     """What submission.json says. One model's files, each of another domain."""
     if len({one.cell[2] for one in files}) > 1:
         policies = ", ".join(dict.fromkeys(one.cell[2] for one in files))
@@ -84,16 +40,16 @@ def submission(files: Sequence[Tau2ResultsFile], details: SubmissionDetails) -> 
     head = files[0].head
     return {
         "model_name": head.model,
-        "organization": details.organization,
+        "organization": "",
         "submission_date": _today().isoformat(),
-        "contact_info": {"email": details.email, "name": details.name or None, "github": details.github or None},
+        "contact_info": {"email": "", "name": None, "github": None},
         "results": {domain: _figures(one) for domain, one in by_domain.items()},
-        "is_new": details.is_new,
+        "is_new": False,
         "methodology": {
             "evaluation_date": head.begun.date().isoformat(),
             "tau2_bench_version": head.release.version,
             "user_simulator": head.user.get("model"),
-            "notes": details.notes or None,
+            "notes": None,
         },
     }
 
@@ -120,14 +76,14 @@ def _figures(one: Tau2ResultsFile) -> Mapping[str, float | None]:
     return made
 
 
-def write_submission(files: Sequence[Tau2ResultsFile], details: SubmissionDetails, out: Path) -> list[str]:
+def write_submission(files: Sequence[Tau2ResultsFile], out: Path) -> list[str]:
     """Write it into a folder, and say what is still to be done."""
-    made = submission(files, details)
+    made = submission(files)
     (out / FOLDER).mkdir(parents=True)
     for one in files:
         (out / FOLDER / one.name).write_text(json.dumps(one.data, allow_nan=False) + "\n", encoding="utf-8")
     text = json.dumps(made, allow_nan=False, indent=2, ensure_ascii=False)
     (out / SUBMISSION).write_text(text + "\n", encoding="utf-8")
-    said = [f"fill in {' and '.join(details.unsaid)} in {out / SUBMISSION}, or in the file of details"]
+    said = f"fill in {' and '.join(FILLED_IN)} in {out / SUBMISSION}"
     refused = [f"the leaderboard will refuse {one.domain}: {why}" for one in files for why in one.lacking]
-    return [*(said if details.unsaid else []), *refused]
+    return [said, *refused]

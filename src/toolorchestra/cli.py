@@ -20,10 +20,9 @@ COMMANDS: Mapping[str, Command] = {
     "ids": Command("toolorchestra.agents.commands.ids", "the environments, with their splits"),
     "play": Command("toolorchestra.agents.commands.play", "play an episode by hand, or watch a policy"),
     "evaluate": Command("toolorchestra.agents.commands.evaluate", "compare policies: accuracy, cents, seconds"),
-    "compare": Command("toolorchestra.agents.commands.compare", "runs of evaluate beside each other, trial by trial"),
-    "reprice": Command("toolorchestra.agents.commands.reprice", "bill a run of evaluate under another price sheet"),
-    "rescore": Command("toolorchestra.agents.commands.rescore", "grade the answers of a run of evaluate again"),
-    "export": Command("toolorchestra.agents.commands.export", "a run's rows or figures as CSV, JSON or Markdown"),
+    "compare": Command(
+        "toolorchestra.agents.commands.compare", "runs beside each other; billed or graded anew; for other programs"
+    ),
     "train": Command("toolorchestra.agents.commands.train", "train an orchestrator, or a router of numbers"),
     "export model": Command(
         "toolorchestra.agents.commands.export_model", "what a run has trained, as a folder for transformers and vLLM"

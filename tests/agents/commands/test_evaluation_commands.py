@@ -1,14 +1,16 @@
-"""compare, reprice and export, called in this process over runs made of rows."""
+"""compare, called in this process over runs made of rows: tables, new bills, and what other programs read."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.agents.evaluation.made_rows import made_row, write_run
-from toolorchestra.agents.commands import compare, export, reprice
+from tests.command_line import unboxed
+from toolorchestra.agents.commands import compare
 from toolorchestra.agents.evaluation.rows import read_rows
 
 Capture = pytest.CaptureFixture[str]
@@ -45,31 +47,70 @@ def test_a_run_is_billed_anew(run: Path, tmp_path: Path, capsys: Capture) -> Non
     sheet = tmp_path / "mine.json"
     price = {"usd_per_mtok": {"input": 10, "output": 100}}
     sheet.write_text(json.dumps({"id": "mine", "date": "2026", "source": "made up", "prices": {"gpt-5": price}}))
-    assert reprice.main([str(run), str(sheet)]) == 0
+    assert compare.main([str(run), "--reprice", str(sheet)]) == 0
     said = capsys.readouterr().out
     assert "3 trials: 0.006750 $ under paper-2025-11, 0.060000 $ under mine." in said
     assert [row.nano_usd for row in read_rows(tmp_path / "run-mine")] == [20_000_000] * 3
-    assert reprice.main([str(run), str(sheet)]) == 2
+    assert compare.main([str(run), "--reprice", str(sheet)]) == 2
     assert "is there already" in capsys.readouterr().err
-    assert reprice.main([str(run), str(sheet), "--out", str(tmp_path / "b")]) == 0
-    assert reprice.main([str(run), "no-such-sheet"]) == 2
+    assert compare.main([str(run), "--reprice", str(sheet), "--out", str(tmp_path / "b")]) == 0
+    assert compare.main([str(run), "--reprice", "no-such-sheet"]) == 2
+
+
+def test_runs_under_other_prices_are_compared_under_one_sheet(run: Path, tmp_path: Path, capsys: Capture) -> None:
+    other = tmp_path / "other"
+    assert compare.main([str(run), "--reprice", "unseen-2026-01", "--out", str(other)]) == 0
+    capsys.readouterr()
+    assert compare.main([str(run), str(other)]) == 0
+    assert "`toolorchestra compare RUN RUN --reprice SHEET` bills them anew" in capsys.readouterr().out
+    words = ["--reprice", "paper-2025-11", "--format", "json", "--out", str(tmp_path / "same")]
+    assert compare.main([str(run), str(other), *words]) == 0
+    said = capsys.readouterr()
+    (section,) = json.loads(said.out)["sections"]
+    assert section["comparisons"][0]["cents"]["difference"] == 0
+    assert f"written: {tmp_path / 'same' / 'other'}" in said.err
+    assert (tmp_path / "same" / "run" / "page.html").is_file()
 
 
 def test_a_run_is_exported(run: Path, tmp_path: Path, capsys: Capture) -> None:
-    assert export.main([str(run)]) == 0
+    figures, trials = ["--table", "figures"], ["--table", "trials"]
+    assert compare.main([str(run), *figures]) == 0
     assert "2 right, 2 not known (2 not played), of 5: 40-80 %." in capsys.readouterr().out
-    assert export.main([str(run), "--format", "json"]) == 0
+    assert compare.main([str(run), "--format", "json", *figures]) == 0
     assert json.loads(capsys.readouterr().out)["policies"][0]["trials"]["unplayed"] == 2
     for form in ("csv", "markdown"):
-        assert export.main([str(run), "--format", form]) == 0
+        assert compare.main([str(run), "--format", form, *figures]) == 0
         assert "cheap" in capsys.readouterr().out
     for form, first in (("csv", "env,split,policy"), ("json", "["), ("markdown", "| env | split")):
-        assert export.main([str(run), "--format", form, "--table", "rows"]) == 0
+        assert compare.main([str(run), "--format", form, *trials]) == 0
         assert capsys.readouterr().out.startswith(first)
     out = tmp_path / "rows.csv"
-    assert export.main([str(run), "--format", "csv", "--table", "rows", "--out", str(out)]) == 0
+    assert compare.main([str(run), "--format", "csv", *trials, "--out", str(out)]) == 0
     assert len(out.read_text().splitlines()) == 4
-    assert export.main([str(run), "--table", "rows"]) == 2
-    assert "--table rows: --format csv, json, markdown expected, got text" in capsys.readouterr().err
-    assert export.main([str(run), "--out", str(tmp_path)]) == 2
-    assert export.main([str(run), "--baseline", "nobody"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--table", "trials"], "--table trials: --format csv, json, markdown expected, got text"),
+        (["--format", "csv"], "--format csv is of --table figures or trials"),
+        (["--out", "."], "--out: a file in a folder that is there expected, got ."),
+        (["--table", "figures", "--against", "nobody"], "no rows of a policy 'nobody'"),
+        (["--reprice", "paper-2025-11", "--rescore"], "--reprice and --rescore: one after the other"),
+        (["--judge", "gpt-5"], "--judge goes with --rescore; leave it out"),
+        (["--policy", "cheap"], "--policy goes with --format tau2, tau2-submission, inspect, got --format text"),
+        (["--rescore", "--spend-cap", "-1"], "--spend-cap: a number of dollars above 0 expected"),
+        ([".", "--table", "figures"], "are of one run, got 2"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(run: Path, words: list[str], says: str, capsys: Capture) -> None:
+    assert ended(lambda: compare.main([str(run), *words])) == 2
+    assert says.replace(" ", "") in unboxed(capsys.readouterr().err).replace(" ", "")
+
+
+def ended(of: Callable[[], int]) -> int:
+    """A command's exit code, whichever way it gives it."""
+    try:
+        return of()
+    except SystemExit as left:
+        return int(left.code or 0)

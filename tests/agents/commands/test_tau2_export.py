@@ -16,8 +16,8 @@ from tests.agents.evaluation.made_rows import made_row, write_run
 from tests.paths import REPOSITORY
 from tests.tau2_playing import needs_package
 from tests.two_texts import raises
-from toolorchestra.agents.commands import evaluate, export
-from toolorchestra.agents.evaluation.tau2_submission import SubmissionDetails, read_details, submission
+from toolorchestra.agents.commands import compare, evaluate
+from toolorchestra.agents.evaluation.tau2_submission import submission
 from toolorchestra.envs.base.errors import ConfigError
 
 Capture = pytest.CaptureFixture[str]
@@ -33,7 +33,7 @@ def played(folder: Path, policy: str, *env: str, tasks: int, trials: int = 1) ->
 
 def written(run: Path, out: Path, *words: str, form: str = "tau2") -> list[Path]:
     """The results files of a run."""
-    assert export.main([str(run), "--format", form, "--out", str(out), *words]) == 0
+    assert compare.main([str(run), "--format", form, "--out", str(out), *words]) == 0
     return sorted(out.rglob("Tau2-v0_*.json"))
 
 
@@ -112,19 +112,16 @@ def test_what_the_agent_did_not_see_is_in_it(tmp_path: Path) -> None:
 @needs_metrics
 def test_the_leaderboards_checker_takes_a_submission(tmp_path: Path, capsys: Capture) -> None:
     run = played(tmp_path / "run", "at_times", "domain=airline", "user=scripted", tasks=50, trials=4)
-    about = tmp_path / "about.toml"
-    about.write_text('model_name = "my-model"\norganization = "Mine"\nemail = "me@example.org"\n')
     capsys.readouterr()
-    (file,) = written(run, tmp_path / "out", "--about", str(about), form="tau2-submission")
+    (file,) = written(run, tmp_path / "out", form="tau2-submission")
     said = capsys.readouterr().out
     assert "refuse airline: the user was 'scripted', where the leaderboard wants a model" in said
-    assert "fill in" not in said
     assert "not played" not in said
     told = checker(file, "--submission", tmp_path / "out")
     for passed in ("Format validation", "Tasks validation", "Trial count validation", "metrics validation successful"):
         assert f"✅ {passed}" in told["validated"] or f"✅ Submission {passed}" in told["validated"]
     made = json.loads((tmp_path / "out" / "submission.json").read_text())
-    assert (made["model_name"], made["contact_info"]["email"]) == ("my-model", "me@example.org")
+    assert (made["model_name"], made["contact_info"]["email"]) == ("qwen3-8b", "")
     figures = told[file.name]["metrics"]
     for k in range(1, 5):
         assert made["results"]["airline"][f"pass_{k}"] == pytest.approx(100 * figures[f"pass_hat_{k}"])
@@ -149,26 +146,17 @@ def test_what_the_checker_would_refuse_is_said(tmp_path: Path, capsys: Capture) 
     assert "❌ Trial count validation" in refused
 
 
-def test_a_submission_is_of_one_policy_and_its_details_are_an_object(tmp_path: Path) -> None:
+def test_a_submission_is_of_one_policy() -> None:
     files: Any = [SimpleNamespace(cell=("Tau2-v0", "base", policy)) for policy in ("gold", "failing")]
     said = r"the run has gold, failing: name one, RunFiles\.read\(folder, policy=NAME\)$"
     with raises(ConfigError, said, "--policy NAME"):
-        submission(files, SubmissionDetails())
-    about = tmp_path / "about.json"
-    about.write_text("[]")
-    with raises(ConfigError, f"^{about}: an object with .* details expected, got list; mend the file$", "--about FILE"):
-        read_details(about)
-    with raises(ConfigError, f"^{tmp_path / 'none'}: a TOML or JSON file .*; mend the file$", "--about FILE"):
-        read_details(tmp_path / "none")
-    about.write_text('{"organisation": "Mine"}')
-    with raises(ConfigError, f"^{about}: .*organisation", ""):
-        read_details(about)
+        submission(files)
 
 
 @needs_package
 def test_what_cannot_be_exported_is_refused(tmp_path: Path, capsys: Capture) -> None:
     def refused(run: Path, *words: str) -> str:
-        assert export.main([str(run), *words]) == 2
+        assert compare.main([str(run), *words]) == 2
         return capsys.readouterr().err
 
     out = ("--out", str(tmp_path / "out"))
@@ -178,13 +166,8 @@ def test_what_cannot_be_exported_is_refused(tmp_path: Path, capsys: Capture) -> 
     assert "no policy 'nobody'" in refused(run, "--format", "tau2", "--policy", "nobody", *out)
     assert "name a new folder with --out" in refused(run, "--format", "tau2")
     assert "has files in it" in refused(run, "--format", "tau2", "--out", str(run))
-    assert "leave them out" in refused(run, "--format", "tau2", "--table", "rows", *out)
-    assert "--policy goes with --format" in refused(run, "--policy", "gold")
+    assert "leave the others out" in refused(run, "--format", "tau2", "--table", "trials", *out)
     assert "a folder expected, but" in refused(run, "--format", "tau2", "--out", str(run / "rows.jsonl"))
-    (tmp_path / "about.toml").write_text('organisation = "Mine"\n')
-    assert "organisation" in refused(run, "--format", "tau2", "--about", str(tmp_path / "about.toml"), *out)
-    told = refused(run, "--format", "tau2", "--about", str(tmp_path / "none.json"), *out)
-    assert told.endswith("; mend the file. On the command line: --about FILE\n")
     kept = {name: (run / name).read_text() for name in ("rows.jsonl", "trajectories.jsonl")}
     for name, text in kept.items():
         (run / name).write_text(text + text.replace("tau2_policies:gold", "tau2_policies-gold"))

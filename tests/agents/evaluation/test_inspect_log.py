@@ -14,7 +14,7 @@ import pytest
 
 from tests.agents.evaluation.made_rows import made_row, write_run
 from tests.inspect_policies import TEXTS
-from toolorchestra.agents.commands import evaluate, export
+from toolorchestra.agents.commands import compare, evaluate
 from toolorchestra.agents.evaluation.rows import EvaluationRow, read_rows
 
 Capture = pytest.CaptureFixture[str]
@@ -35,7 +35,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def exported(run: Path, out: Path, *words: str) -> dict[str, Path]:
     """The logs, by policy."""
-    assert export.main([str(run), "--format", "inspect", "--out", str(out), *words]) == 0
+    assert compare.main([str(run), "--format", "inspect", "--out", str(out), *words]) == 0
     return {json.loads(path.read_text())["eval"]["solver"]: path for path in out.iterdir()}
 
 
@@ -103,12 +103,6 @@ def test_a_run_that_is_not_whole_says_so(tmp_path: Path) -> None:
         14, 28, 14, 56,
     )  # fmt: skip
     assert used["total_cost"] == pytest.approx(0.06)
-
-
-def test_about_is_no_option_of_it(run: Path, tmp_path: Path, capsys: Capture) -> None:
-    words = [str(run), "--format", "inspect", "--out", str(tmp_path / "logs"), "--about", "x.toml"]
-    assert export.main(words) == 2
-    assert "--about goes with --format tau2 and tau2-submission" in capsys.readouterr().err
 
 
 # -- Inspect itself ----------------------------------------------------------------------------------------------------

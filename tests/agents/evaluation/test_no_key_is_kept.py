@@ -8,7 +8,7 @@ import pytest
 
 from tests.agents.evaluation.test_endpoint_evaluation import expert
 from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
-from toolorchestra.agents.commands import compare, evaluate, export, page
+from toolorchestra.agents.commands import compare, evaluate, report
 
 pytest.importorskip("openai", reason='needs pip install ".[models]"')
 CANARY = "sk-canary-7f3a9c51e8d24b60-never-kept"
@@ -59,9 +59,9 @@ def test_a_key_that_a_server_sends_back_is_nowhere(
         kept = ["--backends", str(tmp_path / "b.toml"), "--out", str(run), "--record", str(tape)]
         assert evaluate.main([*words, *kept]) in (0, 1)
         assert bool(server.streamed) == (stream == "true")
-    for command in (page, export, compare):
+    for command in (report, compare):
         assert command.main([str(run)]) == 0
-    assert export.main([str(run), "--format", "inspect", "--out", str(tmp_path / "logs")]) == 0
+    assert compare.main([str(run), "--format", "inspect", "--out", str(tmp_path / "logs")]) == 0
     out, err = capsys.readouterr()
     logs = list((tmp_path / "logs").iterdir())
     assert len(logs) == 2

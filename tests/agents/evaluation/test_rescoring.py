@@ -15,9 +15,8 @@ from tests.agents.evaluation.test_runs import ASKED, Plays, made
 from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
 from tests.support.tau2_players import gold, transfer
 from tests.tau2_playing import needs_package
-from toolorchestra.agents.commands import evaluate, rescore
-from toolorchestra.agents.evaluation.rescoring import Rescoring
-from toolorchestra.agents.evaluation.rescoring import rescore as graded_again
+from toolorchestra.agents.commands import compare, evaluate
+from toolorchestra.agents.evaluation.rescoring import Rescoring, rescore
 from toolorchestra.agents.evaluation.rows import ROWS, TRAJECTORIES, EvaluationRow, read_rows
 from toolorchestra.agents.evaluation.runs import Contest, EvaluationRun
 from toolorchestra.agents.evaluation.trials import trials_of
@@ -50,7 +49,7 @@ def played(one: EpisodeFactory, who: Any, tasks: int, folder: Path, env: str = "
 
 def again(folder: Path, one: EpisodeFactory, out: str = "again") -> Rescoring:
     envs = {("Env", one.settings.split): one}
-    return asyncio.run(graded_again(folder, folder.with_name(out), envs))
+    return asyncio.run(rescore(folder, folder.with_name(out), envs))
 
 
 def edit(folder: Path, change: Any) -> None:
@@ -81,7 +80,7 @@ def test_answers_are_graded_again_by_the_answers_of_now(tmp_path: Path, capsys: 
         questions(tmp_path, {0: "0", 1: "2", 2: "4", 3: "8"})
         capsys.readouterr()
         asked = len(server.seen)
-        assert rescore.main([str(tmp_path / "run")]) == 0
+        assert compare.main(["--rescore", str(tmp_path / "run")]) == 0
         assert len(server.seen) == asked
     told = capsys.readouterr().out.splitlines()
     assert [line.split() for line in told[:2]] == [["task", "trial", "policy", "was", "is"],
@@ -104,7 +103,7 @@ def test_answers_are_graded_again_by_the_answers_of_now(tmp_path: Path, capsys: 
     assert lines["hle/all/3"]["outcome"]["value"] == 1.0
     assert json.loads((tmp_path / "run-rescored" / "manifest.json").read_text())["rescored"]["changed"] == 1
     assert (tmp_path / "run-rescored" / "page.html").is_file()
-    assert rescore.main([str(tmp_path / "run")]) == 2  # never over a folder that is there
+    assert compare.main(["--rescore", str(tmp_path / "run")]) == 2  # never over a folder that is there
     assert "run-rescored is there already; name a new folder" in capsys.readouterr().err
 
 
@@ -113,7 +112,7 @@ def test_of_simulated_questions_nothing_changes_and_a_broken_off_run_is_graded_t
     assert evaluate.main([*words, "--out", str(tmp_path / "run")]) == 0
     rows = tmp_path / "run" / ROWS
     rows.write_bytes(b"".join(rows.read_bytes().splitlines(keepends=True)[:17]) + b'{"env": "HL')
-    assert rescore.main([str(tmp_path / "run"), "--out", str(tmp_path / "new" / "deep")]) == 0
+    assert compare.main(["--rescore", str(tmp_path / "run"), "--out", str(tmp_path / "new" / "deep")]) == 0
     before, now = rows_of(tmp_path / "run"), rows_of(tmp_path / "new" / "deep")
     assert len(now) == 17
     assert {key: (row.right, row.evidence, row.digest) for key, row in now.items()} == {
@@ -140,7 +139,7 @@ def test_a_strict_budget_holds_for_the_new_grade_too(tmp_path: Path) -> None:
         key: row.evidence for key, row in before.items()
     }
     lines = [*read_trajectories(tmp_path / "run" / TRAJECTORIES)]
-    assert {line["budget_rule"] for line in lines} == {"strict"}  # by which `reprice` judges anew
+    assert {line["budget_rule"] for line in lines} == {"strict"}  # by which a new bill judges anew
 
 
 # -- questions, by a judge ---------------------------------------------------------------------------------------------
@@ -171,7 +170,7 @@ def test_the_judge_is_asked_again_and_its_bill_is_no_part_of_the_rows(
     before = rows_of(tmp_path / "run")
     says["judge"] = ServerReply("<verdict>right</verdict>")
     asked = len(server.seen)
-    assert rescore.main([str(tmp_path / "run")]) == 0
+    assert compare.main(["--rescore", str(tmp_path / "run")]) == 0
     again_asked = server.seen[asked:]
     assert again_asked
     assert all(map(judged, again_asked))
@@ -183,8 +182,8 @@ def test_the_judge_is_asked_again_and_its_bill_is_no_part_of_the_rows(
     assert told["grading_tokens"]["input"] > 0
     assert told["judges"] == ["gpt-5-mini"]
     assert f"Grading cost {told['grading_nano_usd'] / 1e9:.9f} $" in capsys.readouterr().out
-    words = [str(tmp_path / "run"), "--out", str(tmp_path / "other"), "--judge", "gpt-5"]
-    assert rescore.main(words) == 0
+    words = ["--rescore", str(tmp_path / "run"), "--out", str(tmp_path / "other"), "--judge", "gpt-5"]
+    assert compare.main(words) == 0
     assert {tuple(row.evidence.get("judges", ())) for row in rows_of(tmp_path / "other").values()} <= {(), ("gpt-5",)}
 
 
@@ -196,12 +195,12 @@ def test_trials_whose_judge_was_away_get_their_outcome(
     assert evaluate.main(words_of(tmp_path, server)) == 1
     failed = [row.key for row in rows_of(tmp_path / "run").values() if row.status == "failed"]
     assert failed
-    assert rescore.main([str(tmp_path / "run"), "--out", str(tmp_path / "down")]) == 0
+    assert compare.main(["--rescore", str(tmp_path / "run"), "--out", str(tmp_path / "down")]) == 0
     assert "could not be graded again, and keep their outcome:" in capsys.readouterr().out
     still = rows_of(tmp_path / "down")
     assert all(still[key].status == "failed" and "did not answer" in still[key].rescored["kept"] for key in failed)
     says["judge"] = ServerReply("<verdict>right</verdict>")
-    assert rescore.main([str(tmp_path / "run")]) == 0
+    assert compare.main(["--rescore", str(tmp_path / "run")]) == 0
     now = rows_of(tmp_path / "run-rescored")
     assert all((now[key].status, now[key].right, now[key].failure) == ("ended", 1.0, "") for key in failed)
     assert f"{failed[0][3]}" in capsys.readouterr().out
@@ -215,12 +214,15 @@ def test_a_cap_on_grading_keeps_what_it_does_not_pay_for_and_a_wrong_key_ends_it
     before = rows_of(tmp_path / "run")
     says["judge"] = ServerReply("<verdict>right</verdict>")
     asked = len(server.seen)
-    assert rescore.main([str(tmp_path / "run"), "--spend-cap", "0.000001", "--out", str(tmp_path / "capped")]) == 0
+    assert (
+        compare.main(["--rescore", str(tmp_path / "run"), "--spend-cap", "0.000001", "--out", str(tmp_path / "capped")])
+        == 0
+    )
     assert len(server.seen) == asked
     assert {k: r.right for k, r in rows_of(tmp_path / "capped").items()} == {k: r.right for k, r in before.items()}
     says["judge"] = ServerReply("no", 404)
     capsys.readouterr()
-    assert rescore.main([str(tmp_path / "run")]) == 2
+    assert compare.main(["--rescore", str(tmp_path / "run")]) == 2
     assert "has no model 'gpt-5-mini'" in capsys.readouterr().err
     assert not (tmp_path / "run-rescored").exists()
     assert not [path.name for path in tmp_path.iterdir() if path.name.startswith(".")]
