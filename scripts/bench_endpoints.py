@@ -7,6 +7,7 @@ The three take turns, and the least of the rounds counts.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import multiprocessing
 import random
@@ -119,6 +120,7 @@ WAYS = {"the SDK alone": bare, "the models backend": backend, "evaluated episode
 
 def main() -> None:
     """Print the table."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
     best: dict[str, float] = {}
     with served() as url:
         for _ in range(ROUNDS):
