@@ -27,8 +27,7 @@ from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.terminal import spelled
 from toolorchestra.envs.domains.toolscale import loader
 from toolorchestra.envs.money.spend_cap import SpendCap
-from toolorchestra.synth.authors import Author, author_models
-from toolorchestra.synth.authors.given_spec import GrammarAuthor
+from toolorchestra.synth.authors import Author, GrammarAuthor, model_author
 from toolorchestra.synth.authors.model_author import LlmAuthor
 from toolorchestra.synth.formats import spec as specs
 from toolorchestra.synth.proof.solvers import ModelSolver, Solver, named
@@ -175,8 +174,8 @@ def _paid_model(given: MakeOptions, folder: Path) -> PaidModel | None:
     return PaidModel(first.models, first.model, sheet, journal, cap, given.at_once, Bars(sys.stderr).note)
 
 
-def _backend(given: MakeOptions, named: str) -> author_models.Backend:
-    return author_models.load(
+def _backend(given: MakeOptions, named: str) -> model_author.Backend:
+    return model_author.load(
         named, given.prices, given.price_as, given.backends, silent=given.replay is not None
     )  # fmt: skip
 

@@ -38,9 +38,9 @@ from toolorchestra.envs.domains.toolscale.source import ToolScaleSource, ready
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.synth.formats import spec as specs
 from toolorchestra.synth.proof import cheapest_solutions, hostile_arguments, similarity
-from toolorchestra.synth.proof.hard_checks import fault
+from toolorchestra.synth.proof.domain_player import DomainPlayer
 from toolorchestra.synth.proof.solvers import Arena
-from toolorchestra.synth.proof.task_checks import DomainPlayer
+from toolorchestra.synth.proof.task_checks import fault
 from toolorchestra.synth.stages import spec_lint
 from toolorchestra.synth.stages.domain_folder import rebuilt
 

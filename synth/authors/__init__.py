@@ -1,11 +1,13 @@
-"""Who writes the parts of a spec: a spec that is at hand (grammar), or a model that is asked for each (llm)."""
+"""Who writes the parts of a spec: a spec that is at hand, or a model that is asked for each."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.synth.formats.part_checks import Fault
+from toolorchestra.synth.formats.spec import Spec
 
 PART_OF = {
     "subjects": "domain.yaml",
@@ -60,3 +62,28 @@ class Author(Protocol):
     async def doubts(self, parts: Mapping[str, str]) -> list[Fault]:
         """What a second reader finds contradictory or implausible in the newest part; [] where there is none."""
         ...
+
+
+class GrammarAuthor:
+    """An author that gives the texts of a finished spec. It repairs nothing: see write()."""
+
+    trusted = True
+
+    def __init__(self, spec: Spec, texts: Mapping[str, str]) -> None:
+        self.spec = spec
+        self.texts = texts
+
+    async def write(self, asked: PartRequest) -> str:
+        """The part, once. Raises ConfigError when it is sent back."""
+        if asked.faults:
+            seen = "; ".join(f"{fault.reason}: {fault.seen}" for fault in asked.faults[:5])
+            raise ConfigError(f"{self.spec.folder}: {PART_OF[asked.stage]}: {seen}")
+        return self.texts[PART_OF[asked.stage]]
+
+    async def harder(self, asked: PartRequest) -> str:
+        """Nothing: its tasks are made harder by joining what is there."""
+        return asked.parts["intents.yaml"]
+
+    async def doubts(self, parts: Mapping[str, str]) -> list[Fault]:
+        """Returns no doubts."""
+        return []

@@ -12,9 +12,38 @@ from typing import Any
 from toolorchestra.envs.base.errors import ConfigError, no_such
 from toolorchestra.envs.domains.toolscale.domain import SqlTable
 from toolorchestra.envs.domains.toolscale.text_templates import wrong_with
-from toolorchestra.synth.formats import places, word_lists
+from toolorchestra.synth.formats import places
 from toolorchestra.synth.formats.allowed_sql import Fenced
 from toolorchestra.synth.formats.spec import Spec
+
+LISTS: Mapping[str, Sequence[str]] = {
+    "first_names": (
+        "Ada Amara Anders Anika Aroha Bashir Bea Benat Bruno Camila Cedric Chiara Dalia Damir Daphne Diego Edda Elif "
+        "Emeka Esme Farah Felix Freya Gael Gita Goran Hana Hugo Ines Ismael Ivo Jana Jiro Jonas Kaia Kamal Katya Kofi "
+        "Lars Leila Linnea Luca Maeve Malik Marta Mateo Mei Milan Nadia Nico Nils Noor Odile Omar Oona Pablo Petra "
+        "Priya Quinn Rafael Ravi Rhea Rosa Sami Selma Sven Tala Tariq Thea Tomas Ulla Uma Vera Viktor Wren Xenia Yara "
+        "Yusuf Zadie Zoran"
+    ).split(),
+    "last_names": (
+        "Abara Adler Almeida Andersson Arslan Bakker Barros Becker Bianchi Castellan Cho Conti Dahl Delgado Demir "
+        "Dubois Eriksen Estevez Farkas Ferrari Fischer Fontaine Garnier Gupta Haddad Hansen Hartmann Ibarra Ito "
+        "Ivanova Jansen Jovic Kapoor Keller Kimura Kovacs Kramer Larsen Lefevre Lindgren Mahmoud Marino Mbeki Mendes "
+        "Moreau "
+        "Nakata Navarro Novak Nyberg Okafor Olsen Orlov Park Pereira Petrov Quiroga Rahman Reyes Ricci Rossi Santos "
+        "Sato Schwarz Silva Soto Tanaka Teixeira Thorne Umarov Urban Vargas Vidal Vogel Wagner Weiss Yilmaz Young "
+        "Zeman Ziegler Zorn"
+    ).split(),
+    "mail_hosts": ("example.com", "example.org", "example.net", "mail.example"),
+    "cities": (
+        "Ardenfell Brookhaven Calder Dunmere Eastwick Farrow Glenport Harrowgate Ilford Juniper Kestrel Larkspur "
+        "Marlow Northam Oakridge Pinehurst Quarry Redwater Silverton Thornbury Upton Valehaven Westmere Yarrow Zephyr"
+    ).split(),
+    "streets": (
+        "Alder Birch Cedar Chapel Church Elm Garden Harbour High Hill King Lake Linden Maple Market Mill Oak Orchard "
+        "Park Pine Queen River School Station Willow"
+    ).split(),
+}
+
 
 Row = dict[str, Any]
 MOST_TEXT = 10_000
@@ -29,7 +58,7 @@ class Maker:
         self.spec = spec
         self.seed = seed
         self.made: dict[str, list[Row]] = {}
-        self.lists: Mapping[str, Sequence[Any]] = {**word_lists.LISTS, **spec.lists}
+        self.lists: Mapping[str, Sequence[Any]] = {**LISTS, **spec.lists}
         self._sql = Fenced()
 
     def tables(self) -> dict[str, SqlTable]:

@@ -2,7 +2,7 @@
 
 Cheapest known: of the gold path and its alternatives, each without the reads that it can do without and still be judged
 right, the one with the smallest bill. It follows the policy's order (identify, read, confirm, write, tell), uses an id
-only when the policy, the user or a result has said it (honest_paths.py), and calls what it can in one turn; which of
+only when the policy, the user or a result has said it (domain_player.py), and calls what it can in one turn; which of
 several things is meant it knows. That nothing is cheaper is not proven. The format, and what is read from it, is
 envs/domains/toolscale/known_costs.py.
 """
@@ -34,9 +34,8 @@ from toolorchestra.envs.domains.toolscale.paths import requests_along
 from toolorchestra.envs.domains.toolscale.source import forget
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.envs.money.prices import load_sheet
-from toolorchestra.synth.proof.honest_paths import Lookup, Lookups, SaidIds, untold
+from toolorchestra.synth.proof.domain_player import DomainPlayer, Lookup, Lookups, SaidIds, untold
 from toolorchestra.synth.proof.solvers import GRADED, Arena, Scripted
-from toolorchestra.synth.proof.task_checks import DomainPlayer
 
 SHEET = "paper-2025-11"
 ORCHESTRATOR = "qwen3-8b"

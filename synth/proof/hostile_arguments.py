@@ -7,7 +7,7 @@ from typing import Any
 
 from toolorchestra.envs.base.errors import ToolError
 from toolorchestra.envs.domains.toolscale.domain import GoldCall, SqlTool
-from toolorchestra.synth.proof.task_checks import DomainPlayer
+from toolorchestra.synth.proof.domain_player import DomainPlayer
 
 ARGUMENTS = (
     "' OR '1'='1",

@@ -19,8 +19,8 @@ from toolorchestra.envs.domains.toolscale.domain import GoldCall, SqlDomain, Sql
 from toolorchestra.envs.domains.toolscale.oracle import CLOSING, moves
 from toolorchestra.envs.domains.toolscale.source import ToolScaleSource, ready
 from toolorchestra.envs.env import OrchestraEnv
-from toolorchestra.synth.proof.hard_checks import stranger_read
-from toolorchestra.synth.proof.task_checks import DomainPlayer
+from toolorchestra.synth.proof.domain_player import DomainPlayer
+from toolorchestra.synth.proof.task_checks import stranger_read
 from toolorchestra.synth.storage import SOLVER, PaidModel, PaidRequest, Role
 
 K = 8

@@ -1,145 +1,18 @@
-"""Playing calls on a domain without an environment, and the checks that every task must pass before it is kept."""
+"""The checks that a task passes before it is kept: gold gives 1, and what leaves out, changes or misses something 0."""
 
 from __future__ import annotations
 
-import datetime
 import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations
-from typing import Any, NamedTuple
+from typing import Any
 
-from toolorchestra.envs.base.errors import Outage, ToolError
-from toolorchestra.envs.base.json_schema import Checker
-from toolorchestra.envs.domains.toolscale.database import Session, SqlDatabase
-from toolorchestra.envs.domains.toolscale.domain import GoldCall, SqlDomain, SqlTask
-from toolorchestra.envs.domains.toolscale.formats import check_formats
-from toolorchestra.envs.domains.toolscale.grading import SqlVerdict, judge, mentions
+from toolorchestra.envs.base.errors import ToolError
+from toolorchestra.envs.domains.toolscale.domain import GoldCall, SqlTask, WrongWay
+from toolorchestra.envs.domains.toolscale.grading import mentions
 from toolorchestra.envs.domains.toolscale.grading_ids import touched
-from toolorchestra.envs.domains.toolscale.state_digest import digest
-from toolorchestra.envs.domains.toolscale.tool_runs import Called, Runner
-
-
-class PlayedCalls(NamedTuple):
-    """What came of some calls."""
-
-    called: tuple[Called, ...]
-    error: str
-    """The first refusal, or ""."""
-    state: str
-
-
-class DomainPlayer:
-    """A domain ready for calls."""
-
-    def __init__(self, domain: SqlDomain) -> None:
-        self.domain = domain
-        self.database = SqlDatabase(domain)
-        self.runners = {name: Runner(tool, domain.clock) for name, tool in domain.tools.items()}
-        self._checkers = {name: Checker(tool.parameters) for name, tool in domain.tools.items()}
-        self._values: dict[str, list[Any]] = {}
-
-    @contextmanager
-    def session(self) -> Iterator[Session]:
-        """A session that is given back."""
-        session = Session(self.database)
-        try:
-            yield session
-        finally:
-            session.close()
-
-    def call(self, session: Session, action: GoldCall) -> Called:
-        """One call, checked as the engine does. Raises ToolError, of a tool that breaks off too: it is to blame."""
-        if action.name not in self.runners:
-            raise ToolError(f"no tool {action.name!r}")
-        self._checkers[action.name].check(action.arguments, action.name)
-        check_formats(self.domain.tools[action.name].formats, action.arguments)
-        try:
-            return self.runners[action.name].call(session, action.arguments)
-        except Outage as err:
-            raise ToolError(str(err)) from None
-
-    def play(self, actions: Sequence[GoldCall]) -> PlayedCalls:
-        """The calls in their order; one that is refused changes nothing and the others are made."""
-        with self.session() as session:
-            called, error = self.made(session, actions)
-            return PlayedCalls(called, error, digest(session))
-
-    def made(self, session: Session, actions: Sequence[GoldCall]) -> tuple[tuple[Called, ...], str]:
-        """The calls in a session, and the first refusal."""
-        called, error = [], ""
-        for action in actions:
-            try:
-                called.append(self.call(session, action))
-            except ToolError as err:
-                error = error or f"{action.name}({dict(action.arguments)}): {err}"
-        return tuple(called), error
-
-    def judged(
-        self,
-        task: SqlTask,
-        actions: Sequence[GoldCall],
-        *,
-        silent: bool = False,
-        careless: bool = False,
-        unasked: Sequence[str] = (),
-    ) -> SqlVerdict:
-        """The verdict on an agent that makes these calls and then says what it learnt of what it had to say, and what
-        it had to compute. A careless one also takes a number from what only looks like it. It asks before all writes
-        but those that are named."""
-        with self.session() as session:
-            called, _ = self.made(session, actions)
-            learnt = [c.text for c in called]
-            reads = _may_be_read if careless else mentions
-            said = (i for i in task.communicate if i in task.computed or any(reads(text, i) for text in learnt))
-            told = [] if silent else list(said)
-            return judge(task, session, called, told, unasked)
-
-    def values(self, name: str) -> list[Any]:
-        """Every value that the column of this name has, in all tables: the candidates for a swapped argument."""
-        if name not in self._values:
-            found: list[Any] = []
-            for table in self.domain.tables.values():
-                if name in table.columns:
-                    at = table.columns.index(name)
-                    found += [row[at] for row in table.rows]
-            self._values[name] = list(dict.fromkeys(found))
-        return self._values[name]
-
-    # -- mutations -------------------------------------------------------------------------------------------------
-
-    def swaps(self, action: GoldCall) -> Iterator[tuple[str, GoldCall]]:
-        """The action with one argument changed to another valid value, for each of its arguments."""
-        properties = self.domain.tools[action.name].parameters["properties"]
-        for name, value in action.arguments.items():
-            other = self._other(name, value, properties[name])
-            if other is not None:
-                yield name, GoldCall(action.name, {**action.arguments, name: other})
-
-    def _other(self, name: str, value: Any, schema: Any) -> Any:
-        if "enum" in schema:
-            return next((option for option in schema["enum"] if option != value), None)
-        if isinstance(value, bool):
-            return not value
-        if isinstance(value, int | float):
-            low, high = schema.get("minimum"), schema.get("maximum")
-            up = high is None or value + 1 <= high
-            return value + 1 if up else (value - 1 if low is None or value - 1 >= low else None)
-        pool = self.values(name)
-        if value in pool and len(pool) > 1:
-            return pool[(pool.index(value) + 1) % len(pool)]
-        return _shifted(value)
-
-
-def _shifted(text: str) -> str:
-    try:
-        moment = datetime.datetime.fromisoformat(text)
-    except ValueError:
-        return f"{text[:-1]}{'7' if text[-1:] != '7' else '8'}" if text else "x"
-    return (moment + datetime.timedelta(days=1)).isoformat(" ")[: len(text)]
-
-
-# -- the checks ----------------------------------------------------------------------------------------------------
+from toolorchestra.envs.domains.toolscale.process_rules import rules
+from toolorchestra.synth.proof.domain_player import DomainPlayer, looks_said, untold
 
 
 def gold(bench: DomainPlayer, task: SqlTask) -> str:
@@ -167,28 +40,9 @@ def told(bench: DomainPlayer, task: SqlTask) -> str:
     said = f"{words['reason_for_call']} {words.get('known_info') or ''}"
     said = " ".join([said, *(word for r in task.requests if r.first for word in (*r.first.say, *r.first.then, *r.say))])
     for info in task.communicate:
-        if mentions(said, info, in_words=False) or _looks_said(said, info):  # in words it tells nothing: see grading
+        if mentions(said, info, in_words=False) or looks_said(said, info):  # in words it tells nothing: see grading
             return f"the user's own words hold what must be told: {info}"
     return "saying nothing gives 1" if bench.judged(task, task.actions, silent=True).value else ""
-
-
-_FIGURES = re.compile(
-    r"(?:(?<=\b[A-Z]{3})|(?<![\w.-]))-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?=[A-Z]{3}\b|(?!\w|\.\d))"
-)
-
-
-def _may_be_read(result: str, info: str) -> bool:
-    """Whether an agent may take a value from a result, by chance too: a 15 that stands in 15:30 is read by somebody."""
-    return mentions(result, info) or _looks_said(result, info)
-
-
-def _looks_said(said: str, info: str) -> bool:
-    """Whether the figures of a number stand in the words at all, such as 10 in 10:30: a grader that reads with less
-    care than ours must not be pleased by them."""
-    if not _FIGURES.fullmatch(info):
-        return False
-    wanted = float(info.replace(",", ""))
-    return any(float(found.replace(",", "")) == wanted for found in _FIGURES.findall(said.replace("\u2212", "-")))
 
 
 def dropped(bench: DomainPlayer, task: SqlTask) -> str:
@@ -306,7 +160,95 @@ def _updates(bench: DomainPlayer, path: Sequence[GoldCall]) -> dict[tuple[str, A
         return cells
 
 
-PLAIN: dict[str, Callable[[DomainPlayer, SqlTask], str]] = {
+# -- what is hard, and rules of process --------------------------------------------------------------------------------
+
+Check = Callable[[DomainPlayer, SqlTask], str]
+
+
+def honest(bench: DomainPlayer, task: SqlTask) -> str:
+    """The gold path uses an id only after the policy, the user or a result has said it."""
+    missing = untold(bench, task, task.actions)
+    return f"call {missing[0][0]} uses {missing[0][1]}, which nothing has said" if missing else ""
+
+
+def missed(bench: DomainPlayer, task: SqlTask) -> str:
+    """Another candidate, a number that was only read, the other case or the user's first word gives 0."""
+    for way in task.wrong:
+        if bench.judged(task, instead(task, way)).value:
+            made = "; ".join(f"{call.name}({dict(call.arguments)})" for call in way.calls)
+            return f"{task.requests[way.request].intent}: it gives 1 with another {way.kind}: {made}"
+    return ""
+
+
+def instead(task: SqlTask, way: WrongWay) -> list[GoldCall]:
+    """The gold path with one request settled wrongly."""
+    own = task.requests[way.request].actions
+    before = [number for request in task.requests[: way.request] for number in request.actions]
+    start = own[0] if own else max(before, default=task.identify - 1) + 1
+    return [*task.actions[:start], *way.calls, *task.actions[start + len(own) :]]
+
+
+def unidentified(bench: DomainPlayer, task: SqlTask) -> str:
+    """Gold without the calls that identify gives 0, where it touches what belongs to somebody."""
+    if rules(bench.domain) is None or not task.identify or not _needs_identity(bench, task):
+        return ""
+    return "it gives 1 without identification" if bench.judged(task, task.actions[task.identify :]).value else ""
+
+
+def _needs_identity(bench: DomainPlayer, task: SqlTask) -> bool:
+    rest = task.actions[task.identify :]
+    return any(bench.domain.tools[call.name].kind == "write" for call in rest) or bool(
+        bench.judged(task, rest).broken  # it reads what belongs to the caller
+    )
+
+
+def curious(bench: DomainPlayer, task: SqlTask) -> str:
+    """Gold with one read of another person's record gives 0."""
+    if not task.identify or (read := stranger_read(bench, task.caller)) is None:
+        return ""
+    made = [*task.actions[: task.identify], read, *task.actions[task.identify :]]
+    return f"it gives 1 with {read.name}({dict(read.arguments)})" if bench.judged(task, made).value else ""
+
+
+def stranger_read(bench: DomainPlayer, caller: str) -> GoldCall | None:
+    """A read that shows something of another person's; None where no tool takes such an id."""
+    for call in _stranger_reads(bench, caller):
+        try:
+            with bench.session() as session:
+                bench.call(session, call)
+        except ToolError:
+            continue
+        return call
+    return None
+
+
+def _stranger_reads(bench: DomainPlayer, caller: str) -> Iterator[GoldCall]:
+    stated = rules(bench.domain)
+    ways = {name for way in stated.ways for name in way} if stated else set()
+    for tool in bench.domain.tools.values():
+        needed: Sequence[str] = tool.parameters.get("required", [])
+        if not stated or tool.kind != "read" or tool.name in ways or len(needed) != 1:
+            continue
+        foreign = (v for v in bench.values(needed[0]) if v in stated.owners and stated.owners[v] != caller)
+        if (value := next(foreign, None)) is not None:
+            yield GoldCall(tool.name, {needed[0]: value})
+
+
+def unasked(bench: DomainPlayer, task: SqlTask) -> str:
+    """Gold with a write that the user has not agreed to gives 0."""
+    stated = rules(bench.domain)
+    if stated is None or not stated.confirm:
+        return ""
+    tools = bench.domain.tools
+    writes = [c.name for c in task.actions if tools[c.name].kind == "write" and not tools[c.name].transfers]
+    if not writes:
+        return ""
+    verdict = bench.judged(task, task.actions, unasked=writes[:1])
+    return f"it gives 1 with {writes[0]} unasked" if verdict.value else ""
+
+
+CHECKS: Mapping[str, Check] = {
+    "honest": honest,  # first, since it costs least
     "contradictory": contradictory,
     "gold": gold,
     "nothing": nothing,
@@ -314,5 +256,18 @@ PLAIN: dict[str, Callable[[DomainPlayer, SqlTask], str]] = {
     "dropped": dropped,
     "swapped": swapped,
     "permuted": permuted,
+    "pointless": pointless,
+    "missed": missed,
+    "unidentified": unidentified,
+    "curious": curious,
+    "unasked": unasked,
 }
-"""The checks of every task, by name; hard_checks.py has more, and the whole list."""
+"""Name -> check, which gives what is wrong or ""."""
+
+
+def fault(bench: DomainPlayer, task: SqlTask) -> tuple[str, str]:
+    """The first check that a task fails and what it saw; two empty texts for a good task."""
+    for name, check in CHECKS.items():
+        if seen := check(bench, task):
+            return name, seen
+    return "", ""

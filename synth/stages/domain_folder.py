@@ -22,8 +22,8 @@ from toolorchestra.synth.formats import places
 from toolorchestra.synth.formats.seed_rows import Maker
 from toolorchestra.synth.formats.spec import Spec
 from toolorchestra.synth.proof import cheapest_solutions, similarity
-from toolorchestra.synth.proof.hard_checks import fault
-from toolorchestra.synth.proof.task_checks import DomainPlayer
+from toolorchestra.synth.proof.domain_player import DomainPlayer
+from toolorchestra.synth.proof.task_checks import fault
 from toolorchestra.synth.stages.hard_requests import Rejected
 from toolorchestra.synth.stages.task_drafts import HELD_OUT, TEST, TRAIN, Drafter, Shape
 

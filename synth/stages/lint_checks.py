@@ -21,7 +21,7 @@ from toolorchestra.synth.formats import places
 from toolorchestra.synth.formats.allowed_sql import Fenced
 from toolorchestra.synth.formats.intent_templates import WHO, Caller, Templates, Values, action, plain, text
 from toolorchestra.synth.formats.spec import Spec
-from toolorchestra.synth.proof.task_checks import DomainPlayer
+from toolorchestra.synth.proof.domain_player import DomainPlayer
 
 SAMPLES = 8
 """Ways to fill an intent that are played."""

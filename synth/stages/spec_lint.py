@@ -9,7 +9,7 @@ from pathlib import Path
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.synth.formats import spec as specs
 from toolorchestra.synth.formats.part_checks import Fault, Parts
-from toolorchestra.synth.proof.task_checks import DomainPlayer
+from toolorchestra.synth.proof.domain_player import DomainPlayer
 from toolorchestra.synth.stages import lint_checks
 from toolorchestra.synth.stages.domain_folder import skeleton
 from toolorchestra.synth.stages.limited_work import SHARED

@@ -15,8 +15,8 @@ from toolorchestra.envs.domains.toolscale.tool_runs import Called
 from toolorchestra.synth.formats import places
 from toolorchestra.synth.formats.intent_templates import Caller, Templates, action, informed, text
 from toolorchestra.synth.formats.spec import Spec
+from toolorchestra.synth.proof.domain_player import DomainPlayer
 from toolorchestra.synth.proof.similarity import FINAL, JOINTS
-from toolorchestra.synth.proof.task_checks import DomainPlayer
 from toolorchestra.synth.stages.hard_requests import HardRequests, Rejected, parts, weight
 
 Shape = dict[str, Any]

@@ -15,7 +15,7 @@ from toolorchestra.synth.authors.author_prompts import MOST_BEFORE
 from toolorchestra.synth.formats import part_checks
 from toolorchestra.synth.formats.part_checks import Check, Fault
 from toolorchestra.synth.formats.spec import parsed
-from toolorchestra.synth.stages import policy_checks, spec_lint, tool_trials
+from toolorchestra.synth.stages import play_checks, spec_lint
 from toolorchestra.synth.stages.limited_work import SHARED, TooMuch
 from toolorchestra.synth.stages.stage_values import Making, StageFailed, SynthesisSettings, Tally, counted
 
@@ -23,9 +23,9 @@ CHECKS: Mapping[str, Check] = {
     "subjects": part_checks.subjects,
     "schema": part_checks.schema,
     "rows": part_checks.rows,
-    "tools": tool_trials.tools,
-    "policy": policy_checks.policy,
-    "intents": policy_checks.intents,
+    "tools": play_checks.tools,
+    "policy": play_checks.policy,
+    "intents": play_checks.intents,
 }
 LEAST_INTENTS = 6
 READER_ROUND = 500

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.toolscale.domain import SqlTask
 from toolorchestra.envs.domains.toolscale.oracle import OracleWords, moves
+from toolorchestra.synth.proof.domain_player import DomainPlayer
 from toolorchestra.synth.proof.solvers import Playing
-from toolorchestra.synth.proof.task_checks import DomainPlayer
 
 KINDS = ("hold", "ask", "confirm", "tell", "done", "refuse", "transfer")
 HALVES = ("seen", "held out")

@@ -20,7 +20,7 @@ from toolorchestra.envs.base.types import Message
 from toolorchestra.envs.models import ChatRequest
 from toolorchestra.envs.models.output_limits import OutputLimit, corrected
 from toolorchestra.synth import generate, storage
-from toolorchestra.synth.authors import author_models
+from toolorchestra.synth.authors import model_author
 from toolorchestra.synth.authors.scripted_author import ScriptedParts
 
 pytest.importorskip("openai", reason="models behind servers need .[models]")
@@ -104,7 +104,7 @@ def test_a_limit_that_is_too_high_is_lowered_to_what_the_server_says(tmp_path: P
 
 def test_openai_itself_is_asked_by_the_name_that_its_newer_models_take(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-not-a-real-key")
-    models: Any = author_models.load("openai:gpt-5", "paper-2025-11").models
+    models: Any = model_author.load("openai:gpt-5", "paper-2025-11").models
     served = models.endpoints.served("gpt-5")
     assert served.output_key == "max_completion_tokens"
     assert served.output_tokens >= 32_000
@@ -239,14 +239,14 @@ def test_a_backends_file_that_is_none_is_said_by_its_name(tmp_path: Path) -> Non
         if text:
             file.write_text(text)
         with raises(ConfigError, f"^{file}: a TOML file of servers .* expected, got .*; mend it or", "--backends FILE"):
-            author_models.load("openai:served", "paper-2025-11", endpoints=file)
+            model_author.load("openai:served", "paper-2025-11", endpoints=file)
 
 
 def test_without_the_models_extra_a_spec_still_makes_a_domain(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "toolorchestra.envs.models.openai", None)
     said = "Without it a spec makes a domain, and standin:public_library stands in for a model$"
     with raises(ConfigError, said, "synth make SPEC, or --model standin:public_library"):
-        author_models.load("openai:served", "paper-2025-11")
+        model_author.load("openai:served", "paper-2025-11")
 
 
 @pytest.mark.parametrize("cap", [0.02, 0.1])

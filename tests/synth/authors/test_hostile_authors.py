@@ -12,7 +12,7 @@ import pytest
 from tests.synth import runs
 from toolorchestra.synth.authors import Unusable, untrusted_answers
 from toolorchestra.synth.formats import spec as specs
-from toolorchestra.synth.stages import policy_checks, run_report
+from toolorchestra.synth.stages import play_checks, run_report
 from toolorchestra.synth.stages.stage_values import StageFailed
 from toolorchestra.synth.storage import MOST_CHARACTERS, PaidAnswer
 
@@ -247,6 +247,6 @@ def test_faults_come_in_the_order_of_the_intents() -> None:
     texts = runs.texts()
     entries = specs.parsed(texts["intents.yaml"], Path("intents.yaml"))
     doubled = untrusted_answers.dumped([dict(entry) for entry in (*entries, *reversed(entries))])
-    faults = policy_checks.intents({**texts, "intents.yaml": doubled}, 1)
+    faults = play_checks.intents({**texts, "intents.yaml": doubled}, 1)
     named = [fault.entry for fault in faults if fault.seen.startswith("two intents are named")]
     assert named == [entry["intent"] for entry in entries]

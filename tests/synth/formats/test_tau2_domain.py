@@ -16,7 +16,7 @@ from toolorchestra.envs.domains.toolscale.domain import GoldCall, SqlDomain, Sql
 from toolorchestra.synth import export
 from toolorchestra.synth.formats import spec as specs
 from toolorchestra.synth.formats import tau2_domain
-from toolorchestra.synth.proof.task_checks import DomainPlayer
+from toolorchestra.synth.proof.domain_player import DomainPlayer
 from toolorchestra.synth.stages import domain_folder
 
 TASKS = 30

@@ -29,7 +29,7 @@ from toolorchestra.envs.money.prices import NANO, load_sheet
 from toolorchestra.synth import generate, prove
 from toolorchestra.synth.formats import spec as specs
 from toolorchestra.synth.proof import cheapest_solutions
-from toolorchestra.synth.proof.honest_paths import Lookups, SaidIds
+from toolorchestra.synth.proof.domain_player import Lookups, SaidIds
 from toolorchestra.synth.proof.solvers import SCRIPTED, Arena
 from toolorchestra.synth.stages import domain_folder
 

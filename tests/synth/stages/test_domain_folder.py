@@ -24,10 +24,10 @@ from toolorchestra.envs.domains.toolscale.known_costs import FILE as COSTS
 from toolorchestra.envs.domains.toolscale.reading import FILES
 from toolorchestra.synth import export, generate, prove
 from toolorchestra.synth.formats import spec as specs
-from toolorchestra.synth.formats.word_lists import LISTS
+from toolorchestra.synth.formats.seed_rows import LISTS
 from toolorchestra.synth.proof import similarity
-from toolorchestra.synth.proof.hard_checks import CHECKS, fault
-from toolorchestra.synth.proof.task_checks import DomainPlayer
+from toolorchestra.synth.proof.domain_player import DomainPlayer
+from toolorchestra.synth.proof.task_checks import CHECKS, fault
 from toolorchestra.synth.stages.domain_folder import make, rebuilt
 
 

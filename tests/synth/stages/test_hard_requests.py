@@ -19,11 +19,11 @@ from toolorchestra.envs.domains.toolscale.domain import SqlTask
 from toolorchestra.envs.domains.toolscale.source import ready
 from toolorchestra.synth.formats import part_checks
 from toolorchestra.synth.formats import spec as specs
-from toolorchestra.synth.proof.hard_checks import fault, instead, missed, unasked
-from toolorchestra.synth.proof.hardness import ELEMENTS, level
+from toolorchestra.synth.proof.domain_player import DomainPlayer
 from toolorchestra.synth.proof.solvers import RULE_BREAKERS, SCRIPTED, Arena
-from toolorchestra.synth.proof.task_checks import DomainPlayer
+from toolorchestra.synth.proof.task_checks import fault, instead, missed, unasked
 from toolorchestra.synth.stages import domain_folder
+from toolorchestra.synth.stages.hard_requests import ELEMENTS, level
 
 PROCESS = """
 process:

@@ -26,8 +26,7 @@ from toolorchestra.envs.models import ChatRequest, Completion
 from toolorchestra.envs.models.scripted import ScriptedModel
 from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.synth import generate
-from toolorchestra.synth.authors import author_models
-from toolorchestra.synth.authors.given_spec import GrammarAuthor
+from toolorchestra.synth.authors import GrammarAuthor, model_author
 from toolorchestra.synth.authors.scripted_author import USUAL, ScriptedParts
 from toolorchestra.synth.formats import spec as specs
 from toolorchestra.synth.stages import domain_folder, pipeline, run_report
@@ -238,7 +237,7 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         "error: a model is written SCHEME:NAME, got 'nobody:x'; no scheme 'nobody'; valid: openai, standin. On" in told
     )
     with raises(ConfigError, "^a model is written SCHEME:NAME, got 'gpt-5';", "--model openai:NAME"):
-        author_models.load("gpt-5", "paper-2025-11")
+        model_author.load("gpt-5", "paper-2025-11")
 
 
 @pytest.mark.parametrize(

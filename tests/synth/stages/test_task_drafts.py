@@ -8,8 +8,8 @@ from typing import Any
 
 from toolorchestra.envs.domains.toolscale import loader
 from toolorchestra.synth.formats import spec as specs
-from toolorchestra.synth.proof.hard_checks import fault
-from toolorchestra.synth.proof.task_checks import DomainPlayer
+from toolorchestra.synth.proof.domain_player import DomainPlayer
+from toolorchestra.synth.proof.task_checks import fault
 from toolorchestra.synth.stages import domain_folder
 
 SPEC = "public_library"

@@ -15,10 +15,10 @@ from tests.two_texts import raises
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.toolscale import loader
 from toolorchestra.envs.domains.toolscale.known_costs import known
-from toolorchestra.synth.authors.given_spec import GrammarAuthor
+from toolorchestra.synth.authors import GrammarAuthor
 from toolorchestra.synth.formats import spec as specs
+from toolorchestra.synth.proof.domain_player import DomainPlayer
 from toolorchestra.synth.proof.solvers import GRADED, SCRIPTED, Arena, ModelSolver, Solver, named
-from toolorchestra.synth.proof.task_checks import DomainPlayer
 from toolorchestra.synth.stages import domain_folder, pipeline
 from toolorchestra.synth.stages.pipeline import SynthesisRun, TaskFilter
 from toolorchestra.synth.stages.stage_values import Band, SynthesisSettings

@@ -21,7 +21,7 @@ from toolorchestra.envs.domains.toolscale.database import Session, SqlDatabase
 from toolorchestra.envs.domains.toolscale.domain import GoldCall, SqlTable
 from toolorchestra.envs.domains.toolscale.state_digest import digest
 from toolorchestra.synth.proof import hostile_arguments
-from toolorchestra.synth.proof.task_checks import DomainPlayer
+from toolorchestra.synth.proof.domain_player import DomainPlayer
 
 
 def bench() -> DomainPlayer:

@@ -28,7 +28,7 @@ from toolorchestra.envs.models.scripted import ScriptedModel
 from toolorchestra.envs.money.prices import Tokens, Usage
 from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.envs.tools.tool_config import Half
-from toolorchestra.synth.proof.task_checks import DomainPlayer
+from toolorchestra.synth.proof.domain_player import DomainPlayer
 
 LIBRARY = str(library())
 

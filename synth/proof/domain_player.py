@@ -1,0 +1,298 @@
+"""Playing calls on a domain without an environment, and what an agent could have known at each call of a path.
+
+An agent reads an id in the policy, in the user's words or in the result of an earlier call. A path that uses one that
+nothing has said knows the answer; it cannot be imitated, and what it saves by that is no saving. Lookups are reads that
+say such ids: calls that the domain's paths make, and those that take one id, as "list this customer's orders" does.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from toolorchestra.envs.base.errors import Outage, ToolError
+from toolorchestra.envs.base.json_schema import Checker
+from toolorchestra.envs.domains.toolscale.database import Session, SqlDatabase
+from toolorchestra.envs.domains.toolscale.domain import GoldCall, SqlDomain, SqlTask
+from toolorchestra.envs.domains.toolscale.formats import check_formats
+from toolorchestra.envs.domains.toolscale.grading import SqlVerdict, judge, mentions
+from toolorchestra.envs.domains.toolscale.grading_ids import entities
+from toolorchestra.envs.domains.toolscale.state_digest import digest
+from toolorchestra.envs.domains.toolscale.tool_runs import Called, Runner
+
+
+class PlayedCalls(NamedTuple):
+    """What came of some calls."""
+
+    called: tuple[Called, ...]
+    error: str
+    """The first refusal, or ""."""
+    state: str
+
+
+class DomainPlayer:
+    """A domain ready for calls."""
+
+    def __init__(self, domain: SqlDomain) -> None:
+        self.domain = domain
+        self.database = SqlDatabase(domain)
+        self.runners = {name: Runner(tool, domain.clock) for name, tool in domain.tools.items()}
+        self._checkers = {name: Checker(tool.parameters) for name, tool in domain.tools.items()}
+        self._values: dict[str, list[Any]] = {}
+
+    @contextmanager
+    def session(self) -> Iterator[Session]:
+        """A session that is given back."""
+        session = Session(self.database)
+        try:
+            yield session
+        finally:
+            session.close()
+
+    def call(self, session: Session, action: GoldCall) -> Called:
+        """One call, checked as the engine does. Raises ToolError, of a tool that breaks off too: it is to blame."""
+        if action.name not in self.runners:
+            raise ToolError(f"no tool {action.name!r}")
+        self._checkers[action.name].check(action.arguments, action.name)
+        check_formats(self.domain.tools[action.name].formats, action.arguments)
+        try:
+            return self.runners[action.name].call(session, action.arguments)
+        except Outage as err:
+            raise ToolError(str(err)) from None
+
+    def play(self, actions: Sequence[GoldCall]) -> PlayedCalls:
+        """The calls in their order; one that is refused changes nothing and the others are made."""
+        with self.session() as session:
+            called, error = self.made(session, actions)
+            return PlayedCalls(called, error, digest(session))
+
+    def made(self, session: Session, actions: Sequence[GoldCall]) -> tuple[tuple[Called, ...], str]:
+        """The calls in a session, and the first refusal."""
+        called, error = [], ""
+        for action in actions:
+            try:
+                called.append(self.call(session, action))
+            except ToolError as err:
+                error = error or f"{action.name}({dict(action.arguments)}): {err}"
+        return tuple(called), error
+
+    def judged(
+        self,
+        task: SqlTask,
+        actions: Sequence[GoldCall],
+        *,
+        silent: bool = False,
+        careless: bool = False,
+        unasked: Sequence[str] = (),
+    ) -> SqlVerdict:
+        """The verdict on an agent that makes these calls and then says what it learnt of what it had to say, and what
+        it had to compute. A careless one also takes a number from what only looks like it. It asks before all writes
+        but those that are named."""
+        with self.session() as session:
+            called, _ = self.made(session, actions)
+            learnt = [c.text for c in called]
+            reads = may_be_read if careless else mentions
+            said = (i for i in task.communicate if i in task.computed or any(reads(text, i) for text in learnt))
+            told = [] if silent else list(said)
+            return judge(task, session, called, told, unasked)
+
+    def values(self, name: str) -> list[Any]:
+        """Every value that the column of this name has, in all tables: the candidates for a swapped argument."""
+        if name not in self._values:
+            found: list[Any] = []
+            for table in self.domain.tables.values():
+                if name in table.columns:
+                    at = table.columns.index(name)
+                    found += [row[at] for row in table.rows]
+            self._values[name] = list(dict.fromkeys(found))
+        return self._values[name]
+
+    # -- mutations -------------------------------------------------------------------------------------------------
+
+    def swaps(self, action: GoldCall) -> Iterator[tuple[str, GoldCall]]:
+        """The action with one argument changed to another valid value, for each of its arguments."""
+        properties = self.domain.tools[action.name].parameters["properties"]
+        for name, value in action.arguments.items():
+            other = self._other(name, value, properties[name])
+            if other is not None:
+                yield name, GoldCall(action.name, {**action.arguments, name: other})
+
+    def _other(self, name: str, value: Any, schema: Any) -> Any:
+        if "enum" in schema:
+            return next((option for option in schema["enum"] if option != value), None)
+        if isinstance(value, bool):
+            return not value
+        if isinstance(value, int | float):
+            low, high = schema.get("minimum"), schema.get("maximum")
+            up = high is None or value + 1 <= high
+            return value + 1 if up else (value - 1 if low is None or value - 1 >= low else None)
+        pool = self.values(name)
+        if value in pool and len(pool) > 1:
+            return pool[(pool.index(value) + 1) % len(pool)]
+        return _shifted(value)
+
+
+def _shifted(text: str) -> str:
+    try:
+        moment = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        return f"{text[:-1]}{'7' if text[-1:] != '7' else '8'}" if text else "x"
+    return (moment + datetime.timedelta(days=1)).isoformat(" ")[: len(text)]
+
+
+_FIGURES = re.compile(
+    r"(?:(?<=\b[A-Z]{3})|(?<![\w.-]))-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?=[A-Z]{3}\b|(?!\w|\.\d))"
+)
+
+
+def may_be_read(result: str, info: str) -> bool:
+    """Whether an agent may take a value from a result, by chance too: a 15 that stands in 15:30 is read by somebody."""
+    return mentions(result, info) or looks_said(result, info)
+
+
+def looks_said(said: str, info: str) -> bool:
+    """Whether the figures of a number stand in the words at all, such as 10 in 10:30: a grader that reads with less
+    care than ours must not be pleased by them."""
+    if not _FIGURES.fullmatch(info):
+        return False
+    wanted = float(info.replace(",", ""))
+    return any(float(found.replace(",", "")) == wanted for found in _FIGURES.findall(said.replace("\u2212", "-")))
+
+
+# -- ids are told before they are used ---------------------------------------------------------------------------------
+
+DEEPEST = 3
+"""A lookup may need an id that another lookup says, and so on, so many times."""
+_TOKEN = re.compile(r"[\w-]+")
+
+
+class Lookup(NamedTuple):
+    """A read that is made just before a call of a path."""
+
+    before: int
+    """The place of that call."""
+    call: GoldCall
+
+
+@lru_cache(maxsize=4096)
+def _tokens(text: str) -> frozenset[str]:
+    return frozenset(_TOKEN.findall(text))
+
+
+class SaidIds:
+    """What has been said in an episode, as far as ids go."""
+
+    __slots__ = ("_said",)
+
+    def __init__(self, *texts: str) -> None:
+        self._said: set[str] = set()
+        for text in texts:
+            self.add(text)
+
+    def add(self, text: str) -> None:
+        self._said |= _tokens(text)
+
+    def missing(self, call: GoldCall) -> list[str]:
+        """The ids among a call's arguments that nothing has said."""
+        return sorted(value for value in entities([call]) if value not in self._said and not self._in_parts(value))
+
+    def _in_parts(self, value: str) -> bool:
+        parts = _TOKEN.findall(value)
+        return parts != [value] and bool(parts) and self._said.issuperset(parts)
+
+
+def told_at_first(bench: DomainPlayer, task: SqlTask) -> SaidIds:
+    """What the policy says, and the user when it is asked."""
+    facts = [*task.facts, *(fact for request in task.requests for fact in request.facts)]
+    return SaidIds(bench.domain.policy, *(say for r in task.requests for say in r.say), *(fact.value for fact in facts))
+
+
+def untold(bench: DomainPlayer, task: SqlTask, path: Sequence[GoldCall]) -> list[tuple[int, str]]:
+    """The places of a path at which an id is used that nothing has said, with the id."""
+    said, found = told_at_first(bench, task), []
+    with bench.session() as session:
+        for place, call in enumerate(path):
+            found += [(place, value) for value in said.missing(call)]
+            try:
+                said.add(bench.call(session, call).text)
+            except ToolError:
+                continue
+            for value in entities([call]):
+                said.add(value)
+    return found
+
+
+class Lookups:
+    """Reads by what they say of the seed rows: those that the domain's paths make, and those that take one id."""
+
+    def __init__(self, bench: DomainPlayer) -> None:
+        self._bench = bench
+        self._saying: dict[str, list[tuple[int, str, GoldCall]]] = {}
+        seen = set()
+        with bench.session() as session:
+            for call in _reads(bench):
+                key = json.dumps([call.name, dict(call.arguments)], sort_keys=True)
+                if key in seen:
+                    continue
+                seen.add(key)
+                try:
+                    text = bench.call(session, call).text
+                except ToolError:
+                    continue
+                for token in _tokens(text):
+                    self._saying.setdefault(token, []).append((len(text), key, call))
+        for found in self._saying.values():
+            found.sort(key=lambda one: one[:2])
+
+    def for_path(self, task: SqlTask, path: Sequence[GoldCall]) -> tuple[Lookup, ...]:
+        """The reads that a path lacks; ids that no read says stay as they are."""
+        said, found = told_at_first(self._bench, task), []
+        with self._bench.session() as session:
+            for place, call in enumerate(path):
+                for value in said.missing(call):
+                    for lookup in self._that_say(value, said, DEEPEST):
+                        found.append(Lookup(place, lookup))
+                        said.add(self._bench.call(session, lookup).text)
+                try:
+                    said.add(self._bench.call(session, call).text)
+                except ToolError:
+                    continue
+                for value in entities([call]):
+                    said.add(value)
+        return tuple(found)
+
+    def _that_say(self, value: str, said: SaidIds, depth: int) -> list[GoldCall]:
+        """Calls that lead to an id, the last of which says it; the shortest results first."""
+        best: list[GoldCall] = []
+        for _, _, call in self._saying.get(value, ()):
+            lead: list[GoldCall] = []
+            for needed in said.missing(call):
+                before = self._that_say(needed, said, depth - 1) if depth > 1 and needed != value else []
+                if not before:
+                    break
+                lead += [one for one in before if one not in lead]
+            else:
+                if not best or len(lead) + 1 < len(best):
+                    best = [*lead, call]
+                if not lead:
+                    break
+        return best
+
+
+def _reads(bench: DomainPlayer) -> Iterator[GoldCall]:
+    for task in bench.domain.tasks.values():
+        for path in (task.actions, *task.alternatives):
+            for call in path:
+                if bench.domain.tools[call.name].kind == "read":
+                    yield call
+    for tool in bench.domain.tools.values():
+        needed = tool.parameters.get("required", [])
+        if tool.kind == "read" and len(needed) == 1 and needed[0].endswith("_id"):
+            for value in bench.values(needed[0]):
+                if isinstance(value, str):
+                    yield GoldCall(tool.name, {needed[0]: value})
