@@ -70,18 +70,14 @@ class ModelConfig(EngineSettings):
     """Of the GPU's memory, that vLLM beside the trainer may take while it is awake."""
     server: str = ""
     """Base URL of the running server, http://HOST:PORT/v1; of several servers of one model with commas between them."""
-    served_name: str = ""
-    """What the server calls the model; "" asks it."""
     handover: str = ""
     """Folder through which weights reach the sampler; a server must see it under the same path. "" finds one."""
 
     def __post_init__(self) -> None:
-        counts = ("hidden", "layers", "threads", "rows", "tokens_per_batch", "lora_alpha", "most_not_finite")
+        counts = ("hidden", "layers", "threads", "rows", "tokens_per_batch", "lora_alpha")
         require(self, AT_LEAST_ONE, *counts, where="model.")
-        require(self, NOT_NEGATIVE, "lora_rank", "tolerance", "weight_decay", where="model.")
-        require(self, POSITIVE, "clip_norm", "logit_bytes", "most_lost", where="model.")
-        if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
-            raise ConfigError(f"model.betas are two numbers from 0 to below 1, got {self.betas!r}")
+        require(self, NOT_NEGATIVE, "lora_rank", "tolerance", where="model.")
+        require(self, POSITIVE, "clip_norm", "logit_bytes", where="model.")
         if self.optimizer not in get_args(OptimizerKind):
             raise ConfigError(no_such("model.optimizer", self.optimizer, get_args(OptimizerKind)))
         if self.sampler not in get_args(SamplerKind):

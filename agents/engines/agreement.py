@@ -13,6 +13,8 @@ from toolorchestra.envs.base.errors import ConfigError
 TOLERANCE: Mapping[str, float] = {"float32": 1e-3, "bfloat16": 5e-2, "float16": 2e-2}
 """Most mean gap, in nats. In 16 bits two kernels that are both right differ by a few hundredths."""
 PROBES, PROBE_TOKENS, PROBE_PROMPT = 4, 8, 160
+MOST_LOST = 0.2
+"""Largest share that a sampler may lack of what training has changed by an adapter."""
 CLEAR = 10.0
 """How much larger the square of a change has to be than that of what else two kernels differ by, to be judged."""
 TEMPERATURES = (1.0, 0.5)
@@ -107,7 +109,7 @@ def _square(values: Sequence[float]) -> float:
     return sum(value * value for value in values)
 
 
-def check(found: Agreement, tolerance: float, most_lost: float = 1.0) -> None:
+def check(found: Agreement, tolerance: float) -> None:
     """Stop a run whose rollouts come from another model than the one that is trained: far from it in nats, or near to
     it and yet not moved as it was."""
     if not found.mean <= tolerance:
@@ -118,11 +120,11 @@ def check(found: Agreement, tolerance: float, most_lost: float = 1.0) -> None:
             "--generation-config vllm --logprobs-mode processed_logprobs), and that its prefix cache is salted or "
             "reset; where a 16-bit model merely rounds more, raise model.tolerance"
         )
-    if not abs(found.lost) <= most_lost:
+    if not abs(found.lost) <= MOST_LOST:
         raise Drift(
             f"training has changed the log-probabilities by {found.moved:.2g} nats, and the sampler lacks "
-            f"{found.lost:.0%} of this change; expected at most {most_lost:.0%}. Its weights are nearly those that the "
+            f"{found.lost:.0%} of this change; expected at most {MOST_LOST:.0%}. Its weights are nearly those that the "
             "run began with, which a mean gap does not tell while the change is small. Check that it was given the "
             "adapter alone and in its own scale, and not weights of 16 bits that the adapter was added into (these "
-            "round it away); where two kernels merely differ more, raise model.most_lost"
+            "round it away)"
         )

@@ -173,7 +173,7 @@ class LocalEngine:
             prompts = agreement.probe_prompts(self.model.config.vocab_size, config.length, config.seed)
             start = self.first_logprobs if config.lora_rank else None
             self.drift = agreement.measure(self.sampler, self.logprobs, prompts, start)
-            agreement.check(self.drift, config.tolerance or agreement.TOLERANCE[config.dtype], config.most_lost)
+            agreement.check(self.drift, config.tolerance or agreement.TOLERANCE[config.dtype])
         self._agreed = version
 
     def _hand_over(self, version: int) -> None:

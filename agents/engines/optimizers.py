@@ -12,6 +12,8 @@ from torch import Tensor, nn
 
 from toolorchestra.agents.engines.settings import EngineSettings
 
+BETAS = (0.9, 0.95)
+"""Decay rates of AdamW's running averages. Neither optimiser decays weights."""
 MUON_STATE = "muon"
 """The key of Muon's part in a saved state; the rest is AdamW's."""
 
@@ -20,19 +22,19 @@ def make_optimizer(model: nn.Module, settings: EngineSettings, *, fused: bool) -
     """The optimiser of the settings, over all weights of a model that are trained."""
     trained = [p for p in model.parameters() if p.requires_grad]
     if settings.optimizer == "muon":
-        return MuonAndAdamW(model, trained, settings, fused=fused)
-    return _adamw(trained, settings, fused=fused)
+        return MuonAndAdamW(model, trained, fused=fused)
+    return _adamw(trained, fused=fused)
 
 
-def _adamw(trained: list[nn.Parameter], settings: EngineSettings, *, fused: bool) -> torch.optim.AdamW:
-    return torch.optim.AdamW(trained, lr=1e-3, betas=settings.betas, weight_decay=settings.weight_decay, fused=fused)
+def _adamw(trained: list[nn.Parameter], *, fused: bool) -> torch.optim.AdamW:
+    return torch.optim.AdamW(trained, lr=1e-3, betas=BETAS, weight_decay=0.0, fused=fused)
 
 
 class MuonAndAdamW:
     """Muon (Keller Jordan, 2024) for the matrices of the layers; AdamW for embeddings, the head and vectors, as its
     author advises. Muon's steps are scaled to be as long as AdamW's, so that one rate serves both."""
 
-    def __init__(self, model: nn.Module, trained: list[nn.Parameter], settings: EngineSettings, *, fused: bool) -> None:
+    def __init__(self, model: nn.Module, trained: list[nn.Parameter], *, fused: bool) -> None:
         looked_up = {
             id(p) for module in model.modules() if isinstance(module, nn.Embedding) for p in module.parameters()
         }
@@ -40,8 +42,8 @@ class MuonAndAdamW:
         looked_up |= {id(p) for p in head.parameters()} if head is not None else set()
         matrices = [p for p in trained if p.ndim == 2 and id(p) not in looked_up]
         others = [p for p in trained if p.ndim != 2 or id(p) in looked_up]
-        self._muon = BatchedMuon(matrices, lr=1e-3, weight_decay=settings.weight_decay, adjust_lr_fn="match_rms_adamw")
-        self._adamw = _adamw(others, settings, fused=fused)
+        self._muon = BatchedMuon(matrices, lr=1e-3, weight_decay=0.0, adjust_lr_fn="match_rms_adamw")
+        self._adamw = _adamw(others, fused=fused)
         self.param_groups = [*self._adamw.param_groups, *self._muon.param_groups]
 
     def step(self) -> None:

@@ -34,17 +34,9 @@ class EngineSettings:
     optimizer: OptimizerKind = "adamw"
     """The optimiser of engine "local". "adamw" is AdamW for all weights. "muon" is Muon for the matrices of the layers
     and AdamW for the rest; it needs fewer steps where a model is trained from scratch."""
-    weight_decay: float = 0.0
-    """The weight decay of the optimiser, for AdamW and for Muon."""
-    betas: tuple[float, float] = (0.9, 0.95)
-    """The two decay rates of AdamW's running averages."""
     clip_norm: float = 1.0
     """The largest norm of the gradient in one optimiser step. A larger gradient is scaled down to it."""
-    most_not_finite: int = 5
-    """Optimiser steps in a row whose gradient is not finite, after which the run ends; single ones are left out."""
     logit_bytes: int = LOGIT_BYTES
     """Most that one copy of a batch's logits may take; more tokens go through the head in parts."""
     tolerance: float = 0.0
     """Most mean gap between a separate sampler's log-probabilities and the trainer's; 0 goes by the dtype."""
-    most_lost: float = 0.2
-    """Most, as a share, that a separate sampler may lack of what training has changed by an adapter."""

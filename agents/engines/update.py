@@ -30,6 +30,8 @@ MOST_PADDING = 0.05
 """Share of a large model's batch that is padding: beyond it the shorter sequences get a batch of their own."""
 MOST_PADDING_OF_SMALL = 0.1
 """The same of a small model, for which one more pass costs more than some padding."""
+MOST_NOT_FINITE = 5
+"""Optimiser steps in a row whose gradient is not finite, after which the run ends; single ones are left out."""
 LEAST_SHARED = 64
 """Tokens in common below which it is not worth two passes."""
 
@@ -93,7 +95,7 @@ class PolicyUpdate:
     def _leave_out(self, norm: float) -> None:
         self.optimizer.zero_grad(set_to_none=True)
         self.not_finite += 1
-        if self.not_finite >= self._settings.most_not_finite:
+        if self.not_finite >= MOST_NOT_FINITE:
             raise FloatingPointError(
                 f"the gradient's norm was {norm} in {self.not_finite} steps in a row, and none of them was taken: "
                 "lower learning_rate, or look for what is not finite in the weights and the rewards"

@@ -61,8 +61,6 @@ class ServedConfig:
     """Which server, and how long it is waited for."""
 
     base_url: str
-    model: str = ""
-    """What the server calls the model; "" asks it."""
     length: int = 512
     request_seconds: float = 600.0
     """Seconds of one turn with all its retries."""
@@ -95,7 +93,7 @@ class ServedSampler:
         self.version = NONE
         self.prompt_tokens = self.cached_tokens = self.sampled_tokens = 0
         try:
-            self._model = config.model or self._loop.wait(self._ask_model())
+            self._model = self._loop.wait(self._ask_model())
         except ConfigError:
             self.close()
             raise

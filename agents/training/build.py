@@ -121,7 +121,6 @@ def _served(config: TrainConfig, shape: Mapping[str, Any], stop: int, say: Say) 
         for url in server_urls(wanted.server):
             served = ServedConfig(
                 url,
-                wanted.served_name,
                 config.max_context,
                 config.deadline_seconds,
                 handover=folder,

@@ -109,7 +109,7 @@ class TestServed(SamplerConformance):
     @pytest.fixture(autouse=True)
     def _with(self, endpoints: Endpoints, tmp_path: Path) -> Iterator[None]:
         url = endpoints.endpoints["tiny"].base_url
-        self.sampler = ServedSampler(SHAPE, [STOP], ServedConfig(url, "", CONFIG.length, 60.0, handover=str(tmp_path)))
+        self.sampler = ServedSampler(SHAPE, [STOP], ServedConfig(url, CONFIG.length, 60.0, handover=str(tmp_path)))
         yield
         self.sampler.close()
 
@@ -125,7 +125,7 @@ class TestServed(SamplerConformance):
 
 
 def test_adapters_are_served_over_the_model_that_the_server_has(endpoints: Endpoints, tmp_path: Path) -> None:
-    config = ServedConfig(endpoints.endpoints["tiny"].base_url, "", CONFIG.length, 60.0, handover=str(tmp_path))
+    config = ServedConfig(endpoints.endpoints["tiny"].base_url, CONFIG.length, 60.0, handover=str(tmp_path))
     whole, apart = ServedSampler(SHAPE, [STOP], config), ServedSampler(SHAPE, [STOP], replace(config, adapters=True))
     try:
         whole.sync(named_weights(build_model(VOCABULARY, HIDDEN, 2)), 0)  # as if it had been started with it
@@ -153,7 +153,7 @@ class TestSeveralServed(SamplerConformance):
     @pytest.fixture(autouse=True)
     def _with(self, endpoints: Endpoints, tmp_path: Path) -> Iterator[None]:
         urls = [endpoints.endpoints[name].base_url for name in ("tiny", "second")]
-        configs = [ServedConfig(url, "", CONFIG.length, 60.0, handover=str(tmp_path)) for url in urls]
+        configs = [ServedConfig(url, CONFIG.length, 60.0, handover=str(tmp_path)) for url in urls]
         self.said: list[str] = []
         self.sampler = SeveralServers([ServedSampler(SHAPE, [STOP], one) for one in configs], self.said.append)
         yield

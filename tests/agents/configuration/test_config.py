@@ -20,8 +20,6 @@ from toolorchestra.envs.base.errors import ConfigError
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"betas": (0.9,)}, "model.betas are two numbers from 0 to below 1, got (0.9,)"),
-        ({"betas": (0.9, 1.0)}, "model.betas are two numbers from 0 to below 1, got (0.9, 1.0)"),
         ({"sampler": "vlm"}, "no model.sampler 'vlm'; valid: local, served, vllm. Did you mean 'vllm'?"),
         (
             {"sampler": "served"},

@@ -1,16 +1,12 @@
-"""Handing weights over, and noticing when what arrived is not what was sent."""
+"""Noticing when what arrived is not what was sent."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Sequence
-from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from tests.agents.engines.conformance import STOP, VOCABULARY
 from toolorchestra.agents.engines import agreement
@@ -20,8 +16,6 @@ from toolorchestra.agents.engines.decoder import Decoder
 from toolorchestra.agents.engines.local import LocalConfig, LocalEngine
 from toolorchestra.agents.engines.sampler import LocalSampler
 from toolorchestra.agents.engines.tiny import build_model
-from toolorchestra.agents.engines.vllm_sampler import handover_bytes
-from toolorchestra.agents.engines.weights import Handover, named_weights
 from toolorchestra.envs.base.errors import ConfigError
 
 CONFIG = LocalConfig(rows=8, length=192)
@@ -92,36 +86,3 @@ def test_probes_need_room() -> None:
     assert all(len(p) == 20 - agreement.PROBE_TOKENS for p in agreement.probe_prompts(64, 20, 0))
     with pytest.raises(ConfigError, match="the context must hold 9 tokens to verify the sampler, got 8"):
         agreement.probe_prompts(64, 8, 0)
-
-
-def test_all_weights_are_handed_over_a_tied_head_too(tmp_path: Path) -> None:
-    model = build_model(VOCABULARY, 32, 2)
-    handover = Handover(tmp_path / "weights", model.config.to_dict())
-    for _ in range(2):  # what an earlier version left is replaced
-        handover.write(named_weights(model))
-    (part,) = (tmp_path / "weights").glob("*.safetensors")
-    found = load_file(part)
-    assert found.keys() == model.state_dict().keys()
-    assert torch.equal(found["lm_head.weight"], found["model.embed_tokens.weight"])
-    assert json.loads((tmp_path / "weights" / "config.json").read_text())["hidden_size"] == 32
-
-
-@pytest.mark.parametrize(("dtype", "lora_rank"), [("float32", 0), ("bfloat16", 0), ("bfloat16", 4)])
-def test_weights_take_the_room_that_was_counted_for_them(tmp_path: Path, dtype: str, lora_rank: int) -> None:
-    """A trainer in float32 may have a sampler in 16 bits: files of twice the size would not fit."""
-    config = replace(CONFIG, lora_rank=lora_rank)
-    made = LocalEngine(build_model(VOCABULARY, 32, 2), [STOP], config)
-    shape = made.model.config.to_dict()
-    Handover(tmp_path, shape, getattr(torch, dtype)).write(named_weights(made.model))
-    (part,) = tmp_path.glob("*.safetensors")
-    found = load_file(part)
-    assert {value.dtype for value in found.values()} == {getattr(torch, dtype)}
-    assert sum(value.nbytes for value in found.values()) == handover_bytes(shape, dtype)
-
-
-def test_without_the_head_nothing_is_handed_over(tmp_path: Path) -> None:
-    weights = [(k, v) for k, v in named_weights(build_model(VOCABULARY, 32, 2)) if k != "lm_head.weight"]
-    with pytest.raises(
-        ConfigError, match=r"lack lm_head.weight \(\d+ came\): without it the sampler keeps an old head"
-    ):
-        Handover(tmp_path, {}).write(weights)

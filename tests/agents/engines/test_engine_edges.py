@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from importlib.util import find_spec
@@ -12,28 +11,24 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from safetensors.torch import load_file
 from torch import Tensor
 
 from tests.agents.engines.conformance import STOP, VOCABULARY, assert_agreement, datum, draw
-from tests.agents.engines.test_served import MODEL, MODELS, sample, served, turn
-from tests.support.loopback import Loopback, ServerReply
 from toolorchestra.agents.configuration.config import ModelConfig
 from toolorchestra.agents.configuration.presets import preset
-from toolorchestra.agents.engines import tiny, weights
-from toolorchestra.agents.engines.background import LoopThread
+from toolorchestra.agents.engines import tiny, update, weights
 from toolorchestra.agents.engines.base import NONE, LossParams, Sample, SamplingParams
 from toolorchestra.agents.engines.decoder import Decoder, check_shape
 from toolorchestra.agents.engines.local import LocalConfig, LocalEngine
 from toolorchestra.agents.engines.pretrained import device_memory, shape_of
 from toolorchestra.agents.engines.sampler import LocalSampler
 from toolorchestra.agents.engines.tiny import build_model, build_tokenizer, load_tokenizer
-from toolorchestra.agents.engines.vllm_sampler import VllmConfig, engine_arguments, handover_folder, head_width
-from toolorchestra.agents.engines.vllm_served import ServedSampler
+from toolorchestra.agents.engines.vllm_sampler import VllmConfig, engine_arguments, head_width
 from toolorchestra.agents.training.build import build
-from toolorchestra.envs.base.errors import ConfigError, Outage
+from toolorchestra.envs.base.errors import ConfigError
 
 CONFIG = LocalConfig(rows=12, length=160)
+MODEL = build_model(VOCABULARY, 32, 2)
 
 
 def engine(config: LocalConfig = CONFIG, seed: int = 0) -> LocalEngine:
@@ -75,8 +70,11 @@ def test_with_activations_computed_twice_the_step_is_the_same() -> None:
     assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(*stepped, strict=True))
 
 
-def test_steps_whose_gradient_is_no_number_are_left_out_and_several_in_a_row_end_the_run(tmp_path: Path) -> None:
-    made = engine(replace(CONFIG, most_not_finite=3))
+def test_steps_whose_gradient_is_no_number_are_left_out_and_several_in_a_row_end_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(update, "MOST_NOT_FINITE", 3)
+    made = engine()
     before = [p.detach().clone() for p in made.trained]
     wrong = [datum([2, 3], Sample([4], [-1.0], False), advantage=float("inf"))]
     sound = [datum([2, 3], Sample([4], [-1.0], False))]
@@ -89,7 +87,7 @@ def test_steps_whose_gradient_is_no_number_are_left_out_and_several_in_a_row_end
     for _ in range(2):
         made.train(wrong, loss, 1e-2)
     made.save(tmp_path)
-    again = engine(replace(CONFIG, most_not_finite=3))
+    again = engine()
     again.load(tmp_path)
     for one in (made, again):
         with pytest.raises(FloatingPointError, match=r"the gradient's norm was (nan|inf) in 3 steps in a row"):
@@ -173,48 +171,39 @@ def test_when_sampling_breaks_whoever_waits_hears_of_it_and_nobody_waits_for_eve
     assert len(asyncio.run(sampler.sample([2, 3], SamplingParams(4, 0.0), "s")).tokens) <= 4
 
 
+def test_who_asks_in_the_moment_that_a_step_breaks_gets_an_answer() -> None:
+    """Not by the step that comes after: it would go on with requests that are half done."""
+    made = engine()
+    asyncio.run(made.sample([2, 3], SamplingParams(2)))
+    whole, calls = made.sampler._step, list[int]()  # type: ignore[attr-defined]
+
+    def breaking() -> None:
+        calls.append(len(calls))
+        if len(calls) == 2:
+            raise OSError("a broken step")
+        whole()
+
+    made.sampler._step = breaking  # type: ignore[attr-defined]
+
+    async def asks_again() -> object:
+        with pytest.raises(OSError, match="a broken step"):
+            await made.sample([2, 3], SamplingParams(30), "first")
+        made.release("first")
+        return await made.sample([2, 3], SamplingParams(2), "second")
+
+    async def both() -> list[object]:
+        async with asyncio.timeout(10):
+            return list(await asyncio.gather(asks_again(), asks_again_later(), return_exceptions=True))
+
+    async def asks_again_later() -> object:
+        return await made.sample([4, 5], SamplingParams(30), "other")
+
+    first, other = asyncio.run(both())
+    assert getattr(first, "tokens", None)
+    assert isinstance(other, OSError)
+
+
 # -- loops, weights in parts, tokenizers -------------------------------------------------------------------------------
-
-
-def test_a_loop_that_closes_cancels_what_still_runs() -> None:
-    loop, ended = LoopThread("tests"), list[str]()
-
-    async def for_ever(begun: asyncio.Event) -> None:
-        begun.set()
-        try:
-            await asyncio.sleep(3600)
-        except asyncio.CancelledError:
-            ended.append("cancelled")
-            raise
-
-    async def start() -> asyncio.Task[None]:
-        begun = asyncio.Event()
-        task = asyncio.create_task(for_ever(begun))
-        await begun.wait()
-        return task
-
-    task = loop.wait(start())
-    loop.close()
-    loop.close()  # may be done twice
-    assert (ended, task.cancelled()) == (["cancelled"], True)
-
-
-def test_many_weights_are_handed_over_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(weights, "SHARD_BYTES", 20_000)
-    handover = weights.Handover(tmp_path / "w", {"a": 1})
-    expected = dict(weights.named_weights(MODEL))
-    for _ in range(2):  # the second takes the place of the first
-        handover.write(expected.items())
-        parts = sorted((tmp_path / "w").glob("*.safetensors"))
-        assert len(parts) > 1
-        found: dict[str, Tensor] = {}
-        for part in parts:
-            held = load_file(part)
-            assert len(held) == 1 or sum(value.nbytes for value in held.values()) <= 20_000
-            assert not found.keys() & held.keys()
-            found |= held
-        assert found.keys() == expected.keys()
-        assert all(torch.equal(found[name], value) for name, value in expected.items())
 
 
 def test_a_tokenizer_has_a_token_for_what_is_always_written_alike() -> None:
@@ -262,42 +251,6 @@ def test_a_gpu_that_is_not_there_is_said_before_a_model_is_loaded(tmp_path: Path
 # -- samplers apart from the trainer -----------------------------------------------------------------------------------
 
 
-def test_a_served_sampler_is_built_with_what_the_run_says(tmp_path: Path) -> None:
-    with Loopback(lambda _: ServerReply(body=MODELS), lists_models=False) as server:
-        model = ModelConfig(hidden=32, sampler="served", server=server.base_url, handover=str(tmp_path))
-        made, chat = build(replace(preset("tiny"), model=model, deadline_seconds=5.0))
-        try:
-            assert isinstance(made.sampler, ServedSampler)
-            config = made.sampler.config
-            assert (config.base_url, config.length, config.request_seconds) == (server.base_url, 256, 5.0)
-            shape = json.loads((tmp_path / "weights" / "config.json").read_text())
-            assert (shape["architectures"], shape["vocab_size"]) == (["Qwen3ForCausalLM"], len(chat.tokenizer))  # type: ignore[arg-type]
-        finally:
-            made.close()
-
-
-def test_a_served_turn_that_does_not_fit_is_not_asked_for() -> None:
-    with served(lambda _: turn([4], [-1.0])) as (made, server):
-        with pytest.raises(ValueError, match="too long for the sampler: 3 tokens of prompt and 62 to sample, of 64"):
-            sample(made, SamplingParams(62))
-        assert len(server.seen) == 1  # the models
-
-
-def test_probes_of_a_server_are_answered_in_their_order_and_not_counted() -> None:
-    with served(lambda asked: turn([asked.json["prompt"][0]], [-1.0], "length")) as (made, _):
-        got = made.probe([[7, 1], [8, 1], [9, 1]], SamplingParams(1))
-        assert [found.tokens for found in got] == [[7], [8], [9]]
-        assert made.stats() == {"prefix_hits": 0.0}
-        made.set_random_state(made.random_state())
-
-
-def test_a_connection_that_breaks_is_tried_again() -> None:
-    with served(lambda asked: ServerReply(fault="reset") if asked.number < 2 else turn([4], [-1.0])) as (made, _):
-        assert sample(made).tokens == [4]
-    with served(lambda _: ServerReply(fault="reset"), retries=0) as (made, _), pytest.raises(Outage, match="did not"):
-        sample(made)
-
-
 @pytest.mark.skipif(find_spec("vllm") is not None, reason="of machines without vLLM")
 def test_without_vllm_it_is_said_how_it_is_installed() -> None:
     with pytest.raises(ConfigError, match=r'^vLLM rollouts need vllm, and vllm is missing: pip install ".*"'):
@@ -317,16 +270,6 @@ def test_vllm_is_told_of_the_device_and_nothing_of_the_models_own_defaults(tmp_p
     assert (gpu["gpu_memory_utilization"], gpu["enable_sleep_mode"], gpu["enforce_eager"]) == (0.3, True, False)
     assert "gpu_memory_utilization" not in cpu
     assert "kv_cache_memory_bytes" not in gpu
-
-
-def test_weights_are_handed_over_in_a_fresh_folder_with_room(tmp_path: Path) -> None:
-    one, other = (handover_folder(str(tmp_path), 10) for _ in range(2))
-    assert one != other
-    assert {one.parent, other.parent} == {tmp_path}
-    with pytest.raises(ConfigError, match=rf"takes 1000000000\.0 GB in a folder, and none of {tmp_path} has that much"):
-        handover_folder(str(tmp_path), 10**18)
-    with pytest.raises(ConfigError, match=r"name one with model\.handover=FOLDER"):
-        handover_folder(str(tmp_path / "none"), 10)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.agents.engines.conformance import STOP, VOCABULARY, conversations
-from tests.agents.engines.test_adapters import Apart
+from tests.agents.engines.test_lora import Apart
 from toolorchestra.agents.configuration.config import TrainConfig
 from toolorchestra.agents.configuration.presets import PRESETS
 from toolorchestra.agents.engines.agreement import TOLERANCE

@@ -292,8 +292,6 @@ def test_settings_from_a_command_line() -> None:
     assert (changed.steps, changed.model.hidden, changed.loss.entropy_weight, changed.seed) == (7, 96, 0.5, 3)
     changed = configured("--loss.kind", "cross_entropy", "--loss.kl", "k3", "--model.thinking", "False")
     assert (changed.loss.kind, changed.loss.kl, changed.model.thinking) == ("cross_entropy", "k3", False)
-    changed = configured("--model.weight-decay", "0.1", "--model.clip-norm", "0.5", "--model.betas", "0.8", "0.9")
-    assert (changed.model.weight_decay, changed.model.clip_norm, changed.model.betas) == (0.1, 0.5, (0.8, 0.9))
     assert configured("--preset", "8b-h100", "--steps", "3") == replace(preset("8b-h100"), steps=3)
     assert configured() == preset("tiny")
     with pytest.raises(ConfigError, match="no preset 'huge'"):
@@ -308,9 +306,8 @@ def test_settings_from_a_command_line() -> None:
 
 def test_what_the_engine_is_told_reaches_it() -> None:
     """Each of the engine's settings is written once, and none is lost on its way from the command line."""
-    engine, _ = build(configured("--model.clip-norm", "0.5", "--model.weight-decay", "0.1", "--model.hidden", "8"))
-    assert (engine.config.clip_norm, engine.config.weight_decay) == (0.5, 0.1)
-    assert engine.optimizer.param_groups[0]["weight_decay"] == 0.1
+    engine, _ = build(configured("--model.clip-norm", "0.5", "--model.rows", "7", "--model.hidden", "8"))
+    assert (engine.config.clip_norm, engine.config.rows) == (0.5, 7)
 
 
 def test_environments_from_a_command_line() -> None:

@@ -1,7 +1,8 @@
-"""The guard finds what an engine started, and what that started, when it is told to and when its owner is gone."""
+"""Background work ends: what the guard marked, and what that started; and what runs on a loop that closes."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from toolorchestra.agents.engines.background import ProcessGuard
+from toolorchestra.agents.engines.background import LoopThread, ProcessGuard
 
 TREE = ["/bin/sh", "-c", "sleep 60 & echo $! && wait"]
 
@@ -79,3 +80,26 @@ def test_when_its_owner_is_killed_the_children_go_and_the_folders_too(tmp_path: 
     while folder.exists() and time.monotonic() < end:
         time.sleep(0.02)
     assert not folder.exists()
+
+
+def test_a_loop_that_closes_cancels_what_still_runs() -> None:
+    loop, ended = LoopThread("tests"), list[str]()
+
+    async def for_ever(begun: asyncio.Event) -> None:
+        begun.set()
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            ended.append("cancelled")
+            raise
+
+    async def start() -> asyncio.Task[None]:
+        begun = asyncio.Event()
+        task = asyncio.create_task(for_ever(begun))
+        await begun.wait()
+        return task
+
+    task = loop.wait(start())
+    loop.close()
+    loop.close()  # may be done twice
+    assert (ended, task.cancelled()) == (["cancelled"], True)
