@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import subprocess
 from collections.abc import Iterator, Sequence
 from importlib import util
 from pathlib import Path
@@ -344,20 +346,26 @@ def test_groups_are_joined_as_the_asynchronous_trainer_joins_them(tiny: Tiny) ->
 # -- configurations ----------------------------------------------------------------------------------------------------
 
 
-def options(*names: str) -> list[str]:
-    lines = [line for name in names for line in (SKYRL / f"{name}.options").read_text(encoding="utf-8").splitlines()]
-    return [line for line in lines if line and not line.startswith("#")]
+def given_by_train_sh(place: str, source: str, folder: Path) -> list[str]:
+    """The settings that train.sh gives; a program in place of uv writes its words."""
+    uv = folder / "uv"
+    uv.write_text("#!/bin/sh\nshift 6\nprintf '%s\\n' \"$@\"\n")
+    uv.chmod(0o755)
+    words = ["sh", str(SKYRL / "train.sh"), place, source, "/data", "/run"]
+    search = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
+    return subprocess.run(words, env=search, capture_output=True, text=True, check=True).stdout.splitlines()
 
 
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("source", SOURCES)
-def test_skyrl_accepts_the_configurations_that_are_shipped(place: str, source: str) -> None:
-    given = [*options("qwen3-8b", place, f"sources/{source}"), "data.train_data=['train.parquet']"]
+def test_skyrl_accepts_the_configurations_that_are_shipped(place: str, source: str, tmp_path: Path) -> None:
+    given = given_by_train_sh(place, source, tmp_path)
     cfg = read_config(given)
     assert cfg.trainer.policy.model.path == "Qwen/Qwen3-8B"
     window = cfg.generator.inference_engine.engine_init_kwargs["max_model_len"]
     assert cfg.generator.max_input_length + cfg.generator.sampling_params.max_generate_length <= window
-    lora = read_config([*given, *options("lora")])
+    lines = (SKYRL / "lora.options").read_text(encoding="utf-8").splitlines()
+    lora = read_config([*given, *(line for line in lines if not line.startswith("#"))])
     assert (lora.trainer.policy.model.lora.rank, lora.trainer.policy.optimizer_config.lr) == (64, 2e-5)
     asynchronous = cfg.trainer.fully_async
     assert asynchronous.enabled == place.endswith("async") == (trainer_kind(cfg).__name__ == "AsyncTrainer")
