@@ -7,17 +7,14 @@ hand-over lost, KL(sampler || start) how far the sampler is from the untrained m
 tokens as the mean of exp(d) - d - 1, d being the difference of the log-probabilities.
 
 In float32 nothing but the hand-over is seen. In bfloat16 the two sides' kernels differ too: the row of 0 steps is that
-difference alone. In an environment that has vLLM: python -m tests.vllm.handover
+difference alone.
 """
 
 from __future__ import annotations
 
-import argparse
 import math
 import random
-import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -28,7 +25,7 @@ from toolorchestra.agents.engines.base import Datum, LossParams
 from toolorchestra.agents.engines.local import LocalConfig, LocalEngine
 from toolorchestra.agents.engines.lora import adapter_of
 from toolorchestra.agents.engines.tiny import build_model
-from toolorchestra.agents.engines.vllm_sampler import VllmConfig, VllmSampler
+from toolorchestra.agents.engines.vllm_sampler import VllmSampler
 from toolorchestra.agents.engines.weights import held_in, named_weights
 
 ALONE, MERGED = "adapter alone", "merged in bfloat16"
@@ -113,47 +110,3 @@ def measure(sampler: VllmSampler, shape: Shape, rates: Sequence[float], steps: i
             engine.train(lessons(), LossParams("cross_entropy"), rate)
         for way in (ALONE, MERGED):
             yield handed_over(engine, way, rate, steps)
-
-
-@contextmanager
-def started(shape: Shape, dtype: str) -> Iterator[VllmSampler]:
-    """A sampler that takes adapters of this rank."""
-    model: Any = build_model(VOCABULARY, shape.hidden, shape.layers)
-    held = {**model.config.to_dict(), "architectures": ["Qwen3ForCausalLM"]}
-    made = VllmSampler(held, [STOP], VllmConfig(CONFIG.length, rows=32, dtype=dtype, lora_rank=shape.rank))
-    try:
-        yield made
-    finally:
-        made.close()
-
-
-def table(rows: Sequence[Row]) -> str:
-    """As Markdown."""
-    kls = "KL(sampler ‖ trainer) | KL(sampler ‖ start)"
-    lines = [f"| computed in | rate | steps | handed over | {kls} | ratio | lost, by the check |", "|---" * 8 + "|"]
-    for row in rows:
-        known = (f"{row.ratio:.2%}", f"{row.lost:z.0%}" if row.lost else "") if row.steps else ("", "")
-        found = f"{row.to_trainer:.1e} | {row.to_start:.1e}"
-        lines.append(f"| {row.dtype} | {row.rate:g} | {row.steps} | {row.way} | {found} | {known[0]} | {known[1]} |")
-    return "\n".join(lines)
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, value in Shape()._asdict().items():
-        parser.add_argument(f"--{name}", type=int, default=value, help=f"of the model and its adapter; {value}")
-    parser.add_argument("--steps", type=int, default=50, help="optimiser steps; 50")
-    parser.add_argument("--rates", type=float, nargs="+", default=[1e-5, 1e-6], help="learning rates; 1e-5 1e-6")
-    parser.add_argument("--dtypes", nargs="+", default=["float32", "bfloat16"], help="of both sides; float32 bfloat16")
-    args = parser.parse_args()
-    shape = Shape(args.hidden, args.layers, args.rank)
-    rows: list[Row] = []
-    for dtype in args.dtypes:
-        with started(shape, dtype) as sampler:
-            rows += measure(sampler, shape, args.rates, args.steps)
-    print(table(rows))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
