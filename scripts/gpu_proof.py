@@ -22,10 +22,11 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import transformers
@@ -49,8 +50,7 @@ TFLOPS = {"H200": 989.0, "H100": 989.0, "B200": 2250.0, "A100": 312.0, "L40S": 3
 """Peak in bfloat16, dense, as the maker states, by a part of the GPU's name; PCIe cards have less."""
 
 
-@dataclass(frozen=True)
-class Where:
+class Where(NamedTuple):
     """What the parts run on."""
 
     device: str
@@ -171,9 +171,7 @@ def learn(where: Where) -> Mapping[str, Any]:
 
 
 PARTS: Mapping[str, Callable[[Where], Mapping[str, Any]]] = {
-    "steps-8k": lambda where: steps(where, 8_192),
-    "steps-16k": lambda where: steps(where, 16_384),
-    "steps-32k": lambda where: steps(where, 32_768),
+    **{f"steps-{k}k": partial(steps, tokens=k * 1024) for k in (8, 16, 32)},
     "vllm": vllm,
     "learn": learn,
 }
@@ -246,7 +244,6 @@ def main(given: Sequence[str] | None = None) -> int:
             run_part(name, where)
     found = {name: json.loads(path.read_text()) for name in PARTS if (path := args.out / f"{name}.json").exists()}
     (args.out / "gpu.md").write_text(table(where, found), encoding="utf-8")
-    print(f"written: {args.out / 'gpu.md'}")
     return 0 if set(args.only) <= set(found) else 1
 
 
