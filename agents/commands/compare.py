@@ -20,20 +20,22 @@ import tyro
 
 from toolorchestra.agents.commands.console import DONE, check_folder, check_spend_cap, command, say, say_aside
 from toolorchestra.agents.commands.evaluation_setup import EvaluateOptions, played_envs, real, wanted_of
-from toolorchestra.agents.evaluation.comparison import compare_runs, read_runs
-from toolorchestra.agents.evaluation.comparison_tables import comparison_markdown, comparison_text
-from toolorchestra.agents.evaluation.exports import rows_as_csv, rows_as_json, rows_as_markdown
-from toolorchestra.agents.evaluation.figures import RunSummary
+from toolorchestra.agents.evaluation.comparison import compare_runs, comparison_markdown, comparison_text, read_runs
 from toolorchestra.agents.evaluation.inspect_log import inspect_logs
-from toolorchestra.agents.evaluation.manifests import whole_manifest
 from toolorchestra.agents.evaluation.repricing import reprice
 from toolorchestra.agents.evaluation.rescoring import Envs, Rescoring, rescore
 from toolorchestra.agents.evaluation.rows import EvaluationRow, read_rows
-from toolorchestra.agents.evaluation.run_files import RunFiles
-from toolorchestra.agents.evaluation.summary import latest, read_planned, summarise
-from toolorchestra.agents.evaluation.summary_tables import as_csv, as_markdown, as_text
-from toolorchestra.agents.evaluation.tau2_results import tau2_results
-from toolorchestra.agents.evaluation.tau2_submission import write_submission
+from toolorchestra.agents.evaluation.run_files import RunFiles, whole_manifest
+from toolorchestra.agents.evaluation.summary import RunSummary, latest, read_planned, summarise
+from toolorchestra.agents.evaluation.summary_tables import (
+    as_csv,
+    as_markdown,
+    as_text,
+    rows_as_csv,
+    rows_as_json,
+    rows_as_markdown,
+)
+from toolorchestra.agents.evaluation.tau2_results import tau2_results, write_submission
 from toolorchestra.agents.reports.page import write_page
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.money.prices import load_sheet

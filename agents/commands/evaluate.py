@@ -9,12 +9,14 @@ replayed (`--replay FILE`); docs/real-tools.md says how. The exit code is 1 wher
 from __future__ import annotations
 
 import asyncio
+import sys
+import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from toolorchestra.agents.commands.console import (
     DONE,
@@ -25,16 +27,16 @@ from toolorchestra.agents.commands.console import (
 )
 from toolorchestra.agents.commands.evaluation_setup import EvaluateOptions, contests_of, real, wanted_of
 from toolorchestra.agents.evaluation.estimate import estimated
-from toolorchestra.agents.evaluation.progress import EvaluationProgress
-from toolorchestra.agents.evaluation.rows import SUMMARY
+from toolorchestra.agents.evaluation.rows import SUMMARY, EvaluationRow
 from toolorchestra.agents.evaluation.runs import Contest, EvaluationRun, digest_of_run, planned_of, simulated
+from toolorchestra.agents.evaluation.statistics import wilson
 from toolorchestra.agents.evaluation.summary import summarise
 from toolorchestra.agents.evaluation.summary_tables import as_text
-from toolorchestra.agents.evaluation.whole_files import write_json
 from toolorchestra.agents.reports.page import write_page
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.folder_lock import held
-from toolorchestra.envs.base.terminal import one_line
+from toolorchestra.envs.base.terminal import one_line, spelled
+from toolorchestra.envs.base.whole_files import write_json
 from toolorchestra.envs.domains.questions.source import QaSource
 from toolorchestra.envs.factory import EpisodeFactory
 from toolorchestra.envs.money.prices import NANO
@@ -205,3 +207,63 @@ def _say_failures(evaluation: EvaluationRun) -> None:
         say(f"failed {count} times: {failure[:FAILURE_CHARACTERS]}")
     if more := sum(others.values()) - sum(count for _, count in shown):
         say(f"and {more} more, of {len(others) - SHOWN_FAILURES} other kinds")
+
+
+# -- what is said while it runs: on a terminal one line that changes, in a log a line now and then ---------------------
+
+
+LOG_SECONDS = 15.0
+
+
+class EvaluationProgress:
+    """Counts the rows of one policy on one split, and tells of them."""
+
+    def __init__(self, title: str, planned: int, done: int = 0, stream: TextIO | None = None) -> None:
+        self._stream = stream or sys.stderr
+        self._title, self._planned, self._before = title, planned, done
+        self._rows: list[EvaluationRow] = []
+        self._began = self._told = time.monotonic()
+        self._terminal = self._stream.isatty()
+        self._width = 0
+
+    def ended(self, row: EvaluationRow) -> None:
+        """Count a row, and tell when it is time."""
+        self._rows.append(row)
+        now = time.monotonic()
+        if now - self._told >= (0.2 if self._terminal else LOG_SECONDS):
+            self._told = now
+            self._tell(self.line())
+
+    def close(self) -> None:
+        """Clears the line on a terminal that shows the progress."""
+        if self._terminal and self._width:
+            self._stream.write("\r" + " " * self._width + "\r")
+            self._stream.flush()
+
+    def line(self) -> str:
+        """Done, right so far with its interval, cents so far and a task, time left, failures."""
+        rows, done = self._rows, self._before + len(self._rows)
+        ended = [row for row in rows if row.right is not None]
+        failed = sum(row.status == "failed" for row in rows)
+        parts = [f"{self._title}: {done} of {self._planned}"]
+        if ended:
+            right = sum(row.right or 0.0 for row in ended)
+            interval = wilson(right / len(ended), len(ended))
+            parts.append(f"right {right:g} of {len(ended)} ({interval.low:.0%} to {interval.high:.0%})")
+        cents = 100 * sum(row.nano_usd for row in rows) / NANO
+        parts.append(f"{cents:.4g} ¢ so far, {cents / max(1, len(rows)):.4g} ¢ a task")
+        if left := self._planned - done:
+            seconds = (time.monotonic() - self._began) / max(1, len(rows)) * left
+            parts.append(f"{seconds // 60:.0f}:{seconds % 60:02.0f} left")
+        if failed:
+            parts.append(f"{failed} failed")
+        return ", ".join(parts)
+
+    def _tell(self, line: str) -> None:
+        text = spelled(line)
+        if self._terminal:
+            self._stream.write("\r" + text.ljust(self._width))
+            self._width = max(self._width, len(text))
+        else:
+            self._stream.write(text + "\n")
+        self._stream.flush()

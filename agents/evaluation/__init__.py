@@ -1,1 +1,1 @@
-"""Measuring a policy: over simulated or real backends, on held-out tasks, and by probes."""
+"""Measuring a policy: over simulated or real backends, and on held-out tasks."""

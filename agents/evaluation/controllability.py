@@ -10,16 +10,47 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 from toolorchestra.agents.configuration.evaluation_presets import WISH
-from toolorchestra.agents.evaluation.figures import WishEffect, WishMeasure
 from toolorchestra.agents.evaluation.rows import EvaluationRow
 from toolorchestra.agents.evaluation.statistics import Interval, mean_interval, ratio_interval
 from toolorchestra.envs.base.preference import ACCURATE, GENERAL
 
 NO_WISH, BALANCED = "none", "balanced"
 Rows = Sequence[EvaluationRow]
+
+
+WishMeasure = Literal["usd", "seconds", "calls"]
+"""What a wish names: the agent's bill, the episode's time, or the share of the calls that go to certain tools."""
+
+
+@dataclass(frozen=True)
+class WishEffect:
+    """How far a policy follows one kind of wish in one thing that it names, against a reference on the same tasks."""
+
+    env: str
+    split: str
+    policy: str
+    wish: str
+    """Its kind."""
+    reference: str
+    """The kind of wish that it is held against; "none" for play without one."""
+    measure: WishMeasure
+    tasks: int
+    """Played to their end on both sides, under one price sheet."""
+    left_out: int
+    """Played under the wish, and not so."""
+    before: float
+    """Under the reference: cents, seconds, or the named tools' share of the calls; a mean over tasks."""
+    after: float
+    """The same under the wish."""
+    followed: float
+    """Above 0: the share of cents or seconds that was saved, or by how much the share of the calls grew."""
+    interval: Interval
+    points: float
+    """What it did to the accuracy: under the wish less under the reference."""
 
 
 class _Pair(NamedTuple):

@@ -11,15 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from toolorchestra.agents.evaluation.contest_play import ContestPlay
-from toolorchestra.agents.evaluation.made_with import made_with
-from toolorchestra.agents.evaluation.manifests import (
-    MADE_WITH,
-    require_asked,
-    require_same,
-    surroundings,
-    whole_manifest,
-)
 from toolorchestra.agents.evaluation.rows import (
     LEARNT,
     MANIFEST,
@@ -31,11 +22,19 @@ from toolorchestra.agents.evaluation.rows import (
     line_of,
     read_rows,
 )
-from toolorchestra.agents.evaluation.trials import Trial
-from toolorchestra.agents.evaluation.whole_files import write_json
+from toolorchestra.agents.evaluation.run_files import (
+    MADE_WITH,
+    made_with,
+    require_asked,
+    require_same,
+    surroundings,
+    whole_manifest,
+)
+from toolorchestra.agents.evaluation.trials import ContestPlay, Trial
 from toolorchestra.agents.policies.base import Player
 from toolorchestra.envs.base.cassette import append_line
 from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.base.whole_files import write_json
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.factory import EpisodeFactory
 from toolorchestra.envs.wrappers.record import trajectory_line

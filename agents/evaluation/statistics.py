@@ -1,4 +1,4 @@
-"""Figures of trials with their intervals: a share, pass^k, a ratio of sums, a paired difference, a sign test.
+"""Figures of trials with their intervals: a share, pass^k, a ratio of sums, a paired difference, an entropy.
 
 What is not known is never left out of a share: its trials count once as all wrong and once as all right, and the
 interval that is shown spans those of both. Intervals are of 95 %. Each bootstrap draws tasks, not trials, from a fixed
@@ -8,7 +8,7 @@ seed, so the same rows give the same figures.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -226,3 +226,16 @@ def sign_test(better: int, worse: int) -> float:
     pairs = better + worse
     tail: int = sum(math.comb(pairs, n) for n in range(min(better, worse) + 1))
     return min(1.0, tail / 2 ** (pairs - 1)) if pairs else 1.0
+
+
+def entropy(calls: Mapping[str, int]) -> float:
+    """Of calls by what they went to, in nats: 0 where all went to one."""
+    total = sum(calls.values())
+    return sum(n / total * math.log(total / n) for n in calls.values() if n)
+
+
+def most_used(calls: Mapping[str, int]) -> tuple[str, float]:
+    """What most calls went to, and its share of them; the first of several."""
+    total = sum(calls.values())
+    key = max(calls, key=calls.__getitem__, default="")
+    return (key, calls[key] / total) if total else ("", 0.0)

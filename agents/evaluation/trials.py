@@ -1,22 +1,31 @@
-"""One trial of a task: which ones there are to play, and what playing one comes to."""
+"""Trials: which ones there are to play, what playing one comes to, and how those of a contest are played side by side
+under a spend cap, so that the cap buys results and not halves of them."""
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from bisect import insort
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from toolorchestra.agents.evaluation.rows import EvaluationRow, Status, bill_of
+from toolorchestra.envs.base.cassette import PAYER
 from toolorchestra.envs.base.errors import ConfigError, WrongSetting
 from toolorchestra.envs.base.terminal import one_line
 from toolorchestra.envs.episode.episode import Episode, Step
 from toolorchestra.envs.factory import EpisodeFactory, Started
-from toolorchestra.envs.money.prices import Usage
+from toolorchestra.envs.money.prices import NANO, Usage
+from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.envs.runtime.driver import advance, begin
 from toolorchestra.envs.runtime.invoke import Gates
 from toolorchestra.envs.wrappers.record import trajectory
+
+if TYPE_CHECKING:
+    from toolorchestra.agents.evaluation.runs import Contest, EvaluationRun, RunKey
+
 
 FAILURE_CHARACTERS = 500
 _APART = 1_000_003
@@ -197,3 +206,146 @@ def digest_of(episode: Episode) -> str:
     outcome = episode.outcome
     parts.append(str(outcome and (outcome.value, dict(outcome.evidence))))
     return hashlib.blake2b("\x1f".join(parts).encode("utf-8", "replace"), digest_size=16).hexdigest()
+
+
+# -- when another trial may begin under a spend cap --------------------------------------------------------------------
+
+
+FIRST_AT_ONCE = 4
+"""Trials side by side while none has ended, so while nobody knows what one costs. Each that fails lets one more begin:
+else a run whose first trials all fail would go on at this pace to its end."""
+_QUANTILE = 0.9
+
+
+class Spending:
+    """Lets a trial begin when what is left of the cap pays for it, beside what those that run may still cost.
+
+    What a trial costs is estimated by those that have ended: nine of ten cost at most so much. `known` are the costs of
+    those that ended before, in nano-dollars. Without a cap every trial may begin. Requests in flight are held to the
+    cap by the cap itself.
+    """
+
+    def __init__(self, cap: SpendCap | None, known: Iterable[int] = ()) -> None:
+        self._cap = cap
+        self._costs = sorted(known)
+        self._failed = 0
+        self._running: dict[Hashable, Episode | None] = {}
+        self._changed = asyncio.Event()
+
+    async def begin(self, trial: Hashable) -> bool:
+        """Wait until the trial may begin; False: the cap pays for none any more."""
+        while self._cap is not None:
+            allowed = self._allowed(self._cap)
+            if allowed is not None:
+                if not allowed:
+                    return False
+                break
+            self._changed.clear()
+            await self._changed.wait()
+        self._running[trial] = None
+        return True
+
+    def watch(self, trial: Hashable, episode: Episode) -> None:
+        """The trial's episode, whose bill is looked at while it runs."""
+        self._running[trial] = episode
+
+    def ended(self, trial: Hashable, nano_usd: int | None) -> None:
+        """The trial is over; None: it failed or was broken off, and says nothing of what one costs."""
+        self._running.pop(trial, None)
+        if nano_usd is None:
+            self._failed += 1
+        else:
+            insort(self._costs, nano_usd)
+        self._changed.set()
+
+    @property
+    def each(self) -> int | None:
+        """What a trial may cost, in nano-dollars; None while nobody knows."""
+        return self._costs[min(len(self._costs) - 1, int(_QUANTILE * len(self._costs)))] if self._costs else None
+
+    def _allowed(self, cap: SpendCap) -> bool | None:
+        """Whether another may begin now; None: not while these run."""
+        if cap.used_up:
+            return False
+        each = self.each
+        if each is None:
+            return True if len(self._running) < FIRST_AT_ONCE + self._failed else None
+        spent = [episode.ledger.nano_usd if episode is not None else 0 for episode in self._running.values()]
+        left = round((cap.usd - cap.spent_usd) * NANO) - sum(max(0, each - own) for own in spent)
+        if left >= each:
+            return True
+        return None if self._running else False
+
+
+# -- the trials of one contest, side by side ---------------------------------------------------------------------------
+
+
+class ContestPlay:
+    """What a contest of a run still lacks, while it is played."""
+
+    def __init__(
+        self, run: EvaluationRun, contest: Contest, at_once: int, watch: Callable[[EvaluationRow], None] | None = None
+    ) -> None:
+        self._run, self._contest, self._watch = run, contest, watch
+        self._gates, self._places = Gates(), asyncio.Semaphore(at_once)
+        self._cap = contest.made.rules.spend_cap
+        cell = (contest.env, contest.split, contest.policy)
+        ended = [row.nano_usd for row in run.rows.values() if row.key[:3] == cell and row.status == "ended"]
+        self._spending = Spending(self._cap, ended)
+        self._episodes: dict[RunKey, Episode] = {}
+        self._again = run.retried() if run.cached else {}
+        """What trials have cost that a cache bills anew."""
+        self._wrong: ConfigError | None = None
+        """What is wrong with the run's settings. Then no trial is begun any more."""
+
+    async def play(self) -> None:
+        """Play to the end. Raises ConfigError where a setting is wrong, when all that had begun has ended."""
+        wanted = [trial for trial in self._contest.trials if trial.key not in self._run.rows]
+        playing = [asyncio.create_task(self._one(trial)) for trial in wanted]
+        try:
+            await asyncio.gather(*playing)
+        finally:
+            for task in playing:
+                task.cancel()
+            await asyncio.gather(*playing, return_exceptions=True)
+            backing = getattr(self._contest.made.source, "backing", None)
+            if backing is not None:
+                await backing.aclose()
+        if self._wrong is not None:
+            raise self._wrong
+
+    async def _one(self, trial: Trial) -> None:
+        async with self._places:
+            await asyncio.sleep(0)  # where nothing waits for a backend, this is where an interrupt is seen
+            if self._wrong is not None or not await self._spending.begin(trial):
+                return
+            if self._wrong is not None:  # found while it waited
+                self._spending.ended(trial, None)
+                return
+            done = await self._played(trial)
+            self._wrong = self._wrong or done.wrong
+            self._run.add(done.row, done.trajectory)
+            if self._watch is not None:
+                self._watch(done.row)
+
+    async def _played(self, trial: Trial) -> PlayedTrial:
+        PAYER.set(f"{self._run.run_id}|{'|'.join(map(str, trial.key))}")
+        if self._cap is not None and trial.key in self._again:
+            self._cap.add(-self._again[trial.key])
+        cost = None
+        try:
+            done = await play(
+                trial, self._contest.made, self._contest.player.move, self._gates, lambda one: self._begun(trial, one)
+            )
+            cost = done.row.nano_usd if done.row.status == "ended" else None
+        except BaseException:
+            self._run.interrupted(trial, self._episodes.get(trial.key))
+            raise
+        finally:
+            self._spending.ended(trial, cost)
+            self._episodes.pop(trial.key, None)
+        return done
+
+    def _begun(self, trial: Trial, episode: Episode) -> None:
+        self._episodes[trial.key] = episode
+        self._spending.watch(trial, episode)

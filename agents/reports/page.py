@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from toolorchestra import __version__
-from toolorchestra.agents.evaluation.figures import as_plain
 from toolorchestra.agents.evaluation.rows import PAGE, ROWS
+from toolorchestra.agents.evaluation.summary import as_plain
 from toolorchestra.agents.reports.page_data import (
     ShownRun,
     ShownTrial,

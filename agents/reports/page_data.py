@@ -11,8 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from toolorchestra.agents.evaluation.controllability import controllability_of
-from toolorchestra.agents.evaluation.figures import WishEffect
+from toolorchestra.agents.evaluation.controllability import WishEffect, controllability_of
 from toolorchestra.agents.evaluation.rows import MANIFEST, RETRIED, TRAJECTORIES, EvaluationRow, Status, read_rows
 from toolorchestra.agents.evaluation.summary_tables import number as digits
 from toolorchestra.envs.base.errors import ConfigError

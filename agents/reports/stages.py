@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from toolorchestra.agents.configuration.config import TrainConfig
-from toolorchestra.agents.evaluation.heldout import Evaluation, HeldOut
-from toolorchestra.agents.evaluation.panel import ORACLE, POLICY, TaskScores
+from toolorchestra.agents.evaluation.heldout import ORACLE, POLICY, Evaluation, HeldOut, TaskScores
 from toolorchestra.agents.evaluation.statistics import Interval, mean_interval, ratio_interval
 from toolorchestra.agents.policies.baselines import baseline
 from toolorchestra.agents.policies.cascade import cascade

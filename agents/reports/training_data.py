@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from toolorchestra.agents.configuration.config import from_json
 from toolorchestra.agents.configuration.environments import simulated
-from toolorchestra.agents.evaluation.panel import POLICY
+from toolorchestra.agents.evaluation.heldout import POLICY
 from toolorchestra.agents.reports.page_data import UNREADABLE, ShownRun, ShownTrial, read_recorded
 from toolorchestra.agents.training import checkpoint
 from toolorchestra.agents.training.group_dumps import ROLLOUTS

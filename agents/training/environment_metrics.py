@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from toolorchestra.agents.configuration.config import EnvMix, TrainConfig
 from toolorchestra.agents.configuration.environments import labels
-from toolorchestra.agents.evaluation.heldout import Evaluation
-from toolorchestra.agents.evaluation.panel import POLICY, scores
+from toolorchestra.agents.evaluation.heldout import POLICY, Evaluation, scores
 from toolorchestra.agents.rollouts.grpo import Group, Trajectory
 
 MOST_CUT = 0.03

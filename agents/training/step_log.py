@@ -8,11 +8,10 @@ from typing import Any
 
 from toolorchestra.agents.configuration.environments import training
 from toolorchestra.agents.engines.base import TellsSyncTime
-from toolorchestra.agents.evaluation import choice_metrics
 from toolorchestra.agents.evaluation.heldout import Evaluation, as_metrics
 from toolorchestra.agents.rollouts.grpo import Group, RewardBreakdown, TrainingBatch, Trajectory
 from toolorchestra.agents.rollouts.time_split import IDLE
-from toolorchestra.agents.training import environment_metrics, group_dumps
+from toolorchestra.agents.training import choice_metrics, environment_metrics, group_dumps
 from toolorchestra.agents.training.environment_metrics import ByEnvironment, mean
 from toolorchestra.agents.training.rollouts_ahead import TakenGroups
 from toolorchestra.agents.training.training_run import TrainingRun

@@ -18,8 +18,8 @@ from pathlib import Path
 from toolorchestra.agents.configuration.config import TrainConfig
 from toolorchestra.agents.configuration.environments import job_of, training
 from toolorchestra.agents.engines.base import Datum, LossParams
-from toolorchestra.agents.evaluation.choice_metrics import failures
 from toolorchestra.agents.rollouts.rollout import Rollouts
+from toolorchestra.agents.training.choice_metrics import failures
 from toolorchestra.agents.training.demonstrations import (
     FIRST_SEED,
     answer_at_once,

@@ -15,9 +15,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from toolorchestra.agents.evaluation.whole_files import write_whole
 from toolorchestra.envs.base.actions import parse
 from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.base.whole_files import write_whole
 from toolorchestra.envs.domains.toolscale import loader
 from toolorchestra.envs.domains.toolscale.domain import GoldCall, SqlDomain, SqlTask
 from toolorchestra.envs.domains.toolscale.known_costs import (

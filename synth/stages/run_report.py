@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from toolorchestra.agents.evaluation.whole_files import write_whole
+from toolorchestra.envs.base.whole_files import write_whole
 from toolorchestra.envs.domains.toolscale.domain import SqlDomain
 from toolorchestra.envs.domains.toolscale.known_costs import KnownCost
 from toolorchestra.synth.stages.pipeline import Made

@@ -17,7 +17,7 @@ from tests.paths import REPOSITORY
 from tests.tau2_playing import needs_package
 from tests.two_texts import raises
 from toolorchestra.agents.commands import compare, evaluate
-from toolorchestra.agents.evaluation.tau2_submission import submission
+from toolorchestra.agents.evaluation.tau2_results import submission
 from toolorchestra.envs.base.errors import ConfigError
 
 Capture = pytest.CaptureFixture[str]

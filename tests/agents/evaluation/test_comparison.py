@@ -12,8 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.agents.evaluation.made_rows import made_row, write_run
-from toolorchestra.agents.evaluation.comparison import NamedRun, compare_pairs, compare_runs, read_runs
-from toolorchestra.agents.evaluation.comparison_tables import comparison_markdown, comparison_text
+from toolorchestra.agents.evaluation.comparison import (
+    NamedRun,
+    compare_pairs,
+    compare_runs,
+    comparison_markdown,
+    comparison_text,
+    read_runs,
+)
 from toolorchestra.agents.evaluation.rows import EvaluationRow
 from toolorchestra.agents.evaluation.statistics import Interval, mean_interval
 from toolorchestra.envs.base.errors import ConfigError
@@ -106,7 +112,7 @@ def test_price_sheets_are_never_mixed() -> None:
     assert [s.ground.sheets for s in compared.sections] == ["paper-2025-11", "other"]
     assert not any(s.comparisons or s.front for s in compared.sections)
     assert "HLE-v0 test was billed by different price sheets (old by paper-2025-11; new by other)" in compared.notes[0]
-    assert "toolorchestra reprice" in comparison_text(compared)
+    assert "--reprice SHEET" in comparison_text(compared)
 
 
 def test_versions_of_tasks_are_never_mixed(tmp_path: Path) -> None:

@@ -10,9 +10,8 @@ import pytest
 
 from tests.agents.evaluation.made_rows import made_row
 from toolorchestra.agents.evaluation.controllability import controllability_of
-from toolorchestra.agents.evaluation.figures import WishEffect
 from toolorchestra.agents.evaluation.rows import EvaluationRow
-from toolorchestra.agents.evaluation.summary import summarise
+from toolorchestra.agents.evaluation.summary import WishEffect, summarise
 from toolorchestra.agents.evaluation.summary_tables import as_markdown, as_text
 
 WEIGHTS: dict[str, dict[str, float]] = {

@@ -7,8 +7,8 @@ import io
 import json
 
 from tests.agents.evaluation.made_rows import made_row
-from toolorchestra.agents.evaluation.exports import rows_as_csv, rows_as_json, rows_as_markdown
 from toolorchestra.agents.evaluation.rows import row_of
+from toolorchestra.agents.evaluation.summary_tables import rows_as_csv, rows_as_json, rows_as_markdown
 
 ROWS = [
     made_row("a, b", 1.0, calls={"answer-1": 2}, groups={"subject": "logic"}, tokens={"expert": [1, 2, 3, 4]}),

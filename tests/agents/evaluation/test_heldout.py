@@ -13,8 +13,15 @@ from toolorchestra.agents.configuration.config import EnvMix
 from toolorchestra.agents.configuration.environments import training
 from toolorchestra.agents.engines.base import Sample, SamplingParams
 from toolorchestra.agents.engines.tiny import load_tokenizer
-from toolorchestra.agents.evaluation.heldout import HeldOut, Split, as_metrics
-from toolorchestra.agents.evaluation.panel import TaskScores, preference_score, scores, standing
+from toolorchestra.agents.evaluation.heldout import (
+    HeldOut,
+    Split,
+    TaskScores,
+    as_metrics,
+    preference_score,
+    scores,
+    standing,
+)
 from toolorchestra.agents.evaluation.simulated_evaluation import played, played_by_tokens
 from toolorchestra.agents.policies.baselines import NAMES, baseline, players
 from toolorchestra.agents.rollouts.grpo import Measure, Trajectory

@@ -12,12 +12,11 @@ from pathlib import Path
 import pytest
 
 from toolorchestra.agents.commands import evaluate
-from toolorchestra.agents.evaluation import whole_files
-from toolorchestra.agents.evaluation.made_with import _of_backends
-from toolorchestra.agents.evaluation.manifests import CHANGED, whole_manifest
 from toolorchestra.agents.evaluation.rows import ROWS, read_rows
-from toolorchestra.agents.evaluation.whole_files import write_json
+from toolorchestra.agents.evaluation.run_files import CHANGED, _of_backends, whole_manifest
+from toolorchestra.envs.base import whole_files
 from toolorchestra.envs.base.folder_lock import held
+from toolorchestra.envs.base.whole_files import write_json
 from toolorchestra.envs.tools.backends import read
 
 DATA = resources.files("toolorchestra.envs") / "data"

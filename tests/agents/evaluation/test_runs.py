@@ -22,7 +22,7 @@ from tests.command_line import TOOLORCHESTRA
 from tests.command_line import toolorchestra as command
 from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
 from tests.two_texts import raises
-from toolorchestra.agents.evaluation.progress import EvaluationProgress
+from toolorchestra.agents.commands.evaluate import EvaluationProgress
 from toolorchestra.agents.evaluation.rows import RETRIED, ROWS, TRAJECTORIES, EvaluationRow, line_of, read_rows
 from toolorchestra.agents.evaluation.runs import Contest, EvaluationRun
 from toolorchestra.agents.evaluation.trials import trials_of

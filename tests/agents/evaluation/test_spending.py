@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.agents.evaluation.test_runs import Plays, contest, made, played
-from toolorchestra.agents.evaluation.spending import FIRST_AT_ONCE, Spending
+from toolorchestra.agents.evaluation.trials import FIRST_AT_ONCE, Spending
 from toolorchestra.agents.policies.players import player
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.money.prices import NANO

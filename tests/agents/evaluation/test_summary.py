@@ -13,10 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.agents.evaluation.made_rows import made_row
-from toolorchestra.agents.evaluation.figures import unknown_note
 from toolorchestra.agents.evaluation.rows import EvaluationRow
 from toolorchestra.agents.evaluation.statistics import Interval, wilson
-from toolorchestra.agents.evaluation.summary import read_planned, summarise
+from toolorchestra.agents.evaluation.summary import read_planned, summarise, unknown_note
 from toolorchestra.envs.base.errors import ConfigError
 
 CELL = ("HLE-v0", "test", "cheap")

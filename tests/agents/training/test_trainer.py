@@ -32,12 +32,12 @@ from toolorchestra.agents.configuration.config import (
 from toolorchestra.agents.configuration.environments import training
 from toolorchestra.agents.configuration.presets import preset
 from toolorchestra.agents.engines.base import Datum, LossParams
-from toolorchestra.agents.evaluation.choice_metrics import choices, warnings
 from toolorchestra.agents.reports.training_report import write_report
 from toolorchestra.agents.rollouts.grpo import AdvantageParams, Group, Measure, training_batch
 from toolorchestra.agents.rollouts.rollout import factory_of
 from toolorchestra.agents.training import checkpoint
 from toolorchestra.agents.training.build import build
+from toolorchestra.agents.training.choice_metrics import choices, warnings
 from toolorchestra.agents.training.metrics import read
 from toolorchestra.agents.training.trainer import collect_groups, train
 from toolorchestra.agents.training.training_run import TrainingRun, _check_same

@@ -20,11 +20,11 @@ from tests.agents.training.test_trainer import COLD, run
 from tests.two_texts import raises
 from toolorchestra.agents.configuration.config import EnvMix, ModelConfig, WarmStart
 from toolorchestra.agents.engines.tiny import load_tokenizer
-from toolorchestra.agents.evaluation.choice_metrics import Choices, rewriting, warnings
 from toolorchestra.agents.rollouts.grpo import Measure, TokenSequence, Trajectory, training_batch
 from toolorchestra.agents.rollouts.rollout import Chat, Job, Rollouts, factory_of
 from toolorchestra.agents.training import checkpoint
 from toolorchestra.agents.training.build import build
+from toolorchestra.agents.training.choice_metrics import Choices, rewriting, warnings
 from toolorchestra.agents.training.demonstrations import answering, demonstrate, recorded
 from toolorchestra.agents.training.metrics import Progress, read
 from toolorchestra.agents.training.rollouts_ahead import TakenGroups

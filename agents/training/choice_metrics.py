@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from toolorchestra.agents.evaluation.statistics import entropy, most_used
 from toolorchestra.agents.rollouts.grpo import Trajectory
 
 
@@ -38,19 +38,6 @@ def choices(trajectories: Sequence[Trajectory]) -> Choices:
         calls_per_episode=total / len(trajectories) if trajectories else 0.0,
         controllability=_controllability(trajectories),
     )
-
-
-def entropy(calls: Mapping[str, int]) -> float:
-    """Of calls by what they went to, in nats: 0 where all went to one."""
-    total = sum(calls.values())
-    return sum(n / total * math.log(total / n) for n in calls.values() if n)
-
-
-def most_used(calls: Mapping[str, int]) -> tuple[str, float]:
-    """What most calls went to, and its share of them; the first of several."""
-    total = sum(calls.values())
-    key = max(calls, key=calls.__getitem__, default="")
-    return (key, calls[key] / total) if total else ("", 0.0)
 
 
 def _controllability(trajectories: Sequence[Trajectory]) -> float:

@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.agents.evaluation.test_heldout import CHAT, Silent
 from tests.paths import REPOSITORY
 from toolorchestra.agents.configuration.config import EnvMix
-from toolorchestra.agents.evaluation.probes import standard_probes
+from toolorchestra.agents.reports.training_report import standard_probes
 from toolorchestra.agents.rollouts.grpo import Trajectory
 from toolorchestra.agents.rollouts.rollout import Job, RolloutParams, Rollouts
 
