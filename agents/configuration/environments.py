@@ -22,7 +22,8 @@ from toolorchestra.envs.factory import EpisodeFactory
 from toolorchestra.envs.registration import ids, spec_of
 from toolorchestra.envs.tools.tool_config import Half
 
-_REAL = frozenset(("backends", "dataset", "experts", "expert_models", "user_model"))
+_REAL = frozenset(("backends", "dataset", "user_model"))
+"""Arguments that name real models or real questions."""
 
 
 def training(mix: EnvMix) -> EpisodeFactory:
@@ -46,7 +47,12 @@ def arguments_of(mix: EnvMix, split: Literal["train", "validation", "test"]) -> 
 
 def simulated(config: TrainConfig) -> bool:
     """Whether every environment is one of the suite's whose models are the embedded ones, as far as can be told."""
-    return all(spec_of(mix.env_id).id in ids() and _REAL.isdisjoint(mix.arguments) for mix in config.environments)
+    return all(spec_of(mix.env_id).id in ids() and not _real(mix.arguments) for mix in config.environments)
+
+
+def _real(arguments: Mapping[str, Any]) -> bool:
+    # Tau2's `experts` are models by alias; those of questions are simulated, by their name or file.
+    return not _REAL.isdisjoint(arguments) or isinstance(arguments.get("experts"), Mapping)
 
 
 def job_of(mix: EnvMix, made: EpisodeFactory, seed: int, options: Mapping[str, Any] | None = None) -> Job:

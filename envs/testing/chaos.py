@@ -3,7 +3,7 @@
     from toolorchestra.envs.testing.chaos import Chaos
 
     chaos = Chaos(seed=0, rate=0.3)
-    env = gym.make("ToolOrchestra/ToolScale-v0", expert_models=chaos.models(mine))
+    env = gym.make("ToolOrchestra/ToolScale-v0", backends=chaos.models(mine))
     Backing(read("backends.toml"), around=chaos.around)      # all that stands behind the tools of a question source
 
 Each wrapper notes which faults it made in which episode, and what the models behind it were paid for. So one can hold

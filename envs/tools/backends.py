@@ -142,9 +142,16 @@ def _patience(part: object) -> float:
 class Backing:
     """The named backends, made once and shared by all that name them: their limits are the process's."""
 
-    def __init__(self, wanted: Wanted, around: Callable[[Backends], Backends] | None = None) -> None:
-        """`around` puts something of yours around the backends, such as envs.testing.chaos does."""
+    def __init__(
+        self,
+        wanted: Wanted,
+        around: Callable[[Backends], Backends] | None = None,
+        model: ChatModel | None = None,
+    ) -> None:
+        """`around` puts something of yours around the backends, such as envs.testing.chaos does. `model` is one of
+        yours, which stands behind every expert."""
         self.wanted = wanted
+        self._own = model
         self._around = around
         self.cassette = Cassette(wanted.cassette, wanted.mode) if wanted.cassette else None  # type: ignore[arg-type]
         if wanted.mode and not wanted.cassette:
@@ -158,7 +165,7 @@ class Backing:
     def over(self, embedded: Backends) -> Backends:
         """The embedded backends with what is named in their place, over the cassette where there is one."""
         wanted = self.wanted
-        models: ChatModel = self._models or embedded.models
+        models: ChatModel = self._own or self._models or embedded.models
         retriever: Retriever = self._retriever or embedded.retriever
         web: Retriever | None = self._web
         box: Interpreter = self._interpreter or embedded.interpreter
@@ -183,6 +190,8 @@ class Backing:
         """The models that the file names, over the cassette where there is one, with nothing of yours around them."""
         if self.cassette is not None:
             return RecordedModels(self._models, self.cassette, self.wanted.endpoints)
+        if self._own is not None:
+            return self._own
         if self._models is None:
             raise ConfigError(f"{self.wanted.where}: no endpoint of a model; add [endpoints.NAME] and [models.NAME]")
         return self._models
@@ -248,8 +257,7 @@ def backing(named: str | Path | Wanted | Backing | ChatModel) -> Backing:
     if isinstance(named, Backing):
         return named
     if hasattr(named, "complete"):
-        model = cast(ChatModel, named)
-        return Backing(Wanted(f"backends={type(model).__name__}"), lambda embedded: replace(embedded, models=model))
+        return Backing(Wanted(f"backends={type(named).__name__}"), model=cast(ChatModel, named))
     if isinstance(named, Wanted):
         return Backing(named)
     if not isinstance(named, str | Path):

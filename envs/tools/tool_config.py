@@ -198,6 +198,17 @@ VARIED = ("tools", "aliases", "prices")
 """What a sampled variant may vary: which models each tool offers, which alias hides which, what they cost."""
 
 
+def check_half(diversify: object) -> None:
+    """Refuse a value of `diversify` that there is not."""
+    if diversify not in (None, *HALVES):
+        raise ConfigError(no_such("diversify", diversify, (*HALVES, "None")))
+
+
+def variation(seed: int) -> random.Random:
+    """Random numbers for what `diversify` draws anew for an episode: apart from those that draw its task."""
+    return random.Random(seed ^ 0xD1FF)
+
+
 def sample(config: ToolConfig, rng: random.Random, half: Half = "train", vary: Sequence[str] = VARIED) -> ToolConfig:
     """A variant: for each tool some of its models, and which alias hides which. Of ten variants one is held out, and
     another is for validation."""

@@ -157,7 +157,7 @@ def _question(chaos: Chaos) -> Mapping[str, Any]:
 
 def _toolscale(chaos: Chaos) -> Mapping[str, Any]:
     models = chaos.models(ScriptedModel(_said))
-    return {"expert_models": models, "user": SqlModelUser(models, "gpt-5-mini")}
+    return {"backends": models, "user": SqlModelUser(models, "gpt-5-mini")}
 
 
 def _tau2(chaos: Chaos) -> Mapping[str, Any]:

@@ -25,7 +25,8 @@ from typing import Any
 from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
 from toolorchestra.envs.base.grading import is_right
 from toolorchestra.envs.base.types import Answer, Message, Question
-from toolorchestra.envs.domains.hle.subjects import LEVELS, SUBJECTS
+from toolorchestra.envs.domains.hle.source import SUBJECTS
+from toolorchestra.envs.domains.hle.subjects_form import LEVELS
 from toolorchestra.envs.domains.questions.datasets import DIFFICULTY
 from toolorchestra.envs.models import ChatRequest, Completion
 from toolorchestra.envs.models.simulated import SimulatedModels, drawn_reply, read_experts

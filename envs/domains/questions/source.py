@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple
 
-from toolorchestra.envs.base.errors import AT_LEAST_ONE, NOT_NEGATIVE, ConfigError, no_such, require
+from toolorchestra.envs.base.errors import NOT_NEGATIVE, ConfigError, no_such, require
 from toolorchestra.envs.base.types import Question
 from toolorchestra.envs.domains.questions import datasets
 from toolorchestra.envs.domains.questions.judge import Judge, Verdicts
@@ -57,8 +57,6 @@ class QaSource:
     """What `diversify` draws anew for each task: tools, aliases, prices."""
     style: Literal["full", "brief"] = "full"
     """How tools are described. "brief": aliases with price and latency alone, for small models."""
-    top_k: int = 5
-    """Documents that a search brings at most."""
     shown_characters: int = 600
     """Characters of a document that the agent sees; 0 shows titles alone. Experts see more."""
     backends: str | Path | Backing | ChatModel | None = None
@@ -74,9 +72,7 @@ class QaSource:
     real_name: ClassVar[str] = "qa"
 
     def __post_init__(self) -> None:
-        if self.diversify not in (None, *tool_config.HALVES):
-            raise ConfigError(no_such("diversify", self.diversify, (*tool_config.HALVES, "None")))
-        require(self, AT_LEAST_ONE, "top_k")
+        tool_config.check_half(self.diversify)
         require(self, NOT_NEGATIVE, "shown_characters")
         if isinstance(self.vary, str) or not isinstance(self.vary, Collection):
             raise ConfigError(f"vary is a list of {', '.join(tool_config.VARIED)}, got {self.vary!r:.60}")
@@ -93,7 +89,7 @@ class QaSource:
         self.rows = _Rows(datasets.load(self.dataset)) if self.dataset is not None else None
         self.name = self.real_name if self.rows else self.embedded_name
         self.splits = (*SPLITS, datasets.ALL) if self.rows else SPLITS
-        search = SearchSettings(self.top_k, self.shown_characters)
+        search = SearchSettings(shown_characters=self.shown_characters)
         self.skills = simulated.load_experts(self.experts)
         if self.backing is None:
             self._refuse_unknown_models()
@@ -193,7 +189,7 @@ class QaSource:
         question = self.question(task_id)
         sheet = self._priced(asked)
         if self.diversify:
-            rng = random.Random(seed ^ 0xD1FF)
+            rng = tool_config.variation(seed)
             variant = tool_config.sample(self.config, rng, self.diversify, self.vary)
             if "prices" in self.vary:
                 sheet = tool_config.sample_prices(sheet, variant.models, rng, self.diversify)

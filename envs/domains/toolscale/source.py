@@ -23,7 +23,7 @@ from toolorchestra.envs.models import ChatModel
 from toolorchestra.envs.money.prices import PriceSheet
 from toolorchestra.envs.tools import Tool, Toolbox, ToolContext, ToolResult
 from toolorchestra.envs.tools.backends import Backing, backing
-from toolorchestra.envs.tools.tool_config import HALVES, Half, half_of, sample_prices
+from toolorchestra.envs.tools.tool_config import Half, check_half, half_of, sample_prices, variation
 from toolorchestra.envs.tools.waiting import deadline
 
 SPLITS = ("train", "validation", "test", "heldout")
@@ -74,36 +74,30 @@ class ToolScaleSource:
     """Service tasks over a database, each with a user, a policy and tools.
 
     domain: The name of a shipped domain, or a folder of your own. None mixes all shipped ones but those held out.
-    difficulty: Only tasks of this difficulty, 1 to 5. None: all.
     level: Only tasks of this level: "easy", "medium" or "hard". None: all.
     user: "scripted", or a user that a model plays: SqlModelUser(models, model).
     diversify: Draw tools and prices anew for each task: from "train", "validation" or "heldout". None: as they are.
     call_expert: Whether the tool `call_expert` is there, with which a model writes the next turn.
-    expert_models: What answers for the experts: any ChatModel. None: simulated ones.
-    backends: A file of real models, or what `backing.read` and `Backing` made of one: where the orchestrator of policy
-        `chat` and the experts are served. Simulated experts know the gold path, so with it there are none.
+    backends: A file of real models, what `backing.read` and `Backing` made of one, or a ChatModel of yours: where the
+        orchestrator of policy `chat` and the experts are served. Simulated experts know the gold path, so with it there
+        are none.
     """
 
-    def __init__(  # noqa: PLR0913 - the settings that gym.make takes
+    def __init__(
         self,
         domain: str | None = None,
-        difficulty: int | None = None,
         user: Literal["scripted"] | SqlModelUser = "scripted",
         diversify: Half | None = None,
         call_expert: bool = True,
-        expert_models: ChatModel | None = None,
         level: str | None = None,
-        backends: str | Path | Backing | None = None,
+        backends: str | Path | Backing | ChatModel | None = None,
     ) -> None:
-        if diversify not in (None, *HALVES):
-            raise ConfigError(no_such("diversify", diversify, (*HALVES, "None")))
+        check_half(diversify)
         if user != "scripted" and not isinstance(user, SqlModelUser):
             raise ConfigError(
                 f'user is "scripted", or SqlModelUser(models, model) of toolorchestra.envs.domains.toolscale.user, '
                 f"which asks a model of yours; got {user!r:.60}"
             )
-        if difficulty is not None and difficulty not in range(1, 6):
-            raise ConfigError(f"difficulty is 1 to 5 or None, got {difficulty!r}")
         if level not in (None, *LEVELS):
             raise ConfigError(no_such("level", str(level), LEVELS))
         self.level = level
@@ -112,14 +106,13 @@ class ToolScaleSource:
         self._boxes: dict[Any, tuple[PriceSheet, Toolbox]] = {}
         self._folder = domain
         self._heads = _heads(domain)
-        self.difficulty = difficulty
         self.diversify = diversify
         self.user = user if isinstance(user, SqlModelUser) else None
         self._listener = llm_listener(self.user) if self.user else None
         self.backing = backing(backends) if backends is not None else None
         self._sheets: dict[tuple[int, str], tuple[PriceSheet, PriceSheet]] = {}
-        self._experts: ChatModel | None = expert_models if call_expert else None
-        if call_expert and expert_models is None:
+        self._experts: ChatModel | None = None
+        if call_expert:
             self._experts = self._served_experts() if self.backing else experts.SimulatedExperts()
         self.splits: Sequence[str] = tuple(split for split in SPLITS if self._domains(split))
 
@@ -144,16 +137,11 @@ class ToolScaleSource:
         return [name for name, head in self._heads.items() if alone or not head.get("held_out", False)]
 
     def ids(self, domain: str, split: str) -> list[str]:
-        """The tasks of a domain in a split, of the asked difficulty; there may be none."""
+        """The tasks of a domain in a split, of the asked level; there may be none."""
         found = self._ready(domain)
         whole = split == "heldout" and self._folder is None and found.domain.held_out
         tasks = [task_id for part in (found.ids if whole else (split,)) for task_id in found.ids.get(part, [])]
-        if self.difficulty is None and self.level is None:
-            return tasks
-        return [task_id for task_id in tasks if self._wanted(found.domain.tasks[task_id])]
-
-    def _wanted(self, task: SqlTask) -> bool:
-        return self.difficulty in (None, task.difficulty) and self.level in (None, task.level)
+        return tasks if self.level is None else [one for one in tasks if found.domain.tasks[one].level == self.level]
 
     def _ready(self, domain: str) -> ReadyDomain:
         return ready(self._key(domain))
@@ -174,12 +162,10 @@ class ToolScaleSource:
             if tasks := self.ids(domain, split):
                 return f"{self.name}/{domain}/{rng.choice(tasks)}"
             domains.remove(domain)  # the others have some
-        wanted = "" if self.difficulty is None else f" of difficulty {self.difficulty}"
-        wanted += "" if self.level is None else f" of level {self.level}"
+        wanted = "" if self.level is None else f" of level {self.level}"
         raise ConfigError(
             f"no task{wanted} in split {split!r} of {', '.join(self._domains(split))}; ask for another split"
-            + " or difficulty" * (self.difficulty is not None)
-            + (" or level" if self.level is not None else "")
+            + " or level" * (self.level is not None)
         )
 
     def find(self, task_id: str) -> tuple[ReadyDomain, SqlTask]:
@@ -218,7 +204,7 @@ class ToolScaleSource:
             sheet.require_tokens([self.user.model], "the simulated user")
         names = tuple(tools) if tools else None
         if self.diversify:
-            rng = random.Random(seed ^ 0xD1FF)
+            rng = variation(seed)
             names = names or _varied(found.domain, task, rng, self.diversify, experts=self._experts is not None)
             models = [offer.model for offer in experts.OFFERS] if self._experts else []
             sheet = sample_prices(sheet, models, rng, self.diversify)

@@ -15,17 +15,93 @@ import random
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from toolorchestra.envs.base.types import Message, Transcript
-from toolorchestra.envs.domains.toolscale import heard, user_sentences
-from toolorchestra.envs.domains.toolscale.details import Wrong, details, wrong
+from toolorchestra.envs.domains.toolscale import heard
 from toolorchestra.envs.domains.toolscale.domain import SqlTask, UserFact
 from toolorchestra.envs.domains.toolscale.wishes import Progress, Wishes, alike, content
 from toolorchestra.envs.models import ChatModel, ChatRequest, ask
 from toolorchestra.envs.money.prices import USER
 from toolorchestra.envs.tools import ToolContext
 from toolorchestra.envs.tools.tool_config import Half
+
+_T = TypeVar("_T")
+_HELDOUT_SHARE = 4
+
+
+def sentences_of(options: tuple[_T, ...], half: Half | None) -> tuple[_T, ...]:
+    """The sentences of a half: the last quarter, one at least, is held out. None: all; a single one is in both."""
+    if half is None or len(options) < 2:
+        return options
+    cut = len(options) - max(1, len(options) // _HELDOUT_SHARE)
+    return options[:cut] if half == "train" else options[cut:]
+
+
+GREETINGS = (
+    "Hello.", "Hi there.", "Good morning.", "Hi,", "Hello, I hope you can help me.", "Good day.", "Hey.",
+    "Hi! Thanks for taking my call.", "Hello, this is about my account with you.", "",
+)  # fmt: skip
+TELLS = (
+    "{label}: {value}.", "My {label} is {value}.", "The {label} is {value}.", "Sure, {label} {value}.",
+    "It's {value} ({label}).", "For the {label}: {value}.", "{value} is the {label}.",
+)  # fmt: skip
+UNKNOWN = (
+    "I don't remember my {label}.", "Sorry, I don't have the {label} at hand.", "I can't tell you the {label}.",
+    "No idea what the {label} is, sorry.", "I do not know the {label}.",
+)  # fmt: skip
+YES = (
+    "Yes, please go ahead.", "Yes.", "Yes, that's right.", "Correct, please do.", "Yes, do it.",
+    "That is what I want, yes.",
+    "Please proceed.", "Confirmed.", "Yes, I confirm.", "Sounds right, go on.",
+)  # fmt: skip
+CORRECTS = (
+    "No, the {label} is {value}, not {stated}.", "Wait, you said {label} {stated}. I want {value}.",
+    "That is not right: {label} {value}, please.", "Please don't. The {label} should be {value}.",
+)  # fmt: skip
+NEXT = (
+    "Thanks. Next: {say}", "Good. {say}", "All right. Then there is something else. {say}",
+    "Thank you. One more thing. {say}",
+    "Great. Also: {say}", "OK. I have another matter. {say}", "Fine, thanks. {say}",
+)  # fmt: skip
+REMIND = (
+    "Thanks. And the other thing I mentioned: {say}", "OK. There is still what I said before. {say}",
+    "Good. And the rest? {say}", "Thank you. Don't forget: {say}",
+)  # fmt: skip
+AGAIN = (
+    "I'm not sure what you mean. {say}", "Sorry, I don't follow. {say}", "I can only repeat what I want. {say}",
+    "I don't understand the question. {say}",
+)  # fmt: skip
+WAITS = (
+    "All right, I'll wait.", "OK, take your time.", "Sure, I'll hold.", "Fine, thank you.", "Okay.", "I am listening.",
+    "Go ahead, I'll wait.", "No problem, I'll stay here.",
+)  # fmt: skip
+STILL_WAITS = (
+    "I am still waiting. {say}", "Are you still there? {say}", "So what about it? {say}",
+    "I would like to know where this stands. {say}",
+)  # fmt: skip
+DOUBTS_DONE = (
+    "Has it really been done? {say}", "I can't see that anything has happened. {say}",
+    "Hm, it does not look done to me. {say}", "Are you sure that this is done? {say}",
+)  # fmt: skip
+DOUBTS_TOLD = (
+    "You have not told me what I wanted to know. {say}", "And what is the answer? {say}",
+    "I am missing something that I asked for. {say}", "I have not heard yet what I asked about. {say}",
+)  # fmt: skip
+NOT_THAT = (
+    "No, that is not what I asked for. {say}", "That's something else. {say}", "No, please don't. {say}",
+    "I never asked for that. {say}",
+)  # fmt: skip
+LINKS = ("Also, ", "Besides, ", "And then: ", "Second thing: ", "On top of that: ", "Moreover: ")
+ACCEPTS = ("All right, I understand.", "Hm, okay then.", "Pity, but fine.", "I see.", "If that's how it is.")
+STOPS = (
+    "No, that's all. ###STOP###", "Nothing else, thank you. ###STOP###", "That's everything, goodbye. ###STOP###",
+    "Thanks, bye. ###STOP###", "No more, thanks for the help. ###STOP###",
+)  # fmt: skip
+TRANSFER = "###TRANSFER###"
+LOST = "###OUT-OF-SCOPE###"
+STOP_TOKENS = ("###STOP###", TRANSFER, LOST)
+
 
 GREETING = "Hello! How can I help you today?"
 PATIENCE = 4
@@ -66,7 +142,7 @@ class SqlUserReply(NamedTuple):
 
     @property
     def final(self) -> bool:
-        return any(token in self.text for token in user_sentences.STOP_TOKENS)
+        return any(token in self.text for token in STOP_TOKENS)
 
 
 class SqlScriptedUser:
@@ -84,7 +160,7 @@ class SqlScriptedUser:
         return random.Random(self._seed * 1009 + turn)
 
     def _one_of(self, sentences: tuple[str, ...], rng: random.Random) -> str:
-        return rng.choice(user_sentences.half_of(sentences, self._half))
+        return rng.choice(sentences_of(sentences, self._half))
 
     def said(self, number: int, *, took_back: bool = True) -> str:
         """How this episode's user words a request; what it says at first where it has not taken that back."""
@@ -92,7 +168,7 @@ class SqlScriptedUser:
         return self._worded(request.say if took_back or not request.first else request.first.say, number)
 
     def _worded(self, wordings: tuple[str, ...], number: int) -> str:
-        say = user_sentences.half_of(wordings, self._half)
+        say = sentences_of(wordings, self._half)
         return say[(self._seed // 7 + number) % len(say)]
 
     def _wish(self, mood: Mood) -> str:
@@ -101,15 +177,15 @@ class SqlScriptedUser:
     def opening(self) -> str:
         """What the user says first, before the agent has said anything."""
         rng = self._rng(0)
-        parts = [self._one_of(user_sentences.GREETINGS, rng), self.said(0, took_back=False)]
+        parts = [self._one_of(GREETINGS, rng), self.said(0, took_back=False)]
         if self._together:
-            parts += [self._one_of(user_sentences.LINKS, rng) + self.said(k) for k in range(1, len(self.task.requests))]
+            parts += [self._one_of(LINKS, rng) + self.said(k) for k in range(1, len(self.task.requests))]
         return " ".join(part for part in parts if part)
 
     def reply(self, mood: Mood, text: str, turn: int, progress: Progress | None = None) -> SqlUserReply:
         """The answer to what the agent said. Without `progress` the user takes the agent's word for all."""
         if mood.handed_over:
-            return SqlUserReply(user_sentences.TRANSFER, mood)
+            return SqlUserReply(TRANSFER, mood)
         if progress is None:
             return self._answered(mood, text, None, self._rng(turn))
         if mood.lost and len(progress.calls) > mood.calls:
@@ -183,7 +259,7 @@ class SqlScriptedUser:
                 return self._next(mood, rng, progress)
             if mood.doubted:
                 return self._waits(mood, rng)
-            asked = user_sentences.DOUBTS_DONE if undone or not untold else user_sentences.DOUBTS_TOLD
+            asked = DOUBTS_DONE if undone or not untold else DOUBTS_TOLD
             doubt = self._one_of(asked, rng).format(say=self._wish(mood))
             return SqlUserReply(doubt, mood._replace(doubted=True))
         return self._lost(mood, rng) if said.question else self._waits(mood, rng)
@@ -278,8 +354,8 @@ class SqlScriptedUser:
     def _handed_over(self, mood: Mood, progress: Progress | None, rng: random.Random) -> SqlUserReply:
         """It holds the line while nobody takes over, and leaves when it hears so again."""
         if progress is None or mood.doubted:
-            return SqlUserReply(user_sentences.TRANSFER, mood)
-        return SqlUserReply(self._one_of(user_sentences.WAITS, rng), mood._replace(doubted=True))
+            return SqlUserReply(TRANSFER, mood)
+        return SqlUserReply(self._one_of(WAITS, rng), mood._replace(doubted=True))
 
     def _asked_to_confirm(
         self, mood: Mood, text: str, told: Sequence[str], progress: Progress | None, rng: random.Random
@@ -287,8 +363,8 @@ class SqlScriptedUser:
         if mistaken := self._mistaken(mood, text):
             return self._corrected(mood, mistaken, rng)
         if progress is not None and self._foreign(mood, text, progress):
-            return self._led_nowhere(mood, self._one_of(user_sentences.NOT_THAT, rng))
-        said = " ".join([self._one_of(user_sentences.YES, rng), *told])
+            return self._led_nowhere(mood, self._one_of(NOT_THAT, rng))
+        said = " ".join([self._one_of(YES, rng), *told])
         return SqlUserReply(said, mood._replace(lost=0), consents=True)
 
     def _foreign(self, mood: Mood, text: str, progress: Progress) -> bool:
@@ -301,15 +377,15 @@ class SqlScriptedUser:
         """The requests that the agent may know of."""
         return range(len(self.task.requests) if self._together else mood.request + 1)
 
-    def _mistaken(self, mood: Mood, text: str) -> Wrong | None:
+    def _mistaken(self, mood: Mood, text: str) -> heard.Wrong | None:
         """What a confirmation gets wrong of the requests that the agent may know of."""
-        known = self.task.once(details)
-        return wrong([detail for number in self._shown(mood) for detail in known[number]], text)
+        known = self.task.once(heard.details)
+        return heard.wrong([detail for number in self._shown(mood) for detail in known[number]], text)
 
-    def _corrected(self, mood: Mood, mistaken: Wrong, rng: random.Random) -> SqlUserReply:
+    def _corrected(self, mood: Mood, mistaken: heard.Wrong, rng: random.Random) -> SqlUserReply:
         if mood.lost + 1 >= PATIENCE:
-            return SqlUserReply(f"This leads nowhere. {user_sentences.LOST}", mood)
-        said = self._one_of(user_sentences.CORRECTS, rng).format(**mistaken._asdict())
+            return SqlUserReply(f"This leads nowhere. {LOST}", mood)
+        said = self._one_of(CORRECTS, rng).format(**mistaken._asdict())
         return SqlUserReply(said, mood._replace(lost=mood.lost + 1))
 
     def _asked(self, mood: Mood, said: heard.Heard, progress: Progress | None) -> list[UserFact]:
@@ -330,7 +406,7 @@ class SqlScriptedUser:
         return self.task.once(_facts_until, len(self._shown(mood)))
 
     def _line(self, fact: UserFact, rng: random.Random) -> str:
-        sentences = user_sentences.TELLS if fact.value else user_sentences.UNKNOWN
+        sentences = TELLS if fact.value else UNKNOWN
         return self._one_of(sentences, rng).format(label=fact.label, value=fact.value)
 
     def _refused(self, mood: Mood, rng: random.Random, progress: Progress | None) -> SqlUserReply:
@@ -338,7 +414,7 @@ class SqlScriptedUser:
         if pushback and not mood.objected:
             return SqlUserReply(pushback, mood._replace(objected=True, lost=0))
         moved = self._next(mood, rng, progress)
-        return moved._replace(text=f"{self._one_of(user_sentences.ACCEPTS, rng)} {moved.text}")
+        return moved._replace(text=f"{self._one_of(ACCEPTS, rng)} {moved.text}")
 
     def _next(self, mood: Mood, rng: random.Random, progress: Progress | None) -> SqlUserReply:
         number = mood.request + 1
@@ -347,24 +423,24 @@ class SqlScriptedUser:
                 break
             number += 1
         if number >= len(self.task.requests):
-            return SqlUserReply(self._one_of(user_sentences.STOPS, rng), mood)
-        lead = user_sentences.REMIND if self._together else user_sentences.NEXT
+            return SqlUserReply(self._one_of(STOPS, rng), mood)
+        lead = REMIND if self._together else NEXT
         since = mood.since + len(progress.told) + 1 if progress and not self._together else 0
         said = self._one_of(lead, rng).format(say=self.said(number, took_back=False))
         came_up = len(progress.calls) if progress else 0
         return SqlUserReply(said, Mood(number, since=since, came_up=came_up, has_told=mood.has_told))
 
     def _waits(self, mood: Mood, rng: random.Random) -> SqlUserReply:
-        waits = user_sentences.STILL_WAITS if mood.lost else user_sentences.WAITS
+        waits = STILL_WAITS if mood.lost else WAITS
         return self._led_nowhere(mood, self._one_of(waits, rng))
 
     def _lost(self, mood: Mood, rng: random.Random) -> SqlUserReply:
-        return self._led_nowhere(mood, self._one_of(user_sentences.AGAIN, rng))
+        return self._led_nowhere(mood, self._one_of(AGAIN, rng))
 
     def _led_nowhere(self, mood: Mood, sentence: str) -> SqlUserReply:
         """Says a sentence, with the request again, until its patience is over."""
         if mood.lost + 1 >= PATIENCE:
-            return SqlUserReply(f"This leads nowhere. {user_sentences.LOST}", mood)
+            return SqlUserReply(f"This leads nowhere. {LOST}", mood)
         return SqlUserReply(sentence.format(say=self._wish(mood)), mood._replace(lost=mood.lost + 1))
 
 

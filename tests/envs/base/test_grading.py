@@ -16,7 +16,8 @@ from toolorchestra.envs.base.grading import LONGEST, final_answer, is_right
 from toolorchestra.envs.base.types import Answer
 from toolorchestra.envs.domains.frames.encyclopaedia import build
 from toolorchestra.envs.domains.frames.patterns import PATTERNS
-from toolorchestra.envs.domains.hle.subjects import LEVELS, SUBJECTS
+from toolorchestra.envs.domains.hle.source import SUBJECTS
+from toolorchestra.envs.domains.hle.subjects_form import LEVELS
 
 SOON_SECONDS = 1.0
 

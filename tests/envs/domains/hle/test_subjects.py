@@ -16,7 +16,8 @@ import pytest
 
 from toolorchestra.envs.base.types import Passage, Question
 from toolorchestra.envs.domains.hle.handbook import contents, handbook
-from toolorchestra.envs.domains.hle.subjects import LEVELS, SUBJECTS
+from toolorchestra.envs.domains.hle.source import SUBJECTS
+from toolorchestra.envs.domains.hle.subjects_form import LEVELS
 
 SEEDS = range(60)
 EVERY_CASE = [(subject, level) for subject in SUBJECTS for level in LEVELS]

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from toolorchestra.envs.domains.toolscale import loader
-from toolorchestra.envs.domains.toolscale.details import Detail, details, wrong
 from toolorchestra.envs.domains.toolscale.domain import SqlDomain, SqlTask
+from toolorchestra.envs.domains.toolscale.heard import Detail, details, wrong
 from toolorchestra.envs.domains.toolscale.oracle import moves
 from toolorchestra.envs.domains.toolscale.source import ToolScaleSource, ready
 from toolorchestra.envs.domains.toolscale.user import PATIENCE, Mood, SqlScriptedUser

@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from tests.domains import library
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.toolscale import loader
 from toolorchestra.envs.domains.toolscale.oracle import moves
@@ -24,8 +25,8 @@ def test_levels_choose_tasks() -> None:
         assert source.find(task_id)[1].level == wanted
     with pytest.raises(ConfigError, match="no level 'harder'"):
         ToolScaleSource(level="harder")
-    with pytest.raises(ConfigError, match="no task of difficulty 1 of level hard in split 'train' of railway; ask"):
-        ToolScaleSource("railway", difficulty=1, level="hard").draw("train", random.Random(1))
+    with pytest.raises(ConfigError, match="no task of level hard in split 'test' of library; ask for another split or"):
+        ToolScaleSource(str(library()), level="hard").draw("test", random.Random(1))
 
 
 def test_every_domain_holds_out_intents_and_words() -> None:

@@ -14,7 +14,8 @@ import toolorchestra  # noqa: F401 - registers the ids
 from tests.domains import changed, library, with_tool
 from toolorchestra.envs.base.actions import parse, render_call
 from toolorchestra.envs.base.errors import ConfigError, Outage
-from toolorchestra.envs.domains.toolscale import loader, user_sentences
+from toolorchestra.envs.domains.toolscale import loader
+from toolorchestra.envs.domains.toolscale import user as scripted
 from toolorchestra.envs.domains.toolscale.domain import SqlTask
 from toolorchestra.envs.domains.toolscale.grading import mentions
 from toolorchestra.envs.domains.toolscale.grading_ids import touched
@@ -205,7 +206,7 @@ def test_an_expert_writes_the_turn() -> None:
     task = task_with(lambda t: [r.intent for r in t.requests] == ["renew"])
     script = iter(moves(ready(LIBRARY).domain, task))
     model = ScriptedModel(lambda request: next(script))
-    made = env(expert_models=model)
+    made = env(backends=model)
     made.reset(seed=2, options={"task_id": f"toolscale/library/{task.task_id}"})
     for _ in range(10):
         _, reward, terminated, _, info = made.step(render_call("call_expert", {"expert": "expert-2"}))
@@ -225,7 +226,7 @@ def test_the_spend_cap_goes_with_each_request_of_user_and_expert() -> None:
         return "Who are you?"
 
     model = ScriptedModel(reply)
-    made = env(cap, user=SqlModelUser(model, "gpt-5-mini"), expert_models=model)
+    made = env(cap, user=SqlModelUser(model, "gpt-5-mini"), backends=model)
     made.reset(seed=2)
     made.step(render_call("call_expert", {"expert": "expert-1"}))
     assert asked == [("expert", cap), ("user", cap)]
@@ -236,7 +237,7 @@ def test_an_expert_is_billed_though_the_user_it_talks_to_is_away() -> None:
         request.bill.add(Usage(request.model, "user", Tokens(7, 0, 0, 0)))
         raise Outage("503 from the user's endpoint")
 
-    made = env(user=SqlModelUser(ScriptedModel(away), "gpt-5-mini"), expert_models=ScriptedModel(lambda _: "Hello?"))
+    made = env(user=SqlModelUser(ScriptedModel(away), "gpt-5-mini"), backends=ScriptedModel(lambda _: "Hello?"))
     made.reset(seed=2)
     _, _, _, _, info = made.step(render_call("call_expert", {"expert": "expert-1"}))
     assert "503" in info["failed"]["error"]
@@ -258,12 +259,12 @@ def test_deadlines_follow_the_patience_of_the_models_that_are_waited_for() -> No
     model, other = Patient(lambda _: "hm"), ScriptedModel(lambda _: "hm")
     assert deadlines(env()) == (120, 120)
     assert deadlines(env(user=SqlModelUser(model, "gpt-5-mini"))) == (3930, 4050)
-    assert deadlines(env(user=SqlModelUser(other, "gpt-5-mini"), expert_models=model)) == (120, 4050)
-    assert deadlines(env(user=SqlModelUser(model, "gpt-5-mini"), expert_models=model)) == (3930, 7860)
+    assert deadlines(env(user=SqlModelUser(other, "gpt-5-mini"), backends=model)) == (120, 4050)
+    assert deadlines(env(user=SqlModelUser(model, "gpt-5-mini"), backends=model)) == (3930, 7860)
 
 
 def test_an_expert_cannot_call_experts() -> None:
-    made = env(expert_models=ScriptedModel(lambda request: render_call("call_expert", {"expert": "expert-1"})))
+    made = env(backends=ScriptedModel(lambda request: render_call("call_expert", {"expert": "expert-1"})))
     made.reset(seed=2)
     _, _, _, _, info = made.step(render_call("call_expert", {"expert": "expert-1"}))
     assert "cannot call another" in info["new_messages"][-1]["content"]
@@ -288,18 +289,6 @@ def test_splits_are_disjoint_and_difficulties_are_kept() -> None:
     ids = [source.ids("finance", split) for split in ("train", "validation", "test", "heldout")]
     assert [len(part) for part in ids] == [315, 45, 45, 45]
     assert len(set().union(*ids)) == 450
-    hard = ToolScaleSource("finance", difficulty=5)
-    drawn = {hard.draw("train", random.Random(seed)) for seed in range(30)}
-    assert all(hard.find(task_id)[1].difficulty == 5 for task_id in drawn)
-
-
-def test_a_draw_passes_over_domains_without_such_a_task() -> None:
-    easy = ToolScaleSource(difficulty=1)
-    assert easy.ids("restaurant", "validation") == []
-    drawn = {easy.draw("validation", random.Random(seed)).split("/")[1] for seed in range(60)}
-    assert len(drawn) > 2
-    with pytest.raises(ConfigError, match="no task of difficulty 1 in split 'validation' of restaurant; ask for"):
-        ToolScaleSource("restaurant", difficulty=1).draw("validation", random.Random(0))
 
 
 def test_a_parameter_may_have_any_name(tmp_path: Path) -> None:
@@ -355,9 +344,7 @@ def test_halves_share_no_set_of_tools_no_price_schedule_and_no_wording() -> None
             say = (task.requests[0].first or task.requests[0]).say
             assert any(text in said for text in (say[:-1] if half == "train" else say[-1:]))
             words.add(
-                next(
-                    greeting for greeting in sorted(user_sentences.GREETINGS, reverse=True) if said.startswith(greeting)
-                )
+                next(greeting for greeting in sorted(scripted.GREETINGS, reverse=True) if said.startswith(greeting))
             )
     for train, heldout in zip(seen["train"], seen["heldout"], strict=True):
         assert train
@@ -380,9 +367,9 @@ def test_all_that_a_held_out_user_says_is_kept_from_training() -> None:
 
 
 def test_a_single_sentence_is_in_both_halves() -> None:
-    assert user_sentences.half_of(("only",), "heldout") == user_sentences.half_of(("only",), "train") == ("only",)
-    assert user_sentences.half_of((1, 2, 3), "heldout") == (3,)
-    assert user_sentences.half_of(tuple(range(10)), "train") == tuple(range(8))
+    assert scripted.sentences_of(("only",), "heldout") == scripted.sentences_of(("only",), "train") == ("only",)
+    assert scripted.sentences_of((1, 2, 3), "heldout") == (3,)
+    assert scripted.sentences_of(tuple(range(10)), "train") == tuple(range(8))
 
 
 @pytest.mark.parametrize(

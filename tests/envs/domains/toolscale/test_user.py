@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from tests.paths import REPOSITORY
 from tests.support.phrasings import HALVES, KINDS, PhrasedOracle
 from tests.support.phrasings import load as load_bank
-from toolorchestra.envs.domains.toolscale import heard, loader, user_sentences
+from toolorchestra.envs.domains.toolscale import heard, loader
+from toolorchestra.envs.domains.toolscale import user as scripted
 from toolorchestra.envs.domains.toolscale.domain import SqlDomain, SqlTask
 from toolorchestra.envs.domains.toolscale.oracle import moves
 from toolorchestra.envs.domains.toolscale.source import ToolScaleSource, ready
@@ -62,7 +63,7 @@ def one_of(sentences: tuple[str, ...], text: str, task: SqlTask = TASK) -> bool:
 def test_it_waits_when_nothing_has_been_done_yet(text: str) -> None:
     user = SqlScriptedUser(TASK, 4)
     reply = user.reply(Mood(), text, 1, progress())
-    assert one_of(user_sentences.WAITS, reply.text)
+    assert one_of(scripted.WAITS, reply.text)
     assert not reply.final
 
 
@@ -85,7 +86,7 @@ def test_it_confirms_in_any_form(ending: str) -> None:
     user = SqlScriptedUser(TASK, 4)
     plan = next(text for text in moves(FINANCE, TASK) if "Do you confirm" in text)
     reply = user.reply(Mood(), plan.replace("Do you confirm (yes/no)?", ending), 1, progress())
-    assert one_of(user_sentences.YES, reply.text)
+    assert one_of(scripted.YES, reply.text)
 
 
 def test_it_confirms_a_plan_that_sounds_like_a_report() -> None:
@@ -94,8 +95,8 @@ def test_it_confirms_a_plan_that_sounds_like_a_report() -> None:
     listed = "I've put the following together for you and it isn't live yet:\n1. " + plan.replace(
         "Do you confirm (yes/no)?", ""
     )
-    assert one_of(user_sentences.YES, user.reply(Mood(), f"{listed}\nWant it?", 1, progress()).text)
-    assert not one_of(user_sentences.YES, user.reply(Mood(), f"{listed}\nAnything else?", 1, progress()).text)
+    assert one_of(scripted.YES, user.reply(Mood(), f"{listed}\nWant it?", 1, progress()).text)
+    assert not one_of(scripted.YES, user.reply(Mood(), f"{listed}\nAnything else?", 1, progress()).text)
 
 
 def test_a_no_is_a_refusal_and_a_no_smoking_room_is_none() -> None:
@@ -116,17 +117,17 @@ def test_thanks_for_patience_take_no_refusal_back() -> None:
 def test_it_confirms_nothing_that_it_does_not_want() -> None:
     user = SqlScriptedUser(TASK, 4)
     foreign = "I will order a birthday cake with strawberries and candles for Saturday. Do you confirm?"
-    assert one_of(user_sentences.NOT_THAT, user.reply(Mood(), foreign, 1, progress()).text)
+    assert one_of(scripted.NOT_THAT, user.reply(Mood(), foreign, 1, progress()).text)
     offer = "I am sorry, we cannot do this. Would you like me to order a cake instead?"
-    assert not one_of(user_sentences.YES, user.reply(Mood(), offer, 1, progress()).text)
+    assert not one_of(scripted.YES, user.reply(Mood(), offer, 1, progress()).text)
 
 
 def test_it_asks_back_once_when_told_that_all_is_done_before_it_is() -> None:
     user = SqlScriptedUser(TASK, 4)
     first = user.reply(Mood(), "It has been done. Anything else?", 1, progress())
-    assert one_of(user_sentences.DOUBTS_DONE, first.text)
+    assert one_of(scripted.DOUBTS_DONE, first.text)
     untold = user.reply(Mood(), "It has been done. Anything else?", 1, progress(WRITE))
-    assert one_of(user_sentences.DOUBTS_TOLD, untold.text)
+    assert one_of(scripted.DOUBTS_TOLD, untold.text)
     assert user.reply(first.mood, "Yes, it has been done.", 2, progress()).final
 
 
@@ -169,8 +170,8 @@ def test_handing_over_is_believed_when_it_has_been_done() -> None:
     text = "I am transferring you to a colleague."
     waits = user.reply(Mood(), text, 1, progress())
     assert not waits.final
-    assert user.reply(Mood(handed_over=True), text, 1, progress()).text == user_sentences.TRANSFER
-    assert user.reply(waits.mood, text, 2, progress()).text == user_sentences.TRANSFER
+    assert user.reply(Mood(handed_over=True), text, 1, progress()).text == scripted.TRANSFER
+    assert user.reply(waits.mood, text, 2, progress()).text == scripted.TRANSFER
 
 
 def test_a_user_that_said_all_at_once_follows_another_order() -> None:
