@@ -131,7 +131,7 @@ def test_an_id_stands_for_one_source() -> None:
         (lambda: env_of("Adder", count_tokens="x"), "count_tokens must be a callable or None, got 'x'"),
         (lambda: env_of("Adder", last="3"), r"last must be a whole number, got '3'"),
         (lambda: env_of(HLE, shown_characters=5.5), r"shown_characters must be a whole number.*got 5\.5"),
-        (lambda: env_of(HLE, shown_characters=-1), "shown_characters must not be negative, got -1"),
+        (lambda: env_of(HLE, shown_characters=-1), "shown_characters must be a number from 0 up, got -1"),
         (lambda: env_of(HLE, shown_characters=-5), "shown_characters must be a number from 0 up, got -5"),
         (lambda: env_of(HLE, vary="prices"), "vary is a list of tools, aliases, prices, got 'prices'"),
         (lambda: env_of(HLE, vary=5), "vary is a list of tools, aliases, prices, got 5"),

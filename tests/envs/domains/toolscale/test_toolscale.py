@@ -376,7 +376,6 @@ def test_a_single_sentence_is_in_both_halves() -> None:
     ("arguments", "seen"),
     [
         ({"domain": "finances"}, "Did you mean 'finance'"),
-        ({"difficulty": 7}, "difficulty is 1 to 5"),
         ({"user": "human"}, 'user is "scripted", or SqlModelUser'),
         ({"diversify": "test"}, "no diversify 'test'"),
     ],
