@@ -3,8 +3,8 @@ and the first two guides say, in their order, and fails on any surprise: `python
 
 A surprise is an exit code other than 0, a word on stderr, or an output that differs from the one that is shown. Blocks
 whose title says that they are not run are named and left out, and so are lines that need a key, a GPU or torch.
-`--short` plays fewer tasks, and so compares no table; `--whole` sets up torch and trains too. Needs nothing but Python
-and git. pip's own settings and cache are kept.
+`--short` plays fewer tasks, and so compares no table. Needs nothing but Python and git. pip's own settings and cache
+are kept.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -52,16 +52,10 @@ class Hour:
     began: float = field(default_factory=time.monotonic)
     first_bill: float = 0.0
     short: bool = False
-    name: str = "toolorchestra"
-    """Of the clone's folder."""
 
     @property
     def clone(self) -> Path:
-        return self.folder / self.name
-
-    def clones(self) -> None:
-        """What everything begins with."""
-        self.run(["git", "clone", "--quiet", str(REPOSITORY), str(self.clone)], cwd=self.folder)
+        return self.folder / "toolorchestra"
 
     def billed(self) -> None:
         """A bill was printed; the first one is timed."""
@@ -98,15 +92,13 @@ class Hour:
 def main() -> int:
     """Play the hour."""
     parser = argparse.ArgumentParser(description=__doc__)
-    how = parser.add_mutually_exclusive_group()
-    how.add_argument("--short", action="store_true", help="fewer tasks, no wheel: whether it works at all")
-    how.add_argument("--whole", action="store_true", help="make the environment with torch and train a little, too")
+    parser.add_argument("--short", action="store_true", help="fewer tasks, no wheel: whether it works at all")
     parser.add_argument("--keep", action="store_true", help="keep the folder")
     given = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="newcomer-"))
     hour = Hour(folder, short=given.short)
     try:
-        play(hour, whole=given.whole)
+        play(hour)
     except Surprise as err:
         print(f"\nA surprise:\n{err}", file=sys.stderr)
         return 1
@@ -119,9 +111,9 @@ def main() -> int:
     return 0
 
 
-def play(hour: Hour, *, whole: bool) -> None:
+def play(hour: Hour) -> None:
     """Clone, install, read, and do as it is written."""
-    hour.clones()
+    hour.run(["git", "clone", "--quiet", str(REPOSITORY), str(hour.clone)], cwd=hour.folder)
     clone = installed(hour, "from-clone", ["."])
     megabytes = size(clone)
     print(f"core install: {megabytes:.0f} MB of packages (limit {MOST_MB})")
@@ -134,29 +126,6 @@ def play(hour: Hour, *, whole: bool) -> None:
                  cwd=hour.clone, quiet=False)  # fmt: skip
         (wheel,) = (hour.folder / "dist").glob("*.whl")
         from_wheel(hour, installed(hour, "from-wheel", [str(wheel)]))
-    if whole:
-        with_torch(replace(hour, name="with-torch"))
-
-
-def with_torch(hour: Hour) -> None:
-    """README's first two commands, then all of README and of the guide to training within them; and a second
-    `make train`, which finds the first one's run."""
-    hour.clones()
-    hour.run("make environment", cwd=hour.clone, quiet=False)
-    venv = hour.clone / ".venv"
-    page(hour, "README.md", venv)
-    page(hour, "docs/train-laptop.md", venv)
-    short = "make train OPTIONS='--steps 1 --evaluation-tasks 4 --warm-start.steps 2 --warm-start.demonstrations 40 \
---warm-start.least-valid 0 --warm-start.margin -1 --warm-start.checked 16'"
-    if not (hour.clone / "runs/tiny-seed0").exists():  # the guide's own command makes the same run
-        hour.run(short, cwd=hour.clone, quiet=False)
-    must_exist(hour.clone / "runs/tiny-seed0/page.html")
-    again = subprocess.run(
-        ["make", "train"], cwd=hour.clone, env=hour.environment(), capture_output=True, text=True, check=False
-    )
-    # A run that has ended is not gone on with: another one is begun in another folder.
-    if not re.search("--resume|--out FOLDER", again.stderr) or "Traceback" in again.stderr:
-        raise Surprise(f"a second `make train` does not say how to go on:\n{again.stdout}\n{again.stderr}")
 
 
 def installed(hour: Hour, name: str, what: list[str]) -> Path:
@@ -222,7 +191,7 @@ def shell(hour: Hour, body: str, venv: Path) -> str:
     """The lines of a block, each in the folder where the one before it was."""
     printed, folder = "", hour.clone
     for line in commands(body):
-        why = next((why for part, why in LEFT_OUT.items() if part in line and not able(part, venv)), "")
+        why = next((why for part, why in LEFT_OUT.items() if part in line), "")
         if hour.short and line == "pip install .":
             why = "it is installed already"
         if why:
@@ -240,11 +209,6 @@ def shell(hour: Hour, body: str, venv: Path) -> str:
             if written := re.search(r"toolorchestra report .*--out (\S+)", line):
                 must_exist(folder / written[1])
     return printed
-
-
-def able(part: str, venv: Path) -> bool:
-    """Whether an environment can do what is left out elsewhere: train, where it has torch."""
-    return part == "toolorchestra train" and any(venv.glob("lib/python*/site-packages/torch"))
 
 
 def tells_progress(line: str) -> bool:
