@@ -19,7 +19,7 @@ from typing import Any
 from toolorchestra.envs.testing.conformance_rules import RULES, Broken
 from toolorchestra.envs.testing.rehearsal import Policy, RandomCaller, Rehearsal
 
-__all__ = ["ConformanceError", "RandomCaller", "Report", "check_environment"]
+__all__ = ["ConformanceError", "ConformanceReport", "RandomCaller", "check_environment"]
 
 
 class ConformanceError(AssertionError):
