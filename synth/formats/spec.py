@@ -282,7 +282,7 @@ def _check_held_out(names: Sequence[str], intents: Sequence[Mapping[str, Any]], 
 
 
 def _check_head(head: Mapping[str, Any], path: Path) -> None:
-    """What a model writes is checked by acceptance.py, which tells it more."""
+    """What a model writes is checked by part_checks.py, which tells it more."""
     if not _NAME.fullmatch(head["name"]):
         raise ConfigError(f"{path}: name is {_NAMED}, got {head['name']!r:.60}")
     check_clock(head["clock"], str(path))

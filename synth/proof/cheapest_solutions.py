@@ -105,12 +105,6 @@ def along(task: SqlTask, path: int, kept: Sequence[int], lookups: Sequence[Looku
     return replace(task, actions=tuple(_calls(actions, kept, lookups)), requests=requests, identify=identify)
 
 
-def imitable(reads: Lookups, task: SqlTask) -> SqlTask:
-    """The task with the reads that its gold path lacks: an agent that imitates it knows no id that nothing said."""
-    lookups = reads.for_path(task, task.actions)
-    return along(task, 0, range(len(task.actions)), lookups) if lookups else task
-
-
 def together(made: Iterator[str], said: SaidIds) -> Iterator[str]:
     """The oracle's turns, calls that follow each other in one of them: its context is read once for all. A call that
     uses an id which nothing has said waits for the results of those before it; `said` is told of them meanwhile."""

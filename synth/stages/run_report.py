@@ -1,4 +1,4 @@
-"""The final report of a run: what each stage kept and dropped and why, what it cost, how hard and new the tasks are.
+"""The final report of a run: what each stage kept and dropped and why, what it cost, how hard the tasks are.
 
 Texts in it may be a model's: control characters are taken out, marks that Markdown or HTML would act on are escaped,
 and every text has a limit.
@@ -15,10 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from toolorchestra.envs.base.whole_files import write_whole
-from toolorchestra.envs.domains.toolscale.domain import SqlDomain
 from toolorchestra.envs.domains.toolscale.known_costs import KnownCost
 from toolorchestra.synth.stages.pipeline import Made
-from toolorchestra.synth.stages.stage_values import Tally
 from toolorchestra.synth.storage import PaidModel
 
 MOST_TEXT = 300
@@ -36,50 +34,35 @@ def escaped(text: str) -> str:
 
 def rows(made: Made, paid_model: PaidModel | None) -> dict[str, Any]:
     """The report of a run as a dict of plain values, to be written as JSON."""
-    domain = made.domain
+    tasks, known = made.domain.tasks.values(), made.known
     spent = paid_model.ledger.usd if paid_model else 0.0
     return {
-        "domain": domain.name,
-        "tasks": len(domain.tasks),
+        "domain": made.domain.name,
+        "tasks": len(tasks),
         "stages": [tally.row() for tally in made.tallies],
-        "difficulty": {str(level): n for level, n in sorted(levels(domain).items())},
-        "nothing_to_be_done": sum(task.idle for task in domain.tasks.values()),
-        "passes": passes(made.known),
-        "cheapest_known": cheapest(made.known, domain),
+        "difficulty": {str(level): n for level, n in sorted(Counter(task.difficulty for task in tasks).items())},
+        "nothing_to_be_done": sum(task.idle for task in tasks),
+        "cheapest_known": _cheapest(known, sum(len(task.actions) for task in tasks)) if known else {},
         "usd": spent,
         "usd_by_stage": paid_model.usd_by_stage() if paid_model else {},
-        "usd_a_kept_task": spent / max(1, len(domain.tasks)),
+        "usd_a_kept_task": spent / max(1, len(tasks)),
         "calls": {"made_now": paid_model.paid, "answered": len(paid_model.ledger)} if paid_model else {},
     }
 
 
-def levels(domain: SqlDomain) -> Counter[int]:
-    """How many tasks have each level of difficulty."""
-    return Counter(task.difficulty for task in domain.tasks.values())
-
-
-def passes(known: Sequence[KnownCost]) -> dict[str, float]:
-    """Share of tries passed, by solver."""
+def _cheapest(known: Sequence[KnownCost], gold_calls: int) -> dict[str, Any]:
+    """The cheapest known solutions together, and which share of their tries graded solvers passed."""
     passed: Counter[str] = Counter()
-    tries: Counter[str] = Counter()
     for one in known:
-        for name, number in one.passes.items():
-            passed[name] += number
-            tries[name] += one.setting.tries
-    return {name: passed[name] / tries[name] for name in tries}
-
-
-def cheapest(known: Sequence[KnownCost], domain: SqlDomain) -> dict[str, Any]:
-    """The cheapest known solutions together; empty where none were measured."""
-    if not known:
-        return {}
+        passed.update(one.passes)
     return {
         "sheet": known[0].setting.sheet,
         "usd_a_task": sum(one.usd for one in known) / len(known),
         "turns_a_task": sum(one.turns for one in known) / len(known),
         "calls": sum(sum(one.calls.values()) for one in known),
-        "gold_calls": sum(len(task.actions) for task in domain.tasks.values()),
+        "gold_calls": gold_calls,
         "found_by": dict(Counter(one.found_by for one in known).most_common()),
+        "passes": {name: number / len(known) / known[0].setting.tries for name, number in passed.items()},
     }
 
 
@@ -90,43 +73,28 @@ def text(report: Mapping[str, Any]) -> str:
     for row in report["stages"]:
         why = ", ".join(f"{escaped(reason)}: {n}" for reason, n in row["dropped"].items())
         lines.append(f"| {row['stage']} | {row['kept']} | {row['rounds']} | {why or '-'} |")
-    lines += ["", *_details([Tally.read(row) for row in report["stages"]])]
-    lines.append("Difficulty (measured by gold calls): " + _bars(report["difficulty"]))
+    lines.append("")
+    for row in report["stages"]:
+        seen = ((why, row["examples"][why]) for why in row["dropped"] if why in row["examples"])
+        lines += [f"- {row['stage']}, {escaped(why)}: {escaped(first)}" for why, first in seen]
+        lines += [f"- {row['stage']}: {escaped(note)}" for note in row["notes"]]
+    levels = ", ".join(f"{level}: {n}" for level, n in report["difficulty"].items())
+    lines += ["", f"Tasks by difficulty (measured by gold calls): {levels}"]
     lines.append(f"Tasks whose right answer is to do nothing: {report['nothing_to_be_done']}")
-    if report["passes"]:
-        shares = ", ".join(f"{escaped(name)} {share:.0%}" for name, share in report["passes"].items())
-        lines.append(f"Tries passed by solver (SIMULATED where scripted): {shares}")
     if known := report["cheapest_known"]:
         found = ", ".join(f"{how} {n}" for how, n in known["found_by"].items())
+        shares = ", ".join(f"{name} {share:.0%}" for name, share in known["passes"].items())
         lines.append(
             f"Cheapest known solutions (SIMULATED, {known['sheet']}): {known['usd_a_task']:.6f} $ and"
             f" {known['turns_a_task']:.1f} turns a task, {known['calls']} calls of {known['gold_calls']} gold calls;"
-            f" found by: {found}"
+            f" found by: {found}; tries passed by solver: {shares}"
         )
-    if report["calls"]:
-        by_stage = ", ".join(f"{stage} {usd:.6f}" for stage, usd in report["usd_by_stage"].items())
-        lines.append(f"Model calls: {report['calls']['answered']}, of them made now: {report['calls']['made_now']}")
-        lines.append(f"Dollars: {report['usd']:.6f} ({by_stage}); per kept task {report['usd_a_kept_task']:.6f}")
-    else:
-        lines.append("Dollars: 0 (no model was asked); per kept task 0")
+    by_stage = ", ".join(f"{stage} {usd:.6f}" for stage, usd in report["usd_by_stage"].items())
+    calls = report["calls"] or {"answered": 0, "made_now": 0}
+    lines.append(f"Model calls: {calls['answered']}, of them made now: {calls['made_now']}")
+    paid = by_stage or "no model was asked"
+    lines.append(f"Dollars: {report['usd']:.6f} ({paid}); per kept task {report['usd_a_kept_task']:.6f}")
     return "\n".join(lines) + "\n"
-
-
-def _details(tallies: Sequence[Tally]) -> list[str]:
-    lines = []
-    for tally in tallies:
-        lines += [
-            f"- {tally.stage}, {escaped(why)}: {escaped(seen)}"
-            for why, seen in tally.examples.items()
-            if why in tally.dropped
-        ]
-        lines += [f"- {tally.stage}: {escaped(note)}" for note in tally.notes]
-    return [*lines, ""] if lines else []
-
-
-def _bars(histogram: Mapping[str, int]) -> str:
-    most = max(histogram.values(), default=1)
-    return "  ".join(f"{level} {'#' * max(1, round(12 * n / most))} {n}" for level, n in histogram.items())
 
 
 def disagreements(report: Mapping[str, Any]) -> str:
