@@ -112,7 +112,7 @@ OTHERS := oldest inspect verifiers sb3 rllib skyrl skyrl-gym
 # RLlib pins gymnasium 1.2.2, so the lower end of the range is tested too: all that meets gymnasium.
 NEEDS_oldest := gymnasium==1.2.2 -e .[dev,models,sandbox]
 TESTS_oldest := tests/test_contract.py tests/envs/test_env.py tests/envs/test_vector.py tests/envs/test_vector_infos.py \
-	tests/envs/test_episode_seed.py tests/envs/episode/test_saved.py tests/envs/runtime/test_running_steps.py \
+	tests/envs/test_episode_seed.py tests/envs/episode/test_saved.py tests/envs/test_vector_sends.py \
 	tests/envs/test_opening.py tests/envs/wrappers
 NEEDS_inspect := inspect_ai==0.3.285 -e .
 TESTS_inspect := tests/agents/evaluation/test_inspect_log.py

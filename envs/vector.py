@@ -14,7 +14,6 @@ DISABLED (reset with `options={"reset_mask": ...}`).
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -35,9 +34,8 @@ from toolorchestra.envs.episode.episode import Episode, Pending, Step
 from toolorchestra.envs.episode.native_messages import NativeMessages
 from toolorchestra.envs.factory import Started, factory, next_seed, refuse_unnamed, reset_options
 from toolorchestra.envs.money.prices import Usage
-from toolorchestra.envs.runtime.garbage_collection import COLLECTOR
+from toolorchestra.envs.runtime.background import COLLECTOR, RunningStep, RunningSteps
 from toolorchestra.envs.runtime.invoke import any_waits, perform_here
-from toolorchestra.envs.runtime.running_steps import RunningStep, RunningSteps
 from toolorchestra.envs.vector_infos import gathered
 
 _WAVE = 64
@@ -99,7 +97,6 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         self.observation_space = BatchSpace(Transcripts(form), num_envs)
         self._running_steps = RunningSteps()
         self._launching: list[RunningStep] = []
-        self._landed: deque[RunningStep] = deque()
         self._ready: dict[int, Step] = {}
         self._slots = [_Slot() for _ in range(num_envs)]
         self._flying = 0
@@ -122,7 +119,7 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         seeds = self._seeds(seed)
         if not self._at_work:
             self._at_work = True
-            COLLECTOR.open(self.num_envs)
+            COLLECTOR.at_work(self.num_envs)
         fresh = {i: self._fresh(i, seeds[i], chosen) for i in env_ids}  # what is refused here changes no episode
         self._cancel(env_ids)
         for i, started in fresh.items():
@@ -227,7 +224,7 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
         self._cancel(range(self.num_envs))
         if self._at_work:
             self._at_work = False
-            COLLECTOR.close(self.num_envs)
+            COLLECTOR.at_work(-self.num_envs)
 
     def __del__(self) -> None:
         # Gymnasium's own was dropped in 1.4. One that a refused argument left half made has nothing to close.
@@ -349,10 +346,11 @@ class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
 
     def _land(self, timeout: float | None) -> bool:
         """Take what has landed, waiting for the first. False when nothing landed in time."""
-        self._landed.extend(self._running_steps.land(0 if self._landed else timeout))
-        some = bool(self._landed)
-        while self._landed:  # one by one: what is raised here leaves the others for the next call
-            running = self._landed.popleft()
+        self._running_steps.wait(timeout)
+        landed = self._running_steps.landed
+        some = bool(landed)
+        while landed:  # one by one: what is raised here leaves the others for the next call
+            running = landed.popleft()
             slot = self._slots[running.slot]
             episode = slot.episode
             if slot.running is running and episode is not None:  # else it was cancelled while landing

@@ -31,8 +31,7 @@ from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.factory import factory
 from toolorchestra.envs.registration import register
-from toolorchestra.envs.runtime.driver import advance
-from toolorchestra.envs.runtime.invoke import Gates
+from toolorchestra.envs.runtime.invoke import Gates, advance
 from toolorchestra.envs.vector import OrchestraVectorEnv
 
 Row = tuple[str, str, str]

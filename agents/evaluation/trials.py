@@ -19,8 +19,7 @@ from toolorchestra.envs.episode.episode import Episode, Step
 from toolorchestra.envs.factory import EpisodeFactory, Started
 from toolorchestra.envs.money.prices import NANO, Usage
 from toolorchestra.envs.money.spend_cap import SpendCap
-from toolorchestra.envs.runtime.driver import advance, begin
-from toolorchestra.envs.runtime.invoke import Gates
+from toolorchestra.envs.runtime.invoke import Gates, advance, begin
 from toolorchestra.envs.wrappers.record import trajectory
 
 if TYPE_CHECKING:

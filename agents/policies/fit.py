@@ -25,8 +25,7 @@ from toolorchestra.envs.base.errors import ConfigError, Outage, WrongSetting
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.factory import EpisodeFactory
 from toolorchestra.envs.money.prices import NANO, REWARDED_ROLES, Tokens, Usage
-from toolorchestra.envs.runtime.driver import advance, begin
-from toolorchestra.envs.runtime.invoke import Gates
+from toolorchestra.envs.runtime.invoke import Gates, advance, begin
 
 FORMAT = 1
 FIRST_SEED = 1_900_000_000

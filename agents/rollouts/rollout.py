@@ -28,9 +28,8 @@ from toolorchestra.envs.episode.episode import Episode, Step
 from toolorchestra.envs.factory import EpisodeFactory, Started, factory
 from toolorchestra.envs.money.prices import NANO, ORCHESTRATOR, REWARDED_ROLES, Tokens, Usage
 from toolorchestra.envs.registration import spec_of
-from toolorchestra.envs.runtime.driver import advance, begin
-from toolorchestra.envs.runtime.garbage_collection import COLLECTOR
-from toolorchestra.envs.runtime.invoke import Gates
+from toolorchestra.envs.runtime.background import COLLECTOR
+from toolorchestra.envs.runtime.invoke import Gates, advance, begin
 from toolorchestra.envs.wrappers.record import trajectory
 
 ENTRY = "toolorchestra.envs.env:OrchestraEnv"
@@ -165,11 +164,11 @@ class Rollouts:
     def collect(self, jobs: Sequence[Job], watch: Callable[[Trajectory], None] | None = None) -> list[Trajectory]:
         """All of them, in the order of the jobs. `watch` hears of each as it ends."""
         at_once = min(len(jobs), self.params.concurrency)
-        COLLECTOR.open(at_once)
+        COLLECTOR.at_work(at_once)
         try:
             return asyncio.run(self._collect(jobs, watch))
         finally:
-            COLLECTOR.close(at_once)
+            COLLECTOR.at_work(-at_once)
 
     async def _collect(self, jobs: Sequence[Job], watch: Callable[[Trajectory], None] | None) -> list[Trajectory]:
         self._gates = Gates()

@@ -21,7 +21,7 @@ from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.factory import factory
 from toolorchestra.envs.registration import spec_of
 from toolorchestra.envs.runtime.background import BackgroundLoop
-from toolorchestra.envs.runtime.driver import begin
+from toolorchestra.envs.runtime.invoke import begin
 
 
 def task_rows(env_id: str, seeds: Iterable[int], options: Any = None, **arguments: Any) -> list[dict[str, Any]]:

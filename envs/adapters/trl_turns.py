@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.money.prices import NANO, ORCHESTRATOR, REWARDED_ROLES, Tokens, Usage
 from toolorchestra.envs.runtime.background import BackgroundLoop
-from toolorchestra.envs.runtime.driver import advance
+from toolorchestra.envs.runtime.invoke import advance
 
 
 class Turn(NamedTuple):

@@ -22,8 +22,7 @@ from toolorchestra.envs.models import ChatRequest
 from toolorchestra.envs.models.wire import text_of
 from toolorchestra.envs.money.prices import ORCHESTRATOR, Tokens, Usage
 from toolorchestra.envs.registration import spec_of
-from toolorchestra.envs.runtime.driver import advance, begin
-from toolorchestra.envs.runtime.invoke import Gates
+from toolorchestra.envs.runtime.invoke import Gates, advance, begin
 
 try:
     import verifiers.v1 as vf

@@ -1,31 +1,28 @@
-"""The one event loop that all environments of a process share for what has to be waited for."""
+"""The one event loop that all environments of a process share for what has to be waited for, in a thread of its own.
+
+The calls of many episodes at once are launched on it in batches, and land in one queue.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
-import signal
 import threading
-from collections.abc import Coroutine
+from collections import deque
+from collections.abc import Coroutine, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack
-from queue import Empty, SimpleQueue
-from types import FrameType
 from typing import Any, TypeVar
 
+from toolorchestra.envs.episode.calls import CallResult, ReadyCall, failure
 from toolorchestra.envs.runtime.invoke import Gates
+from toolorchestra.envs.tools import ToolResult
 
 T = TypeVar("T")
-PATIENCE_SECONDS = 0.005
-"""How long a borrower waits for the loop: as long as Python lets a thread wait for its turn."""
 
 
 class BackgroundLoop:
-    """The loop runs in a daemon thread of its own, so that calls go on while the caller does something else.
-
-    Where the main thread can only wait, it may borrow the loop and run it itself meanwhile: handing each call over from
-    one thread to the other costs more than making it.
-    """
+    """The loop runs in a daemon thread, so that calls go on while the caller does something else."""
 
     _shared: BackgroundLoop | None = None
     _lock = threading.Lock()
@@ -34,11 +31,7 @@ class BackgroundLoop:
         self.loop = asyncio.new_event_loop()
         self.gates = Gates()
         self._pid = os.getpid()
-        self._mutex = threading.Lock()
-        self._lent = self._served = False
-        self._returned: SimpleQueue[None] = SimpleQueue()
-        self._waiting: SimpleQueue[None] | None = None
-        threading.Thread(target=self._serve, name="toolorchestra-io", daemon=True).start()
+        threading.Thread(target=self.loop.run_forever, name="toolorchestra-io", daemon=True).start()
 
     @classmethod
     def shared(cls) -> BackgroundLoop:
@@ -52,111 +45,102 @@ class BackgroundLoop:
         """Start a coroutine there. Cancelling the future cancels it."""
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
 
-    def borrowed(self) -> BorrowedLoop:
-        """`with background.borrowed() as loan:` and, where `loan.held`, `loan.run(seconds)` as often as needed."""
-        return BorrowedLoop(self)
 
-    def _take(self) -> bool:
-        """Take the loop over from its thread. False: a tool that blocks keeps it."""
+class RunningStep:
+    """The calls of one turn of one episode; their results, once it has landed."""
+
+    __slots__ = ("calls", "dropped", "results", "slot", "task")
+
+    def __init__(self, slot: int, calls: Sequence[ReadyCall]) -> None:
+        self.slot = slot
+        self.calls = calls
+        self.results: Sequence[CallResult] = ()
+        self.task: asyncio.Task[None] | None = None
+        self.dropped = False
+        """Nobody waits for it any more."""
+
+
+class RunningSteps:
+    """Launching and landing, for one owner thread."""
+
+    def __init__(self) -> None:
+        self.landed: deque[RunningStep] = deque()
+        """Those that came down, for the owner to take."""
+        self._landing: list[RunningStep] = []
+        self._none = threading.Lock()
+        """Held while nothing has landed since the owner last waited."""
+        self._none.acquire()
+
+    def launch(self, steps: Sequence[RunningStep]) -> None:
+        """Start them all at once."""
+        if steps:
+            background = BackgroundLoop.shared()
+            background.loop.call_soon_threadsafe(self._start, background, list(steps))
+
+    def _start(self, background: BackgroundLoop, steps: Sequence[RunningStep]) -> None:
+        for step in steps:  # not create_task(), which formats a name for each
+            step.task = asyncio.Task(self._fly(background, step), loop=background.loop, name="step")
+
+    async def _fly(self, background: BackgroundLoop, step: RunningStep) -> None:
+        calls = step.calls
         try:
-            with ExitStack() as undo:
-                with self._mutex:
-                    if self._lent:
-                        return False
-                    self._lent = True
-                    undo.callback(self._give_back)
-                    served = self._served
-                if served:
-                    handed: SimpleQueue[None] = SimpleQueue()
-                    self.loop.call_soon_threadsafe(self._hand_over, handed)
-                    handed.get(timeout=PATIENCE_SECONDS)
-                undo.pop_all()
-        except Empty:
-            return False
-        return True
+            if len(calls) == 1:
+                step.results = (await background.gates.perform(calls[0]),)
+            else:
+                step.results = await background.gates.perform_all(calls)
+        except BaseException as err:
+            if step.dropped:
+                raise
+            step.results = [CallResult(ToolResult(""), failure=failure(c.tool.name, err)) for c in calls]
+        step.task = None
+        if not self._landing:
+            background.loop.call_soon(self._hand_over)
+        self._landing.append(step)
 
-    def _give_back(self) -> None:
-        """The daemon thread goes on with it."""
-        with self._mutex:
-            self._lent = False
-        self._returned.put(None)
+    def _hand_over(self) -> None:
+        # All that landed in one round of the loop goes over at once: waking the owner costs more than a landing.
+        landed, self._landing = self._landing, []
+        self.landed += landed
+        if self._none.locked():
+            self._none.release()
 
-    def _serve(self) -> None:
-        """The daemon thread: run the loop while nobody has borrowed it."""
-        while True:
-            with self._mutex:
-                self._served = not self._lent
-            if not self._served:
-                self._returned.get()
-                continue
-            self.loop.run_forever()
-            with self._mutex:
-                self._served = False
-                waiting, self._waiting = self._waiting, None
-            if waiting is not None:
-                waiting.put(None)
+    def wait(self, timeout: float | None) -> None:
+        """Wait for the first landing, up to `timeout` seconds (None: as long as it takes). It may come back early."""
+        if not self.landed and timeout != 0:
+            self._none.acquire(timeout=-1 if timeout is None else timeout)
 
-    def _hand_over(self, to: SimpleQueue[None]) -> None:
-        self._waiting = to
-        self.loop.stop()
+    @staticmethod
+    def cancel(steps: Sequence[RunningStep]) -> None:
+        """Stop what still flies; it will not land."""
+        live = list(steps)
+        for step in live:
+            step.dropped = True
+        if live:
+            # A launch that is still queued runs before this does, so every step has its task by then.
+            BackgroundLoop.shared().loop.call_soon_threadsafe(lambda: [f.task and f.task.cancel() for f in live])
 
 
-class BorrowedLoop:
-    """The loop in the main thread's hands, if it can have it: another thread cannot (calls may start processes, which
-    must not end with their thread), nor one that runs a loop already.
+OBJECTS_PER_ENV = 100
+"""Containers alive in the middle of an episode, all of which are freed when it ends."""
 
-    Ctrl-C is held back meanwhile, or the loop might never be given back: it stops what runs between two callbacks, so
-    that no call is torn, and is raised when the loop is back. A second one breaks into what runs. A handler that is not
-    Python's own is left alone.
-    """
 
-    __slots__ = ("_background", "_holding_back", "_interrupts", "_raised", "_running", "held")
+class Collector:
+    """Python looks for garbage after 700 objects more were made than freed, in vain while many episodes are at work. So
+    it waits until there are more than they may hold. The user's setting comes back; a higher one, or 0, stays."""
 
-    def __init__(self, background: BackgroundLoop) -> None:
-        self._background = background
-        self._interrupts = 0
-        self._running = self._raised = self._holding_back = False
-        self.held = False
+    def __init__(self) -> None:
+        self._lock = threading.RLock()  # a collection in here may close an environment that was dropped
+        self._envs = self._theirs = self._ours = 0
 
-    def __enter__(self) -> BorrowedLoop:
-        if threading.current_thread() is threading.main_thread() and asyncio._get_running_loop() is None:
-            with ExitStack() as undo:
-                undo.push(self)
-                if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-                    signal.signal(signal.SIGINT, self._note)
-                    self._holding_back = True
-                self.held = self._background._take()
-                undo.pop_all()
-        return self
+    def at_work(self, envs: int) -> None:
+        """So many more environments are at work; below 0: so many fewer."""
+        with self._lock:
+            now, *others = gc.get_threshold()
+            if not self._envs or now != self._ours:  # set by somebody else since: that is theirs now
+                self._theirs = now
+            self._envs += envs
+            self._ours = max(self._theirs, self._envs * OBJECTS_PER_ENV) if self._theirs else 0
+            gc.set_threshold(self._ours, *others)
 
-    def __exit__(self, *_: object) -> None:
-        if self.held:
-            self.held = False
-            self._background._give_back()
-        if self._holding_back:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-            if self._interrupts and not self._raised:
-                raise KeyboardInterrupt
 
-    def run(self, seconds: float | None) -> None:
-        """Run the loop until something stops it, for so many seconds at most; 0: what is ready now, once."""
-        loop, timer = self._background.loop, None
-        if seconds is not None:
-            timer = loop.call_later(seconds, loop.stop) if seconds > 0 else loop.call_soon(loop.stop)
-        try:
-            self._running = True
-            if not self._interrupts:
-                loop.run_forever()
-        finally:
-            self._running = False
-            if timer is not None:
-                timer.cancel()
-
-    def _note(self, _number: int, _frame: FrameType | None) -> None:
-        self._interrupts += 1
-        if not self._running:
-            return
-        if self._interrupts > 1:
-            self._raised = True
-            raise KeyboardInterrupt
-        self._background.loop.call_soon_threadsafe(self._background.loop.stop)
+COLLECTOR = Collector()

@@ -1,4 +1,4 @@
-"""Runs one tool call, and is the one place where a failure is told from a refusal."""
+"""Runs tool calls and turns, and is the one place where a failure is told from a refusal."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from types import CoroutineType
 from typing import Any
 
 from toolorchestra.envs.base.errors import ConfigError, Outage, ToolError
-from toolorchestra.envs.base.types import build
+from toolorchestra.envs.base.types import Observation, build
 from toolorchestra.envs.episode.calls import CallResult, ReadyCall, failure
-from toolorchestra.envs.runtime.deadlines import Deadlines
+from toolorchestra.envs.episode.episode import Episode, Pending, Step
+from toolorchestra.envs.money.prices import Usage
 from toolorchestra.envs.tools import ToolContext, ToolResult
 
 
@@ -39,10 +40,8 @@ def perform_here(ready: ReadyCall) -> CallResult:
 
 
 def _explain(err: BaseException, ready: ReadyCall, started: float) -> CallResult:
-    """ToolError becomes a refusal, a missed deadline too; any other exception becomes a Failure."""
+    """ToolError becomes a refusal; any other exception becomes a Failure."""
     tool, _, context = ready
-    if isinstance(err, TimeoutError) and tool.suspends and time.monotonic() - started >= tool.deadline_seconds:
-        return _missed(ready, started)
     booked = context.bill.take()
     if isinstance(err, ToolError):
         seconds = sum([usage.seconds for usage in booked]) or _spent(started, context)
@@ -96,7 +95,6 @@ class Gates:
 
     def __init__(self) -> None:
         self._by_backend: dict[str, asyncio.Semaphore] = {}
-        self.deadlines = Deadlines()
 
     def perform(self, ready: ReadyCall) -> Coroutine[Any, Any, CallResult]:
         """Run one call, waiting for a place first. The deadline starts when the call does."""
@@ -119,32 +117,48 @@ class Gates:
             return perform_here(ready)
         ready = ready._replace(context=ready.context.beside())
         tool, arguments, context = ready
-        task = current_task()
-        if task is None:
-            raise RuntimeError("a call that waits needs a task of its own; use asyncio.create_task()")
-        started = time.monotonic()
-        before = task.cancelling()
-        patience = self.deadlines.enter(task, tool.deadline_seconds)
-        if patience is None:  # a tool that itself runs tools, in the task that it was given
-            return await self._run_within(ready)
-        missed = False
+        started, deadline = time.monotonic(), asyncio.timeout(tool.deadline_seconds)
         try:
-            try:
+            async with deadline:
                 out = await tool.run(context, **arguments)
-            finally:
-                missed = self.deadlines.leave(task, patience, before)
             return _finished(out, started, context)
         except CancelledError as err:
-            if missed:
-                return _missed(ready, started)
-            if task.cancelling():
+            task = current_task()
+            if task is None or task.cancelling():
                 raise
             # The tool cancelled itself. Let through, it would end the step before its results are handed over, and
             # recv() would wait on.
             return CallResult(ToolResult(""), failure=failure(tool.name, err), booked=context.bill.take())
         except (Exception, SystemExit) as err:  # noqa: BLE001 - a failed call is recorded, see _explain
+            if isinstance(err, TimeoutError) and (deadline.expired() or _late(ready, started)):
+                return _missed(ready, started)
             return _explain(err, ready, started)
 
-    async def _run_within(self, ready: ReadyCall) -> CallResult:
-        """_run() of a task whose deadline is watched already: in a task of its own, so that it has its own."""
-        return await asyncio.create_task(self._run(ready))
+
+def _late(ready: ReadyCall, started: float) -> bool:
+    """Whether a tool's own TimeoutError came when its deadline was due."""
+    return time.monotonic() - started >= ready.tool.deadline_seconds
+
+
+# -- the asyncio driver: rollouts are made of it; thousands of episodes run side by side -------------------------------
+
+
+async def begin(episode: Episode, gates: Gates) -> Observation:
+    """The first observation of an episode that was just started: most have it, some wait for a user's first words."""
+    if episode.opening:
+        return episode.begin([await gates.perform(ready) for ready in episode.opening])
+    return episode.observation
+
+
+async def advance(episode: Episode, text: str, gates: Gates, usage: Usage | None = None) -> Step:
+    """One turn of an episode. `gates` limits calls in flight for all episodes that share it."""
+    moved: Pending | Step = episode.act(text, usage)
+    while isinstance(moved, Pending):
+        calls = moved.calls
+        if not any_waits(calls):
+            moved = episode.resolve([perform_here(ready) for ready in calls])
+        elif len(calls) == 1:
+            moved = episode.resolve((await gates.perform(calls[0]),))
+        else:
+            moved = episode.resolve(await gates.perform_all(calls))
+    return moved

@@ -19,8 +19,7 @@ from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.envs.factory import factory
 from toolorchestra.envs.money.prices import USER, Tokens, Usage
 from toolorchestra.envs.money.spend_cap import SpendCap
-from toolorchestra.envs.runtime.driver import begin
-from toolorchestra.envs.runtime.invoke import Gates
+from toolorchestra.envs.runtime.invoke import Gates, begin
 from toolorchestra.envs.tools import Tool, Toolbox, ToolContext, ToolResult
 from toolorchestra.envs.vector import OrchestraVectorEnv
 

@@ -29,8 +29,7 @@ from toolorchestra.envs.models.scripted import ScriptedModel
 from toolorchestra.envs.money.prices import EXPERT, JUDGE, NANO, USER, Usage
 from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.envs.registration import ids
-from toolorchestra.envs.runtime.driver import advance, begin
-from toolorchestra.envs.runtime.invoke import Gates
+from toolorchestra.envs.runtime.invoke import Gates, advance, begin
 from toolorchestra.envs.testing.chaos import EPISODE, FATAL, Chaos
 from toolorchestra.envs.testing.rehearsal import Held, RandomCaller
 from toolorchestra.envs.tools.backends import Backing, Wanted

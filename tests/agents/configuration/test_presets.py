@@ -14,8 +14,7 @@ from toolorchestra.agents.engines.budget import Shape, budget, served_tokens
 from toolorchestra.agents.engines.tiny import load_tokenizer
 from toolorchestra.agents.rollouts.rollout import Chat
 from toolorchestra.agents.training.build import plan
-from toolorchestra.envs.runtime.driver import begin
-from toolorchestra.envs.runtime.invoke import Gates
+from toolorchestra.envs.runtime.invoke import Gates, begin
 
 LONGEST_OPENING = 9_942
 """Tokens that the longest episode of any environment begins with, by Qwen3's tokenizer and template: Tau2-v0's telecom

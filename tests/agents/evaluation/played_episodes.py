@@ -17,8 +17,7 @@ from toolorchestra.envs.episode.episode import Episode, Pending, Step
 from toolorchestra.envs.factory import EpisodeFactory
 from toolorchestra.envs.money.prices import Charge
 from toolorchestra.envs.money.spend_cap import SpendCap
-from toolorchestra.envs.runtime.driver import advance, begin
-from toolorchestra.envs.runtime.invoke import Gates
+from toolorchestra.envs.runtime.invoke import Gates, advance, begin
 
 NAMES = ("random", "cheap", "dear", "chat")
 

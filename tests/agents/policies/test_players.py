@@ -27,8 +27,7 @@ from toolorchestra.envs.domains.questions.world import QaWorld
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.factory import EpisodeFactory
 from toolorchestra.envs.money.spend_cap import SpendCap
-from toolorchestra.envs.runtime.driver import advance
-from toolorchestra.envs.runtime.invoke import Gates
+from toolorchestra.envs.runtime.invoke import Gates, advance
 from toolorchestra.envs.wrappers.record import RecordTrajectories
 
 FEW = PlayerOptions(fit_tasks=8)

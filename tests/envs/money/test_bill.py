@@ -30,8 +30,7 @@ from toolorchestra.envs.money.prices import NANO, TOOL, Tokens, Usage, load_shee
 from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.envs.registration import full_id
 from toolorchestra.envs.retrieval import Hit
-from toolorchestra.envs.runtime.driver import advance
-from toolorchestra.envs.runtime.invoke import Gates, perform_here
+from toolorchestra.envs.runtime.invoke import Gates, advance, perform_here
 from toolorchestra.envs.tools import Tool, Toolbox, ToolContext, ToolResult
 from toolorchestra.envs.tools.backends import Backing, read
 from toolorchestra.envs.tools.search import Search, SearchSettings

@@ -13,7 +13,6 @@ import pytest
 
 from toolorchestra.envs.base.clock import VirtualClock
 from toolorchestra.envs.episode.calls import CallResult, ReadyCall
-from toolorchestra.envs.runtime.deadlines import IDLE_TIMERS
 from toolorchestra.envs.runtime.invoke import Gates
 from toolorchestra.envs.tools import Tool, ToolContext
 
@@ -208,50 +207,7 @@ def test_a_tool_that_runs_tools_has_both_deadlines(inner: float, took: float) ->
         assert "did not answer within 5 s" in done.result.content
 
 
-def test_a_call_that_waits_wants_a_task() -> None:
-    heard: list[BaseException] = []
-
-    def outside() -> None:
-        try:
-            Gates().perform(sleeping(1.0, 5.0)).send(None)
-        except RuntimeError as err:
-            heard.append(err)
-
-    async def go() -> None:
-        asyncio.get_running_loop().call_soon(outside)
-        await asyncio.sleep(1.0)
-
-    run(go())
-    assert "needs a task of its own" in str(heard)
-
-
 # -- what is left --------------------------------------------------------------------------------------------------
-
-
-def test_ten_thousand_calls_leave_one_timer_and_that_one_goes() -> None:
-    async def go() -> None:
-        gates = Gates()
-        for _ in range(100):
-            await asyncio.gather(*(gates.perform(sleeping(0.01, 120.0)) for _ in range(100)))
-            assert gates.deadlines.timers == 1
-        assert len(asyncio.all_tasks()) == 1
-        await asyncio.sleep(121.0)
-        assert gates.deadlines.timers == 0
-
-    run(go())
-
-
-def test_a_thousand_patiences_do_not_leave_a_timer_each() -> None:
-    async def go() -> None:
-        gates = Gates()
-        for number in range(1000):
-            await gates.perform(sleeping(0.001, 60.0 + number))
-        assert gates.deadlines.timers <= IDLE_TIMERS + 1
-        assert missed(await gates.perform(sleeping(99.0, 60.0)))
-        await asyncio.sleep(2000.0)
-        assert gates.deadlines.timers == 0
-
-    run(go())
 
 
 @pytest.mark.parametrize("limit", [0, 3])
@@ -271,8 +227,6 @@ def test_cancelled_and_failed_calls_are_forgotten_too(limit: int) -> None:
             task.cancel()
         await asyncio.wait(tasks)
         assert (await gates.perform(limited(ready(broken, 60.0)))).failure
-        await asyncio.sleep(60.0)
-        assert gates.deadlines.timers == 0
         assert len(asyncio.all_tasks()) == 1
 
     run(go())
