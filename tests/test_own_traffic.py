@@ -20,9 +20,8 @@ import pytest
 from tests.agents.calibration.recovered import recovered
 from tests.command_line import TOOLORCHESTRA
 from tests.paths import REPOSITORY
-from toolorchestra.agents.calibration.fit import fit
-from toolorchestra.agents.calibration.fit_file import read_fit
-from toolorchestra.agents.calibration.held_out import coverage
+from toolorchestra.agents.calibration.experts_fit import fit, read_fit
+from toolorchestra.agents.calibration.goodness import coverage
 from toolorchestra.agents.evaluation.rows import EvaluationRow, read_rows
 from toolorchestra.envs.models.simulated import load_experts
 from toolorchestra.envs.outcomes.forms import read

@@ -14,13 +14,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
-from toolorchestra.agents.calibration.fit_file import FitFile
+from toolorchestra.agents.calibration.experts_fit import FitFile
 from toolorchestra.envs.base.errors import ConfigError, no_such
 from toolorchestra.envs.base.types import Question
 from toolorchestra.envs.domains.questions.datasets import family_of
 from toolorchestra.envs.models import Purpose
 from toolorchestra.envs.models.simulated import DEFAULT, PACKAGED, Law, Spread, packaged, read_experts
-from toolorchestra.envs.outcomes.rows import MOST_SECONDS
+from toolorchestra.envs.outcomes.table import MOST_SECONDS
 from toolorchestra.envs.tools.tool_config import ToolConfig
 
 SUBJECTS: tuple[str, ...] = get_args(get_type_hints(Question)["family"])

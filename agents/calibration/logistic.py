@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from toolorchestra.agents.calibration.normal import Numbers
+from toolorchestra.agents.calibration.skills_and_lengths import Numbers
 
 RIDGE = 2.0
 MOST_WORDS = 40

@@ -1,4 +1,4 @@
-"""Routing over recorded outcomes, held to its best single model: every task is held out once, by folds.
+"""Routing over recorded outcomes, compared with its best single model: every task is held out once, by folds.
 
 A policy is judged by what it chooses for each held-out task: its success, dollars and seconds are the means of the
 chosen model's recorded runs there, so that no luck of a draw is in the table.
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from toolorchestra.agents.calibration.logistic import fit_logistic
-from toolorchestra.agents.calibration.normal import Numbers
+from toolorchestra.agents.calibration.skills_and_lengths import Numbers
 from toolorchestra.agents.policies.base import PlayerOptions
 from toolorchestra.agents.policies.fit import Fit, FittedTask
 from toolorchestra.agents.policies.fitted_players import EXPECTS, Expectations, words
@@ -22,7 +22,7 @@ from toolorchestra.envs.base.errors import ConfigError, no_such
 from toolorchestra.envs.domains.recorded.source import RecordedSource
 from toolorchestra.envs.factory import EnvSettings, EpisodeFactory
 from toolorchestra.envs.money.prices import NANO
-from toolorchestra.envs.outcomes.rows import Outcomes
+from toolorchestra.envs.outcomes.table import Outcomes
 
 DRAWS = 2_000
 COST_WEIGHT = 0.2
@@ -36,7 +36,7 @@ class Chosen(NamedTuple):
     seconds: Numbers
 
 
-class Standing(NamedTuple):
+class ReplayedLine(NamedTuple):
     """A line of the table. Intervals are of 95 %, by a bootstrap of tasks; differences are paired."""
 
     policy: str
@@ -121,7 +121,7 @@ def logistic(words: Sequence[Sequence[str]], cost_weight: float = COST_WEIGHT) -
 
 
 def _worth(expected: Numbers, table: Table, train: Any, cost_weight: float) -> list[int]:
-    """The model of greatest expected success less its bill, as a share of the dearest model's."""
+    """The model of greatest expected success less its bill, as a share of the most expensive model's."""
     usd = table.usd[train].mean(0)
     return [int(one) for one in np.argmax(expected - cost_weight * usd / usd.max(), axis=1)]
 
@@ -169,19 +169,19 @@ def escalating(table: Table) -> Chosen:
     return Chosen(success, usd, seconds)
 
 
-def standings(table: Table, chosen: Mapping[str, Chosen], best: Chosen, seed: int = 0) -> list[Standing]:
-    """Lines of the table. `best` is the single model that the others are held to."""
+def standings(table: Table, chosen: Mapping[str, Chosen], best: Chosen, seed: int = 0) -> list[ReplayedLine]:
+    """Lines of the table. `best` is the single model that the others are compared with."""
     rng = np.random.default_rng(seed)
     draws = rng.integers(len(table.tasks), size=(DRAWS, len(table.tasks)))
     return [_standing(name, one, best, draws) for name, one in chosen.items()]
 
 
-def _standing(name: str, one: Chosen, best: Chosen, draws: Any) -> Standing:
+def _standing(name: str, one: Chosen, best: Chosen, draws: Any) -> ReplayedLine:
     def interval(of: Callable[[Any], Numbers]) -> tuple[float, float, float]:
         low, high = np.percentile(of(draws), (2.5, 97.5))
         return (float(of(np.arange(draws.shape[1])[None])[0]), float(low), float(high))
 
-    return Standing(
+    return ReplayedLine(
         name,
         interval(lambda at: one.success[at].mean(1)),
         interval(lambda at: one.usd[at].mean(1)),
@@ -220,7 +220,7 @@ def complete_models(rows: Outcomes, share: float) -> tuple[str, ...]:
     return chosen
 
 
-def contest(table: Table, texts: Sequence[str], cost_weight: float) -> list[Standing]:
+def contest(table: Table, texts: Sequence[str], cost_weight: float) -> list[ReplayedLine]:
     """Every line of the table. `texts` are what was asked, by task."""
     told = [words(text) for text in texts]
     choosers: dict[str, Chooser] = {

@@ -368,7 +368,7 @@ def load_experts(named: str | Path) -> Mapping[str, Skill]:
     except (OSError, ValueError) as err:
         raise ConfigError(
             f'a file of experts {{"law": {{...}}, "models": {{...}}}} expected at {named} ({err}); '
-            "`toolorchestra make-world` writes one"
+            "`toolorchestra recorded world` writes one"
         ) from None
     return read_experts(data, str(named))
 

@@ -1,9 +1,11 @@
-"""A table of outcomes from a file: CSV, TSV or JSON lines, gzipped or not, read row by row.
+"""A table of recorded outcomes: who tried which task, how it ended, how long it took, and what it used; and its file.
 
     task,family,model,run,success,seconds,input,output,reasoning,usd
     merge_logs,files,gpt-5,run-1,true,212.4,90311,6100,4100,
 
-Columns may have the other names below; `columns={"task": "instance_id"}` says what a file calls its own.
+Columns lie in arrays, sixty bytes a row, so ten million rows take 600 MB. What a row does not say is nan: unknown,
+never 0. Dollars of 0 are unknown too: recordings have them where the agent had no prices. A file is CSV, TSV or JSON
+lines, gzipped or not, and is read row by row.
 """
 
 from __future__ import annotations
@@ -12,14 +14,266 @@ import csv
 import gzip
 import io
 import json
+import math
 import zlib
+from array import array
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TextIO
 
+import numpy as np
+from numpy.typing import NDArray
+
 from toolorchestra.envs.base.errors import ConfigError, no_such
-from toolorchestra.envs.outcomes.rows import Outcomes, OutcomesBuilder
+
+Numbers = NDArray[np.float64]
+MOST_ROWS = 20_000_000
+MOST_SECONDS = 7 * 86_400.0
+MOST_TOKENS = 1_000_000_000
+MOST_USD = 100_000.0
+MEASURES = ("seconds", "input", "output", "reasoning", "usd")
+"""What a row may know beside its success. Reasoning tokens are not in the output tokens."""
+_MOST: Mapping[str, tuple[float, str]] = {
+    "seconds": (MOST_SECONDS, "if these are milliseconds, name the column milliseconds"),
+    "input": (MOST_TOKENS, "these are tokens, not characters or bytes"),
+    "output": (MOST_TOKENS, "these are tokens, not characters or bytes"),
+    "reasoning": (MOST_TOKENS, "these are tokens, not characters or bytes"),
+    "usd": (MOST_USD, "if these are micro-dollars or cents, divide them first"),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Outcomes:
+    """Recorded outcomes. Row i is `task[i]`, `model[i]`, `run[i]` with its success and measures."""
+
+    where: str
+    tasks: tuple[str, ...]
+    families: tuple[str, ...]
+    """The family of each task: its service, benchmark or subject; "" where the rows name none."""
+    models: tuple[str, ...]
+    texts: Mapping[str, str]
+    """What was asked, of the tasks whose rows say it."""
+    task: NDArray[np.int32]
+    model: NDArray[np.int32]
+    run: NDArray[np.int32]
+    """Number of the run among those of its task and model, from 0."""
+    success: Numbers
+    """Share of success from 0 to 1; nan where nobody graded the row."""
+    measures: Mapping[str, Numbers]
+    runs_were_named: bool = True
+    """False: the rows have no run, and were numbered as they came."""
+    zero_dollars: int = 0
+    """Rows that said 0 dollars, which is held as unknown."""
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    """What the recording has and this table does not, such as "rows of several experts", with how many there are."""
+
+    def __len__(self) -> int:
+        return len(self.task)
+
+    @property
+    def family_names(self) -> tuple[str, ...]:
+        """Each family once, in order of its first task."""
+        return tuple(dict.fromkeys(self.families))
+
+    @property
+    def family(self) -> NDArray[np.int32]:
+        """The number of each row's family in `family_names`."""
+        number = {name: at for at, name in enumerate(self.family_names)}
+        of_task = np.array([number[name] for name in self.families], np.int32)
+        return of_task[self.task]
+
+    def known(self, measure: str) -> bool:
+        """Whether any row knows it."""
+        return bool(np.isfinite(self.measures[measure]).any())
+
+    def where_rows(self, keep: NDArray[np.bool_]) -> Outcomes:
+        """The rows that are kept; tasks and models keep their numbers."""
+        kept = {name: column[keep] for name, column in self.measures.items()}
+        return replace(
+            self,
+            task=self.task[keep],
+            model=self.model[keep],
+            run=self.run[keep],
+            success=self.success[keep],
+            measures=kept,
+        )
+
+    def only(self, models: Sequence[str] = (), tasks: Collection[str] | None = None) -> Outcomes:
+        """The rows of some models and tasks, numbered anew. Raises ConfigError for a name that is not there."""
+        for name in models:
+            if name not in self.models:
+                raise ConfigError(f"{self.where}: {no_such('model', name, self.models)}")
+        chosen = tuple(models) or self.models
+        kept_tasks = [at for at, name in enumerate(self.tasks) if tasks is None or name in tasks]
+        new_model = _renumbered(len(self.models), [self.models.index(name) for name in chosen])
+        new_task = _renumbered(len(self.tasks), kept_tasks)
+        made = self.where_rows((new_model[self.model] >= 0) & (new_task[self.task] >= 0))
+        if not len(made):
+            raise ConfigError(f"{self.where}: no row is left of {len(self)} after the choice of models and tasks")
+        return replace(
+            made,
+            tasks=tuple(self.tasks[at] for at in kept_tasks),
+            families=tuple(self.families[at] for at in kept_tasks),
+            models=chosen,
+            texts={name: text for name, text in self.texts.items() if tasks is None or name in tasks},
+            task=new_task[made.task],
+            model=new_model[made.model],
+        )
+
+
+def _renumbered(count: int, chosen: Sequence[int]) -> NDArray[np.int32]:
+    numbers = np.full(count, -1, np.int32)
+    numbers[list(chosen)] = np.arange(len(chosen), dtype=np.int32)
+    return numbers
+
+
+class OutcomesBuilder:
+    """Takes rows one by one and checks each; `made()` gives the table."""
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+        self._tasks: dict[str, int] = {}
+        self._families: list[str] = []
+        self._models: dict[str, int] = {}
+        self._texts: dict[str, str] = {}
+        self._runs: dict[str, int] = {}
+        self._whole = {name: array("i") for name in ("task", "model", "run")}
+        self._success = array("f")
+        self._measures = {name: array("d" if name == "usd" else "f") for name in MEASURES}
+        self._named = self._unnamed = self._zeros = 0
+        self._left_out: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._success)
+
+    def add(
+        self,
+        task: str,
+        model: str,
+        success: object,
+        *,
+        family: str = "",
+        run: object = None,
+        text: str = "",
+        **measures: object,
+    ) -> None:
+        """One row. A measure that is None or "" is unknown. Raises ConfigError that names the row."""
+        row = f"{self.where}, row {len(self) + 1}"
+        if len(self) >= MOST_ROWS:
+            raise ConfigError(
+                f"{self.where} has more than {MOST_ROWS} rows; give some of its models or tasks at a time"
+            )
+        if not task or not model:
+            raise ConfigError(f"{row}: a task and a model expected, got task {task!r:.60} and model {model!r:.60}")
+        graded = _success(success, row)
+        values = {name: _measure(name, measures.pop(name, None), row) for name in MEASURES}
+        if measures:
+            raise ConfigError(f"{row}: {no_such('measure', next(iter(measures)), MEASURES)}")
+        if values["usd"] == 0:
+            self._zeros += 1
+            values["usd"] = math.nan
+        self._take(task, model, family, text, run, row)
+        self._success.append(graded)
+        for name, value in values.items():
+            self._measures[name].append(value)
+
+    def leave_out(self, what: str, count: int = 1) -> None:
+        """Count what is not taken. `what` is a plural that follows a number: "rows of several experts"."""
+        self._left_out[what] = self._left_out.get(what, 0) + count
+
+    def _take(self, task: str, model: str, family: str, text: str, run: object, row: str) -> None:
+        number = self._tasks.setdefault(task, len(self._tasks))
+        if number == len(self._families):
+            self._families.append(family)
+        elif self._families[number] != family:
+            raise ConfigError(f"{row}: task {task!r} is of the family {self._families[number]!r} and here {family!r}")
+        if text:
+            self._texts.setdefault(task, text)
+        named = run is not None and str(run).strip() != ""
+        self._named, self._unnamed = self._named + named, self._unnamed + (not named)
+        if self._named and self._unnamed:
+            raise ConfigError(f"{row}: some rows name their run and some do not; name it in all of them, or in none")
+        self._whole["task"].append(number)
+        self._whole["model"].append(self._models.setdefault(model, len(self._models)))
+        self._whole["run"].append(self._runs.setdefault(str(run), len(self._runs)) if named else -1)
+
+    def made(self) -> Outcomes:
+        """The table. Raises ConfigError where a run stands there twice, or there is no row."""
+        if not len(self):
+            raise ConfigError(f"{self.where} has no rows" + _but(self._left_out))
+        task, model, run = (np.array(self._whole[name], np.int32) for name in ("task", "model", "run"))
+        order, attempts = self._numbered(task, model, run)
+        return Outcomes(
+            self.where,
+            tuple(self._tasks),
+            tuple(self._families),
+            tuple(self._models),
+            self._texts,
+            task[order],
+            model[order],
+            attempts,
+            np.array(self._success, np.float64)[order],
+            {name: np.array(column, np.float64)[order] for name, column in self._measures.items()},
+            runs_were_named=not self._unnamed,
+            zero_dollars=self._zeros,
+            left_out=self._left_out,
+        )
+
+    def _numbered(
+        self, task: NDArray[np.int32], model: NDArray[np.int32], run: NDArray[np.int32]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """Rows in the order of task, model and run, and each one's number among its task's and model's."""
+        order = np.lexsort((run, model, task))
+        pair = task[order].astype(np.int64) * len(self._models) + model[order]
+        begins = np.r_[True, pair[1:] != pair[:-1]]
+        again = ~begins & np.r_[False, run[order][1:] == run[order][:-1]]
+        if not self._unnamed and again.any():
+            at = int(order[np.flatnonzero(again)[0]])
+            name = list(self._runs)[run[at]]
+            who = f"task {list(self._tasks)[task[at]]!r}, model {list(self._models)[model[at]]!r}, run {name!r}"
+            raise ConfigError(f"{self.where}: two rows are of {who}; a run stands there once")
+        starts = np.maximum.accumulate(np.where(begins, np.arange(len(order)), 0))
+        return order, (np.arange(len(order)) - starts).astype(np.int32)
+
+
+def _but(left_out: Mapping[str, int]) -> str:
+    return f" to take: {', '.join(f'{count} {what}' for what, count in left_out.items())}" if left_out else ""
+
+
+def _success(value: object, row: str) -> float:
+    """A success as a number from 0 to 1; nan for None and ""."""
+    words = {"true": 1.0, "false": 0.0, "": math.nan, "none": math.nan, "null": math.nan}
+    if value is None or (isinstance(value, str) and value.strip().lower() in words):
+        return words["" if value is None else str(value).strip().lower()]
+    made = _number(value)
+    if made is None or not 0 <= made <= 1:
+        raise ConfigError(f"{row}: success is true, false or a number from 0 to 1, got {value!r:.40}")
+    return made
+
+
+def _measure(name: str, value: Any, row: str) -> float:
+    if value is None or (isinstance(value, str) and value.strip().lower() in ("", "none", "null", "nan")):
+        return math.nan
+    made, (most, hint) = _number(value), _MOST[name]
+    if made is None or made < 0:
+        raise ConfigError(f"{row}: {name} is a number from 0 up, or empty where it is not known; got {value!r:.40}")
+    if made > most:
+        raise ConfigError(f"{row}: {name} is at most {most:,.0f}, got {value!r:.40}; {hint}")
+    return made
+
+
+def _number(value: object) -> float | None:
+    try:
+        made = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return made if math.isfinite(made) else None
+
+
+# -- a file ------------------------------------------------------------------------------------------------------------
+
 
 NAMES: Mapping[str, tuple[str, ...]] = {
     "task": ("task", "task_id", "instance_id", "question_id"),
@@ -175,14 +429,3 @@ def _opened(path: Path) -> Iterator[TextIO]:
         raise ConfigError(
             f"no outcomes at {path}: {err.strerror or err}; name a file of {', '.join(SUFFIXES)}"
         ) from None
-
-
-def columns_of(words: Sequence[str]) -> dict[str, str]:
-    """NAME=COLUMN words of a command line."""
-    made = {}
-    for word in words:
-        name, mark, column = word.partition("=")
-        if not (mark and column):
-            raise ConfigError(f"a column is named as NAME=COLUMN, such as task=instance_id; got {word!r:.60}")
-        made[name] = column
-    return made

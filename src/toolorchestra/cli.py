@@ -12,6 +12,7 @@ class Command(NamedTuple):
     """Where a command lives, and what it does in a line."""
 
     module: str
+    """MODULE, whose `main` is called, or MODULE:FUNCTION."""
     about: str
 
 
@@ -27,11 +28,15 @@ COMMANDS: Mapping[str, Command] = {
     "export model": Command(
         "toolorchestra.agents.commands.export_model", "what a run has trained, as a folder for transformers and vLLM"
     ),
-    "fit-experts": Command(
-        "toolorchestra.agents.commands.fit_experts", "fit simulated experts to recorded outcomes of real models"
+    "recorded fit": Command(
+        "toolorchestra.agents.commands.recorded:fit", "fit simulated experts to recorded outcomes of real models"
     ),
-    "make-world": Command("toolorchestra.agents.commands.make_world", "a simulated world of fitted experts"),
-    "replay": Command("toolorchestra.agents.commands.replay", "routing over recorded outcomes of real models"),
+    "recorded world": Command(
+        "toolorchestra.agents.commands.recorded:world", "simulated experts of such a fit, for experts=FILE"
+    ),
+    "recorded replay": Command(
+        "toolorchestra.agents.commands.recorded:replay", "routing over recorded outcomes of real models"
+    ),
     "report": Command("toolorchestra.agents.commands.report", "runs as tables, and as pages with every transcript"),
     "synth make": Command("toolorchestra.synth.generate", "make a tool domain, and check every task by running it"),
     "synth prove": Command("toolorchestra.synth.prove", "prove by running it that every task is self-consistent"),
@@ -75,7 +80,8 @@ def main() -> int:
         print(f"error: {no_such('command', name, parts or COMMANDS)} See toolorchestra --help", file=sys.stderr)
         return 2
     sys.argv = [f"toolorchestra {name}", *rest]
-    return int(import_module(COMMANDS[name].module).main())
+    module, _, function = COMMANDS[name].module.partition(":")
+    return int(getattr(import_module(module), function or "main")())
 
 
 def usage(commands: Mapping[str, Command]) -> str:

@@ -30,7 +30,7 @@ from toolorchestra.envs.domains.hle.subjects_form import LEVELS
 from toolorchestra.envs.domains.questions.datasets import DIFFICULTY
 from toolorchestra.envs.models import ChatRequest, Completion
 from toolorchestra.envs.models.simulated import SimulatedModels, drawn_reply, read_experts
-from toolorchestra.envs.outcomes.rows import Outcomes, OutcomesBuilder
+from toolorchestra.envs.outcomes.table import Outcomes, OutcomesBuilder
 
 ASKED = ("number theory", "probability", "combinatorics", "code tracing", "graph algorithms", "logic")
 """Subjects of HLE-v0 whose questions need nothing to be looked up."""

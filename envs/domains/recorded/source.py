@@ -12,24 +12,23 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from toolorchestra.envs.base.errors import AT_LEAST_ONE, ConfigError, no_such, require
+from toolorchestra.envs.base.errors import ConfigError, no_such
 from toolorchestra.envs.base.types import Answer, Question
 from toolorchestra.envs.domains.questions.datasets import DIFFICULTY
 from toolorchestra.envs.domains.questions.source import QaSource
-from toolorchestra.envs.domains.recorded.runs import RECORDED_DOLLARS, RecordedRuns
-from toolorchestra.envs.domains.recorded.world import RecordedWorld, hand_in, send
+from toolorchestra.envs.domains.recorded.world import RECORDED_DOLLARS, RecordedRuns, RecordedWorld, hand_in, send
 from toolorchestra.envs.domains.source import Scene
 from toolorchestra.envs.money.prices import PriceSheet, brief_offer, offer_line
-from toolorchestra.envs.outcomes.forms import read
-from toolorchestra.envs.outcomes.rows import Outcomes
+from toolorchestra.envs.outcomes.table import Outcomes, read_table
 from toolorchestra.envs.tools import Offer, Tool, Toolbox
 from toolorchestra.envs.tools.tool_config import ToolConfig, ToolEntry
 
+FOLDS = 5
 SPLITS = ("train", "validation", "test", "all")
 _MOST_BOXES = 32
 
@@ -39,23 +38,16 @@ class RecordedSource(QaSource):
     """The source. Of the arguments of question sources it takes `style` alone."""
 
     rows: Any = None
-    """A file of outcomes, or an Outcomes."""
-    form: str = "table"
-    """What the file is: see docs/calibrate.md."""
-    columns: Mapping[str, str] = field(default_factory=dict)
-    """NAME -> COLUMN where a table calls something else."""
-    reasoning_apart: Sequence[str] = ()
-    """Models whose `all_output` has no reasoning tokens in it."""
+    """A table of outcomes (.csv, .tsv, .jsonl, gzipped or not), or an Outcomes, such as `read` of
+    toolorchestra.envs.outcomes.forms makes of other recordings."""
     models: Sequence[str] = ()
     """Only these, in this order; all without it."""
     attempts: Literal["one", "checked"] = "one"
     """"one": the first choice ends the task. "checked": a check tells whether it succeeded, and others may be sent."""
     unpriced: Literal["refuse", "drop"] = "refuse"
     """Runs that know neither tokens nor dollars: refuse the recording, or leave them out (`source.runs.dropped`)."""
-    folds: int = 5
-    """Parts that the tasks are split into, 3 at least."""
     fold: int = 0
-    """The test split: this fold of the tasks. Validation is the next one, and training the others."""
+    """The test split: this fifth of the tasks. Validation is the next one, and training the others."""
 
     def __post_init__(self) -> None:
         if self.rows is None:
@@ -63,9 +55,8 @@ class RecordedSource(QaSource):
                 'Recorded-v0 needs recorded outcomes: gym.make(..., rows="outcomes.csv")',
                 command_line="--env Recorded-v0 rows=outcomes.csv",
             )
-        require(self, AT_LEAST_ONE, "folds")
-        if not 0 <= self.fold < self.folds or self.folds < 3:
-            raise ConfigError(f"folds are 3 at least and fold is from 0 to folds - 1, got {self.fold} of {self.folds}")
+        if self.fold not in range(FOLDS):
+            raise ConfigError(f"fold is a whole number from 0 to {FOLDS - 1}, got {self.fold!r}")
         if self.attempts not in ("one", "checked"):
             raise ConfigError(no_such("attempts", self.attempts, ("one", "checked")))
         if self.unpriced not in ("refuse", "drop"):
@@ -76,19 +67,19 @@ class RecordedSource(QaSource):
         self.runs = RecordedRuns(table, self.models, drop_unpriced=self.unpriced == "drop")
         self.name, self.splits = "recorded", SPLITS
         self.diversify, self.backing, self.judge, self.skills = None, None, None, {}
-        self._folds = {task: _fold(task, self.folds) for task in self.runs.tasks}
+        self._folds = {task: _fold(task, FOLDS) for task in self.runs.tasks}
         self._of_split = {split: self._tasks(split) for split in SPLITS}
         self._ids = {split: [f"{self.name}/{split}/{task}" for task in self._of_split[split]] for split in SPLITS}
         for split in SPLITS:
             if not self._of_split[split]:
-                raise ConfigError(f"{self.runs.where}: no task is in split {split!r}; take another number of folds")
+                raise ConfigError(f"{self.runs.where}: no task is in split {split!r}: it has too few tasks")
         self.config = self._config()
         self._sheets_of: dict[int, tuple[PriceSheet, PriceSheet, Toolbox]] = {}
 
     def _read(self) -> Outcomes:
         if not isinstance(self.rows, str | Path):
             raise ConfigError(f"rows is a file of outcomes or an Outcomes, got {self.rows!r:.60}")
-        return read(self.form, self.rows, self.columns, self.reasoning_apart)
+        return read_table(self.rows)
 
     def _config(self) -> ToolConfig:
         offers = tuple(self._offer(model) for model in self.runs.models)
@@ -99,14 +90,14 @@ class RecordedSource(QaSource):
         return ToolConfig("recorded", tuple(entries), self.style)
 
     def _tasks(self, split: str) -> dict[str, None]:
-        """Those of a split, in the recording's order."""
-        chosen = {"test": (self.fold,), "validation": ((self.fold + 1) % self.folds,)}
-        others = [fold for fold in range(self.folds) if fold not in (chosen["test"] + chosen["validation"])]
-        wanted = {**chosen, "train": others, "all": range(self.folds)}[split]
+        """The tasks of a split, in the recording's order."""
+        chosen = {"test": (self.fold,), "validation": ((self.fold + 1) % FOLDS,)}
+        others = [fold for fold in range(FOLDS) if fold not in (chosen["test"] + chosen["validation"])]
+        wanted = {**chosen, "train": others, "all": range(FOLDS)}[split]
         return dict.fromkeys(task for task, fold in self._folds.items() if fold in wanted)
 
     def _offer(self, model: str) -> Offer:
-        """With what training's tasks tell of its time and its dollars."""
+        """A model's offer, with what training's tasks tell of its time and its dollars."""
         train = list(self._of_split["train"])
         usd = self.runs.median("usd", model, train)
         note = f"about ${usd:.2g} a task" if usd else ""
@@ -115,7 +106,7 @@ class RecordedSource(QaSource):
     @property
     def made_of(self) -> str:
         """What tells it from other recordings, and its train tasks from those of other folds."""
-        return f"{self.runs.digest} {self.attempts} {self.fold} of {self.folds}"
+        return f"{self.runs.digest} {self.attempts} {self.fold} of {FOLDS}"
 
     def fold_of(self, task: str) -> int:
         """The fold that a task is in."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from toolorchestra.envs.outcomes.rows import Outcomes, OutcomesBuilder
+from toolorchestra.envs.outcomes.table import Outcomes, OutcomesBuilder
 
 
 @dataclass(frozen=True)

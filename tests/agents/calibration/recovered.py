@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator, Mapping
 
 from toolorchestra.agents.calibration.experts_file import SUBJECTS
-from toolorchestra.agents.calibration.fit_file import FitFile
-from toolorchestra.agents.calibration.held_out import Foretold
+from toolorchestra.agents.calibration.experts_fit import FitFile
+from toolorchestra.agents.calibration.goodness import Foretold
 from toolorchestra.envs.models.simulated import Law, Skill
 
 

@@ -16,9 +16,8 @@ import pytest
 from tests.agents.calibration.made_outcomes import Truth, drawn
 from tests.two_texts import raises
 from toolorchestra.agents.calibration.experts_file import NEVER, Choices, make_experts, some, write_experts
-from toolorchestra.agents.calibration.fit import fit, write
-from toolorchestra.agents.calibration.fit_file import FitFile, read_fit
-from toolorchestra.agents.commands import make_world as command
+from toolorchestra.agents.calibration.experts_fit import FitFile, fit, read_fit, write
+from toolorchestra.agents.commands import recorded
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.types import Answer, Question
 from toolorchestra.envs.models.simulated import load_experts, packaged
@@ -245,14 +244,14 @@ def test_what_cannot_be_is_refused(read: FitFile, choices: Choices, said: str, o
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (None, "no fit can be read at .*; toolorchestra fit-experts OUTCOMES --out FILE makes one"),
+        (None, "no fit can be read at .*; toolorchestra recorded fit OUTCOMES --out FILE makes one"),
         ("task,model", "a JSON file of fitted experts expected, and it is no JSON"),
         ('{"law": {}, "models": {}}', "a file of kind 'fitted experts' expected, got kind None"),
         ("[1]", r"a file of kind 'fitted experts' expected, got \[1\]"),
         ('{"kind": "fitted experts", "format": 9}', "format 1 expected, got 9; fit the recording again"),
         (
             '{"kind": "fitted experts", "format": 1, "families": {"a": 3}, "shared": {}, "models": {"m": {}}}',
-            "families, shared, models as fit-experts writes them expected",
+            "families, shared, models as `recorded fit` writes them expected",
         ),
     ],
 )
@@ -294,7 +293,7 @@ def test_the_command_writes_experts_that_are_played(
 ) -> None:
     out = tmp_path / "mine.json"
     words = [str(fitted), "--out", str(out), "--as", "answer-1=model 0", "answer-2=model 1", "--rest-from", "2026-11"]
-    assert command.main([*words, "--family", "math=family 0", "math=family 1"]) == 0
+    assert recorded.world([*words, "--family", "math=family 0", "math=family 1"]) == 0
     said = capsys.readouterr().out
     assert "- answer-1 (gpt-5) answers as 'model 0' did" in said
     assert "- math: 'family 0' and 'family 1'" in said
@@ -303,7 +302,7 @@ def test_the_command_writes_experts_that_are_played(
     env.reset(seed=1)
     *_, info = env.step('<tool_call>{"name": "answer", "arguments": {"model": "answer-1"}}</tool_call>')
     assert info["outcome"]
-    assert command.main([str(fitted), "--out", str(tmp_path / "mine.txt")]) == 2
+    assert recorded.world([str(fitted), "--out", str(tmp_path / "mine.txt")]) == 2
     assert "a file that ends in .json expected" in capsys.readouterr().err
-    assert command.main([str(fitted), "--out", str(tmp_path / "no" / "mine.json"), *words[3:]]) == 2
+    assert recorded.world([str(fitted), "--out", str(tmp_path / "no" / "mine.json"), *words[3:]]) == 2
     assert "the experts cannot be written" in capsys.readouterr().err

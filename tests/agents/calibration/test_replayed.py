@@ -11,14 +11,13 @@ import pytest
 from tests.paths import SHARED
 from toolorchestra.agents.calibration import replayed
 from toolorchestra.agents.calibration.logistic import fit_logistic
-from toolorchestra.agents.commands import fit_experts, replay
+from toolorchestra.agents.commands import recorded
 from toolorchestra.agents.policies.base import PlayerOptions
 from toolorchestra.agents.policies.fitted_players import FittedPlayer
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.recorded.source import RecordedSource
 from toolorchestra.envs.factory import EnvSettings, EpisodeFactory
-from toolorchestra.envs.outcomes.rows import Outcomes, OutcomesBuilder
-from toolorchestra.envs.outcomes.table import read_table
+from toolorchestra.envs.outcomes.table import Outcomes, OutcomesBuilder, read_table
 
 DOLLARS = {"cheap": 0.1, "dear": 1.0, "bad": 0.5}
 
@@ -75,15 +74,15 @@ def test_who_routes_by_family_beats_the_best_single_model() -> None:
 def test_the_cascade_is_what_playing_it_out_gives() -> None:
     made = OutcomesBuilder("odds")
     odds = {"a": (1, 3), "b": (1, 1)}  # right, wrong
-    for task in range(12):
+    for task in range(20):
         for model, (right, wrong) in odds.items():
             for run in range(right + wrong):
                 made.add(f"t{task}", model, run < right, run=run, usd=0.1 if model == "a" else 0.4, seconds=1)
-    table = replayed.table_of(RecordedSource(rows=made.made(), folds=3), "paper-2025-11")
+    table = replayed.table_of(RecordedSource(rows=made.made()), "paper-2025-11")
     found = replayed.escalating(table)
-    assert found.success == pytest.approx(np.full(12, 1 - 0.75 * 0.5))
-    assert found.usd == pytest.approx(np.full(12, 0.1 + 0.75 * 0.4))
-    assert found.seconds == pytest.approx(np.full(12, 1.75))
+    assert found.success == pytest.approx(np.full(20, 1 - 0.75 * 0.5))
+    assert found.usd == pytest.approx(np.full(20, 0.1 + 0.75 * 0.4))
+    assert found.seconds == pytest.approx(np.full(20, 1.75))
 
 
 def test_nobody_learns_from_the_task_that_it_is_held_to(table: replayed.Table) -> None:
@@ -136,13 +135,13 @@ def csv_of(folder: Path) -> Path:
 def test_the_commands_write_their_pages(tmp_path: Path) -> None:
     file = csv_of(tmp_path)
     out, models, page = (tmp_path / name for name in ("replay.md", "experts.json", "fit.md"))
-    assert replay.main([str(file), "--prices", "paper-2025-11", "--out", str(out)]) == 0
+    assert recorded.replay([str(file), "--prices", "paper-2025-11", "--out", str(out)]) == 0
     text = out.read_text()
     assert "30 tasks, 3 models, 5 folds" in text
     assert "| task oracle, one run | 90.0% (" in text
     assert "not known" in text  # seconds
     words = ["--out", str(models), "--page", str(page), "--draws", "5", "--simulations", "5"]
-    assert fit_experts.main([str(file), *words]) == 0
+    assert recorded.fit([str(file), *words]) == 0
     assert "| pairs that always succeed |" in page.read_text()
     assert models.is_file()
 

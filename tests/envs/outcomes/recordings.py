@@ -53,64 +53,6 @@ def openhands(folder: Path) -> Path:
     return folder
 
 
-def bench_file(folder: Path, model: str, stamp: str, records: list[Any], **other: Any) -> Path:
-    told = {"model_name": model, "dataset_name": "aime", "split": "test", "demo": False, **other, "records": records}
-    return write_json(folder / "results/bench/aime/test" / model / f"aime-test-{model}-{stamp}.json", told)
-
-
-def bench_record(index: int, score: float | None, **other: Any) -> dict[str, Any]:
-    plain = {"prompt_tokens": 40, "completion_tokens": 200, "cost": 0.01, "prediction": "7", "raw_output": "7"}
-    return {"index": index, "origin_query": f"What is {index}?", "score": score, **plain, **other}
-
-
-def llmrouterbench(folder: Path) -> Path:
-    bench_file(folder, "gpt-9", "20250801_000000", [bench_record(1, 1.0), bench_record(2, 0.5)])
-    bench_file(folder, "small", "20250801_000000", [bench_record(1, 0.0, cost=0.0)])
-    return folder
-
-
-def arena_row(index: str, model: str, score: float | None, **other: Any) -> dict[str, Any]:
-    graded = None if score is None else {"score": score, "metric": "m", "inference_cost": 0.002}
-    return {
-        "global_index": index,
-        "question": f"Q {index}",
-        "llm_selected": model,
-        "generated_answer": "x",
-        "token_usage": {"input_tokens": 10, "output_tokens": 5, "total_tokens": 15},
-        "success": True,
-        "provider": "p",
-        "error": None,
-        "evaluation_result": graded,
-        **other,
-    }
-
-
-def routerarena(folder: Path) -> Path:
-    rows = [arena_row("AIME_1", "gpt-9", 1.0), arena_row("MMLUPro_computer science_2", "gpt-9", 0.0)]
-    write_lines(folder / "cached_results" / "gpt-9.jsonl", rows)
-    write_lines(folder / "cached_results" / "small.jsonl", [arena_row("AIME_1", "small", None, run_number=1)])
-    return folder
-
-
-def bfcl_answer(name: str, **other: Any) -> dict[str, Any]:
-    calls = {"input_token_count": [[100, 200], [300]], "output_token_count": [[10, 20], [30]]}
-    return {"id": name, "result": [["f()"]], **calls, "latency": [[0.5, 0.25], [1.0]], **other}
-
-
-def bfcl_score(total: int, wrong: list[Any]) -> list[Any]:
-    right = total - len(wrong)
-    return [{"accuracy": right / total, "correct_count": right, "total_count": total}, *wrong]
-
-
-def bfcl(folder: Path) -> Path:
-    answers = [bfcl_answer("multi_turn_base_0"), bfcl_answer("multi_turn_base_1")]
-    for model in ("gpt-9", "small"):
-        write_lines(folder / "result" / model / "multi_turn" / "BFCL_v4_multi_turn_base_result.json", answers)
-    wrong = [{"id": "multi_turn_base_1", "valid": False, "prompt": {"id": "multi_turn_base_1"}}]
-    write_lines(folder / "score/gpt-9/multi_turn/BFCL_v4_multi_turn_base_score.json", bfcl_score(2, wrong))
-    return folder
-
-
 def evaluation_row(task: str, right: float | None = 1.0, **other: Any) -> dict[str, Any]:
     return {
         "env": "HLE-v0",
@@ -166,7 +108,4 @@ WRITERS: Mapping[str, Callable[[Path], Path]] = {
     "trajectories": trajectories,
     "mcpmark": mcpmark,
     "openhands": openhands,
-    "llmrouterbench": llmrouterbench,
-    "routerarena": routerarena,
-    "bfcl": bfcl,
 }

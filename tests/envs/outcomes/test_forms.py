@@ -1,17 +1,27 @@
-"""Each form of recording gives the outcomes that its files say."""
+"""Each form of recording gives the outcomes that its files say; another folder or a broken one gives an error."""
 
 from __future__ import annotations
 
+import json
 import math
+import random
+import tracemalloc
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import pytest
 
+import toolorchestra  # noqa: F401 - registers the ids
+from tests.agents.evaluation.made_rows import made_row, write_run
 from tests.envs.outcomes import recordings as made
+from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.outcomes import forms
 from toolorchestra.envs.outcomes.forms import FORMS, read
-from toolorchestra.envs.outcomes.rows import MEASURES, Outcomes
+from toolorchestra.envs.outcomes.table import MEASURES, Outcomes
+from toolorchestra.envs.wrappers import RecordTrajectories
 
 
 def rows(table: Outcomes) -> dict[tuple[str, str, int], dict[str, float]]:
@@ -33,7 +43,7 @@ def test_forms_are_named_in_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"no form of outcomes 'openhand'.*Did you mean 'openhands'"):
         read("openhand", tmp_path)
     with pytest.raises(ConfigError, match="columns and reasoning_apart are for tables alone"):
-        read("bfcl", tmp_path, {"task": "id"})
+        read("mcpmark", tmp_path, {"task": "id"})
 
 
 def test_mcpmark(tmp_path: Path) -> None:
@@ -75,25 +85,6 @@ def test_mcpmark_runs_that_counted_nothing(tmp_path: Path) -> None:
     assert [*rows(read("mcpmark", tmp_path)).values()] == [{"success": 0, "seconds": 30}] * 2
 
 
-def test_mcpmark_as_its_program_writes_it(tmp_path: Path) -> None:
-    for run, success in (("run-1", True), ("run-2", False)):
-        meta = {
-            "model_name": "gpt-9",
-            "agent_execution_time": 60.5,
-            "execution_result": {"success": success, "error_message": None},
-            "token_usage": {"input_tokens": 10, "output_tokens": 5, "total_tokens": 15},
-        }
-        made.write_json(tmp_path / "exp" / "gpt-9__playwright_webarena" / run / "shop__find_price" / "meta.json", meta)
-    want = {
-        ("shop__find_price", "gpt-9", run): {"success": 1 - run, "seconds": 60.5, "input": 10, "output": 5}
-        for run in (0, 1)
-    }
-    for folder in (tmp_path, tmp_path / "exp"):
-        table = read("mcpmark", folder)
-        assert rows(table) == want
-        assert families(table) == {"shop__find_price": "playwright"}
-
-
 def test_openhands(tmp_path: Path) -> None:
     table = read("openhands", made.openhands(tmp_path))
     assert rows(table) == {
@@ -115,136 +106,243 @@ def test_one_name_in_two_benchmarks_is_two_tasks(tmp_path: Path) -> None:
     assert [*rows(table).values()] == [{"usd": 2.0}] * 2
 
 
-def test_llmrouterbench(tmp_path: Path) -> None:
-    table = read("llmrouterbench", made.llmrouterbench(tmp_path))
-    used = {"input": 40, "output": 200}
-    assert rows(table) == {
-        ("aime/test/1", "gpt-9", 0): {"success": 1, "usd": 0.01, **used},
-        ("aime/test/1", "small", 0): {"success": 0, **used},
-        ("aime/test/2", "gpt-9", 0): {"success": 0.5, "usd": 0.01, **used},
-    }
-    assert (families(table)["aime/test/1"], table.texts["aime/test/1"]) == ("aime", "What is 1?")
-    assert rows(read("llmrouterbench", tmp_path / "results" / "bench" / "aime")) == rows(table)
+SEARCH = render_call("search", {"model": "search-1"})
+MODELS = {"answer-1": "gpt-9", "answer-2": "small", "search-1": "gpt-9"}
 
 
-def test_llmrouterbench_takes_the_latest_run_and_counts_the_others(tmp_path: Path) -> None:
-    made.bench_file(tmp_path, "m", "20250801_000000", [made.bench_record(1, 0.0)])
-    made.bench_file(tmp_path, "m", "20250802_000000", [made.bench_record(1, 1.0), made.bench_record(2, None)])
-    made.bench_file(tmp_path, "m", "20250803_000000", [made.bench_record(1, 0.0)] * 3, demo=True)
-    failed = made.bench_record(1, None, prompt_tokens=0, completion_tokens=0, cost=0.0)
-    made.bench_file(tmp_path, "n", "20250801_000000", [failed, made.bench_record(2, 1.0)])
-    table = read("llmrouterbench", tmp_path)
-    success = {task: one.get("success") for task, one in rows(table).items()}
-    assert success == {("aime/test/1", "m", 0): 1, ("aime/test/2", "m", 0): None, ("aime/test/2", "n", 0): 1}
+def measured(table: Outcomes, at: int = 0) -> dict[str, float]:
+    return {name: round(float(column[at]), 6) for name, column in table.measures.items()}
+
+
+def test_an_evaluation_that_our_program_wrote(tmp_path: Path) -> None:
+    told = {"calls": {"answer-1": 2, "search-1": 1}, "models": MODELS, "groups": {"subject": "logic", "level": "2"}}
+    rows = [
+        made_row("t/1", 0.0, tokens={"expert": [10, 5, 7, 3], "judge": [9, 9, 9, 9]}, cents=3.0, minutes=0.5, **told),
+        made_row("t/1", 1.0, trial=1, **told),
+        made_row("t/1", 1.0, policy="dear", **{**told, "calls": {"answer-2": 1}}),
+    ]
+    folder = write_run(tmp_path / "run", rows)
+    table = read("evaluation", folder)
+    assert (table.tasks, table.families, table.models) == (("t/1",), ("logic",), ("gpt-9", "small"))
+    assert [*zip(table.model, table.run, table.success, strict=True)] == [(0, 0, 0), (0, 1, 1), (1, 0, 1)]
+    assert measured(table) == {"seconds": 30, "input": 15, "output": 7, "reasoning": 3, "usd": 0.03}
+    assert not table.left_out
+    assert len(read("evaluation", folder / "rows.jsonl")) == 3
+
+
+def test_what_judges_and_users_cost_is_not_the_agents(tmp_path: Path) -> None:
+    table = read("evaluation", made.evaluation(tmp_path))
+    assert measured(table)["usd"] == 0.003
+
+
+def test_trials_that_are_nobodys_are_counted(tmp_path: Path) -> None:
+    rows = [
+        made.evaluation_row("a"),
+        made.evaluation_row("b", calls={"answer-1": 1, "answer-2": 1}),
+        made.evaluation_row("c", calls={"code": 1}),
+        made.evaluation_row("d", calls={"answer-1": 0}),
+        made.evaluation_row("e", None),
+        made.evaluation_row("f", None, status="cut"),
+    ]
+    made.write_lines(tmp_path / "rows.jsonl", rows)
+    table = read("evaluation", tmp_path)
+    assert table.tasks == ("a",)
     assert table.left_out == {
-        "rows of demo runs": 3, "rows of runs that a later one replaced": 1, "calls that failed": 1,
+        "rows of several experts": 1, "rows without an expert": 2, "rows that failed or were cut": 2,
     }  # fmt: skip
 
 
-def test_llmrouterbench_of_two_versions_of_a_dataset(tmp_path: Path) -> None:
-    made.llmrouterbench(tmp_path)
-    made.bench_file(tmp_path, "third", "20250801_000000", [made.bench_record(1, 1.0, origin_query="Another?")])
-    with pytest.raises(ConfigError, match="record 1: aime/test/1 asks another question here"):
-        read("llmrouterbench", tmp_path)
+def test_nothing_but_trials_of_several(tmp_path: Path) -> None:
+    made.write_lines(tmp_path / "rows.jsonl", [made.evaluation_row("b", calls={"answer-1": 1, "answer-2": 1})])
+    with pytest.raises(ConfigError, match="has no rows to take: 1 rows of several experts"):
+        read("evaluation", tmp_path)
 
 
-def test_llmrouterbench_with_scores_of_100(tmp_path: Path) -> None:
-    made.bench_file(tmp_path, "m", "20250801_000000", [made.bench_record(1, 87.0)])
-    with pytest.raises(ConfigError, match="a number from 0 to 1, got 87"):
-        read("llmrouterbench", tmp_path)
+def test_a_last_line_that_a_kill_broke_off(tmp_path: Path) -> None:
+    file = made.evaluation(tmp_path) / "rows.jsonl"
+    file.write_bytes(file.read_bytes()[:-30])
+    table = read("evaluation", tmp_path)
+    assert (table.tasks, table.left_out) == (("t/1",), {"lines broken off at the end": 1})
+    file.write_bytes(file.read_bytes() + b"\n")
+    with pytest.raises(ConfigError, match=r"rows\.jsonl, line 2: expected a row of an evaluation as JSON"):
+        read("evaluation", tmp_path)
 
 
-def test_routerarena(tmp_path: Path) -> None:
-    table = read("routerarena", made.routerarena(tmp_path))
-    used = {"input": 10, "output": 5}
-    assert rows(table) == {
-        ("AIME_1", "gpt-9", 0): {"success": 1, "usd": 0.002, **used},
-        ("AIME_1", "small", 0): used,
-        ("MMLUPro_computer science_2", "gpt-9", 0): {"success": 0, "usd": 0.002, **used},
-    }
-    assert families(table) == {"AIME_1": "AIME", "MMLUPro_computer science_2": "MMLUPro"}
-    assert table.texts["AIME_1"] == "Q AIME_1"
-    assert rows(read("routerarena", tmp_path / "cached_results")) == rows(table)
+def test_rows_of_two_environments(tmp_path: Path) -> None:
+    rows = [made.evaluation_row("a"), made.evaluation_row("a", env="Frames-v0", trial=1)]
+    made.write_lines(tmp_path / "rows.jsonl", rows)
+    with pytest.raises(ConfigError, match="line 2: task 'a' is of HLE-v0 and of Frames-v0"):
+        read("evaluation", tmp_path)
 
 
-def test_routerarena_a_call_that_worked_is_not_yet_right(tmp_path: Path) -> None:
-    many = [
-        made.arena_row("AIME_1", "m", 0.0, run_number=1),
-        made.arena_row("AIME_1", "m", 1.0, run_number=2),
-        made.arena_row("AIME_1", "m", 1.0, run_number=2),
-        made.arena_row("AIME_2", "m", 1.0, success=False, error="timeout"),
-        made.arena_row("Chess_1", "m", -0.03),
+def played(path: Path, *episodes: Sequence[str]) -> list[str]:
+    """Tasks of episodes that were recorded."""
+    env = RecordTrajectories(gym.make("ToolOrchestra/HLE-v0"), path)
+    tasks = []
+    for seed, actions in enumerate(episodes):
+        _, info = env.reset(seed=seed)
+        tasks.append(info["task_id"])
+        for action in actions:
+            env.step(action)
+    env.close()
+    return tasks
+
+
+def answer(number: int) -> str:
+    return render_call("answer", {"model": f"answer-{number}"})
+
+
+def test_trajectories_that_our_wrapper_recorded(tmp_path: Path) -> None:
+    path = tmp_path / "runs.jsonl"
+    first, second, _, _ = played(path, [answer(1)], [answer(2)], [SEARCH, answer(2)], [SEARCH])
+    table = read("trajectories", path)
+    assert table.tasks == (first, second)
+    assert len(table.models) == 2
+    assert set(table.texts) == {first, second}
+    assert all(family for family in table.families)
+    assert all(value > 0 for value in measured(table).values())
+    assert table.left_out == {"rows of several experts": 1, "episodes that were left": 1}
+
+
+def test_trajectories(tmp_path: Path) -> None:
+    judge = made.charge("judge-model", "judge", 70_000_000)
+    rows = [
+        made.trajectory(
+            "t/1", [made.charge("gpt-9"), made.charge("gpt-9"), judge, made.charge("web", "tool", 500_000)]
+        ),
+        made.trajectory("t/1", [made.charge("gpt-9")], outcome={"value": 0.0}),
+        made.trajectory("t/2", [made.charge("gpt-9")], outcome=None),
+        made.trajectory("t/3", [made.charge("gpt-9")], truncated_by="spend_cap"),
+        made.trajectory("t/4", [made.charge("gpt-9")], failed={"where": "x"}),
+        made.trajectory("t/5", [made.charge("web", "tool")]),
     ]
-    made.write_lines(tmp_path / "cached_results" / "m.jsonl", many)
-    table = read("routerarena", tmp_path)
-    assert [one.get("success") for one in rows(table).values()] == [0, 1, None]
-    assert table.left_out == {"answers that stand there twice": 1, "calls that failed": 1, "grades below 0": 1}
+    made.write_lines(tmp_path / "trajectories.jsonl", rows)
+    table = read("trajectories", tmp_path)
+    assert (table.tasks, table.models, table.families) == (("t/1",), ("gpt-9",), ("logic",))
+    assert [*table.success] == [1, 0]
+    assert measured(table) == {"seconds": 12.5, "input": 30, "output": 14, "reasoning": 6, "usd": 0.0045}
+    assert table.texts == {"t/1": "Ask t/1"}
+    assert table.left_out == {"episodes that failed or were cut": 3, "rows without an expert": 1}
 
 
-def test_bfcl(tmp_path: Path) -> None:
-    table = read("bfcl", made.bfcl(tmp_path))
-    used = {"seconds": 1.75, "input": 600, "output": 60}
-    assert rows(table) == {
-        ("multi_turn_base_0", "gpt-9", 0): {"success": 1, **used},
-        ("multi_turn_base_0", "small", 0): used,
-        ("multi_turn_base_1", "gpt-9", 0): {"success": 0, **used},
-        ("multi_turn_base_1", "small", 0): used,
-    }
-    assert set(table.families) == {"multi_turn_base"}
-    assert rows(read("bfcl", tmp_path / "result")) == rows(table)
+TORN = ("evaluation", "trajectories")
+"""Their last line may be broken off by a kill."""
 
 
-def bfcl_folder(folder: Path, answers: list[Any], scores: list[Any] | None, category: str = "simple") -> Outcomes:
-    made.write_lines(folder / "result" / "m" / f"BFCL_v3_{category}_result.json", answers)
-    if scores is not None:
-        made.write_lines(folder / "score" / "m" / f"BFCL_v3_{category}_score.json", scores)
-    return read("bfcl", folder)
+def data_files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*.json*") if path.is_file() and path.parent.name != "tasks")
 
 
-def test_bfcl_numbers_from_1_are_names_from_their_prompt(tmp_path: Path) -> None:
-    answers = [made.bfcl_answer("simple_0"), made.bfcl_answer("simple_1")]
-    wrong = [{"id": 2, "valid": False, "prompt": {"id": "simple_1"}}]
-    assert [*bfcl_folder(tmp_path, answers, made.bfcl_score(2, wrong)).success] == [1, 0]
+@pytest.mark.parametrize("form", FORMS)
+def test_a_folder_of_another_form(tmp_path: Path, form: str) -> None:
+    (tmp_path / "README.md").write_text("hello")
+    with pytest.raises(ConfigError) as refused:
+        read(form, tmp_path)
+    assert str(tmp_path) in str(refused.value)
+    assert "expected" in str(refused.value)
+    with pytest.raises(ConfigError, match="expected"):
+        read(form, tmp_path / "nowhere")
 
 
-@pytest.mark.parametrize(
-    "scores",
-    [
-        made.bfcl_score(2, [{"id": 2, "valid": False}]),
-        made.bfcl_score(3, [{"id": "simple_1", "valid": False}]),
-        made.bfcl_score(2, [{"id": "simple_1"}, {"id": "simple_1"}]),
-        [{"accuracy": 1.0}],
-        [],
-    ],
-    ids=["numbers without names", "of more answers", "fewer wrong than counted", "no totals", "empty"],
-)
-def test_bfcl_grades_that_do_not_fit_grade_nothing(tmp_path: Path, scores: list[Any]) -> None:
-    table = bfcl_folder(tmp_path, [made.bfcl_answer("simple_0"), made.bfcl_answer("simple_1")], scores)
-    assert [math.isnan(value) for value in table.success] == [True, True]
-    assert table.left_out == {"grades of score files that do not fit their results": 2}
+@pytest.mark.parametrize("form", [form for form in FORMS if form not in TORN])
+def test_a_file_where_a_folder_is_expected(tmp_path: Path, form: str) -> None:
+    (tmp_path / "a").write_text("hello")
+    with pytest.raises(ConfigError, match="got a file; name the folder"):
+        read(form, tmp_path / "a")
 
 
-def test_bfcl_counts_of_0_and_none_are_unknown(tmp_path: Path) -> None:
-    answers = [
-        made.bfcl_answer("simple_0", input_token_count=0, output_token_count=0, latency=0.5),
-        {"id": "simple_1", "result": "Error during inference: refused"},
-        made.bfcl_answer("simple_2", input_token_count=[[5, None]], latency=1.5),
-    ]
-    said = [*rows(bfcl_folder(tmp_path, answers, None)).values()]
-    assert said == [{"seconds": 0.5}, {}, {"seconds": 1.5, "output": 60}]
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("other", FORMS)
+def test_the_form_of_another_program(tmp_path: Path, form: str, other: str) -> None:
+    if form == other:
+        return
+    path = made.WRITERS[other](tmp_path)
+    with pytest.raises(ConfigError, match="expected"):
+        read(form, path)
 
 
-def test_bfcl_memories_are_no_tasks(tmp_path: Path) -> None:
-    made.write_lines(
-        tmp_path / "result/m/BFCL_v4_memory_kv_prereq_result.json", [made.bfcl_answer("memory_kv_prereq_0")]
-    )
-    table = bfcl_folder(tmp_path, [made.bfcl_answer("odd")], None)
-    assert (table.tasks, table.left_out) == (("simple/odd",), {"rows that only fill a memory": 1})
+@pytest.mark.parametrize("form", FORMS)
+def test_a_file_cut_off_in_the_middle(tmp_path: Path, form: str) -> None:
+    path = made.WRITERS[form](tmp_path)
+    for file in data_files(tmp_path):
+        whole = file.read_bytes()
+        first = whole.index(b"\n") if b"\n" in whole else len(whole)
+        file.write_bytes(whole[: first // 2] + (b"\n" if form in TORN else b""))
+        with pytest.raises(ConfigError, match="it may be cut off") as refused:
+            read(form, path)
+        assert file.name in str(refused.value)
+        file.write_bytes(whole)
+    read(form, path)
 
 
-def test_bfcl_of_several_dates(tmp_path: Path) -> None:
-    made.bfcl(tmp_path / "2025-12-16")
-    assert len(read("bfcl", tmp_path)) == 4
-    made.bfcl(tmp_path / "2025-11-03")
-    with pytest.raises(ConfigError, match=r"several dates \(2025-11-03, 2025-12-16\); name one, such as 2025-12-16"):
-        read("bfcl", tmp_path)
+@pytest.mark.parametrize("form", FORMS)
+def test_a_pointer_in_place_of_a_file(tmp_path: Path, form: str) -> None:
+    path = made.WRITERS[form](tmp_path)
+    for file in data_files(tmp_path):
+        file.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 7\n")
+    with pytest.raises(ConfigError, match="Git LFS pointer"):
+        read(form, path)
+
+
+def replaced(value: Any, draw: random.Random) -> Iterator[Any]:
+    """The value with each part of it, one after the other, left out or of another type."""
+    if isinstance(value, dict):
+        for key in value:
+            yield {name: one for name, one in value.items() if name != key}
+            for other in replaced(value[key], draw):
+                yield {**value, key: other}
+    elif isinstance(value, list):
+        for at, one in enumerate(value):
+            for other in replaced(one, draw):
+                yield [*value[:at], other, *value[at + 1 :]]
+    yield draw.choice([None, 3, -7.5, "words", True, [], [None], {}, {"a": 1}, [[1, "x"]]])
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_parts_of_another_type_are_read_or_refused_but_never_break(tmp_path: Path, form: str) -> None:
+    path, draw, refused = made.WRITERS[form](tmp_path), random.Random(0), 0
+    for file in data_files(tmp_path):
+        whole = file.read_text()
+        lines = [json.loads(line) for line in whole.splitlines()]
+        for other in replaced(lines[0], draw):
+            made.write_lines(file, [other, *lines[1:]])
+            try:
+                read(form, path)
+            except ConfigError:
+                refused += 1
+        file.write_text(whole)
+    assert refused > 5
+
+
+def test_many_rows_of_a_run_are_streamed(tmp_path: Path) -> None:
+    row = made.evaluation_row("t", evidence={"said": "x" * 5_000})
+    with (tmp_path / "rows.jsonl").open("w") as file:
+        for number in range(3_000):
+            file.write(json.dumps({**row, "task": f"t/{number % 100}", "trial": number}) + "\n")
+    assert (tmp_path / "rows.jsonl").stat().st_size > 15_000_000
+    tracemalloc.start()
+    try:
+        table = read("evaluation", tmp_path)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(table) == 3_000
+    assert peak < 4_000_000, peak
+
+
+def test_a_missing_key_names_what_was_expected(tmp_path: Path) -> None:
+    made.write_lines(tmp_path / "rows.jsonl", [{"question": "?", "answer": 7}])
+    with pytest.raises(ConfigError) as refused:
+        read("evaluation", tmp_path)
+    for part in ("rows.jsonl, line 1", "expected a row of an evaluation", "env, split", "its keys are: question, ans"):
+        assert part in str(refused.value)
+
+
+def test_what_is_too_large_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, openhands = made.evaluation(tmp_path / "a"), made.openhands(tmp_path / "b")
+    monkeypatch.setattr(forms, "MOST_LINE_BYTES", 1 << 7)
+    with pytest.raises(ConfigError, match=r"rows\.jsonl, line 1 is longer than"):
+        read("evaluation", rows)
+    monkeypatch.setattr(forms, "MOST_FILE_BYTES", 1 << 4)
+    with pytest.raises(ConfigError, match=r"gaia\.json is larger than"):
+        read("openhands", openhands)

@@ -172,11 +172,10 @@ def test_it_keeps_the_rules_that_every_environment_keeps(tmp_path: Path, attempt
         ({"rows": None}, 'needs recorded outcomes: gym.make.*rows="outcomes.csv"'),
         ({"rows": "none.csv"}, "no outcomes at none.csv"),
         ({"models": ["bigg"]}, "no model 'bigg'.*big"),
-        ({"folds": 2}, "folds are 3 at least"),
-        ({"fold": 9}, "fold is from 0 to folds - 1"),
+        ({"fold": 2.5}, "fold is a whole number from 0 to 4, got 2.5"),
+        ({"fold": 9}, "fold is a whole number from 0 to 4, got 9"),
         ({"attempts": "many"}, "no attempts 'many'"),
         ({"unpriced": "free"}, "no unpriced 'free'"),
-        ({"form": "excel"}, "no form of outcomes 'excel'"),
     ],
 )
 def test_wrong_arguments_are_named(tmp_path: Path, more: dict[str, Any], says: str) -> None:

@@ -1,30 +1,33 @@
-"""A fit of recorded outcomes, with intervals by a bootstrap of tasks, as a file for simulated worlds."""
+"""A fit of recorded outcomes, with intervals by a bootstrap of tasks, and its file, written and read again."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from toolorchestra.agents.calibration import lengths
-from toolorchestra.agents.calibration.lengths import LengthFit
-from toolorchestra.agents.calibration.normal import Numbers, percentiles
-from toolorchestra.agents.calibration.success import Counts, SuccessFit, fit_success
+from toolorchestra.agents.calibration.skills_and_lengths import (
+    LENGTHS,
+    Counts,
+    LengthFit,
+    Numbers,
+    SuccessFit,
+    as_plain,
+    fit_lengths,
+    fit_success,
+    percentiles,
+    together,
+)
 from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.envs.outcomes.rows import Outcomes
+from toolorchestra.envs.outcomes.table import Outcomes
 
 FORMAT = 1
 DRAWS = 200
-MOST_DRAWN = 5_000
-"""Tasks in one drawing for the intervals. Where a recording has more, each drawing takes so many of them, and what the
-drawings differ by is multiplied by the root of MOST_DRAWN over all tasks, which is how much less all tasks differ."""
-LEAST_OF_FAMILY = 20
-"""Tasks of a family that such a drawing holds on average; with fewer there is no interval for that family alone."""
 FEW_ROWS = 200
 ENDS = (2.5, 97.5)
 Interval = tuple[float, float, float]
@@ -32,7 +35,7 @@ Interval = tuple[float, float, float]
 
 
 @dataclass(frozen=True, eq=False)
-class Fit:
+class ExpertsFit:
     """What was found in some rows."""
 
     rows: Outcomes
@@ -42,8 +45,8 @@ class Fit:
     together: float
     """Correlation of tokens and seconds between runs of one model on one task; nan where the rows cannot say."""
     intervals: Mapping[str, Interval] = field(default_factory=dict)
-    """Of the numbers that all models share, of each model's rate and skill over all families, and of its skills in
-    each."""
+    """Intervals of the numbers that all models share, of each model's rate and skill over all families, and of its
+    skills in each."""
 
     @property
     def warnings(self) -> list[str]:
@@ -51,7 +54,7 @@ class Fit:
         return list(_warnings(self))
 
 
-def fit(rows: Outcomes, draws: int = DRAWS, seed: int = 0) -> Fit:
+def fit(rows: Outcomes, draws: int = DRAWS, seed: int = 0) -> ExpertsFit:
     """Fit rows. Raises ConfigError where they are of one model alone, or nothing is graded."""
     if len(rows.models) < 2:
         raise ConfigError(
@@ -60,14 +63,14 @@ def fit(rows: Outcomes, draws: int = DRAWS, seed: int = 0) -> Fit:
         )
     counts = Counts.of(rows)
     success = fit_success(counts)
-    made = Fit(rows, counts, success, lengths.fit_lengths(rows, counts, success), lengths.together(rows))
-    return Fit(rows, counts, success, made.lengths, made.together, _intervals(made, draws, seed))
+    made = ExpertsFit(rows, counts, success, fit_lengths(rows, counts, success), together(rows))
+    return replace(made, intervals=_intervals(made, draws, seed))
 
 
-def shared(made: Fit) -> dict[str, float]:
+def shared(made: ExpertsFit) -> dict[str, float]:
     """The numbers that all models share, by name."""
     values = {"task_sd": made.success.task_sd, "pair_sd": made.success.pair_sd}
-    for measure, numbers in lengths.as_plain(made.lengths).items():
+    for measure, numbers in as_plain(made.lengths).items():
         values.update({f"{measure} {name}": value for name, value in numbers.items()})
     return values
 
@@ -78,46 +81,28 @@ def by_model(counts: Counts, success: SuccessFit) -> dict[str, Numbers]:
     return {"rate": share @ success.rate, "skill": share @ success.skill}
 
 
-def _intervals(made: Fit, draws: int, seed: int) -> dict[str, Interval]:
+def _intervals(made: ExpertsFit, draws: int, seed: int) -> dict[str, Interval]:
     """Tasks are drawn anew, with all that was run on them. What the lengths' rows give is fitted again with them."""
     rng = np.random.default_rng(seed)
     found: dict[str, list[float]] = {}
     tasks = len(made.counts.family)
     by_task = _RowsByTask(made.rows)
     for _ in range(draws):
-        chosen = rng.integers(tasks, size=min(tasks, MOST_DRAWN))
+        chosen = rng.integers(tasks, size=tasks)
         counts = made.counts.of_tasks(chosen)
         success = fit_success(counts)
-        again = lengths.fit_lengths(by_task.of(chosen), counts, success)
-        for name, value in _named(Fit(made.rows, counts, success, again, made.together)).items():
+        again = replace(made, counts=counts, success=success, lengths=fit_lengths(by_task.of(chosen), counts, success))
+        for name, value in _named(again).items():
             found.setdefault(name, []).append(value)
-    rare = {
-        in_family(model, made.rows.family_names[family])
-        for family, size in enumerate(_sizes(made.counts))
-        if tasks > MOST_DRAWN and size * MOST_DRAWN / tasks < LEAST_OF_FAMILY
-        for model in made.rows.models
-    }
-    return {
-        name: _interval(value, found[name], narrowing(tasks))
-        for name, value in _named(made).items()
-        if name in found and name not in rare and math.isfinite(value)
-    }
+    intervals = {}
+    for name, value in _named(made).items():
+        if name in found and math.isfinite(value):
+            low, high = percentiles(found[name], ENDS)
+            intervals[name] = (value, float(low), float(high))
+    return intervals
 
 
-def narrowing(tasks: int) -> float:
-    """How much less the estimates of all tasks differ from drawing to drawing than those of MOST_DRAWN tasks."""
-    return min(1.0, math.sqrt(MOST_DRAWN / tasks))
-
-
-def _interval(value: float, drawn: list[float], narrow: float) -> Interval:
-    low, high = percentiles(drawn, ENDS)
-    if narrow < 1:  # around the value, since a smaller drawing may be off by a little to one side
-        middle = float(percentiles(drawn, 50))
-        low, high = (value + narrow * (end - middle) for end in (low, high))
-    return (value, float(low), float(high))
-
-
-def _named(made: Fit) -> dict[str, float]:
+def _named(made: ExpertsFit) -> dict[str, float]:
     values = shared(made)
     for name, numbers in by_model(made.counts, made.success).items():
         values.update({f"{name} {model}": float(v) for model, v in zip(made.rows.models, numbers, strict=True)})
@@ -165,21 +150,7 @@ class _RowsByTask:
         )
 
 
-def sample(made: Fit, seed: int = 0) -> Fit:
-    """The same numbers beside the rows of MOST_DRAWN tasks, for what would take long with all; itself where it has no
-    more."""
-    tasks = made.rows.tasks
-    if len(tasks) <= MOST_DRAWN:
-        return made
-    chosen = np.random.default_rng(seed).choice(len(tasks), MOST_DRAWN, replace=False)
-    rows = made.rows.only(tasks={tasks[at] for at in chosen})
-    at = [made.rows.family_names.index(name) for name in rows.family_names]
-    success = replace(made.success, rate=made.success.rate[at], skill=made.success.skill[at])
-    of_families = {name: replace(one, median=one.median[at]) for name, one in made.lengths.items()}
-    return replace(made, rows=rows, counts=Counts.of(rows), success=success, lengths=of_families)
-
-
-def _warnings(made: Fit) -> Iterator[str]:
+def _warnings(made: ExpertsFit) -> Iterator[str]:
     rows, counts = made.rows, made.counts
     graded = int(counts.runs.sum())
     if graded < FEW_ROWS:
@@ -195,7 +166,7 @@ def _warnings(made: Fit) -> Iterator[str]:
         yield f"{rows.zero_dollars} rows say 0 dollars, which was taken for unknown"
     for what, count in rows.left_out.items():
         yield f"left out: {count} {what}"
-    for name in lengths.LENGTHS:
+    for name in LENGTHS:
         if name not in made.lengths:
             yield f"no {name} are known: nothing was fitted of them"
     ungraded = len(rows) - graded
@@ -204,7 +175,7 @@ def _warnings(made: Fit) -> Iterator[str]:
     yield from _lone(made)
 
 
-def _lone(made: Fit) -> Iterator[str]:
+def _lone(made: ExpertsFit) -> Iterator[str]:
     small = [name for name, size in zip(made.rows.family_names, _sizes(made.counts), strict=True) if size < 5]
     if small:
         yield f"families of fewer than five tasks are known by little: {', '.join(map(repr, small[:5]))}"
@@ -217,7 +188,7 @@ def _sizes(counts: Counts) -> list[int]:
     return [int(size) for size in np.bincount(counts.family, minlength=counts.families)]
 
 
-def as_json(made: Fit) -> dict[str, Any]:
+def as_json(made: ExpertsFit) -> dict[str, Any]:
     """The models file: fitted numbers with intervals, and no row of the recording."""
     rows, families = made.rows, made.rows.family_names
     models: dict[str, Any] = {}
@@ -260,10 +231,100 @@ def _significant(value: float) -> float | None:
     return float(f"{value:.4g}") if math.isfinite(value) else None
 
 
-def write(made: Fit, path: Path, source: str = "") -> None:
+def write(made: ExpertsFit, path: Path, source: str = "") -> None:
     """Write the models file. `source` says where the rows are from, with their revision."""
     told = {"source": source or made.rows.where.rpartition("/")[2], **as_json(made)}
     try:
         path.write_text(json.dumps(told, indent=1, allow_nan=False) + "\n", encoding="utf-8")
     except OSError as err:
         raise ConfigError(f"the fit cannot be written to {path}: {err.strerror}") from None
+
+
+# -- the file, read ----------------------------------------------------------------------------------------------------
+
+
+KIND = "fitted experts"
+MAKE = "toolorchestra recorded fit OUTCOMES --out FILE makes one"
+_NEEDED = ("families", "shared", "models")
+
+
+@dataclass(frozen=True)
+class FitFile:
+    """What such a file says. None: the recording could not say it."""
+
+    where: str
+    source: str
+    rows: int
+    tasks: int
+    families: Mapping[str, int]
+    """Each family with its number of tasks."""
+    shared: Mapping[str, float | None]
+    """The numbers that all models share, by name."""
+    together: float | None
+    models: Mapping[str, Mapping[str, Any]]
+    warnings: Sequence[str]
+    told: Mapping[str, Any]
+    """The file as it is."""
+
+    def skill(self, model: str, families: Sequence[str]) -> float:
+        """A model's skill, over families as often as their tasks came."""
+        return self._mean(families, self.models[model]["skill"])
+
+    def median(self, model: str, measure: str, families: Sequence[str]) -> float | None:
+        """A model's median tokens or seconds, over families likewise; None where they are not known."""
+        of_family = (self.models[model].get(measure) or {}).get("median", {})
+        known = {f: math.log(of_family[f]) for f in families if of_family.get(f)}
+        return math.exp(self._mean(list(known), known)) if known else None
+
+    def spread(self, model: str) -> float:
+        """How widely its lengths spread, as a share of all models' deviation: the geometric mean of what is known."""
+        found = [one["spread"] for name in ("tokens", "seconds") if (one := self.models[model].get(name))]
+        return math.exp(sum(map(math.log, found)) / len(found)) if found and min(found) > 0 else 1.0
+
+    def _mean(self, families: Sequence[str], values: Mapping[str, float]) -> float:
+        weight = {family: max(1, self.families[family]) for family in families}
+        return sum(weight[family] * values[family] for family in families) / sum(weight.values())
+
+
+def read_fit(path: Path) -> FitFile:
+    """Read a file of `recorded fit`. Raises ConfigError that says what was expected."""
+    try:
+        data = json.loads(path.read_bytes())
+    except OSError as err:
+        raise ConfigError(f"no fit can be read at {path} ({err.strerror}); {MAKE}") from None
+    except (ValueError, RecursionError) as err:
+        raise ConfigError(
+            f"{path}: a JSON file of fitted experts expected, and it is no JSON ({err}); {MAKE}"
+        ) from None
+    if not isinstance(data, Mapping) or data.get("kind") != KIND:
+        got = f"kind {data.get('kind')!r:.40}" if isinstance(data, Mapping) else f"{data!r:.40}"
+        raise ConfigError(f"{path}: a file of kind {KIND!r} expected, got {got}; {MAKE}")
+    if data.get("format") != FORMAT:
+        raise ConfigError(f"{path}: format {FORMAT} expected, got {data.get('format')!r:.20}; fit the recording again")
+    try:
+        return _checked(data, str(path))
+    except (KeyError, TypeError, ValueError, AttributeError) as err:
+        raise ConfigError(f"{path}: {', '.join(_NEEDED)} as `recorded fit` writes them expected ({err!r:.120}); "
+                          "fit the recording again") from None  # fmt: skip
+
+
+def _checked(data: Mapping[str, Any], where: str) -> FitFile:
+    families = {name: int(size) for name, size in data["families"].items()}
+    models = dict(data["models"])
+    for name, one in models.items():
+        if set(one["skill"]) != set(families) or not all(math.isfinite(v) for v in one["skill"].values()):
+            raise ValueError(f"{name}: a skill for each of {sorted(families)}")
+    shared = {name: None if value is None else float(value[0]) for name, value in data["shared"].items()}
+    together = data.get("tokens with seconds")
+    return FitFile(
+        where,
+        str(data.get("source", "")),
+        int(data.get("rows", 0)),
+        int(data.get("tasks", 0)),
+        families,
+        shared,
+        None if together is None else float(together),
+        models,
+        tuple(data.get("warnings", ())),
+        data,
+    )

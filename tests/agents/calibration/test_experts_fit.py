@@ -10,16 +10,15 @@ import numpy as np
 import pytest
 
 from tests.agents.calibration.made_outcomes import Truth, drawn
-from toolorchestra.agents.calibration import fit as fit_module
+from tests.agents.calibration.recovered import recovered
+from tests.support.stand_in import recorded, truth
 from toolorchestra.agents.calibration import goodness
-from toolorchestra.agents.calibration.facts import facts
-from toolorchestra.agents.calibration.fit import as_json, fit, sample, shared, write
-from toolorchestra.agents.calibration.held_out import coverage, families_left_out, models_left_out
-from toolorchestra.agents.calibration.normal import below, quantile
-from toolorchestra.agents.calibration.simulate import simulated
-from toolorchestra.agents.calibration.success import Counts, fit_success
+from toolorchestra.agents.calibration.experts_fit import FitFile, as_json, fit, read_fit, shared, write
+from toolorchestra.agents.calibration.goodness import coverage, facts, families_left_out, simulated
+from toolorchestra.agents.calibration.skills_and_lengths import Counts, below, fit_success, quantile
 from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.envs.outcomes.rows import Outcomes, OutcomesBuilder
+from toolorchestra.envs.models.simulated import Skill, read_experts
+from toolorchestra.envs.outcomes.table import Outcomes, OutcomesBuilder
 
 TRUTH = Truth()
 
@@ -117,7 +116,6 @@ def test_what_is_left_out_is_foretold_with_intervals_that_cover(rows: Outcomes) 
     assert set(families) == {f"family {n}" for n in range(4)}
     found = [one for of_family in families.values() for one in of_family]
     assert coverage(found) > 0.8
-    assert coverage(models_left_out(rows)) > 0.85
 
 
 def test_a_family_that_is_nothing_like_the_others_is_not_foretold() -> None:
@@ -169,31 +167,41 @@ def test_a_fit_is_the_same_each_time(rows: Outcomes) -> None:
     assert as_json(fit(rows, draws=4)) == as_json(fit(rows, draws=4))
 
 
-def test_many_tasks_are_fitted_by_drawings_of_some(monkeypatch: pytest.MonkeyPatch) -> None:
-    many = drawn(replace(TRUTH, tasks=1_600))
-    whole = fit(many, draws=120)
-    monkeypatch.setattr(fit_module, "MOST_DRAWN", 200)
-    monkeypatch.setattr(goodness, "MOST_DRAWN", 200)
-    some = fit(many, draws=120)
-    assert shared(some) == shared(whole)
-    widths = [[one.intervals[name][2] - one.intervals[name][1] for name in shared(one)] for one in (whole, some)]
-    assert np.median(np.array(widths[1]) / np.array(widths[0])) == pytest.approx(1.0, abs=0.25)
-    for name, (value, low, high) in some.intervals.items():
-        assert low <= high, name
-        assert value == whole.intervals[name][0]
-    assert len(sample(some).rows.tasks) == 200
-    assert sample(some).success.skill.shape == some.success.skill.shape
-    text = goodness.page(some, simulations=30)
-    assert "take 200 of the tasks at a time" in text
-    inside = [row.inside for row in goodness.compared(some, 60)]
-    assert np.mean(inside) > 0.6
+def test_the_fit_says_what_was_left_out() -> None:
+    rows = drawn(Truth(tasks=20, models=2, runs=2, families=2))
+    told = fit(replace(rows, left_out={"rows of several experts": 7}), draws=2).warnings
+    assert "left out: 7 rows of several experts" in told
+    assert not any("left out" in sentence for sentence in fit(rows, draws=2).warnings)
 
 
-def test_a_rare_family_among_many_tasks_has_no_interval_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fit_module, "MOST_DRAWN", 100)
-    rows = drawn(TRUTH)
-    alone = replace(rows, families=("rare", *rows.families[1:]))
-    made = fit(alone, draws=10)
-    assert not [name for name in made.intervals if name.endswith(" in rare")]
-    assert [name for name in made.intervals if name.startswith("skill ") and " in " in name]
-    assert as_json(made)["models"][rows.models[0]]["skill ends"]["rare"] is None
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> FitFile:
+    file = tmp_path_factory.mktemp("fit") / "experts.json"
+    write(fit(recorded(120, 3, seed=1), draws=60), file, "stand-in")
+    return read_fit(file)
+
+
+@pytest.fixture(scope="module")
+def known() -> dict[str, Skill]:
+    return dict(read_experts(truth(), "truth"))
+
+
+def test_known_numbers_lie_in_their_intervals(found: FitFile, known: dict[str, Skill]) -> None:
+    told = recovered(found, known)
+    assert len(told) == 2 + 2 * 4 + 3 * 3
+    assert coverage(told) >= 0.8, [one for one in told if not one.covered]
+
+
+def test_numbers_of_other_experts_do_not(found: FitFile, known: dict[str, Skill]) -> None:
+    names = list(known)
+    turned = {name: known[other] for name, other in zip(names, [*names[1:], names[0]], strict=True)}
+    assert coverage([one for one in recovered(found, turned) if one.what.startswith("skill")]) < 0.5
+
+
+def test_what_a_fit_does_not_know_is_left_out(known: dict[str, Skill], tmp_path: Path) -> None:
+    rows = recorded(40, 1, seed=2)
+    rows.measures["seconds"][:] = float("nan")
+    write(fit(rows, draws=5), tmp_path / "experts.json")
+    told = {one.what for one in recovered(read_fit(tmp_path / "experts.json"), known)}
+    assert not any(name.startswith("seconds") for name in told)
+    assert "tokens pair_sd" not in told  # one run of each model on each task

@@ -1,0 +1,226 @@
+"""Recorded outcomes of real models: fit simulated experts to them, make a file of those, replay them.
+
+A row is one run of one model on one task: task, family, model, run, success, seconds, input, output, reasoning, usd.
+docs/calibrate.md says what columns may be called and what other recordings can be read. Nothing is downloaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import tyro
+
+from toolorchestra.agents.commands.console import DONE, check_counts, command, say
+from toolorchestra.agents.configuration.environment_options import pairs
+from toolorchestra.envs.base.errors import NOT_NEGATIVE, ConfigError, require
+
+if TYPE_CHECKING:
+    from toolorchestra.agents.calibration.replayed import ReplayedLine
+    from toolorchestra.envs.outcomes.table import Outcomes
+
+COLUMNS = ("policy", "accuracy", "$ a task", "seconds", "PerfGain", "CostSave")
+
+
+@dataclass(frozen=True)
+class Recording:
+    """Options of a recording that is read."""
+
+    outcomes: tyro.conf.Positional[Path]
+    """A table (.csv, .tsv, .jsonl, gzipped or not), or what --form names."""
+    form: str = "table"
+    """What the recording is: see docs/calibrate.md."""
+    columns: tuple[str, ...] = ()
+    """NAME=COLUMN where a table calls something else, such as task=instance_id."""
+    reasoning_apart: tuple[str, ...] = ()
+    """Models whose `all_output` has no reasoning tokens in it, as xAI's servers count."""
+    models: tuple[str, ...] = ()
+    """These models only; all when left out."""
+
+    def read(self) -> Outcomes:
+        """The recording as a table."""
+        from toolorchestra.envs.outcomes.forms import read
+
+        return read(self.form, self.outcomes, pairs("--columns", self.columns), self.reasoning_apart)
+
+
+@dataclass(frozen=True)
+class FitOptions(Recording):
+    """Options of `toolorchestra recorded fit`."""
+
+    out: Path | None = None
+    """Where the fitted numbers go, as JSON."""
+    page: Path | None = None
+    """Where the goodness of the fit goes, as Markdown; it is printed when left out."""
+    source: str = ""
+    """Where the rows are from, with their revision: kept in the file."""
+    draws: int = 200
+    """How many times the tasks are drawn again (bootstrap) for the intervals."""
+    simulations: int = 100
+    """How many simulated recordings the real one is compared with."""
+
+
+@dataclass(frozen=True)
+class WorldOptions:
+    """Options of `toolorchestra recorded world`."""
+
+    fit: tyro.conf.Positional[Path]
+    """The JSON file that `toolorchestra recorded fit --out FILE` wrote."""
+    out: Path = Path("experts.json")
+    """Where the experts go; it must end in .json."""
+    tools: str = "paper"
+    """The tool configuration whose experts are made: paper, plain or a JSON file."""
+    stands: Annotated[tuple[str, ...], tyro.conf.arg(name="as", metavar="EXPERT=MODEL [...]")] = ()
+    """Which recorded model stands behind which expert. An alias, such as answer-1 or search-2, means what that alias
+    does; the name of an expert's model means its answering. Recorded models of the same name need not be named."""
+    family: Annotated[tuple[str, ...], tyro.conf.arg(metavar="SUBJECT=FAMILY [...]")] = ()
+    """Which recorded family stands for which subject: math, science, code, logic, knowledge. A subject may be named
+    several times. Without it the family of the same name, else those that a data set's questions are played as (physics
+    as science), else the mean over all."""
+    rest_from: str = ""
+    """Packaged experts, such as 2026-11, for what the recording does not know. Without it that is refused."""
+    level: float = 0.0
+    """What a level of a question's difficulty takes from skills. 0, as the recording knows no levels: they tell
+    nothing. The fitted difficulty stays as large as it is."""
+    limit_seconds: float = 0.0
+    """Seconds after which a run ends without an answer. 0 cuts none: the recording's own are in its failures."""
+
+
+@dataclass(frozen=True)
+class ReplayOptions(Recording):
+    """Options of `toolorchestra recorded replay`."""
+
+    prices: str = "recorded-2025-12"
+    """A price sheet, by name or file. Models that it cannot price are billed their recorded dollars."""
+    unpriced: Literal["refuse", "drop"] = "refuse"
+    """Runs without tokens and dollars: refuse the recording, or leave them out."""
+    complete: float = 0.0
+    """Leave out models that ran less than this share of the tasks, before tasks are taken that all models ran."""
+    cost_weight: float = 0.2
+    """What the most expensive model's bill counts beside a right answer, which counts 1."""
+    out: Path | None = None
+    """Where the table goes, as Markdown; it is printed when left out."""
+
+    def __post_init__(self) -> None:
+        require(self, NOT_NEGATIVE, "cost_weight", "complete")
+
+
+def fit(given: Sequence[str] | None = None) -> int:
+    """Fit simulated experts to recorded outcomes of real models, and say how good the fit is:
+
+    toolorchestra recorded fit outcomes.csv --out fit.json --page fit.md
+    """
+    return command(FitOptions, run_fit, given, about=fit.__doc__)
+
+
+def world(given: Sequence[str] | None = None) -> int:
+    """Make simulated experts of a fit, a file that `experts=` of HLE-v0 and FRAMES-v0 takes:
+
+    toolorchestra recorded world fit.json --tools mine.json --as answer-1=gpt-5 --out experts.json
+
+    What the recording does not know is refused, or with --rest-from taken from packaged experts. Both are said.
+    """
+    return command(WorldOptions, run_world, given, about=world.__doc__)
+
+
+def replay(given: Sequence[str] | None = None) -> int:
+    """Play routing over recorded outcomes of real models, compared with the best single one. Nothing is simulated:
+
+    toolorchestra recorded replay outcomes.csv --prices mine.json --models gpt-5 gpt-5-mini --out replay.md
+
+    Each task is held out once, by five folds. Single models on the front, cheapest, strongest, knn, skillbook, a router
+    trained by logistic regression, the task oracle, and models sent from the cheapest up until a check passes.
+    """
+    return command(ReplayOptions, run_replay, given, about=replay.__doc__)
+
+
+def run_fit(given: FitOptions) -> int:
+    """Fit, write, and say how good it is."""
+    from toolorchestra.agents.calibration import experts_fit, goodness
+
+    check_counts(given, {"draws": 2, "simulations": 2})
+    rows = given.read()
+    rows = rows.only(given.models) if given.models else rows
+    say(f"{len(rows):,} rows of {len(rows.tasks):,} tasks and {len(rows.models)} models are read; now they are fitted")
+    made = experts_fit.fit(rows, given.draws)
+    if given.out is not None:
+        experts_fit.write(made, given.out, given.source)
+        say(f"{given.out} written: {len(made.rows.models)} models")
+    text = goodness.page(made, given.simulations)
+    _written(text if given.page is None else f"# How good the fit is\n\n{text}", given.page, "page")
+    return DONE
+
+
+def run_world(given: WorldOptions) -> int:
+    """Make the experts, and say what they are made of."""
+    from toolorchestra.agents.calibration.experts_file import Choices, make_experts, write_experts
+    from toolorchestra.agents.calibration.experts_fit import read_fit
+    from toolorchestra.envs.tools.tool_config import load
+
+    if given.out.suffix != ".json":
+        raise ConfigError(f"--out: a file that ends in .json expected, as experts=FILE takes; got {given.out}")
+    known = read_fit(given.fit)
+    choices = Choices(
+        pairs("--as", given.stands), _families(given.family), given.rest_from, given.level, given.limit_seconds
+    )
+    made = make_experts(known, load(given.tools), choices)
+    write_experts(made, given.out)
+    for line in made.told:
+        say(f"- {line}")
+    for line in known.warnings:
+        say(f"- warning of the fit: {line}")
+    say(f'{given.out} written: gym.make("ToolOrchestra/HLE-v0", experts="{given.out}", tools="{given.tools}")')
+    return DONE
+
+
+def _families(given: Sequence[str]) -> Mapping[str, Sequence[str]]:
+    made: dict[str, list[str]] = {}
+    for item in given:
+        for subject, family in pairs("--family", [item]).items():
+            made.setdefault(subject, []).append(family)
+    return made
+
+
+def run_replay(given: ReplayOptions) -> int:
+    """Print or write the table."""
+    _written("\n".join(_page(given)) + "\n", given.out, "table")
+    return DONE
+
+
+def _written(text: str, file: Path | None, what: str) -> None:
+    """Write a text, or print it where no file is named."""
+    if file is None:
+        return say(text)
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as err:
+        raise ConfigError(f"the {what} cannot be written to {file}: {err.strerror}") from None
+    return say(f"{file} written")
+
+
+def _page(given: ReplayOptions) -> Iterator[str]:
+    from toolorchestra.agents.calibration import replayed
+    from toolorchestra.envs.domains.recorded.source import FOLDS, RecordedSource
+
+    rows = given.read()
+    models = given.models or replayed.complete_models(rows, given.complete)
+    source = RecordedSource(rows=rows, models=models, unpriced=given.unpriced)
+    table, runs = replayed.table_of(source, given.prices), source.runs
+    lines = replayed.contest(table, [runs.text(task) for task in table.tasks], given.cost_weight)
+    best = table.models[replayed.best_single(table)]
+    yield f"{len(table.tasks)} tasks, {len(table.models)} models, {FOLDS} folds. Gain and saving are against"
+    yield f"the best single model, {best}. Intervals are of 95 %, by a bootstrap of tasks."
+    if runs.dropped or runs.left_out:
+        yield f"Left out: {runs.dropped} runs without a price, {runs.left_out} tasks that not all ran."
+    yield from ("", f"| {' | '.join(COLUMNS)} |", "| --- " * len(COLUMNS) + "|")
+    yield from map(_line, lines)
+
+
+def _line(one: ReplayedLine) -> str:
+    accuracy = "{:.1%} ({:.1%} to {:.1%})".format(*one.accuracy)
+    usd = "{:.3f} ({:.3f} to {:.3f})".format(*one.usd)
+    gain, saving = ("{:+.0%} ({:+.0%} to {:+.0%})".format(*value) for value in (one.gain, one.saving))
+    seconds = f"{one.seconds:.0f}" if one.seconds else "not known"
+    return f"| {one.policy} | {accuracy} | {usd} | {seconds} | {gain} | {saving} |"
