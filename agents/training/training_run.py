@@ -35,13 +35,6 @@ FREE = frozenset(
 )
 """Settings that may change when a run goes on: what they change comes after, and what was done stays as it is."""
 
-_ADDED: Mapping[str, Any] = {
-    "init_from": "",
-    "engine": "local",
-    "max_staleness": 0,
-}
-"""Settings that checkpoints of earlier versions lack, with what they stood for."""
-
 
 @dataclass
 class TrainingRun:
@@ -207,7 +200,7 @@ def _was_there(name: str, before: Mapping[str, Any]) -> bool:
 
 def _check_same(config: TrainConfig, before: Mapping[str, Any], folder: Path, say: Say) -> None:
     now = _flat(json.loads(json.dumps(as_json(config))))  # as it looks after a journey through JSON
-    before = _flat({**_ADDED, **before})
+    before = _flat(before)
     if lacking := sorted(name for name in now if name not in before and name not in FREE and _was_there(name, before)):
         raise ConfigError(
             f"{folder} was begun by an earlier version, whose checkpoints do not say {', '.join(lacking)}; go on with "

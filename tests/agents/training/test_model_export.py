@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -121,23 +120,6 @@ def test_an_adapter_is_merged_or_written_alone(lora: Path, tmp_path: Path) -> No
     assert_says_the_same(AutoPeftModelForCausalLM.from_pretrained(tmp_path / "alone"), turns)
     for folder in ("merged", "alone"):
         assert played(tmp_path / folder) == (turns, digest)
-
-
-def test_earlier_checkpoints_whose_average_has_no_names_are_read(whole: Path, tmp_path: Path) -> None:
-    old = write_run(tmp_path / "old")
-    (path,) = (old / "checkpoints").iterdir()
-    state = kept(old)
-    torch.save({**state, "average": list(state["average"].values())}, path / "engine.pt")
-    (path / "manifest.json").write_text(json.dumps({"files": {"state.json": _digest(path / "state.json")}}))
-    assert played(old) == played(whole)
-    export_model(old, tmp_path / "out")
-    assert played(tmp_path / "out") == played(whole)
-
-
-def _digest(path: Path) -> str:
-    from toolorchestra.agents.training.checkpoint import _digest
-
-    return _digest(path)
 
 
 def test_what_a_server_needs_stands_in_the_folder(tmp_path: Path) -> None:
