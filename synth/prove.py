@@ -30,14 +30,15 @@ from typing import Annotated, Any, NamedTuple
 import tyro
 
 from toolorchestra.agents.commands.console import DONE, FAILED, check_counts, command, say
+from toolorchestra.envs.base.errors import ToolError
 from toolorchestra.envs.domains.toolscale import loader
-from toolorchestra.envs.domains.toolscale.domain import SqlDomain
+from toolorchestra.envs.domains.toolscale.domain import GoldCall, SqlDomain, SqlTool
 from toolorchestra.envs.domains.toolscale.known_costs import known as known_costs
 from toolorchestra.envs.domains.toolscale.oracle import moves
 from toolorchestra.envs.domains.toolscale.source import ToolScaleSource, ready
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.synth.formats import spec as specs
-from toolorchestra.synth.proof import cheapest_solutions, hostile_arguments, similarity
+from toolorchestra.synth.proof import cheapest_solutions, similarity
 from toolorchestra.synth.proof.domain_player import DomainPlayer
 from toolorchestra.synth.proof.solvers import Arena
 from toolorchestra.synth.proof.task_checks import fault
@@ -127,13 +128,13 @@ def check_domain(name: str) -> Proof:
     alike = similarity.compare(task.shape for task in found.tasks.values())
     if alike.exact > MOST_EXACT:
         faults.append(f"{alike.exact} tasks say what another says: {alike.example}")
-    faults += list(hostile_arguments.breaches(DomainPlayer(found)))[:10]
+    faults += list(breaches(DomainPlayer(found)))[:10]
     strings = sum(p.get("type") == "string" for t in found.tools.values() for p in t.parameters["properties"].values())
     what = (
         f"{counts['tools']} tools, {counts['rows']} rows, policy of {len(found.policy)} characters,"
         f" {idle} tasks to refuse ({idle / max(1, len(found.tasks)):.1%}), duplicates: {alike.exact} exact,"
         f" {alike.near} near;"
-        f" {strings * len(hostile_arguments.ARGUMENTS)} hostile calls contained"
+        f" {strings * len(ARGUMENTS)} hostile calls contained"
     )
     return Proof(found.name, what, 0, tuple(faults), "")
 
@@ -254,6 +255,123 @@ def run(given: ProveOptions) -> int:
     say(f"self-consistent: {CHECKED}")
     say(f"{len(names)} domains, {faults} faults, {time.perf_counter() - started:.0f} s")
     return FAILED if faults else DONE
+
+
+# -- hostile arguments -------------------------------------------------------------------------------------------------
+
+ARGUMENTS = (
+    "' OR '1'='1",
+    "' OR 1=1 --",
+    "'; DROP TABLE customers; --",
+    '"; DELETE FROM accounts; --',
+    "x'); DROP TABLE t; --",
+    "' UNION SELECT * FROM sqlite_master --",
+    "') UNION SELECT sql FROM sqlite_schema --",
+    "1; ATTACH DATABASE 'x' AS y",
+    "ATTACH DATABASE '/tmp/x.db' AS evil;",
+    "'; PRAGMA writable_schema = 1; --",
+    "PRAGMA foreign_keys = OFF;",
+    "'; VACUUM INTO '/tmp/stolen.db'; --",
+    "load_extension('x')",
+    "'||load_extension('/tmp/x')||'",
+    "' || randomblob(1e9) || '",
+    "zeroblob(1000000000)",
+    "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x+1 FROM c) SELECT * FROM c",
+    "'; WITH RECURSIVE c(x) AS (VALUES(1) UNION ALL SELECT x+1 FROM c) SELECT max(x) FROM c; --",
+    "(SELECT group_concat(email) FROM customers)",
+    "x' AND (SELECT count(*) FROM a, b, c, d) > 0 --",
+    "%' ESCAPE '",
+    "%%%%%%%%%%",
+    "_' OR LIKE('%','a",
+    "'; COMMIT; --",
+    "'; ROLLBACK; --",
+    "'; SAVEPOINT a; --",
+    "'; BEGIN EXCLUSIVE; --",
+    "CREATE TRIGGER t AFTER INSERT ON a BEGIN SELECT 1; END",
+    "'; CREATE TABLE pwned(x); --",
+    "/**/OR/**/1=1",
+    "--",
+    "\\'; DROP TABLE users; --",
+    ":now || ''",
+    "?1",
+    "@who = 1",
+    "$x = 1",
+    "{account_id.__class__}",
+    "{0.__init__.__globals__}",
+    "%(name)s'",
+    "\x00",
+    "AC-1\x00' OR 1=1",
+    "AC-00001\n",
+    "\r\n.schema",
+    "\u202eAC-00001",
+    "AC\u200b-00001",
+    "\ufeffAC-00001",
+    "ＡＣ－００００１",
+    "AC‐00001'",
+    "ﬁnance'",
+    "\u02bc OR 1=1",
+    "＇ OR 1=1",
+    "' OR '１'='１",
+    "\ud7ff'\ufffe",
+    "💥; DROP TABLE x",
+    "<script>alert(1)</script>",
+    "../../etc/passwd'",
+    "a" * 100_000,
+    "'" * 10_000,
+    "\u0301" * 300,
+    "",
+    " ",
+    "now()",
+    "'now'",
+    '{"$gt": ""}',
+    "[1, 2]",
+    "null;",
+    "${jndi:ldap://x}",
+    "`id`",
+    "$(id)",
+    "| cat /etc/passwd",
+)
+"""Text for string parameters. JSON of other types is refused by the schema before it gets this far."""
+
+
+def breaches(bench: DomainPlayer) -> Iterator[str]:
+    """What got through, in words: calls that were not refused, or that changed something."""
+    for tool in bench.domain.tools.values():
+        base = valid(bench, tool)
+        for name, part in tool.parameters["properties"].items():
+            if part.get("type") != "string":
+                continue
+            for text in ARGUMENTS:
+                seen = _breach(bench, GoldCall(tool.name, {**base, name: text}))
+                if seen:
+                    yield f"{tool.name}.{name} = {text!r:.60}: {seen}"
+
+
+def _breach(bench: DomainPlayer, action: GoldCall) -> str:
+    with bench.session() as session:
+        try:
+            called = bench.call(session, action)
+        except ToolError:
+            return "it changed rows" if session.changes() else ""
+        return f"not refused, gave {called.text:.60}"
+
+
+def valid(bench: DomainPlayer, tool: SqlTool) -> Mapping[str, Any]:
+    """Arguments that the tool takes: those of a gold call, or values of its columns."""
+    for task in bench.domain.tasks.values():
+        for action in task.actions:
+            if action.name == tool.name:
+                return action.arguments
+    return {name: _argument(bench, name, part) for name, part in tool.parameters["properties"].items()}
+
+
+def _argument(bench: DomainPlayer, name: str, schema: Mapping[str, Any]) -> Any:
+    if "enum" in schema:
+        return schema["enum"][0]
+    found = bench.values(name)
+    if found:
+        return found[0]
+    return "x1" if schema["type"] == "string" else schema.get("minimum", 1)
 
 
 if __name__ == "__main__":

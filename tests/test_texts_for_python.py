@@ -19,7 +19,7 @@ ON_THE_COMMAND_LINE = (
     "agents/configuration/environment_options.py",  # reads --env and --set
     "agents/configuration/trained_settings.py",  # writes them
     "agents/training/opening.py",  # what a run says before it trains: no error
-    *(f"synth/{name}.py" for name in ("export", "generate", "lint_spec", "prove")),
+    *(f"synth/{name}.py" for name in ("export", "generate", "lint", "prove")),
 )
 
 

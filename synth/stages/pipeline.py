@@ -15,7 +15,7 @@ from toolorchestra.envs.domains.toolscale.domain import SqlDomain
 from toolorchestra.envs.domains.toolscale.known_costs import KnownCost
 from toolorchestra.envs.domains.toolscale.source import forget
 from toolorchestra.synth.authors import PART_OF, Author
-from toolorchestra.synth.proof import cheapest_solutions, second_reader, similarity
+from toolorchestra.synth.proof import cheapest_solutions, similarity, solvers
 from toolorchestra.synth.proof.solvers import TRIVIAL, Arena, Solver
 from toolorchestra.synth.stages import domain_folder, spec_lint, written_parts
 from toolorchestra.synth.stages.domain_folder import Seen
@@ -151,18 +151,18 @@ async def _reader(state: Making, run: SynthesisRun) -> tuple[Making, Tally]:
     settings = run.settings
     for number in range(settings.rounds + 1):
         arena = Arena(str(_candidate(state, run)))
-        made = await second_reader.readings(
+        made = await solvers.readings(
             arena, run.reader, settings.reader_tasks, settings.reader_tries, run.seen("reader")
         )
-        found = second_reader.faults(made, {entry["intent"] for entry in state.spec.intents})
+        found = solvers.reader_faults(made, {entry["intent"] for entry in state.spec.intents})
         if run.author.trusted or not found or number == settings.rounds:
             break
         changed = await written_parts.reconsidered(state, run.author, found, settings, number)
         if changed is None:
             break
         state, _ = await _tasks(changed, run)
-    kinds = Counter(second_reader.KINDS[one.kind] for one in made)
-    agree = kinds.pop(second_reader.KINDS["agrees"], 0)
+    kinds = Counter(solvers.KINDS[one.kind] for one in made)
+    agree = kinds.pop(solvers.KINDS["agrees"], 0)
     head = f"{len(made)} tasks read, {sum(one.solved for one in made)} of {sum(one.tries for one in made)} tries solved"
     notes = (head, *(one.text() for one in made if one.kind != "agrees"))
     return state, Tally("reader", agree, number, counted(kinds), {}, notes)

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from tests.synth import runs
+from toolorchestra.synth import generate
 from toolorchestra.synth.authors import Unusable, untrusted_answers
 from toolorchestra.synth.formats import spec as specs
-from toolorchestra.synth.stages import play_checks, run_report
+from toolorchestra.synth.stages import play_checks
 from toolorchestra.synth.stages.stage_values import StageFailed
 from toolorchestra.synth.storage import MOST_CHARACTERS, PaidAnswer
 
@@ -177,7 +178,7 @@ def test_what_is_repaired_is_counted_and_leaves_no_trace(
     tally = next(tally for tally in made.tallies if tally.stage == stage)
     assert tally.rounds == 1
     assert reason in tally.dropped
-    assert reason in run_report.text(run_report.rows(made, spent))
+    assert reason in generate.report_text(generate.report_of(made, spent))
     assert runs.read(tmp_path / "hostile" / "out") == runs.read(tmp_path / "honest" / "out")
 
 
@@ -226,13 +227,13 @@ def test_a_second_reader_who_says_no_sends_the_policy_back(tmp_path: Path) -> No
 
 
 def test_reports_escape_what_models_wrote() -> None:
-    told = run_report.escaped("a|b <script>`x`</script>\x1b[31m\u202e # y")
+    told = generate.escaped("a|b <script>`x`</script>\x1b[31m\u202e # y")
     assert "<" not in told
     assert "\x1b" not in told
     assert "\u202e" not in told
     assert "\\|" in told
     assert "\\#" in told
-    assert len(run_report.escaped("x" * 10_000)) == run_report.MOST_TEXT
+    assert len(generate.escaped("x" * 10_000)) == generate.MOST_TEXT
 
 
 def test_only_the_beginning_of_an_endless_answer_is_kept(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from toolorchestra.synth import generate
 from toolorchestra.synth.authors import GrammarAuthor, model_author
 from toolorchestra.synth.authors.scripted_author import USUAL, ScriptedParts
 from toolorchestra.synth.formats import spec as specs
-from toolorchestra.synth.stages import domain_folder, pipeline, run_report
+from toolorchestra.synth.stages import domain_folder, pipeline
 from toolorchestra.synth.stages.stage_values import SynthesisSettings
 from toolorchestra.synth.storage import AUTHOR, Journal, PaidAnswer, PaidModel, PaidRequest, StageStore
 
@@ -208,7 +208,7 @@ def test_other_settings_or_an_unnamed_resume_are_refused(tmp_path: Path) -> None
 
 def test_the_report_bills_by_stage_and_role_and_counts_what_was_dropped(tmp_path: Path) -> None:
     made, spent = runs.made(tmp_path, runs.slipping("schema", lambda text: text.replace("CREATE", "CRAETE")))
-    told = run_report.rows(made, spent)
+    told = generate.report_of(made, spent)
     assert {"schema/author", "policy/judge", "evolve/author"} <= set(told["usd_by_stage"])
     assert sum(told["usd_by_stage"].values()) == pytest.approx(told["usd"])
     assert told["usd_a_kept_task"] == pytest.approx(told["usd"] / 12)
@@ -216,7 +216,7 @@ def test_the_report_bills_by_stage_and_role_and_counts_what_was_dropped(tmp_path
     assert schema["rounds"] == 1
     assert schema["dropped"] == {"SQL": 1}
     assert sum(told["difficulty"].values()) == told["tasks"] == 12
-    assert "SQL: 1" in run_report.text(told)
+    assert "SQL: 1" in generate.report_text(told)
 
 
 def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.synth import runs
-from toolorchestra.synth import lint_spec, prove
+from toolorchestra.synth import lint, prove
 from toolorchestra.synth.authors.model_author import LlmAuthor
 from toolorchestra.synth.authors.scripted_author import ScriptedParts
 from toolorchestra.synth.formats import spec as specs
@@ -88,12 +88,12 @@ def test_a_request_that_picks_the_first_is_right_with_the_first(tmp_path: Path) 
 
 
 def test_the_command_prints_file_entry_and_what_was_expected(capsys: pytest.CaptureFixture[str]) -> None:
-    assert lint_spec.main([str(CARELESS), "--strict"]) == 1
+    assert lint.main([str(CARELESS), "--strict"]) == 1
     told = capsys.readouterr().out
     assert "intents.yaml: intent vaccine_price: another row" in told
     assert "expected: " in told
     assert "tools.yaml: tool change_phone: unused tool" in told
-    assert lint_spec.main([str(CARELESS)]) == 0
+    assert lint.main([str(CARELESS)]) == 0
 
 
 def test_findings_say_the_certain_ones_first() -> None:

@@ -20,7 +20,7 @@ from toolorchestra.envs.domains.toolscale import loader
 from toolorchestra.envs.domains.toolscale.database import Session, SqlDatabase
 from toolorchestra.envs.domains.toolscale.domain import GoldCall, SqlTable
 from toolorchestra.envs.domains.toolscale.state_digest import digest
-from toolorchestra.synth.proof import hostile_arguments
+from toolorchestra.synth import prove
 from toolorchestra.synth.proof.domain_player import DomainPlayer
 
 
@@ -382,8 +382,8 @@ def test_hundreds_of_sessions_on_other_threads() -> None:
 
 @pytest.mark.parametrize("name", loader.names())
 def test_hostile_arguments_are_contained(name: str) -> None:
-    assert len(hostile_arguments.ARGUMENTS) >= 40
-    assert list(hostile_arguments.breaches(DomainPlayer(loader.load(name)))) == []
+    assert len(prove.ARGUMENTS) >= 40
+    assert list(prove.breaches(DomainPlayer(loader.load(name)))) == []
 
 
 def test_values_are_bound_never_pasted() -> None:
