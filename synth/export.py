@@ -41,11 +41,11 @@ SPLITS = ("train", "validation", "test", "heldout")
 ALL = "all"
 """The folder of a data set over several domains."""
 MARK = ".toolorchestra-export.json"
-"""In each export: the hashes of all that was written, so that a later export knows what it may replace."""
+"""File of each export: the hashes of all that was written, so that a later export knows what it may replace."""
 PICO = 10**12
 SHEET = "paper-2025-11"
 SPARE_SHARE = 0.5
-"""Of the tools that a task does not need, so many stay in a variant on average."""
+"""Share of the tools that a task does not need which stay in a variant on average."""
 ORCHESTRATOR = {"Qwen/Qwen3-8B": "qwen3-8b"}
 """Names that the reference looks up, and the items of our sheet that price them."""
 FACTS = "SIMULATED: prices and latencies in tool descriptions are those of the price sheet; experts are simulated."
@@ -60,7 +60,7 @@ class ExportOptions:
     form: tuple[str, ...] = ("tau2",)
     """The formats to write: tau2, rows, hf."""
     out: Path = Path("exports")
-    """Where they go: OUT/FORM/DOMAIN."""
+    """Folder of the exports: OUT/FORM/DOMAIN."""
     together: bool = False
     """Write rows and hf as one data set, OUT/FORM/all."""
     variants: int = 0
@@ -193,7 +193,7 @@ class Variant(NamedTuple):
 
 
 def _variants(domain: SqlDomain, task: SqlTask, count: int) -> Iterator[Variant]:
-    """So many variants, drawn from the task's name; 0: the task with all tools."""
+    """Variants of a task, drawn from the task's name; 0: the task with all tools."""
     if not count:
         yield Variant(0, list(domain.tools), {}, {}, "", {"outcome": 1.0})
     rng = random.Random(f"{domain.name}/{task.task_id}/variants")

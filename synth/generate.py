@@ -75,7 +75,7 @@ class MakeOptions:
     rounds: int = 3
     """How many times a part that a model wrote may be repaired."""
     solvers: tuple[str, ...] = ()
-    """For pass@k: scripted solvers by name (oracle, strong, fair, weak, idle, ...), and models as openai:NAME."""
+    """Solvers for pass@k: scripted ones by name (oracle, strong, fair, weak, idle, ...), and models as openai:NAME."""
     k: int = 8
     """How many times each solver tries each task."""
     band: tuple[float, float] = (0.05, 0.95)

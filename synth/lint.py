@@ -26,7 +26,7 @@ class LintOptions:
     spec: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
     """Folders, YAML files, or names of shipped specs; all that are shipped when left out."""
     seed: int = 1
-    """Of the rows and of what is sampled."""
+    """Seed of the rows and of what is sampled."""
     strict: bool = False
     """Fail where there is a finding that was seen by running."""
 

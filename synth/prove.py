@@ -68,7 +68,7 @@ class Proof(NamedTuple):
     tasks: int
     faults: tuple[str, ...]
     digest: str
-    """Of the oracle's transcripts, where it played."""
+    """Hash of the oracle's transcripts, where it played."""
 
 
 def check_tasks(name: str, ids: Sequence[str]) -> Proof:
@@ -169,8 +169,8 @@ def check_bytes(name: str) -> Proof:
 
 
 def _begin() -> None:
-    """In a worker: the parent alone hears an interrupt, and its end of a worker is an end, whatever the parent does at
-    that signal itself."""
+    """Begin a worker: the parent alone hears an interrupt, and its end of a worker is an end, whatever the parent does
+    at that signal itself."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 

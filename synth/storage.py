@@ -22,9 +22,9 @@ from toolorchestra.envs.money.prices import NANO, Charge, PriceSheet, Tokens, Us
 from toolorchestra.envs.money.spend_cap import WAIT_SECONDS, Hold, SpendCap
 
 MOST_CHARACTERS = 400_000
-"""Of an answer: what is longer is refused unread, and only so much of it is kept."""
+"""Length of an answer: what is longer is refused unread, and only so much of it is kept."""
 MOST_TOKENS = 32_000
-"""Of an answer, where the backend sets no limit of its own."""
+"""Length of an answer, where the backend sets no limit of its own."""
 LEAST_TOKENS = 256
 """No shorter answer is asked for: less money than that costs is as good as none."""
 TEMPLATE_TOKENS = 1_024
@@ -207,7 +207,7 @@ class PaidModel:
 
     @property
     def paid(self) -> int:
-        """Calls made by this run, those of purses beside it too, without those that an earlier one made."""
+        """Calls made by this run, by payers beside it too, without those that an earlier one made."""
         return len(self._made)
 
     async def ask(self, asked: PaidRequest) -> PaidAnswer:
@@ -334,7 +334,7 @@ class PaidModel:
             self._bill(name, row, asked.stage)
 
     def beside(self, models: ChatModel, model: str) -> PaidModel:
-        """For another model of the same sheet, with the same journal, ledger, cap and count of calls."""
+        """A payer for another model of the sheet, with the same journal, ledger, cap and count of calls."""
         self.sheet.require([model], "the solver")
         other = copy(self)
         other.models, other.model = models, model

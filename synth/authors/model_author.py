@@ -30,7 +30,7 @@ from toolorchestra.synth.storage import AUTHOR, JUDGE, MOST_CHARACTERS, PaidAnsw
 DOUBTED = ("policy.md", "intents.yaml")
 """Parts that a second reader sees: what runs cannot tell whether it contradicts itself."""
 MOST_PIECES = 4
-"""Of one answer: so often an author goes on where the limit of its length broke it off."""
+"""Pieces of one answer: so often an author goes on where the limit of its length broke it off."""
 _PIECE = 100_000
 """Continuations are asked for under other numbers than their answer."""
 

@@ -19,7 +19,7 @@ from toolorchestra.synth.storage import MOST_CHARACTERS, PaidAnswer
 
 MOST_DEPTH = 12
 MOST_ENTRIES = 400
-"""Of a list."""
+"""Length of a list."""
 MOST_TEXT = 30_000
 _FENCED = re.compile(r"\s*```(?:json)?\s*\n(.*?)\n\s*```\s*", re.DOTALL)
 _REFUSAL = re.compile(

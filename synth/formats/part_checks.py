@@ -23,7 +23,7 @@ Parts = Mapping[str, str]
 MOST_ROWS = 20_000
 LEAST_PEOPLE = 10
 MOST_ALIKE_SHARE = 0.3
-"""Of a table's rows, so many may be the same but for their ids."""
+"""Share of a table's rows that may be the same but for their ids."""
 MOST_TEXT = 500
 _NAME = re.compile(r"[a-z][a-z0-9_]{1,39}")
 _CLOCK = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")

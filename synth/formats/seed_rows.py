@@ -240,7 +240,7 @@ class Maker:
 
 
 class _Place:
-    """Where a value is made."""
+    """The place at which a value is made."""
 
     __slots__ = ("at", "number", "parent", "rng", "taken")
 

@@ -40,7 +40,7 @@ MOST_VALUES = 100_000
 MOST_CALLS = 64
 """Gold calls of one request."""
 MOST_WORDINGS = 50
-"""Of one intent."""
+"""Wordings of one intent."""
 _SECTION = re.compile(rf"({'|'.join(_PART_OF)}):\s*\|?\s*$")
 
 

@@ -34,7 +34,7 @@ _BESIDE: Mapping[str, str] = {
     "from toolorchestra.envs.domains.toolscale.formats import check_formats\n": "",
     "from toolorchestra.envs.domains.toolscale.state_digest import digest": "from .state_digest import digest",
 }
-"""For a module that stands beside those."""
+"""The same for a module that stands beside those."""
 
 _MODEL = '''"""The database of the domain: what tau2 loads from db.json."""
 

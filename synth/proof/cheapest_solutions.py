@@ -44,7 +44,7 @@ SOLVERS: tuple[Scripted, ...] = GRADED[1:]
 """Tried on every task: all graded ones but the oracle, which passes always."""
 TRIES = 4
 Seen = Callable[[int, int], None]
-"""Told how many of how many tasks are done."""
+"""Function that is told how many of how many tasks are done."""
 
 
 class Solution(NamedTuple):

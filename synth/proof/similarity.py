@@ -60,7 +60,7 @@ def form(shape: Mapping[str, Any]) -> str:
 
 
 def branches(shape: Mapping[str, Any]) -> str:
-    """Where the right answer depends on the data: which one it is. The same words with another one are another task."""
+    """The branches of a task whose right answer depends on the data. The same words with another are another task."""
     taken = (f" {request['intent']}={request['branch']}" for request in _requests(shape) if request.get("branch"))
     return "".join(sorted(taken))
 

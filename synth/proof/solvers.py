@@ -77,12 +77,12 @@ class Scripted:
     slips: float = 0.0
     """The chance to err at each call and at each telling."""
     requests: int | None = None
-    """So many requests are settled, the others turned down; None: all."""
+    """How many requests are settled, the others turned down; None: all."""
     tells: bool = True
     writes: bool = True
     identifies: bool = True
     asks: bool = True
-    """Before it writes."""
+    """Whether it asks before it writes."""
     curious: bool = False
     """It reads another person's record."""
 
@@ -141,7 +141,7 @@ class _Scripted:
 GRADED: tuple[Scripted, ...] = tuple(
     Scripted(name, slips) for name, slips in (("oracle", 0.0), ("strong", 0.03), ("fair", 0.1), ("weak", 0.3))
 )
-"""From the strongest to the weakest. SIMULATED policies."""
+"""SIMULATED policies, from the strongest to the weakest."""
 TRIVIAL: tuple[Scripted, ...] = (Scripted("idle", requests=0), Scripted("mute", tells=False, writes=False))
 """Policies that should solve nothing but what is to be refused: they turn all down, or look and then say nothing."""
 SHORTCUTS: tuple[Scripted, ...] = (Scripted("first-request", requests=1),)
@@ -261,7 +261,7 @@ class Reading:
     missing: tuple[str, ...]
     """What gold has told or touched, and that try has not."""
     transcript: str
-    """That try's."""
+    """The conversation of that try."""
 
     def text(self) -> str:
         """The reading in a sentence or two, and the transcript."""
@@ -278,7 +278,7 @@ class Reading:
 async def readings(
     arena: Arena, reader: Solver, count: int, tries: int, seen: Callable[[int, int], None] | None = None
 ) -> list[Reading]:  # fmt: skip
-    """So many tasks, spread evenly (0: all), each read several times. Raises SpendCapReached."""
+    """Readings of so many tasks, spread evenly (0: all), each read several times. Raises SpendCapReached."""
     ids, made = list(arena.domain.tasks), []
     if 0 < count < len(ids):
         ids = [ids[place * len(ids) // count] for place in range(count)]

@@ -1,4 +1,4 @@
-"""From a spec to a domain folder of self-consistent tasks: every stage in order, and the yield report."""
+"""A domain folder of self-consistent tasks, made from a spec, and the yield report."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ MOST_DRAFTS = 60
 """Drafts for each task that is asked for, before the generator gives up."""
 MOST_IDLE_SHARE = 0.06
 Seen = Callable[[int, int], None]
-"""Told how many of how many tasks are there."""
+"""Function that is told how many of how many tasks are there."""
 ONE_TEST_IN = 10
-"""Of the drafts, so many are one for the test, and one of intents that are held out."""
+"""One draft in so many is for the test, and one of intents that are held out."""
 ONE_HELD_OUT = 4
 VALIDATION_SHARE = 0.1
 

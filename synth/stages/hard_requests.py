@@ -89,7 +89,7 @@ MOST_CANDIDATES = 3
 """Wrong ways that are kept of a request's candidates; as many of its numbers."""
 HARD = ("candidates", "computed", "branches", "first", "followed_by")
 HARD_WEIGHT = 20.0
-"""Of an intent with such a part, where it says none: it is used about three times as often as a plain one."""
+"""Weight of an intent with such a part, where it says none: it is used about three times as often as a plain one."""
 
 
 class Rejected(Exception):

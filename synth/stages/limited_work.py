@@ -26,7 +26,7 @@ from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.synth.formats import places
 
 MEMORY_BYTES = 512 << 20
-"""Beyond what the process has when it starts."""
+"""Memory beyond what the process has when it starts."""
 MOST_FILE_BYTES = 16 << 20
 """It writes no file itself; SQLite sorts what is large in one."""
 MOST_ANSWER_BYTES = 64 << 20

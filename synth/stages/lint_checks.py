@@ -80,7 +80,7 @@ class Ground:
 
     @cached_property
     def played(self) -> dict[str, list[PlayedIntent]]:
-        """By intent, the ways to fill it that went through."""
+        """Ways to fill each intent that went through."""
         return {entry["intent"]: self._samples(entry) for entry in self.spec.intents}
 
     def _samples(self, entry: Mapping[str, Any]) -> list[PlayedIntent]:

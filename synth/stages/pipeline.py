@@ -25,7 +25,7 @@ from toolorchestra.synth.stages.task_drafts import Shape
 from toolorchestra.synth.storage import StageStore, key
 
 VERSION = "3"
-"""Of the stages. Raise it when the same inputs give other results; work folders of older runs are then made anew."""
+"""Version of the stages. Raise it when the same inputs give other results: older work folders are then made anew."""
 LEAST_TASKS = 10
 MOST_LINT = 30
 """Findings that the report shows."""
@@ -42,9 +42,9 @@ class SynthesisRun:
     work: StageStore
     out: Path
     identity: str
-    """Of the author: a spec's digest, or a domain's sentence and its model."""
+    """Name of the author: a spec's digest, or a domain's sentence and its model."""
     solvers: Sequence[Solver] = ()
-    """For pass@k; none: tasks are not tried."""
+    """Solvers for pass@k; none: tasks are not tried."""
     reader: Solver | None = None
     """The second reader."""
     progress: Progress | None = None

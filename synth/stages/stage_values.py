@@ -14,7 +14,7 @@ from toolorchestra.synth.stages.task_drafts import Shape
 from toolorchestra.synth.storage import key
 
 Progress = Callable[[str, int, int], None]
-"""Told the stage, and how many of how many are done."""
+"""Function that is told the stage, and how many of how many are done."""
 
 
 class StageFailed(ConfigError):

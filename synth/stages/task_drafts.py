@@ -35,7 +35,7 @@ TAKES_BACK = {
     "negotiates": "When this is refused, ask for less: {then!r}",
 }
 LEAST_WORDINGS = 3
-"""From so many on, the last is kept for tests."""
+"""Wordings of a request from which on the last is kept for tests."""
 
 
 class Drafter:
