@@ -118,7 +118,7 @@ def contradictory(bench: DomainPlayer, task: SqlTask) -> str:
 
 def pointless(bench: DomainPlayer, task: SqlTask) -> str:
     """No request ends what another has changed, where each could do without the other: who has a season ticket changed
-    and then cancels it asks for one thing, not two. The order shows it: once ended, the thing can be changed no more."""
+    and then cancels it asks for one thing, not two. The order shows it: once ended, it can be changed no more."""
     owned = {number for request in task.requests for number in request.actions}
     first = [action for number, action in enumerate(task.actions) if number not in owned]
     parts = [[task.actions[number] for number in request.actions] for request in task.requests]
