@@ -1,7 +1,7 @@
 """Tasks as rows of a data set, which trainers that read their prompts from files are given, and rows as rollouts again.
 
 A row names an environment, its arguments, a task and a seed: all that an episode follows from. What stands beside them
-(the first messages, the wish) is for those who read or filter the file, and is compared when the row is played.
+(the first messages, the preference) is for those who read or filter the file, and is compared when the row is played.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Row = Mapping[str, Any]
 
 
 def prompt_rows(mix: EnvMix, split: Split, count: int, seed: int) -> Iterator[dict[str, Any]]:
-    """So many tasks of a split. Listed tasks come in a shuffled order, each once before any comes again."""
+    """Make rows of so many tasks of a split. Listed tasks come in a shuffled order, each once before any comes twice."""
     arguments = json.dumps(arguments_of(mix, split), sort_keys=True)
     made = _factory(mix.env_id, arguments)
     listed = every_task(made)
@@ -48,17 +48,17 @@ def _row(made: EpisodeFactory, task_id: str | None, seed: int) -> dict[str, Any]
         "env_class": ENV_CLASS,
         "task_id": episode.task_id,
         "seed": seed,
-        "preference": wish_of(episode.preference),
+        "preference": preference_text(episode.preference),
     }
 
 
-def wish_of(preference: Preference) -> str:
+def preference_text(preference: Preference) -> str:
     """A preference as a row has it."""
     return json.dumps({**preference.weights(), "sentence": preference.sentence})
 
 
 def write_rows(rows: list[dict[str, Any]], path: Path) -> None:
-    """As Parquet, or as JSON lines where the name ends so."""
+    """Write rows as Parquet, or as JSON lines where the name ends so."""
     if path.suffix == ".jsonl":
         path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
         return
@@ -69,7 +69,7 @@ def write_rows(rows: list[dict[str, Any]], path: Path) -> None:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """Reads the rows of a file that write_rows() wrote."""
+    """Read the rows of a file that write_rows() wrote."""
     if path.suffix == ".jsonl":
         return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     rows: list[Row] = _parquet()[1].read_table(path).to_pylist()
@@ -103,12 +103,12 @@ def named(row: Row) -> str:
     return f"task {row.get('task_id')} of {row.get('gym_id')} (seed {row.get('seed')})"
 
 
-def check_same_wish(row: Row, preference: Preference) -> None:
+def check_same_preference(row: Row, preference: Preference) -> None:
     """Refuse a row whose episode is no longer the one that was exported."""
-    if (wish := row.get("preference")) is not None and wish != wish_of(preference):
+    if (told := row.get("preference")) is not None and told != preference_text(preference):
         raise ConfigError(
-            f"{named(row)} had the wish {wish} when it was exported, and has {wish_of(preference)} now: this version "
-            "draws other episodes; export the tasks again"
+            f"{named(row)} had the preference {told} when it was exported, and has {preference_text(preference)} now: "
+            "this version draws other episodes; export the tasks again"
         )
 
 

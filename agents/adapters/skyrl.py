@@ -1,8 +1,12 @@
-"""SkyRL's generator over our rollouts: its trainers, synchronous and fully asynchronous, sample episodes of ours.
+"""SkyRL's generator over our rollouts, and our group reward as its advantages.
 
 SkyRL gives rows of tasks (`toolorchestra export prompts` writes them) and a client of its inference servers. Each row
 is played by token ids, at its own pace, and comes back as samples with log-probabilities, times and bill. A sample's
-reward is its episode's outcome: skyrl_advantages.py makes advantages of what a whole group did.
+reward is its episode's outcome.
+
+SkyRL's trainer hands the samples of a batch to `postprocess_generator_output`. There each rollout is scored among its
+siblings, its advantage written as the reward of its last token, and what is not learnt from is masked; the estimator
+"toolorchestra" then spreads that number over the rollout's tokens.
 """
 
 from __future__ import annotations
@@ -13,22 +17,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from toolorchestra.agents.adapters import skyrl_packages  # noqa: F401 - says what is missing, before skyrl is imported
-
-# isort: split
-from skyrl.backends.skyrl_train.inference_servers.utils import resolve_policy_model_name
-from skyrl.train.generators.base import GeneratorInterface
-from skyrl.train.generators.utils import build_vllm_cache_salt
-
-from toolorchestra.agents.adapters.prompt_rows import Row, check_same_wish, job_of_row, named
-from toolorchestra.agents.adapters.skyrl_batch import Played, batch_of
-from toolorchestra.agents.adapters.skyrl_samples import SampleForm
-from toolorchestra.agents.adapters.skyrl_turns import SkyrlTurns
+from toolorchestra.agents.adapters.prompt_rows import Row, check_same_preference, job_of_row, named
+from toolorchestra.agents.adapters.skyrl_samples import PLAYED, Played, SampleForm, SkyrlTurns, batch_of, check_skyrl
 from toolorchestra.agents.evaluation.simulated_evaluation import baseline_measures
-from toolorchestra.agents.rollouts.grpo import Measure
+from toolorchestra.agents.rollouts.grpo import AdvantageParams, Group, Measure, TrainingBatch, teaches, training_batch
 from toolorchestra.agents.rollouts.rollout import Chat, RolloutParams, Rollouts
 from toolorchestra.envs.base.errors import ConfigError, Outage, SpendCapReached
 from toolorchestra.envs.runtime.invoke import Gates
+
+try:
+    from skyrl.backends.skyrl_train.inference_servers.utils import resolve_policy_model_name
+    from skyrl.backends.skyrl_train.utils.ppo_utils import register_advantage_estimator
+    from skyrl.train.fully_async_trainer import FullyAsyncRayPPOTrainer
+    from skyrl.train.fully_async_trainer_sim import FullyAsyncTrainerSim
+    from skyrl.train.generators.base import GeneratorInterface
+    from skyrl.train.generators.utils import build_vllm_cache_salt
+    from skyrl.train.trainer import RayPPOTrainer
+except ImportError:
+    check_skyrl()  # says which is missing or of another version
+    raise
+check_skyrl()
 
 
 class RolloutError(RuntimeError):
@@ -42,7 +50,7 @@ class RolloutSettings:
     concurrency: int = 256
     """Episodes side by side."""
     deadline_seconds: float = 3_600.0
-    """Of one episode, pauses in which weights are handed over included."""
+    """Seconds of one episode, pauses in which weights are handed over included."""
     stop_at_call: bool = False
     """End a turn behind its first tool call."""
     policy_item: str = ""
@@ -90,7 +98,7 @@ class ToolOrchestraGenerator(GeneratorInterface):  # type: ignore[misc]
             try:
                 job = job_of_row(row)
                 made = await rollouts.play(job, name)
-                check_same_wish(row, made.preference)
+                check_same_preference(row, made.preference)
             except (ConfigError, SpendCapReached):
                 raise
             except Exception as err:
@@ -101,7 +109,7 @@ class ToolOrchestraGenerator(GeneratorInterface):  # type: ignore[misc]
             return Played(made, label, time.monotonic() - started, sampling)
 
     def _rollouts(self, turns: SkyrlTurns) -> Rollouts:
-        """As this batch is sampled. What limits calls and episodes is shared by all batches of an event loop."""
+        """Rollouts as this batch is sampled. Limits of calls and episodes are shared by all batches of an event loop."""
         if self._loop is not asyncio.get_running_loop():
             self._loop = asyncio.get_running_loop()
             self._gates, self._places = Gates(), asyncio.Semaphore(self.settings.concurrency)
@@ -116,13 +124,13 @@ class ToolOrchestraGenerator(GeneratorInterface):  # type: ignore[misc]
         return Rollouts(turns, self.chat, params, self._gates)
 
     def _baselines(self, rows: Sequence[Row], ids: Sequence[Any]) -> dict[str, list[Measure]]:
-        """Of each task once."""
+        """Measures of the baselines on each task, played once."""
         first = {which.instance_id: row for row, which in reversed(list(zip(rows, ids, strict=True)))}
         names, chat = self.settings.baselines, self.chat
         return {task: baseline_measures(job_of_row(row), names, chat) for task, row in first.items()}
 
     def _salt(self) -> str | None:
-        """So that what was cached under earlier weights is not read under these."""
+        """A salt, so that what was cached under earlier weights is not read under these."""
         version = getattr(self.client, "weight_version", None)
         return build_vllm_cache_salt(version, self.model) if self.cfg.use_cache_salt and version is not None else None
 
@@ -143,3 +151,120 @@ def refuse_ignored(generator: Any) -> None:
             "generator.sampling_params.stop and generator.chat_template are SkyRL's own generator's; leave them out: "
             "turns end with the model's own token, or behind a call with toolorchestra.stop_at_call=true"
         )
+
+
+# -- advantages --------------------------------------------------------------------------------------------------------
+
+
+ESTIMATOR = "toolorchestra"
+
+
+@register_advantage_estimator(ESTIMATOR)  # type: ignore[untyped-decorator]
+def spread_advantage(token_level_rewards: Any, response_mask: Any, **_: Any) -> tuple[Any, Any]:
+    """The sum of a row's rewards, which is its rollout's advantage already, for each of its tokens."""
+    made = token_level_rewards.sum(dim=-1, keepdim=True) * response_mask
+    return made, made
+
+
+class GroupAdvantages:
+    """Comes before one of SkyRL's trainers in a class of both."""
+
+    advantage: AdvantageParams = AdvantageParams()
+
+    def postprocess_generator_output(self, generator_output: Any, uids: Sequence[str], *more: Any, **named: Any) -> Any:
+        """Do as the trainer does, and put our advantages in the place of its rewards."""
+        played: Sequence[Played] = generator_output.pop(PLAYED)
+        rollouts = {_key(which): one for which, one in zip(generator_output["trajectory_ids"], played, strict=True)}
+        for other in (*more[:1], named.get("metrics_generator_output")):
+            if other is not None:
+                other.pop(PLAYED, None)
+        made, left = super().postprocess_generator_output(generator_output, uids, *more, **named)  # type: ignore[misc]
+        advantages, batch = advantages_of(rollouts, self.advantage)
+        last = made.get("is_last_step") or [True] * len(made["rewards"])
+        for row, which in enumerate(made["trajectory_ids"]):
+            advantage, size = advantages[_key(which)], len(made["response_ids"][row])
+            made["rewards"][row] = [0.0] * (size - 1) + [(advantage or 0.0) if last[row] else 0.0]
+            if advantage is None:
+                made["loss_masks"][row] = [0] * size
+        self.all_metrics.update(_figures(batch))  # type: ignore[attr-defined]
+        return made, left
+
+    def _should_keep_group(self, group: Any) -> bool:
+        """For trainer.fully_async.sample_full_batch: whether our reward learns anything from a group."""
+        output = group.generator_output
+        rollouts = {_key(w): one for w, one in zip(output["trajectory_ids"], output[PLAYED], strict=True)}
+        return all(teaches(made, self.advantage) for made in _groups(rollouts).values())
+
+
+class Trainer(GroupAdvantages, RayPPOTrainer):  # type: ignore[misc]
+    """SkyRL's synchronous trainer, with our advantages."""
+
+
+class AsyncTrainer(GroupAdvantages, FullyAsyncRayPPOTrainer):  # type: ignore[misc]
+    """SkyRL's fully asynchronous trainer, with our advantages."""
+
+
+class SimulatedTrainer(GroupAdvantages, FullyAsyncTrainerSim):  # type: ignore[misc]
+    """The same without a model to train, as SkyRL has it to measure rollouts alone."""
+
+    def init_weight_sync_state(self) -> None:
+        """SkyRL 0.4.0's stand-in for what hands weights over lacks two methods that its own loop calls."""
+        super().init_weight_sync_state()
+        for name, nothing in (("get_timing_metrics", dict), ("finalize_pending_saves", lambda _model: None)):
+            if not hasattr(self.dispatch, name):
+                setattr(self.dispatch, name, nothing)
+
+
+_Key = tuple[str, int]
+
+
+def _key(which: Any) -> _Key:
+    return which.instance_id, which.repetition_id
+
+
+def _groups(rollouts: Mapping[_Key, Played]) -> dict[str, Group]:
+    """Rollouts of one row of the data set, in the order of their repetitions."""
+    members: dict[str, list[Played]] = {}
+    for (task, _number), one in sorted(rollouts.items()):
+        members.setdefault(task, []).append(one)
+    return {t: Group([one.trajectory for one in m], m[0].baselines, m[0].label) for t, m in members.items()}
+
+
+def advantages_of(
+    rollouts: Mapping[_Key, Played], params: AdvantageParams
+) -> tuple[dict[_Key, float | None], TrainingBatch]:
+    """Advantage of each rollout, None where it teaches nothing; and what our own trainer makes of the same groups."""
+    groups = _groups(rollouts)
+    batch = training_batch(list(groups.values()), params)
+    made: dict[_Key, float | None] = {}
+    for task, row in zip(groups, batch.advantages, strict=True):
+        keys = sorted(key for key in rollouts if key[0] == task)
+        made |= dict(zip(keys, row, strict=True))
+    return made, batch
+
+
+def _figures(batch: TrainingBatch) -> dict[str, float]:
+    scored = [one.total for row in batch.rewards for one in row if one is not None]
+    return {
+        "reward/toolorchestra": sum(scored) / len(scored) if scored else 0.0,
+        "reward/flat_groups": float(batch.flat_groups),
+        "reward/failed_rollouts": float(batch.failed),
+        "reward/used_rollouts": float(batch.used),
+    }
+
+
+def check_algorithm(cfg: Any) -> None:
+    """Refuse settings under which this hook would be passed by."""
+    algorithm = cfg.trainer.algorithm
+    if algorithm.advantage_estimator != ESTIMATOR:
+        raise ConfigError(
+            f"trainer.algorithm.advantage_estimator is {algorithm.advantage_estimator!r}, which would take "
+            f"advantages for rewards: set it to {ESTIMATOR}"
+        )
+    if algorithm.dynamic_sampling.type is not None:
+        raise ConfigError(
+            "trainer.algorithm.dynamic_sampling looks at outcomes, so groups whose answers are all right but differ in "
+            "price would go: leave it out; trainer.fully_async.sample_full_batch=true samples until a batch teaches"
+        )
+    if algorithm.use_kl_in_reward:
+        raise ConfigError("trainer.algorithm.use_kl_in_reward=true would change advantages: set use_kl_loss=true")

@@ -10,7 +10,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from toolorchestra.agents.adapters import skyrl_packages  # noqa: F401 - as in skyrl.py
+from toolorchestra.agents.adapters.skyrl import (  # first: it says what is missing before skyrl is imported
+    AsyncTrainer,
+    RolloutSettings,
+    SimulatedTrainer,
+    ToolOrchestraGenerator,
+    Trainer,
+    check_algorithm,
+)
 
 # isort: split
 import ray
@@ -19,8 +26,6 @@ from skyrl.train.entrypoints.main_base import BasePPOExp
 from skyrl.train.utils import validate_cfg
 from skyrl.train.utils.utils import initialize_ray
 
-from toolorchestra.agents.adapters.skyrl import RolloutSettings, ToolOrchestraGenerator
-from toolorchestra.agents.adapters.skyrl_advantages import AsyncTrainer, SimulatedTrainer, Trainer, check_algorithm
 from toolorchestra.agents.policies.baselines import NAMES
 from toolorchestra.agents.rollouts.grpo import AdvantageParams
 from toolorchestra.agents.training.ray_address import check_address
@@ -67,11 +72,11 @@ class Experiment(BasePPOExp):  # type: ignore[misc]
     """SkyRL's experiment with our generator and our advantages."""
 
     def get_generator(self, cfg: Any, tokenizer: Any, inference_engine_client: Any) -> ToolOrchestraGenerator:
-        """Makes our generator, which plays the rollouts, in place of SkyRL's."""
+        """Make our generator, which plays the rollouts, in place of SkyRL's."""
         return ToolOrchestraGenerator(cfg, tokenizer, inference_engine_client, cfg.toolorchestra.rollout())
 
     def get_trainer(self, *given: Any, **named: Any) -> Any:
-        """SkyRL's, with our advantages before it."""
+        """Make SkyRL's trainer, with our advantages before it."""
         kind = trainer_kind(self.cfg)
         made = kind(*given, **named)
         made.advantage = self.cfg.toolorchestra.advantages()
@@ -98,7 +103,7 @@ def read_config(words: Sequence[str]) -> Any:
 
 @ray.remote(num_cpus=1)  # type: ignore[untyped-decorator]
 def run_experiment(words: Sequence[str]) -> None:
-    """On the cluster. The words are read again here, which also registers what this module registers."""
+    """Run on the cluster. The words are read again here, which also registers what this module registers."""
     Experiment(read_config(words)).run()
 
 

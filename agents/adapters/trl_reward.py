@@ -15,7 +15,7 @@ MEASURED = ("outcome", "usd", "seconds", "calls", "failed")
 
 
 def preference_reward(prompts: Sequence[Any], **columns: Any) -> list[float | None]:
-    """What each rollout is worth among those of the same prompt, under its user's wish; None where it failed. The
+    """What each rollout is worth among those of the same prompt, under its user's preference; None where it failed. The
     columns are those that an adapter's rollouts give."""
     terms = columns.get("terms") or [{}] * len(prompts)
     measured = [Measure(*of_one) for of_one in zip(*(columns[name] for name in MEASURED), strict=True)]

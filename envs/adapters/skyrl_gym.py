@@ -29,7 +29,8 @@ try:
     from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
 except ModuleNotFoundError as err:
     raise ConfigError(
-        f'this door is skyrl-gym\'s, and {err.name} is not installed here: pip install "toolorchestra[skyrl-gym]"'
+        f"this integration is skyrl-gym's, and {err.name} is not installed here: "
+        'pip install "toolorchestra[skyrl-gym]"'
     ) from None
 
 ENV_CLASS = "toolorchestra"
@@ -106,8 +107,8 @@ class ToolOrchestraTextEnv(BaseTextEnv):  # type: ignore[misc, unused-ignore]
 
 
 def _told(messages: Sequence[Any]) -> list[Message]:
-    """Without marks that texts from outside may hold. Results are a user's text, in the form that Qwen's templates give
-    them too; other templates refuse a role for them."""
+    """Messages without marks that texts from outside may hold. Results are a user's text, in the form that Qwen's
+    templates give them too; other templates refuse a role for them."""
     return [
         {"role": "user", "content": result_as_text(told["content"])}
         if told["role"] == "tool"

@@ -1,4 +1,4 @@
-"""The door to verifiers: every environment as a taskset that `vf-eval` evaluates and prime-rl trains on.
+"""verifiers: every environment as a taskset that `vf-eval` evaluates and prime-rl trains on.
 
 verifiers listens between a harness and the model; the harness here plays an episode. See docs/trainers/verifiers.md.
 """
@@ -28,16 +28,16 @@ try:
     import verifiers.v1 as vf
     from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 except ImportError as err:
-    raise ImportError(f"this door needs verifiers: pip install 'toolorchestra[verifiers]' ({err})") from err
+    raise ImportError(f"this integration needs verifiers: pip install 'toolorchestra[verifiers]' ({err})") from err
 
 
 class ToolOrchestraConfig(vf.TasksetConfig):
     environment: str = "FRAMES-v0"
     """FRAMES-v0, HLE-v0, ToolScale-v0, Tau2-v0, or an id of your own as "module:id"."""
     arguments: dict[str, Any] = {}  # noqa: RUF012 - pydantic copies it
-    """Of gym.make: split, preference, prices, max_turns, reward, ..."""
+    """Arguments of gym.make: split, preference, prices, max_turns, reward, ..."""
     options: dict[str, Any] = {}  # noqa: RUF012 - pydantic copies it
-    """Of each reset: tools, budget, ..."""
+    """Options of each reset: tools, budget, ..."""
     first_seed: int = 0
     """A task for each seed from here on, without end: vf-eval takes -n of them."""
 
@@ -49,7 +49,7 @@ class ToolOrchestraData(vf.TaskData):
     seed: int
 
     def start(self) -> Started:
-        """As gym.make(environment, **arguments).reset(seed=seed, options=options) starts it."""
+        """Start as gym.make(environment, **arguments).reset(seed=seed, options=options) does."""
         if "source" not in (registered := spec_of(self.environment).kwargs):
             raise ConfigError(f"{self.environment!r} is over no task source; see envs.registration.register")
         return factory(**registered | self.arguments).start(int(np_random(self.seed)[0].integers(2**62)), self.options)

@@ -64,3 +64,4 @@ def _away(_context: ToolContext, **_arguments: Any) -> ToolResult:
 
 register("Tests/Breaking-v0", "tests.integrations.breaking:BreakingSource")
 register("Tests/AnswerAway-v0", "tests.integrations.breaking:AnswerAwaySource")
+register("Tests/Outage-v0", "tests.sources:BrokenSource")

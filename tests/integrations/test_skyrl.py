@@ -1,4 +1,4 @@
-"""The SkyRL door against SkyRL itself, on a CPU: its data set, its trainers' own code, its validation. It wants
+"""The SkyRL integration against SkyRL itself, on a CPU: its data set, its trainers' own code, its validation. It wants
 Python 3.12 and an environment of its own: `make test-skyrl`."""
 
 from __future__ import annotations
@@ -30,10 +30,8 @@ from tests.integrations.skyrl_stand_in import LocalClient
 from tests.integrations.skyrl_tiny import ASYNCHRONOUS, MERGED, STEPWISE, warm_engine, words
 from tests.integrations.skyrl_workers import LocalWorkers
 from tests.paths import REPOSITORY
-from toolorchestra.agents.adapters.skyrl import RolloutError, ToolOrchestraGenerator
-from toolorchestra.agents.adapters.skyrl_advantages import SimulatedTrainer, Trainer
-from toolorchestra.agents.adapters.skyrl_batch import PLAYED
-from toolorchestra.agents.adapters.skyrl_packages import check_skyrl
+from toolorchestra.agents.adapters.skyrl import RolloutError, SimulatedTrainer, ToolOrchestraGenerator, Trainer
+from toolorchestra.agents.adapters.skyrl_samples import PLAYED, check_skyrl
 from toolorchestra.agents.adapters.skyrl_train import Experiment, read_config, trainer_kind
 from toolorchestra.agents.engines.base import Datum, LossParams
 from toolorchestra.agents.rollouts.grpo import Group, training_batch
@@ -130,7 +128,7 @@ def _order(datum: Datum) -> list[tuple[int, float]]:
     return list(zip(datum.tokens, datum.logprobs, strict=True))[: max(i for i, m in enumerate(datum.mask) if m) + 1]
 
 
-# -- the first door ----------------------------------------------------------------------------------------------------
+# -- our generator ----------------------------------------------------------------------------------------------------
 
 
 @FORMS
@@ -172,7 +170,7 @@ def spread(data: Sequence[Datum]) -> list[tuple[int, float]]:
     )
 
 
-def test_bills_are_those_of_the_same_turns_without_the_door(tiny: Tiny) -> None:
+def test_bills_are_those_of_the_same_turns_without_it(tiny: Tiny) -> None:
     made = trainer(tiny)
     given, _ = batch_input(made)
     output = asyncio.run(made.generator.generate(given))

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 SECONDS = 900
 """A run's deadline: SkyRL's imports take half a minute of CPU time in each of its processes."""
 STEPS = 2
-PATHS = (REPOSITORY / "src", REPOSITORY, REPOSITORY / "tests" / "doors" / "without_gpu")
+PATHS = (REPOSITORY / "src", REPOSITORY, REPOSITORY / "tests" / "integrations" / "without_gpu")
 
 
 class Noted:

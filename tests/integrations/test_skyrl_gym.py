@@ -1,4 +1,4 @@
-"""The skyrl-gym door, with skyrl-gym 0.4.0: `make test-skyrl-gym` has an environment with it."""
+"""The skyrl-gym integration, with skyrl-gym 0.4.0: `make test-skyrl-gym` has an environment with it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _registered() -> None:
 
 
 def started(row: dict[str, Any]) -> Episode:
-    """The row's episode without the door."""
+    """The row's episode without the integration."""
     spec = spec_of(row["gym_id"])
     made = factory(**{**spec.kwargs, **json.loads(row["arguments"])})
     return made.start(row["seed"], {"task_id": row["task_id"]}).episode

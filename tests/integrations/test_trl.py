@@ -18,9 +18,8 @@ from toolorchestra.agents.adapters.trl_reward import preference_reward
 from toolorchestra.agents.engines.tiny import build_model, load_tokenizer
 from toolorchestra.agents.rollouts.grpo import GroupReward, Measure
 from toolorchestra.agents.rollouts.rollout import Chat
-from toolorchestra.envs.adapters import trl as door
+from toolorchestra.envs.adapters import trl as adapter
 from toolorchestra.envs.adapters.trl import TrlRollouts, environment_reward, task_rows
-from toolorchestra.envs.adapters.trl_tools import environment_factory
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.preference import Preference
@@ -30,7 +29,7 @@ from toolorchestra.envs.registration import register
 trl = pytest.importorskip("trl", reason="TRL is missing: make environment")
 pytestmark = [
     pytest.mark.filterwarnings("ignore::FutureWarning"),
-    pytest.mark.filterwarnings("ignore:You are using '(rollout_func|environment_factory)':UserWarning"),
+    pytest.mark.filterwarnings("ignore:You are using 'rollout_func':UserWarning"),
 ]
 BROKEN = "Tests/Broken-v0"
 BRIEF = {"split": "train", "style": "brief", "shown_characters": 0}
@@ -241,85 +240,12 @@ def test_a_group_that_is_spread_over_processes_is_refused() -> None:
         preference_reward(["a"] * 2, **two, preference=[Preference()] * 2, keys=[()] * 2, siblings=[4] * 2)
 
 
-# -- TRL's own tool loop -----------------------------------------------------------------------------------------------
-
-
-def test_tools_as_methods_have_the_schemas_of_the_tools() -> None:
-    from transformers.utils import get_json_schema
-
-    made = environment_factory("HLE-v0", **BRIEF)()
-    made.reset(seed=1)
-    for tool in made._tools:
-        schema = get_json_schema(getattr(made, tool["function"]["name"]))["function"]
-        assert (schema["name"], schema["description"]) == (tool["function"]["name"], tool["function"]["description"])
-        told, own = schema["parameters"], tool["function"]["parameters"]
-        assert told["properties"]["model"]["enum"] == list(own["properties"]["model"]["enum"])
-        assert told["required"] == list(own["required"])
-
-
-def test_tools_as_methods_play_as_the_plain_environment_does() -> None:
-    made: Any = environment_factory("HLE-v0", **BRIEF)()
-    env: Any = gym.make("ToolOrchestra/HLE-v0", **BRIEF).unwrapped
-    for seed in range(20):
-        told = made.reset(seed=seed, prompt="is ignored")
-        observation, _ = env.reset(seed=seed)
-        assert told == "\n\n".join(message["content"] for message in observation["messages"])
-        _, first, *_, info = env.step(render_call("search", {"model": "search-2"}))
-        assert made.search(model="search-2") == info["new_messages"][-1]["content"]
-        _, last, over, _, info = env.step(render_call("answer", {"model": "answer-1"}))
-        made.answer(model="answer-1")
-        assert over
-        assert made.get_reward() == first + last
-        assert made._env.episode.ledger.summary() == info["ledger"]
-        assert made.answer(model="answer-1") == "The episode is over."
-        assert made._env.episode.ledger.summary() == info["ledger"]
-
-
-def test_tools_as_methods_of_a_failed_episode_have_no_reward() -> None:
-    register(BROKEN, "tests.sources:BrokenSource")
-    made: Any = environment_factory(BROKEN)()
-    made.reset(seed=0)
-    made.breaks()
-    assert made.get_reward() is None
-
-
-def test_tools_as_methods_train_under_a_template_that_shows_tools(tmp_path: Path) -> None:
-    tokenizer = load_tokenizer()
-    template = Path(trl.__file__).parent / "chat_templates" / "qwen3.jinja"
-    tokenizer.chat_template = template.read_text(encoding="utf-8")
-    chat = Chat(tokenizer)
-    made = trainer_of(
-        chat,
-        [{"prompt": [{"role": "user", "content": ""}], "seed": seed} for seed in range(2)],
-        tmp_path,
-        environment_factory=environment_factory("HLE-v0", **BRIEF),
-        reward_funcs=[],
-        max_completion_length=16,
-    )
-    made.train()
-    assert made.state.global_step == 1
-
-
-@pytest.mark.parametrize(
-    ("env_id", "arguments", "said"),
-    [
-        ("ToolScale-v0", {"domain": "railway"}, "has a user to talk to"),
-        ("HLE-v0", {"diversify": "train", "vary": ("tools",)}, "are not those of another task.*use TrlRollouts"),
-    ],
-)
-def test_what_tools_as_methods_cannot_serve_is_refused(env_id: str, arguments: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        environment_factory(env_id, **arguments)
-
-
 # -- bad input ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_wrong_id_is_refused_with_those_there_are() -> None:
     with pytest.raises(ConfigError, match="HLE-v0"):
         task_rows("HEL-v0", range(2))
-    with pytest.raises(ConfigError, match="HLE-v0"):
-        environment_factory("HEL-v0")
 
 
 def test_what_no_prompt_can_hold_is_refused() -> None:
@@ -334,7 +260,7 @@ def test_a_prompt_of_another_data_set_is_refused(chat: Chat) -> None:
 
 
 def test_a_missing_trl_is_said_with_what_to_type(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door, "find_spec", lambda name: None if name == "trl" else util.find_spec(name))
+    monkeypatch.setattr(adapter, "find_spec", lambda name: None if name == "trl" else util.find_spec(name))
     with pytest.raises(ConfigError, match=r'pip install "toolorchestra\[trl\]"'):
         TrlRollouts(chat)
 

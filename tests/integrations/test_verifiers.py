@@ -263,7 +263,7 @@ def test_a_trainer_gets_the_tokens_that_were_sampled(tmp_path: Path) -> None:
 
 @needs_verifiers
 def test_an_outage_is_an_error_and_no_wrong_answer(tmp_path: Path) -> None:
-    words = ["--env.taskset.environment", "tests.integrations.outages:Tests/Outage-v0", "-n", "1"]
+    words = ["--env.taskset.environment", "tests.integrations.breaking:Tests/Outage-v0", "-n", "1"]
     with endpoint(counts=True) as server:
         (trace,) = vf_eval(tmp_path, *words, "--client.base-url", server.base_url)
     assert (trace["ok"], trace["rewards"], trace["metrics"]) == (False, {}, {})
@@ -324,4 +324,4 @@ def test_what_is_wrong_is_said_before_anything_is_played(wrong: dict[str, Any], 
 def test_a_missing_library_is_named_with_its_extra() -> None:
     code = "import sys; sys.modules['verifiers'] = None; import toolorchestra.envs.adapters.verifiers"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=SECONDS)
-    assert "this door needs verifiers: pip install 'toolorchestra[verifiers]'" in done.stderr.splitlines()[-1]
+    assert "this integration needs verifiers: pip install 'toolorchestra[verifiers]'" in done.stderr.splitlines()[-1]

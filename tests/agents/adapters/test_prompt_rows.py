@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from toolorchestra.agents.adapters.prompt_rows import (
-    check_same_wish,
+    check_same_preference,
     job_of_row,
     prompt_rows,
     read_rows,
@@ -38,7 +38,7 @@ def test_a_row_is_an_episode(tmp_path: Path, name: str) -> None:
         assert started.episode.task_id == row["task_id"]
         assert [dict(m) for m in started.observation["messages"]] == row["prompt"]
         assert job.factory.settings.max_turns == 7
-        check_same_wish(row, started.episode.preference)
+        check_same_preference(row, started.episode.preference)
 
 
 def test_listed_tasks_come_once_before_any_comes_again() -> None:
@@ -60,7 +60,7 @@ def test_what_is_wrong_with_a_row_is_said() -> None:
     job = job_of_row(row)
     wish = job.factory.start(job.seed, job.options).episode.preference
     with pytest.raises(ConfigError, match=r"task .* of ToolOrchestra/HLE-v0 \(seed .*export the tasks again"):
-        check_same_wish(row, wish)
+        check_same_preference(row, wish)
     with pytest.raises(ConfigError, match=r"\.parquet or \.jsonl"):
         write_rows([], Path("rows.csv"))
 

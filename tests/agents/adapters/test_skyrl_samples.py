@@ -7,8 +7,7 @@ from importlib import util
 
 import pytest
 
-from toolorchestra.agents.adapters.skyrl_batch import Played, batch_of
-from toolorchestra.agents.adapters.skyrl_samples import samples_of
+from toolorchestra.agents.adapters.skyrl_samples import Played, batch_of, samples_of
 from toolorchestra.agents.rollouts.grpo import Measure, TokenSequence, Trajectory
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.preference import ACCURATE
@@ -60,6 +59,6 @@ def test_a_batch_masks_what_failed_and_rewards_the_last_token() -> None:
 
 
 @pytest.mark.skipif(util.find_spec("skyrl") is not None, reason="skyrl is installed here: see tests/integrations")
-def test_without_skyrl_the_door_says_what_to_do() -> None:
+def test_without_skyrl_it_is_said_what_to_do() -> None:
     with pytest.raises(ConfigError, match=r"skyrl is not installed here.*make test-skyrl"):
         __import__("toolorchestra.agents.adapters.skyrl")
