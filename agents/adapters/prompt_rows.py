@@ -27,7 +27,7 @@ Row = Mapping[str, Any]
 
 
 def prompt_rows(mix: EnvMix, split: Split, count: int, seed: int) -> Iterator[dict[str, Any]]:
-    """Make rows of so many tasks of a split. Listed tasks come in a shuffled order, each once before any comes twice."""
+    """Make rows of some tasks of a split. Listed tasks come in a shuffled order, each once before any comes twice."""
     arguments = json.dumps(arguments_of(mix, split), sort_keys=True)
     made = _factory(mix.env_id, arguments)
     listed = every_task(made)

@@ -109,7 +109,7 @@ class ToolOrchestraGenerator(GeneratorInterface):  # type: ignore[misc]
             return Played(made, label, time.monotonic() - started, sampling)
 
     def _rollouts(self, turns: SkyrlTurns) -> Rollouts:
-        """Rollouts as this batch is sampled. Limits of calls and episodes are shared by all batches of an event loop."""
+        """Rollouts as this batch is sampled. Limits of calls and episodes are those of all batches of an event loop."""
         if self._loop is not asyncio.get_running_loop():
             self._loop = asyncio.get_running_loop()
             self._gates, self._places = Gates(), asyncio.Semaphore(self.settings.concurrency)

@@ -251,7 +251,7 @@ def figures(one: Played) -> dict[str, Any]:
 
 
 def figures_of_all(played: Sequence[Played]) -> dict[str, float]:
-    """Figures by environment. When SkyRL joins batches, it averages those with "mean" in their name and adds the rest."""
+    """Figures by environment. When SkyRL joins batches, it averages "mean" names and adds the rest."""
     by_label: dict[str, list[Played]] = {}
     for one in played:
         by_label.setdefault(one.label, []).append(one)
