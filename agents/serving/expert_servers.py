@@ -27,8 +27,8 @@ from typing import Any
 
 from toolorchestra.agents.engines.background import ProcessGuard
 from toolorchestra.envs.base.errors import ConfigError, Outage, install
+from toolorchestra.envs.base.http_client import HttpPoster, Posted
 from toolorchestra.envs.models.endpoints import Endpoints, read_row
-from toolorchestra.envs.retrieval.http_posts import HttpPoster, Posted
 
 LOOK_SECONDS, STOP_SECONDS = 0.5, 20.0
 LAST_WORDS_CHARACTERS = 2_000

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, cast
 
 from toolorchestra.envs.base.types import Question, Transcript
 from toolorchestra.envs.money.ledger import Bill
-from toolorchestra.envs.money.prices import EXPERT, Usage
+from toolorchestra.envs.money.prices import EXPERT, Tokens, Usage
 
 Purpose = Literal["query", "code", "answer", "move", "user", "judge"]
 """A search query, a program, an answer, a turn of the agent's on its behalf, a simulated user's turn, a verdict."""
@@ -115,3 +115,19 @@ def limits_of(models: ChatModel, model: str) -> ContextLimits:
     """The limits that hold for one model behind a backend."""
     # Not isinstance: asking a protocol that costs 30 us, and this is asked at every call.
     return cast("Bounded", models).limits_of(model) if hasattr(models, "limits_of") else DEFAULT_LIMITS
+
+
+class ScriptedModel:
+    """A model of your own that completes with `reply(request)`. Tokens are counted as words."""
+
+    suspends = False
+
+    def __init__(self, reply: Callable[[ChatRequest], str], seconds: float = 0.0) -> None:
+        self._reply = reply
+        self._seconds = seconds
+
+    async def complete(self, request: ChatRequest) -> Completion:
+        text = self._reply(request)
+        words = sum(len(str(m["content"]).split()) for m in request.messages)
+        tokens = Tokens(input=words, output=len(text.split()))
+        return Completion(text, Usage(request.model, request.role, tokens, seconds=self._seconds))

@@ -14,7 +14,6 @@ says what it used.
 from __future__ import annotations
 
 import asyncio
-import importlib
 import random
 import time
 import weakref
@@ -24,17 +23,30 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from toolorchestra.envs.base.errors import ConfigError, Outage, SpendCapReached, ToolError, install
+from toolorchestra.envs.base.http_client import ReplyTooLong, bounded, library
 from toolorchestra.envs.base.keys import key_in
 from toolorchestra.envs.base.secrets import Secrets
 from toolorchestra.envs.models import ChatRequest, Completion, ContextLimits
 from toolorchestra.envs.models.endpoints import Endpoint, Endpoints, Served
-from toolorchestra.envs.models.output_limits import MOST_CORRECTIONS, OutputLimit, corrected
 from toolorchestra.envs.models.rate_limits import EndpointLimits
-from toolorchestra.envs.models.refusals import MayPass, Refusal, in_a_stream, meaning, retry_after
-from toolorchestra.envs.models.reply_bounds import ACCEPTED, ReplyTooLong, bounded, bytes_of
-from toolorchestra.envs.models.streamed_reply import ErrorEvent, StreamedReply, take
-from toolorchestra.envs.models.usage import Sent, usage_of, used_so_far
-from toolorchestra.envs.models.wire import Unreadable, body, cut_short, read, text_of
+from toolorchestra.envs.models.streamed_reply import ErrorEvent, StreamedReply, Unreadable, take
+from toolorchestra.envs.models.wire import (
+    MOST_CORRECTIONS,
+    MayPass,
+    OutputLimit,
+    Refusal,
+    Sent,
+    body,
+    corrected,
+    cut_short,
+    in_a_stream,
+    meaning,
+    read,
+    retry_after,
+    text_of,
+    usage_of,
+    used_so_far,
+)
 from toolorchestra.envs.money.prices import Tokens, Usage
 
 if TYPE_CHECKING:
@@ -45,6 +57,9 @@ TOLD_CHARACTERS = 300
 CHECK_SECONDS, CHECK_BYTES = 10.0, 16 << 20
 FIRST_BACKOFF_SECONDS, MOST_BACKOFF_SECONDS = 0.5, 30.0
 NO_KEY = "none"
+RAISE_IT = "; if it may be, raise reply_bytes of the model's entry"
+LEAST_BYTES, BYTES_A_TOKEN = 16 << 10, 32
+"""Of a reply whose tokens are bounded for its price: around it, and for each token."""
 
 
 class _OtherLimit(Exception):
@@ -254,7 +269,7 @@ class OpenAiModels:
             problem = meaning(said, endpoint, served, self.traffic[endpoint.name].answered(served.name))
         except ReplyTooLong as err:
             problem = ReplyTooLong(str(err))
-        except (UnicodeDecodeError, zlib.error, sdk.APIError, _library().HTTPError) as err:
+        except (UnicodeDecodeError, zlib.error, sdk.APIError, library().HTTPError) as err:
             problem = MayPass(f"{type(err).__name__}: {err.__cause__ or err}")
         raise problem  # out here, so that no request with its headers hangs on the error
 
@@ -309,7 +324,7 @@ class OpenAiModels:
             clients[which] = _sdk().AsyncOpenAI(
                 api_key=self._keys[endpoint.name] or NO_KEY, base_url=address.url, max_retries=0, timeout=None,
                 default_headers={"Authorization": address.basic} if address.login else None,
-                http_client=_http(most_bytes),
+                http_client=_sdk().DefaultAsyncHttpxClient(**bounded(most_bytes, RAISE_IT)),
             )  # fmt: skip
         return clients[which]
 
@@ -358,18 +373,10 @@ class OpenAiModels:
 def _most_bytes(request: ChatRequest, served: Served, made: Mapping[str, Any], sent: Sent) -> int:
     """The most of a reply that is read."""
     most = served.most_reply_bytes(made.get("stream") is True)
-    return min(most, bytes_of(sent.output_tokens)) if request.most_output_tokens else most
-
-
-def _http(most_bytes: int) -> Any:
-    """What the SDK sends with, and reads so many bytes of a reply by."""
-    hooks = {"response": [bounded(_library(), most_bytes)]}
-    return _sdk().DefaultAsyncHttpxClient(headers={"Accept-Encoding": ACCEPTED}, event_hooks=hooks)
-
-
-def _library() -> Any:
-    """What lies below the SDK: it has had several names."""
-    return importlib.import_module(_sdk().DefaultAsyncHttpxClient.__mro__[1].__module__.partition(".")[0])
+    if not request.most_output_tokens:
+        return most
+    # Rounded up to a power of two, since each bound has a client of its own.
+    return min(most, int(2 ** (LEAST_BYTES + BYTES_A_TOKEN * sent.output_tokens - 1).bit_length()))
 
 
 def _sdk() -> Any:

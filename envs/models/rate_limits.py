@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from toolorchestra.envs.base.places import Places
+from toolorchestra.envs.base.http_client import Places
 from toolorchestra.envs.models.endpoints import Endpoint
 
 

@@ -1,30 +1,52 @@
-"""Between the transcript and an OpenAI-compatible server: messages out, text and usage in. No I/O."""
+"""Between the transcript and an OpenAI-compatible server: messages out; text, usage and refusals in. No I/O."""
 
 from __future__ import annotations
 
+import email.utils
 import json
+import math
 import re
+import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from toolorchestra.envs.base.actions import CLOSE, OPEN, THINK, UNTHINK, parse
-from toolorchestra.envs.base.errors import ActionError
+from toolorchestra.envs.base.errors import ActionError, Outage, ToolError, WrongSetting
 from toolorchestra.envs.base.marks import STANDARD, clean, quoted
 from toolorchestra.envs.base.openai_messages import rendered_call
 from toolorchestra.envs.base.tools_as_text import result_as_text, tools_as_text
 from toolorchestra.envs.base.types import Message
 from toolorchestra.envs.models import ChatRequest
-from toolorchestra.envs.models.endpoints import Served
+from toolorchestra.envs.models.endpoints import Endpoint, Served
+from toolorchestra.envs.models.streamed_reply import StreamedReply, Unreadable
+from toolorchestra.envs.money.prices import Tokens
 
 CHARACTERS_PER_TOKEN = 4
 REPLY_CHARACTERS = 200_000
 """Of a reply; a longer one keeps its end, where answers stand."""
 _TURN = re.compile(r"(?<=[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])[ \t]*(?:S(?=ystem:)|U(?=ser:)|A(?=ssistant:)|T(?=ool:))")
 """What begins a turn of a prompt for a completion server: the first letter gets a space behind it."""
-
-
-class Unreadable(ValueError):
-    """The server's reply is not what the protocol says."""
+CHARACTERS_OF_THE_LONGEST_TOKEN = 200
+"""More text than this for each token that is said to be used cannot be true: the longest tokens are rows of blanks."""
+TEMPLATE_TOKENS = 1_024
+"""What a server's chat template may add to the text of a request."""
+KEYS = ("max_completion_tokens", "max_tokens")
+MOST_CORRECTIONS = 2
+"""Of one request: the name, and the number."""
+_LEAST_TOKENS = 16
+_REFUSED = re.compile(
+    r"unsupported|not supported|unrecogni[sz]ed|unknown|unexpected|not permitted|not allowed|invalid param|deprecated|"
+    r"\binstead\b|extra (?:inputs|fields?)|no such",
+    re.IGNORECASE,
+)
+_MOST = re.compile(
+    r"(?:at most|maximum of|less than or equal to|must be (?:<=|below)|<=|up to|no more than)\s*`?(\d{2,7})",
+    re.IGNORECASE,
+)
+_PASSING = frozenset({408, 409, 425, 429})
+"""Statuses that may pass, beside 5xx: the request is made again."""
+_OF_THE_REQUEST = frozenset({400, 422})
+"""Statuses that speak of what was sent, and so of what the agent asked for."""
 
 
 def body(request: ChatRequest, served: Served) -> dict[str, Any]:
@@ -203,3 +225,205 @@ def _rendered(call: Any) -> str:
     if not isinstance(function, Mapping):
         return f"{OPEN}{call!s:.200}{CLOSE}"
     return rendered_call(function.get("name"), function.get("arguments"))
+
+
+# -- what it used ------------------------------------------------------------------------------------------------------
+
+
+class Sent(NamedTuple):
+    """How large a request is."""
+
+    characters: int
+    """How many characters its messages have."""
+    most_tokens: int
+    """The most tokens that its input may be: a token is a byte at least."""
+    output_tokens: int
+    """The most tokens that its reply was allowed to have."""
+
+    @classmethod
+    def of(cls, made: Mapping[str, Any], served: Served) -> Sent:
+        """Measures a request from its JSON."""
+        text = str(made.get("messages") or made.get("prompt"))
+        asked = json.dumps([made.get("messages"), made.get("prompt"), made.get("tools")], ensure_ascii=False)
+        return cls(
+            len(text), len(asked.encode("utf-8", "replace")) + TEMPLATE_TOKENS, allowed(made, served.output_tokens)
+        )
+
+    @property
+    def guessed(self) -> float:
+        """Tokens of its input, as they are counted before the reply counts them."""
+        return self.characters / CHARACTERS_PER_TOKEN
+
+
+def usage_of(reply: Mapping[str, Any], sent: Sent, raw: str, said: str) -> tuple[Tokens, bool]:
+    """The tokens by disjoint class, and whether they had to be estimated since the reply's count makes no sense."""
+    counted = counted_of(reply, sent, raw)
+    if counted is not None and len(said) <= CHARACTERS_OF_THE_LONGEST_TOKEN * (counted.output + counted.reasoning):
+        return counted, False
+    out = min(-(-len(said) // CHARACTERS_PER_TOKEN), sent.output_tokens)
+    return Tokens(sent.characters // CHARACTERS_PER_TOKEN, 0, out, 0), True
+
+
+def used_so_far(streamed: StreamedReply, sent: Sent) -> Tokens:
+    """The tokens of a streamed reply that broke off: those that the server had counted, and by estimate those of the
+    characters that came after."""
+    known, characters = counted_of({"usage": streamed.usage}, sent, streamed.raw), streamed.characters_counted
+    if known is None or characters > CHARACTERS_OF_THE_LONGEST_TOKEN * (known.output + known.reasoning):
+        known, characters = Tokens(sent.characters // CHARACTERS_PER_TOKEN, 0, 0, 0), 0
+    room = max(0, sent.output_tokens - known.output - known.reasoning)
+    more = -(-(streamed.characters - characters) // CHARACTERS_PER_TOKEN)
+    return known._replace(output=known.output + min(more, room))
+
+
+def counted_of(reply: Mapping[str, Any], sent: Sent, raw: str) -> Tokens | None:
+    """The tokens that the reply says it used, or None where that cannot be: more input than the request has bytes, more
+    output than was allowed and than the reply has bytes, or next to none for a long text."""
+    usage = reply.get("usage")
+    if not isinstance(usage, Mapping):
+        return None
+    prompt, completion = _whole(usage.get("prompt_tokens")), _whole(usage.get("completion_tokens", 0))
+    cached = _whole(_detail(usage, "prompt_tokens_details", "cached_tokens"))
+    reasoning = _whole(_detail(usage, "completion_tokens_details", "reasoning_tokens"))
+    if prompt is None or completion is None or cached is None or reasoning is None:
+        return None
+    if cached > prompt or reasoning > completion:
+        return None
+    if not sent.characters / CHARACTERS_OF_THE_LONGEST_TOKEN <= prompt <= sent.most_tokens:
+        return None
+    if completion > max(sent.output_tokens, len(raw.encode("utf-8", "replace"))):
+        return None
+    return Tokens(prompt - cached, cached, completion - reasoning, reasoning)
+
+
+def _detail(usage: Mapping[str, Any], table: str, key: str) -> Any:
+    details = usage.get(table)
+    value = details.get(key) if isinstance(details, Mapping) else None
+    return 0 if value is None else value
+
+
+def _whole(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+# -- the limit of a reply's length -------------------------------------------------------------------------------------
+
+
+class OutputLimit(NamedTuple):
+    """How a server takes the limit for one model."""
+
+    key: str = ""
+    """Its parameter; "" is as the endpoint file says."""
+    most: int = 0
+    """The highest that it takes; 0 is not known."""
+
+    def applied(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """The request's JSON with the limit as the server takes it."""
+        key = sent_key(body)
+        if not key:
+            return dict(body)
+        tokens = min(body[key], self.most) if self.most else body[key]
+        return {(self.key or key) if name == key else name: tokens if name == key else value
+                for name, value in body.items()}  # fmt: skip
+
+
+def sent_key(body: Mapping[str, Any]) -> str:
+    """The limit's parameter in a request; "" where it has none that we know, or both."""
+    found = [key for key in KEYS if isinstance(body.get(key), int)]
+    return found[0] if len(found) == 1 else ""
+
+
+def corrected(known: OutputLimit, body: Mapping[str, Any], refusal: str) -> OutputLimit | None:
+    """What a refusal of this request teaches, None where it speaks of something else."""
+    key = sent_key(body)
+    if key and known.applied(body) != body:
+        return known  # another request has learnt it meanwhile
+    if not key or not re.search(rf"\b{key}\b|completion tokens", refusal):
+        return None
+    if (found := _MOST.search(refusal)) and _LEAST_TOKENS <= int(found[1]) < body[key]:
+        return known._replace(most=int(found[1]))
+    if key in refusal and not known.key and _REFUSED.search(refusal):
+        return known._replace(key=KEYS[1 - KEYS.index(key)])
+    return None
+
+
+def allowed(body: Mapping[str, Any], otherwise: int) -> int:
+    """The tokens that a request allows its reply."""
+    return max((body[key] for key in KEYS if isinstance(body.get(key), int)), default=otherwise)
+
+
+# -- refusals ----------------------------------------------------------------------------------------------------------
+
+
+class MayPass(Exception):
+    """A failure that may pass, and how long the server asks to wait."""
+
+    def __init__(self, message: str, after_seconds: float | None = None) -> None:
+        super().__init__(message)
+        self.after_seconds = after_seconds
+
+
+class Refusal(NamedTuple):
+    """What a server says. The text holds no key."""
+
+    status: int
+    code: object
+    """Its own word for the reason."""
+    text: str
+    after_seconds: float | None = None
+
+    @property
+    def of_the_request(self) -> bool:
+        """Whether what was sent is refused, not who asks or when."""
+        return self.status in _OF_THE_REQUEST
+
+
+def meaning(said: Refusal, endpoint: Endpoint, served: Served, answered: bool) -> Exception:
+    """What to raise. Only what is wrong with the request itself is for the agent to read: everything else is no answer
+    of its own, and fails the episode. `answered`: whether it ever did for this model."""
+    status, text = said.status, said.text
+    if status in _OF_THE_REQUEST:
+        return ToolError(f"model {served.name!r} refused the request ({status}): {text}")
+    if said.code == "insufficient_quota":
+        return Outage(f"endpoint {endpoint.name!r} says that the account's quota is used up: {text}")
+    if status in _PASSING or status >= 500:
+        return MayPass(f"{status}: {text}", said.after_seconds)
+    if status in (401, 403, 404) and not answered:
+        return _wrong_setting(endpoint, served, status, text)
+    why = "has no credit left for this account" if status == 402 else f"refused model {served.name!r}"
+    return Outage(f"endpoint {endpoint.name!r} {why} ({status}): {text}")
+
+
+def _wrong_setting(endpoint: Endpoint, served: Served, status: int, text: str) -> WrongSetting:
+    """Of an endpoint that never answered for a model: key, address or model is wrong, which would end every episode."""
+    if status == 404:
+        wanted = f"model {served.model or served.name!r}"
+        return WrongSetting(f"endpoint {endpoint.name!r} has no {wanted} at {endpoint.address.url} (404): {text}")
+    key = f"the key in ${endpoint.key_env}" if endpoint.key_env else "a call without a key; set key_env"
+    return WrongSetting(f"endpoint {endpoint.name!r} refused {key} ({status}): {text}")
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """The wait that a server asks for: seconds, milliseconds, or a date. Nonsense counts as nothing said."""
+    try:
+        if (value := headers.get("retry-after-ms")) is not None:
+            wait = float(value) / 1000
+            return max(0.0, wait) if math.isfinite(wait) else None
+        value = headers.get("retry-after")
+        if value is None:
+            return None
+        if value.replace(".", "", 1).isdigit():
+            return float(value)
+        return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
+    except (ValueError, OverflowError):
+        return None
+
+
+def in_a_stream(error: Any) -> tuple[int, object]:
+    """Status and code of an error that stands in a stream. One without a status may pass: 500."""
+    row = error if isinstance(error, Mapping) else {}
+    for name in ("code", "status", "status_code"):
+        said = row.get(name)
+        number = int(said) if isinstance(said, str) and said.isascii() and said.isdecimal() and len(said) == 3 else said
+        if isinstance(number, int) and not isinstance(number, bool) and 400 <= number <= 599:
+            return number, row.get("code")
+    return 500, row.get("code")

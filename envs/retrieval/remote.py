@@ -17,12 +17,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from toolorchestra.envs.base.errors import ConfigError, Outage, ToolError, WrongSetting
+from toolorchestra.envs.base.http_client import HttpPoster
 from toolorchestra.envs.base.keys import key_in
 from toolorchestra.envs.base.terminal import one_line
 from toolorchestra.envs.base.types import Passage
 from toolorchestra.envs.money.ledger import Bill
 from toolorchestra.envs.retrieval import Hit, Retriever
-from toolorchestra.envs.retrieval.http_posts import HttpPoster
 
 TOKEN_ENV = "TOOLORCHESTRA_INDEX_TOKEN"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")

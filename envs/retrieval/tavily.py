@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from toolorchestra.envs.base.errors import ConfigError, Outage, ToolError, WrongSetting
+from toolorchestra.envs.base.http_client import MOST_AT_ONCE, MOST_READ_BYTES, HttpPoster
 from toolorchestra.envs.base.keys import key_in
 from toolorchestra.envs.base.types import Passage
 from toolorchestra.envs.money.ledger import Bill
 from toolorchestra.envs.money.prices import TOOL, Usage
 from toolorchestra.envs.retrieval import Hit
-from toolorchestra.envs.retrieval.http_posts import MOST_AT_ONCE, MOST_READ_BYTES, HttpPoster
 
 SEARCH_ITEM, EXTRACT_ITEM = "tavily/search", "tavily/extract"
 SHORTEST_PAGE = 100

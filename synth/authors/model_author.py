@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 
 from toolorchestra.envs.base.errors import ConfigError, install, no_such
 from toolorchestra.envs.base.types import Message
-from toolorchestra.envs.models import ChatModel, ChatRequest
-from toolorchestra.envs.models.scripted import ScriptedModel
+from toolorchestra.envs.models import ChatModel, ChatRequest, ScriptedModel
 from toolorchestra.envs.money.prices import PriceSheet, load_sheet
 from toolorchestra.synth.authors import (
     PART_OF,

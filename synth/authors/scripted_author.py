@@ -12,8 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from toolorchestra.envs.models import ChatRequest
-from toolorchestra.envs.models.scripted import ScriptedModel
+from toolorchestra.envs.models import ChatRequest, ScriptedModel
 from toolorchestra.synth.authors import PART_OF
 from toolorchestra.synth.formats import spec as specs
 

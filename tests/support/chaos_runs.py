@@ -24,8 +24,7 @@ from toolorchestra.envs.base.errors import ConfigError, no_such
 from toolorchestra.envs.domains.toolscale.user import SqlModelUser
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.factory import EpisodeFactory, factory
-from toolorchestra.envs.models import ChatRequest
-from toolorchestra.envs.models.scripted import ScriptedModel
+from toolorchestra.envs.models import ChatRequest, ScriptedModel
 from toolorchestra.envs.money.prices import EXPERT, JUDGE, NANO, USER, Usage
 from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.envs.registration import ids

@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from toolorchestra.envs.models import ChatRequest
-from toolorchestra.envs.models.scripted import ScriptedModel
+from toolorchestra.envs.models import ChatRequest, ScriptedModel
 from toolorchestra.envs.money.prices import PriceSheet, load_sheet
 from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.synth.authors.model_author import LlmAuthor

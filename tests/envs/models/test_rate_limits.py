@@ -9,7 +9,7 @@ import pytest
 
 from toolorchestra.envs.models.endpoints import Endpoint
 from toolorchestra.envs.models.rate_limits import EndpointLimits
-from toolorchestra.envs.models.refusals import retry_after
+from toolorchestra.envs.models.wire import retry_after
 
 PER_SECOND = 1000
 

@@ -10,10 +10,8 @@ from typing import Any
 
 import pytest
 
-from toolorchestra.envs.models.server_events import EventReader
-from toolorchestra.envs.models.streamed_reply import MOST_CALLS, ErrorEvent, StreamedReply, take
-from toolorchestra.envs.models.usage import Sent, used_so_far
-from toolorchestra.envs.models.wire import Unreadable
+from toolorchestra.envs.models.streamed_reply import MOST_CALLS, ErrorEvent, EventReader, StreamedReply, take
+from toolorchestra.envs.models.wire import Sent, Unreadable, used_so_far
 from toolorchestra.envs.money.prices import Tokens
 
 STREAM = (

@@ -21,10 +21,9 @@ from toolorchestra.envs.domains.questions.world import QaWorld
 from toolorchestra.envs.env import run_calls
 from toolorchestra.envs.episode.calls import ReadyCall
 from toolorchestra.envs.factory import EpisodeFactory, factory
-from toolorchestra.envs.models import ChatRequest
+from toolorchestra.envs.models import ChatRequest, ScriptedModel
 from toolorchestra.envs.models.endpoints import Endpoints
 from toolorchestra.envs.models.openai import OpenAiModels
-from toolorchestra.envs.models.scripted import ScriptedModel
 from toolorchestra.envs.money.ledger import Bill
 from toolorchestra.envs.money.prices import NANO, TOOL, Tokens, Usage, load_sheet
 from toolorchestra.envs.money.spend_cap import SpendCap

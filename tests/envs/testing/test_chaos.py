@@ -15,8 +15,7 @@ from tests.tau2_playing import needs_package
 from toolorchestra.envs.base.errors import ConfigError, ToolError
 from toolorchestra.envs.episode.calls import CallResult
 from toolorchestra.envs.episode.episode import Episode
-from toolorchestra.envs.models import ChatRequest
-from toolorchestra.envs.models.scripted import ScriptedModel
+from toolorchestra.envs.models import ChatRequest, ScriptedModel
 from toolorchestra.envs.testing.chaos import EPISODE, FATAL, FAULTS, HARMLESS, Chaos
 
 EPISODES = 200

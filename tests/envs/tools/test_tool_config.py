@@ -18,7 +18,7 @@ from toolorchestra.envs.base.clock import VirtualClock
 from toolorchestra.envs.base.errors import ConfigError, PriceError, ToolError
 from toolorchestra.envs.base.types import Answer, Passage, Question, ToolCall
 from toolorchestra.envs.domains.questions.world import QaWorld
-from toolorchestra.envs.models.scripted import ScriptedModel
+from toolorchestra.envs.models import ScriptedModel
 from toolorchestra.envs.models.simulated import DEFAULT, packaged
 from toolorchestra.envs.money.prices import NANO, PriceSheet, in_words, load_sheet
 from toolorchestra.envs.retrieval.bm25 import Bm25

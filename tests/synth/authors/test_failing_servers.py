@@ -18,7 +18,7 @@ from tests.two_texts import raises
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.types import Message
 from toolorchestra.envs.models import ChatRequest
-from toolorchestra.envs.models.output_limits import OutputLimit, corrected
+from toolorchestra.envs.models.wire import OutputLimit, corrected
 from toolorchestra.synth import generate, storage
 from toolorchestra.synth.authors import model_author
 from toolorchestra.synth.authors.scripted_author import ScriptedParts

@@ -22,8 +22,7 @@ from tests.two_texts import raises
 from toolorchestra.envs.base.errors import ConfigError, Outage, SpendCapReached
 from toolorchestra.envs.base.types import Message
 from toolorchestra.envs.domains.toolscale import loader
-from toolorchestra.envs.models import ChatRequest, Completion
-from toolorchestra.envs.models.scripted import ScriptedModel
+from toolorchestra.envs.models import ChatRequest, Completion, ScriptedModel
 from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.synth import generate
 from toolorchestra.synth.authors import GrammarAuthor, model_author

@@ -19,8 +19,7 @@ from toolorchestra.envs.domains.questions.world import QaWorld
 from toolorchestra.envs.env import run_calls
 from toolorchestra.envs.episode.episode import Episode, Pending, Step
 from toolorchestra.envs.episode.rules import Limits, Rules
-from toolorchestra.envs.models import ChatRequest
-from toolorchestra.envs.models.scripted import ScriptedModel
+from toolorchestra.envs.models import ChatRequest, ScriptedModel
 from toolorchestra.envs.money.prices import load_sheet
 from toolorchestra.envs.retrieval.bm25 import Bm25
 from toolorchestra.envs.sandbox.arithmetic import ArithmeticInterpreter

@@ -22,7 +22,7 @@ from toolorchestra.agents.configuration.presets import preset
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.tau2.source import Tau2Source
-from toolorchestra.envs.models.scripted import ScriptedModel
+from toolorchestra.envs.models import ScriptedModel
 from toolorchestra.envs.money.prices import load_sheet
 from toolorchestra.envs.money.spend_cap import SpendCap
 

@@ -34,7 +34,7 @@ from toolorchestra.envs.domains.tau2.release import load_release
 from toolorchestra.envs.domains.tau2.schemas import plain_schema
 from toolorchestra.envs.domains.tau2.task import GoldAction, Side, read_plan
 from toolorchestra.envs.env import OrchestraEnv
-from toolorchestra.envs.models.scripted import ScriptedModel
+from toolorchestra.envs.models import ScriptedModel
 
 REFUEL = {"customer_id": "C1002", "line_id": "L1004", "gb_amount": 2}
 

@@ -21,8 +21,7 @@ from toolorchestra.envs.domains.tau2.conversation_log import Done, Said
 from toolorchestra.envs.domains.tau2.recordings import read_recordings, recorded_messages, write_recordings
 from toolorchestra.envs.domains.tau2.world import MOST_EMPTY_REPLIES, MOST_USER_CALLS
 from toolorchestra.envs.env import OrchestraEnv
-from toolorchestra.envs.models import ChatRequest, Completion
-from toolorchestra.envs.models.scripted import ScriptedModel
+from toolorchestra.envs.models import ChatRequest, Completion, ScriptedModel
 from toolorchestra.envs.money.prices import Tokens, Usage
 from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.envs.tools import Tool

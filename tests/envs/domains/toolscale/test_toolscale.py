@@ -24,8 +24,7 @@ from toolorchestra.envs.domains.toolscale.source import ToolScaleSource, ready
 from toolorchestra.envs.domains.toolscale.tool_runs import Called
 from toolorchestra.envs.domains.toolscale.user import Mood, SqlModelUser, SqlScriptedUser
 from toolorchestra.envs.env import OrchestraEnv
-from toolorchestra.envs.models import ChatRequest
-from toolorchestra.envs.models.scripted import ScriptedModel
+from toolorchestra.envs.models import ChatRequest, ScriptedModel
 from toolorchestra.envs.money.prices import Tokens, Usage
 from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.envs.tools.tool_config import Half

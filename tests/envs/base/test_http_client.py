@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
 from toolorchestra.envs.base.errors import ConfigError, Outage
-from toolorchestra.envs.retrieval.http_posts import HttpPoster, Posted
+from toolorchestra.envs.base.http_client import HttpPoster, Posted
 from toolorchestra.envs.retrieval.remote import Remote
 from toolorchestra.envs.retrieval.tavily import Service, Tavily
 
@@ -58,7 +58,7 @@ def test_a_cancelled_search_frees_its_place() -> None:
 
 PROGRAM = """
 import asyncio, sys
-from toolorchestra.envs.retrieval.http_posts import HttpPoster
+from toolorchestra.envs.base.http_client import HttpPoster
 
 async def search():
     await asyncio.wait_for(HttpPoster(sys.argv[1], "", 60.0).post("search", {}), 0.3)
