@@ -50,8 +50,6 @@ class Tau2Source:
     user: str = "none"
     """none (the agent works alone), scripted (plumbing and tests), replay (recorded runs), llm."""
     _: KW_ONLY
-    solo: bool | None = None
-    """Another way to say user="none"."""
     user_model: str | Role | None = None
     """The model that plays the user, where user="llm"."""
     judge: str | Role | None = None
@@ -98,12 +96,6 @@ class Tau2Source:
         self.name = f"tau2-{self.domain}"
 
     def _check_roles(self) -> None:
-        if self.solo is not None:
-            if self.solo and self.user not in ("none", "scripted"):
-                raise ConfigError(f"solo=True has no user, got user={self.user!r}; leave one of them out")
-            self.user = "none" if self.solo else self.user
-            if not self.solo and self.user == "none":
-                raise ConfigError(f"solo=False needs a user: {', '.join(USERS[1:])}")
         if self.user not in USERS:
             raise ConfigError(no_such("user", self.user, USERS))
         if self.user == "llm" and self.user_model is None:

@@ -294,7 +294,6 @@ def test_a_newer_release_is_named_in_every_result(tmp_path: Path) -> None:
         ({"user": "replay"}, "needs recordings"),
         ({"user": "replay", "recordings": "nowhere.jsonl"}, "no such file"),
         ({"user": "replay", "solo": True}, "leave one of them out"),
-        ({"solo": False}, "solo=False needs a user"),
         ({"split": "tiny"}, "no split 'tiny'"),
         ({"tasks_path": "nowhere"}, "point at upstream's data folder"),
         ({"users": "llm"}, "no argument 'users'"),
