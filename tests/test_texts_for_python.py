@@ -24,12 +24,12 @@ ON_THE_COMMAND_LINE = (
 
 
 def sentences(tree: ast.Module) -> Iterator[str]:
-    """Texts with a blank in them. Without docstrings, and without what `command_line=` is given: an argument of that
+    """Texts with a blank and two hyphens in them. Without docstrings, and without what `command_line=` is given: an argument of that
     name, or a text that begins with an option."""
     above = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
     for node in ast.walk(tree):
-        if not (isinstance(node, ast.Constant) and isinstance(node.value, str)):
-            continue
+        if not (isinstance(node, ast.Constant) and isinstance(node.value, str) and "--" in node.value):
+            continue  # nothing of an option in it: unparsing every text would take seconds
         whole: ast.AST = node
         while isinstance(above[whole], ast.JoinedStr | ast.BinOp | ast.IfExp):
             whole = above[whole]
@@ -44,7 +44,7 @@ def options_named(code: str) -> list[str]:
     """The texts of a module that name options."""
     return [
         text
-        for text in dict.fromkeys(sentences(ast.parse(code)))
+        for text in dict.fromkeys(sentences(ast.parse(code)) if "--" in code else ())
         if options_in(text) and not any(command in text for command in WHOLE)
     ]
 
