@@ -24,8 +24,8 @@ ON_THE_COMMAND_LINE = (
 
 
 def sentences(tree: ast.Module) -> Iterator[str]:
-    """Texts with a blank and two hyphens in them. Without docstrings, and without what `command_line=` is given: an argument of that
-    name, or a text that begins with an option."""
+    """Texts with a blank and "--" in them. Without docstrings, and without what `command_line=` is given: one of
+    that name, or a text that begins with an option."""
     above = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
     for node in ast.walk(tree):
         if not (isinstance(node, ast.Constant) and isinstance(node.value, str) and "--" in node.value):
