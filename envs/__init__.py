@@ -4,9 +4,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from toolorchestra.envs.base.actions import render_call
+    from toolorchestra.envs.base.actions import hermes_prompt, render_call
     from toolorchestra.envs.base.openai_messages import action_of, from_openai, to_hermes, to_native, to_openai
-    from toolorchestra.envs.base.tools_as_text import hermes_prompt
 
 __all__ = ["action_of", "from_openai", "hermes_prompt", "render_call", "to_hermes", "to_native", "to_openai"]
 

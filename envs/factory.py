@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from toolorchestra.envs.base import preference as preferences
-from toolorchestra.envs.base.clock import VirtualClock, WallClock
 from toolorchestra.envs.base.errors import NOT_NEGATIVE, ConfigError, no_such, require
 from toolorchestra.envs.base.make_arguments import check
 from toolorchestra.envs.base.spaces import FORMS
-from toolorchestra.envs.base.types import Observation, plain
+from toolorchestra.envs.base.types import Observation, VirtualClock, WallClock, plain
 from toolorchestra.envs.domains.source import PricesOrchestrators, TaskSource
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.episode.reward_terms import reward_terms

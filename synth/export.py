@@ -23,7 +23,7 @@ import tyro
 from toolorchestra.agents.commands.console import DONE, check_counts, check_folder, command, say
 from toolorchestra.envs.base import preference
 from toolorchestra.envs.base.errors import ConfigError, no_such
-from toolorchestra.envs.base.folder_files import inside
+from toolorchestra.envs.base.files import inside
 from toolorchestra.envs.domains.toolscale import loader
 from toolorchestra.envs.domains.toolscale.domain import SqlDomain, SqlTask
 from toolorchestra.envs.domains.toolscale.experts import NAME, OFFERS

@@ -27,9 +27,8 @@ from typing import Annotated, Any, TextIO
 import tyro
 
 from toolorchestra.agents.commands.console import DONE, check_counts, check_folder, check_spend_cap, command, say
-from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.envs.base.terminal import spelled
-from toolorchestra.envs.base.whole_files import write_whole
+from toolorchestra.envs.base.errors import ConfigError, spelled
+from toolorchestra.envs.base.files import write_whole
 from toolorchestra.envs.domains.toolscale import loader
 from toolorchestra.envs.domains.toolscale.known_costs import KnownCost
 from toolorchestra.envs.money.spend_cap import SpendCap

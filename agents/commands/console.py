@@ -19,8 +19,7 @@ import tyro
 
 from toolorchestra.agents.engines.base import TrainingFailed
 from toolorchestra.agents.training.checkpoint import CheckpointError
-from toolorchestra.envs.base.errors import ConfigError, Outage, SpendCapReached, WithOption
-from toolorchestra.envs.base.terminal import spelled
+from toolorchestra.envs.base.errors import ConfigError, Outage, SpendCapReached, WithOption, spelled
 
 DONE, FAILED, USAGE, STOPPED = 0, 1, 2, 130
 Options = TypeVar("Options")

@@ -33,10 +33,8 @@ from toolorchestra.agents.evaluation.statistics import wilson
 from toolorchestra.agents.evaluation.summary import summarise
 from toolorchestra.agents.evaluation.summary_tables import as_text
 from toolorchestra.agents.reports.page import write_page
-from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.envs.base.folder_lock import held
-from toolorchestra.envs.base.terminal import one_line, spelled
-from toolorchestra.envs.base.whole_files import write_json
+from toolorchestra.envs.base.errors import ConfigError, one_line, spelled
+from toolorchestra.envs.base.files import held, write_json
 from toolorchestra.envs.domains.questions.source import QaSource
 from toolorchestra.envs.factory import EpisodeFactory
 from toolorchestra.envs.money.prices import NANO

@@ -27,7 +27,7 @@ from toolorchestra.agents.evaluation.rows import (
 from toolorchestra.agents.evaluation.run_files import RowKey, keyed_trajectories, lines_of_rows, read_manifest
 from toolorchestra.agents.evaluation.summary import latest, read_planned, summarise
 from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.envs.base.whole_files import write_json
+from toolorchestra.envs.base.files import write_json
 from toolorchestra.envs.money.prices import NANO, REWARDED_ROLES, Charge, PriceSheet, Tokens, Usage
 
 _DOLLARS = re.compile(r"\$\d")

@@ -31,11 +31,9 @@ from toolorchestra.agents.evaluation.rows import (
 )
 from toolorchestra.agents.evaluation.run_files import RowKey, keyed_trajectories, lines_found, read_manifest
 from toolorchestra.agents.evaluation.summary import latest, read_planned, summarise
-from toolorchestra.envs.base.clock import VirtualClock
-from toolorchestra.envs.base.errors import ConfigError, WrongSetting
-from toolorchestra.envs.base.terminal import one_line
-from toolorchestra.envs.base.types import Outcome
-from toolorchestra.envs.base.whole_files import write_json
+from toolorchestra.envs.base.errors import ConfigError, WrongSetting, one_line
+from toolorchestra.envs.base.files import write_json
+from toolorchestra.envs.base.types import Outcome, VirtualClock
 from toolorchestra.envs.domains.questions.world import QaWorld
 from toolorchestra.envs.domains.world import Regradable, World
 from toolorchestra.envs.episode.budget import held_to

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from toolorchestra.agents.evaluation.rows import MANIFEST, TRAJECTORIES, EvaluationRow, read_rows
 from toolorchestra.agents.evaluation.summary import Cell, latest
 from toolorchestra.envs.base.errors import ConfigError, no_such
+from toolorchestra.envs.base.files import write_json
 from toolorchestra.envs.base.secrets import Address
-from toolorchestra.envs.base.whole_files import write_json
 from toolorchestra.envs.domains.questions.source import QaSource
 from toolorchestra.envs.models.endpoints import Served
 from toolorchestra.envs.money.prices import ORCHESTRATOR

@@ -34,7 +34,7 @@ from toolorchestra.agents.evaluation.trials import ContestPlay, Trial
 from toolorchestra.agents.policies.base import Player
 from toolorchestra.envs.base.cassette import append_line
 from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.envs.base.whole_files import write_json
+from toolorchestra.envs.base.files import write_json
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.factory import EpisodeFactory
 from toolorchestra.envs.wrappers.record import trajectory_line
@@ -96,7 +96,7 @@ class EvaluationRun:
     ) -> EvaluationRun:
         """A new run; or with `resume` the folder's, with all of its rows. What is asked must be the same, and so must
         the files that it is made with, unless `allow_changed`. Whoever opens a folder that others may open too holds
-        it meanwhile: see envs.base.folder_lock."""
+        it meanwhile: see envs.base.files."""
         if folder is None:
             return cls(cached=bool(asked.get("cache")))
         there = (folder / MANIFEST).is_file()

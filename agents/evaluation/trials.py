@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from toolorchestra.agents.evaluation.rows import EvaluationRow, Status, bill_of
 from toolorchestra.envs.base.cassette import PAYER
-from toolorchestra.envs.base.errors import ConfigError, WrongSetting
-from toolorchestra.envs.base.terminal import one_line
+from toolorchestra.envs.base.errors import ConfigError, WrongSetting, one_line
 from toolorchestra.envs.episode.episode import Episode, Step
 from toolorchestra.envs.factory import EpisodeFactory, Started
 from toolorchestra.envs.money.prices import NANO, Usage

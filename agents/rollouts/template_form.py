@@ -14,9 +14,8 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, Protocol
 
 from toolorchestra.agents.engines.tiny import TERSE
-from toolorchestra.envs.base.actions import OPEN, THINK, UNTHINK
+from toolorchestra.envs.base.actions import OPEN, THINK, UNTHINK, result_as_text, tools_as_text
 from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.envs.base.tools_as_text import result_as_text, tools_as_text
 
 Told = Mapping[str, Any]
 """A message as a template is given it."""

@@ -11,8 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.envs.base.terminal import one_line
+from toolorchestra.envs.base.errors import ConfigError, one_line
 
 
 class Log:

@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.envs.base.folder_lock import held
+from toolorchestra.envs.base.files import held
 
 
 @contextmanager

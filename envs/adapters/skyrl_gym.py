@@ -16,9 +16,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from toolorchestra.envs.base.actions import result_as_text, tools_as_text
 from toolorchestra.envs.base.errors import ConfigError, ResetNeeded
 from toolorchestra.envs.base.marks import STANDARD
-from toolorchestra.envs.base.tools_as_text import result_as_text, tools_as_text
 from toolorchestra.envs.env import run_calls
 from toolorchestra.envs.episode.episode import Episode, Pending, Step
 from toolorchestra.envs.factory import factory

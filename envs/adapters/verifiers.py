@@ -13,9 +13,9 @@ from weakref import WeakKeyDictionary
 
 from gymnasium.utils.seeding import np_random
 
+from toolorchestra.envs.base.actions import result_as_text
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.marks import STANDARD
-from toolorchestra.envs.base.tools_as_text import result_as_text
 from toolorchestra.envs.episode.episode import Episode, Step
 from toolorchestra.envs.factory import Started, factory
 from toolorchestra.envs.models import ChatRequest

@@ -14,10 +14,18 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from toolorchestra.envs.base.actions import CLOSE, OPEN, THINK, UNTHINK, parse, render_call
+from toolorchestra.envs.base.actions import (
+    CLOSE,
+    OPEN,
+    THINK,
+    UNTHINK,
+    hermes_prompt,
+    parse,
+    render_call,
+    result_as_text,
+)
 from toolorchestra.envs.base.errors import ActionError
 from toolorchestra.envs.base.marks import clean, quoted
-from toolorchestra.envs.base.tools_as_text import hermes_prompt, result_as_text
 from toolorchestra.envs.base.types import ToolCall
 
 Told = Mapping[str, Any]

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import urllib.parse
 from collections.abc import Iterator
 from typing import NamedTuple
+
+from toolorchestra.envs.base.errors import ConfigError
 
 MARK = "[key]"
 PIECE = 12
@@ -112,3 +115,11 @@ def _places(text: str, piece: str) -> Iterator[int]:
     while at >= 0:
         yield at
         at = text.find(piece, at + 1)
+
+
+def key_in(variable: str) -> str:
+    """The key that an environment variable holds, without the line end of the file that it came from; "" for none."""
+    key = os.environ.get(variable, "").strip()
+    if not (key.isascii() and key.isprintable()):  # an HTTP library would quote the whole of it in its error
+        raise ConfigError(f"the key in ${variable} has characters that no header takes; export it anew: {variable}=...")
+    return key

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from toolorchestra.envs.base.terminal import spelled
+from toolorchestra.envs.base.errors import spelled
 from toolorchestra.envs.base.types import Message
 from toolorchestra.envs.episode.episode import Episode, Step
 

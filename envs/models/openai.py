@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from toolorchestra.envs.base.errors import ConfigError, Outage, SpendCapReached, ToolError, install
 from toolorchestra.envs.base.http_client import ReplyTooLong, bounded, library
-from toolorchestra.envs.base.keys import key_in
-from toolorchestra.envs.base.secrets import Secrets
+from toolorchestra.envs.base.secrets import Secrets, key_in
 from toolorchestra.envs.models import ChatRequest, Completion, ContextLimits
 from toolorchestra.envs.models.endpoints import Endpoint, Endpoints, Served
 from toolorchestra.envs.models.rate_limits import EndpointLimits

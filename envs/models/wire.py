@@ -10,11 +10,10 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from toolorchestra.envs.base.actions import CLOSE, OPEN, THINK, UNTHINK, parse
+from toolorchestra.envs.base.actions import CLOSE, OPEN, THINK, UNTHINK, parse, result_as_text, tools_as_text
 from toolorchestra.envs.base.errors import ActionError, Outage, ToolError, WrongSetting
 from toolorchestra.envs.base.marks import STANDARD, clean, quoted
 from toolorchestra.envs.base.openai_messages import rendered_call
-from toolorchestra.envs.base.tools_as_text import result_as_text, tools_as_text
 from toolorchestra.envs.base.types import Message
 from toolorchestra.envs.models import ChatRequest
 from toolorchestra.envs.models.endpoints import Endpoint, Served

@@ -16,10 +16,9 @@ from dataclasses import asdict
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from toolorchestra.envs.base.errors import ConfigError, Outage, ToolError, WrongSetting
+from toolorchestra.envs.base.errors import ConfigError, Outage, ToolError, WrongSetting, one_line
 from toolorchestra.envs.base.http_client import HttpPoster
-from toolorchestra.envs.base.keys import key_in
-from toolorchestra.envs.base.terminal import one_line
+from toolorchestra.envs.base.secrets import key_in
 from toolorchestra.envs.base.types import Passage
 from toolorchestra.envs.money.ledger import Bill
 from toolorchestra.envs.retrieval import Hit, Retriever

@@ -13,7 +13,7 @@ from typing import Any
 
 from toolorchestra.envs.base.errors import ConfigError, Outage, ToolError, WrongSetting
 from toolorchestra.envs.base.http_client import MOST_AT_ONCE, MOST_READ_BYTES, HttpPoster
-from toolorchestra.envs.base.keys import key_in
+from toolorchestra.envs.base.secrets import key_in
 from toolorchestra.envs.base.types import Passage
 from toolorchestra.envs.money.ledger import Bill
 from toolorchestra.envs.money.prices import TOOL, Usage

@@ -9,10 +9,9 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Self, get_type_hints, overload
 
-from toolorchestra.envs.base.clock import Clock
 from toolorchestra.envs.base.errors import ConfigError, ToolError, no_such
 from toolorchestra.envs.base.json_schema import Checker
-from toolorchestra.envs.base.types import Outcome, Rows, ToolCall, freeze
+from toolorchestra.envs.base.types import Clock, Outcome, Rows, ToolCall, freeze
 from toolorchestra.envs.money.ledger import Bill
 from toolorchestra.envs.money.prices import PriceSheet, Usage, tool_price
 from toolorchestra.envs.tools.annotations import builder_of, said_of, schema_of

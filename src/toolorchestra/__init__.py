@@ -14,11 +14,10 @@ if TYPE_CHECKING:
     from toolorchestra.agents.configuration.config import TrainConfig
     from toolorchestra.agents.policies.base import Player
     from toolorchestra.agents.public import Policy, compare, evaluate, load_policy, train
-    from toolorchestra.envs.base.actions import parse, render_call
+    from toolorchestra.envs.base.actions import hermes_prompt, parse, render_call
     from toolorchestra.envs.base.errors import ConfigError, ToolError
     from toolorchestra.envs.base.openai_messages import action_of, from_openai, to_hermes, to_openai
     from toolorchestra.envs.base.preference import Preference
-    from toolorchestra.envs.base.tools_as_text import hermes_prompt
     from toolorchestra.envs.base.types import Answer, Message, Outcome, ToolCall
     from toolorchestra.envs.domains.source import Scene, Source, Task
     from toolorchestra.envs.domains.world import World
@@ -34,11 +33,10 @@ _PLACES = {
     "agents.configuration.config": ("TrainConfig",),
     "agents.public": ("Policy", "compare", "evaluate", "load_policy", "train"),
     "agents.policies.base": ("Player",),
-    "envs.base.actions": ("parse", "render_call"),
+    "envs.base.actions": ("hermes_prompt", "parse", "render_call"),
     "envs.base.errors": ("ConfigError", "ToolError"),
     "envs.base.openai_messages": ("action_of", "from_openai", "to_hermes", "to_openai"),
     "envs.base.preference": ("Preference",),
-    "envs.base.tools_as_text": ("hermes_prompt",),
     "envs.base.types": ("Answer", "Message", "Outcome", "ToolCall"),
     "envs.domains.source": ("Scene", "Source", "Task"),
     "envs.domains.world": ("World",),

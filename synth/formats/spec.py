@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from toolorchestra.envs.base.errors import ConfigError, ToolError, install, no_such
-from toolorchestra.envs.base.folder_files import inside
+from toolorchestra.envs.base.files import inside
 from toolorchestra.envs.base.json_schema import Checker
 from toolorchestra.envs.domains.toolscale.loader import check_clock
 from toolorchestra.envs.domains.toolscale.shapes import FREE, TEXT, TEXTS

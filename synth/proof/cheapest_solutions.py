@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from toolorchestra.envs.base.actions import parse
 from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.envs.base.whole_files import write_whole
+from toolorchestra.envs.base.files import write_whole
 from toolorchestra.envs.domains.toolscale import loader
 from toolorchestra.envs.domains.toolscale.domain import GoldCall, SqlDomain, SqlTask
 from toolorchestra.envs.domains.toolscale.known_costs import (

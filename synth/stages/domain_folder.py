@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.envs.base.whole_files import write_whole
+from toolorchestra.envs.base.files import write_whole
 from toolorchestra.envs.domains.toolscale import loader, shapes
 from toolorchestra.envs.domains.toolscale.domain import SqlDomain, SqlTable
 from toolorchestra.envs.domains.toolscale.known_costs import FILE as COSTS

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from toolorchestra.envs.base.errors import ConfigError, no_such
-from toolorchestra.envs.base.folder_files import read_inside
+from toolorchestra.envs.base.files import read_inside
 from toolorchestra.envs.base.json_schema import Checker
 from toolorchestra.envs.domains.toolscale import known_costs, shapes
 from toolorchestra.envs.domains.toolscale.bounded_functions import bound, told

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from toolorchestra.envs.base.errors import ConfigError, ToolError
-from toolorchestra.envs.base.folder_files import read_inside, unpacked
+from toolorchestra.envs.base.files import read_inside, unpacked
 from toolorchestra.envs.base.json_schema import Checker
 
 FILES = ("schema.sql", "rows.jsonl.gz", "tools.json", "policy.md", "tasks.jsonl.gz")

@@ -14,9 +14,8 @@ import pytest
 from toolorchestra.agents.commands import evaluate
 from toolorchestra.agents.evaluation.rows import ROWS, read_rows
 from toolorchestra.agents.evaluation.run_files import CHANGED, _of_backends, whole_manifest
-from toolorchestra.envs.base import whole_files
-from toolorchestra.envs.base.folder_lock import held
-from toolorchestra.envs.base.whole_files import write_json
+from toolorchestra.envs.base import files
+from toolorchestra.envs.base.files import held, write_json
 from toolorchestra.envs.tools.backends import read
 
 DATA = resources.files("toolorchestra.envs") / "data"
@@ -159,7 +158,7 @@ def test_a_manifest_of_an_earlier_version_says_nothing_and_is_gone_on_with(tmp_p
 def test_two_processes_do_not_play_in_one_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(tmp_path) == 0
     program = (
-        "import sys, pathlib\nfrom toolorchestra.envs.base.folder_lock import held\n"
+        "import sys, pathlib\nfrom toolorchestra.envs.base.files import held\n"
         "with held(pathlib.Path(sys.argv[1]), ''):\n    print('held', flush=True)\n    sys.stdin.read()\n"
     )
     words = [sys.executable, "-c", program, str(tmp_path / "run")]
@@ -195,7 +194,7 @@ def test_a_file_that_cannot_be_written_whole_stays_as_it_was(tmp_path: Path, mon
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(whole_files.os, "fsync", full)
+    monkeypatch.setattr(files.os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
         write_json(path, {"a": 2})
     assert json.loads(path.read_text()) == {"a": 1}

@@ -13,9 +13,8 @@ from types import SimpleNamespace
 import pytest
 
 from toolorchestra.envs.base.cassette import Cassette, CassetteMiss
-from toolorchestra.envs.base.clock import VirtualClock
 from toolorchestra.envs.base.errors import ConfigError, Outage, ToolError
-from toolorchestra.envs.base.types import Message, Passage
+from toolorchestra.envs.base.types import Message, Passage, VirtualClock
 from toolorchestra.envs.models import ChatRequest, Completion
 from toolorchestra.envs.money.prices import Tokens, Usage, load_sheet
 from toolorchestra.envs.retrieval import Hit

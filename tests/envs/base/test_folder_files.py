@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.envs.base.folder_files import inside, read_inside, unpacked
+from toolorchestra.envs.base.files import inside, read_inside, unpacked
 
 TEXT = b"a line\n" * 500_000
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from toolorchestra.envs.base.terminal import one_line, spelled
+from toolorchestra.envs.base.errors import one_line, spelled
 
 
 @pytest.mark.parametrize(

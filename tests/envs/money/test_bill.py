@@ -15,8 +15,8 @@ import toolorchestra  # noqa: F401 - registers the ids
 from tests.agents.evaluation import played_episodes
 from tests.support.loopback import Loopback, ServerReply
 from toolorchestra.envs.base.actions import render_call
-from toolorchestra.envs.base.clock import VirtualClock
 from toolorchestra.envs.base.errors import Outage, SpendCapReached, ToolError
+from toolorchestra.envs.base.types import VirtualClock
 from toolorchestra.envs.domains.questions.world import QaWorld
 from toolorchestra.envs.env import run_calls
 from toolorchestra.envs.episode.calls import ReadyCall

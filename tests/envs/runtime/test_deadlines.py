@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from toolorchestra.envs.base.clock import VirtualClock
+from toolorchestra.envs.base.types import VirtualClock
 from toolorchestra.envs.episode.calls import CallResult, ReadyCall
 from toolorchestra.envs.runtime.invoke import Gates
 from toolorchestra.envs.tools import Tool, ToolContext

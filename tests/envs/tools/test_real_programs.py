@@ -12,7 +12,7 @@ import pytest
 
 import toolorchestra  # noqa: F401 - registers the ids
 from toolorchestra.envs.base.actions import render_call
-from toolorchestra.envs.base.clock import VirtualClock
+from toolorchestra.envs.base.types import VirtualClock
 from toolorchestra.envs.sandbox.confine import landlock_abi
 from toolorchestra.envs.tools import ToolContext
 from toolorchestra.envs.tools.backends import Backing, read

@@ -14,9 +14,8 @@ from typing import Any
 
 import pytest
 
-from toolorchestra.envs.base.clock import VirtualClock
 from toolorchestra.envs.base.errors import ConfigError, PriceError, ToolError
-from toolorchestra.envs.base.types import Answer, Passage, Question, ToolCall
+from toolorchestra.envs.base.types import Answer, Passage, Question, ToolCall, VirtualClock
 from toolorchestra.envs.domains.questions.world import QaWorld
 from toolorchestra.envs.models import ScriptedModel
 from toolorchestra.envs.models.simulated import DEFAULT, packaged

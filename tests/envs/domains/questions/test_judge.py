@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from toolorchestra.envs.base.actions import render_call
-from toolorchestra.envs.base.clock import VirtualClock
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.preference import ACCURATE
-from toolorchestra.envs.base.types import Answer, Passage, Question
+from toolorchestra.envs.base.types import Answer, Passage, Question, VirtualClock
 from toolorchestra.envs.domains.questions.judge import Judge, Verdicts
 from toolorchestra.envs.domains.questions.world import QaWorld
 from toolorchestra.envs.env import run_calls

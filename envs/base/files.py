@@ -1,14 +1,35 @@
-"""Files of a folder that somebody else made: nothing outside the folder is read, and no more than a bound.
-
-A link that leads out of the folder would show whatever it leads to (a password file, another user's key) to a model.
-"""
+"""Files and folders: written whole or by the line, read within bounds, and held by one process at a time."""
 
 from __future__ import annotations
 
+import json
+import os
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from toolorchestra.envs.base.errors import ConfigError
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file beside it, see it onto the disk, and put it in its place in one move."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with beside.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+
+
+def write_json(path: Path, data: object) -> None:
+    """The same, of JSON for people to read."""
+    write_whole(path, (json.dumps(data, allow_nan=False, indent=1, default=str) + "\n").encode())
+
 
 MOST_FILE_BYTES = 32 << 20
 """Of one file, unpacked; the largest of a shipped domain has 2 MB."""
@@ -48,3 +69,28 @@ def unpacked(data: bytes, where: str, most_bytes: int = MOST_FILE_BYTES) -> byte
                 raise EOFError("it ends before its end")
         data = data.lstrip(b"\0")  # what pads a file, as gzip has it
     return b"".join(pieces)
+
+
+LOCK = ".lock"
+
+
+@contextmanager
+def held(folder: Path, otherwise: str, command_line: str = "") -> Iterator[None]:
+    """Hold the folder, which is made where there is none, while this lasts. `otherwise` and `command_line` are what
+    ConfigError says where another process holds it. The lock is the system's, so it ends with its process, whatever
+    ends that."""
+    from filelock import FileLock, Timeout
+
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder / LOCK, timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise ConfigError(otherwise, command_line=command_line) from None
+    except NotImplementedError:  # a file system that has no locks
+        yield
+        return
+    try:
+        yield
+    finally:
+        lock.release()
