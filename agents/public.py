@@ -36,7 +36,8 @@ def evaluate(
 
     own = {field.name for field in fields(EvaluateOptions)}
     made = [f"{name}={json.dumps(value)}" for name, value in options.items() if name not in own]
-    given: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in options.items() if name in own}
+    several = {field.name for field in fields(EvaluateOptions) if isinstance(field.default, tuple)}
+    given: dict[str, Any] = {name: _tupled(v) if name in several else v for name, v in options.items() if name in own}
     policies = [policy] if isinstance(policy, str | Path) else policy
     with tempfile.TemporaryDirectory() as spare:
         folder = Path(out) if out else Path(spare) / "run"
@@ -44,6 +45,10 @@ def evaluate(
         run(EvaluateOptions(env=((env, *made),), policy=names, out=str(folder), **given))
         summary: dict[str, Any] = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     return summary
+
+
+def _tupled(value: Any) -> tuple[Any, ...]:
+    return (str(value),) if isinstance(value, str | Path) else tuple(value)
 
 
 def compare(*runs: str | Path, against: str = "") -> RunComparison:

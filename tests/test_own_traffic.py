@@ -32,7 +32,7 @@ PAGE, SECTION = REPOSITORY / "docs" / "calibrate.md", "## Your own traffic, from
 SMALLER = {
     "stand_in": {"walk": "walk --questions 400"},
     "--split train": {"--tasks 200": "--tasks 120"},
-    "--record": {"--tasks 100": "--tasks 30"},
+    "record=": {"--tasks 100": "--tasks 30"},
     "train --env": {
         "--warm-start.demonstrations 1000": "--warm-start.demonstrations 300",
         "--warm-start.steps 150": "--warm-start.steps 120",
@@ -40,7 +40,7 @@ SMALLER = {
         "--groups 8": "--groups 4 --model.processes 1 --model.threads 1",
         "--evaluation-tasks 100": "--evaluation-tasks 20",
     },
-    "--replay": {"--tasks 100": "--tasks 30"},
+    "replay=": {"--tasks 100": "--tasks 30"},
 }
 """By a part of each line that has numbers, what is smaller in it."""
 LEAST_COVERED = 0.8

@@ -208,7 +208,7 @@ def episode_bill(rows: Sequence[Row], player: str) -> tuple[Mapping[str, float],
         if player not in players(job.factory.source):
             raise ConfigError(
                 f"nobody knows a {player} way through {row['gym_id']}, so no simulated play says what it costs; play "
-                "some tasks first: toolorchestra evaluate --dry-run --like FOLDER"
+                "some tasks first: toolorchestra evaluate --estimate FOLDER"
             )
         episode = played(job.factory, baseline(player, job.seed), job.seed, job.options)
         for charge in episode.ledger:

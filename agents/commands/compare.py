@@ -19,7 +19,14 @@ from typing import Any, Literal
 import tyro
 
 from toolorchestra.agents.commands.console import DONE, check_folder, check_spend_cap, command, say, say_aside
-from toolorchestra.agents.commands.evaluation_setup import EvaluateOptions, played_envs, real, wanted_of
+from toolorchestra.agents.commands.evaluation_setup import (
+    FILE,
+    EvaluateOptions,
+    backend_words,
+    played_envs,
+    real,
+    wanted_of,
+)
 from toolorchestra.agents.evaluation.comparison import compare_runs, comparison_markdown, comparison_text, read_runs
 from toolorchestra.agents.evaluation.inspect_log import inspect_logs
 from toolorchestra.agents.evaluation.repricing import reprice
@@ -64,11 +71,9 @@ class CompareOptions:
     """Bill the runs anew first: the name of a price sheet that comes with the package, or a JSON file."""
     rescore: bool = False
     """Grade the answers of the runs again first."""
-    judge: tuple[str, ...] = ()
-    """With --rescore: models that grade; those of the run when left out."""
-    backends: str = ""
-    """With --rescore: a file of real backends; that of the run when left out."""
-    dataset: str = ""
+    backends: tuple[str, ...] = ()
+    """With --rescore: as evaluate takes it, in place of what the run says. For example: --backends judge=gpt-5"""
+    dataset: tuple[str, ...] = ()
     """With --rescore: where the questions are now; where they were when left out."""
     spend_cap: float | None = None
     """With --rescore: dollars that grading may cost. What it does not pay for keeps its outcome."""
@@ -118,7 +123,7 @@ def _check(given: CompareOptions) -> None:
         raise ConfigError("compare takes folders of `toolorchestra evaluate --out FOLDER`, got none")
     if given.reprice and given.rescore:
         raise ConfigError("--reprice and --rescore: one after the other; the second takes the folder of the first")
-    grading = [name for name in ("judge", "backends", "dataset", "spend_cap") if getattr(given, name)]
+    grading = [name for name in ("backends", "dataset", "spend_cap") if getattr(given, name)]
     if grading and not given.rescore:
         raise ConfigError(f"--{grading[0].replace('_', '-')} goes with --rescore; leave it out")
     alone = given.table != "comparison" or given.format in FOLDERS
@@ -263,8 +268,10 @@ def _asked(before: Any, given: CompareOptions, folder: Path) -> EvaluateOptions:
         made = EvaluateOptions(**options)
     except TypeError as err:
         raise ConfigError(f"{folder} does not say what was asked of it ({err!s:.80})") from None
-    changes = {name: value for name in ("judge", "backends", "dataset") if (value := getattr(given, name))}
-    return replace(made, **changes)
+    words = backend_words(made.backends) | backend_words(given.backends)
+    named = [words.pop(FILE)] if FILE in words else []
+    backends = (*named, *(f"{name}={value}" for name, value in words.items()))
+    return replace(made, backends=backends, dataset=given.dataset or made.dataset)
 
 
 def _tupled(value: Any) -> Any:

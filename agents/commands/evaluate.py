@@ -2,8 +2,8 @@
 
 A model on τ²-Bench: `toolorchestra evaluate --backends FILE --env Tau2-v0 domain=retail user=llm user_model=NAME`.
 
-With real backends: `--backends FILE --index FOLDER --sandbox landlock --policy chat`, recorded (`--record FILE`) and
-replayed (`--replay FILE`); docs/real-tools.md says how. The exit code is 1 where an episode failed.
+With real backends: `--backends FILE index=FOLDER sandbox=landlock --policy chat`, recorded (`record=FILE`) and replayed
+(`replay=FILE`); docs/real-tools.md says how. The exit code is 1 where an episode failed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,14 @@ from toolorchestra.agents.commands.console import (
     command,
     say,
 )
-from toolorchestra.agents.commands.evaluation_setup import EvaluateOptions, contests_of, real, wanted_of
+from toolorchestra.agents.commands.evaluation_setup import (
+    FILE,
+    EvaluateOptions,
+    backend_words,
+    contests_of,
+    real,
+    wanted_of,
+)
 from toolorchestra.agents.evaluation.estimate import estimated
 from toolorchestra.agents.evaluation.rows import SUMMARY, EvaluationRow
 from toolorchestra.agents.evaluation.runs import Contest, EvaluationRun, digest_of_run, planned_of, simulated
@@ -63,8 +70,8 @@ def run(given: EvaluateOptions) -> int:
     contests: list[Contest] = []
     try:
         contests += contests_of(given, backing, cap)
-        if given.dry_run:
-            return _dry_run(given, contests)
+        if given.estimate is not None:
+            return _estimate(given.estimate, contests, given.at_once)
         with held(folder, f"{folder} {_BUSY}") if folder is not None else nullcontext():
             return _played(given, folder, contests, backing, cap)
     finally:
@@ -104,12 +111,11 @@ def _played(
     return FAILED if any(row.status == "failed" for row in evaluation.rows.values()) else DONE
 
 
-def _dry_run(given: EvaluateOptions, contests: Sequence[Contest]) -> int:
+def _estimate(like: Sequence[Path], contests: Sequence[Contest], at_once: int) -> int:
     """What each contest would cost, and all of them."""
-    like = Path(given.like) if given.like else None
     total = [0.0, 0.0, 0.0]
     for contest in contests:
-        one = estimated(contest, _simulated(contest.made), like, given.at_once)
+        one = estimated(contest, _simulated(contest.made), like, at_once)
         total = [so_far + more for so_far, more in zip(total, one.usd["all"], strict=True)]
         say(str(one))
     low, likely, high = total
@@ -127,8 +133,9 @@ def _simulated(made: EpisodeFactory) -> EpisodeFactory | None:
 
 def _asked(given: EvaluateOptions) -> dict[str, Any]:
     """What a resumed run must have been asked too. How fast and how long it may go on may change."""
-    free = ("out", "resume", "at_once", "spend_cap", "details", "dry_run", "like", "allow_changed")
-    return {name: value for name, value in asdict(given).items() if name not in free}
+    free = ("out", "resume", "at_once", "spend_cap", "estimate", "allow_changed")
+    asked = {name: value for name, value in asdict(given).items() if name not in free}
+    return {**asked, "cache": backend_words(given.backends).get("cache", "")}
 
 
 async def _play_all(
@@ -178,12 +185,12 @@ def _show(given: EvaluateOptions, evaluation: EvaluationRun, contests: Sequence[
     summary = summarise(evaluation.rows.values(), planned_of(contests))
     if evaluation.folder is not None:
         write_json(evaluation.folder / SUMMARY, summary.to_json())
-    label = ", SIMULATED" if simulated(contests) else "" if given.backends else ", models SIMULATED"
+    models = "" if FILE in backend_words(given.backends) else ", models SIMULATED"
+    label = ", SIMULATED" if simulated(contests) else models
     versions = dict.fromkeys(getattr(contest.made.source, "version", "") for contest in contests)
     told = "".join(f", {version}" for version in versions if version)
-    shown = summary if given.details else replace(summary, groups=())
-    prices = given.prices or ", ".join(dict.fromkeys(contest.made.sheet.sheet_id for contest in contests))
-    say(f"prices {prices}{told}{label}\n\n{as_text(shown)}\n")
+    prices = ", ".join(dict.fromkeys(contest.made.sheet.sheet_id for contest in contests))
+    say(f"prices {prices}{told}{label}\n\n{as_text(replace(summary, groups=()))}\n")
     _say_failures(evaluation)
     for line in evaluation.learnt:
         say(line)

@@ -6,15 +6,15 @@ import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import tyro
 
 from toolorchestra.agents.commands.console import check_counts, check_spend_cap
 from toolorchestra.agents.commands.trained_players import environments_of, tell_difference
-from toolorchestra.agents.configuration.environment_options import ChosenEnv, arguments, chosen_envs, pairs
-from toolorchestra.agents.configuration.evaluation_presets import preset
+from toolorchestra.agents.configuration.environment_options import ChosenEnv, arguments, chosen_envs, pairs, value
 from toolorchestra.agents.evaluation.runs import Contest
 from toolorchestra.agents.evaluation.trials import trials_of
 from toolorchestra.agents.policies.base import PlayerOptions
@@ -29,9 +29,11 @@ from toolorchestra.envs.registration import ids, spec_of
 from toolorchestra.envs.sandbox.kinds import UNSAFE
 from toolorchestra.envs.tools.backends import Backing, Wanted, read
 
-REAL = ("backends", "index", "web", "sandbox", "unsafe_exec", "judge", "record", "replay", "cache", "dataset")
-"""Options that name something real; without any, everything is simulated."""
-SandboxKind = Literal["", "arithmetic", "landlock", "monty", "e2b"]
+BACKEND_WORDS = ("index", "web", "sandbox", "judge", "record", "replay", "cache", "unsafe_exec")
+"""What `--backends` takes beside a file."""
+TAPES = ("record", "replay", "cache")
+SANDBOXES = ("arithmetic", "landlock", "monty", "e2b")
+FILE = "file"
 
 
 @dataclass(frozen=True)
@@ -39,65 +41,42 @@ class EvaluateOptions:
     """What `toolorchestra evaluate` takes."""
 
     env: tyro.conf.UseAppendAction[tuple[tuple[str, ...], ...]] = ()
-    """An id, then NAME=VALUE for gym.make; once for each environment. HLE-v0 and FRAMES-v0 when left out; with a policy
-    checkpoint:FOLDER or router:FOLDER and no --set, what that was trained on."""
-    set: tuple[str, ...] = ()
-    """NAME=VALUE for gym.make, for all environments. For example: --set max_turns=20 orchestrator=my-model"""
+    """An id, then NAME=VALUE for gym.make, such as tools=basic or prices=unseen-2026-01; once for each environment.
+    HLE-v0 and FRAMES-v0 when left out; with a policy checkpoint:FOLDER or router:FOLDER what that was trained on."""
+    each: tuple[str, ...] = ()
+    """NAME=VALUE,VALUE for gym.make: each environment is played under each of the values. For example:
+    --each preference=none,frugal,fast"""
     split: tuple[str, ...] = ()
     """Which tasks, such as train, validation or test. Test when left out; of a data set, all."""
-    policy: tuple[str, ...] = ()
-    """Who plays. Simulated: random, cheapest, strongest, oracle (all when left out). Over real backends: random, cheap,
-    dear, always:EXPERT, chat (cheap when left out); where a policy has to talk, as in Tau2-v0, chat alone. A trained
-    model: checkpoint:FOLDER, of a run, one of its checkpoints, or what export model wrote; router:FOLDER, of
-    train --router."""
     tasks: int = 300
     """How many tasks of each split are played."""
+    trials: int = 1
+    """How often each task is played, each time with other draws."""
     seed: int = 0
     """Seed of the first task. Each next task takes the next number."""
-    tools: str = "paper"
-    """Tool configuration: paper, plain or a JSON file."""
-    prices: str = ""
-    """Price sheet: a name or a JSON file; the environment's own when left out, which is mostly paper-2025-11."""
-    backends: str = ""
-    """A file of real models, index, web search and sandbox (TOML or JSON)."""
-    index: str = ""
-    """The folder of a search index that `toolorchestra index build` built, or "embedded" for the invented texts."""
-    web: bool = False
-    """Search the web by Tavily, with the key in $TAVILY_API_KEY."""
-    sandbox: SandboxKind = ""
-    """What runs programs: arithmetic, landlock (Linux), monty or e2b. docs/security.md compares them."""
-    unsafe_exec: bool = False
-    """Run programs that models write with your own rights, without a sandbox."""
-    judge: tuple[str, ...] = ()
-    """Models that grade; all must say right."""
-    record: str = ""
-    """Write every request and its reply to this new file."""
-    replay: str = ""
-    """Answer every request from this file."""
-    cache: str = ""
-    """Answer from this file where it can, and add what it lacks."""
-    dataset: str = ""
-    """Real questions: a file, or a hub's NAME or NAME@REVISION."""
-    field: tuple[str, ...] = ()
-    """FIELD=COLUMN: what the data set calls a field."""
+    policy: tuple[str, ...] = ()
+    """Who plays. Simulated: random, cheapest, strongest, oracle (all when left out). Over real backends: random, cheap,
+    dear, always:EXPERT, chat (chat when a file of backends is named). A trained model: checkpoint:FOLDER, of a run, one
+    of its checkpoints, or what export model wrote; router:FOLDER, of train --router."""
+    player: tuple[str, ...] = ()
+    """NAME=VALUE for players. For example: --player fit_tasks=200 temperature=0.5"""
+    backends: tuple[str, ...] = ()
+    """What is real: a file (TOML or JSON), and NAME=VALUE in place of what it says. index=FOLDER, or index=embedded for
+    the invented texts; web=true; sandbox=arithmetic, landlock, monty or e2b; judge=MODEL,MODEL, who all must say right;
+    record=FILE, replay=FILE or cache=FILE of requests and replies; unsafe_exec=true, to run programs that models write
+    with your own rights"""
+    dataset: tuple[str, ...] = ()
+    """Real questions: a file, or a hub's NAME or NAME@REVISION; then FIELD=COLUMN, where the set calls a field
+    otherwise."""
     spend_cap: float | None = None
     """Dollars that the whole run may cost."""
     at_once: int = 64
     """How many trials are played at the same time."""
-    trials: int = 1
-    """How often each task is played, each time with other draws."""
+    estimate: tuple[Path, ...] | None = None
+    """Say what the run would cost, and spend nothing: by simulated plays of the same tasks, or by an earlier run whose
+    folder is named."""
     out: str = ""
     """Folder to keep the run in: every trial as it ends, and what was asked for."""
-    dry_run: bool = False
-    """Say what the run would cost, and spend nothing."""
-    like: str = ""
-    """With --dry-run: the folder of an earlier run to estimate by; without it simulated plays are."""
-    preset: tuple[str, ...] = ()
-    """Settings of the paper: no-tools, basic-tools, all-tools, unseen-tools, unseen-prices, turns, preferences."""
-    details: bool = False
-    """Print the figures of each subject, level, domain too."""
-    player: tuple[str, ...] = ()
-    """NAME=VALUE for players. For example: --player fit_tasks=200 temperature=0.5"""
     resume: bool = False
     """Go on with the run in --out. Trials that ended are kept; those that failed or were cut are played again."""
     allow_changed: bool = False
@@ -122,6 +101,7 @@ class PlayedEnv(NamedTuple):
 
 def played_envs(given: EvaluateOptions, backing: Backing | None, cap: SpendCap | None) -> Iterator[PlayedEnv]:
     """Every split of every environment under every setting."""
+    seen: set[tuple[str, str]] = set()
     for env in _envs(given):
         takes = _takes(env.env_id)
         if backing is not None and "backends" not in takes:
@@ -129,6 +109,11 @@ def played_envs(given: EvaluateOptions, backing: Backing | None, cap: SpendCap |
             raise ConfigError(no_such("environment over real backends", env.env_id, named))
         splits = given.split or (("all",) if given.dataset and "dataset" in takes else ("test",))
         for (label, one), split in product(_settings(given, env), splits):
+            if (label, split) in seen:
+                raise ConfigError(
+                    f"--env {label} stands there twice; --each NAME=VALUE,VALUE plays it under both values"
+                )
+            seen.add((label, split))
             made = _factory(given, one, split, backends=backing, spend_cap=cap)
             yield PlayedEnv(env.env_id, label, split, takes, made)
 
@@ -145,19 +130,18 @@ def contests_of(given: EvaluateOptions, backing: Backing | None, cap: SpendCap |
 
 def _envs(given: EvaluateOptions) -> Sequence[ChosenEnv]:
     """What is asked for; where nothing is, what a model among the policies was trained on."""
-    nothing = not (given.env or given.set or given.dataset or given.preset)
-    learnt = environments_of(given.policy) if nothing else ()
-    return learnt or chosen_envs(given.env or [["HLE-v0"], ["FRAMES-v0"]], given.set)
+    learnt = environments_of(given.policy) if not (given.env or given.dataset) else ()
+    return learnt or chosen_envs(given.env or [["HLE-v0"], ["FRAMES-v0"]])
 
 
 def _settings(given: EvaluateOptions, env: ChosenEnv) -> Iterator[tuple[str, ChosenEnv]]:
-    """The environment under each setting of the presets, with what it is called."""
+    """The environment under each of the values that are asked for, with what it is called."""
     label = env.env_id.removeprefix("ToolOrchestra/")
-    if not given.preset:
-        yield label, env
-    for name in given.preset:
-        for setting in preset(name, env.env_id):
-            yield f"{label}, {setting.label}", ChosenEnv(env.env_id, {**setting.arguments, **env.arguments})
+    names = [[(name, text) for text in texts.split(",")] for name, texts in pairs("--each", given.each).items()]
+    for settings in product(*names):
+        told = {name: value(text) for name, text in settings}
+        words = ", ".join([label, *(f"{name}={text}" for name, text in settings)])
+        yield words, ChosenEnv(env.env_id, {**env.arguments, **told})
 
 
 def _takes(env_id: str) -> Mapping[str, inspect.Parameter]:
@@ -169,21 +153,38 @@ def _takes(env_id: str) -> Mapping[str, inspect.Parameter]:
 
 
 def _default_policies(given: EvaluateOptions, takes: Mapping[str, Any]) -> Sequence[str]:
-    if given.backends:
+    if FILE in backend_words(given.backends):
         return ("chat",)
     return NAMES if "tools" in takes else ("random",)
 
 
+def backend_words(given: Sequence[str]) -> dict[str, str]:
+    """What `--backends` says, by name; a file is under FILE."""
+    words = {FILE: given[0]} if given and "=" not in given[0] else {}
+    words |= pairs("--backends", given[len(words) :])
+    for name in words:
+        if name not in (FILE, *BACKEND_WORDS):
+            raise ConfigError(f"--backends: {no_such('part', name, BACKEND_WORDS)}")
+    if words.get("sandbox") not in (None, *SANDBOXES):
+        raise ConfigError(f"--backends: {no_such('sandbox', words['sandbox'], SANDBOXES)}")
+    return words
+
+
 def wanted_of(given: EvaluateOptions) -> Wanted:
     """What is named of real backends."""
-    tapes = {mode: getattr(given, mode) for mode in ("record", "replay", "cache") if getattr(given, mode)}
+    words = backend_words(given.backends)
+    tapes = [(mode, words[mode]) for mode in TAPES if mode in words]
     if len(tapes) > 1:
-        raise ConfigError(f"one cassette at a time; got {', '.join(f'--{mode}' for mode in tapes)}")
-    mode, path = next(iter(tapes.items()), ("", ""))
-    sandbox = UNSAFE if given.unsafe_exec else given.sandbox
+        raise ConfigError(f"--backends: one cassette at a time; got {', '.join(f'{mode}=' for mode, _ in tapes)}")
+    mode, path = tapes[0] if tapes else ("", "")
+    flags = {name: value(words[name].capitalize()) for name in ("web", "unsafe_exec") if name in words}
+    if wrong := [name for name, flag in flags.items() if not isinstance(flag, bool)]:
+        raise ConfigError(f"--backends: {wrong[0]}=true or {wrong[0]}=false expected, got {words[wrong[0]]!r}")
+    unsafe = bool(flags.get("unsafe_exec"))
     wanted = read(
-        given.backends, index=given.index, web=given.web or None, sandbox=sandbox, unsafe_exec=given.unsafe_exec,
-        judges=given.judge, cassette=path, mode=mode,
+        words.get(FILE, ""), index=words.get("index", ""), web=flags.get("web"), unsafe_exec=unsafe,
+        sandbox=UNSAFE if unsafe else words.get("sandbox", ""), cassette=path, mode=mode,
+        judges=tuple(filter(None, words.get("judge", "").split(","))),
     )  # fmt: skip
     if wanted.judges and wanted.endpoints is None and mode != "replay":
         raise ConfigError(f"the judge {', '.join(wanted.judges)} is a model: name its endpoint: --backends FILE")
@@ -193,20 +194,17 @@ def wanted_of(given: EvaluateOptions) -> Wanted:
 def _factory(
     given: EvaluateOptions, env: ChosenEnv, split: str, *, backends: Backing | None, spend_cap: SpendCap | None
 ) -> EpisodeFactory:
-    takes = _takes(env.env_id)
     common: dict[str, object] = {"preference": "none"}
-    if given.prices:
-        common["prices"] = given.prices
-    if "tools" in takes:
-        common |= {"tools": given.tools, "max_turns": 50}
+    if "tools" in _takes(env.env_id):
+        common["max_turns"] = 50
     if backends is not None:
         common["backends"] = backends
     if given.dataset:
-        common["dataset"] = Dataset(given.dataset, pairs("--field", given.field))
+        common["dataset"] = Dataset(given.dataset[0], pairs("--dataset", given.dataset[1:]))
     settings = {**spec_of(env.env_id).kwargs, **common, **env.arguments}
     return factory(**settings, split=split, spend_cap=spend_cap)
 
 
 def real(given: EvaluateOptions) -> bool:
-    """Whether anything real is named."""
-    return any(getattr(given, name) for name in REAL)
+    """Whether anything real is named; without, everything is simulated."""
+    return bool(given.backends or given.dataset)

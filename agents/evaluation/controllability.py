@@ -9,17 +9,18 @@ ended count, and only under the same price sheet; a task is one pair, with the m
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from toolorchestra.agents.configuration.evaluation_presets import WISH
 from toolorchestra.agents.evaluation.rows import EvaluationRow
 from toolorchestra.agents.evaluation.statistics import Interval, mean_interval, ratio_interval
 from toolorchestra.envs.base.preference import ACCURATE, GENERAL
 
 NO_WISH, BALANCED = "none", "balanced"
 Rows = Sequence[EvaluationRow]
+_PREFERENCE = re.compile(r", preference=[^,]*")
 
 
 WishMeasure = Literal["usd", "seconds", "calls"]
@@ -83,8 +84,8 @@ def kind_of(row: EvaluationRow) -> str:
 
 
 def _environment(row: EvaluationRow) -> str:
-    """What settings of the preset `preferences` have in common."""
-    return row.env.partition(f", {WISH}")[0]
+    """What a row's environment is called without the preference that it was played under."""
+    return _PREFERENCE.sub("", row.env)
 
 
 def _effects(

@@ -60,20 +60,21 @@ class CostEstimate:
         ])  # fmt: skip
 
 
-def estimated(contest: Contest, simulated: EpisodeFactory | None, like: Path | None, at_once: int) -> CostEstimate:
+def estimated(contest: Contest, simulated: EpisodeFactory | None, like: Sequence[Path], at_once: int) -> CostEstimate:
     """Of one contest. `simulated` is the same environment with nothing real behind it, where there is one; `like` the
-    folder of an earlier run. Raises ConfigError where neither says anything."""
+    folders of earlier runs. Raises ConfigError where neither says anything."""
     name = f"{contest.env} {contest.split} {contest.policy}"
-    if like is not None:
-        rows = [row for row in read_rows(like) if (row.env, row.policy) == (contest.env, contest.policy)]
-        ended = [_of_row(row) for row in rows if row.status == "ended"]
+    if like:
+        rows = [row for folder in like for row in read_rows(folder) if row.status == "ended"]
+        ended = [_of_row(row) for row in rows if (row.env, row.policy) == (contest.env, contest.policy)]
+        named = ", ".join(map(str, like))
         if not ended:
-            raise ConfigError(f"{like} has no trial of {contest.policy} on {contest.env} that ended; name another run")
-        return _summed(name, contest, f"{len(ended)} trials of {like}", ended, ended, at_once)
+            raise ConfigError(f"{named} has no trial of {contest.policy} on {contest.env} that ended; name another run")
+        return _summed(name, contest, f"{len(ended)} trials of {named}", ended, ended, at_once)
     if simulated is None:
         raise ConfigError(
             f"nothing says what {name} costs; play a few of its tasks first, and name the folder of that run in like",
-            command_line="--tasks 5 --out FOLDER, and then --like FOLDER",
+            command_line="--tasks 5 --out FOLDER, and then --estimate FOLDER",
         )
     sheet = contest.made.start(contest.trials[0].seed).episode.sheet
     plays: dict[str, list[OneTrial]] = {}

@@ -54,7 +54,7 @@ class Cassette:
         if mode == "replay" and not self.path.is_file():
             raise ConfigError(
                 f'no cassette {str(path)!r} to replay; record one first, with mode = "record"',
-                command_line=f"--record {path}",
+                command_line=f"--backends record={path}",
             )
         if mode == "record" and self.path.is_file() and self.path.stat().st_size:
             raise ConfigError(f"cassette {str(path)!r} exists; replay it, remove it, or record another")

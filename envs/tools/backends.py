@@ -243,7 +243,7 @@ def _sandbox(wanted: Wanted) -> Interpreter:
         raise ConfigError(
             f"{wanted.where}: sandbox {UNSAFE!r} runs programs of models with your own rights; if that is meant, say "
             "unsafe_exec=True",
-            command_line="--unsafe-exec",
+            command_line="--backends unsafe_exec=true",
         )
     return interpreter(wanted.sandbox, wanted.bounds, wanted.sessions, wanted.bubblewrap)
 

@@ -84,7 +84,7 @@ function wishCards(index, standings) {
 // Whether a scope is of the environment that wishes were compared in: its own, or that of one wish.
 const isOf = (scope, effect) => {
   const place = effect.split ? ` · ${effect.split}` : "";
-  return scope === effect.env + place || (scope.startsWith(`${effect.env}, wish: `) && scope.endsWith(place));
+  return scope.replace(/, preference=[^,·]*?(?=,| · |$)/, "") === effect.env + place;
 };
 
 // How wide a picture in a card is: as page.css lays the cards out.

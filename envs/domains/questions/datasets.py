@@ -143,7 +143,7 @@ def _names(spec: Dataset, row: Row) -> dict[str, str]:
             raise ConfigError(
                 f"data set {spec.where} has no {name} (its columns: {columns}); name it: "
                 f'Dataset({spec.where!r}, fields={{"{name}": "COLUMN"}})',
-                command_line=f"--field {name}=COLUMN",
+                command_line=f"--dataset ... {name}=COLUMN",
             )
     return names
 

@@ -121,7 +121,7 @@ class QaSource:
                 f"real questions need something real to search in for the tools {searches}: give backends=FILE whose "
                 'table [retrieval] has index = "FOLDER" (`toolorchestra index build` makes one) or web = true, or '
                 'take tools without search; index = "embedded" searches in the invented texts',
-                command_line="--index FOLDER, or --web",
+                command_line="--backends index=FOLDER, or web=true",
             )
 
     def generate(self, rng: random.Random) -> Question:

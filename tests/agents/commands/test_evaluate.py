@@ -22,18 +22,18 @@ def test_an_index_is_built_named_recorded_and_replayed_without_it(tmp_path: Path
     assert made.returncode == 0, made.stderr
     assert "bm25, 3728 passages" in made.stdout
     common = ("--env", "FRAMES-v0", "--split", "test", "--tasks", "3", "--policy", "cheap", "dear")
-    recorded = toolorchestra("evaluate", *common, "--index", index, "--record", tape)
+    recorded = toolorchestra("evaluate", *common, "--backends", f"index={index}", f"record={tape}")
     assert recorded.returncode == 0, recorded.stderr
     assert "models SIMULATED" in recorded.stdout
     for file in index.rglob("*"):
         if file.is_file():
             file.unlink()
-    replayed = toolorchestra("evaluate", *common, "--index", index, "--replay", tape)
+    replayed = toolorchestra("evaluate", *common, "--backends", f"index={index}", f"replay={tape}")
     assert replayed.returncode == 0, replayed.stderr
     digests = [re.findall(r"(\S+ \$) for the trials; (digest \w+)", out) for out in (recorded.stdout, replayed.stdout)]
     assert digests[0] == digests[1]
     assert len(digests[0]) == 1
-    missed = toolorchestra("evaluate", *common, "--seed", "5", "--index", index, "--replay", tape)
+    missed = toolorchestra("evaluate", *common, "--seed", "5", "--backends", f"index={index}", f"replay={tape}")
     assert "no recording of this" in missed.stdout
 
 
@@ -41,13 +41,13 @@ def test_an_index_is_built_named_recorded_and_replayed_without_it(tmp_path: Path
     ("arguments", "says"),
     [
         (["--backends", "none.toml"], "no file of backends 'none.toml'"),
-        (["--index", "nowhere"], "toolorchestra index build CORPUS nowhere"),
-        (["--replay", "none.jsonl"], "record one first"),
-        (["--record", "a", "--cache", "b"], "one cassette at a time"),
-        (["--dataset", "some/set", "--index", "embedded"], "some/set@COMMIT"),
-        (["--sandbox", "e2b"], "export E2B_API_KEY="),
-        (["--index", "embedded", "--policy", "chat"], "--backends FILE"),
-        (["--judge", "gpt-5-mini"], "the judge gpt-5-mini is a model: name its endpoint: --backends FILE"),
+        (["--backends", "index=nowhere"], "toolorchestra index build CORPUS nowhere"),
+        (["--backends", "replay=none.jsonl"], "record one first"),
+        (["--backends", "record=a", "cache=b"], "one cassette at a time"),
+        (["--dataset", "some/set", "--backends", "index=embedded"], "some/set@COMMIT"),
+        (["--backends", "sandbox=e2b"], "export E2B_API_KEY="),
+        (["--backends", "index=embedded", "--policy", "chat"], "--backends FILE"),
+        (["--backends", "judge=gpt-5-mini"], "the judge gpt-5-mini is a model: name its endpoint: --backends FILE"),
     ],
 )
 def test_what_is_missing_is_said_with_what_to_type(arguments: list[str], says: str) -> None:
@@ -58,9 +58,9 @@ def test_what_is_missing_is_said_with_what_to_type(arguments: list[str], says: s
 
 
 def test_plain_execution_is_not_among_the_sandboxes() -> None:
-    done = toolorchestra("evaluate", "--sandbox", "unsafe-exec")
+    done = toolorchestra("evaluate", "--backends", "sandbox=unsafe-exec")
     assert done.returncode == 2
-    assert "invalid choice" in done.stderr
+    assert "no sandbox 'unsafe-exec'" in done.stderr
 
 
 def test_one_spend_cap_for_the_whole_run_and_none_that_is_no_amount() -> None:
@@ -74,7 +74,7 @@ def test_one_spend_cap_for_the_whole_run_and_none_that_is_no_amount() -> None:
         assert "--spend-cap: a number of dollars above 0 expected" in unboxed(refused.stderr) or amount == "much"
 
 
-@pytest.mark.parametrize("real", [[], ["--index", "embedded"]])
+@pytest.mark.parametrize("real", [[], ["--backends", "index=embedded"]])
 def test_an_interrupt_shows_what_was_played(real: list[str], tmp_path: Path) -> None:
     policy = "cheap" if real else "oracle"
     command = [*TOOLORCHESTRA, "evaluate", "--tasks", "1500", "--policy", policy, "--out", str(tmp_path), *real]
@@ -101,12 +101,15 @@ def test_every_environment_is_evaluated_and_several_in_one_run(tmp_path: Path) -
     assert json.loads((tmp_path / "manifest.json").read_text())["simulated"] is True
 
 
-def test_arguments_of_one_environment_and_of_all(tmp_path: Path) -> None:
-    """`--set` is for all environments, what stands behind an id for that one; both go to gym.make."""
+def test_arguments_of_one_environment_and_values_for_each(tmp_path: Path) -> None:
+    """`--each` is for all environments, what stands behind an id for that one; both go to gym.make."""
     common = ("--split", "test", "--tasks", "2", "--policy", "cheapest")
     for words, cut in (
         (("--env", "HLE-v0", "max_turns=1", "--env", "FRAMES-v0"), {"HLE-v0"}),
-        (("--env", "HLE-v0", "--env", "FRAMES-v0", "--set", "max_turns=1"), {"HLE-v0", "FRAMES-v0"}),
+        (
+            ("--env", "HLE-v0", "--env", "FRAMES-v0", "--each", "max_turns=1,2"),
+            {f"{env}, max_turns=1" for env in ("HLE-v0", "FRAMES-v0")},
+        ),
     ):
         folder = tmp_path / str(len(cut))
         assert toolorchestra("evaluate", *words, *common, "--out", folder).returncode == 0

@@ -49,22 +49,23 @@ def test_policies_are_compared_on_each_environment_and_split(capsys: Capture) ->
         assert [row[1:3] for row in rows.values()] == [["3", "3"]] * 2
         assert float(rows["oracle"][3]) >= float(rows["cheapest"][3])
     assert "subject: " not in out
-    assert evaluate.main([*words, "--env", "HLE-v0", "--details"]) == 0
-    assert "subject: " in capsys.readouterr().out
+    assert evaluate.main([*words, "--env", "HLE-v0", "--each", "tools=plain,paper"]) == 0
+    out, err = capsys.readouterr()
+    assert {"HLE-v0, tools=plain test", "HLE-v0, tools=paper test"} < set(out.splitlines())
     assert err == ""
 
 
 def test_over_an_index_a_run_says_what_it_spent_and_its_replay_spends_the_same(tmp_path: Path, capsys: Capture) -> None:
     tape = str(tmp_path / "tape.jsonl")
-    common = [*FRAMES, "--tasks", "2", "--policy", "cheap", "random", "--index", "embedded"]
+    common = [*FRAMES, "--tasks", "2", "--policy", "cheap", "random", "--backends", "index=embedded"]
     said = []
-    for mode in ("--record", "--replay"):
-        assert evaluate.main([*common, mode, tape]) == 0
+    for mode in ("record", "replay"):
+        assert evaluate.main([*common, f"{mode}={tape}"]) == 0
         said.append(capsys.readouterr().out)
     spent = [re.findall(r"^([\d.]+) \$ for the trials; digest (\w+)$", out, re.M) for out in said]
     assert len(spent[0]) == 1
     assert spent[0] == spent[1]
-    assert evaluate.main([*common, "--seed", "9", "--replay", tape]) == 1
+    assert evaluate.main([*common, f"replay={tape}", "--seed", "9"]) == 1
     assert re.search(r"^failed \d+ times: .*no recording of this", capsys.readouterr().out, re.M)
 
 
@@ -73,9 +74,9 @@ def test_real_questions_are_asked_in_their_order(tmp_path: Path, capsys: Capture
     rows = [{"key": f"q{n}", "ask": f"What is {n} + {n}?", "gold": str(2 * n)} for n in range(4)]
     path = tmp_path / "questions.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    fields = ["--dataset", str(path), "--field", "id=key", "question=ask", "answer=gold"]
+    fields = ["--dataset", str(path), "id=key", "question=ask", "answer=gold"]
     with Loopback(expert) as server:
-        words = ["--env", "HLE-v0", *fields, "--index", "embedded", "--backends", file_of(tmp_path, server)]
+        words = ["--env", "HLE-v0", *fields, "--backends", file_of(tmp_path, server), "index=embedded"]
         assert evaluate.main([*words, "--tasks", "2", "--policy", "cheap", "--at-once", "1"]) == 0
         asked = [n for n in range(4) if any(f"What is {n} + {n}?" in seen.text for seen in server.seen)]
     assert asked == [0, 1]
@@ -125,7 +126,7 @@ class InterruptedSource(FramesSource):
         return super().generate(rng)
 
 
-@pytest.mark.parametrize(("real", "policy"), [([], "cheapest"), (["--index", "embedded"], "cheap")])
+@pytest.mark.parametrize(("real", "policy"), [([], "cheapest"), (["--backends", "index=embedded"], "cheap")])
 def test_an_interrupt_shows_what_was_played_before_it(real: list[str], policy: str, capsys: Capture) -> None:
     register("Tests/Interrupted-v0", f"{__name__}:InterruptedSource")
     InterruptedSource.drawn = 0
@@ -139,30 +140,38 @@ def test_an_interrupt_shows_what_was_played_before_it(real: list[str], policy: s
 
 def test_an_environment_that_takes_no_backends_is_not_played_over_real_ones(capsys: Capture) -> None:
     register("Tests/Adder-v0", "toolorchestra.envs.domains.toy:AdderSource")
-    assert evaluate.main(["--env", "Tests/Adder-v0", "--index", "embedded"]) == 2
+    assert evaluate.main(["--env", "Tests/Adder-v0", "--backends", "index=embedded"]) == 2
     assert "no environment over real backends 'Tests/Adder-v0'; valid: ToolOrchestra/" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--env", "ToolScale-v0", "--index", "embedded"], "no endpoint of a model; add [endpoints.NAME]"),
+        (["--env", "ToolScale-v0", "--backends", "index=embedded"], "no endpoint of a model; add [endpoints.NAME]"),
         (["--env", "CartPole-v1"], "no environment "),
         (["--resume"], "--resume goes on with a run's folder: name it with --out FOLDER"),
         (["--player", "fit_task=3"], "Did you mean 'fit_tasks'?"),
-        ([*HLE, "--record", "a", "--replay", "b"], "one cassette at a time; got --record, --replay"),
-        ([*HLE, "--judge", "gpt-5-mini"], "the judge gpt-5-mini is a model: name its endpoint: --backends FILE"),
+        ([*HLE, "--backends", "record=a", "replay=b"], "one cassette at a time; got record=, replay="),
         (
-            [*HLE, "--index", "embedded", "--policy", "chat"],
+            [*HLE, "--backends", "judge=gpt-5-mini"],
+            "the judge gpt-5-mini is a model: name its endpoint: --backends FILE",
+        ),
+        (
+            [*HLE, "--backends", "index=embedded", "--policy", "chat"],
             "in a file, backends=FILE for gym.make. On the command line: --backends FILE\n",
         ),
         (
-            [*HLE, "--index", "embedded", "--policy", "oracle"],
+            [*HLE, "--backends", "index=embedded", "--policy", "oracle"],
             "policy 'oracle' plays questions to simulated experts, whose skills it knows; ",
         ),
         ([*HLE, "--policy", "cheep"], "no policy 'cheep'; valid: always:EXPERT, cascade, chat, "),
         ([*HLE, "--policy", "."], "It is a folder; a run's trained model is checkpoint:."),
-        ([*HLE, "--dataset", "q.jsonl", "--field", "question"], "--field takes NAME=VALUE, got 'question'"),
+        ([*HLE, "--dataset", "q.jsonl", "question"], "--dataset takes NAME=VALUE, got 'question'"),
+        ([*HLE, "--backends", "indx=embedded"], "Did you mean 'index'?"),
+        ([*HLE, "--backends", "sandbox=landlok"], "Did you mean 'landlock'?"),
+        ([*HLE, "--backends", "web=perhaps"], "web=true or web=false expected, got 'perhaps'"),
+        ([*HLE, "--env", "HLE-v0", "max_turns=3"], "--env HLE-v0 stands there twice; --each NAME=VALUE,VALUE"),
+        ([*HLE, "--each", "max_turns"], "--each takes NAME=VALUE, got 'max_turns'"),
         (["--split", "dev", "--tasks", "1"], "dev"),
     ],
 )

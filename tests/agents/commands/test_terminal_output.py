@@ -50,7 +50,7 @@ def test_what_a_server_says_is_spelled_in_a_table_s_notes(capsys: pytest.Capture
     fault = ServerReply(body=HOSTILE + "\nforged line", status=500)
     with Loopback(lambda asked: ServerReply() if asked.path.endswith("health") else fault) as server:
         given = ["--env", "FRAMES-v0", "--split", "test", "--tasks", "1", "--policy", "cheap"]
-        assert evaluate.main([*given, "--index", server.base_url]) == console.FAILED
+        assert evaluate.main([*given, "--backends", f"index={server.base_url}"]) == console.FAILED
     out, err = capsys.readouterr()
     assert "\\x1b]0;owned" in out
     assert not FORBIDDEN & set(out + err)

@@ -26,7 +26,7 @@ WEIGHTS: dict[str, dict[str, float]] = {
 def wished(kind: str, task: str, right: float | None = 1.0, **fields: Any) -> EvaluationRow:
     """A trial under a wish of the bank, as `--preset preferences` labels it."""
     preference = {"kind": kind, "weights": WEIGHTS[kind], "sentence": f"Be {kind}."}
-    return made_row(task, right, **{"env": f"HLE-v0, wish: {kind}", "preference": preference, **fields})
+    return made_row(task, right, **{"env": f"HLE-v0, preference={kind}", "preference": preference, **fields})
 
 
 def effects(rows: list[EvaluationRow]) -> dict[tuple[str, str], WishEffect]:
@@ -91,7 +91,10 @@ def test_policies_environments_and_trials_are_kept_apart_and_wishes_of_one_envir
     """Drawn wishes: the trials of a task have wishes of their own."""
     rows = [made_row("a", cents=4.0), made_row("a", cents=8.0, trial=1)]
     rows += [wished("frugal", "a", cents=3.0, trial=2, env="HLE-v0")]
-    rows += [made_row("a", cents=1.0, policy="dear"), wished("frugal", "a", cents=1.0, env="FRAMES-v0, wish: frugal")]
+    rows += [
+        made_row("a", cents=1.0, policy="dear"),
+        wished("frugal", "a", cents=1.0, env="FRAMES-v0, preference=frugal"),
+    ]
     (only,) = controllability_of(rows)
     assert (only.policy, only.before, only.followed) == ("cheap", pytest.approx(6.0), pytest.approx(0.5))
 

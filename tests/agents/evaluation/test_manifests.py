@@ -54,16 +54,16 @@ def edit(path: Path, old: str, new: str) -> None:
 
 def prices_change(tmp_path: Path) -> tuple[list[str], Callable[[], object], str]:
     path = copied(tmp_path, "prices", "paper-2025-11")
-    return ["--prices", str(path)], lambda: edit(path, '"gpt-5"', '"gpt-5" '), f"price sheet {path}"
+    return ["--each", f"prices={path}"], lambda: edit(path, '"gpt-5"', '"gpt-5" '), f"price sheet {path}"
 
 
 def tools_change(tmp_path: Path) -> tuple[list[str], Callable[[], object], str]:
     path = copied(tmp_path, "toolsets", "paper")
-    return ["--tools", str(path)], lambda: edit(path, "{", "{ "), f"tools file {path}"
+    return ["--each", f"tools={path}"], lambda: edit(path, "{", "{ "), f"tools file {path}"
 
 
 def questions_change(tmp_path: Path) -> tuple[list[str], Callable[[], object], str]:
-    words = ["--dataset", str(dataset(tmp_path)), "--index", "embedded"]
+    words = ["--dataset", str(dataset(tmp_path)), "--backends", "index=embedded"]
     return words, lambda: dataset(tmp_path, "7"), f"data set {tmp_path / 'questions.jsonl'}"
 
 

@@ -55,8 +55,8 @@ def test_a_key_that_a_server_sends_back_is_nowhere(
             '[models."*"]\nretries = 1\ndeadline_seconds = 20.0\n'
             f"stream = {stream}\n"
         )
-        words = ["--env", "HLE-v0", "--tasks", "40", "--policy", "chat", "cheap", "--set", "max_turns=6"]
-        kept = ["--backends", str(tmp_path / "b.toml"), "--out", str(run), "--record", str(tape)]
+        words = ["--env", "HLE-v0", "max_turns=6", "--tasks", "40", "--policy", "chat", "cheap"]
+        kept = ["--backends", str(tmp_path / "b.toml"), f"record={tape}", "--out", str(run)]
         assert evaluate.main([*words, *kept]) in (0, 1)
         assert bool(server.streamed) == (stream == "true")
     for command in (report, compare):

@@ -71,10 +71,10 @@ def questions(tmp_path: Path, answers: Mapping[int, str]) -> str:
 
 def test_answers_are_graded_again_by_the_answers_of_now(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = questions(tmp_path, dict.fromkeys(range(4), "nothing"))
-    words = ["--env", "HLE-v0", "--dataset", path, "--index", "embedded", "--policy", "cheap", "--tasks", "4"]
+    words = ["--env", "HLE-v0", "--dataset", path, "--policy", "cheap", "--tasks", "4"]
     with Loopback(lambda asked: ServerReply("<answer>8</answer>")) as server:
         file = file_of(tmp_path, server)
-        assert evaluate.main([*words, "--backends", file, "--out", str(tmp_path / "run")]) == 0
+        assert evaluate.main([*words, "--backends", file, "index=embedded", "--out", str(tmp_path / "run")]) == 0
         before, kept = rows_of(tmp_path / "run"), contents(tmp_path / "run")
         assert {row.right for row in before.values()} == {0.0}
         questions(tmp_path, {0: "0", 1: "2", 2: "4", 3: "8"})
@@ -159,7 +159,7 @@ def judge() -> Iterator[tuple[Loopback, dict[str, ServerReply]]]:
 
 def words_of(tmp_path: Path, server: Loopback) -> list[str]:
     return ["--env", "HLE-v0", "--tasks", "6", "--policy", "cheap", "--backends", file_of(tmp_path, server, retries=0),
-            "--judge", "gpt-5-mini", "--out", str(tmp_path / "run")]  # fmt: skip
+            "judge=gpt-5-mini", "--out", str(tmp_path / "run")]  # fmt: skip
 
 
 def test_the_judge_is_asked_again_and_its_bill_is_no_part_of_the_rows(
@@ -182,7 +182,7 @@ def test_the_judge_is_asked_again_and_its_bill_is_no_part_of_the_rows(
     assert told["grading_tokens"]["input"] > 0
     assert told["judges"] == ["gpt-5-mini"]
     assert f"Grading cost {told['grading_nano_usd'] / 1e9:.9f} $" in capsys.readouterr().out
-    words = ["--rescore", str(tmp_path / "run"), "--out", str(tmp_path / "other"), "--judge", "gpt-5"]
+    words = ["--rescore", str(tmp_path / "run"), "--out", str(tmp_path / "other"), "--backends", "judge=gpt-5"]
     assert compare.main(words) == 0
     assert {tuple(row.evidence.get("judges", ())) for row in rows_of(tmp_path / "other").values()} <= {(), ("gpt-5",)}
 

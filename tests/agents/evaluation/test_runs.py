@@ -253,8 +253,16 @@ def cost(folder: Path) -> int:
 
 def test_a_cache_bills_a_resumed_trial_what_it_paid_before_it_was_broken_off(tmp_path: Path) -> None:
     def words(name: str) -> list[str]:
-        more = ["--backends", str(tmp_path / "b.toml"), "--policy", "chat", "--at-once", "2"]
-        kept = ["--cache", str(tmp_path / f"{name}.jsonl"), "--out", str(tmp_path / name), "--resume"]
+        more = [
+            "--backends",
+            str(tmp_path / "b.toml"),
+            f"cache={tmp_path / name}.jsonl",
+            "--policy",
+            "chat",
+            "--at-once",
+            "2",
+        ]
+        kept = ["--out", str(tmp_path / name), "--resume"]
         return ["evaluate", "--env", "HLE-v0", "--tasks", "12", *more, *kept]
 
     with Loopback(lambda asked: ServerReply(**{**expert(asked).__dict__, "seconds": 0.1})) as server:
@@ -302,11 +310,11 @@ def test_a_line_of_progress_says_what_is_known(capsys: pytest.CaptureFixture[str
 # -- before anything is spent ------------------------------------------------------------------------------------------
 
 
-def test_a_dry_run_says_what_a_run_would_cost_and_spends_nothing(tmp_path: Path) -> None:
+def test_an_estimate_says_what_a_run_would_cost_and_spends_nothing(tmp_path: Path) -> None:
     with Loopback(expert) as server:
         file = file_of(tmp_path, server, "price = {usd_per_mtok = {input = 1, output = 1}}\n")
         words = ("--env", "HLE-v0", "--tasks", "30", "--backends", file, "--policy", "chat", "--out", tmp_path / "run")
-        done = command("evaluate", *words, "--dry-run")
+        done = command("evaluate", *words, "--estimate")
         assert (done.returncode, server.seen) == (0, [])
     assert not (tmp_path / "run").exists()
     assert (
@@ -317,13 +325,13 @@ def test_a_dry_run_says_what_a_run_would_cost_and_spends_nothing(tmp_path: Path)
     assert 0 < low < likely < high
 
 
-def test_a_dry_run_by_an_earlier_run_is_what_that_cost(tmp_path: Path) -> None:
+def test_an_estimate_by_an_earlier_run_is_what_that_cost(tmp_path: Path) -> None:
     words = ("--env", "ToolScale-v0", "--policy", "random")
     assert command("evaluate", *words, "--tasks", "6", "--out", tmp_path / "run").returncode == 0
-    none = command("evaluate", *words, "--tasks", "60", "--dry-run")
+    none = command("evaluate", *words, "--tasks", "60", "--estimate")
     assert none.returncode == 2
     assert re.search("what ToolScale-v0 test random costs; .* in like. On the command line: --tasks 5 --", none.stderr)
-    done = command("evaluate", *words, "--tasks", "60", "--dry-run", "--like", tmp_path / "run")
+    done = command("evaluate", *words, "--tasks", "60", "--estimate", tmp_path / "run")
     likely, low, high = map(float, re.findall(r"in all \$ ([\d.]+) \(([\d.]+) to ([\d.]+)\)", done.stdout)[0])
     cost = 10 * sum(row.usd for row in read_rows(tmp_path / "run"))
     assert likely == pytest.approx(cost, rel=1e-3)

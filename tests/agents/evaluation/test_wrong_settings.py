@@ -35,8 +35,8 @@ def hired(asked: ReceivedRequest) -> bool:
 
 def words(tmp_path: Path, server: Loopback, *more: str) -> list[str]:
     file = file_of(tmp_path, server, retries=0)
-    return ["--env", "HLE-v0", "--tasks", "24", "--policy", "chat", "--backends", file, "--at-once", "4",
-            "--judge", "gpt-5-mini", "--out", str(tmp_path / "run"), *more]  # fmt: skip
+    return ["--env", "HLE-v0", "--tasks", "24", "--policy", "chat", "--backends", file, "judge=gpt-5-mini",
+            "--at-once", "4", "--out", str(tmp_path / "run"), *more]  # fmt: skip
 
 
 @pytest.mark.parametrize(

