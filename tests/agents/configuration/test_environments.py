@@ -96,7 +96,7 @@ def test_what_has_no_end_is_drawn_and_said() -> None:
 
 @pytest.mark.parametrize(
     ("env_id", "arguments"),
-    [("ToolScale-v0", {"domain": "finance"}), ("ToolScale-v0", {"domain": "finance", "difficulty": 2})],
+    [("ToolScale-v0", {"domain": "finance"}), ("ToolScale-v0", {"domain": "finance", "level": "hard"})],
 )
 def test_a_finite_sources_tasks_are_those_it_draws(env_id: str, arguments: dict[str, Any]) -> None:
     made = training(EnvMix(env_id, 1.0, arguments))
