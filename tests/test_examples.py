@@ -15,11 +15,11 @@ import pytest
 from tests.agents.evaluation.played_episodes import plays, summarise
 from tests.paths import REPOSITORY
 from toolorchestra.agents.commands import train
-from toolorchestra.agents.configuration.config import EnvMix, WarmStart
+from toolorchestra.agents.configuration.config import EnvMix
 from toolorchestra.agents.configuration.presets import preset
 from toolorchestra.agents.policies.baselines import baseline
 from toolorchestra.agents.rollouts.rollout import factory_of
-from toolorchestra.agents.training.demonstrations import find_routes
+from toolorchestra.agents.training.demonstrations import _tasks, best_tried
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.testing import check_environment
@@ -53,13 +53,13 @@ def test_models_of_ones_own_have_something_to_learn(env_id: str) -> None:
     assert seen["random"].accuracy < seen["oracle"].accuracy - 0.1
 
 
-def test_routes_are_found_through_tools_of_any_name() -> None:
+def test_plans_are_found_through_tools_of_any_name() -> None:
     mix = EnvMix("ToolOrchestra/FRAMES-v0", 1.0, HOUSE)
-    config = replace(preset("tiny"), environments=(mix,), baselines=(), warm_start=WarmStart(routes=8))
-    found = find_routes(config, range(12))
+    config = replace(preset("tiny"), environments=(mix,), baselines=())
+    found = [said for _, made, seed, rng in _tasks(config, range(12)) if (said := best_tried(made, seed, 8, rng))]
     assert found
-    assert all('"conclude"' in route.actions[-1] for route in found)
-    assert any('"look_up"' in action for route in found for action in route.actions)
+    assert all('"conclude"' in said[-1] for said in found)
+    assert any('"look_up"' in text for said in found for text in said)
 
 
 def test_a_model_that_nobody_simulates_is_refused_at_once() -> None:

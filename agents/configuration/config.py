@@ -107,36 +107,22 @@ class WarmStart:
     learning_rate: float = 3e-3
     """Rises for 20 steps, then falls to a tenth by the last."""
     demonstrations: int = 12_000
-    """How many train tasks are demonstrated, each by the best of its random routes."""
-    routes: int = 8
-    """How many random routes are tried on each of these tasks."""
-    plays: int = 1
-    """Times that each route is tried, with the luck of another day. With one, what is shown is often a lucky gamble."""
+    """How many train tasks are demonstrated, each by a plan."""
+    tries: int = 8
+    """How many random plans are tried on each of these tasks."""
     planned: bool = False
-    """Show the route that is worth most by what random routes on all tasks tell, in place of the best one that was
-    tried on the task itself. Each route is then tried once."""
-    drop_words: float = 0.0
-    """Up to this share of the words of the user's wish are left out of each route that is shown, so that a wish in
-    words of its own is understood too."""
+    """Show the plan that is worth most by what random plans on all tasks tell, in place of the best one that was tried
+    on the task itself."""
     trajectories: str = ""
     """A JSONL of recorded trajectories to learn from instead."""
-    least_valid: float = 0.97
-    """Share of readable turns below which reinforcement learning does not start."""
-    margin: float = 0.05
-    """Reinforcement learning starts only when the mean outcome exceeds that of answering at once by this much."""
-    rounds: int = 3
-    """How often `steps` may be repeated before the run gives up."""
-    checked: int = 128
-    """Rollouts that it looks at to see whether reinforcement learning may start."""
-    save_every: int = 100
-    """Steps between checkpoints within the supervised start."""
+    gate: bool = True
+    """Begin reinforcement learning only when nine of ten turns can be read, and the mean outcome is that of answering
+    at once at least. The steps are repeated for that, twice at most."""
 
     def __post_init__(self) -> None:
         require(self, NOT_NEGATIVE, "steps", where="warm_start.")
-        counts = ("batch", "demonstrations", "routes", "plays", "rounds", "checked", "save_every")
-        require(self, AT_LEAST_ONE, *counts, where="warm_start.")
+        require(self, AT_LEAST_ONE, "batch", "demonstrations", "tries", where="warm_start.")
         require(self, POSITIVE, "learning_rate", where="warm_start.")
-        require(self, SHARE, "least_valid", "drop_words", where="warm_start.")
 
 
 @dataclass(frozen=True)

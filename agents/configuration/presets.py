@@ -69,9 +69,7 @@ PRESETS: Mapping[str, TrainConfig] = {
         # HLE's questions need more practice: eleven subjects, each with experts of its own.
         environments=tuple(EnvMix(env_id, w, _TINY_ARGUMENTS) for env_id, w in zip(_WORLDS, (2.0, 1.0), strict=True)),
         model=ModelConfig(processes=2, optimizer="muon"),
-        warm_start=WarmStart(
-            steps=1_000, learning_rate=6e-3, demonstrations=16_000, routes=6, planned=True, drop_words=0.2
-        ),
+        warm_start=WarmStart(steps=1_000, learning_rate=6e-3, demonstrations=16_000, tries=6, planned=True),
         steps=40,
         baselines=("cheapest", "strongest"),
         updates=4,
@@ -96,12 +94,7 @@ PRESETS: Mapping[str, TrainConfig] = {
             batch=16,
             learning_rate=1e-3,
             demonstrations=1_730,
-            routes=6,
-            least_valid=0.9,
-            margin=0.0,
-            rounds=2,
-            checked=32,
-            save_every=10,
+            tries=6,
         ),
         steps=22,
         groups=4,

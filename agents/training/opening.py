@@ -10,6 +10,7 @@ from toolorchestra.agents.configuration.environments import labels, simulated, t
 from toolorchestra.agents.engines.base import ModelSize, TellsSize
 from toolorchestra.agents.engines.machine import Machine
 from toolorchestra.agents.training.training_run import TrainingRun
+from toolorchestra.agents.training.warmstart import ROUNDS
 
 
 def opening(run: TrainingRun, machine: Machine) -> list[str]:
@@ -77,7 +78,8 @@ def _steps(run: TrainingRun) -> Iterator[str]:
     config, start = run.config, run.config.warm_start
     if start.steps and not run.warm:
         shown = start.trajectories or f"{start.demonstrations:,} demonstrations"
-        yield f"first: a supervised start of {start.steps:,} steps on {shown}, {start.rounds} times at most"
+        rounds = f", {ROUNDS} times at most" if start.gate else ""
+        yield f"first: a supervised start of {start.steps:,} steps on {shown}{rounds}"
     played = config.groups * config.rollouts
     left = config.steps - run.step
     if not left:

@@ -29,7 +29,7 @@ WARM = "warm_start"
 """The folder of the checkpoints within the supervised start. The first one behind it takes their place."""
 FREE = frozenset(
     (
-        *("steps", "keep_last", "save_every", "warm_start.save_every", "evaluate_every", "evaluation_tasks", "wandb"),
+        *("steps", "keep_last", "save_every", "evaluate_every", "evaluation_tasks", "wandb"),
         *("dump_groups", "dump_every", "dump_megabytes"),
     )
 )

@@ -31,7 +31,7 @@ from toolorchestra.envs.registration import register
 Capture = pytest.CaptureFixture[str]
 HLE = SMALL.environments[0]
 TASKS = 16
-START = replace(SMALL.warm_start, steps=120, demonstrations=60, least_valid=0.0)
+START = replace(SMALL.warm_start, steps=120, demonstrations=60)
 GREEDY = replace(
     SMALL, steps=1, environments=(HLE,), warm_start=START, evaluation_tasks=TASKS, evaluation_temperature=0.0
 )

@@ -35,7 +35,7 @@ from toolorchestra.agents.engines.base import Datum, LossParams
 from toolorchestra.agents.reports.training_report import write_report
 from toolorchestra.agents.rollouts.grpo import AdvantageParams, Group, Measure, training_batch
 from toolorchestra.agents.rollouts.rollout import factory_of
-from toolorchestra.agents.training import checkpoint
+from toolorchestra.agents.training import checkpoint, warmstart
 from toolorchestra.agents.training.build import build
 from toolorchestra.agents.training.choice_metrics import choices, warnings
 from toolorchestra.agents.training.metrics import read
@@ -55,7 +55,7 @@ SMALL = replace(
     keep_last=3,
     advantage=AdvantageParams(),
     model=ModelConfig(hidden=32),
-    warm_start=WarmStart(steps=150, batch=16, demonstrations=300, least_valid=0.2, margin=-1.0),
+    warm_start=WarmStart(steps=150, batch=16, demonstrations=300, gate=False),
 )
 COLD = replace(SMALL, steps=1, warm_start=WarmStart(steps=0))
 """Without a warm start: enough where nothing has to be learnt."""
@@ -116,7 +116,7 @@ def test_a_kl_term_is_to_what_the_warm_start_left(tmp_path: Path, rank: int) -> 
         learning_rate=1e-9,
         loss=LossParams(kl="k2"),
         model=ModelConfig(hidden=32, lora_rank=rank),
-        warm_start=WarmStart(steps=20, batch=8, demonstrations=40, least_valid=0.0, margin=-1.0, rounds=1),
+        warm_start=WarmStart(steps=20, batch=8, demonstrations=40, gate=False),
     )
     data = [Datum(range(2, 40), [0.0] * 38, [0.0] + [1.0] * 37, [False] + [True] * 37)]
     for resume in (False, True):
@@ -126,7 +126,7 @@ def test_a_kl_term_is_to_what_the_warm_start_left(tmp_path: Path, rank: int) -> 
         shutil.rmtree(tmp_path / "checkpoints" / "step-000001")
 
 
-def test_a_warm_start_without_routes_is_refused(tmp_path: Path) -> None:
+def test_a_warm_start_without_plans_is_refused(tmp_path: Path) -> None:
     mixes = (*SMALL.environments, EnvMix("ToolScale-v0", 1.0, {"domain": "finance"}))
     with pytest.raises(ConfigError, match=r"the paper's tools, which ToolScale-v0 does not have: name recorded runs"):
         run(tmp_path, replace(SMALL, environments=mixes))
@@ -179,15 +179,16 @@ def test_settings_that_change_no_result_may_change_when_a_run_goes_on(whole: Tra
     assert (longer.step, longer.config.steps) == (3, 3)
 
 
-def test_a_start_that_is_not_good_enough_is_refused(tmp_path: Path) -> None:
-    poor = WarmStart(steps=1, demonstrations=50, rounds=2)
+def test_a_start_that_is_not_good_enough_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warmstart, "ROUNDS", 2)
+    poor = WarmStart(steps=1, demonstrations=50)
     with pytest.raises(ConfigError, match="did not reach what reinforcement learning needs in 2 rounds"):
         run(tmp_path, replace(SMALL, warm_start=poor))
 
 
 def test_a_start_without_one_demonstration_is_refused(tmp_path: Path) -> None:
-    unlucky = replace(SMALL, seed=1, warm_start=WarmStart(steps=1, demonstrations=1, routes=1))
-    with pytest.raises(ConfigError, match=r"no random route solved its task; raise warm_start\.demonstrations or"):
+    unlucky = replace(SMALL, seed=1, warm_start=WarmStart(steps=1, demonstrations=1, tries=1))
+    with pytest.raises(ConfigError, match=r"no random plan solved its task; raise warm_start\.demonstrations or"):
         run(tmp_path, unlucky)
 
 
@@ -231,8 +232,8 @@ def test_failed_rollouts_are_said_and_have_no_numbers(tmp_path: Path) -> None:
         failed = f"{count} of {count} rollouts failed and count for nothing; the first: it ran into its deadline"
         assert f"warning, {where}: {failed}" in said
     assert not any("collapsed" in line for line in said)
-    start = WarmStart(steps=1, demonstrations=50, rounds=1)
-    with pytest.raises(ConfigError, match="128 of 128 rollouts failed"):
+    start = WarmStart(steps=1, demonstrations=50)
+    with pytest.raises(ConfigError, match="16 of 16 rollouts failed"):
         run(tmp_path / "warm", replace(COLD, deadline_seconds=1e-6, warm_start=start))
     (row,) = [r for r in read(tmp_path / "metrics.jsonl") if r["kind"] == "train"]
     assert (row["accuracy"], row["cents"], row["valid"], row["failed"]) == (None, None, None, 16)
@@ -375,8 +376,7 @@ def test_a_saved_model_of_transformers_loads(tmp_path: Path) -> None:
         ("deadline_seconds=0", "deadline_seconds must be"),
         ("average=1", "average=1 would never leave the first weights"),
         ("seed=-1", "seed must be a number from 0 up"),
-        ("warm_start.rounds=0", r"warm_start\.rounds must be at least 1"),
-        ("warm_start.least_valid=2", r"warm_start\.least_valid must be a number from 0 to 1"),
+        ("warm_start.tries=0", r"warm_start\.tries must be at least 1"),
         ("model.hidden=3", r"model\.hidden is a multiple of 8"),
         ("model.rows=0", r"model\.rows must be at least 1"),
         ("loss.entropy_weight=nan", r"loss\.entropy_weight must be"),
