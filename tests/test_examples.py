@@ -145,7 +145,7 @@ def test_a_reward_term_of_ones_own_is_part_of_the_reward(capsys: pytest.CaptureF
 
 SMALL = [
     *"--warm-start.steps 0 --steps 1 --groups 1 --rollouts 4 --updates 1 --no-report --evaluation-tasks 2".split(),
-    *"--model.processes 1 --max-tokens 8 --model.hidden 16 --model.layers 1 --dump-every 1".split(),
+    *"--model.processes 1 --max-tokens 8 --model.hidden 16 --dump-every 1".split(),
 ]
 WORLD = "--env HLE-v0 style=brief shown_characters=0 max_turns=1".split()
 TERM = """

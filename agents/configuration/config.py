@@ -16,6 +16,8 @@ from toolorchestra.envs.base.errors import AT_LEAST_ONE, NOT_NEGATIVE, POSITIVE,
 
 SamplerKind = Literal["local", "vllm", "served"]
 TaskOrder = Literal["random", "epochs"]
+LAYERS = 2
+"""Layers of the tiny model."""
 LOCAL = "local"
 """The engine of this project. Others are named as module:Class."""
 
@@ -56,8 +58,6 @@ class ModelConfig(EngineSettings):
     """A folder or hub id of transformers; "" makes the tiny model."""
     hidden: int = 64
     """Width of the tiny model."""
-    layers: int = 2
-    """How many layers the tiny model has."""
     processes: int = 1
     """That share the rollouts, each with a copy of the model, and the warm start's routes. For small models on a CPU: a
     GPU holds one."""
@@ -74,10 +74,9 @@ class ModelConfig(EngineSettings):
     """Folder through which weights reach the sampler; a server must see it under the same path. "" finds one."""
 
     def __post_init__(self) -> None:
-        counts = ("hidden", "layers", "threads", "rows", "tokens_per_batch", "lora_alpha")
+        counts = ("hidden", "threads", "rows", "tokens_per_batch", "lora_alpha")
         require(self, AT_LEAST_ONE, *counts, where="model.")
         require(self, NOT_NEGATIVE, "lora_rank", "tolerance", where="model.")
-        require(self, POSITIVE, "clip_norm", "logit_bytes", where="model.")
         if self.optimizer not in get_args(OptimizerKind):
             raise ConfigError(no_such("model.optimizer", self.optimizer, get_args(OptimizerKind)))
         if self.sampler not in get_args(SamplerKind):
@@ -151,8 +150,6 @@ class TrainConfig:
     task_order: TaskOrder = "random"
     """"random" draws every task anew. "epochs" takes an environment's tasks in a shuffled order, each once, then in
     another order; where tasks are generated without end they are drawn."""
-    resample: int = 0
-    """How many times in one step a group that teaches nothing may be replaced by a group of another task."""
     max_staleness: int = 0
     """By how many steps the weights that sampled a token may be older than those that learn from it. 0: all rollouts of
     a step are made before it. Above 0 rollouts go on while the trainer steps, so many steps ahead of it at most."""
@@ -162,8 +159,6 @@ class TrainConfig:
     cheap gamble looks better than it is."""
     updates: int = 1
     """Optimiser steps that one step's rollouts are split over; the clip bounds what the later ones may do."""
-    epochs: int = 1
-    """How many times each step learns from its rollouts."""
     learning_rate: float = 1e-3
     """The learning rate at the first step."""
     final_learning_rate: float = 1e-4
@@ -178,8 +173,6 @@ class TrainConfig:
     """Tokens of an episode, prompt and all; one that reaches it is cut. Environments may have less."""
     temperature: float = 1.0
     """The sampling temperature of training rollouts."""
-    deadline_seconds: float = 600.0
-    """The most seconds that sampling one turn may take."""
     stop_at_call: bool = False
     """End a turn behind its first tool call: sooner, but never several calls in one turn."""
     evaluate_every: int = 50
@@ -194,20 +187,14 @@ class TrainConfig:
     """How many of the newest checkpoints are kept. The best one is kept besides."""
     wandb: bool = False
     """Log to Weights & Biases too (pip install wandb)."""
-    dump_groups: int = 1
-    """Groups whose rollouts are kept in rollouts.jsonl, turn by turn, of each step that is dumped; 0 keeps none."""
     dump_every: int = 10
-    """Steps between those that are dumped."""
-    dump_megabytes: float = 50.0
-    """That rollouts.jsonl may take; beyond it every second of the dumped steps goes."""
+    """Steps between those of which the rollouts of a group are kept in rollouts.jsonl, turn by turn; 0 keeps none."""
 
     def __post_init__(self) -> None:
-        counts = ("groups", "rollouts", "steps", "updates", "epochs", "max_tokens")
-        require(
-            self, AT_LEAST_ONE, *counts, "evaluate_every", "evaluation_tasks", "save_every", "keep_last", "dump_every"
-        )
-        require(self, POSITIVE, "learning_rate", "temperature", "deadline_seconds", "dump_megabytes")
-        not_negative = ("final_learning_rate", "evaluation_temperature", "seed", "resample", "dump_groups")
+        counts = ("groups", "rollouts", "steps", "updates", "max_tokens")
+        require(self, AT_LEAST_ONE, *counts, "evaluate_every", "evaluation_tasks", "save_every", "keep_last")
+        require(self, POSITIVE, "learning_rate", "temperature")
+        not_negative = ("final_learning_rate", "evaluation_temperature", "seed", "dump_every")
         require(self, NOT_NEGATIVE, *not_negative, "max_staleness")
         require(self, SHARE, "average")
         if self.average == 1:

@@ -1,6 +1,6 @@
 """The environments of a run's mix: of what is learnt from and of what is held out, and the tasks that a step plays.
 
-All follows from the run's seed, the step and the attempt alone, so that a resumed run plays the same tasks.
+All follows from the run's seed and the step alone, so that a resumed run plays the same tasks.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from toolorchestra.envs.tools.tool_config import Half
 
 _REAL = frozenset(("backends", "dataset", "user_model"))
 """Arguments that name real models or real questions."""
+DUMPED_GROUPS = 1
+"""Groups of a dumped step whose rollouts are recorded."""
 
 
 def training(mix: EnvMix) -> EpisodeFactory:
@@ -95,25 +97,23 @@ class _Draw(NamedTuple):
     seed: int
 
 
-def chosen_tasks(config: TrainConfig, step: int, attempt: int = 0, count: int | None = None) -> list[ChosenTask]:
-    """The tasks of a step; of an attempt above 0 those that take the place of what taught nothing, `count` of them.
-    These are always drawn at random, so that the epochs do not depend on how many there were. The first tasks of a step
-    that is dumped are marked to be recorded."""
+def chosen_tasks(config: TrainConfig, step: int) -> list[ChosenTask]:
+    """The tasks of a step. The first ones of a step that is dumped are marked to be recorded."""
     names, factories = labels(config.environments), [training(mix) for mix in config.environments]
-    in_turn = _InTurn(config, factories, step) if config.task_order == "epochs" and not attempt else None
-    recorded = config.dump_groups if step % config.dump_every == 0 and not attempt else 0
+    in_turn = _InTurn(config, factories, step) if config.task_order == "epochs" else None
+    recorded = DUMPED_GROUPS if config.dump_every and step % config.dump_every == 0 else 0
     made = []
-    for place, draw in enumerate(_draws(config, step, attempt, config.groups if count is None else count)):
+    for place, draw in enumerate(_draws(config, step)):
         options = in_turn.next(draw.env) if in_turn else None
         job = job_of(config.environments[draw.env], factories[draw.env], draw.seed, options)
         made.append(ChosenTask(names[draw.env], replace(job, record=True) if place < recorded else job))
     return made
 
 
-def _draws(config: TrainConfig, step: int, attempt: int, count: int) -> list[_Draw]:
-    rng = random.Random(seed_of(config.seed, step, attempt) if attempt else seed_of(config.seed, step))
+def _draws(config: TrainConfig, step: int) -> list[_Draw]:
+    rng = random.Random(seed_of(config.seed, step))
     weights = [mix.weight for mix in config.environments]
-    return [_Draw(rng.choices(range(len(weights)), weights)[0], rng.randrange(10**9)) for _ in range(count)]
+    return [_Draw(rng.choices(range(len(weights)), weights)[0], rng.randrange(10**9)) for _ in range(config.groups)]
 
 
 class _InTurn:
@@ -122,7 +122,7 @@ class _InTurn:
     def __init__(self, config: TrainConfig, factories: Sequence[EpisodeFactory], step: int) -> None:
         self._seed = config.seed
         self._tasks = [every_task(made) for made in factories]
-        earlier = (_draws(config, past, 0, config.groups) for past in range(step))
+        earlier = (_draws(config, past) for past in range(step))
         self._taken = Counter(draw.env for draws in earlier for draw in draws)
 
     def next(self, env: int) -> dict[str, Any] | None:

@@ -56,11 +56,10 @@ _8B = TrainConfig(
     warm_start=WarmStart(steps=0),
     learning_rate=1e-5,
     final_learning_rate=1e-5,
-    loss=LossParams(kl="k2", kl_weight=1e-4),
-    advantage=AdvantageParams(drop_invalid_format=True, drop_invalid_output=True),
+    loss=LossParams(kl_weight=1e-4),
+    advantage=AdvantageParams(unreadable="dropped", drop_invalid_output=True),
     max_tokens=8_000,
     max_context=32_000,
-    deadline_seconds=3600.0,
     evaluate_every=25,
 )
 
@@ -77,7 +76,7 @@ PRESETS: Mapping[str, TrainConfig] = {
         final_learning_rate=2e-5,
         average=0.95,
         # An episode takes about a hundred tokens: one that reaches 256 goes round in circles, and is taught against.
-        advantage=AdvantageParams(strict_format=True, least_spread=0.0, count_context_cuts=True),
+        advantage=AdvantageParams(unreadable="wrong", least_spread=0.0, count_context_cuts=True),
         evaluate_every=20,
         evaluation_temperature=0.25,
         evaluation_tasks=200,
@@ -102,10 +101,9 @@ PRESETS: Mapping[str, TrainConfig] = {
         updates=2,
         learning_rate=2e-4,
         final_learning_rate=5e-5,
-        advantage=AdvantageParams(strict_format=True, least_spread=0.0, by_deviation=False),
+        advantage=AdvantageParams(unreadable="wrong", least_spread=0.0, by_deviation=False),
         max_tokens=40,
         max_context=1_024,
-        deadline_seconds=1800.0,
         evaluate_every=11,
         evaluation_temperature=0.5,
         evaluation_tasks=20,
@@ -130,7 +128,6 @@ PRESETS: Mapping[str, TrainConfig] = {
         final_learning_rate=2e-5,
         max_tokens=1_024,
         max_context=16_384,
-        deadline_seconds=1800.0,
     ),
     "8b-h100": _8B,
     # Trainer on GPU 0, a server of vLLM on each of the others: docs/eight-billion.md starts them.

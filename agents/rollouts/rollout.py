@@ -37,6 +37,8 @@ OUT_OF_CONTEXT = "context"
 """What an episode is truncated by that ran out of context: of the rollout's, or of its environment's own limit."""
 SHOWN = ("task", "preference", "budget", "price_sheet")
 """What a record keeps of an episode's first info."""
+DEADLINE_SECONDS = 3_600.0
+"""The seconds that one episode may take in training."""
 MOST_TURNS = 1024
 """So many turns, with their results, are kept as the template writes them: those of a group are often alike."""
 
@@ -137,7 +139,7 @@ class RolloutParams:
     """The most tokens of an episode, prompt and all; one whose next turn might not fit is cut."""
     temperature: float = 1.0
     concurrency: int = 128
-    deadline_seconds: float = 600.0
+    deadline_seconds: float = DEADLINE_SECONDS
     """The seconds that one episode may take; what is not done by then is marked failed."""
     stop_at_call: bool = False
     """End a turn behind its first tool call: sooner, but never several calls in one turn."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from importlib.util import find_spec
 
-from toolorchestra.agents.configuration.config import EnvMix, TrainConfig
+from toolorchestra.agents.configuration.config import LAYERS, EnvMix, TrainConfig
 from toolorchestra.agents.configuration.environments import labels, simulated, training
 from toolorchestra.agents.engines.base import ModelSize, TellsSize
 from toolorchestra.agents.engines.machine import Machine
@@ -44,7 +44,7 @@ def counted(parameters: int) -> str:
 def model_words(config: TrainConfig, size: ModelSize | None) -> str:
     """Which model, and how many of its parameters are trained."""
     model = config.model
-    name = model.path or f"the tiny model ({model.layers} layers of width {model.hidden}, from random weights)"
+    name = model.path or f"the tiny model ({LAYERS} layers of width {model.hidden}, from random weights)"
     if size is None:
         return name
     if size.trained == size.parameters:

@@ -27,7 +27,7 @@ from toolorchestra.agents.configuration.environments import ChosenTask, chosen_t
 from toolorchestra.agents.engines.background import LoopThread
 from toolorchestra.agents.engines.base import Samples, SamplesWhileTraining
 from toolorchestra.agents.evaluation.simulated_evaluation import baseline_measures
-from toolorchestra.agents.rollouts.grpo import Group, teaches
+from toolorchestra.agents.rollouts.grpo import Group
 from toolorchestra.agents.rollouts.rollout import Chat, RolloutParams, Rollouts
 from toolorchestra.agents.rollouts.time_split import TimeSplit
 from toolorchestra.envs.base.errors import ConfigError
@@ -40,8 +40,6 @@ class PlayedGroup:
 
     number: int
     group: Group
-    replaced: list[Group]
-    """Those that taught nothing and gave way to it."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +47,6 @@ class TakenGroups:
     """What a step learns from."""
 
     groups: list[Group]
-    replaced: list[Group]
-    """Those that taught nothing and gave way to them."""
     metrics: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -252,7 +248,6 @@ class RolloutsAhead:
         groups = [one.group for one in played]
         return TakenGroups(
             groups,
-            [group for one in played for group in one.replaced],
             {**_ages(groups, step), "waited": waited, "groups_taken": [one.number for one in played]},
         )
 
@@ -318,21 +313,14 @@ class RolloutsAhead:
         self._news.set()
 
     async def _play(self, number: int) -> None:
-        """One group, and where it teaches nothing another one in its place, `resample` times at most."""
-        config, replaced = self._config, []
-        step, place = divmod(number, config.groups)
-        for attempt in range(config.resample + 1):
-            task = chosen_tasks(config, step, attempt, config.groups)[place]
-            group = await self._group(task, number, attempt)
-            if attempt == config.resample or teaches(group, config.advantage):
-                break
-            replaced.append(group)
-        self._ended[number] = PlayedGroup(number, group, replaced)
+        step, place = divmod(number, self._config.groups)
+        group = await self._group(chosen_tasks(self._config, step)[place], number)
+        self._ended[number] = PlayedGroup(number, group)
 
-    async def _group(self, task: ChosenTask, number: int, attempt: int) -> Group:
+    async def _group(self, task: ChosenTask, number: int) -> Group:
         config, rollouts = self._config, self._rollouts
         assert rollouts is not None, "publish() comes first"
-        names = [f"{number}.{attempt}.{one}" for one in range(config.rollouts)]
+        names = [f"{number}.{one}" for one in range(config.rollouts)]
         made = await asyncio.gather(*(rollouts.play(task.job, name) for name in names))
         return Group(list(made), baseline_measures(task.job, config.baselines, self._chat), task.label)
 

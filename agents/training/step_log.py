@@ -57,19 +57,17 @@ def log_step(
     learned: Mapping[str, float],
     times: StepTimes,
 ) -> str:
-    """Write a step's numbers and some rollouts, warn where they look like a collapse, and give the line to show. Groups
-    that taught nothing and gave way to others count as played, and not as learnt from."""
-    groups, replaced = taken.groups, taken.replaced
-    found = environment_metrics.of_groups([*groups, *replaced])
+    """Write a step's numbers and some rollouts, warn where they look like a collapse, and give the line to show."""
+    groups = taken.groups
+    found = environment_metrics.of_groups(groups)
     rollouts = [t for played in found.values() for t in played]
     kept = [t for t in rollouts if not t.measure.failed]
     seen = choice_metrics.choices(kept)
     valid = mean([t.measure.valid_format for t in kept])
     sampling = times.whole if run.ahead else times.rollouts
-    flat = batch.flat_groups + len(replaced)
     values: dict[str, Any] = {
         "group_reward": mean(_totals(batch.rewards)),
-        **environment_metrics.regret_metric([*groups, *replaced]),
+        **environment_metrics.regret_metric(groups),
         "accuracy": mean([t.measure.outcome for t in kept]),
         "cents": 100 * mean([t.measure.usd for t in kept]),
         "seconds": mean([t.measure.seconds for t in kept]),
@@ -78,8 +76,7 @@ def log_step(
         "valid": valid,
         "used": batch.used,
         "flat_groups": batch.flat_groups,
-        "flat_share": flat / (len(groups) + len(replaced)),
-        "resampled": len(replaced),
+        "flat_share": batch.flat_groups / len(groups),
         "failed": len(rollouts) - len(kept),
         "context": environment_metrics.context_cuts(rollouts),
         "choice_entropy": seen.entropy,

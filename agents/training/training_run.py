@@ -27,12 +27,7 @@ Say = Callable[[str], None]
 
 WARM = "warm_start"
 """The folder of the checkpoints within the supervised start. The first one behind it takes their place."""
-FREE = frozenset(
-    (
-        *("steps", "keep_last", "save_every", "evaluate_every", "evaluation_tasks", "wandb"),
-        *("dump_groups", "dump_every", "dump_megabytes"),
-    )
-)
+FREE = frozenset((*("steps", "keep_last", "save_every", "evaluate_every", "evaluation_tasks", "wandb", "dump_every"),))
 """Settings that may change when a run goes on: what they change comes after, and what was done stays as it is."""
 
 
@@ -232,6 +227,5 @@ def rollout_params(config: TrainConfig, temperature: float | None = None) -> Rol
         max_context=config.max_context,
         temperature=config.temperature if temperature is None else temperature,
         concurrency=config.model.rows,
-        deadline_seconds=config.deadline_seconds,
         stop_at_call=config.stop_at_call,
     )

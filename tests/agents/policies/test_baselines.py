@@ -7,7 +7,8 @@ import pytest
 from tests.agents.evaluation.played_episodes import Summary, plays, summarise, table
 from tests.agents.evaluation.played_episodes import play_alone as play
 from toolorchestra.agents.evaluation.simulated_evaluation import played
-from toolorchestra.agents.policies.baselines import MOST_SEARCHES, NAMES, baseline
+from toolorchestra.agents.policies.baselines import NAMES, baseline
+from toolorchestra.agents.policies.plans import MOST_SEARCHES
 from toolorchestra.agents.rollouts.rollout import factory_of
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.money.spend_cap import SpendCap

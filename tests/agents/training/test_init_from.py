@@ -125,7 +125,7 @@ def test_a_run_of_a_version_that_knew_no_init_from_is_resumed(tmp_path: Path) ->
 
 
 def test_a_kl_term_is_to_what_was_started_from(first: Path, tmp_path: Path) -> None:
-    config = replace(starting(first), loss=LossParams(kl="k2", kl_weight=0.1))
+    config = replace(starting(first), loss=LossParams(kl_weight=0.1))
     made = run(tmp_path, config)
     drawn = kept(first)["average"]["model.norm.weight"]
     references = [value for value in kept(tmp_path)["reference"] if value.shape == drawn.shape]
@@ -168,6 +168,6 @@ def test_it_is_an_option_and_its_reference_is_counted() -> None:
     assert config.init_from == "runs/one"
     shape = {"hidden_size": 64, "num_hidden_layers": 2, "vocab_size": 100, "intermediate_size": 128,
              "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}  # fmt: skip
-    lora = replace(config, loss=LossParams(kl="k2"), model=replace(config.model, lora_rank=4))
+    lora = replace(config, loss=LossParams(kl_weight=1e-6), model=replace(config.model, lora_rank=4))
     assert plan(lora, shape, 1 << 34).reference
     assert not plan(replace(lora, init_from=""), shape, 1 << 34).reference

@@ -98,7 +98,7 @@ class Scripted(RolloutsAhead):
         self.may_end: dict[int, asyncio.Event] = {}
         self.breaks: set[int] = set()
 
-    async def _group(self, task: ChosenTask, number: int, attempt: int) -> Any:
+    async def _group(self, task: ChosenTask, number: int) -> Any:
         self.begun.append(number)
         event = self.may_end.setdefault(number, asyncio.Event())
         await event.wait()
@@ -212,20 +212,6 @@ def test_what_breaks_in_a_group_breaks_the_step(ahead: Scripted) -> None:
     ahead.end(2)
     thread.join(20)
     assert [str(err) for err in broke] == ["group 2 broke"]
-
-
-def test_a_flat_group_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = replace(AHEAD, resample=2)
-    seen: list[object] = []
-    monkeypatch.setattr(rollouts_ahead, "teaches", lambda group, params: seen.append(group) or len(seen) > 1)
-    with contextlib.closing(Scripted(config)) as ahead:
-        ahead.publish(0)
-        thread = threading.Thread(target=lambda: made.append(ahead.take(0)))
-        made: list[Any] = []
-        thread.start()
-        ahead.end(0, 1, 2)
-        thread.join(20)
-        assert (len(made[0].groups), len(made[0].replaced)) == (3, 1)
 
 
 # -- whole runs --------------------------------------------------------------------------------------------------------
