@@ -21,9 +21,8 @@ from toolorchestra.agents.configuration.presets import PRESETS, preset
 from toolorchestra.agents.engines.base import Kind, LossParams
 from toolorchestra.agents.reports.training_report import write_report
 from toolorchestra.agents.training.build import build, default_folder
-from toolorchestra.agents.training.run_folder import claimed
 from toolorchestra.agents.training.trainer import train
-from toolorchestra.agents.training.training_run import TrainingRun
+from toolorchestra.agents.training.training_run import TrainingRun, claimed
 
 ROUTER = "--router"
 STOPPED_SAYS = "stopped; the run goes on from its last checkpoint with --resume"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from toolorchestra.agents.configuration.config import LAYERS, ModelConfig, TrainConfig
+from toolorchestra.agents.engines.base import Engine, Samples
 from toolorchestra.agents.engines.settings import EngineSettings
 from toolorchestra.agents.rollouts.rollout import DEADLINE_SECONDS, Chat
 from toolorchestra.envs.base.errors import ConfigError, install
@@ -19,8 +21,6 @@ Say = Callable[[str], None]
 def build(config: TrainConfig, say: Say = print) -> tuple[Any, Chat]:
     """The engine that the configuration names, and the chat of its model."""
     if config.engine != "local":
-        from toolorchestra.agents.training.engines_by_name import named_engine
-
         with _training_packages():
             return named_engine(config)
     return _local(config, say)
@@ -170,3 +170,42 @@ def plan(config: TrainConfig, shape: Mapping[str, Any], device_bytes: int) -> An
 def default_folder(config: TrainConfig) -> Path:
     """Where a run goes when nobody says."""
     return Path("runs") / f"{config.preset}-seed{config.seed}"
+
+
+# -- engines by name ---------------------------------------------------------------------------------------------------
+
+VERBS = tuple(sorted({name for kind in (Samples, Engine) for name in vars(kind) if not name.startswith("_")}))
+"""What an engine has to be able to do."""
+
+
+def named_engine(config: TrainConfig) -> tuple[Any, Chat]:
+    """The engine and the chat of its model: of the weights nothing is loaded here."""
+    chat = _chat(config)
+    made = _class_of(config.engine)(config, chat)
+    if lacking := [verb for verb in VERBS if not callable(getattr(made, verb, None))]:
+        raise ConfigError(
+            f"engine={config.engine} has no {', '.join(lacking)}; toolorchestra.agents.engines.base.Engine says what "
+            "an engine does, and toolorchestra.agents.testing.check_engine tries it"
+        )
+    return made, chat
+
+
+def _chat(config: TrainConfig) -> Chat:
+    from toolorchestra.agents.engines import pretrained, tiny
+
+    path = config.model.path
+    return chat_of(pretrained.load_tokenizer(path) if path else tiny.load_tokenizer(), config.model)
+
+
+def _class_of(name: str) -> Callable[..., Any]:
+    module, _, attribute = name.partition(":")
+    try:
+        found: Any = importlib.import_module(module)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except (ModuleNotFoundError, AttributeError, ValueError) as err:
+        raise ConfigError(f"engine={name} is not there ({err}); name it as your.module:YourEngine") from None
+    if not callable(found):
+        raise ConfigError(f"engine={name} is {type(found).__name__}, and no class; name it as your.module:YourEngine")
+    made: Callable[..., Any] = found
+    return made

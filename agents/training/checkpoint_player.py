@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from toolorchestra.agents.configuration.config import ModelConfig, TrainConfig
-from toolorchestra.agents.configuration.trained_settings import limited
+from toolorchestra.agents.configuration.environments import limited
 from toolorchestra.agents.engines.base import Engine, SamplingParams
 from toolorchestra.agents.policies.base import Move, PlayerOptions
 from toolorchestra.agents.rollouts.grpo import TokenSequence

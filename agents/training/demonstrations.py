@@ -87,7 +87,7 @@ def demonstrate(chat: Chat, factory: EpisodeFactory, policy: Baseline, seed: int
     return sequence.datum(1.0), episode
 
 
-# -- plans ------------------------------------------------------------------------------------------------------------
+# -- plans -------------------------------------------------------------------------------------------------------------
 
 
 def _tasks(config: TrainConfig, numbers: Sequence[int]) -> Iterator[tuple[int, EpisodeFactory, int, random.Random]]:
@@ -210,7 +210,7 @@ def _own_chat(wanted: ModelConfig) -> Chat:
     return base_chat(wanted)
 
 
-# -- processes --------------------------------------------------------------------------------------------------------
+# -- processes ---------------------------------------------------------------------------------------------------------
 
 
 @contextmanager

@@ -23,12 +23,11 @@ from toolorchestra.agents.evaluation.simulated_evaluation import baseline_measur
 from toolorchestra.agents.rollouts.grpo import Group, training_batch
 from toolorchestra.agents.rollouts.rollout import Chat
 from toolorchestra.agents.training import sessions
-from toolorchestra.agents.training.interrupts import stops_after_the_step
 from toolorchestra.agents.training.metrics import Progress
-from toolorchestra.agents.training.opening import opening, size_of
 from toolorchestra.agents.training.rollouts_ahead import TakenGroups
+from toolorchestra.agents.training.sessions import opening, size_of
 from toolorchestra.agents.training.step_log import StepTimes, log_evaluation, log_step
-from toolorchestra.agents.training.training_run import Say, TrainingRun, open_run, rollout_params
+from toolorchestra.agents.training.training_run import Say, TrainingRun, open_run, rollout_params, stops_after_the_step
 from toolorchestra.agents.training.warmstart import warm_start
 
 

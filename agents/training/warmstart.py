@@ -18,8 +18,8 @@ from pathlib import Path
 from toolorchestra.agents.configuration.config import TrainConfig
 from toolorchestra.agents.configuration.environments import job_of, training
 from toolorchestra.agents.engines.base import Datum, LossParams
-from toolorchestra.agents.training.choice_metrics import failures
 from toolorchestra.agents.rollouts.rollout import Rollouts, measured
+from toolorchestra.agents.training.choice_metrics import failures
 from toolorchestra.agents.training.demonstrations import (
     FIRST_SEED,
     answer_at_once,
@@ -29,9 +29,8 @@ from toolorchestra.agents.training.demonstrations import (
     has_plans,
     recorded,
 )
-from toolorchestra.agents.training.interrupts import may_end_at_once
 from toolorchestra.agents.training.metrics import Progress
-from toolorchestra.agents.training.training_run import TrainingRun
+from toolorchestra.agents.training.training_run import TrainingRun, may_end_at_once
 from toolorchestra.envs.base.errors import ConfigError
 
 LOGGED = ("loss", "entropy", "tokens", "gradient_norm", "not_finite")

@@ -116,7 +116,7 @@ def test_a_resumed_run_may_dump_more_or_less(trained: Path, tmp_path: Path) -> N
     assert made.step == 3
 
 
-# -- what is not learnt from ------------------------------------------------------------------------------------------
+# -- what is not learnt from -------------------------------------------------------------------------------------------
 
 
 def measure(outcome: float = 1.0, **fields: Any) -> Measure:

@@ -28,10 +28,9 @@ from toolorchestra.agents.training.choice_metrics import Choices, rewriting, war
 from toolorchestra.agents.training.demonstrations import answering, demonstrate, recorded
 from toolorchestra.agents.training.metrics import Progress, read
 from toolorchestra.agents.training.rollouts_ahead import TakenGroups
-from toolorchestra.agents.training.run_folder import claimed
 from toolorchestra.agents.training.step_log import StepTimes, log_step
 from toolorchestra.agents.training.trainer import collect_groups
-from toolorchestra.agents.training.training_run import TrainingRun, open_run, rollout_params
+from toolorchestra.agents.training.training_run import TrainingRun, claimed, open_run, rollout_params
 from toolorchestra.agents.training.workers import _Share, _work
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError
