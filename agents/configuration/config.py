@@ -59,15 +59,15 @@ class ModelConfig(EngineSettings):
     hidden: int = 64
     """Width of the tiny model."""
     processes: int = 1
-    """That share the rollouts, each with a copy of the model, and the warm start's routes. For small models on a CPU: a
-    GPU holds one."""
+    """Processes that share the rollouts, each with a copy of the model, and the warm start's plans. For small models on
+    a CPU: a GPU holds one."""
     thinking: bool | None = None
     """enable_thinking of the chat template; None leaves it to the template."""
     sampler: SamplerKind = "local"
     """What rollouts are sampled with: "local" in this process, "vllm" an engine of vLLM beside it, "served" a running
     `vllm serve`."""
     memory_share: float = 0.5
-    """Of the GPU's memory, that vLLM beside the trainer may take while it is awake."""
+    """Share of the GPU's memory that vLLM beside the trainer may take while it is awake."""
     server: str = ""
     """Base URL of the running server, http://HOST:PORT/v1; of several servers of one model with commas between them."""
     handover: str = ""
@@ -151,7 +151,7 @@ class TrainConfig:
     """"random" draws every task anew. "epochs" takes an environment's tasks in a shuffled order, each once, then in
     another order; where tasks are generated without end they are drawn."""
     max_staleness: int = 0
-    """By how many steps the weights that sampled a token may be older than those that learn from it. 0: all rollouts of
+    """How many steps the weights that sampled a token may be older than those that learn from it. 0: all rollouts of
     a step are made before it. Above 0 rollouts go on while the trainer steps, so many steps ahead of it at most."""
     baselines: tuple[str, ...] = ()
     """Baselines that play each group's task too, where they can: its rewards are scaled between them, as held-out

@@ -32,12 +32,14 @@ DUMPED_GROUPS = 1
 
 
 def training(mix: EnvMix) -> EpisodeFactory:
-    """Of rollouts to learn from. Tools, aliases and prices vary from task to task where the source can vary them."""
+    """The factory of rollouts to learn from. Tools, aliases and prices vary from task to task where the source can vary
+    them."""
     return factory_of(mix.env_id, **arguments_of(mix, "train"))
 
 
 def held_out(mix: EnvMix, split: Literal["validation", "test"]) -> EpisodeFactory:
-    """Of a split, with variants and wordings that neither training nor the other split ever sees."""
+    """The factory of a split that is held out, with variants and wordings that neither training nor the other split
+    ever sees."""
     return factory_of(mix.env_id, **arguments_of(mix, split))
 
 
@@ -89,7 +91,7 @@ class ChosenTask(NamedTuple):
     """A task to be played by a group."""
 
     label: str
-    """Of its environment in the mix."""
+    """The name of its environment in the mix."""
     job: Job
 
 
@@ -234,7 +236,7 @@ def _others(arguments: Mapping[str, Any], made: EpisodeFactory) -> dict[str, Any
 
 
 def _plain(argument: Any) -> Any:
-    """As it looks after a journey through JSON."""
+    """An argument as it looks after a journey through JSON."""
     return json.loads(json.dumps(argument, default=str))
 
 

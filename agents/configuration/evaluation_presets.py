@@ -27,7 +27,7 @@ class PresetSetting(NamedTuple):
 
     label: str
     arguments: Mapping[str, Any]
-    """Of gym.make."""
+    """Arguments of gym.make."""
 
 
 @dataclass(frozen=True)

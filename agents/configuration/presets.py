@@ -21,14 +21,14 @@ class Machine:
 
     about: str
     gigabytes: float = 0.0
-    """Of each GPU, 10^9 bytes; 0 where there is none."""
+    """Memory of each GPU, in 10^9 bytes; 0 where there is none."""
     gpus: int = 0
     sampling: int = 0
     """GPUs that sample; where it is less than `gpus`, the others train, and nobody waits for memory."""
     shape: str = ""
     """The model's shape, as `toolorchestra budget --shape` names it."""
     tflops: float = 0.0
-    """Of one GPU in bfloat16, dense, as its maker states."""
+    """Speed of one GPU in bfloat16, dense, as its maker states."""
     sampled_per_second: tuple[float, float] = (0.0, 0.0)
     """Tokens a second that one GPU samples in episodes of many turns: a guess from below to above, no measurement."""
 
@@ -151,7 +151,7 @@ MACHINES: Mapping[str, Machine] = {
     "8b-h100": Machine("one GPU of 80 GB, such as an H100", 80.0, 1, 1, "qwen3-8b", 989.0, (2_000, 3_000)),
     "8b-node": Machine("a node of eight H100", 80.0, 8, 7, "qwen3-8b", 989.0, (2_000, 3_000)),
 }
-"""By preset."""
+"""The machines by preset."""
 
 
 def preset(name: str) -> TrainConfig:

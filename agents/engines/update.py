@@ -31,11 +31,11 @@ CLIP_NORM = 1.0
 MOST_NOT_FINITE = 5
 """Optimiser steps in a row whose gradient is not finite, after which the run ends; single ones are left out."""
 LEAST_PARAMETERS = 10_000_000
-"""Of a model for which fewer tokens make up for more passes; the passes of a smaller one are bound by overhead."""
+"""Size of a model for which fewer tokens make up for more passes; the passes of a smaller one are bound by overhead."""
 MOST_PADDING = 0.05
 """Share of a large model's batch that is padding: beyond it the shorter sequences get a batch of their own."""
 MOST_PADDING_OF_SMALL = 0.1
-"""The same of a small model, for which one more pass costs more than some padding."""
+"""Share of padding in the batch of a small model, for which one more pass costs more than some padding."""
 LEAST_SHARED = 64
 """Tokens in common below which it is not worth two passes."""
 
@@ -237,7 +237,7 @@ def _cut(data: Sequence[Datum], tokens: int, share: bool, most_padding: float) -
 
 
 def hidden_states(base: Any, tokens: Tensor, common: int) -> Tensor:
-    """Of every place behind the first `common`, which all rows have alike and which are run once."""
+    """Hidden states of every place behind the first `common`, which all rows have alike and which are run once."""
     if not common:
         # Padding stands on the right, so causal attention alone keeps it out of sight.
         made: Tensor = base.model(input_ids=tokens, use_cache=False).last_hidden_state

@@ -114,7 +114,7 @@ class ReferenceForm:
     """How a document is shown."""
     document_characters: int
     total_tokens: int
-    """Of documents and outputs together, from their end."""
+    """Tokens of documents and outputs together, from their end."""
     less_problem: bool
     """Whether the problem's own tokens go off that."""
     always_heads_outputs: bool

@@ -40,11 +40,11 @@ MOST_CHOICES = 1024
 _WORD = re.compile(r"[^\W_]+")
 FORMAT = 1
 FIRST_SEED = 1_900_000_000
-"""Of the tasks that are learnt from; evaluations draw their seeds elsewhere."""
+"""First seed of the tasks that are learnt from; evaluations draw their seeds elsewhere."""
 AT_ONCE = 32
 
 Used = dict[str, list[float]]
-"""By who used it: input, cached, output and reasoning tokens, units, seconds."""
+"""Amounts by who used them: input, cached, output and reasoning tokens, units, seconds."""
 
 
 # -- what is learnt from train tasks -----------------------------------------------------------------------------------
@@ -67,7 +67,7 @@ class Fit:
     plans: tuple[Plan, ...]
     tasks: tuple[FittedTask, ...]
     used: tuple[Used, ...]
-    """By plan: what its plays used together. An expert stands as STAGE:NAME, all else under its price sheet's item."""
+    """What a plan's plays used together. An expert stands as STAGE:NAME, all else under its price sheet's item."""
     plays: tuple[int, ...]
     """How many plays each plan had."""
     usd: float
@@ -135,7 +135,8 @@ def training(factory: EpisodeFactory) -> EpisodeFactory:
 
 
 def _digest(train: EpisodeFactory, seed: int, tasks: int) -> str:
-    """Of all that the plays depend on: the source's settings, the tools with their prices, and what is played."""
+    """A digest of all that the plays depend on: the source's settings, the tools with their prices, and what is
+    played."""
     source: Any = train.source
     first = train.start(FIRST_SEED + seed).episode
     shown = json.dumps(first.world.toolbox.schemas, sort_keys=True, default=str)
@@ -273,7 +274,7 @@ class Expectations:
 
     @cached_property
     def overall(self) -> Sequence[float]:
-        """By plan, over all tasks; the prior of a plan that was never played is a half."""
+        """Chances by plan, over all tasks; the prior of a plan that was never played is a half."""
         return [posterior([(1.0, task.right[plan]) for task in self.fit.tasks], 0.5, 1.0) for plan in self._plans]
 
     @property
@@ -281,14 +282,14 @@ class Expectations:
         return range(len(self.fit.plans))
 
     def of_subject(self, name: str, _text: str) -> Sequence[float]:
-        """By plan, on tasks of a subject."""
+        """Chances by plan, on tasks of a subject."""
         tasks = self.fit.subjects.get(name, ())
         return [
             posterior([(1.0, task.right[plan]) for task in tasks], self.overall[plan], PRIOR) for plan in self._plans
         ]
 
     def of_neighbours(self, _name: str, text: str) -> Sequence[float]:
-        """By plan, on the train questions most like this one."""
+        """Chances by plan, on the train questions most like this one."""
         nearest = self._nearest(text)
         return [
             posterior([(weight, task.right[plan]) for weight, task in nearest], self.overall[plan], 1.0)
@@ -353,7 +354,7 @@ class FittedPlayer:
         return self._known.fit
 
     async def move(self, episode: Episode) -> Move:
-        """See Player."""
+        """Follow the plan that was chosen for this episode."""
         if self._known is None:
             await self.prepare()
         return Move(follow(self._plan(episode), episode), None)

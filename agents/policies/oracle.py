@@ -50,7 +50,7 @@ class Prospect(NamedTuple):
     first: str
     """The call to make now."""
     chance: float
-    """Of a right answer."""
+    """The chance of a right answer."""
     bill: ExpectedBill
 
 
@@ -116,7 +116,7 @@ class _Part:
     turns: float = 0.0
     calls: tuple[tuple[str, float], ...] = ()
     skill: Skill | None = None
-    """Of who writes the program."""
+    """The skill of who writes the program."""
 
 
 _NOTHING = _Part()
@@ -152,7 +152,7 @@ class _Planner:
         wrong_ones = max(1, len(self._question.decoys))
 
         def likelihood(right: str) -> float:
-            """Of all that was printed, were this the right result."""
+            """How likely all that was printed is, were this the right result."""
             found = 1.0
             for works, printed in programs:
                 if printed and printed == right:
@@ -181,7 +181,7 @@ class _Planner:
                 yield writer.code_chance(self._question, self._facts), printed[1] if printed else ""
 
     def plans(self) -> Iterator[Prospect]:
-        """Those that fit into the turns that are left; at the least, to ask somebody at once."""
+        """Prospects that fit into the turns that are left; at the least, to ask somebody at once."""
         found = False
         answers = list(self._answers())
         for searching, writing, extra in itertools.product(

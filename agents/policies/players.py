@@ -61,7 +61,7 @@ class RulePlayer:
         self.name, self.simulated, self._rule = name, simulated, rule
 
     async def move(self, episode: Episode) -> Move:
-        """See Player."""
+        """Move by the rule."""
         return Move(self._rule(episode), None)
 
 
@@ -170,7 +170,7 @@ class RecordedPlayer:
         self._moves = moves
 
     async def move(self, episode: Episode) -> Move:
-        """See Player. What the file lacks is an outage: nobody knows what would have been said."""
+        """Say the recorded move. What the file lacks is an outage: nobody knows what would have been said."""
         key = (episode.task_id, episode.context.seed)
         said = self._moves.get(key)
         if said is None:
@@ -181,7 +181,7 @@ class RecordedPlayer:
 
 
 def recorded_player(name: str, factory: EpisodeFactory) -> RecordedPlayer:
-    """From `file:PATH`, or `file:PATH@POLICY` for what one policy said in a run of several."""
+    """The player of `file:PATH`, or `file:PATH@POLICY` for what one policy said in a run of several."""
     path, _, policy = name.removeprefix(FILE).partition("@")
     moves: dict[tuple[str, int], Sequence[Move]] = {}
     try:
@@ -203,7 +203,7 @@ def recorded_player(name: str, factory: EpisodeFactory) -> RecordedPlayer:
 
 
 def policy_of(row: Mapping[str, Any]) -> str:
-    """Whose trajectory it is, where a run's key says that: (env, split, policy, task, trial)."""
+    """The policy whose trajectory it is, where a run's key says that: (env, split, policy, task, trial)."""
     key = row.get("key")
     return str(key[2]) if isinstance(key, list) and len(key) > 2 else ""
 

@@ -62,7 +62,8 @@ class Chat(ChatTemplate):
         self._turns: dict[tuple[tuple[str, str, str | None], ...], str] = {}
 
     def copy(self) -> Chat:
-        """The same with a tokenizer of its own, for another thread: tokenizers are not for two threads at a time."""
+        """A chat like this with a tokenizer of its own, for another thread: tokenizers are not for two threads at a
+        time."""
         return Chat(copy.deepcopy(self.tokenizer), self.arguments)
 
     def follow(self, sequence: TokenSequence | None, observation: Observation) -> tuple[TokenSequence, bool]:
@@ -202,11 +203,12 @@ class Rollouts:
         return _trajectory(job, episode, run)
 
     def deadline(self) -> AbstractAsyncContextManager[Any]:
-        """Within it an episode is played."""
+        """The limit within which an episode is played."""
         return asyncio.timeout(self.params.deadline_seconds)
 
     def turn(self, name: str) -> AbstractAsyncContextManager[int]:
-        """Within it a turn of the rollout of that name is sampled. Gives the step of the weights it is sampled with."""
+        """The time in which a turn of the rollout of that name is sampled. Gives the step of the weights it is sampled
+        with."""
         del name
         return nullcontext(0)
 

@@ -54,7 +54,7 @@ class CheckpointPlayer:
         self._open.enter_context(engine.averaged())
 
     async def move(self, episode: Episode) -> Move:
-        """See Player."""
+        """Sample the next turn."""
         seat = self._seat(episode)
         seat.sequence, _fresh = self.chat.follow(seat.sequence, episode.observation)
         item, prompt = episode.rules.orchestrator, len(seat.sequence.tokens)
@@ -78,7 +78,7 @@ class CheckpointPlayer:
 
 
 def checkpoint_player(name: str, factory: EpisodeFactory, seed: int, options: PlayerOptions) -> CheckpointPlayer:
-    """From `checkpoint:FOLDER`. The seed is that of sampling, where the sampler is in this process."""
+    """The player of `checkpoint:FOLDER`. The seed is that of sampling, where the sampler is in this process."""
     saved = saved_model(Path(name.removeprefix(PREFIX)))
     config = limited(_as_exported(saved) if saved.exported else config_of(saved.path), factory)
     model = replace(

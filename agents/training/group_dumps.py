@@ -28,7 +28,7 @@ from toolorchestra.envs.wrappers.record import trajectory_line
 ROLLOUTS = "rollouts.jsonl"
 POLICY = "policy"
 MOST_BYTES = 50_000_000
-"""That the file may take; beyond it every second of the dumped steps goes."""
+"""Bytes that the file may take; beyond it every second of the dumped steps goes."""
 
 
 def write(

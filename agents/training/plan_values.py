@@ -37,13 +37,13 @@ from toolorchestra.envs.tools.search import NOTHING_MISSING
 Numbers = np.ndarray[Any, np.dtype[np.float64]]
 
 MOST_SEARCHES = 5
-"""That bring something new, which a plan waits for by number."""
+"""Searches that bring something new, which a plan waits for by number."""
 MOST_BESIDES = 3
 """Searches besides, of a searcher whom the user favours."""
 SAME_VALUE = 0.004
 """Plans whose value is within this share of the best one's count as equal."""
 ALL_FOUND = 0.97
-"""From which chance on a plan counts as one that has found all that is needed."""
+"""Chance from which on a plan counts as one that has found all that is needed."""
 RIDGE = 10.0
 _NUMBERS = range(MOST_SEARCHES + 1)
 
@@ -55,7 +55,7 @@ class TriedPlan(NamedTuple):
     header: str
     solved: bool
     used: Mapping[str, tuple[float, float, float, float]]
-    """By expert: calls, input tokens, output tokens with reasoning, and seconds, of all his calls together."""
+    """Use by expert: calls, input tokens, output tokens with reasoning, and seconds, of all his calls together."""
     searched: int = 0
     """How often it searched."""
     found: tuple[int, ...] = ()
@@ -90,19 +90,20 @@ def tried(plan: Plan, episode: Episode) -> TriedPlan:
 
 @dataclass(frozen=True)
 class Searching:
-    """By the header of a question, what it takes to find all that is needed."""
+    """What it takes, by the header of a question, to find all that is needed."""
 
     enough: Mapping[str, Sequence[float]] = field(default_factory=dict)
     """How likely no search, one that brings something, two and so on are enough; last: until nothing is missing."""
     calls: Mapping[str, Sequence[float]] = field(default_factory=dict)
     """How many calls these take."""
     pace: Mapping[str, float] = field(default_factory=dict)
-    """By searcher: how many calls he takes for one of the others."""
+    """Pace by searcher: how many calls he takes for one of the others."""
     nothing_new: Mapping[str, float] = field(default_factory=dict)
     """How many calls it takes until one brings nothing new."""
 
     def chance(self, head: str, said: int) -> float:
-        """That all is found by what a plan says; where nothing is known of such questions, that nothing is needed."""
+        """Chance that all is found by what a plan says; where nothing is known of such questions, that nothing is
+        needed."""
         return self.enough[head][said] if head in self.enough else 1.0
 
     def times(self, head: str, alias: str, said: int) -> float:
@@ -160,13 +161,13 @@ class PlanValues:
     weights: Mapping[str, float]
     """Weights of what tells how likely a plan ends right that has found all that is needed."""
     usual: Mapping[str, tuple[float, float, float]]
-    """By expert: input and output tokens and seconds of a call."""
+    """Use by expert: input and output tokens and seconds of a call."""
     searching: Searching = field(default_factory=Searching)
     """What it takes to find all that is needed."""
     unfound: float = 0.0
     """How likely a plan ends right that has not found all."""
     programs: Mapping[str, float] = field(default_factory=dict)
-    """By subject and writer: how many programs it takes until one prints something."""
+    """Number of programs by subject and writer: how many programs it takes until one prints something."""
 
     def best(self, episode: Episode, baselines: Sequence[Mapping[str, float]] = ()) -> Plan:
         """The plan with the highest expected reward at the task's prices, under the user's preference; the cheapest of
@@ -182,13 +183,13 @@ class PlanValues:
         return {alias: n for alias, n in ((plan.search, searches), (plan.code, 1.0), (plan.answer, 1.0)) if alias}
 
     def chance(self, head: str, plan: Plan) -> float:
-        """That a plan ends right."""
+        """Chance that a plan ends right."""
         found = self.searching.chance(head, plan.searches)
         right = 1 / (1 + np.exp(-sum(self.weights.get(name, 0.0) for name in features(head, plan))))
         return float(found * right + (1 - found) * self.unfound)
 
     def bills(self, episode: Episode) -> Mapping[str, tuple[float, float]]:
-        """By expert, dollars and seconds of a call."""
+        """Dollars and seconds of a call, by expert."""
         found = {}
         for tool in episode.world.toolbox:
             for offer in tool.offers:
@@ -224,7 +225,7 @@ class _EveryPlan:
         self._shape = tuple(map(len, self.parts))
         self._favoured = tuple(self._preference.tools)
         self.sums = self._summed()
-        """Of each plan: dollars, seconds, and calls of each favoured tool."""
+        """Sums of each plan: dollars, seconds, and calls of each favoured tool."""
 
     def plan(self, number: int) -> Plan:
         """The plan with this number."""

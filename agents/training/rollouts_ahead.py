@@ -69,7 +69,7 @@ class GroupNumbers:
             self.taken_below += 1
 
     def left(self, end: int) -> list[int]:
-        """Those below `end` that were not taken."""
+        """Numbers below `end` that were not taken."""
         return [number for number in range(self.taken_below, end) if number not in self.taken]
 
     def state(self) -> dict[str, Any]:
@@ -105,7 +105,7 @@ class TurnGate:
         self._left: dict[asyncio.Timeout, float] = {}
         """Seconds that were left of each deadline when the gate was closed."""
         self.step = 0
-        """Of the weights that turns are sampled with now."""
+        """The step of the weights that turns are sampled with now."""
 
     @asynccontextmanager
     async def deadline(self, seconds: float) -> AsyncIterator[None]:
@@ -191,11 +191,12 @@ class GatedRollouts(Rollouts):
         self._gate, self.split = gate, split
 
     def deadline(self) -> AbstractAsyncContextManager[Any]:
-        """See Rollouts. It stands still while the gate is closed."""
+        """The limit of an episode. It stands still while the gate is closed."""
         return self._gate.deadline(self.params.deadline_seconds)
 
     def turn(self, name: str) -> AbstractAsyncContextManager[int]:
-        """See Rollouts. Groups that were begun first go first: they are waited for, and their past is in the cache."""
+        """A turn's place at the gate. Groups that were begun first go first: they are waited for, and their past is in
+        the cache."""
         return self._gate.turn(int(name.partition(".")[0]))
 
 
@@ -210,16 +211,16 @@ class RolloutsAhead:
             )
         self._config, self._engine, self._params = config, engine, params
         self._chat = chat.copy()
-        """Of the other thread: a tokenizer is not for two at a time."""
+        """The other thread's own: a tokenizer is not for two at a time."""
         self.numbers = GroupNumbers.of(state)
         self._gate = TurnGate(config.model.rows)
         self._split = TimeSplit()
         self._thread = LoopThread("rollouts")
         self._rollouts: GatedRollouts | None = None
         self._begun: dict[int, int] = {}
-        """Of groups that were not taken: the step of the weights that were there when they were begun."""
+        """Groups that were not taken, each with the step of the weights that were there when they were begun."""
         self._ended: dict[int, PlayedGroup] = {}
-        """Those of them that have ended, in that order."""
+        """Groups among them that have ended, in that order."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._broke: BaseException | None = None
         self._news = asyncio.Event()
@@ -292,7 +293,7 @@ class RolloutsAhead:
         return sorted(ready, key=lambda one: one.number)
 
     def _ready(self, count: int) -> list[PlayedGroup]:
-        """Those of the next `count` groups to be taken that have ended."""
+        """Groups that have ended, of the next `count` to be taken that have ended."""
         last = sorted(self._begun.values())[count - 1]
         """The step at which the youngest of them was begun."""
         older = sum(begun < last for begun in self._begun.values())

@@ -166,8 +166,8 @@ def check_can_start(saved: SavedModel, model: ModelConfig) -> None:
 
 
 def export_model(path: Path, folder: Path, *, adapter: bool = False, dtype: str = "") -> TrainedAs:
-    """From a run's folder or a checkpoint to a new folder. `dtype` "" takes that of the run's weights. Gives what was
-    written."""
+    """Write what a run has trained as a folder that transformers, peft and vLLM load. `dtype` "" takes that of the
+    run's weights. Gives what was written."""
     saved = saved_model(path)
     if saved.exported:
         raise ConfigError(f"{path} is such a folder already; name a run's folder, or a checkpoint")

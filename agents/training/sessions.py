@@ -27,7 +27,7 @@ SESSIONS = "sessions.jsonl"
 
 @dataclass(frozen=True)
 class Session:
-    """From one start of the training to its end or its stop."""
+    """A stretch of training, from one start to its end or its stop."""
 
     began: float
     """Seconds since 1970, as all times here."""
@@ -36,7 +36,7 @@ class Session:
     version: str
     machine: str
     size: ModelSize | None
-    """Of the model; None where the engine does not say."""
+    """Size of the model; None where the engine does not say."""
     step: int = 0
     """Steps of reinforcement learning that were taken before it."""
 

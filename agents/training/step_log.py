@@ -147,7 +147,7 @@ def log_evaluation(run: TrainingRun, evaluation: Evaluation) -> None:
 
 
 def _apart(run: TrainingRun, found: ByEnvironment, rewards: Mapping[str, float], called: str) -> Mapping[str, float]:
-    """By environment, where there are several. `called` is the reward's name: of a group, or held out."""
+    """Numbers by environment, where there are several. `called` is the reward's name: of a group, or held out."""
     return metrics(found, rewards, called) if len(run.config.environments) > 1 else {}
 
 

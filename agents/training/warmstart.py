@@ -144,7 +144,7 @@ def batch_of(data: Sequence[Datum], size: int, seed: int, number: int) -> list[D
 
 @lru_cache(maxsize=1)
 def _order(seed: int, epoch: int, count: int) -> Sequence[int]:
-    """Of an epoch, which has many steps."""
+    """Order of the data in an epoch, which has many steps."""
     return random.Random(_seed(seed, epoch)).sample(range(count), count)
 
 
