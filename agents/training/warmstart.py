@@ -68,7 +68,7 @@ def warm_start(run: TrainingRun) -> None:
             return
         with may_end_at_once(run):
             run.warm, seen = gate(run.rollouts, run.config) if start.gate else (True, "")
-        run.say(f"warm start, round {attempt + 1}: {loss}{seen}")
+        run.say(f"warm start, round {attempt + 1}: {'; '.join(filter(None, (loss, seen)))}")
         if run.warm:
             return
     raise ConfigError(
@@ -108,7 +108,7 @@ def _train(run: TrainingRun, data: Sequence[Datum], last: int) -> str:
     while run.warm_steps < last and not run.stopping:
         loss = _step(run, data)
         run.warm_steps += 1
-        said = f"loss {loss:.3f} a token; "
+        said = f"loss {loss:.3f} a token"
         ended = run.warm_steps == last
         if ended or run.stopping or run.warm_steps % max(1, start.steps // SAVES) == 0:
             run.save()
