@@ -252,7 +252,7 @@ def _read(path: Path) -> Fit:
     try:
         data = json.loads(path.read_bytes())
         tasks = tuple(FittedTask(t["text"], t["subject"], tuple(t["right"])) for t in data["tasks"])
-        choices = tuple(Plan(*plan) for plan in data["plans"])
+        choices = tuple(Plan(*plan[:3]) for plan in data["plans"])
         used, plays = tuple(data["used"]), tuple(data["plays"])
         if not len(choices) == len(used) == len(plays) or any(len(task.right) != len(choices) for task in tasks):
             raise ValueError("its plans, plays and tasks do not fit together")

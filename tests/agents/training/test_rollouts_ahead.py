@@ -22,7 +22,6 @@ from toolorchestra.agents.configuration.environments import ChosenTask
 from toolorchestra.agents.configuration.presets import preset
 from toolorchestra.agents.engines.base import Sample, SamplingParams
 from toolorchestra.agents.rollouts.grpo import AdvantageParams
-from toolorchestra.agents.training import rollouts_ahead
 from toolorchestra.agents.training.build import build
 from toolorchestra.agents.training.metrics import read
 from toolorchestra.agents.training.rollouts_ahead import GroupNumbers, RolloutsAhead, TurnGate
@@ -120,8 +119,7 @@ class _Group:
 
 
 @pytest.fixture
-def ahead(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scripted]:
-    monkeypatch.setattr(rollouts_ahead, "teaches", lambda group, params: True)
+def ahead() -> Iterator[Scripted]:
     with contextlib.closing(Scripted(AHEAD)) as made:
         made.publish(0)
         yield made
@@ -153,9 +151,8 @@ def test_a_step_takes_what_ended_first_and_later_waits_for_what_is_due(ahead: Sc
     assert sorted(ahead.begun) == list(range(9))
 
 
-def test_younger_groups_wait_for_older_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_younger_groups_wait_for_older_ones() -> None:
     """Where younger ones went first, more older ones were due at step 2 than a step takes, and it waited for ever."""
-    monkeypatch.setattr(rollouts_ahead, "teaches", lambda group, params: True)
     with contextlib.closing(Scripted(replace(AHEAD, max_staleness=2))) as ahead:
         ahead.publish(0)
         thread, given = taking(ahead, 0)
@@ -186,8 +183,7 @@ def test_nothing_is_begun_behind_the_last_step(ahead: Scripted) -> None:
     assert sorted(ahead.begun) == list(range(3 * AHEAD.steps))
 
 
-def test_a_run_that_goes_on_plays_what_was_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rollouts_ahead, "teaches", lambda group, params: True)
+def test_a_run_that_goes_on_plays_what_was_not_taken() -> None:
     with contextlib.closing(Scripted(AHEAD, {"taken_below": 1, "taken": [4, 5]})) as ahead:
         ahead.publish(1)
         thread, given = taking(ahead, 1)

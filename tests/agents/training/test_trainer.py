@@ -54,7 +54,7 @@ SMALL = replace(
     evaluation_tasks=4,
     save_every=1,
     keep_last=3,
-    advantage=AdvantageParams(),
+    advantage=AdvantageParams(least_spread=0.0),
     model=ModelConfig(hidden=32),
     warm_start=WarmStart(steps=150, batch=16, demonstrations=300, gate=False),
 )
