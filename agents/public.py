@@ -64,7 +64,7 @@ def train(config: TrainConfig | str = "tiny", *, out: str | Path = "", resume: b
     from toolorchestra.agents.commands.train import trained
     from toolorchestra.agents.configuration.presets import preset
     from toolorchestra.agents.training.build import default_folder
-    from toolorchestra.agents.training.run_folder import claimed
+    from toolorchestra.agents.training.training_run import claimed
 
     chosen = replace(preset(config) if isinstance(config, str) else config, **settings)
     with claimed(folder := Path(out) if out else default_folder(chosen)):

@@ -180,7 +180,7 @@ def main() -> int:
     parser.add_argument("--micro-batch", type=int, default=64, help="sequences of one of TRL's passes")
     args = parser.parse_args()
     base = preset("tiny")
-    start = WarmStart(steps=200, demonstrations=400, least_valid=0.8, margin=-1.0)
+    start = WarmStart(steps=200, demonstrations=400, gate=False)
     config = replace(base, warm_start=start, model=replace(base.model, threads=args.threads, processes=1))
     with tempfile.TemporaryDirectory() as place:
         run = warmed(config, Path(place))

@@ -11,7 +11,7 @@ import jinja2
 
 from toolorchestra.agents.engines.tiny import TEMPLATE, build_tokenizer
 from toolorchestra.agents.rollouts.rollout import factory_of
-from toolorchestra.agents.training.demonstrations import RandomRoute
+from toolorchestra.agents.training.demonstrations import randomly
 from toolorchestra.envs.env import run_calls
 from toolorchestra.envs.episode.episode import Pending, Step
 from toolorchestra.envs.tools import tool_config
@@ -20,14 +20,14 @@ TARGET = Path(__file__).parents[1] / "agents" / "data" / "tiny" / "tokenizer.jso
 
 
 def texts(episodes: int) -> list[str]:
-    """Rendered episodes of random routes in both worlds."""
+    """Rendered episodes of random plans in both worlds."""
     template = jinja2.Environment().from_string(TEMPLATE)
     rendered = []
     for env_id in ("HLE-v0", "FRAMES-v0"):
         made = factory_of(env_id, style="brief", shown_characters=0, diversify="train")
         rng = random.Random(0)
         for seed in range(episodes):
-            episode, policy = made.start(seed).episode, RandomRoute(rng)
+            episode, policy = made.start(seed).episode, randomly(rng)
             while not episode.over:
                 moved: Pending | Step = episode.act(policy(episode))
                 while isinstance(moved, Pending):

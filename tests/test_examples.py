@@ -15,11 +15,11 @@ import pytest
 from tests.agents.evaluation.played_episodes import plays, summarise
 from tests.paths import REPOSITORY
 from toolorchestra.agents.commands import train
-from toolorchestra.agents.configuration.config import EnvMix, WarmStart
+from toolorchestra.agents.configuration.config import EnvMix
 from toolorchestra.agents.configuration.presets import preset
 from toolorchestra.agents.policies.baselines import baseline
 from toolorchestra.agents.rollouts.rollout import factory_of
-from toolorchestra.agents.training.demonstrations import find_routes
+from toolorchestra.agents.training.demonstrations import _tasks, best_tried
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.testing import check_environment
@@ -53,13 +53,13 @@ def test_models_of_ones_own_have_something_to_learn(env_id: str) -> None:
     assert seen["random"].accuracy < seen["oracle"].accuracy - 0.1
 
 
-def test_routes_are_found_through_tools_of_any_name() -> None:
+def test_plans_are_found_through_tools_of_any_name() -> None:
     mix = EnvMix("ToolOrchestra/FRAMES-v0", 1.0, HOUSE)
-    config = replace(preset("tiny"), environments=(mix,), baselines=(), warm_start=WarmStart(routes=8))
-    found = find_routes(config, range(12))
+    config = replace(preset("tiny"), environments=(mix,), baselines=())
+    found = [said for _, made, seed, rng in _tasks(config, range(12)) if (said := best_tried(made, seed, 8, rng))]
     assert found
-    assert all('"conclude"' in route.actions[-1] for route in found)
-    assert any('"look_up"' in action for route in found for action in route.actions)
+    assert all('"conclude"' in said[-1] for said in found)
+    assert any('"look_up"' in text for said in found for text in said)
 
 
 def test_a_model_that_nobody_simulates_is_refused_at_once() -> None:
@@ -145,7 +145,7 @@ def test_a_reward_term_of_ones_own_is_part_of_the_reward(capsys: pytest.CaptureF
 
 SMALL = [
     *"--warm-start.steps 0 --steps 1 --groups 1 --rollouts 4 --updates 1 --no-report --evaluation-tasks 2".split(),
-    *"--model.processes 1 --max-tokens 8 --model.hidden 16 --model.layers 1 --dump-every 1".split(),
+    *"--model.processes 1 --max-tokens 8 --model.hidden 16 --dump-every 1".split(),
 ]
 WORLD = "--env HLE-v0 style=brief shown_characters=0 max_turns=1".split()
 TERM = """

@@ -17,8 +17,8 @@ WHOLE = ("toolorchestra ", "python scripts/", "pip install", "vllm serve", "ray 
 ON_THE_COMMAND_LINE = (
     "agents/commands/",
     "agents/configuration/environment_options.py",  # reads --env and --set
-    "agents/configuration/trained_settings.py",  # writes them
-    "agents/training/opening.py",  # what a run says before it trains: no error
+    "agents/configuration/environments.py",  # writes them
+    "agents/training/sessions.py",  # what a run says before it trains: no error
     *(f"synth/{name}.py" for name in ("export", "generate", "lint", "prove")),
 )
 

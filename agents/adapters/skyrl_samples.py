@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 from toolorchestra.agents.engines.base import Sample, SamplingParams
 from toolorchestra.agents.rollouts.grpo import Measure, TokenSequence, Trajectory
-from toolorchestra.agents.training.environment_metrics import mean
+from toolorchestra.agents.training.step_log import mean
 from toolorchestra.envs.base.errors import ConfigError, Outage
 
 SERIES = "0.4"

@@ -1,4 +1,4 @@
-"""Logistic regression by Newton's steps: success of each model by a task's family and words."""
+"""Logistic regression by Newton's steps: of plans' features, and of a task's family and words."""
 
 from __future__ import annotations
 
@@ -15,13 +15,31 @@ MOST_WORDS = 40
 _STEPS = 12
 
 
+def logistic(rows: Any, right: Any, seen: Any, ridge: float) -> Any:
+    """The weights of some features, with a ridge on all but the constant, which comes first. Each row was seen so many
+    times, and was right so many of them."""
+    penalty = np.full(rows.shape[1], ridge, rows.dtype)
+    penalty[:1] = 1e-3
+    weights = np.zeros(rows.shape[1], rows.dtype)
+    for _ in range(_STEPS):
+        chance = _chance(rows @ weights)
+        slope = rows.T @ (right - seen * chance) - penalty * weights
+        bend = (rows * (seen * chance * (1 - chance))[:, None]).T @ rows + np.diag(penalty)
+        weights = weights + np.linalg.solve(bend, slope)
+    return weights
+
+
+def _chance(value: Any) -> Any:
+    return 1 / (1 + np.exp(-np.clip(value, -30, 30)))
+
+
 def fit_logistic(families: Sequence[str], words: Sequence[Sequence[str]], success: Numbers, train: Any) -> Numbers:
     """The expected success, task x model, of a fit on the tasks of `train`."""
     features = _features(families, words, train)
     made = np.zeros_like(success)
     for model in range(success.shape[1]):
-        weights = _newton(features[train], success[train, model])
-        made[:, model] = _chance(features @ weights)
+        right = success[train, model]
+        made[:, model] = _chance(features @ logistic(features[train], right, np.ones_like(right), RIDGE))
     return made
 
 
@@ -35,20 +53,3 @@ def _features(families: Sequence[str], words: Sequence[Sequence[str]], train: An
         for family, told in zip(families, map(set, words), strict=True)
     ]
     return np.array(rows)
-
-
-def _newton(features: Numbers, success: Numbers) -> Numbers:
-    """With a ridge on all but the constant."""
-    ridge = RIDGE * np.eye(features.shape[1])
-    ridge[0, 0] = 1e-3
-    weights = np.zeros(features.shape[1])
-    for _ in range(_STEPS):
-        chance = _chance(features @ weights)
-        slope = features.T @ (success - chance) - ridge @ weights
-        bend = (features * (chance * (1 - chance))[:, None]).T @ features + ridge
-        weights = weights + np.linalg.solve(bend, slope)
-    return weights
-
-
-def _chance(value: Numbers) -> Numbers:
-    return np.asarray(1 / (1 + np.exp(-np.clip(value, -30, 30))))

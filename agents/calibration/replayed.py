@@ -14,9 +14,7 @@ import numpy as np
 
 from toolorchestra.agents.calibration.logistic import fit_logistic
 from toolorchestra.agents.calibration.skills_and_lengths import Numbers
-from toolorchestra.agents.policies.base import PlayerOptions
-from toolorchestra.agents.policies.fit import Fit, FittedTask
-from toolorchestra.agents.policies.fitted_players import EXPECTS, Expectations, words
+from toolorchestra.agents.policies.knn_and_skillbook import EXPECTS, Expectations, Fit, FittedTask, words
 from toolorchestra.agents.policies.plans import Plan
 from toolorchestra.envs.base.errors import ConfigError, no_such
 from toolorchestra.envs.domains.recorded.source import RecordedSource
@@ -132,7 +130,7 @@ def fitted(name: str, texts: Sequence[str], cost_weight: float = COST_WEIGHT) ->
         raise ConfigError(no_such("router", name, EXPECTS))
 
     def choose(table: Table, train: Any) -> Sequence[int]:
-        known = Expectations(_learnt(table, texts, train), PlayerOptions())
+        known = Expectations(_learnt(table, texts, train))
         expected = [EXPECTS[name](known, family, text) for family, text in zip(table.families, texts, strict=True)]
         return _worth(np.array(expected), table, train, cost_weight)
 

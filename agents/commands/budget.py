@@ -169,7 +169,7 @@ def step_plan(given: BudgetOptions, machine: Machine, *, quick: bool) -> StepPla
         utilisation=UTILISATION[quick],
         lora_rank=config.model.lora_rank,
         checkpointing=config.model.gradient_checkpointing,
-        reference=bool(config.loss.kl),
+        reference=bool(config.loss.kl_weight),
         drops_weights=config.model.sampler == "vllm",
     )
 

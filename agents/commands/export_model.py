@@ -14,8 +14,7 @@ from typing import Literal
 import tyro
 
 from toolorchestra.agents.commands.console import DONE, command, say
-from toolorchestra.agents.training.model_export import export_model
-from toolorchestra.agents.training.saved_model import TrainedAs
+from toolorchestra.agents.training.saved_model import TrainedAs, export_model
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated
 
@@ -18,14 +18,22 @@ import tyro
 from toolorchestra.agents.commands.console import DONE, STOPPED, check_folder, command, read_options, say
 from toolorchestra.agents.configuration.config import EnvMix, TrainConfig, with_environments
 from toolorchestra.agents.configuration.presets import PRESETS, preset
+from toolorchestra.agents.engines.base import Kind, LossParams
 from toolorchestra.agents.reports.training_report import write_report
 from toolorchestra.agents.training.build import build, default_folder
-from toolorchestra.agents.training.run_folder import claimed
 from toolorchestra.agents.training.trainer import train
-from toolorchestra.agents.training.training_run import TrainingRun
+from toolorchestra.agents.training.training_run import TrainingRun, claimed
 
 ROUTER = "--router"
 STOPPED_SAYS = "stopped; the run goes on from its last checkpoint with --resume"
+
+
+@dataclass(frozen=True)
+class Loss(LossParams):
+    """The loss as options. What it is of a step, and at which temperature its data were sampled, the loop says."""
+
+    kind: tyro.conf.Suppress[Kind] = "ppo"
+    temperature: tyro.conf.Suppress[float] = 1.0
 
 
 @dataclass(frozen=True)
@@ -33,16 +41,19 @@ class Settings(TrainConfig):
     """A run's settings as options. The environments have options of their own."""
 
     environments: tyro.conf.Suppress[tuple[EnvMix, ...]] = ()
+    loss: Loss = field(default_factory=Loss)
 
     @classmethod
     def of(cls, config: TrainConfig) -> Settings:
         """The settings of a training configuration, as command-line options."""
-        return cls(**{f.name: getattr(config, f.name) for f in fields(config)})
+        loss = Loss(**{f.name: getattr(config.loss, f.name) for f in fields(LossParams)})
+        return cls(**{**{f.name: getattr(config, f.name) for f in fields(config)}, "loss": loss})
 
     @property
     def config(self) -> TrainConfig:
         """The options as a configuration."""
-        return TrainConfig(**{f.name: getattr(self, f.name) for f in fields(TrainConfig)})
+        loss = LossParams(**{f.name: getattr(self.loss, f.name) for f in fields(LossParams)})
+        return TrainConfig(**{**{f.name: getattr(self, f.name) for f in fields(TrainConfig)}, "loss": loss})
 
 
 @dataclass(frozen=True)

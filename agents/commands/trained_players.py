@@ -9,7 +9,7 @@ from pathlib import Path
 from toolorchestra.agents.commands.console import say
 from toolorchestra.agents.configuration.config import EnvMix
 from toolorchestra.agents.configuration.environment_options import ChosenEnv
-from toolorchestra.agents.configuration.trained_settings import as_trained, difference, option, short_id
+from toolorchestra.agents.configuration.environments import as_trained, difference, option, short_id
 from toolorchestra.agents.policies.router import PREFIX as ROUTER
 from toolorchestra.agents.policies.router import load_router
 from toolorchestra.agents.training.checkpoint_player import PREFIX

@@ -16,6 +16,8 @@ from toolorchestra.envs.base.errors import AT_LEAST_ONE, NOT_NEGATIVE, POSITIVE,
 
 SamplerKind = Literal["local", "vllm", "served"]
 TaskOrder = Literal["random", "epochs"]
+LAYERS = 2
+"""Layers of the tiny model."""
 LOCAL = "local"
 """The engine of this project. Others are named as module:Class."""
 
@@ -56,28 +58,25 @@ class ModelConfig(EngineSettings):
     """A folder or hub id of transformers; "" makes the tiny model."""
     hidden: int = 64
     """Width of the tiny model."""
-    layers: int = 2
-    """How many layers the tiny model has."""
     processes: int = 1
-    """That share the rollouts, each with a copy of the model, and the warm start's routes. For small models on a CPU: a
-    GPU holds one."""
+    """Processes that share the rollouts, each with a copy of the model, and the warm start's plans. For small models on
+    a CPU: a GPU holds one."""
     thinking: bool | None = None
     """enable_thinking of the chat template; None leaves it to the template."""
     sampler: SamplerKind = "local"
     """What rollouts are sampled with: "local" in this process, "vllm" an engine of vLLM beside it, "served" a running
     `vllm serve`."""
     memory_share: float = 0.5
-    """Of the GPU's memory, that vLLM beside the trainer may take while it is awake."""
+    """Share of the GPU's memory that vLLM beside the trainer may take while it is awake."""
     server: str = ""
     """Base URL of the running server, http://HOST:PORT/v1; of several servers of one model with commas between them."""
     handover: str = ""
     """Folder through which weights reach the sampler; a server must see it under the same path. "" finds one."""
 
     def __post_init__(self) -> None:
-        counts = ("hidden", "layers", "threads", "rows", "tokens_per_batch", "lora_alpha")
+        counts = ("hidden", "threads", "rows", "tokens_per_batch", "lora_alpha")
         require(self, AT_LEAST_ONE, *counts, where="model.")
         require(self, NOT_NEGATIVE, "lora_rank", "tolerance", where="model.")
-        require(self, POSITIVE, "clip_norm", "logit_bytes", where="model.")
         if self.optimizer not in get_args(OptimizerKind):
             raise ConfigError(no_such("model.optimizer", self.optimizer, get_args(OptimizerKind)))
         if self.sampler not in get_args(SamplerKind):
@@ -107,36 +106,22 @@ class WarmStart:
     learning_rate: float = 3e-3
     """Rises for 20 steps, then falls to a tenth by the last."""
     demonstrations: int = 12_000
-    """How many train tasks are demonstrated, each by the best of its random routes."""
-    routes: int = 8
-    """How many random routes are tried on each of these tasks."""
-    plays: int = 1
-    """Times that each route is tried, with the luck of another day. With one, what is shown is often a lucky gamble."""
+    """How many train tasks are demonstrated, each by a plan."""
+    tries: int = 8
+    """How many random plans are tried on each of these tasks."""
     planned: bool = False
-    """Show the route that is worth most by what random routes on all tasks tell, in place of the best one that was
-    tried on the task itself. Each route is then tried once."""
-    drop_words: float = 0.0
-    """Up to this share of the words of the user's wish are left out of each route that is shown, so that a wish in
-    words of its own is understood too."""
+    """Show the plan that is worth most by what random plans on all tasks tell, in place of the best one that was tried
+    on the task itself."""
     trajectories: str = ""
     """A JSONL of recorded trajectories to learn from instead."""
-    least_valid: float = 0.97
-    """Share of readable turns below which reinforcement learning does not start."""
-    margin: float = 0.05
-    """Reinforcement learning starts only when the mean outcome exceeds that of answering at once by this much."""
-    rounds: int = 3
-    """How often `steps` may be repeated before the run gives up."""
-    checked: int = 128
-    """Rollouts that it looks at to see whether reinforcement learning may start."""
-    save_every: int = 100
-    """Steps between checkpoints within the supervised start."""
+    gate: bool = True
+    """Begin reinforcement learning only when nine of ten turns can be read, and the mean outcome is that of answering
+    at once at least. The steps are repeated for that, twice at most."""
 
     def __post_init__(self) -> None:
         require(self, NOT_NEGATIVE, "steps", where="warm_start.")
-        counts = ("batch", "demonstrations", "routes", "plays", "rounds", "checked", "save_every")
-        require(self, AT_LEAST_ONE, *counts, where="warm_start.")
+        require(self, AT_LEAST_ONE, "batch", "demonstrations", "tries", where="warm_start.")
         require(self, POSITIVE, "learning_rate", where="warm_start.")
-        require(self, SHARE, "least_valid", "drop_words", where="warm_start.")
 
 
 @dataclass(frozen=True)
@@ -165,10 +150,8 @@ class TrainConfig:
     task_order: TaskOrder = "random"
     """"random" draws every task anew. "epochs" takes an environment's tasks in a shuffled order, each once, then in
     another order; where tasks are generated without end they are drawn."""
-    resample: int = 0
-    """How many times in one step a group that teaches nothing may be replaced by a group of another task."""
     max_staleness: int = 0
-    """By how many steps the weights that sampled a token may be older than those that learn from it. 0: all rollouts of
+    """How many steps the weights that sampled a token may be older than those that learn from it. 0: all rollouts of
     a step are made before it. Above 0 rollouts go on while the trainer steps, so many steps ahead of it at most."""
     baselines: tuple[str, ...] = ()
     """Baselines that play each group's task too, where they can: its rewards are scaled between them, as held-out
@@ -176,8 +159,6 @@ class TrainConfig:
     cheap gamble looks better than it is."""
     updates: int = 1
     """Optimiser steps that one step's rollouts are split over; the clip bounds what the later ones may do."""
-    epochs: int = 1
-    """How many times each step learns from its rollouts."""
     learning_rate: float = 1e-3
     """The learning rate at the first step."""
     final_learning_rate: float = 1e-4
@@ -192,8 +173,6 @@ class TrainConfig:
     """Tokens of an episode, prompt and all; one that reaches it is cut. Environments may have less."""
     temperature: float = 1.0
     """The sampling temperature of training rollouts."""
-    deadline_seconds: float = 600.0
-    """The most seconds that sampling one turn may take."""
     stop_at_call: bool = False
     """End a turn behind its first tool call: sooner, but never several calls in one turn."""
     evaluate_every: int = 50
@@ -208,20 +187,14 @@ class TrainConfig:
     """How many of the newest checkpoints are kept. The best one is kept besides."""
     wandb: bool = False
     """Log to Weights & Biases too (pip install wandb)."""
-    dump_groups: int = 1
-    """Groups whose rollouts are kept in rollouts.jsonl, turn by turn, of each step that is dumped; 0 keeps none."""
     dump_every: int = 10
-    """Steps between those that are dumped."""
-    dump_megabytes: float = 50.0
-    """That rollouts.jsonl may take; beyond it every second of the dumped steps goes."""
+    """Steps between those of which the rollouts of a group are kept in rollouts.jsonl, turn by turn; 0 keeps none."""
 
     def __post_init__(self) -> None:
-        counts = ("groups", "rollouts", "steps", "updates", "epochs", "max_tokens")
-        require(
-            self, AT_LEAST_ONE, *counts, "evaluate_every", "evaluation_tasks", "save_every", "keep_last", "dump_every"
-        )
-        require(self, POSITIVE, "learning_rate", "temperature", "deadline_seconds", "dump_megabytes")
-        not_negative = ("final_learning_rate", "evaluation_temperature", "seed", "resample", "dump_groups")
+        counts = ("groups", "rollouts", "steps", "updates", "max_tokens")
+        require(self, AT_LEAST_ONE, *counts, "evaluate_every", "evaluation_tasks", "save_every", "keep_last")
+        require(self, POSITIVE, "learning_rate", "temperature")
+        not_negative = ("final_learning_rate", "evaluation_temperature", "seed", "dump_every")
         require(self, NOT_NEGATIVE, *not_negative, "max_staleness")
         require(self, SHARE, "average")
         if self.average == 1:

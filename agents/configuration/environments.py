@@ -1,13 +1,15 @@
 """The environments of a run's mix: of what is learnt from and of what is held out, and the tasks that a step plays.
 
-All follows from the run's seed, the step and the attempt alone, so that a resumed run plays the same tasks.
+All follows from the run's seed and the step alone, so that a resumed run plays the same tasks.
 """
 
 from __future__ import annotations
 
 import hashlib
 import inspect
+import json
 import random
+import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -16,23 +18,28 @@ from pkgutil import resolve_name
 from typing import Any, Literal, NamedTuple
 
 from toolorchestra.agents.configuration.config import EnvMix, TrainConfig
+from toolorchestra.agents.configuration.environment_options import ChosenEnv, value
 from toolorchestra.agents.rollouts.rollout import Job, factory_of
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.factory import EpisodeFactory
-from toolorchestra.envs.registration import ids, spec_of
+from toolorchestra.envs.registration import NAMESPACE, ids, spec_of
 from toolorchestra.envs.tools.tool_config import Half
 
 _REAL = frozenset(("backends", "dataset", "user_model"))
 """Arguments that name real models or real questions."""
+DUMPED_GROUPS = 1
+"""Groups of a dumped step whose rollouts are recorded."""
 
 
 def training(mix: EnvMix) -> EpisodeFactory:
-    """Of rollouts to learn from. Tools, aliases and prices vary from task to task where the source can vary them."""
+    """The factory of rollouts to learn from. Tools, aliases and prices vary from task to task where the source can vary
+    them."""
     return factory_of(mix.env_id, **arguments_of(mix, "train"))
 
 
 def held_out(mix: EnvMix, split: Literal["validation", "test"]) -> EpisodeFactory:
-    """Of a split, with variants and wordings that neither training nor the other split ever sees."""
+    """The factory of a split that is held out, with variants and wordings that neither training nor the other split
+    ever sees."""
     return factory_of(mix.env_id, **arguments_of(mix, split))
 
 
@@ -84,7 +91,7 @@ class ChosenTask(NamedTuple):
     """A task to be played by a group."""
 
     label: str
-    """Of its environment in the mix."""
+    """The name of its environment in the mix."""
     job: Job
 
 
@@ -95,25 +102,23 @@ class _Draw(NamedTuple):
     seed: int
 
 
-def chosen_tasks(config: TrainConfig, step: int, attempt: int = 0, count: int | None = None) -> list[ChosenTask]:
-    """The tasks of a step; of an attempt above 0 those that take the place of what taught nothing, `count` of them.
-    These are always drawn at random, so that the epochs do not depend on how many there were. The first tasks of a step
-    that is dumped are marked to be recorded."""
+def chosen_tasks(config: TrainConfig, step: int) -> list[ChosenTask]:
+    """The tasks of a step. The first ones of a step that is dumped are marked to be recorded."""
     names, factories = labels(config.environments), [training(mix) for mix in config.environments]
-    in_turn = _InTurn(config, factories, step) if config.task_order == "epochs" and not attempt else None
-    recorded = config.dump_groups if step % config.dump_every == 0 and not attempt else 0
+    in_turn = _InTurn(config, factories, step) if config.task_order == "epochs" else None
+    recorded = DUMPED_GROUPS if config.dump_every and step % config.dump_every == 0 else 0
     made = []
-    for place, draw in enumerate(_draws(config, step, attempt, config.groups if count is None else count)):
+    for place, draw in enumerate(_draws(config, step)):
         options = in_turn.next(draw.env) if in_turn else None
         job = job_of(config.environments[draw.env], factories[draw.env], draw.seed, options)
         made.append(ChosenTask(names[draw.env], replace(job, record=True) if place < recorded else job))
     return made
 
 
-def _draws(config: TrainConfig, step: int, attempt: int, count: int) -> list[_Draw]:
-    rng = random.Random(seed_of(config.seed, step, attempt) if attempt else seed_of(config.seed, step))
+def _draws(config: TrainConfig, step: int) -> list[_Draw]:
+    rng = random.Random(seed_of(config.seed, step))
     weights = [mix.weight for mix in config.environments]
-    return [_Draw(rng.choices(range(len(weights)), weights)[0], rng.randrange(10**9)) for _ in range(count)]
+    return [_Draw(rng.choices(range(len(weights)), weights)[0], rng.randrange(10**9)) for _ in range(config.groups)]
 
 
 class _InTurn:
@@ -122,7 +127,7 @@ class _InTurn:
     def __init__(self, config: TrainConfig, factories: Sequence[EpisodeFactory], step: int) -> None:
         self._seed = config.seed
         self._tasks = [every_task(made) for made in factories]
-        earlier = (_draws(config, past, 0, config.groups) for past in range(step))
+        earlier = (_draws(config, past) for past in range(step))
         self._taken = Counter(draw.env for draws in earlier for draw in draws)
 
     def next(self, env: int) -> dict[str, Any] | None:
@@ -171,3 +176,84 @@ def check_order(config: TrainConfig, say: Callable[[str], None]) -> None:
 def seed_of(*parts: object) -> int:
     """A seed that follows from what it is for."""
     return int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=8).digest(), "big")
+
+
+# -- the environments that a model was trained on, beside those that it is played on: ----------------------------------
+
+
+def as_trained(trained: Sequence[EnvMix]) -> tuple[ChosenEnv, ...]:
+    """Each environment as it was trained on, once."""
+    first = {mix.env_id: mix for mix in reversed(trained)}
+    return tuple(ChosenEnv(env_id, first[env_id].arguments) for env_id in dict.fromkeys(m.env_id for m in trained))
+
+
+def difference(trained: Sequence[EnvMix], env_id: str, made: EpisodeFactory) -> str:
+    """In a sentence, what the model is not used to in this environment; "" where it was trained on the same. An
+    argument that neither the settings nor the task source keep under its name is not looked at."""
+    same = [mix for mix in trained if _whole_id(mix.env_id) == _whole_id(env_id)]
+    if not same:
+        return f"it was trained on {', '.join(dict.fromkeys(short_id(mix.env_id) for mix in trained))}, not on this"
+    found = [_others(mix.arguments, made) for mix in same]
+    if not all(found):
+        return ""
+    here, mix = min(zip(found, same, strict=True), key=lambda pair: len(pair[0]))
+    there = {name: mix.arguments[name] for name in here}
+    return f"it was trained with {_words(there)}, and plays with {_words(here)}; as it was trained: {option(mix)}"
+
+
+def limited(config: TrainConfig, made: EpisodeFactory) -> TrainConfig:
+    """The run's settings with the limits of tokens that an environment had in its mix."""
+    for mix in config.environments:
+        if _source(mix.env_id) is type(made.source):
+            tokens, context = mix.max_tokens or config.max_tokens, mix.max_context or config.max_context
+            return replace(config, max_tokens=tokens, max_context=context)
+    return config
+
+
+def _source(env_id: str) -> Any:
+    """The class of an environment's task source; None where it is none of this process's environments."""
+    try:
+        source = spec_of(env_id).kwargs.get("source")
+    except ConfigError:
+        return None
+    return resolve_name(source) if isinstance(source, str) else source
+
+
+def option(mix: EnvMix | ChosenEnv) -> str:
+    """The option of a command line that chooses an environment like this."""
+    return " ".join(["--env", short_id(mix.env_id), _words(mix.arguments)]).strip()
+
+
+def _others(arguments: Mapping[str, Any], made: EpisodeFactory) -> dict[str, Any]:
+    """The arguments that have other values here, with these."""
+    others = {}
+    for name, trained in arguments.items():
+        keeps = made.settings if hasattr(made.settings, name) else made.source
+        now = getattr(keeps, name, trained)
+        if _plain(now) != _plain(trained):
+            others[name] = now
+    return others
+
+
+def _plain(argument: Any) -> Any:
+    """An argument as it looks after a journey through JSON."""
+    return json.loads(json.dumps(argument, default=str))
+
+
+def _words(arguments: Mapping[str, Any]) -> str:
+    return " ".join(shlex.quote(f"{name}={_text(argument)}") for name, argument in arguments.items())
+
+
+def _text(argument: Any) -> str:
+    """What a command line reads as this argument."""
+    plain = _plain(argument)
+    return plain if isinstance(plain, str) and value(plain) == plain else json.dumps(plain)
+
+
+def _whole_id(env_id: str) -> str:
+    name = env_id.rpartition(":")[2]
+    return name if "/" in name else f"{NAMESPACE}/{name}"
+
+
+def short_id(env_id: str) -> str:
+    return env_id.removeprefix(f"{NAMESPACE}/")

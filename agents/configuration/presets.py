@@ -21,14 +21,14 @@ class Machine:
 
     about: str
     gigabytes: float = 0.0
-    """Of each GPU, 10^9 bytes; 0 where there is none."""
+    """Memory of each GPU, in 10^9 bytes; 0 where there is none."""
     gpus: int = 0
     sampling: int = 0
     """GPUs that sample; where it is less than `gpus`, the others train, and nobody waits for memory."""
     shape: str = ""
     """The model's shape, as `toolorchestra budget --shape` names it."""
     tflops: float = 0.0
-    """Of one GPU in bfloat16, dense, as its maker states."""
+    """Speed of one GPU in bfloat16, dense, as its maker states."""
     sampled_per_second: tuple[float, float] = (0.0, 0.0)
     """Tokens a second that one GPU samples in episodes of many turns: a guess from below to above, no measurement."""
 
@@ -56,11 +56,10 @@ _8B = TrainConfig(
     warm_start=WarmStart(steps=0),
     learning_rate=1e-5,
     final_learning_rate=1e-5,
-    loss=LossParams(kl="k2", kl_weight=1e-4),
-    advantage=AdvantageParams(drop_invalid_format=True, drop_invalid_output=True),
+    loss=LossParams(kl_weight=1e-4),
+    advantage=AdvantageParams(unreadable="dropped", drop_invalid_output=True),
     max_tokens=8_000,
     max_context=32_000,
-    deadline_seconds=3600.0,
     evaluate_every=25,
 )
 
@@ -69,9 +68,7 @@ PRESETS: Mapping[str, TrainConfig] = {
         # HLE's questions need more practice: eleven subjects, each with experts of its own.
         environments=tuple(EnvMix(env_id, w, _TINY_ARGUMENTS) for env_id, w in zip(_WORLDS, (2.0, 1.0), strict=True)),
         model=ModelConfig(processes=2, optimizer="muon"),
-        warm_start=WarmStart(
-            steps=1_000, learning_rate=6e-3, demonstrations=16_000, routes=6, planned=True, drop_words=0.2
-        ),
+        warm_start=WarmStart(steps=1_000, learning_rate=6e-3, demonstrations=16_000, tries=6, planned=True),
         steps=40,
         baselines=("cheapest", "strongest"),
         updates=4,
@@ -79,7 +76,7 @@ PRESETS: Mapping[str, TrainConfig] = {
         final_learning_rate=2e-5,
         average=0.95,
         # An episode takes about a hundred tokens: one that reaches 256 goes round in circles, and is taught against.
-        advantage=AdvantageParams(strict_format=True, least_spread=0.0, count_context_cuts=True),
+        advantage=AdvantageParams(unreadable="wrong", least_spread=0.0, count_context_cuts=True),
         evaluate_every=20,
         evaluation_temperature=0.25,
         evaluation_tasks=200,
@@ -96,12 +93,7 @@ PRESETS: Mapping[str, TrainConfig] = {
             batch=16,
             learning_rate=1e-3,
             demonstrations=1_730,
-            routes=6,
-            least_valid=0.9,
-            margin=0.0,
-            rounds=2,
-            checked=32,
-            save_every=10,
+            tries=6,
         ),
         steps=22,
         groups=4,
@@ -109,10 +101,9 @@ PRESETS: Mapping[str, TrainConfig] = {
         updates=2,
         learning_rate=2e-4,
         final_learning_rate=5e-5,
-        advantage=AdvantageParams(strict_format=True, least_spread=0.0, by_deviation=False),
+        advantage=AdvantageParams(unreadable="wrong", least_spread=0.0, by_deviation=False),
         max_tokens=40,
         max_context=1_024,
-        deadline_seconds=1800.0,
         evaluate_every=11,
         evaluation_temperature=0.5,
         evaluation_tasks=20,
@@ -137,7 +128,6 @@ PRESETS: Mapping[str, TrainConfig] = {
         final_learning_rate=2e-5,
         max_tokens=1_024,
         max_context=16_384,
-        deadline_seconds=1800.0,
     ),
     "8b-h100": _8B,
     # Trainer on GPU 0, a server of vLLM on each of the others: docs/eight-billion.md starts them.
@@ -161,7 +151,7 @@ MACHINES: Mapping[str, Machine] = {
     "8b-h100": Machine("one GPU of 80 GB, such as an H100", 80.0, 1, 1, "qwen3-8b", 989.0, (2_000, 3_000)),
     "8b-node": Machine("a node of eight H100", 80.0, 8, 7, "qwen3-8b", 989.0, (2_000, 3_000)),
 }
-"""By preset."""
+"""The machines by preset."""
 
 
 def preset(name: str) -> TrainConfig:

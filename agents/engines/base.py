@@ -72,7 +72,6 @@ class Datum:
 
 
 Kind = Literal["ppo", "cross_entropy"]
-Divergence = Literal["", "k2", "k3"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,26 +84,18 @@ class LossParams:
     """The ratio is clipped below 1 minus this."""
     clip_high: float = 0.28
     """The ratio is clipped above 1 plus this."""
-    dual_clip: float = 10.0
-    """Bound on the loss of tokens with a negative advantage whose probability has grown."""
-    kl: Divergence = ""
-    """Estimator of the KL to the reference model; "" leaves it out."""
     kl_weight: float = 0.0
-    """The weight of the KL estimate in the loss."""
+    """The weight of the KL to the reference model in the loss; 0 leaves it out."""
     entropy_weight: float = 0.0
     """The weight of the entropy bonus in the loss. It keeps the choices varied."""
     temperature: float = 1.0
-    """At which the data were sampled: log-probabilities are of that distribution."""
-    cap: float = 0.0
-    """Truncated importance sampling: the plain policy gradient, each token weighed by its ratio to the sampler, but by
-    this at most. For samplers that are not the trainer's arithmetic. 0 clips the ratio as PPO does."""
+    """The temperature at which the data were sampled: log-probabilities are of that distribution."""
 
     def __post_init__(self) -> None:
-        for name, valid in (("kind", get_args(Kind)), ("kl", get_args(Divergence))):
-            if (value := getattr(self, name)) not in valid:
-                raise ConfigError(no_such(f"loss.{name}", value, map(repr, valid)))
-        require(self, NOT_NEGATIVE, "clip_low", "clip_high", "kl_weight", "entropy_weight", "cap", where="loss.")
-        require(self, POSITIVE, "dual_clip", "temperature", where="loss.")
+        if self.kind not in get_args(Kind):
+            raise ConfigError(no_such("loss.kind", self.kind, map(repr, get_args(Kind))))
+        require(self, NOT_NEGATIVE, "clip_low", "clip_high", "kl_weight", "entropy_weight", where="loss.")
+        require(self, POSITIVE, "temperature", where="loss.")
 
 
 class Samples(Protocol):

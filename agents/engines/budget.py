@@ -200,7 +200,7 @@ def budget(plan: MemoryPlan) -> Budget:
     adapter = trained if rank else 0
     fewer = "train fewer weights: model.lora_rank"
     # With LoRA the reference is the adapter as the warm start left it, since the weights below do not change.
-    reference, without = (adapter, 'loss.kl=""') if rank else (weights, 'loss.kl="", or LoRA')
+    reference, without = (adapter, "loss.kl_weight=0") if rank else (weights, "loss.kl_weight=0, or LoRA")
     logits = LOGIT_COPIES * min(plan.logit_bytes, plan.tokens_per_batch * shape.vocabulary * 4)
     parts = (
         MemoryPart("trainer: weights", weights, True, True),

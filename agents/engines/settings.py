@@ -34,9 +34,5 @@ class EngineSettings:
     optimizer: OptimizerKind = "adamw"
     """The optimiser of engine "local". "adamw" is AdamW for all weights. "muon" is Muon for the matrices of the layers
     and AdamW for the rest; it needs fewer steps where a model is trained from scratch."""
-    clip_norm: float = 1.0
-    """The largest norm of the gradient in one optimiser step. A larger gradient is scaled down to it."""
-    logit_bytes: int = LOGIT_BYTES
-    """Most that one copy of a batch's logits may take; more tokens go through the head in parts."""
     tolerance: float = 0.0
     """Most mean gap between a separate sampler's log-probabilities and the trainer's; 0 goes by the dtype."""

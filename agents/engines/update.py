@@ -21,38 +21,39 @@ from torch.utils.checkpoint import checkpoint
 from toolorchestra.agents.engines.base import Datum, LossParams
 from toolorchestra.agents.engines.decoder import KNOWN
 from toolorchestra.agents.engines.optimizers import make_optimizer
-from toolorchestra.agents.engines.settings import EngineSettings
+from toolorchestra.agents.engines.settings import LOGIT_BYTES, EngineSettings
 from toolorchestra.agents.engines.weights import ReferenceWeights
 
+DUAL_CLIP = 10.0
+"""Bound on the loss of tokens with a negative advantage whose probability has grown."""
+CLIP_NORM = 1.0
+"""The largest norm of the gradient in one optimiser step. A larger gradient is scaled down to it."""
+MOST_NOT_FINITE = 5
+"""Optimiser steps in a row whose gradient is not finite, after which the run ends; single ones are left out."""
 LEAST_PARAMETERS = 10_000_000
-"""Of a model for which fewer tokens make up for more passes; the passes of a smaller one are bound by overhead."""
+"""Size of a model for which fewer tokens make up for more passes; the passes of a smaller one are bound by overhead."""
 MOST_PADDING = 0.05
 """Share of a large model's batch that is padding: beyond it the shorter sequences get a batch of their own."""
 MOST_PADDING_OF_SMALL = 0.1
-"""The same of a small model, for which one more pass costs more than some padding."""
-MOST_NOT_FINITE = 5
-"""Optimiser steps in a row whose gradient is not finite, after which the run ends; single ones are left out."""
+"""Share of padding in the batch of a small model, for which one more pass costs more than some padding."""
 LEAST_SHARED = 64
 """Tokens in common below which it is not worth two passes."""
 
 
 def token_losses(new: Tensor, old: Tensor, advantage: Tensor, params: LossParams) -> Tensor:
-    """One loss per token: clipped or truncated policy gradient, or plain cross-entropy weighted by the advantage."""
+    """One loss per token: the clipped policy gradient, or plain cross-entropy weighted by the advantage."""
     if params.kind == "cross_entropy":
         return -advantage * new
     ratio = torch.exp(new - old)
-    if params.cap:
-        return -advantage * ratio.detach().clamp(max=params.cap) * torch.exp(new - new.detach())
     clipped = ratio.clamp(1 - params.clip_low, 1 + params.clip_high)
     loss = torch.maximum(-advantage * ratio, -advantage * clipped)
-    bounded = torch.minimum(loss, -advantage * params.dual_clip)
+    bounded = torch.minimum(loss, -advantage * DUAL_CLIP)
     return torch.where(advantage < 0, bounded, loss)
 
 
-def kl_to(reference: Tensor, new: Tensor, kind: str) -> Tensor:
-    """An estimate of KL(new || reference) per token: k2 is half the squared difference, k3 is the unbiased one."""
-    gap = reference - new
-    return 0.5 * gap.square() if kind == "k2" else torch.exp(gap) - gap - 1
+def kl_to(reference: Tensor, new: Tensor) -> Tensor:
+    """An estimate of KL(new || reference) per token: half the squared difference, which is called k2."""
+    return 0.5 * (reference - new).square()
 
 
 class PolicyUpdate:
@@ -83,7 +84,7 @@ class PolicyUpdate:
         for batch in batches(data, most, share=self._shares, most_padding=padding):
             for name, value in self._backward(batch, loss, total).items():
                 sums[name] = sums.get(name, 0.0) + value
-        norm = float(torch.nn.utils.clip_grad_norm_(self.trained, self._settings.clip_norm))
+        norm = float(torch.nn.utils.clip_grad_norm_(self.trained, CLIP_NORM))
         if math.isfinite(norm):
             self.optimizer.step()
             self.not_finite = 0
@@ -104,7 +105,7 @@ class PolicyUpdate:
     def _backward(self, batch: list[Datum], loss: LossParams, total: int) -> dict[str, float]:
         # First, while no graph holds the weights: they may be exchanged in place.
         reference = None
-        if loss.kl:
+        if loss.kl_weight:
             reference = self._reference.ask(lambda model: self.score(model, batch, loss.temperature)[0])
         new, entropy, places = self.score(self._model, batch, loss.temperature, learnt=loss.entropy_weight > 0)
         old = self._picked([d.logprobs for d in batch], places)
@@ -112,7 +113,7 @@ class PolicyUpdate:
         losses = token_losses(new, old, advantage, loss) - loss.entropy_weight * entropy
         sums = {"entropy": float(entropy.detach().sum())}
         if reference is not None:
-            divergence = kl_to(reference, new, loss.kl)
+            divergence = kl_to(reference, new)
             losses = losses + loss.kl_weight * divergence
             sums["kl_reference"] = float(divergence.detach().sum())
         torch.autograd.backward(losses.sum() / total)
@@ -139,7 +140,7 @@ class PolicyUpdate:
         hidden = hidden_states(base, tokens, common if common >= LEAST_SHARED else 0)[:, :-1][places[:, 1:]]
         drawn = tokens[:, 1:][places[:, 1:]]
         # A large vocabulary's logits are never all alive: the head is run in parts, and again in the backward pass.
-        size = max(1, self._settings.logit_bytes // (4 * base.lm_head.out_features))
+        size = max(1, LOGIT_BYTES // (4 * base.lm_head.out_features))
         if len(hidden) <= size:
             return *_head(base.lm_head, hidden, drawn, temperature, learnt=learnt), places
         parts = [
@@ -236,7 +237,7 @@ def _cut(data: Sequence[Datum], tokens: int, share: bool, most_padding: float) -
 
 
 def hidden_states(base: Any, tokens: Tensor, common: int) -> Tensor:
-    """Of every place behind the first `common`, which all rows have alike and which are run once."""
+    """Hidden states of every place behind the first `common`, which all rows have alike and which are run once."""
     if not common:
         # Padding stands on the right, so causal attention alone keeps it out of sight.
         made: Tensor = base.model(input_ids=tokens, use_cache=False).last_hidden_state

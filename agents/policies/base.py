@@ -12,8 +12,6 @@ from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.factory import EpisodeFactory
 from toolorchestra.envs.money.prices import Usage
 
-PROMPTS = ("plain", "reference")
-
 
 class Move(NamedTuple):
     """What a policy says, and what saying it used (None: nobody counted)."""
@@ -41,33 +39,26 @@ class Player(Protocol):
 class PlayerOptions:
     """What may be set of players; each reads what concerns it."""
 
-    prompt: Literal["plain", "reference"] = "plain"
-    """Of `chat`: the environment's own observation, or the reference's prompt form."""
-    stream: bool = False
-    """Of `chat`: have its replies come in pieces, where its entry in the backends file says neither."""
     tokenizer: str = ""
-    """Folder or hub id of the tokenizer that cuts the reference's prompt; "" takes four characters a token."""
+    """Folder or hub id of the tokenizer that cuts the prompt of `chat:reference`; "" takes four characters a token."""
     temperature: float = 0.0
-    """Of `checkpoint`; 0 takes the likeliest token."""
+    """The temperature of `checkpoint`; 0 takes the likeliest token."""
     sampler: Literal["", "local"] = ""
-    """Of `checkpoint`: "local" samples in this process, whatever the run was sampled with."""
+    """"local" samples `checkpoint` in this process, whatever the run was sampled with."""
     device: str = ""
-    """Of `checkpoint`: "cpu", "cuda" or "cuda:1"; "" takes the run's, and of an exported folder the CPU."""
+    """The device of `checkpoint`: "cpu", "cuda" or "cuda:1"; "" takes the run's, and of an exported folder the CPU."""
     fit_tasks: int = 60
     """Train tasks that `knn` and `skillbook` learn from."""
     fit_folder: str = ""
     """Where they keep what they learnt; "" keeps it in this process alone."""
-    neighbours: int = 20
-    """Train questions that `knn` asks."""
     cost_weight: float = 0.2
-    """Of `knn` and `skillbook`: what the dearest plan's bill counts beside a right answer, which counts 1."""
+    """What the most expensive plan's bill counts for `knn` and `skillbook`, beside a right answer, which counts 1."""
 
     def __post_init__(self) -> None:
-        require(self, AT_LEAST_ONE, "fit_tasks", "neighbours")
+        require(self, AT_LEAST_ONE, "fit_tasks")
         require(self, NOT_NEGATIVE, "temperature", "cost_weight")
-        for name, valid in (("prompt", PROMPTS), ("sampler", ("", "local"))):
-            if getattr(self, name) not in valid:
-                raise ConfigError(no_such(name, getattr(self, name), valid))
+        if self.sampler not in ("", "local"):
+            raise ConfigError(no_such("sampler", self.sampler, ("", "local")))
 
 
 def unreal(factory: EpisodeFactory) -> bool:

@@ -1,66 +1,52 @@
-"""The policies that every learned one is held against: random, cheapest, strongest, and the oracle (in oracle.py).
+"""The policies that every learned one is compared with: random, cheapest, strongest, always, a cascade, and the oracle
+(in oracle.py).
 
-A baseline reads the episode and writes the next action. The first three use what an agent may see, and the skill table
-to know who is strong.
+A baseline reads the episode and writes the next action. Cheapest and strongest know the skill table; the others use
+what an agent may see.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from toolorchestra.agents.policies.plans import (
+    ANSWER,
+    CODE,
+    OWN,
+    SEARCH,
+    Follows,
+    Plan,
+    answering,
+    body_of,
+    by_cost,
+    call,
+    ended,
+    last_result,
+    question_world,
+    results,
+    searched,
+    token_price,
+    tool_of,
+    uses,
+)
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError, no_such
 from toolorchestra.envs.base.random_values import random_value
 from toolorchestra.envs.domains.questions.source import QaSource
-from toolorchestra.envs.domains.questions.world import QaWorld
 from toolorchestra.envs.domains.source import TaskSource
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.models import Purpose
-from toolorchestra.envs.models.simulated import Skill
+from toolorchestra.envs.models.simulated import RESULT_MARK
 from toolorchestra.envs.money.prices import EXPERT, NANO, Tokens, Usage
 from toolorchestra.envs.tools import Offer, Tool
-from toolorchestra.envs.tools.search import NOTHING_MISSING, NOTHING_NEW
 
 Baseline = Callable[[Episode], str]
-MOST_SEARCHES = 6
-_PURPOSES: Mapping[str, Purpose] = {"search": "query", "enhance_reasoning": "code", "answer": "answer", "ask": "answer"}
-
-
-def _world(episode: Episode) -> QaWorld:
-    if not isinstance(episode.world, QaWorld):
-        raise ConfigError(f"the baselines play question worlds; {episode.task_id} is a {type(episode.world).__name__}")
-    return episode.world
-
-
-def last_result(episode: Episode) -> str:
-    """What the last turn's call gave, "" when there was none."""
-    last = episode.messages[-1]
-    return str(last["content"]) if last["role"] == "tool" else ""
-
-
-def uses(episode: Episode, tool: Tool) -> int:
-    """How often a tool was called."""
-    return sum(episode.calls.get(key, 0) for key in tool.keys)
-
-
-def results(episode: Episode) -> Iterator[str]:
-    """What the calls so far gave."""
-    return (str(message["content"]) for message in episode.messages if message["role"] == "tool")
-
-
-def searched(episode: Episode, search: Tool) -> bool:
-    """Whether searching is over: the agent's own query is asked once, an expert's until nothing new comes."""
-    times = uses(episode, search)
-    if not search.offers or times >= MOST_SEARCHES:
-        return times > 0
-    return times > 0 and any(text.startswith((NOTHING_NEW, NOTHING_MISSING)) for text in results(episode))
-
-
-def tool_of(episode: Episode, *kinds: str) -> Tool | None:
-    """The tool of the first of these kinds that there is."""
-    return episode.world.toolbox.of_kind(*kinds)
+Likes = Callable[[Episode, Offer, Purpose], float]
+"""How well an expert is liked for a purpose."""
+NAMES = ("random", "cheapest", "strongest", "oracle")
+PREFIX = "always:"
 
 
 class RandomPolicy:
@@ -76,7 +62,7 @@ class RandomPolicy:
             if "enum" in schema:
                 arguments[name] = self._rng.choice(schema["enum"])
             elif name == "query":
-                arguments[name] = body_of(_world(episode).question.text)[:300]
+                arguments[name] = body_of(question_world(episode).question.text)[:300]
             elif name == "answer":
                 arguments[name] = last_result(episode)[:200] or "unknown"
             elif name == "code":
@@ -86,79 +72,100 @@ class RandomPolicy:
         return render_call(tool.name, arguments)
 
 
-def body_of(question: str) -> str:
-    """The question without its first line, which names its subject."""
-    return question.partition("\n")[2] or question
+# -- plans of experts that are liked best ------------------------------------------------------------------------------
 
 
-class Pipeline:
-    """Always the same: search until nothing new comes, compute once, answer; each time with the model it likes best."""
+def liking(likes: Likes) -> Follows:
+    """Always the same: search until nothing new comes, compute once, answer; each time with the expert liked best."""
 
-    def __init__(self, best: Callable[[Episode, Offer, Purpose], float]) -> None:
-        self._best = best
+    def plan(episode: Episode) -> Plan:
+        def best(kinds: Sequence[str], purpose: Purpose) -> str:
+            tool = tool_of(episode, *kinds)
+            if tool is None:
+                return ""
+            return max(tool.offers, key=lambda offer: likes(episode, offer, purpose)).alias if tool.offers else OWN
 
-    def __call__(self, episode: Episode) -> str:
-        search = tool_of(episode, "search", "local_search", "web_search")
-        if search is not None and not searched(episode, search):
-            return self._call(episode, search)
-        code = tool_of(episode, "enhance_reasoning")
-        if code is not None and not uses(episode, code):
-            return self._call(episode, code)
-        ask = tool_of(episode, "ask")
-        submit = tool_of(episode, "submit")
-        if submit is not None and (ask is None or uses(episode, ask)):
-            return render_call(submit.name, {"answer": last_result(episode)})
-        ending = tool_of(episode, "answer") or ask
-        if ending is None:
-            raise ConfigError(f"nothing among {[t.name for t in episode.world.toolbox]} ends the task")
-        return self._call(episode, ending)
+        return Plan(best(SEARCH, "query"), best(CODE, "code"), best(ANSWER, "answer"))
 
-    def picks(self, episode: Episode) -> dict[str, str]:
-        """By kind of tool, the expert that it calls."""
-        tools = [tool for tool in episode.world.toolbox if tool.offers and tool.kind in _PURPOSES]
-        return {tool.kind: self._liked(episode, tool).alias for tool in tools}
-
-    def _liked(self, episode: Episode, tool: Tool) -> Offer:
-        purpose = _PURPOSES[tool.kind]
-        return max(tool.offers, key=lambda offer: self._best(episode, offer, purpose))
-
-    def _call(self, episode: Episode, tool: Tool) -> str:
-        if not tool.offers:
-            return render_call(tool.name, {"query": body_of(_world(episode).question.text)[:300]})
-        return render_call(tool.name, {"model": self._liked(episode, tool).alias})
+    return Follows(plan)
 
 
-def by_price(sign: float) -> Callable[[Episode, Offer, Purpose], float]:
-    """Likes the dearest model best, or with a negative sign the cheapest; it looks at prices alone."""
-
-    def prefers(episode: Episode, offer: Offer, _purpose: Purpose) -> float:
-        return sign * token_price(episode, offer)
-
-    return prefers
-
-
-def token_price(episode: Episode, offer: Offer) -> float:
-    """What a token in and one out cost, in pico-dollars."""
-    rate = episode.sheet.price(offer.model).pico_usd_per_token or (0, 0, 0, 0)
-    return float(rate[0] + rate[2])
+def by_price(sign: float) -> Likes:
+    """Likes the most expensive expert best, or with a negative sign the cheapest; it looks at prices alone."""
+    return lambda episode, offer, _purpose: sign * token_price(episode, offer)
 
 
 def _cheapness(episode: Episode, offer: Offer, purpose: Purpose) -> float:
-    skill = _world(episode).skills[offer.model]
-    return -_usd(episode, offer, skill, purpose, 400)
+    skill = question_world(episode).skills[offer.model]
+    tokens = Tokens(400, 0, round(skill.output_tokens[purpose]))
+    return -episode.sheet.price(offer.model).nano_usd(Usage(offer.model, EXPERT, tokens)) / NANO
 
 
 def _strength(episode: Episode, offer: Offer, purpose: Purpose) -> float:
-    skill = _world(episode).skills[offer.model]
+    skill = question_world(episode).skills[offer.model]
     if purpose == "query":
         return skill.querying
     table = skill.coding if purpose == "code" else skill.answering
     return sum(table.values())
 
 
-def _usd(episode: Episode, offer: Offer, skill: Skill, purpose: Purpose, input_tokens: int) -> float:
-    tokens = Tokens(input_tokens, 0, round(skill.output_tokens[purpose]))
-    return episode.sheet.price(offer.model).nano_usd(Usage(offer.model, EXPERT, tokens)) / NANO
+# -- one expert alone, a cascade, a guesser ----------------------------------------------------------------------------
+
+
+def always(alias: str) -> Baseline:
+    """Asks the expert behind an alias at once, and hands in what it says: recorded so, each expert is seen alone."""
+
+    def rule(episode: Episode) -> str:
+        tool = tool_of(episode, *ANSWER)
+        if tool is None or alias not in tool.keys:
+            raise ConfigError(no_such("expert to ask", alias, tool.keys if tool is not None else ()))
+        submit = tool_of(episode, "submit")
+        if submit is not None and uses(episode, tool):
+            return render_call(submit.name, {"answer": last_result(episode)})
+        return render_call(tool.name, {"model": alias})
+
+    return rule
+
+
+def always_refusal(name: str, source: TaskSource) -> str:
+    """Why it cannot play a source's tasks, or ""."""
+    alias = name.removeprefix(PREFIX)
+    tools = source.config.tools if isinstance(source, QaSource) else ()
+    offered = [offer.alias for entry in tools if entry.kind in ANSWER for offer in entry.offers]
+    if alias in offered:
+        return ""
+    return f"policy {name!r} asks one expert for the answer; {no_such('expert to ask', alias, offered)}"
+
+
+def cascade(episode: Episode) -> str:
+    """The next move of a cascade as in FrugalGPT (arXiv 2305.05176): from the cheap to the expensive by a stated rule.
+
+    The cheapest searcher searches until nothing new comes; where experts can be asked, they are asked from the cheapest
+    up until two give the same answer; where asking ends the task, programs are written from the cheapest writer up
+    until two print the same; then the cheapest expert answers if they agreed, and the dearest if not.
+    """
+    answer = answering(episode)
+    search, code = tool_of(episode, *SEARCH), tool_of(episode, *CODE)
+    if search is not None and not searched(episode, search):
+        return call(episode, search, next(iter(by_cost(episode, search)), OWN))
+    if answer.kind == "ask":
+        return _asked_upwards(episode, answer)
+    printed = [text for text in results(episode) if text.startswith(RESULT_MARK)]
+    agreed = len(set(printed)) < len(printed)
+    writers = by_cost(episode, code)
+    if code is not None and not agreed and uses(episode, code) < len(writers):
+        return call(episode, code, writers[uses(episode, code)])
+    answerers = by_cost(episode, answer)
+    return call(episode, answer, answerers[0] if agreed else answerers[-1])
+
+
+def _asked_upwards(episode: Episode, answer: Tool) -> str:
+    """Ask from the cheapest up until two agree; what the last one said is submitted."""
+    given = list(results(episode))[-uses(episode, answer) :] if uses(episode, answer) else []
+    answerers = by_cost(episode, answer)
+    if len(given) < len(answerers) and len({text.strip().lower() for text in given}) == len(given):
+        return call(episode, answer, answerers[len(given)])
+    return ended(episode, answer) or last_result(episode)
 
 
 def guess(episode: Episode) -> str:
@@ -166,10 +173,10 @@ def guess(episode: Episode) -> str:
     submit = tool_of(episode, "submit")
     if submit is None:
         raise ConfigError('the guesser needs the plain tools: gym.make(..., tools="plain")')
-    return render_call(submit.name, {"answer": body_of(_world(episode).question.text).split()[-1]})
+    return render_call(submit.name, {"answer": body_of(question_world(episode).question.text).split()[-1]})
 
 
-NAMES = ("random", "cheapest", "strongest", "oracle")
+# -- by name -----------------------------------------------------------------------------------------------------------
 
 
 def players(source: TaskSource) -> tuple[str, ...]:
@@ -180,7 +187,7 @@ def players(source: TaskSource) -> tuple[str, ...]:
 
 
 def _oracle(*, knows_luck: bool = False) -> Baseline:
-    from toolorchestra.agents.policies.oracle import Oracle  # it is made of what stands here
+    from toolorchestra.agents.policies.oracle import Oracle  # it takes long to import, and few need it
 
     return Oracle(knows_luck=knows_luck)
 
@@ -189,10 +196,13 @@ def baseline(name: str, seed: int = 0) -> Baseline:
     """A baseline by its name."""
     made: Mapping[str, Callable[[], Baseline]] = {
         "random": lambda: RandomPolicy(seed),
-        "cheapest": lambda: Pipeline(_cheapness),
-        "strongest": lambda: Pipeline(_strength),
+        "cheapest": lambda: liking(_cheapness),
+        "strongest": lambda: liking(_strength),
         "oracle": _oracle,
         "task-oracle": lambda: _oracle(knows_luck=True),
+        "cheap": lambda: liking(by_price(-1.0)),
+        "dear": lambda: liking(by_price(1.0)),
+        "cascade": lambda: cascade,
         "guess": lambda: guess,
     }
     if name not in made:

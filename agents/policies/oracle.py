@@ -16,9 +16,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from toolorchestra.agents.policies.baselines import last_result, tool_of, uses
+from toolorchestra.agents.policies.plans import answering, last_result, question_world, tool_of, uses
 from toolorchestra.envs.base.actions import parse, render_call
-from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.preference import Preference
 from toolorchestra.envs.domains.questions.world import QaWorld
 from toolorchestra.envs.episode.episode import Episode
@@ -45,13 +44,13 @@ class ExpectedBill(NamedTuple):
     calls: Mapping[str, float]
 
 
-class Plan(NamedTuple):
-    """A way to the end from here."""
+class Prospect(NamedTuple):
+    """What a plan comes to from here."""
 
     first: str
     """The call to make now."""
     chance: float
-    """Of a right answer."""
+    """The chance of a right answer."""
     bill: ExpectedBill
 
 
@@ -63,7 +62,7 @@ class Scale:
     seconds: tuple[float, float]
     most_calls: Mapping[str, float]
 
-    def value(self, plan: Plan, wish: Preference) -> float:
+    def value(self, plan: Prospect, wish: Preference) -> float:
         """The expected reward: an answer that is not right earns nothing."""
         earned = wish.outcome
         earned += wish.usd * _saved(plan.bill.usd, *self.usd) + wish.seconds * _saved(plan.bill.seconds, *self.seconds)
@@ -89,14 +88,12 @@ class Oracle:
         self._scale, self._knows_luck = scale, knows_luck
 
     def __call__(self, episode: Episode) -> str:
-        if not isinstance(episode.world, QaWorld):
-            kind = type(episode.world).__name__
-            raise ConfigError(f"the baselines play question worlds; {episode.task_id} is a {kind}")
+        world = question_world(episode)
         ask, submit = tool_of(episode, "ask"), tool_of(episode, "submit")
         if ask is not None and uses(episode, ask) and submit is not None:
             return render_call(submit.name, {"answer": last_result(episode)})
         most_calls = self._scale.most_calls if self._scale else {}
-        planner = _Planner(episode, episode.world, most_calls, knows_luck=self._knows_luck)
+        planner = _Planner(episode, world, most_calls, knows_luck=self._knows_luck)
         plans = list(planner.plans())
         scale = self._scale or _scale_of(plans)
         valued = [(scale.value(plan, episode.preference), -plan.bill.usd, plan.first) for plan in plans]
@@ -104,7 +101,7 @@ class Oracle:
         return max((one for one in valued if one[0] >= best - SAME_VALUE), key=lambda one: one[1])[2]
 
 
-def _scale_of(plans: Sequence[Plan]) -> Scale:
+def _scale_of(plans: Sequence[Prospect]) -> Scale:
     usd, seconds = ([getattr(p.bill, name) for p in plans] for name in ("usd", "seconds"))
     return Scale((min(usd), max(usd)), (min(seconds), max(seconds)), {})
 
@@ -119,7 +116,7 @@ class _Part:
     turns: float = 0.0
     calls: tuple[tuple[str, float], ...] = ()
     skill: Skill | None = None
-    """Of who writes the program."""
+    """The skill of who writes the program."""
 
 
 _NOTHING = _Part()
@@ -137,10 +134,7 @@ class _Planner:
         self._tokens = (len(shown) + len(self._question.text)) // CHARACTERS_PER_TOKEN
         self._turns = episode.rules.limits.turns - episode.turn
         self._most_calls = most_calls
-        ending = tool_of(episode, "answer", "ask")
-        if ending is None:
-            raise ConfigError(f"nothing among {[t.name for t in world.toolbox]} asks an expert for the answer")
-        self._ending = ending
+        self._ending = answering(episode)
         self._search, self._code = tool_of(episode, "search"), tool_of(episode, "enhance_reasoning")
         self._computed = self._known_result(shown) if knows_luck else self._believed_result()
 
@@ -158,7 +152,7 @@ class _Planner:
         wrong_ones = max(1, len(self._question.decoys))
 
         def likelihood(right: str) -> float:
-            """Of all that was printed, were this the right result."""
+            """How likely all that was printed is, were this the right result."""
             found = 1.0
             for works, printed in programs:
                 if printed and printed == right:
@@ -186,8 +180,8 @@ class _Planner:
                 printed = _PRINTED.match(str(message["content"]))
                 yield writer.code_chance(self._question, self._facts), printed[1] if printed else ""
 
-    def plans(self) -> Iterator[Plan]:
-        """Those that fit into the turns that are left; at the least, to ask somebody at once."""
+    def plans(self) -> Iterator[Prospect]:
+        """Prospects that fit into the turns that are left; at the least, to ask somebody at once."""
         found = False
         answers = list(self._answers())
         for searching, writing, extra in itertools.product(
@@ -205,13 +199,13 @@ class _Planner:
                 chance = self._chance(skill, self._facts, _NOTHING, _NOTHING)
                 yield self._together(_NOTHING, _NOTHING, _NOTHING, answer, chance)
 
-    def _together(self, searching: _Part, writing: _Part, extra: _Part, answer: _Part, chance: float) -> Plan:
+    def _together(self, searching: _Part, writing: _Part, extra: _Part, answer: _Part, chance: float) -> Prospect:
         parts = (searching, extra, writing, answer)
         calls: dict[str, float] = {key: float(n) for key, n in self._episode.calls.items()}
         for key, times in itertools.chain.from_iterable(part.calls for part in parts):
             calls[key] = calls.get(key, 0.0) + times
         ledger = self._episode.ledger
-        return Plan(
+        return Prospect(
             next(part.first for part in parts if part.first),
             chance,
             ExpectedBill(

@@ -9,49 +9,41 @@ A player of your own is named by its path, "package.module:maker", and made by m
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
 from toolorchestra.agents.policies import baselines
-from toolorchestra.agents.policies.always import PREFIX as ALWAYS
-from toolorchestra.agents.policies.always import always, always_refusal
-from toolorchestra.agents.policies.base import Move, Player, PlayerOptions, draws, unreal
-from toolorchestra.agents.policies.baselines import Baseline, Pipeline, RandomPolicy, baseline, by_price
-from toolorchestra.agents.policies.cascade import cascade
-from toolorchestra.agents.policies.chat_player import NO_ENDPOINT, chat_player, chat_refusal
-from toolorchestra.agents.policies.fitted_players import EXPECTS, FittedPlayer
-from toolorchestra.agents.policies.oracle import Oracle
+from toolorchestra.agents.policies.base import Move, Player, PlayerOptions, digest, draws, unreal
+from toolorchestra.agents.policies.baselines import PREFIX as ALWAYS
+from toolorchestra.agents.policies.baselines import Baseline, RandomPolicy, always, always_refusal, baseline
+from toolorchestra.agents.policies.chat_player import CHAT, NO_ENDPOINT, REFERENCE, chat_player, chat_refusal
+from toolorchestra.agents.policies.knn_and_skillbook import EXPECTS, FittedPlayer
 from toolorchestra.agents.policies.plans import ANSWER
-from toolorchestra.agents.policies.recorded_player import PREFIX as FILE
-from toolorchestra.agents.policies.recorded_player import recorded_player
 from toolorchestra.agents.policies.router import PREFIX as ROUTER
 from toolorchestra.agents.policies.router import router_player
 from toolorchestra.envs.base.actions import render_call
-from toolorchestra.envs.base.errors import ConfigError, no_such
+from toolorchestra.envs.base.errors import ConfigError, Outage, no_such
 from toolorchestra.envs.domains.questions.source import QaSource
 from toolorchestra.envs.domains.questions.world import QaWorld
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.factory import EpisodeFactory
+from toolorchestra.envs.money.prices import ORCHESTRATOR, Tokens, Usage
+from toolorchestra.envs.wrappers.record import read_trajectories
 
 __all__ = ["NAMES", "Move", "Player", "PlayerOptions", "playable", "player"]
 
-RANDOM, CHAT, CHECKPOINT = "random", "chat", "checkpoint:"
+RANDOM, CHECKPOINT, FILE = "random", "checkpoint:", "file:"
 TABLED = ("cheapest", "strongest", "oracle", "task-oracle")
 """They know the simulated experts' skills."""
-RULED: Mapping[str, Callable[[], Baseline]] = {
-    "cheap": lambda: Pipeline(by_price(-1.0)),
-    "dear": lambda: Pipeline(by_price(1.0)),
-    "cascade": lambda: cascade,
-}
+RULED = ("cheap", "dear", "cascade")
 """They know prices alone."""
 FITTED = tuple(EXPECTS)
 NAMES = (RANDOM, *TABLED, *RULED, *FITTED, CHAT)
 FORMS = (
     *NAMES,
-    f"{CHAT}:reference",
+    REFERENCE,
     f"{ALWAYS}EXPERT",
     f"{CHECKPOINT}FOLDER",
     f"{ROUTER}FOLDER",
@@ -69,22 +61,20 @@ class RulePlayer:
         self.name, self.simulated, self._rule = name, simulated, rule
 
     async def move(self, episode: Episode) -> Move:
-        """See Player."""
+        """Move by the rule."""
         return Move(self._rule(episode), None)
 
 
 def player(name: str, factory: EpisodeFactory, seed: int = 0, options: PlayerOptions | None = None) -> Player:
     """A player by its name, for the episodes of a factory. Raises ConfigError where it cannot play them."""
     options = options or PlayerOptions()
-    if name == f"{CHAT}:reference":
-        options = replace(options, prompt="reference")
-    if refused := playable(name, factory, options):
+    if refused := playable(name, factory):
         raise ConfigError(refused, command_line="--backends FILE" if refused == NO_ENDPOINT else "")
     if name.startswith(FILE):
         return recorded_player(name, factory)
     if name.startswith(ROUTER):
         return router_player(name, factory, seed)
-    if name in (CHAT, f"{CHAT}:reference"):
+    if name in (CHAT, REFERENCE):
         return chat_player(name, factory, options)
     if name.startswith(ALWAYS):
         return RulePlayer(name, always(name.removeprefix(ALWAYS)), simulated=unreal(factory))
@@ -95,7 +85,7 @@ def player(name: str, factory: EpisodeFactory, seed: int = 0, options: PlayerOpt
     return _from_elsewhere(name, factory, seed, options)
 
 
-def playable(name: str, factory: EpisodeFactory, options: PlayerOptions | None = None) -> str:
+def playable(name: str, factory: EpisodeFactory) -> str:
     """Why a player cannot play a factory's episodes, or "". An unknown name is an error."""
     if name in TABLED and not baselines.players(factory.source):
         return f"policy {name!r} plays questions to simulated experts, whose skills it knows; {_not(factory)}"
@@ -103,9 +93,8 @@ def playable(name: str, factory: EpisodeFactory, options: PlayerOptions | None =
         return f"policy {name!r} routes questions among experts; {refused}"
     if name in FITTED and "train" not in factory.source.splits:
         return f"policy {name!r} learns from train tasks; {factory.source.name} has none"
-    if name in (CHAT, f"{CHAT}:reference"):
-        wanted = options or PlayerOptions()
-        return chat_refusal(factory, replace(wanted, prompt="reference") if name != CHAT else wanted)
+    if name in (CHAT, REFERENCE):
+        return chat_refusal(name, factory)
     if name.startswith(ALWAYS):
         return always_refusal(name, factory.source)
     if name not in NAMES and not name.startswith((FILE, CHECKPOINT, ROUTER)) and not _is_path(name):
@@ -131,9 +120,7 @@ def _asks_nobody(factory: EpisodeFactory) -> str:
 def _rule(name: str, seed: int) -> Baseline:
     if name == RANDOM:
         return lambda episode: random_move(episode, seed)
-    if name == "oracle":
-        return Oracle()
-    return RULED[name]() if name in RULED else baseline(name, seed)
+    return baseline(name, seed)
 
 
 def random_move(episode: Episode, seed: int) -> str:
@@ -168,3 +155,64 @@ def _from_elsewhere(name: str, factory: EpisodeFactory, seed: int, options: Play
         raise ConfigError(f"player {name!r} has a name, `simulated` and an async move(episode); got {made!r:.60}")
     player: Player = made
     return player
+
+
+# -- recordings --------------------------------------------------------------------------------------------------------
+
+
+class RecordedPlayer:
+    """Says what a file of trajectories has, with the tokens that were counted then."""
+
+    def __init__(self, name: str, moves: Mapping[tuple[str, int], Sequence[Move]], *, simulated: bool) -> None:
+        self.name, self.simulated = name, simulated
+        self.made_of = digest(*sorted((*key, *said) for key, said in moves.items()))
+        """A digest of what it says."""
+        self._moves = moves
+
+    async def move(self, episode: Episode) -> Move:
+        """Say the recorded move. What the file lacks is an outage: nobody knows what would have been said."""
+        key = (episode.task_id, episode.context.seed)
+        said = self._moves.get(key)
+        if said is None:
+            raise Outage(f"the file has no trajectory of task {key[0]} with seed {key[1]}")
+        if episode.turn >= len(said):
+            raise Outage(f"the trajectory of task {key[0]} with seed {key[1]} ends after {len(said)} turns")
+        return said[episode.turn]
+
+
+def recorded_player(name: str, factory: EpisodeFactory) -> RecordedPlayer:
+    """The player of `file:PATH`, or `file:PATH@POLICY` for what one policy said in a run of several."""
+    path, _, policy = name.removeprefix(FILE).partition("@")
+    moves: dict[tuple[str, int], Sequence[Move]] = {}
+    try:
+        for row in read_trajectories(path):
+            if policy and policy_of(row) != policy:
+                continue
+            key, said = (row["task_id"], row["seed"]), _recorded_moves(row)
+            if moves.setdefault(key, said) != said:
+                raise ConfigError(
+                    f"{path} has two trajectories of task {key[0]} with seed {key[1]} that differ; name whose is "
+                    f"meant: {FILE}{path}@POLICY"
+                )
+    except OSError as err:
+        raise ConfigError(f"no trajectories at {path!r} ({err.strerror}); RecordTrajectories writes them") from None
+    if not moves:
+        whose = f" of policy {policy!r}" if policy else ""
+        raise ConfigError(f"{path} has no trajectory{whose}")
+    return RecordedPlayer(name, moves, simulated=unreal(factory))
+
+
+def policy_of(row: Mapping[str, Any]) -> str:
+    """The policy whose trajectory it is, where a run's key says that: (env, split, policy, task, trial)."""
+    key = row.get("key")
+    return str(key[2]) if isinstance(key, list) and len(key) > 2 else ""
+
+
+def _recorded_moves(row: Mapping[str, Any]) -> Sequence[Move]:
+    texts = [message["content"] for message in row["messages"] if message["role"] == "assistant"]
+    used = {
+        charge["turn"]: Usage(charge["item"], ORCHESTRATOR, Tokens(**charge["tokens"]), seconds=charge["seconds"])
+        for charge in row["charges"]
+        if charge["role"] == ORCHESTRATOR and not charge["estimated"]
+    }
+    return [Move(text, used.get(turn)) for turn, text in enumerate(texts, 1)]

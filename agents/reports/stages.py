@@ -18,7 +18,6 @@ from toolorchestra.agents.configuration.config import TrainConfig
 from toolorchestra.agents.evaluation.heldout import ORACLE, POLICY, Evaluation, HeldOut, TaskScores
 from toolorchestra.agents.evaluation.statistics import Interval, mean_interval, ratio_interval
 from toolorchestra.agents.policies.baselines import baseline
-from toolorchestra.agents.policies.cascade import cascade
 from toolorchestra.agents.rollouts.rollout import Chat, Rollouts
 from toolorchestra.agents.training import checkpoint
 from toolorchestra.agents.training.build import build
@@ -28,7 +27,7 @@ from toolorchestra.envs.base.errors import ConfigError
 
 Say = Callable[[str], None]
 BEFORE, WARM, TRAINED = "before training", "supervised start", "trained"
-RULES = ("cheapest", "strongest")
+BASELINES = ("cheapest", "strongest", "cascade")
 
 
 class Play(NamedTuple):
@@ -154,9 +153,8 @@ def _played(config: TrainConfig, checkpoints: Mapping[str, Path | None], tasks: 
 def _beside(held_out: HeldOut, evaluations: Mapping[str, Evaluation], chat: Chat) -> StagesPlayed:
     last = evaluations[TRAINED]
     plays = {name: plays_of(evaluation.tasks) for name, evaluation in evaluations.items()}
-    for rule in RULES:
-        plays[rule] = plays_of(held_out.beside(partial(baseline, rule), last, chat))
-    plays["cascade"] = plays_of(held_out.beside(lambda: cascade, last, chat))
+    for name in BASELINES:
+        plays[name] = plays_of(held_out.beside(partial(baseline, name), last, chat))
     if all(task is None or ORACLE in task.players for task in last.tasks):
         plays[ORACLE] = plays_of(last.tasks, ORACLE)
     wishes = [trajectory.preference.kind for trajectory in last.trajectories]

@@ -24,8 +24,7 @@ from toolorchestra.agents.reports.page_data import UNREADABLE, ShownRun, ShownTr
 from toolorchestra.agents.training import checkpoint
 from toolorchestra.agents.training.group_dumps import ROLLOUTS
 from toolorchestra.agents.training.metrics import read
-from toolorchestra.agents.training.opening import counted
-from toolorchestra.agents.training.sessions import Session, read_sessions, seconds_of
+from toolorchestra.agents.training.sessions import Session, counted, read_sessions, seconds_of
 from toolorchestra.envs.base.errors import ConfigError
 
 SUMMARY, METRICS = Path("report") / "summary.json", Path("metrics.jsonl")

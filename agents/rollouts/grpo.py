@@ -15,12 +15,13 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal, get_args
 
 from toolorchestra.agents.engines.base import Datum, Sample
 from toolorchestra.envs.base.errors import NOT_NEGATIVE, ConfigError, no_such, require
 from toolorchestra.envs.base.preference import Preference
 
+Unreadable = Literal["kept", "wrong", "dropped"]
 GENERAL = ("outcome", "usd", "seconds")
 TERM = "term "
 """What the names of a user's own terms begin with among the parts of a reward."""
@@ -39,10 +40,9 @@ class AdvantageParams:
     by_deviation: bool = True
     """Divide by the group's standard deviation, as the paper does. Without it a group counts as much as its rewards
     differ, and a few cents between right answers weigh less than right against wrong."""
-    strict_format: bool = False
-    """A trajectory with an unreadable turn is taught against, as if it had not solved its task."""
-    drop_invalid_format: bool = False
-    """Leave out trajectories with an unreadable turn instead of teaching against them."""
+    unreadable: Unreadable = "kept"
+    """What becomes of a trajectory with an unreadable turn: it is "kept" like any other, "wrong" as if it had not
+    solved its task, or "dropped"."""
     drop_invalid_output: bool = False
     """Leave out trajectories that ran into a limit instead of teaching against them."""
     count_context_cuts: bool = False
@@ -51,6 +51,8 @@ class AdvantageParams:
 
     def __post_init__(self) -> None:
         require(self, NOT_NEGATIVE, "least_spread", where="advantage.")
+        if self.unreadable not in get_args(Unreadable):
+            raise ConfigError(no_such("advantage.unreadable", self.unreadable, get_args(Unreadable)))
 
 
 # -- trajectories ------------------------------------------------------------------------------------------------------
@@ -244,7 +246,7 @@ def _counted(measure: Measure, params: AdvantageParams) -> Measure:
     """A measure as training counts it."""
     if measure.context_cut and not params.count_context_cuts:
         return replace(measure, failed=True)  # no evidence, and no end of the scale
-    return replace(measure, outcome=0.0) if params.strict_format and not measure.valid_format else measure
+    return replace(measure, outcome=0.0) if params.unreadable == "wrong" and not measure.valid_format else measure
 
 
 # -- advantages --------------------------------------------------------------------------------------------------------
@@ -275,7 +277,7 @@ def learnt_from(group: Group, rewards: Sequence[RewardBreakdown | None], params:
 
 
 def _left_out(measure: Measure, params: AdvantageParams) -> bool:
-    unreadable = params.drop_invalid_format and not measure.valid_format
+    unreadable = params.unreadable == "dropped" and not measure.valid_format
     return unreadable or (params.drop_invalid_output and not measure.valid_output)
 
 

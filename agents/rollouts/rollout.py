@@ -37,6 +37,8 @@ OUT_OF_CONTEXT = "context"
 """What an episode is truncated by that ran out of context: of the rollout's, or of its environment's own limit."""
 SHOWN = ("task", "preference", "budget", "price_sheet")
 """What a record keeps of an episode's first info."""
+DEADLINE_SECONDS = 3_600.0
+"""The seconds that one episode may take in training."""
 MOST_TURNS = 1024
 """So many turns, with their results, are kept as the template writes them: those of a group are often alike."""
 
@@ -60,7 +62,8 @@ class Chat(ChatTemplate):
         self._turns: dict[tuple[tuple[str, str, str | None], ...], str] = {}
 
     def copy(self) -> Chat:
-        """The same with a tokenizer of its own, for another thread: tokenizers are not for two threads at a time."""
+        """A chat like this with a tokenizer of its own, for another thread: tokenizers are not for two threads at a
+        time."""
         return Chat(copy.deepcopy(self.tokenizer), self.arguments)
 
     def follow(self, sequence: TokenSequence | None, observation: Observation) -> tuple[TokenSequence, bool]:
@@ -137,7 +140,7 @@ class RolloutParams:
     """The most tokens of an episode, prompt and all; one whose next turn might not fit is cut."""
     temperature: float = 1.0
     concurrency: int = 128
-    deadline_seconds: float = 600.0
+    deadline_seconds: float = DEADLINE_SECONDS
     """The seconds that one episode may take; what is not done by then is marked failed."""
     stop_at_call: bool = False
     """End a turn behind its first tool call: sooner, but never several calls in one turn."""
@@ -200,11 +203,12 @@ class Rollouts:
         return _trajectory(job, episode, run)
 
     def deadline(self) -> AbstractAsyncContextManager[Any]:
-        """Within it an episode is played."""
+        """The limit within which an episode is played."""
         return asyncio.timeout(self.params.deadline_seconds)
 
     def turn(self, name: str) -> AbstractAsyncContextManager[int]:
-        """Within it a turn of the rollout of that name is sampled. Gives the step of the weights it is sampled with."""
+        """The time in which a turn of the rollout of that name is sampled. Gives the step of the weights it is sampled
+        with."""
         del name
         return nullcontext(0)
 

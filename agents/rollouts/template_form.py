@@ -172,7 +172,8 @@ _CONVERSATIONS = (
     ("system", "assistant", "user", "assistant", "tool"),
     ("assistant", "user", "user", "assistant", "tool", "user"),
 )
-"""As episodes have them: several results in a turn, an assistant who speaks first, users who speak twice."""
+"""Orders of roles as episodes have them: several results in a turn, an assistant who speaks first, users who speak
+twice."""
 _GRAMMAR = re.compile(re.escape(OPEN) + r'\s*\{+\s*"name"')
 """How a call begins. A template that teaches another way to call shows its tools in vain: no such call is read."""
 

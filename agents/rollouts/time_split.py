@@ -16,7 +16,7 @@ from collections.abc import Callable
 from types import TracebackType
 
 KINDS = ("tokenisation", "sampling", "tools")
-"""Of two that go on at the same time, the first is what a second counts for."""
+"""Kinds of seconds. Where two go on at the same time, a second counts for the first."""
 IDLE = "idle"
 
 
@@ -26,7 +26,7 @@ class TimeSplit:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._seconds = [0.0] * (len(KINDS) + 1)
-        """By the kind's place in KINDS. The last are idle."""
+        """Seconds by the kind's place in KINDS. The last are idle."""
         self._runs, self._since = len(KINDS), clock()
         self._going_on = [0] * len(KINDS)
         """How many episodes do this now, in the same order."""

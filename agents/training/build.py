@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from toolorchestra.agents.configuration.config import ModelConfig, TrainConfig
+from toolorchestra.agents.configuration.config import LAYERS, ModelConfig, TrainConfig
+from toolorchestra.agents.engines.base import Engine, Samples
 from toolorchestra.agents.engines.settings import EngineSettings
-from toolorchestra.agents.rollouts.rollout import Chat
+from toolorchestra.agents.rollouts.rollout import DEADLINE_SECONDS, Chat
 from toolorchestra.envs.base.errors import ConfigError, install
 
 Say = Callable[[str], None]
@@ -19,8 +21,6 @@ Say = Callable[[str], None]
 def build(config: TrainConfig, say: Say = print) -> tuple[Any, Chat]:
     """The engine that the configuration names, and the chat of its model."""
     if config.engine != "local":
-        from toolorchestra.agents.training.engines_by_name import named_engine
-
         with _training_packages():
             return named_engine(config)
     return _local(config, say)
@@ -43,7 +43,7 @@ def _local(config: TrainConfig, say: Say) -> tuple[Any, Chat]:
         length=config.max_context,
         average=config.average,
         seed=config.seed,
-        reference=bool(config.loss.kl),
+        reference=bool(config.loss.kl_weight),
     )
     shape = {**model.config.to_dict(), "architectures": [type(model).__name__]}
     return LocalEngine(model, [chat.stop], held, _sampler(config, shape, chat.stop, say)), chat
@@ -60,7 +60,7 @@ def base_model(config: TrainConfig) -> tuple[Any, Chat]:
             model, tokenizer = load(wanted.path, wanted.dtype)
         else:
             tokenizer = load_tokenizer()
-            model = build_model(len(tokenizer), wanted.hidden, wanted.layers, config.seed, numbers_of(tokenizer))
+            model = build_model(len(tokenizer), wanted.hidden, LAYERS, config.seed, numbers_of(tokenizer))
     return model, chat_of(tokenizer, wanted)
 
 
@@ -102,7 +102,7 @@ def _sampler(config: TrainConfig, shape: Mapping[str, Any], stop: int, say: Say)
         device=wanted.device,
         dtype=wanted.dtype,
         memory_share=wanted.memory_share,
-        request_seconds=config.deadline_seconds,
+        request_seconds=DEADLINE_SECONDS,
         folder=wanted.handover,
         lora_rank=wanted.lora_rank,
         seed=config.seed,
@@ -121,8 +121,8 @@ def _served(config: TrainConfig, shape: Mapping[str, Any], stop: int, say: Say) 
         for url in server_urls(wanted.server):
             served = ServedConfig(
                 url,
-                config.max_context,
-                config.deadline_seconds,
+                length=config.max_context,
+                request_seconds=DEADLINE_SECONDS,
                 handover=folder,
                 adapters=bool(wanted.lora_rank),
             )
@@ -159,10 +159,9 @@ def plan(config: TrainConfig, shape: Mapping[str, Any], device_bytes: int) -> An
         width=4 if wanted.dtype == "float32" else 2,
         lora_rank=wanted.lora_rank,
         tokens_per_batch=max(wanted.tokens_per_batch, config.max_context),  # the longest rollout is a batch by itself
-        logit_bytes=wanted.logit_bytes,
         checkpointing=wanted.gradient_checkpointing,
         average=bool(config.average),
-        reference=bool(config.loss.kl and (moved or not wanted.lora_rank)),  # else it costs nothing
+        reference=bool(config.loss.kl_weight and (moved or not wanted.lora_rank)),  # else it costs nothing
         memory_share=wanted.memory_share if wanted.sampler == "vllm" else 0.0,
         local_cache_tokens=wanted.rows * config.max_context if wanted.sampler == "local" else 0,
     )
@@ -171,3 +170,42 @@ def plan(config: TrainConfig, shape: Mapping[str, Any], device_bytes: int) -> An
 def default_folder(config: TrainConfig) -> Path:
     """Where a run goes when nobody says."""
     return Path("runs") / f"{config.preset}-seed{config.seed}"
+
+
+# -- engines by name ---------------------------------------------------------------------------------------------------
+
+VERBS = tuple(sorted({name for kind in (Samples, Engine) for name in vars(kind) if not name.startswith("_")}))
+"""What an engine has to be able to do."""
+
+
+def named_engine(config: TrainConfig) -> tuple[Any, Chat]:
+    """The engine and the chat of its model: of the weights nothing is loaded here."""
+    chat = _chat(config)
+    made = _class_of(config.engine)(config, chat)
+    if lacking := [verb for verb in VERBS if not callable(getattr(made, verb, None))]:
+        raise ConfigError(
+            f"engine={config.engine} has no {', '.join(lacking)}; toolorchestra.agents.engines.base.Engine says what "
+            "an engine does, and toolorchestra.agents.testing.check_engine tries it"
+        )
+    return made, chat
+
+
+def _chat(config: TrainConfig) -> Chat:
+    from toolorchestra.agents.engines import pretrained, tiny
+
+    path = config.model.path
+    return chat_of(pretrained.load_tokenizer(path) if path else tiny.load_tokenizer(), config.model)
+
+
+def _class_of(name: str) -> Callable[..., Any]:
+    module, _, attribute = name.partition(":")
+    try:
+        found: Any = importlib.import_module(module)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except (ModuleNotFoundError, AttributeError, ValueError) as err:
+        raise ConfigError(f"engine={name} is not there ({err}); name it as your.module:YourEngine") from None
+    if not callable(found):
+        raise ConfigError(f"engine={name} is {type(found).__name__}, and no class; name it as your.module:YourEngine")
+    made: Callable[..., Any] = found
+    return made

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from toolorchestra.agents.configuration.config import ModelConfig, TrainConfig
-from toolorchestra.agents.configuration.trained_settings import limited
+from toolorchestra.agents.configuration.environments import limited
 from toolorchestra.agents.engines.base import Engine, SamplingParams
 from toolorchestra.agents.policies.base import Move, PlayerOptions
 from toolorchestra.agents.rollouts.grpo import TokenSequence
@@ -54,7 +54,7 @@ class CheckpointPlayer:
         self._open.enter_context(engine.averaged())
 
     async def move(self, episode: Episode) -> Move:
-        """See Player."""
+        """Sample the next turn."""
         seat = self._seat(episode)
         seat.sequence, _fresh = self.chat.follow(seat.sequence, episode.observation)
         item, prompt = episode.rules.orchestrator, len(seat.sequence.tokens)
@@ -78,7 +78,7 @@ class CheckpointPlayer:
 
 
 def checkpoint_player(name: str, factory: EpisodeFactory, seed: int, options: PlayerOptions) -> CheckpointPlayer:
-    """From `checkpoint:FOLDER`. The seed is that of sampling, where the sampler is in this process."""
+    """The player of `checkpoint:FOLDER`. The seed is that of sampling, where the sampler is in this process."""
     saved = saved_model(Path(name.removeprefix(PREFIX)))
     config = limited(_as_exported(saved) if saved.exported else config_of(saved.path), factory)
     model = replace(

@@ -1,7 +1,7 @@
-"""What a supervised start learns from: routes that are found by random play, or recorded trajectories.
+"""What a supervised start learns from: plans that are found by random play, or recorded trajectories.
 
-Nobody says who is good at what. Shown is for each task the best of some random routes, as the group's reward sees it;
-or with `planned` the route that is worth most by what random routes on all tasks tell (route_values.py).
+Nobody says who is good at what. Shown is for each task the best of some random plans, as the group's reward sees it; or
+with `planned` the plan that is worth most by what random plans on all tasks tell (plan_values.py).
 """
 
 from __future__ import annotations
@@ -15,68 +15,51 @@ from contextlib import contextmanager
 from functools import lru_cache, partial
 from multiprocessing import active_children, get_context
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from toolorchestra.agents.configuration.config import ModelConfig, TrainConfig, WarmStart
+from toolorchestra.agents.configuration.config import ModelConfig, TrainConfig
 from toolorchestra.agents.configuration.environments import training
 from toolorchestra.agents.engines.base import Datum, Sample
 from toolorchestra.agents.evaluation.simulated_evaluation import played
-from toolorchestra.agents.policies.baselines import Baseline, Pipeline, baseline, players
+from toolorchestra.agents.policies.baselines import Baseline, baseline, players
+from toolorchestra.agents.policies.plans import Follows, Plan, answering, random_plan, tool_of
 from toolorchestra.agents.rollouts.grpo import GroupReward, TokenSequence
 from toolorchestra.agents.rollouts.rollout import Chat, measured
-from toolorchestra.agents.training.route_values import RouteValues, learnt
-from toolorchestra.agents.training.routes import (
-    FollowRoute,
-    Route,
-    TriedRoute,
-    answering,
-    random_route,
-    tried,
-)
+from toolorchestra.agents.training.plan_values import PlanValues, TriedPlan, learnt, tried
 from toolorchestra.agents.training.workers import deaf_children
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.envs.base.types import Message, Observation
+from toolorchestra.envs.base.types import Message
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.factory import EpisodeFactory
 
 FIRST_SEED = 2_000_000_011
-MOST_WORDS = 64
-"""Of a wish, which are left out or not each by itself."""
 AT_ONCE = 50
 """Tasks that a process is given at a time, so that the others have something to do until all are done."""
 
 
-class RandomRoute:
-    """Plays a route that is drawn at random at the first turn."""
-
-    def __init__(self, rng: random.Random) -> None:
-        self._rng = rng
-        self._follow: FollowRoute | None = None
-
-    def __call__(self, episode: Episode) -> str:
-        if self._follow is None:
-            self._follow = FollowRoute(random_route(episode, self._rng))
-        return self._follow(episode)
-
-
-def has_routes(factory: EpisodeFactory) -> bool:
+def has_plans(factory: EpisodeFactory) -> bool:
     """Whether its tasks are ended by the paper's `answer`."""
-    return factory.start(FIRST_SEED).episode.world.toolbox.of_kind("answer") is not None
+    return tool_of(factory.start(FIRST_SEED).episode, "answer") is not None
 
 
-def check_routes(config: TrainConfig) -> None:
-    """Refuse a mix in which there is an environment without routes."""
+def check_plans(config: TrainConfig) -> None:
+    """Refuse a mix in which there is an environment without plans."""
     for mix in config.environments:
-        if not has_routes(training(mix)):
+        if not has_plans(training(mix)):
             raise ConfigError(
-                f"the warm start tries random routes through the paper's tools, which {mix.env_id} does not have: name "
+                f"the warm start tries random plans through the paper's tools, which {mix.env_id} does not have: name "
                 "recorded runs with warm_start.trajectories=FILE, or start cold with warm_start.steps=0, which takes a "
                 "model that speaks the grammar"
             )
 
 
-def answer_at_once(rng: random.Random) -> Callable[[Episode], str]:
+def randomly(rng: random.Random) -> Baseline:
+    """Plays a plan that is drawn at random at the first turn."""
+    return Follows(lambda episode: random_plan(episode, rng))
+
+
+def answer_at_once(rng: random.Random) -> Baseline:
     """The do-nothing policy that a start has to beat."""
 
     def at_once(episode: Episode) -> str:
@@ -86,26 +69,13 @@ def answer_at_once(rng: random.Random) -> Callable[[Episode], str]:
     return at_once
 
 
-def demonstrate(
-    chat: Chat, factory: EpisodeFactory, policy: Callable[[Episode], str], seed: int, drop_words: float = 0.0
-) -> tuple[Datum, bool]:
-    """One episode of a scripted policy as training data, and whether it solved its task. Up to that share of the words
-    of the user's wish are left out of what is shown."""
-    datum, episode = _shown(chat, factory, policy, seed, drop_words)
-    return datum, bool(episode.outcome and episode.outcome.value >= 1.0)
-
-
-def _shown(
-    chat: Chat, factory: EpisodeFactory, policy: Callable[[Episode], str], seed: int, drop_words: float
-) -> tuple[Datum, Episode]:
+def demonstrate(chat: Chat, factory: EpisodeFactory, policy: Baseline, seed: int) -> tuple[Datum, Episode]:
+    """One episode of a scripted policy as training data, and as it ended."""
     sequence: TokenSequence | None = None
-    rng = random.Random(f"words/{seed}")
-    dropped = drop_words * rng.random()
-    places = [rng.random() for _ in range(MOST_WORDS)]
 
     def watched(episode: Episode) -> str:
         nonlocal sequence
-        sequence, _ = chat.follow(sequence, _thinned(episode, dropped, places))
+        sequence, _ = chat.follow(sequence, episode.observation)
         text = policy(episode)
         ids = [*chat.encode(text), chat.stop]
         chat.take(sequence, Sample(ids, [0.0] * len(ids), True))
@@ -117,101 +87,11 @@ def _shown(
     return sequence.datum(1.0), episode
 
 
-def _thinned(episode: Episode, dropped: float, places: Sequence[float]) -> Observation:
-    """The observation, without the words of the wish whose place's number is below `dropped`."""
-    observation, sentence = episode.observation, episode.preference.sentence
-    if not (dropped and sentence):
-        return observation
-    words = sentence.split()
-    left = " ".join(word for word, place in zip(words, itertools.cycle(places), strict=False) if place >= dropped)
-    first, *others = observation["messages"]
-    shown = Message({**first, "content": str(first["content"]).replace(sentence, left)})
-    return {**observation, "messages": (shown, *others)}
-
-
-class BestRoute(NamedTuple):
-    """The best route that was found or planned for a task."""
-
-    env: int
-    """Index of its environment in the mix."""
-    seed: int
-    actions: tuple[str, ...] = ()
-    """What was said in a route that was found."""
-    route: Route | None = None
-    """A route that was planned."""
-
-    def policy(self) -> Callable[[Episode], str]:
-        """A policy that plays this route. It serves for one episode."""
-        return _Says(self.actions) if self.route is None else FollowRoute(self.route)
-
-
-def find_routes(config: TrainConfig, numbers: Sequence[int]) -> list[BestRoute]:
-    """For each task the best of some random routes, by the group reward that training uses; none where all fail."""
-    found = []
-    for env, factory, seed, rng in _tasks(config, numbers):
-        actions = _best(factory, seed, config.warm_start, rng)
-        if actions:
-            found.append(BestRoute(env, seed, actions))
-    return found
-
-
-def try_routes(config: TrainConfig, numbers: Sequence[int]) -> list[tuple[int, TriedRoute]]:
-    """Some random routes on each task, each with its environment's index."""
-    found = []
-    for env, factory, seed, rng in _tasks(config, numbers):
-        opening = factory.start(seed).episode
-        for _ in range(config.warm_start.routes):
-            route = random_route(opening, rng)
-            episode = played(factory, FollowRoute(route), seed)
-            if episode.failure is None:
-                found.append((env, tried(route, episode)))
-    return found
-
-
-def plan_routes(values: Mapping[int, RouteValues], config: TrainConfig, numbers: Sequence[int]) -> list[BestRoute]:
-    """For each task the route of the highest value, by what was learnt of its environment."""
-    return [
-        BestRoute(env, seed, route=Planner(values[env], factory, config.baselines).plan(seed))
-        for env, factory, seed, _ in _tasks(config, numbers)
-        if env in values
-    ]
-
-
-class Planner:
-    """Plans routes by what was learnt of an environment. `baselines`: those that rewards are scaled between; those
-    that cannot play there are left out."""
-
-    def __init__(self, values: RouteValues, factory: EpisodeFactory, baselines: Sequence[str]) -> None:
-        self._values = values
-        self._factory = factory
-        self._baselines = [name for name in baselines if name in players(factory.source)]
-
-    def plan(self, seed: int) -> Route:
-        """The route of the highest value for the task of a seed."""
-        opening = self._factory.start(seed).episode
-        return self._values.best(
-            opening, [self._calls(opening, baseline(name, seed), seed) for name in self._baselines]
-        )
-
-    def _calls(self, opening: Episode, plays: Baseline, seed: int) -> Mapping[str, float]:
-        """Of a fixed rule what it calls on average, which needs no play; of others what they call now."""
-        if isinstance(plays, Pipeline):
-            return self._values.usual_calls(opening, plays.picks(opening))
-        return played(self._factory, plays, seed).calls
-
-
-class _Says:
-    """Says these texts, one a turn."""
-
-    def __init__(self, actions: Sequence[str]) -> None:
-        self._left = iter(actions)
-
-    def __call__(self, _episode: Episode) -> str:
-        return next(self._left)
+# -- plans -------------------------------------------------------------------------------------------------------------
 
 
 def _tasks(config: TrainConfig, numbers: Sequence[int]) -> Iterator[tuple[int, EpisodeFactory, int, random.Random]]:
-    """Of each number: the environment's index, its factory, the task's seed, and its own source of chance."""
+    """The environment's index of each number, its factory, the task's seed, and its own source of chance."""
     mixes = config.environments
     factories = [training(mix) for mix in mixes]
     for number in numbers:
@@ -220,55 +100,107 @@ def _tasks(config: TrainConfig, numbers: Sequence[int]) -> Iterator[tuple[int, E
         yield env, factories[env], FIRST_SEED + number, rng
 
 
-def _actions(episode: Episode) -> tuple[str, ...]:
-    return tuple(str(m["content"]) for m in episode.messages if m["role"] == "assistant")
+def best_tried(factory: EpisodeFactory, seed: int, tries: int, rng: random.Random) -> Sequence[str]:
+    """What was said in the best of some random plans on a task, by the group reward that training uses; nothing where
+    all fail."""
+    episodes = [played(factory, randomly(random.Random(rng.random())), seed) for _ in range(tries)]
+    reward = GroupReward(episodes[0].preference, episodes[0].world.toolbox.keys)
+    ended = [measured(episode) for episode in episodes]
+    scores = [score.total if score else 0.0 for score in reward.score(ended)]
+    best = max(range(tries), key=lambda n: (scores[n], ended[n].solved))
+    said = [str(m["content"]) for m in episodes[best].messages if m["role"] == "assistant"]
+    return said if ended[best].solved else ()
 
 
-def _best(factory: EpisodeFactory, seed: int, start: WarmStart, rng: random.Random) -> tuple[str, ...]:
-    """The calls of the route that does best on average over some plays, each with the luck of another day."""
-    names = [rng.random() for _ in range(start.routes)]
-    days = [
-        [played(factory, RandomRoute(random.Random(name)), seed, luck=day) for name in names]
-        for day in range(start.plays)
-    ]
-    reward = GroupReward(days[0][0].preference, days[0][0].world.toolbox.keys)
-    ended = [[measured(episode) for episode in day] for day in days]
-    scores = [[score.total if score else 0.0 for score in reward.score(day)] for day in ended]
-    best = max(range(start.routes), key=lambda n: (sum(day[n] for day in scores), sum(day[n].solved for day in ended)))
-    if not any(day[best].solved for day in ended):
-        return ()
-    return _actions(days[0][best])
+def try_plans(config: TrainConfig, numbers: Sequence[int]) -> list[tuple[int, TriedPlan]]:
+    """Some random plans on each task, each with its environment's index."""
+    found = []
+    for env, factory, seed, rng in _tasks(config, numbers):
+        opening = factory.start(seed).episode
+        for _ in range(config.warm_start.tries):
+            plan = random_plan(opening, rng)
+            episode = played(factory, Follows(lambda _, plan=plan: plan), seed)  # type: ignore[misc]
+            if episode.failure is None:
+                found.append((env, tried(plan, episode)))
+    return found
+
+
+class Planner:
+    """Plans by what was learnt of an environment. `baselines`: those between which rewards are scaled; those that
+    cannot play there are left out."""
+
+    def __init__(self, values: PlanValues, factory: EpisodeFactory, baselines: Sequence[str]) -> None:
+        self._values, self._factory = values, factory
+        self._baselines = [name for name in baselines if name in players(factory.source)]
+
+    def plan(self, seed: int) -> Plan:
+        """The plan of the highest value for the task of a seed."""
+        opening = self._factory.start(seed).episode
+        calls = [self._calls(opening, baseline(name, seed), seed) for name in self._baselines]
+        return self._values.best(opening, calls)
+
+    def _calls(self, opening: Episode, plays: Baseline, seed: int) -> Mapping[str, float]:
+        """What a baseline of one plan calls on average, which needs no play; what others call now."""
+        if isinstance(plays, Follows):
+            return self._values.usual_calls(opening, plays.choose(opening))
+        return played(self._factory, plays, seed).calls
 
 
 Watch = Callable[[str, int], None]
 """Hears what is done, and of how many tasks."""
-Find = Callable[[TrainConfig, Sequence[int]], list[BestRoute]]
 
 
 def demonstrations(chat: Chat, config: TrainConfig, watch: Watch = lambda *_: None) -> list[Datum]:
-    """The routes found, as training data. The same for any number of processes."""
+    """The plans found, as training data. The same for any number of processes."""
     tasks = range(config.warm_start.demonstrations)
-    find: Find = find_routes
+    values: dict[int, PlanValues] | None = None
     with _pool(config) as pool:
         if config.warm_start.planned:
-            routes = _shared_out(pool, partial(try_routes, config), tasks, partial(watch, "tasks tried"))
-            values = {env: learnt(tuple(one for _, one in some)) for env, some in _by_environment(routes)}
-            find = partial(plan_routes, values)
-        work = partial(_told, None if pool else chat, find, config)
-        said = "routes planned" if config.warm_start.planned else "tasks tried"
+            plays = _shared_out(pool, partial(try_plans, config), tasks, partial(watch, "tasks tried"))
+            by_env = itertools.groupby(sorted(plays, key=lambda one: one[0]), lambda one: one[0])
+            values = {env: learnt([one for _, one in some]) for env, some in by_env}
+        work = partial(_told, None if pool else chat, config, values)
+        said = "plans made" if config.warm_start.planned else "tasks tried"
         return _shared_out(pool, work, tasks, partial(watch, said))
 
 
-def _told(chat: Chat | None, find: Find, config: TrainConfig, numbers: Sequence[int]) -> list[Datum]:
-    """The routes that are found for some tasks, as training data; by a chat of this process where none is given."""
+def _told(
+    chat: Chat | None, config: TrainConfig, values: Mapping[int, PlanValues] | None, numbers: Sequence[int]
+) -> list[Datum]:
+    """The plans for some tasks, as training data; by a chat of this process where none is given."""
     chat = chat or _own_chat(config.model)
-    factories = [training(mix) for mix in config.environments]
     data = []
-    for one in find(config, numbers):
-        datum, episode = _shown(chat, factories[one.env], one.policy(), one.seed, config.warm_start.drop_words)
-        if episode.failure is None:
-            data.append(datum)
+    for env, factory, seed, rng in _tasks(config, numbers):
+        if policy := _shown(config, values, env, factory, seed, rng):
+            datum, episode = demonstrate(chat, factory, policy, seed)
+            if episode.failure is None:
+                data.append(datum)
     return data
+
+
+def _shown(
+    config: TrainConfig,
+    values: Mapping[int, PlanValues] | None,
+    env: int,
+    factory: EpisodeFactory,
+    seed: int,
+    rng: random.Random,
+) -> Baseline | None:
+    """Who shows a task: the plan of the highest value by what was learnt, or the best one that was tried on it; None
+    where none is known."""
+    if values is None:
+        said = iter(best_tried(factory, seed, config.warm_start.tries, rng))
+        first = next(said, None)
+        return None if first is None else partial(_says, itertools.chain([first], said))
+    if env not in values:
+        return None
+    plan = Planner(values[env], factory, config.baselines).plan(seed)
+    return Follows(lambda _: plan)
+
+
+def _says(texts: Iterator[str], _episode: Episode) -> str:
+    """Say these texts, one a turn."""
+    return next(texts)
 
 
 @lru_cache(maxsize=1)
@@ -278,9 +210,7 @@ def _own_chat(wanted: ModelConfig) -> Chat:
     return base_chat(wanted)
 
 
-def _by_environment(routes: list[tuple[int, TriedRoute]]) -> Iterator[tuple[int, list[tuple[int, TriedRoute]]]]:
-    for env, some in itertools.groupby(sorted(routes, key=lambda one: one[0]), lambda one: one[0]):
-        yield env, list(some)
+# -- processes ---------------------------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -322,6 +252,9 @@ def _shared_out(
             done[asked[future]] = future.result()
             watch(worked := worked + len(parts[asked[future]]))
     return [one for at in range(len(parts)) for one in done[at]]
+
+
+# -- recorded trajectories ---------------------------------------------------------------------------------------------
 
 
 def recorded(chat: Chat, path: Path, say: Callable[[str], None] = lambda _: None) -> list[Datum]:

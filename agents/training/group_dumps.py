@@ -27,6 +27,8 @@ from toolorchestra.envs.wrappers.record import trajectory_line
 
 ROLLOUTS = "rollouts.jsonl"
 POLICY = "policy"
+MOST_BYTES = 50_000_000
+"""Bytes that the file may take; beyond it every second of the dumped steps goes."""
 
 
 def write(
@@ -45,11 +47,11 @@ def write(
     )
     if not lines:
         return
-    path, most = folder / ROLLOUTS, round(config.dump_megabytes * 1e6)
+    path, most = folder / ROLLOUTS, MOST_BYTES
     if len(lines) > most:
         say(
-            f"step {step}: its rollouts to be dumped take {len(lines) / 1e6:.1f} MB, and dump_megabytes is "
-            f"{config.dump_megabytes:g}; they are not kept"
+            f"step {step}: its rollouts to be dumped take {len(lines) / 1e6:.1f} MB, and {most / 1e6:g} are kept at "
+            "most; they are left out"
         )
         return
     try:
@@ -105,7 +107,7 @@ def why_left_out(
         return "no other rollout of the group has a reward"
     if statistics.stdev(totals) <= params.least_spread:
         return "the rewards of the group differ too little"
-    if params.drop_invalid_format and not measure.valid_format:
+    if params.unreadable == "dropped" and not measure.valid_format:
         return "a turn could not be read"
     return "it ran into a limit"
 

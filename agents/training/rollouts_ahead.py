@@ -27,7 +27,7 @@ from toolorchestra.agents.configuration.environments import ChosenTask, chosen_t
 from toolorchestra.agents.engines.background import LoopThread
 from toolorchestra.agents.engines.base import Samples, SamplesWhileTraining
 from toolorchestra.agents.evaluation.simulated_evaluation import baseline_measures
-from toolorchestra.agents.rollouts.grpo import Group, teaches
+from toolorchestra.agents.rollouts.grpo import Group
 from toolorchestra.agents.rollouts.rollout import Chat, RolloutParams, Rollouts
 from toolorchestra.agents.rollouts.time_split import TimeSplit
 from toolorchestra.envs.base.errors import ConfigError
@@ -40,8 +40,6 @@ class PlayedGroup:
 
     number: int
     group: Group
-    replaced: list[Group]
-    """Those that taught nothing and gave way to it."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +47,6 @@ class TakenGroups:
     """What a step learns from."""
 
     groups: list[Group]
-    replaced: list[Group]
-    """Those that taught nothing and gave way to them."""
     metrics: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -73,7 +69,7 @@ class GroupNumbers:
             self.taken_below += 1
 
     def left(self, end: int) -> list[int]:
-        """Those below `end` that were not taken."""
+        """Numbers below `end` that were not taken."""
         return [number for number in range(self.taken_below, end) if number not in self.taken]
 
     def state(self) -> dict[str, Any]:
@@ -109,7 +105,7 @@ class TurnGate:
         self._left: dict[asyncio.Timeout, float] = {}
         """Seconds that were left of each deadline when the gate was closed."""
         self.step = 0
-        """Of the weights that turns are sampled with now."""
+        """The step of the weights that turns are sampled with now."""
 
     @asynccontextmanager
     async def deadline(self, seconds: float) -> AsyncIterator[None]:
@@ -195,11 +191,12 @@ class GatedRollouts(Rollouts):
         self._gate, self.split = gate, split
 
     def deadline(self) -> AbstractAsyncContextManager[Any]:
-        """See Rollouts. It stands still while the gate is closed."""
+        """The limit of an episode. It stands still while the gate is closed."""
         return self._gate.deadline(self.params.deadline_seconds)
 
     def turn(self, name: str) -> AbstractAsyncContextManager[int]:
-        """See Rollouts. Groups that were begun first go first: they are waited for, and their past is in the cache."""
+        """A turn's place at the gate. Groups that were begun first go first: they are waited for, and their past is in
+        the cache."""
         return self._gate.turn(int(name.partition(".")[0]))
 
 
@@ -214,16 +211,16 @@ class RolloutsAhead:
             )
         self._config, self._engine, self._params = config, engine, params
         self._chat = chat.copy()
-        """Of the other thread: a tokenizer is not for two at a time."""
+        """The other thread's own: a tokenizer is not for two at a time."""
         self.numbers = GroupNumbers.of(state)
         self._gate = TurnGate(config.model.rows)
         self._split = TimeSplit()
         self._thread = LoopThread("rollouts")
         self._rollouts: GatedRollouts | None = None
         self._begun: dict[int, int] = {}
-        """Of groups that were not taken: the step of the weights that were there when they were begun."""
+        """Groups that were not taken, each with the step of the weights that were there when they were begun."""
         self._ended: dict[int, PlayedGroup] = {}
-        """Those of them that have ended, in that order."""
+        """Groups among them that have ended, in that order."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._broke: BaseException | None = None
         self._news = asyncio.Event()
@@ -252,7 +249,6 @@ class RolloutsAhead:
         groups = [one.group for one in played]
         return TakenGroups(
             groups,
-            [group for one in played for group in one.replaced],
             {**_ages(groups, step), "waited": waited, "groups_taken": [one.number for one in played]},
         )
 
@@ -297,7 +293,7 @@ class RolloutsAhead:
         return sorted(ready, key=lambda one: one.number)
 
     def _ready(self, count: int) -> list[PlayedGroup]:
-        """Those of the next `count` groups to be taken that have ended."""
+        """Groups that have ended, of the next `count` to be taken that have ended."""
         last = sorted(self._begun.values())[count - 1]
         """The step at which the youngest of them was begun."""
         older = sum(begun < last for begun in self._begun.values())
@@ -318,21 +314,14 @@ class RolloutsAhead:
         self._news.set()
 
     async def _play(self, number: int) -> None:
-        """One group, and where it teaches nothing another one in its place, `resample` times at most."""
-        config, replaced = self._config, []
-        step, place = divmod(number, config.groups)
-        for attempt in range(config.resample + 1):
-            task = chosen_tasks(config, step, attempt, config.groups)[place]
-            group = await self._group(task, number, attempt)
-            if attempt == config.resample or teaches(group, config.advantage):
-                break
-            replaced.append(group)
-        self._ended[number] = PlayedGroup(number, group, replaced)
+        step, place = divmod(number, self._config.groups)
+        group = await self._group(chosen_tasks(self._config, step)[place], number)
+        self._ended[number] = PlayedGroup(number, group)
 
-    async def _group(self, task: ChosenTask, number: int, attempt: int) -> Group:
+    async def _group(self, task: ChosenTask, number: int) -> Group:
         config, rollouts = self._config, self._rollouts
         assert rollouts is not None, "publish() comes first"
-        names = [f"{number}.{attempt}.{one}" for one in range(config.rollouts)]
+        names = [f"{number}.{one}" for one in range(config.rollouts)]
         made = await asyncio.gather(*(rollouts.play(task.job, name) for name in names))
         return Group(list(made), baseline_measures(task.job, config.baselines, self._chat), task.label)
 

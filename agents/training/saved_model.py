@@ -1,21 +1,20 @@
-"""A trained model on disk, by its path: a run's folder, one of its checkpoints, or a folder that `export model` wrote.
-
-saved = saved_model(Path("runs/tiny-seed0"))
-saved.path, saved.how.max_tokens
-"""
+"""A trained model on disk, by its path: a run's folder, one of its checkpoints, or an exported folder."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import toolorchestra
 from toolorchestra.agents.configuration.config import EnvMix, ModelConfig, TrainConfig, from_json, settings_from_json
 from toolorchestra.agents.policies.base import digest
+from toolorchestra.agents.rollouts.rollout import Chat
 from toolorchestra.agents.training import checkpoint
+from toolorchestra.agents.training.build import base_model
 from toolorchestra.envs.base.errors import AT_LEAST_ONE, NOT_NEGATIVE, ConfigError, require
 
 HOW = "toolorchestra.json"
@@ -161,3 +160,60 @@ def check_can_start(saved: SavedModel, model: ModelConfig) -> None:
     if model.lora_rank and mine != theirs:
         said = [f"rank {rank} and alpha {alpha} on {base or 'the tiny model'}" for rank, alpha, base in (theirs, mine)]
         raise ConfigError(f"{where} an adapter of {said[0]}, and this run trains one of {said[1]}; give the same ones")
+
+
+# -- exporting one -----------------------------------------------------------------------------------------------------
+
+
+def export_model(path: Path, folder: Path, *, adapter: bool = False, dtype: str = "") -> TrainedAs:
+    """Write what a run has trained as a folder that transformers, peft and vLLM load. `dtype` "" takes that of the
+    run's weights. Gives what was written."""
+    saved = saved_model(path)
+    if saved.exported:
+        raise ConfigError(f"{path} is such a folder already; name a run's folder, or a checkpoint")
+    config = config_of(saved.path)
+    if config.engine != "local":
+        raise ConfigError(
+            f"{path} was trained by engine {config.engine}, which keeps the weights itself; take them from there"
+        )
+    if adapter:
+        _check_adapter(path, config)
+    model, chat, averaged = _trained(saved, config)  # says what is missing, before anything is written
+    from toolorchestra.agents.engines import weights as files
+
+    how = replace(saved.how, averaged=averaged)
+    with files.new_folder(folder) as draft:
+        if adapter:
+            files.export_adapter(model, chat.tokenizer, draft, dtype or "float32", how.base)
+        else:
+            how = replace(how, base="", lora_rank=0, lora_alpha=0)
+            stops = (chat.stop, *(chat.call_ends if config.stop_at_call else ()))
+            sampled = files.HowSampled(stops, config.evaluation_temperature)
+            files.export_merged(model, chat.tokenizer, draft, dtype or config.model.dtype, sampled)
+        how.write(draft)
+    return how
+
+
+def _check_adapter(path: Path, config: TrainConfig) -> None:
+    if not config.model.lora_rank:
+        raise ConfigError(
+            f"{path} trained all weights, so there is no adapter to write; leave adapter=True out",
+            command_line="the same without --adapter",
+        )
+    if not config.model.path:
+        raise ConfigError(
+            f"{path} trained an adapter on the tiny model, which is no folder that an adapter could name; leave "
+            "adapter=True out",
+            command_line="the same without --adapter",
+        )
+
+
+def _trained(saved: SavedModel, config: TrainConfig) -> tuple[Any, Chat, bool]:
+    """The model with the checkpoint's weights, its chat, and whether the weights are averaged ones."""
+    model, chat = base_model(config)
+    from toolorchestra.agents.engines.lora import with_lora
+    from toolorchestra.agents.engines.weights import take_evaluated
+
+    if config.model.lora_rank:
+        model = with_lora(model, config.model, config.seed)
+    return model, chat, take_evaluated(saved.path, model)

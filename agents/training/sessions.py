@@ -1,7 +1,4 @@
-"""When a run was trained, for how long, by which version and on which machine: `sessions.jsonl` of the run's folder.
-
-A run that was stopped and went on has several sessions. Nothing of the training depends on the file.
-"""
+"""A session of a run: what it says before it trains, and when, on what and by which version it did: sessions.jsonl."""
 
 from __future__ import annotations
 
@@ -11,13 +8,18 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from toolorchestra import __version__
-from toolorchestra.agents.engines.base import ModelSize
+from toolorchestra.agents.configuration.config import LAYERS, EnvMix, TrainConfig
+from toolorchestra.agents.configuration.environments import labels, simulated, training
+from toolorchestra.agents.engines.base import ModelSize, TellsSize
 from toolorchestra.agents.engines.machine import Machine
 from toolorchestra.agents.training import checkpoint
+from toolorchestra.agents.training.training_run import TrainingRun
+from toolorchestra.agents.training.warmstart import ROUNDS
 from toolorchestra.envs.base.cassette import append_line, end_torn_line
 
 SESSIONS = "sessions.jsonl"
@@ -25,7 +27,7 @@ SESSIONS = "sessions.jsonl"
 
 @dataclass(frozen=True)
 class Session:
-    """From one start of the training to its end or its stop."""
+    """A stretch of training, from one start to its end or its stop."""
 
     began: float
     """Seconds since 1970, as all times here."""
@@ -34,7 +36,7 @@ class Session:
     version: str
     machine: str
     size: ModelSize | None
-    """Of the model; None where the engine does not say."""
+    """Size of the model; None where the engine does not say."""
     step: int = 0
     """Steps of reinforcement learning that were taken before it."""
 
@@ -99,3 +101,106 @@ def _rows(path: Path) -> Iterator[Mapping[str, Any]]:
 
 def _append(path: Path, row: Mapping[str, Any]) -> None:
     append_line(path, json.dumps(row).encode() + b"\n")
+
+
+# -- what a run says before it trains ----------------------------------------------------------------------------------
+
+
+def opening(run: TrainingRun, machine: Machine) -> list[str]:
+    """The lines, in the order in which a reader wants to know them."""
+    config = run.config
+    return [
+        f"training {config.preset}, seed {config.seed}: {_model(config, size_of(run))}",
+        *_environments(config),
+        *_steps(run),
+        f"machine: {machine}; {_threads(config)}",
+        f"folder: {run.folder}",
+        _watch(run),
+        "stop: Ctrl-C once ends the step and saves; to go on, give the same command with --resume",
+        f"chat template: {run.chat.form}",
+    ]
+
+
+def size_of(run: TrainingRun) -> ModelSize | None:
+    """The model's, where its engine tells it."""
+    return run.engine.size() if isinstance(run.engine, TellsSize) else None
+
+
+def counted(parameters: int) -> str:
+    """A number of parameters in words: 212,480, 1.72 million, 8.19 billion."""
+    for size, word in ((1_000_000_000, "billion"), (1_000_000, "million")):
+        if parameters >= size:
+            return f"{parameters / size:.3g} {word}"
+    return f"{parameters:,}"
+
+
+def model_words(config: TrainConfig, size: ModelSize | None) -> str:
+    """Which model, and how many of its parameters are trained."""
+    model = config.model
+    name = model.path or f"the tiny model ({LAYERS} layers of width {model.hidden}, from random weights)"
+    if size is None:
+        return name
+    if size.trained == size.parameters:
+        return f"{name}, {counted(size.parameters)} parameters, all trained"
+    kind = f" by LoRA of rank {model.lora_rank}" if model.lora_rank else ""
+    return f"{name}, {counted(size.parameters)} parameters, of which {counted(size.trained)} are trained{kind}"
+
+
+def _model(config: TrainConfig, size: ModelSize | None) -> str:
+    started = f"; it starts from {config.init_from}" if config.init_from else ""
+    return model_words(config, size) + started
+
+
+def _environments(config: TrainConfig) -> Iterator[str]:
+    names = labels(config.environments)
+    total = sum(mix.weight for mix in config.environments)
+    shares = [_share(name, mix, total) for name, mix in zip(names, config.environments, strict=True)]
+    told = "simulated experts, nothing is paid" if simulated(config) else "experts may be real models that cost money"
+    yield f"environments: {', '.join(shares)} ({told})"
+    with_terms = [mix for mix in config.environments if mix.arguments.get("reward_terms")]
+    own = [term.name for mix in with_terms for term in training(mix).rules.terms]
+    if own:
+        yield f"reward terms of yours: {', '.join(dict.fromkeys(own))} (in the group reward and the held-out reward)"
+
+
+def _share(name: str, mix: EnvMix, total: float) -> str:
+    return f"{name} {mix.weight / total:.0%}"
+
+
+def _steps(run: TrainingRun) -> Iterator[str]:
+    config, start = run.config, run.config.warm_start
+    if start.steps and not run.warm:
+        shown = start.trajectories or f"{start.demonstrations:,} demonstrations"
+        rounds = f", {ROUNDS} times at most" if start.gate else ""
+        yield f"first: a supervised start of {start.steps:,} steps on {shown}{rounds}"
+    played = config.groups * config.rollouts
+    left = config.steps - run.step
+    if not left:
+        yield f"steps: all {config.steps:,} are taken; what is left is the report"
+        return
+    yield (
+        f"steps: {left:,} of {config.steps:,}; in each, {config.groups} tasks are played {config.rollouts} times "
+        f"({played} rollouts), {left * played:,} rollouts in all"
+    )
+    yield (
+        f"held out: {config.evaluation_tasks} tasks of each environment, every {config.evaluate_every} steps. The "
+        "held-out reward goes from 0 to 1. The group reward in the lines of steps compares rollouts of one task, has "
+        "another scale, and does not show progress"
+    )
+
+
+def _threads(config: TrainConfig) -> str:
+    if config.model.device != "cpu" or config.engine != "local":
+        return f"model on {config.model.device}" if config.engine == "local" else f"engine {config.engine}"
+    threads, processes = config.model.threads, config.model.processes
+    return (
+        f"{threads} {'thread trains' if threads == 1 else 'threads train'}, "
+        f"{processes} {'process plays' if processes == 1 else 'processes play'}"
+    )
+
+
+def _watch(run: TrainingRun) -> str:
+    board = f"tensorboard --logdir {run.folder / 'tensorboard'}"
+    if find_spec("tensorboard") is None:
+        return f"watch: {run.log.path} (pip install tensorboard for curves: {board})"
+    return f"watch: {board} (the same numbers are in {run.log.path})"

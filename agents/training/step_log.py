@@ -1,18 +1,19 @@
-"""What a training step and an evaluation leave in the log, and what is said where it looks wrong."""
+"""What a training step and an evaluation leave in the log, by environment too, and what looks wrong in it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from toolorchestra.agents.configuration.environments import training
+from toolorchestra.agents.configuration.config import EnvMix, TrainConfig
+from toolorchestra.agents.configuration.environments import labels, training
 from toolorchestra.agents.engines.base import TellsSyncTime
-from toolorchestra.agents.evaluation.heldout import Evaluation, as_metrics
+from toolorchestra.agents.evaluation.heldout import POLICY, Evaluation, as_metrics, scores
 from toolorchestra.agents.rollouts.grpo import Group, RewardBreakdown, TrainingBatch, Trajectory
 from toolorchestra.agents.rollouts.time_split import IDLE
-from toolorchestra.agents.training import choice_metrics, environment_metrics, group_dumps
-from toolorchestra.agents.training.environment_metrics import ByEnvironment, mean
+from toolorchestra.agents.training import choice_metrics, group_dumps
 from toolorchestra.agents.training.rollouts_ahead import TakenGroups
 from toolorchestra.agents.training.training_run import TrainingRun
 
@@ -57,19 +58,17 @@ def log_step(
     learned: Mapping[str, float],
     times: StepTimes,
 ) -> str:
-    """Write a step's numbers and some rollouts, warn where they look like a collapse, and give the line to show. Groups
-    that taught nothing and gave way to others count as played, and not as learnt from."""
-    groups, replaced = taken.groups, taken.replaced
-    found = environment_metrics.of_groups([*groups, *replaced])
+    """Write a step's numbers and some rollouts, warn where they look like a collapse, and give the line to show."""
+    groups = taken.groups
+    found = of_groups(groups)
     rollouts = [t for played in found.values() for t in played]
     kept = [t for t in rollouts if not t.measure.failed]
     seen = choice_metrics.choices(kept)
     valid = mean([t.measure.valid_format for t in kept])
     sampling = times.whole if run.ahead else times.rollouts
-    flat = batch.flat_groups + len(replaced)
     values: dict[str, Any] = {
         "group_reward": mean(_totals(batch.rewards)),
-        **environment_metrics.regret_metric([*groups, *replaced]),
+        **regret_metric(groups),
         "accuracy": mean([t.measure.outcome for t in kept]),
         "cents": 100 * mean([t.measure.usd for t in kept]),
         "seconds": mean([t.measure.seconds for t in kept]),
@@ -78,16 +77,15 @@ def log_step(
         "valid": valid,
         "used": batch.used,
         "flat_groups": batch.flat_groups,
-        "flat_share": flat / (len(groups) + len(replaced)),
-        "resampled": len(replaced),
+        "flat_share": batch.flat_groups / len(groups),
         "failed": len(rollouts) - len(kept),
-        "context": environment_metrics.context_cuts(rollouts),
+        "context": context_cuts(rollouts),
         "choice_entropy": seen.entropy,
         "most_used_share": seen.share,
         "controllability": seen.controllability,
         "sampled_tokens_per_second": sum(t.sampled_tokens for t in rollouts) / sampling,
         **_seconds(run, times),
-        **environment_metrics.term_metrics(rollouts),
+        **term_metrics(rollouts),
         **taken.metrics,
         **{f"loss/{k}": v for k, v in learned.items()},
         **_apart(run, found, _rewards(groups, batch), "group_reward"),
@@ -97,7 +95,7 @@ def log_step(
     treated = "count as wrong" if run.config.advantage.count_context_cuts else "are left out"
     for warning in [
         *choice_metrics.failures(rollouts),
-        *environment_metrics.context_warnings(run.config, found, treated),
+        *context_warnings(run.config, found, treated),
         *(choice_metrics.warnings(seen, valid) if kept else ()),
         *_rewriting(run, kept),
         *far_from_sampler(learned),
@@ -137,20 +135,20 @@ def _rewriting(run: TrainingRun, rollouts: Sequence[Trajectory]) -> list[str]:
 
 def log_evaluation(run: TrainingRun, evaluation: Evaluation) -> None:
     """Write a held-out evaluation's numbers, and warn where episodes broke or were cut."""
-    found = environment_metrics.of_evaluation(run.config, evaluation)
-    apart = _apart(run, found, environment_metrics.rewards_of(run.config, evaluation), "reward")
-    terms = environment_metrics.term_metrics(evaluation.trajectories)
+    found = of_evaluation(run.config, evaluation)
+    apart = _apart(run, found, rewards_of(run.config, evaluation), "reward")
+    terms = term_metrics(evaluation.trajectories)
     run.log.write("eval", run.step, {**as_metrics(evaluation), **terms, **apart})
     for warning in [
         *choice_metrics.failures(evaluation.trajectories),
-        *environment_metrics.context_warnings(run.config, found, "count as wrong"),
+        *context_warnings(run.config, found, "count as wrong"),
     ]:
         run.say(f"warning, held out, step {run.step}: {warning}")
 
 
 def _apart(run: TrainingRun, found: ByEnvironment, rewards: Mapping[str, float], called: str) -> Mapping[str, float]:
-    """By environment, where there are several. `called` is the reward's name: of a group, or held out."""
-    return environment_metrics.metrics(found, rewards, called) if len(run.config.environments) > 1 else {}
+    """Numbers by environment, where there are several. `called` is the reward's name: of a group, or held out."""
+    return metrics(found, rewards, called) if len(run.config.environments) > 1 else {}
 
 
 def _rewards(groups: Sequence[Group], batch: TrainingBatch) -> dict[str, float]:
@@ -163,3 +161,101 @@ def _rewards(groups: Sequence[Group], batch: TrainingBatch) -> dict[str, float]:
 
 def _totals(rows: Sequence[Sequence[RewardBreakdown | None]]) -> list[float]:
     return [reward.total for row in rows for reward in row if reward is not None]
+
+
+# -- by environment of the mix -----------------------------------------------------------------------------------------
+
+MOST_CUT = 0.03
+"""Share of an environment's rollouts that may run out of context before it is said."""
+
+ByEnvironment = Mapping[str, Sequence[Trajectory]]
+
+
+def of_groups(groups: Sequence[Group]) -> dict[str, list[Trajectory]]:
+    """The rollouts of a step by the label of their environment."""
+    made: dict[str, list[Trajectory]] = {}
+    for group in groups:
+        made.setdefault(group.label, []).extend(group.trajectories)
+    return made
+
+
+def of_evaluation(config: TrainConfig, evaluation: Evaluation) -> dict[str, list[Trajectory]]:
+    """The rollouts of an evaluation, which are as many of each environment, in the order of the mix."""
+    names, played = labels(config.environments), evaluation.trajectories
+    each = len(played) // len(names)
+    return {name: played[k * each : (k + 1) * each] for k, name in enumerate(names)}
+
+
+def metrics(found: ByEnvironment, rewards: Mapping[str, float], called: str) -> dict[str, float]:
+    """`env/HLE-v0/accuracy` and so on. The reward is called "group_reward" or, held out, "reward"."""
+    made: dict[str, float] = {}
+    for name, played in found.items():
+        sound = [t.measure for t in played if not t.measure.failed]
+        made |= {
+            f"env/{name}/{called}": rewards.get(name, float("nan")),
+            f"env/{name}/accuracy": mean([m.outcome for m in sound]),
+            f"env/{name}/cents": 100 * mean([m.usd for m in sound]),
+            f"env/{name}/failed": sum(t.measure.failed for t in played),
+            f"env/{name}/context": context_cuts(played),
+        }
+    return made
+
+
+def regret_metric(groups: Sequence[Group]) -> dict[str, float]:
+    """How much reward the rollouts left to the best baseline of their tasks, on the held-out scale from 0
+    to 1; below 0 they did better. Tasks that are hard for all weigh out, so it shows progress where rewards are too
+    noisy. Nothing where no baseline plays."""
+    left = [value for group in groups for value in _regrets(group)]
+    return {"regret": mean(left)} if left else {}
+
+
+def _regrets(group: Group) -> Iterator[float]:
+    fixed = {str(place): one for place, one in enumerate(group.baselines) if not one.failed}
+    for rollout in group.trajectories if fixed else ():
+        found = scores(rollout.keys, rollout.preference, rollout.measure, fixed)
+        if found is not None:
+            yield max(found[name].reward for name in fixed) - found[POLICY].reward
+
+
+def term_metrics(played: Sequence[Trajectory]) -> dict[str, float]:
+    """`term/NAME`: what each reward term of the user's own came to, on average over the episodes that did not fail."""
+    seen = [t.measure.terms for t in played if not t.measure.failed]
+    names = sorted({name for terms in seen for name in terms})
+    return {f"term/{name}": mean([terms[name] for terms in seen if name in terms]) for name in names}
+
+
+def rewards_of(config: TrainConfig, evaluation: Evaluation) -> dict[str, float]:
+    """The policy's held-out reward in each environment."""
+    standings = evaluation.by_environment.values()
+    return {name: one[POLICY].reward for name, one in zip(labels(config.environments), standings, strict=True)}
+
+
+def context_cuts(played: Sequence[Trajectory]) -> int:
+    """How many ran out of context."""
+    return sum(t.measure.context_cut for t in played)
+
+
+def context_warnings(config: TrainConfig, found: ByEnvironment, treated: str) -> list[str]:
+    """Where more than a few per cent ran out of context, with what to raise."""
+    mixes = dict(zip(labels(config.environments), config.environments, strict=True))
+    return [
+        f"{cut} of {len(played)} rollouts of {name} ran out of context and {treated}: {_raise(config, mixes[name])}"
+        for name, played in found.items()
+        if (cut := context_cuts(played)) > MOST_CUT * len(played)
+    ]
+
+
+def _raise(config: TrainConfig, mix: EnvMix) -> str:
+    """What gives the environment more room."""
+    if limit := mix.arguments.get("max_context_tokens"):
+        return f"raise its max_context_tokens, which is {limit}, or its max_context"
+    of_run = f"the run's max_context, which is {config.max_context}"
+    if not mix.max_context:
+        return f"raise {of_run}"
+    also = f", and {of_run}" if mix.max_context == config.max_context else ""
+    return f"raise its max_context, which is {mix.max_context}{also}"
+
+
+def mean(values: Sequence[float]) -> float:
+    """The mean of some values; nan where there are none."""
+    return statistics.fmean(values) if values else float("nan")

@@ -20,15 +20,14 @@ from toolorchestra.agents.engines.base import Datum, Engine
 from toolorchestra.agents.engines.machine import this_machine
 from toolorchestra.agents.evaluation.heldout import POLICY
 from toolorchestra.agents.evaluation.simulated_evaluation import baseline_measures
-from toolorchestra.agents.rollouts.grpo import Group, teaches, training_batch
+from toolorchestra.agents.rollouts.grpo import Group, training_batch
 from toolorchestra.agents.rollouts.rollout import Chat
 from toolorchestra.agents.training import sessions
-from toolorchestra.agents.training.interrupts import stops_after_the_step
 from toolorchestra.agents.training.metrics import Progress
-from toolorchestra.agents.training.opening import opening, size_of
 from toolorchestra.agents.training.rollouts_ahead import TakenGroups
+from toolorchestra.agents.training.sessions import opening, size_of
 from toolorchestra.agents.training.step_log import StepTimes, log_evaluation, log_step
-from toolorchestra.agents.training.training_run import Say, TrainingRun, open_run, rollout_params
+from toolorchestra.agents.training.training_run import Say, TrainingRun, open_run, rollout_params, stops_after_the_step
 from toolorchestra.agents.training.warmstart import warm_start
 
 
@@ -83,11 +82,7 @@ def _reinforce(run: TrainingRun) -> None:
 def take_step(run: TrainingRun) -> str:
     """Rollouts, rewards, one optimiser step. Gives the line to show."""
     started = time.monotonic()
-    if run.ahead:
-        taken = run.ahead.take(run.step)
-    else:
-        groups = collect_groups(run)
-        taken = TakenGroups(groups, replace_flat(run, groups))
+    taken = run.ahead.take(run.step) if run.ahead else TakenGroups(collect_groups(run))
     collected = time.monotonic()
     batch = training_batch(taken.groups, run.config.advantage)
     learned = _learn(run, batch.data)
@@ -100,10 +95,10 @@ def take_step(run: TrainingRun) -> str:
     return log_step(run, taken, batch, learned, times)
 
 
-def collect_groups(run: TrainingRun, attempt: int = 0, count: int | None = None) -> list[Group]:
+def collect_groups(run: TrainingRun) -> list[Group]:
     """The groups of this step: rollouts of one task share its seed, and with it preference, prices and tools."""
     config, size = run.config, run.config.rollouts
-    tasks = chosen_tasks(config, run.step, attempt, count)
+    tasks = chosen_tasks(config, run.step)
     made = run.rollouts.collect([task.job for task in tasks for _ in range(size)])
     parts = [made[i : i + size] for i in range(0, len(made), size)]
     names = config.baselines
@@ -111,20 +106,6 @@ def collect_groups(run: TrainingRun, attempt: int = 0, count: int | None = None)
         Group(part, baseline_measures(task.job, names, run.chat) if names else (), task.label)
         for part, task in zip(parts, tasks, strict=True)
     ]
-
-
-def replace_flat(run: TrainingRun, groups: list[Group]) -> list[Group]:
-    """Groups that teach nothing give way, in their places, to groups of other tasks, `resample` times at most. Gives
-    those that gave way."""
-    left: list[Group] = []
-    for attempt in range(1, run.config.resample + 1):
-        flat = [place for place, group in enumerate(groups) if not teaches(group, run.config.advantage)]
-        if not flat:
-            break
-        left += [groups[place] for place in flat]
-        for place, group in zip(flat, collect_groups(run, attempt, len(flat)), strict=True):
-            groups[place] = group
-    return left
 
 
 def _learn(run: TrainingRun, data: Sequence[Datum]) -> Mapping[str, float]:
@@ -135,11 +116,8 @@ def _learn(run: TrainingRun, data: Sequence[Datum]) -> Mapping[str, float]:
     share = run.step / max(1, config.steps - 1)
     rate = config.learning_rate + share * (config.final_learning_rate - config.learning_rate)
     size = -(-len(data) // config.updates)
-    steps: list[Mapping[str, float]] = []
-    for _ in range(config.epochs):
-        shuffled = rng.sample(data, len(data))
-        parts = [shuffled[i : i + size] for i in range(0, len(shuffled), size)] if shuffled else []
-        steps += [run.engine.train(part, run.loss, rate) for part in parts]
+    shuffled = rng.sample(data, len(data))
+    steps = [run.engine.train(shuffled[i : i + size], run.loss, rate) for i in range(0, len(data), max(1, size))]
     if not steps:
         return {"learning_rate": rate}
     means = {name: statistics.fmean(s[name] for s in steps if name in s) for s in steps for name in s}

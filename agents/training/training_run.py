@@ -1,12 +1,15 @@
-"""A run in progress: what it holds, how it is opened or gone on with, and how it is saved."""
+"""A run in progress: what it holds, how it is opened or gone on with, how it is saved, and how a signal stops it."""
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Mapping
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import toolorchestra
@@ -22,17 +25,13 @@ from toolorchestra.agents.training.rollouts_ahead import RolloutsAhead
 from toolorchestra.agents.training.saved_model import check_can_start, saved_model
 from toolorchestra.agents.training.workers import SharedRollouts, Workers
 from toolorchestra.envs.base.errors import ConfigError
+from toolorchestra.envs.base.files import held
 
 Say = Callable[[str], None]
 
 WARM = "warm_start"
 """The folder of the checkpoints within the supervised start. The first one behind it takes their place."""
-FREE = frozenset(
-    (
-        *("steps", "keep_last", "save_every", "warm_start.save_every", "evaluate_every", "evaluation_tasks", "wandb"),
-        *("dump_groups", "dump_every", "dump_megabytes"),
-    )
-)
+FREE = frozenset((*("steps", "keep_last", "save_every", "evaluate_every", "evaluation_tasks", "wandb", "dump_every"),))
 """Settings that may change when a run goes on: what they change comes after, and what was done stays as it is."""
 
 
@@ -232,6 +231,66 @@ def rollout_params(config: TrainConfig, temperature: float | None = None) -> Rol
         max_context=config.max_context,
         temperature=config.temperature if temperature is None else temperature,
         concurrency=config.model.rows,
-        deadline_seconds=config.deadline_seconds,
         stop_at_call=config.stop_at_call,
     )
+
+
+# -- signals -----------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def stops_after_the_step(run: TrainingRun) -> Iterator[None]:
+    """While this lasts, the first of either signal makes the run stop after its step; a second one ends it at once, and
+    so does the first where may_end_at_once() says so."""
+    before = {}
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        if run.ends_at_once:
+            raise KeyboardInterrupt
+        run.stopping = True
+        again = "Ctrl-C" if number == signal.SIGINT else "the signal"
+        run.say(f"stopping after this step; {again} again to stop at once")
+
+    try:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            before[number] = signal.signal(number, stop)
+    except ValueError:  # not the main thread, where there is no signal to catch
+        yield
+        return
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def may_end_at_once(run: TrainingRun) -> Iterator[None]:
+    """For what takes minutes and learns nothing: all that is worth saving is saved before."""
+    run.ends_at_once = True
+    try:
+        yield
+    finally:
+        run.ends_at_once = False
+
+
+# -- its folder, for one process at a time -----------------------------------------------------------------------------
+
+
+@contextmanager
+def claimed(folder: Path) -> Iterator[None]:
+    """Hold the folder while this lasts."""
+    busy = f"another process is training in {folder}; wait until it has ended, or name another folder"
+    other = "--out FOLDER, another one"
+    with ExitStack() as stack:
+        try:
+            for name in ("checkpoints", "report"):
+                (folder / name).mkdir(parents=True, exist_ok=True)
+            stack.enter_context(held(folder, busy, other))
+        except OSError as err:
+            raise ConfigError(
+                f"the run's folder cannot be written: {err}; name another folder", command_line=other
+            ) from None
+        yield

@@ -18,41 +18,48 @@ from pathlib import Path
 from toolorchestra.agents.configuration.config import TrainConfig
 from toolorchestra.agents.configuration.environments import job_of, training
 from toolorchestra.agents.engines.base import Datum, LossParams
-from toolorchestra.agents.rollouts.rollout import Rollouts
+from toolorchestra.agents.rollouts.rollout import Rollouts, measured
 from toolorchestra.agents.training.choice_metrics import failures
 from toolorchestra.agents.training.demonstrations import (
     FIRST_SEED,
     answer_at_once,
-    check_routes,
+    check_plans,
     demonstrate,
     demonstrations,
-    has_routes,
+    has_plans,
     recorded,
 )
-from toolorchestra.agents.training.interrupts import may_end_at_once
 from toolorchestra.agents.training.metrics import Progress
-from toolorchestra.agents.training.training_run import TrainingRun
+from toolorchestra.agents.training.training_run import TrainingRun, may_end_at_once
 from toolorchestra.envs.base.errors import ConfigError
 
 LOGGED = ("loss", "entropy", "tokens", "gradient_norm", "not_finite")
 """What a step tells that means something where nothing was sampled."""
 RISING = 20
 """Steps in which the learning rate rises."""
+ROUNDS = 3
+"""How often the steps may be taken before the run gives up."""
+LEAST_VALID = 0.9
+"""Share of readable turns below which reinforcement learning does not start."""
+MARGIN = 0.0
+"""How far the mean outcome must exceed that of answering at once."""
+SAVES = 10
+"""How often the supervised start saves in each round."""
 
 
 def warm_start(run: TrainingRun) -> None:
     """Train on demonstrations until the gate opens, which makes the run warm, or until the run is to stop; after
-    `rounds` tries give up with what was seen."""
+    three rounds give up with what was seen."""
     start = run.config.warm_start
     if not start.steps:
         run.warm = True
         return
     if not start.trajectories:
-        check_routes(run.config)
+        check_plans(run.config)
     with may_end_at_once(run):
         data = _data(run)
     seen = ""
-    for attempt in range(start.rounds):
+    for attempt in range(ROUNDS if start.gate else 1):
         last = (attempt + 1) * start.steps
         if run.warm_steps > last:
             continue  # the run was stopped behind this round, whose gate did not open
@@ -60,13 +67,13 @@ def warm_start(run: TrainingRun) -> None:
         if run.warm_steps < last or run.stopping:  # the gate is looked at when the run goes on
             return
         with may_end_at_once(run):
-            run.warm, seen = gate(run.rollouts, run.config)
-        run.say(f"warm start, round {attempt + 1}: {loss}{seen}")
+            run.warm, seen = gate(run.rollouts, run.config) if start.gate else (True, "")
+        run.say(f"warm start, round {attempt + 1}: {'; '.join(filter(None, (loss, seen)))}")
         if run.warm:
             return
     raise ConfigError(
-        f"the warm start did not reach what reinforcement learning needs in {start.rounds} rounds: {seen}; "
-        "raise warm_start.steps or warm_start.rounds, or give better demonstrations"
+        f"the warm start did not reach what reinforcement learning needs in {ROUNDS} rounds: {seen}; "
+        "raise warm_start.steps, or give better demonstrations"
     )
 
 
@@ -76,7 +83,7 @@ def _data(run: TrainingRun) -> list[Datum]:
     if start.trajectories:
         data = recorded(run.chat, Path(start.trajectories), run.say)
     else:
-        run.say(f"warm start: trying {start.routes} random routes on each of {start.demonstrations:,} tasks")
+        run.say(f"warm start: trying {start.tries} random plans on each of {start.demonstrations:,} tasks")
         shown: dict[str, Progress] = {}
 
         def watch(what: str, number: int) -> None:
@@ -85,8 +92,8 @@ def _data(run: TrainingRun) -> list[Datum]:
         data = demonstrations(run.chat, run.config, watch)
     if not data:
         raise ConfigError(
-            "the warm start found nothing to learn from: no random route solved its task; raise "
-            "warm_start.demonstrations or warm_start.routes"
+            "the warm start found nothing to learn from: no random plan solved its task; raise "
+            "warm_start.demonstrations or warm_start.tries"
         )
     run.say(f"warm start: {len(data)} demonstrations")
     return data
@@ -101,9 +108,9 @@ def _train(run: TrainingRun, data: Sequence[Datum], last: int) -> str:
     while run.warm_steps < last and not run.stopping:
         loss = _step(run, data)
         run.warm_steps += 1
-        said = f"loss {loss:.3f} a token; "
+        said = f"loss {loss:.3f} a token"
         ended = run.warm_steps == last
-        if ended or run.stopping or run.warm_steps % start.save_every == 0:
+        if ended or run.stopping or run.warm_steps % max(1, start.steps // SAVES) == 0:
             run.save()
         progress.show(run.warm_steps, f"warm start, loss {loss:.3f} a token", always=ended)
     return said
@@ -137,7 +144,7 @@ def batch_of(data: Sequence[Datum], size: int, seed: int, number: int) -> list[D
 
 @lru_cache(maxsize=1)
 def _order(seed: int, epoch: int, count: int) -> Sequence[int]:
-    """Of an epoch, which has many steps."""
+    """Order of the data in an epoch, which has many steps."""
     return random.Random(_seed(seed, epoch)).sample(range(count), count)
 
 
@@ -150,13 +157,13 @@ def gate(rollouts: Rollouts, config: TrainConfig) -> tuple[bool, str]:
     rng = random.Random(config.seed + 2)
     outcomes: list[float] = []
     jobs = []
-    checked = config.warm_start.checked
+    checked = config.groups * config.rollouts
     for number in range(checked):
         mix = config.environments[number % len(config.environments)]
         made, seed = training(mix), FIRST_SEED - checked + number
         jobs.append(job_of(mix, made, seed))
-        if has_routes(made):
-            outcomes.append(float(demonstrate(rollouts.chat, made, answer_at_once(rng), seed)[1]))
+        if has_plans(made):
+            outcomes.append(measured(demonstrate(rollouts.chat, made, answer_at_once(rng), seed)[1]).outcome)
     progress, played = Progress(checked), itertools.count(1)
     trajectories = rollouts.collect(jobs, lambda _: progress.show(next(played), "rollouts of the gate"))
     sound = [t.measure for t in trajectories if not t.measure.failed]
@@ -165,8 +172,5 @@ def gate(rollouts: Rollouts, config: TrainConfig) -> tuple[bool, str]:
         for values in ([m.valid_format for m in sound], [m.outcome for m in sound])
     )
     floor = statistics.fmean(outcomes) if outcomes else 0.0
-    wanted = config.warm_start
-    said = (
-        f"readable {valid:.1%} (needs {wanted.least_valid:.0%}), accuracy {outcome:.1%}, answering at once {floor:.1%}"
-    )
-    return valid >= wanted.least_valid and outcome >= floor + wanted.margin, "; ".join([said, *failures(trajectories)])
+    said = f"readable {valid:.1%} (needs {LEAST_VALID:.0%}), accuracy {outcome:.1%}, answering at once {floor:.1%}"
+    return valid >= LEAST_VALID and outcome >= floor + MARGIN, "; ".join([said, *failures(trajectories)])

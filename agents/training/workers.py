@@ -130,15 +130,15 @@ class SharedRollouts(Rollouts):
         self._replica, self._workers = replica, workers
 
     def with_params(self, params: RolloutParams) -> Rollouts:
-        """See Rollouts."""
+        """Rollouts by other settings, shared in the same way."""
         return SharedRollouts(self.engine, self._replica, self.chat, params, self._workers)
 
     def close(self) -> None:
-        """See Rollouts."""
+        """End the other processes."""
         self._workers.close()
 
     def collect(self, jobs: Sequence[Job], watch: Callable[[Trajectory], None] | None = None) -> list[Trajectory]:
-        """See Rollouts."""
+        """Make the rollouts, each process a part of them."""
         shares = len(self._workers) + 1
         cuts = [len(jobs) * k // shares for k in range(shares + 1)]
         parts = [list(jobs[cuts[k] : cuts[k + 1]]) for k in range(1, shares)]

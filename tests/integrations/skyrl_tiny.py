@@ -17,7 +17,7 @@ TINY: TrainConfig = replace(
     preset("tiny"),
     environments=preset("tiny").environments[:1],
     model=ModelConfig(hidden=32, rows=32),
-    warm_start=WarmStart(steps=120, batch=16, demonstrations=200, checked=16, least_valid=0.2, margin=-1.0),
+    warm_start=WarmStart(steps=120, batch=16, demonstrations=200, gate=False),
 )
 
 

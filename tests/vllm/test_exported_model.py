@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from tests.agents.training.test_model_export import SHORT, Turn, played
+from tests.agents.training.test_saved_model import SHORT, Turn, played
 from tests.agents.training.trained_models import WHOLE, adapted, write_base, write_run
 from tests.vllm.conftest import HIDDEN
 from toolorchestra.agents.engines.vllm_sampler import load_vllm
 from toolorchestra.agents.rollouts.rollout import factory_of
-from toolorchestra.agents.training.model_export import export_model
+from toolorchestra.agents.training.saved_model import export_model
 
 LENGTH = 512
 WIDE = replace(WHOLE, model=replace(WHOLE.model, hidden=HIDDEN))

@@ -25,7 +25,7 @@ from toolorchestra.agents.training.trainer import train
 from toolorchestra.envs.registration import register
 
 register(ID, "tests.vllm.doors:DoorSource")
-MODEL = ModelConfig(hidden=128, layers=2, sampler="vllm", rows=64)
+MODEL = ModelConfig(hidden=128, sampler="vllm", rows=64)
 CONFIG = TrainConfig(environments=(EnvMix(ID),), model=MODEL, max_tokens=48, max_context=384)
 PARAMS = RolloutParams(max_tokens=48, max_context=384, concurrency=64)
 FACTORY = factory_of(ID, preference="none", max_turns=4)
@@ -153,7 +153,6 @@ def test_rollouts_go_on_beside_the_training_and_through_a_crash(made: tuple[Any,
         groups=4,
         rollouts=4,
         max_staleness=1,
-        loss=LossParams(cap=2.0),
         advantage=AdvantageParams(least_spread=0.0),
         evaluate_every=2,
         evaluation_tasks=4,

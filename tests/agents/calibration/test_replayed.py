@@ -13,7 +13,7 @@ from toolorchestra.agents.calibration import replayed
 from toolorchestra.agents.calibration.logistic import fit_logistic
 from toolorchestra.agents.commands import recorded
 from toolorchestra.agents.policies.base import PlayerOptions
-from toolorchestra.agents.policies.fitted_players import FittedPlayer
+from toolorchestra.agents.policies.knn_and_skillbook import FittedPlayer
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.recorded.source import RecordedSource
 from toolorchestra.envs.factory import EnvSettings, EpisodeFactory

@@ -11,7 +11,7 @@ import pytest
 
 from tests.command_line import toolorchestra, unboxed
 from toolorchestra.agents.commands.serve_index import serving
-from toolorchestra.agents.training.run_folder import claimed
+from toolorchestra.agents.training.training_run import claimed
 from toolorchestra.envs.base.errors import ConfigError
 
 
@@ -55,7 +55,7 @@ def test_a_run_needs_a_folder_that_it_can_write_and_has_alone(tmp_path: Path) ->
     assert done.returncode == 2
     assert "error: the run's folder cannot be written: [Errno 17] File exists: " in done.stderr
     (tmp_path / "checkpoints").unlink()
-    holding = "import sys, pathlib, time; from toolorchestra.agents.training.run_folder import claimed\n"
+    holding = "import sys, pathlib, time; from toolorchestra.agents.training.training_run import claimed\n"
     holding += "with claimed(pathlib.Path(sys.argv[1])): print(flush=True); time.sleep(60)"
     with subprocess.Popen([sys.executable, "-c", holding, str(tmp_path)], stdout=subprocess.PIPE) as other:
         assert other.stdout is not None

@@ -15,14 +15,14 @@ from tests.agents.training.test_trainer import SMALL, run
 from tests.agents.training.trained_models import WHOLE, write_run
 from toolorchestra.agents.commands import evaluate, play
 from toolorchestra.agents.configuration.config import EnvMix
-from toolorchestra.agents.configuration.trained_settings import as_trained, difference, option
+from toolorchestra.agents.configuration.environments import as_trained, difference, option
 from toolorchestra.agents.evaluation.heldout import HeldOut
 from toolorchestra.agents.evaluation.rows import EvaluationRow, read_rows
 from toolorchestra.agents.policies.base import Move
 from toolorchestra.agents.reports import training_report
 from toolorchestra.agents.rollouts.rollout import factory_of
 from toolorchestra.agents.training.checkpoint_player import CheckpointPlayer
-from toolorchestra.agents.training.model_export import export_model
+from toolorchestra.agents.training.saved_model import export_model
 from toolorchestra.envs.domains.toy import AdderSource
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.factory import factory
@@ -31,7 +31,7 @@ from toolorchestra.envs.registration import register
 Capture = pytest.CaptureFixture[str]
 HLE = SMALL.environments[0]
 TASKS = 16
-START = replace(SMALL.warm_start, steps=120, demonstrations=60, least_valid=0.0)
+START = replace(SMALL.warm_start, steps=120, demonstrations=60)
 GREEDY = replace(
     SMALL, steps=1, environments=(HLE,), warm_start=START, evaluation_tasks=TASKS, evaluation_temperature=0.0
 )

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 
-from toolorchestra.agents.configuration.config import ModelConfig
+from toolorchestra.agents.configuration.config import ModelConfig, TrainConfig
 from toolorchestra.agents.configuration.environment_options import chosen_envs, pairs
 from toolorchestra.agents.configuration.presets import preset
 from toolorchestra.agents.engines.base import LossParams
+from toolorchestra.agents.rollouts.grpo import AdvantageParams
 from toolorchestra.agents.training.build import default_folder
 from toolorchestra.envs.base.errors import ConfigError
 
@@ -47,10 +48,25 @@ def test_a_turn_is_shorter_than_its_episode() -> None:
     assert replace(tiny, max_tokens=255).max_tokens == 255
 
 
-@pytest.mark.parametrize(("name", "valid"), [("kind", "'cross_entropy', 'ppo'"), ("kl", "'', 'k2', 'k3'")])
-def test_a_loss_of_nobody_is_refused(name: str, valid: str) -> None:
-    with pytest.raises(ConfigError, match=rf"^no loss\.{name} 'x1'; valid: {valid}"):
-        LossParams(**{name: "x1"})  # type: ignore[arg-type]
+def test_words_that_nobody_knows_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"^no loss\.kind 'x1'; valid: 'cross_entropy', 'ppo'"):
+        LossParams("x1")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"^no advantage\.unreadable 'x1'; valid: dropped, kept, wrong"):
+        AdvantageParams(unreadable="x1")  # type: ignore[arg-type]
+
+
+def test_a_run_has_at_most_sixty_settings() -> None:
+    """A setting is one that a user's question answers to, or that a preset sets; everything else is a constant."""
+
+    def count(kind: Any) -> int:
+        hints = get_type_hints(kind)
+        own = [
+            f.name for f in fields(kind) if (kind, f.name) not in ((LossParams, "kind"), (LossParams, "temperature"))
+        ]
+        groups = [hints[name] for name in own if is_dataclass(hints[name])]
+        return len(own) - len(groups) + sum(map(count, groups))
+
+    assert count(TrainConfig) - 1 <= 60  # environments are named by --env
 
 
 def test_an_environment_on_a_command_line_has_a_name() -> None:

@@ -1,4 +1,4 @@
-"""Which tasks a step plays: by weight, by seed, in epochs, and instead of what taught nothing."""
+"""Which tasks a step plays: by weight, by seed, and in epochs."""
 
 from __future__ import annotations
 
@@ -6,22 +6,18 @@ import itertools
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.agents.training.even_source import ENV_ID, TASKS
-from toolorchestra.agents.configuration.config import EnvMix, TrainConfig
+from toolorchestra.agents.configuration.config import EnvMix
 from toolorchestra.agents.configuration.environments import ChosenTask, check_order, chosen_tasks, every_task, training
 from toolorchestra.agents.configuration.presets import preset
 from toolorchestra.agents.engines.tiny import load_tokenizer
 from toolorchestra.agents.evaluation.simulated_evaluation import baseline_measures
-from toolorchestra.agents.rollouts.grpo import AdvantageParams, Measure, TokenSequence, Trajectory
 from toolorchestra.agents.rollouts.rollout import Chat, Job
-from toolorchestra.agents.training.trainer import collect_groups, replace_flat
 from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.envs.base.preference import Preference
 
 EVEN = EnvMix(ENV_ID, 1.0, validation="test")
 CHAT = Chat(load_tokenizer())
@@ -39,13 +35,10 @@ def seeds(tasks: Sequence[ChosenTask]) -> list[tuple[str, int]]:
     return [(task.label, task.job.seed) for task in tasks]
 
 
-def test_tasks_follow_from_the_seed_the_step_and_the_attempt() -> None:
-    of = itertools.product((0, 1), (3, 4), (0, 1))
-    made = [seeds(chosen_tasks(replace(MIX, seed=seed), step, attempt)) for seed, step, attempt in of]
+def test_tasks_follow_from_the_seed_and_the_step() -> None:
+    made = [seeds(chosen_tasks(replace(MIX, seed=seed), step)) for seed, step in itertools.product((0, 1), (3, 4))]
     assert len({tuple(tasks) for tasks in made}) == len(made)
     assert seeds(chosen_tasks(MIX, 3)) == made[0]
-    assert seeds(chosen_tasks(replace(MIX, resample=3), 3)) == made[0]
-    assert seeds(chosen_tasks(MIX, 3, 1, 2)) == made[1][:2]
 
 
 def test_environments_come_as_often_as_they_weigh() -> None:
@@ -72,9 +65,8 @@ def test_an_epoch_takes_each_task_once_and_the_next_one_in_another_order() -> No
 
 
 def test_a_step_in_the_middle_is_what_it_was() -> None:
-    """Nothing but seed and step is needed: a resumed run asks for it first. New tasks do not move the order."""
+    """Nothing but seed and step is needed: a resumed run asks for it first."""
     whole = [named(chosen_tasks(IN_TURN, step)) for step in range(6)]
-    assert chosen_tasks(IN_TURN, 5, 1) == chosen_tasks(MIX, 5, 1)
     assert named(chosen_tasks(IN_TURN, 5)) == whole[5]
     other = [named(chosen_tasks(replace(IN_TURN, seed=7), step)) for step in range(6)]
     assert other != whole
@@ -114,60 +106,3 @@ def test_baselines_play_the_task_that_is_named() -> None:
         for k in range(8)
     ]
     assert len({measure.usd for measure in of}) > 1
-
-
-class Drawing:
-    """Rollouts that come to what the number of their task says: below `flat` of a hundred all are alike."""
-
-    def __init__(self, flat: int) -> None:
-        self.flat, self.asked = flat, list[int]()
-
-    def collect(self, jobs: Sequence[Job]) -> list[Trajectory]:
-        self.asked.append(len(jobs) // 2)
-        return [self._made(job, number % 2) for number, job in enumerate(jobs)]
-
-    def _made(self, job: Job, number: int) -> Trajectory:
-        right = 1.0 if number and job.seed % 100 >= self.flat else 0.0
-        said = TokenSequence([7, 8], [0.0, -0.5], [False, True])
-        measure = Measure(right, 0.01, 1.0, {})
-        return Trajectory(job.env_id, str(job.seed), job.seed, "s", Preference(), (), [said], measure, 1)
-
-
-def step_of(config: TrainConfig, flat: int) -> tuple[Any, Drawing]:
-    rollouts = Drawing(flat)
-    return SimpleNamespace(config=config, step=2, rollouts=rollouts, chat=CHAT), rollouts
-
-
-RESAMPLED = replace(MIX, groups=20, resample=3, advantage=AdvantageParams(least_spread=0.0))
-
-
-def test_groups_that_teach_nothing_give_way_in_their_places() -> None:
-    run, rollouts = step_of(RESAMPLED, 50)
-    groups = collect_groups(run)
-    before = [group.trajectories[0].seed for group in groups]
-    flat = {place for place, seed in enumerate(before) if seed % 100 < 50}
-    left = replace_flat(run, groups)
-    after = [group.trajectories[0].seed for group in groups]
-    assert {place for place in range(20) if before[place] != after[place]} == flat
-    assert rollouts.asked[:2] == [20, len(flat)]
-    assert len(left) == sum(rollouts.asked[1:])
-    assert len(set(after) | {group.trajectories[0].seed for group in left}) == 20 + len(left)  # all are other tasks
-    again, _ = step_of(RESAMPLED, 50)
-    twin = collect_groups(again)
-    replace_flat(again, twin)
-    assert [group.trajectories[0].seed for group in twin] == after
-
-
-@pytest.mark.parametrize("times", [0, 2])
-def test_it_is_tried_so_often_at_most(times: int) -> None:
-    run, rollouts = step_of(replace(RESAMPLED, resample=times), 100)
-    groups = collect_groups(run)
-    assert len(replace_flat(run, groups)) == times * 20
-    assert rollouts.asked == [20] * (1 + times)
-
-
-def test_where_all_teach_nothing_is_asked_again() -> None:
-    run, rollouts = step_of(RESAMPLED, 0)
-    groups = collect_groups(run)
-    assert replace_flat(run, groups) == []
-    assert rollouts.asked == [20]

@@ -157,7 +157,7 @@ class SamplerConformance:
         made = self.engine(LocalConfig(rows=CONFIG.rows, length=CONFIG.length, lora_rank=4))
         before = {k: v.clone() for k, v in made.model.state_dict().items()}
         data = conversations(made)
-        made.train(data, LossParams("ppo", kl="k3", kl_weight=0.1), 1e-2)
+        made.train(data, LossParams("ppo", kl_weight=0.1), 1e-2)
         changed = {k for k, v in made.model.state_dict().items() if not torch.equal(v, before[k])}
         assert changed
         assert all("lora_" in k for k in changed)

@@ -97,7 +97,7 @@ def test_steps_whose_gradient_is_no_number_are_left_out_and_several_in_a_row_end
 def test_a_kl_term_without_a_reference_is_refused() -> None:
     data = [datum([2, 3], Sample([4], [-1.0], False))]
     with pytest.raises(ConfigError, match="a KL term needs the starting weights: set reference=True, or train with"):
-        engine().train(data, LossParams(kl="k2"), 1e-2)
+        engine().train(data, LossParams(kl_weight=1e-6), 1e-2)
 
 
 def test_a_session_goes_on_after_a_step_with_the_new_weights() -> None:

@@ -262,11 +262,11 @@ def test_a_server_that_takes_no_adapters_is_said(tmp_path: Path) -> None:
 def test_a_served_sampler_is_built_with_what_the_run_says(tmp_path: Path) -> None:
     with Loopback(lambda _: ServerReply(body=MODELS), lists_models=False) as server:
         model = ModelConfig(hidden=32, sampler="served", server=server.base_url, handover=str(tmp_path))
-        made, chat = build(replace(preset("tiny"), model=model, deadline_seconds=5.0))
+        made, chat = build(replace(preset("tiny"), model=model))
         try:
             assert isinstance(made.sampler, ServedSampler)
             config = made.sampler.config
-            assert (config.base_url, config.length, config.request_seconds) == (server.base_url, 256, 5.0)
+            assert (config.base_url, config.length, config.request_seconds) == (server.base_url, 256, 3600.0)
             shape = json.loads((tmp_path / "weights" / "config.json").read_text())
             assert (shape["architectures"], shape["vocab_size"]) == (["Qwen3ForCausalLM"], len(chat.tokenizer))  # type: ignore[arg-type]
         finally:

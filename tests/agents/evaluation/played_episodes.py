@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from toolorchestra.agents.policies.base import Move
-from toolorchestra.agents.policies.baselines import Baseline, Pipeline, RandomPolicy, by_price
+from toolorchestra.agents.policies.baselines import Baseline, RandomPolicy, baseline
 from toolorchestra.agents.policies.chat_player import ChatPolicy
 from toolorchestra.envs.base.errors import ConfigError, Outage, ToolError, no_such
 from toolorchestra.envs.env import run_calls
@@ -42,8 +42,8 @@ def policy(name: str, factory: EpisodeFactory, seed: int = 0) -> Policy:
         return ChatPolicy(behind.models if behind else backing.models, factory.settings.orchestrator)
     made: Mapping[str, Callable[[], Baseline]] = {
         "random": lambda: RandomPolicy(seed),
-        "cheap": lambda: Pipeline(by_price(-1.0)),
-        "dear": lambda: Pipeline(by_price(1.0)),
+        "cheap": lambda: baseline("cheap"),
+        "dear": lambda: baseline("dear"),
     }
     if name not in made:
         raise ConfigError(no_such("live policy", name, NAMES))

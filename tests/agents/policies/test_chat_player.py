@@ -13,9 +13,15 @@ from tests.agents.evaluation.played_episodes import evaluate
 from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
 from tests.two_texts import raises
 from toolorchestra.agents.policies.base import PlayerOptions
-from toolorchestra.agents.policies.chat_player import ChatPolicy, chat_player
+from toolorchestra.agents.policies.chat_player import (
+    FRAMES_FORM,
+    HLE_FORM,
+    ChatPolicy,
+    chat_player,
+    form_of,
+    last_characters,
+)
 from toolorchestra.agents.policies.players import playable, player
-from toolorchestra.agents.policies.reference_prompt import FRAMES_FORM, HLE_FORM, form_of, last_characters
 from toolorchestra.agents.rollouts.rollout import factory_of
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError
@@ -139,30 +145,8 @@ def test_both_prompts_over_an_endpoint(tmp_path: Path) -> None:
     texts = [asked.text for asked in server.seen if "<answer>" not in asked.text]
     assert [("You are good at using tools." in text, "Problem: " in text) for text in texts] == [
         (False, False), (True, True)]  # fmt: skip
-    refused = playable("chat", factory_of("ToolScale-v0"), PlayerOptions(prompt="reference"))
+    refused = playable("chat:reference", factory_of("ToolScale-v0"))
     assert refused.startswith("policy 'chat' asks a model")
     for ask in (player, lambda name, made: chat_player(name, made, PlayerOptions())):
         with raises(ConfigError, "in a file, backends=FILE for gym.make$", "--backends FILE"):
             ask("chat", factory_of("ToolScale-v0"))
-
-
-def test_the_orchestrator_alone_is_streamed_where_a_player_is_to_be(tmp_path: Path) -> None:
-    """The same moves and the same bill; an entry of the backends file that says otherwise holds."""
-
-    def serve(asked: ReceivedRequest) -> ServerReply:
-        text = "<answer>4</answer>" if "<answer>" in asked.text else render_call("answer", {"model": "answer-4"})
-        return ServerReply(text)
-
-    ended = []
-    for stream, entry in ((False, ""), (True, ""), (True, "stream = false")):
-        with Loopback(serve) as server:
-            text = f'[endpoints.here]\nbase_url = "{server.base_url}"\n[models."*"]\n{entry}\n'
-            (tmp_path / "b.toml").write_text(text)
-            made = factory_of("HLE-v0", split="test", backends=str(tmp_path / "b.toml"), preference="none")
-            who = player("chat", made, options=PlayerOptions(stream=stream))
-            (got,) = asyncio.run(evaluate(made, who.move, 0, 1))
-        assert got.failure == ""
-        ended.append((got.nano_usd, got.record.turns))
-        sent = [("<answer>" in asked.text, asked.json.get("stream", False)) for asked in server.seen]
-        assert sent == [(False, stream and not entry), (True, False)]
-    assert ended[0] == ended[1] == ended[2]

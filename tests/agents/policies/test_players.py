@@ -14,8 +14,14 @@ from tests.agents.evaluation.played_episodes import PlayedEpisode, Summary, eval
 from tests.tau2_playing import needs_package
 from toolorchestra.agents.policies.base import Move, Player, PlayerOptions
 from toolorchestra.agents.policies.baselines import baseline
-from toolorchestra.agents.policies.fit import FIRST_SEED, fitted
-from toolorchestra.agents.policies.fitted_players import Expectations, FittedPlayer, posterior, words
+from toolorchestra.agents.policies.knn_and_skillbook import (
+    FIRST_SEED,
+    Expectations,
+    FittedPlayer,
+    fitted,
+    posterior,
+    words,
+)
 from toolorchestra.agents.policies.oracle import _Planner
 from toolorchestra.agents.policies.plans import can_follow, plans
 from toolorchestra.agents.policies.players import FITTED, NAMES, playable, player
@@ -100,8 +106,8 @@ def test_unknown_names_and_players_that_cannot_play_are_refused() -> None:
         player("knn", place("basic"))
     with pytest.raises(ConfigError, match=r"cost_weight must be a number from 0 up, got -1"):
         PlayerOptions(cost_weight=-1)
-    with pytest.raises(ConfigError, match=r"no prompt 'referenc'; valid: plain, reference"):
-        PlayerOptions(prompt="referenc")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"no sampler 'vllm'; valid: "):
+        PlayerOptions(sampler="vllm")  # type: ignore[arg-type]
 
 
 def own_player(name: str, factory: EpisodeFactory, seed: int, options: PlayerOptions) -> Player:
@@ -238,11 +244,11 @@ def test_a_kept_fit_is_read_again_and_a_broken_one_named(tmp_path: Path, monkeyp
     options = PlayerOptions(fit_tasks=2, fit_folder=str(tmp_path))
     made = place("HLE")
     first = asyncio.run(fitted(made, 5, options))
-    monkeypatch.setattr("toolorchestra.agents.policies.fit._KNOWN", {})
+    monkeypatch.setattr("toolorchestra.agents.policies.knn_and_skillbook._KNOWN", {})
     again = asyncio.run(fitted(made, 5, options))
     assert again is not first
     assert again == first
-    monkeypatch.setattr("toolorchestra.agents.policies.fit._KNOWN", {})
+    monkeypatch.setattr("toolorchestra.agents.policies.knn_and_skillbook._KNOWN", {})
     (file,) = tmp_path.iterdir()
     file.write_text('{"plans": [], "used": [1], "plays": [], "tasks": []}')
     with pytest.raises(ConfigError, match=r"fit-.*json is not what was learnt .*remove it"):
@@ -299,7 +305,7 @@ def test_experts_that_were_never_played_are_taken_by_price() -> None:
     episode = place("HLE", style="brief").start(0).episode  # which shows no notes, so that aliases are the names
     chosen = who.choose(episode)
     assert chosen == plans(episode)[-1]
-    assert chosen == ("search-1", "reasoner-1", "answer-1")
+    assert chosen[:3] == ("search-1", "reasoner-1", "answer-1")
 
 
 def test_a_spend_cap_ends_the_learning_and_nothing_is_kept(tmp_path: Path) -> None:
@@ -322,7 +328,7 @@ def test_a_posterior_goes_from_its_prior_to_what_was_seen() -> None:
 def test_like_questions_are_near() -> None:
     assert words("[Logic] What is 137 + 2?") == ["logic", "what", "is", "#3", "#1"]
     fit = asyncio.run(fitted(place("HLE"), 0, PlayerOptions(fit_tasks=30)))
-    known = Expectations(fit, PlayerOptions(neighbours=3))
+    known = Expectations(fit)
     for task in fit.tasks:
         nearest = known._nearest(task.text)
         assert nearest[0][1].subject == task.subject

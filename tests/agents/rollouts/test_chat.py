@@ -14,7 +14,7 @@ from toolorchestra.agents.engines.tiny import load_tokenizer
 from toolorchestra.agents.rollouts.chat_template import MOST_SCHEMAS
 from toolorchestra.agents.rollouts.grpo import TokenSequence
 from toolorchestra.agents.rollouts.rollout import Chat, factory_of
-from toolorchestra.agents.training.demonstrations import RandomRoute
+from toolorchestra.agents.training.demonstrations import randomly
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.types import Rows, freeze
@@ -82,7 +82,7 @@ def play(
     """A scripted episode in the manner of a rollout; with `junk`, ids that no tokenizer would have written."""
     rng = random.Random(seed)
     episode = factory.start(seed).episode
-    policy = RandomRoute(rng)
+    policy = randomly(rng)
     sequences: list[TokenSequence] = []
     while not episode.over:
         sequence, fresh = chat.follow(sequences[-1] if sequences else None, episode.observation)

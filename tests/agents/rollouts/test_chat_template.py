@@ -228,7 +228,7 @@ def test_models_own_templates_give_no_text_a_turn(name: str) -> None:
     assert counts("".join(marks)) == counts("fine")
 
 
-# -- the quick way to render and encode gives what the tokenizer gives, or is not use ----------------------------------
+# -- the quick way -----------------------------------------------------------------------------------------------------
 
 CHATML_OF_QUICK_TOKENIZER = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m['content'] }}{{ note }}<|im_end|>\n{% endfor %}"

@@ -215,7 +215,7 @@ def test_filters_leave_out_what_they_name() -> None:
     played = group_of(RIGHT, replace(WRONG, valid_format=False), replace(WRONG, valid_output=False))
     for params, left in (
         (PLAIN, []),
-        (replace(PLAIN, drop_invalid_format=True), [1]),
+        (replace(PLAIN, unreadable="dropped"), [1]),
         (replace(PLAIN, drop_invalid_output=True), [2]),
     ):
         (row,) = training_batch([played], params).advantages
@@ -225,7 +225,7 @@ def test_filters_leave_out_what_they_name() -> None:
 def test_an_unreadable_turn_counts_against_where_that_is_asked() -> None:
     played = group_of(replace(RIGHT, valid_format=False), RIGHT)
     assert not teaches(played, PLAIN)
-    (rewards,) = training_batch([played], replace(PLAIN, strict_format=True)).rewards
+    (rewards,) = training_batch([played], replace(PLAIN, unreadable="wrong")).rewards
     assert [r.total if r else None for r in rewards] == [0.0, 1.0]
 
 
@@ -247,7 +247,7 @@ def test_a_group_of_which_filters_leave_nothing_is_flat() -> None:
     assert teaches(played, PLAIN)
     assert not teaches(group_of(RIGHT, RIGHT), PLAIN)
     unread = group_of(*(replace(m, valid_format=False) for m in (RIGHT, WRONG)))
-    filtered = replace(PLAIN, drop_invalid_format=True)
+    filtered = replace(PLAIN, unreadable="dropped")
     assert not teaches(unread, filtered)
     assert training_batch([unread, played], filtered).flat_groups == 1
 

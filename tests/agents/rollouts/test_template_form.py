@@ -290,7 +290,7 @@ def test_a_thought_that_the_prompt_opens_is_opened_in_the_past_too(name: str) ->
         assert "<|im_start|>assistant\nHello!<|im_end|>" in chat.render({"messages": greeted, "tools": ()})
 
 
-# -- what a transcript adds to a past that it writes in another form; and pasts that  ----------------------------------
+# -- a past in another form --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from toolorchestra.agents.training.trainer import rollout_params
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.factory import EpisodeFactory
 
-RUN = replace(preset("tiny"), average=0.5, model=ModelConfig(hidden=16, layers=1, rows=4))
+RUN = replace(preset("tiny"), average=0.5, model=ModelConfig(hidden=16, rows=4))
 SHORT = {"style": "brief", "shown_characters": 0, "max_turns": 3, "split": "test"}
 
 

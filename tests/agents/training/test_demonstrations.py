@@ -1,4 +1,4 @@
-"""Demonstrations: the best of some random routes, the same whoever looks for them, and one sequence for each."""
+"""Demonstrations: the best of some random plans, the same whoever looks for them, and one sequence for each."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing.process import BaseProcess
@@ -22,47 +22,51 @@ from toolorchestra.agents.configuration.presets import preset
 from toolorchestra.agents.engines.tiny import load_tokenizer
 from toolorchestra.agents.evaluation.simulated_evaluation import played
 from toolorchestra.agents.policies.baselines import baseline
-from toolorchestra.agents.rollouts.rollout import Chat, factory_of, measured
+from toolorchestra.agents.policies.plans import Follows
+from toolorchestra.agents.rollouts.rollout import Chat, measured
 from toolorchestra.agents.training.demonstrations import (
-    BestRoute,
+    Planner,
+    _tasks,
+    best_tried,
     demonstrations,
-    find_routes,
-    plan_routes,
     recorded,
-    try_routes,
+    try_plans,
 )
-from toolorchestra.agents.training.route_values import learnt
+from toolorchestra.agents.training.plan_values import learnt
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.factory import EpisodeFactory
 
-SOME = replace(preset("tiny"), warm_start=WarmStart(demonstrations=24, routes=4))
+SOME = replace(preset("tiny"), warm_start=WarmStart(demonstrations=24, tries=4))
 
 
-def made(config: TrainConfig, found: BestRoute) -> EpisodeFactory:
-    mix = config.environments[found.env]
-    return factory_of(mix.env_id, **{"diversify": "train", **mix.arguments, "split": "train"})
+def found(config: TrainConfig, numbers: Iterable[int]) -> list[tuple[EpisodeFactory, int, Sequence[str]]]:
+    """The tasks on which one of some random plans succeeds, with what was said in the best one."""
+    made = [
+        (factory, seed, best_tried(factory, seed, config.warm_start.tries, rng))
+        for _, factory, seed, rng in _tasks(config, list(numbers))
+    ]
+    return [one for one in made if one[2]]
 
 
-def test_a_route_found_solves_its_task_again() -> None:
-    found = find_routes(SOME, range(24))
-    assert 12 < len(found) <= 24
-    for route in found:
-        actions = iter(route.actions)
-        episode = played(made(SOME, route), lambda _, actions=actions: next(actions), route.seed)  # type: ignore[misc]
+def test_a_plan_found_solves_its_task_again() -> None:
+    plans = found(SOME, range(24))
+    assert 12 < len(plans) <= 24
+    for factory, seed, said in plans:
+        texts = iter(said)
+        episode = played(factory, lambda _, texts=texts: next(texts), seed)  # type: ignore[misc]
         assert measured(episode).solved
-        assert next(actions, None) is None
+        assert next(texts, None) is None
 
 
-def test_a_task_gets_the_same_route_whoever_looks_for_it() -> None:
-    whole = find_routes(SOME, range(24))
-    apart = [*find_routes(SOME, range(0, 24, 2)), *find_routes(SOME, range(1, 24, 2))]
-    assert sorted(apart, key=lambda f: f.seed) == whole
+def test_a_task_gets_the_same_plan_whoever_looks_for_it() -> None:
+    whole = found(SOME, range(24))
+    apart = [*found(SOME, range(0, 24, 2)), *found(SOME, range(1, 24, 2))]
+    assert sorted((seed, said) for _, seed, said in apart) == [(seed, said) for _, seed, said in whole]
 
 
 def test_more_tries_solve_more_tasks() -> None:
-    once = replace(SOME, warm_start=WarmStart(routes=1))
-    often = replace(SOME, warm_start=WarmStart(routes=8))
-    assert len(find_routes(once, range(40))) < len(find_routes(often, range(40)))
+    once, often = (replace(SOME, warm_start=WarmStart(tries=tries)) for tries in (1, 8))
+    assert len(found(once, range(40))) < len(found(often, range(40)))
 
 
 def test_shared_out_over_processes_the_data_are_the_same() -> None:
@@ -78,7 +82,7 @@ def test_shared_out_over_processes_the_data_are_the_same() -> None:
 
 @contextmanager
 def interrupted(whom: Callable[[BaseProcess], int]) -> Iterator[None]:
-    """Ctrl-C, as soon as both processes that look for routes are there."""
+    """Ctrl-C, as soon as both processes that look for plans are there."""
     others = set(multiprocessing.active_children())
 
     def interrupt() -> None:
@@ -170,45 +174,23 @@ def test_runs_that_did_not_solve_their_task_are_left_out(tmp_path: Path) -> None
         recorded(chat, path)
 
 
-def test_what_does_well_on_several_days_does_better_on_another() -> None:
-    """The route that did best once was often lucky: its tools did better that day than they mostly do."""
-
-    def solved(plays: int) -> int:
-        config = replace(SOME, warm_start=WarmStart(routes=12, plays=plays))
-        again = 0
-        for route in find_routes(config, range(60)):
-            actions = iter(route.actions)
-            factory = made(config, route)
-            episode = played(factory, lambda _, told=actions: next(told), route.seed, luck=9)  # type: ignore[misc]
-            again += measured(episode).solved
-        return again
-
-    assert solved(3) > solved(1)
+PLANNED = replace(SOME, warm_start=WarmStart(demonstrations=120, tries=6, planned=True))
 
 
-PLANNED = replace(SOME, warm_start=WarmStart(demonstrations=120, routes=6, planned=True))
-
-
-def test_planned_routes_do_better_on_another_day_than_the_best_that_were_tried() -> None:
-    """For users who want a right answer and nothing else; by four random routes on each of many tasks."""
+def test_a_planned_start_does_better_on_another_day_than_the_best_that_were_tried() -> None:
+    """For users who want a right answer and nothing else; by four random plans on each of many tasks."""
     wants = [replace(m, arguments={**m.arguments, "preference": "accurate"}) for m in SOME.environments[:1]]
     config = replace(SOME, environments=tuple(wants))
-    tasks = range(100)
-    values = {0: learnt([one for _, one in try_routes(config, range(800))])}
-
-    def solved_again(routes: list[BestRoute]) -> float:
-        factory = training(config.environments[0])
-        again = []
-        for route, day in itertools.product(routes, range(1, 7)):
-            actions = itertools.chain(
-                route.actions, itertools.repeat(route.actions[-1] if route.actions else "")
-            )  # an answer may fail to come
-            again_said = route.policy() if route.route else lambda _, told=actions: next(told)  # type: ignore[misc]
-            episode = played(factory, again_said, route.seed, luck=day)
-            again.append(measured(episode).solved)
-        return sum(again) / 6 / len(tasks)
-
-    assert solved_again(plan_routes(values, config, tasks)) > solved_again(find_routes(config, tasks)) + 0.03
+    factory, tasks, days = training(config.environments[0]), range(100), range(1, 7)
+    planner = Planner(learnt([one for _, one in try_plans(config, range(800))]), factory, config.baselines)
+    planned = best = 0
+    for _, _, seed, rng in _tasks(config, tasks):
+        plan, said = planner.plan(seed), best_tried(factory, seed, config.warm_start.tries, rng)
+        for day in days:
+            planned += measured(played(factory, Follows(lambda _, plan=plan: plan), seed, luck=day)).solved  # type: ignore[misc]
+            texts = itertools.chain(said, itertools.repeat(said[-1] if said else ""))  # an answer may fail to come
+            best += bool(said) and measured(played(factory, lambda _, told=texts: next(told), seed, luck=day)).solved  # type: ignore[misc]
+    assert planned > best + 0.03 * len(tasks) * len(days)
 
 
 def test_planned_over_processes_the_data_are_the_same() -> None:
@@ -217,32 +199,12 @@ def test_planned_over_processes_the_data_are_the_same() -> None:
     shared = demonstrations(chat, replace(PLANNED, model=replace(PLANNED.model, processes=2)))
     assert [d.tokens for d in shared] == [d.tokens for d in alone]
     assert len(alone) == 120
-    assert watched[-1] == ("routes planned", 120)
+    assert watched[-1] == ("plans made", 120)
     assert ("tasks tried", 120) in watched
 
 
-def test_words_of_the_wish_are_left_out_of_what_is_shown_and_nothing_else() -> None:
-    chat = Chat(load_tokenizer())
-    whole, thin = (
-        demonstrations(chat, replace(SOME, warm_start=replace(SOME.warm_start, drop_words=share)))
-        for share in (0.0, 0.9)
-    )
-    assert len(whole) == len(thin)
-    fewer = 0
-    for one, other in zip(whole, thin, strict=True):
-        (wish, rest), (left, same) = (chat.tokenizer.decode(d.tokens).split("\n", 2)[1:] for d in (one, other))
-        assert same == rest
-        assert set(left.split()) <= set(wish.split())
-        fewer += left != wish
-        told, again = ([t for t, counts in zip(d.tokens, d.mask, strict=True) if counts] for d in (one, other))
-        assert told == again
-    assert fewer > len(whole) / 2
-    with pytest.raises(ConfigError, match=r"warm_start\.drop_words"):
-        WarmStart(drop_words=1.5)
-
-
 def test_another_luck_is_the_same_task_with_other_draws() -> None:
-    factory = made(SOME, BestRoute(0, 0, ()))
+    factory = training(SOME.environments[0])
     outcomes = set()
     for luck in range(6):
         started = factory.start(5, luck=luck)

@@ -6,6 +6,7 @@ import json
 import shutil
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +15,21 @@ import torch
 
 from tests.agents.rollouts.test_grpo import group_of
 from tests.agents.training.test_trainer import COLD, SMALL, run, weights
-from toolorchestra.agents.configuration.config import ModelConfig, TrainConfig
+from toolorchestra.agents.configuration import environments
+from toolorchestra.agents.configuration.config import ModelConfig
 from toolorchestra.agents.configuration.environments import chosen_tasks
 from toolorchestra.agents.reports.page_data import recorded_row
 from toolorchestra.agents.rollouts.grpo import AdvantageParams, Measure, RewardBreakdown, TrainingBatch, learnt_from
-from toolorchestra.agents.training import group_dumps
+from toolorchestra.agents.rollouts.rollout import RolloutParams
+from toolorchestra.agents.training import group_dumps, training_run
 from toolorchestra.agents.training.group_dumps import ROLLOUTS, rewind, why_left_out, write
 from toolorchestra.agents.training.metrics import read
 from toolorchestra.agents.training.trainer import TrainingRun
 from toolorchestra.envs.wrappers import read_trajectories
 
 WARM = replace(SMALL.warm_start, steps=80, demonstrations=160)
-DUMPED = replace(
-    SMALL, steps=3, evaluate_every=3, save_every=1, keep_last=4, dump_every=2, dump_groups=2, warm_start=WARM
-)
-UNTAUGHT = replace(COLD, dump_groups=2)
+DUMPED = replace(SMALL, steps=3, evaluate_every=3, save_every=1, keep_last=4, dump_every=2, warm_start=WARM)
+UNTAUGHT = COLD
 """One step of a model that knows nothing: where nothing has to be learnt."""
 
 
@@ -46,7 +47,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_rollout_of_a_dumped_group_is_there_as_a_trajectory(trained: Path) -> None:
     found = lines(trained)
     places = [tuple(line["training"][name] for name in ("step", "group", "rollout")) for line in found]
-    assert places == [(step, group, rollout) for step in (0, 2) for group in (0, 1) for rollout in range(4)]
+    assert places == [(step, group, rollout) for step in (0, 2) for group in (0,) for rollout in range(4)]
     seen: Counter[tuple[str, ...]] = Counter()
     for line in found:
         row = recorded_row(line, seen)
@@ -54,7 +55,6 @@ def test_every_rollout_of_a_dumped_group_is_there_as_a_trajectory(trained: Path)
         assert row.agent_nano_usd == sum(c["nano_usd"] for c in line["charges"] if c["role"] != "judge")
         assert all(1 <= charge["turn"] <= row.turns for charge in line["charges"])
         assert line["messages"][0]["role"] == "system"
-    assert {row["group"] for row in (line["training"] for line in found)} == {0, 1}
 
 
 def begun_again(trained: Path, folder: Path, **settings: Any) -> TrainingRun:
@@ -65,8 +65,11 @@ def begun_again(trained: Path, folder: Path, **settings: Any) -> TrainingRun:
     return run(folder, replace(DUMPED, **settings), resume=True)
 
 
-def test_the_rewards_and_what_is_learnt_from_are_those_of_the_step(trained: Path, tmp_path: Path) -> None:
-    begun_again(trained, tmp_path / "all", dump_groups=DUMPED.groups, dump_every=1)
+def test_the_rewards_and_what_is_learnt_from_are_those_of_the_step(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(environments, "DUMPED_GROUPS", DUMPED.groups)
+    begun_again(trained, tmp_path / "all", dump_every=1)
     dumped = [line["training"] for line in lines(tmp_path / "all")]
     rows = [row for row in read(tmp_path / "all" / "metrics.jsonl") if row["kind"] == "train"]
     assert len(dumped) == len(rows) * DUMPED.groups * DUMPED.rollouts
@@ -80,7 +83,7 @@ def test_the_rewards_and_what_is_learnt_from_are_those_of_the_step(trained: Path
 
 
 def test_dumping_changes_no_result(trained: Path, tmp_path: Path) -> None:
-    without = begun_again(trained, tmp_path / "without", dump_groups=0)
+    without = begun_again(trained, tmp_path / "without", dump_every=0)
     kept = torch.load(trained / "checkpoints" / "step-000003" / "engine.pt", weights_only=True)
     first = torch.load(trained / "checkpoints" / "step-000000" / "engine.pt", weights_only=True)
     got, expected = weights(without), kept["weights"]
@@ -89,7 +92,8 @@ def test_dumping_changes_no_result(trained: Path, tmp_path: Path) -> None:
     assert (tmp_path / "without" / ROLLOUTS).read_bytes() == b""  # what the run had dumped is of steps done again
 
 
-def test_rollouts_of_other_processes_are_dumped_too(tmp_path: Path) -> None:
+def test_rollouts_of_other_processes_are_dumped_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environments, "DUMPED_GROUPS", 2)
     config = replace(UNTAUGHT, groups=2, model=ModelConfig(hidden=32, processes=2))
     run(tmp_path, config).rollouts.close()
     assert len(lines(tmp_path)) == 2 * config.rollouts
@@ -108,11 +112,11 @@ def test_a_resumed_run_has_each_dump_once_and_the_same(trained: Path, tmp_path: 
 
 def test_a_resumed_run_may_dump_more_or_less(trained: Path, tmp_path: Path) -> None:
     shutil.copytree(trained, tmp_path / "copy")
-    made = run(tmp_path / "copy", replace(DUMPED, dump_groups=1, dump_every=7), resume=True)
+    made = run(tmp_path / "copy", replace(DUMPED, dump_every=7), resume=True)
     assert made.step == 3
 
 
-# -- what is not learnt from ------------------------------------------------------------------------------------------
+# -- what is not learnt from -------------------------------------------------------------------------------------------
 
 
 def measure(outcome: float = 1.0, **fields: Any) -> Measure:
@@ -135,14 +139,16 @@ def test_each_reason_is_told() -> None:
     assert reasons([1.0, None], [measure(), broken], plain)[0] == "no other rollout of the group has a reward"
     assert set(reasons([0.5, 0.55], [measure()] * 2, plain)) == {"the rewards of the group differ too little"}
     assert reasons([0.0, 0.5, 1.0], [measure()] * 3, plain)[1] == ""  # its tokens count, with advantage 0
-    strict = AdvantageParams(drop_invalid_format=True, drop_invalid_output=True)
+    strict = AdvantageParams(unreadable="dropped", drop_invalid_output=True)
     odd = [measure(), measure(valid_format=False), measure(valid_output=False)]
     assert reasons([0.0, 1.0, 0.4], odd, strict) == ["", "a turn could not be read", "it ran into a limit"]
 
 
-def test_a_rollout_that_failed_is_dumped_with_what_failed(tmp_path: Path) -> None:
+def test_a_rollout_that_failed_is_dumped_with_what_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its deadline has passed before its first turn: no reward, no outcome, and no evidence of anything."""
-    run(tmp_path, replace(UNTAUGHT, deadline_seconds=1e-9))
+    with monkeypatch.context() as patch:
+        patch.setattr(training_run, "RolloutParams", partial(RolloutParams, deadline_seconds=1e-9))
+        run(tmp_path, UNTAUGHT)
     found = lines(tmp_path)
     assert {line["training"]["left_out"] for line in found} == {"the episode failed"}
     assert {line["training"]["reward"] for line in found} == {None}
@@ -170,11 +176,11 @@ def steps(path: Path) -> list[int]:
 
 def dump(monkeypatch: pytest.MonkeyPatch, folder: Path, step: int, size: int, said: list[str] | None = None) -> None:
     """A step whose rollouts take so many bytes, where a thousand may be taken."""
-    config: TrainConfig = replace(DUMPED, dump_megabytes=0.001)
+    monkeypatch.setattr(group_dumps, "MOST_BYTES", 1000)
     monkeypatch.setattr(group_dumps, "_lines", lambda *_: [{}])
     monkeypatch.setattr(group_dumps, "trajectory_line", lambda _: made_line(step, size))
     batch = TrainingBatch([], [], [], 0, 0)
-    write(folder, step, [None], batch, config, (said if said is not None else []).append)  # type: ignore[list-item]
+    write(folder, step, [None], batch, DUMPED, (said if said is not None else []).append)  # type: ignore[list-item]
 
 
 def test_beyond_its_bound_every_second_step_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,7 +193,7 @@ def test_beyond_its_bound_every_second_step_goes(tmp_path: Path, monkeypatch: py
     said: list[str] = []
     dump(monkeypatch, tmp_path, 80, 1200, said)
     assert steps(tmp_path / ROLLOUTS) == [70]
-    assert said == ["step 80: its rollouts to be dumped take 0.0 MB, and dump_megabytes is 0.001; they are not kept"]
+    assert said == ["step 80: its rollouts to be dumped take 0.0 MB, and 0.001 are kept at most; they are left out"]
 
 
 def test_a_dump_that_cannot_be_written_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,7 +212,6 @@ def test_rewinding_drops_later_steps_and_torn_lines(tmp_path: Path) -> None:
 
 
 def test_only_the_groups_of_dumped_steps_are_recorded() -> None:
-    assert [task.job.record for task in chosen_tasks(DUMPED, 4)] == [True, True, False, False]
-    none = replace(DUMPED, dump_groups=0)
+    assert [task.job.record for task in chosen_tasks(DUMPED, 4)] == [True, False, False, False]
+    none = replace(DUMPED, dump_every=0)
     assert not any(task.job.record for tasks in (chosen_tasks(DUMPED, 5), chosen_tasks(none, 4)) for task in tasks)
-    assert not any(task.job.record for task in chosen_tasks(DUMPED, 4, attempt=1))

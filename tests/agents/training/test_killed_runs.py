@@ -16,8 +16,8 @@ from toolorchestra.agents.training import checkpoint
 STEPS, GROUPS = 6, 4
 SETTINGS = (
     f"--steps {STEPS} --groups {GROUPS} --rollouts 4 --save-every 1 --evaluate-every 3 --evaluation-tasks 4 "
-    "--warm-start.steps 150 --warm-start.batch 16 --warm-start.demonstrations 300 --warm-start.least-valid 0.2 "
-    "--warm-start.margin -1.0 --advantage.strict-format False --model.hidden 32 --model.processes 1 --model.threads 1"
+    "--warm-start.steps 150 --warm-start.batch 16 --warm-start.demonstrations 300 --warm-start.gate False "
+    "--advantage.unreadable kept --model.hidden 32 --model.processes 1 --model.threads 1"
 )
 
 

@@ -25,13 +25,12 @@ from toolorchestra.agents.rollouts.rollout import Chat, Job, Rollouts, factory_o
 from toolorchestra.agents.training import checkpoint
 from toolorchestra.agents.training.build import build
 from toolorchestra.agents.training.choice_metrics import Choices, rewriting, warnings
-from toolorchestra.agents.training.demonstrations import answering, demonstrate, recorded
+from toolorchestra.agents.training.demonstrations import demonstrate, has_plans, recorded
 from toolorchestra.agents.training.metrics import Progress, read
 from toolorchestra.agents.training.rollouts_ahead import TakenGroups
-from toolorchestra.agents.training.run_folder import claimed
 from toolorchestra.agents.training.step_log import StepTimes, log_step
 from toolorchestra.agents.training.trainer import collect_groups
-from toolorchestra.agents.training.training_run import TrainingRun, open_run, rollout_params
+from toolorchestra.agents.training.training_run import TrainingRun, claimed, open_run, rollout_params
 from toolorchestra.agents.training.workers import _Share, _work
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError
@@ -153,7 +152,7 @@ def test_an_interrupt_before_anything_is_learnt_ends_at_once_and_leaves_the_sign
             if text.endswith("demonstrations"):
                 signal.raise_signal(signal.SIGINT)
 
-    start = WarmStart(steps=20, batch=2, demonstrations=8, routes=2, rounds=1)
+    start = WarmStart(steps=20, batch=2, demonstrations=8, tries=2)
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, replace(COLD, warm_start=start, model=ModelConfig(hidden=8)), said=Said())
     assert re.fullmatch(r"warm start: \d demonstrations", said[-1])
@@ -200,10 +199,9 @@ def test_a_template_that_drops_old_thoughts_makes_a_sequence_of_each_stretch(tmp
     assert learnt == [f"{thought.format(n)}<|im_end|>" for n in range(2)]
 
 
-def test_tasks_without_the_papers_answer_have_no_routes() -> None:
-    episode = factory_of("HLE-v0", tools="plain").start(0).episode
-    with pytest.raises(ConfigError, match=r"^nothing among \[.*'submit'.*\] asks an expert for the answer$"):
-        answering(episode)
+def test_tasks_without_the_papers_answer_have_no_plans() -> None:
+    assert has_plans(factory_of("HLE-v0"))
+    assert not has_plans(factory_of("HLE-v0", tools="plain"))
 
 
 def test_a_demonstration_is_the_episode_token_by_token_and_whether_it_was_solved() -> None:
@@ -241,7 +239,7 @@ def test_a_template_that_rewrites_the_past_is_warned_of_once(tmp_path: Path, his
         t.messages, t.sequences = ({"role": "user", "content": "u"},), t.sequences[:1] * 4
     for _ in range(2):
         batch = training_batch(groups, config.advantage)
-        log_step(made, TakenGroups(groups, []), batch, {}, StepTimes(1.0, 1.0, 0.0))
+        log_step(made, TakenGroups(groups), batch, {}, StepTimes(1.0, 1.0, 0.0))
     warned = [line for line in said if "rewrites the past" in line]
     assert len(warned) == (history == "full")
     assert all(line.startswith("warning, step 0: rollouts have 4.0 sequences in the mean") for line in warned)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -23,14 +22,19 @@ from toolorchestra.agents.training.trainer import train
 from toolorchestra.agents.training.training_run import TrainingRun, rollout_params
 from toolorchestra.envs.base.errors import ConfigError
 
-START = WarmStart(
-    steps=5, batch=4, demonstrations=12, routes=2, least_valid=0.0, margin=-1.0, rounds=1, checked=3, save_every=2
-)
+START = WarmStart(steps=5, batch=4, demonstrations=12, tries=2)
 CONFIG = replace(
     COLD, warm_start=START, groups=1, rollouts=2, evaluation_tasks=1, model=ModelConfig(hidden=16, lora_rank=2)
 )
-SHUT = replace(CONFIG, warm_start=replace(START, margin=2.0, rounds=2))
-"""No model passes its gate."""
+
+
+@pytest.fixture(autouse=True)
+def _the_gate_opens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever it sees; and every second step is saved."""
+    monkeypatch.setattr(warmstart, "LEAST_VALID", 0.0)
+    monkeypatch.setattr(warmstart, "MARGIN", -1.0)
+    monkeypatch.setattr(warmstart, "SAVES", 2)
+
 
 Before = Callable[[int], None]
 """Is told how many optimiser steps were taken, before each."""
@@ -77,7 +81,7 @@ def rows(folder: Path) -> list[dict[str, Any]]:
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One run that nothing happened to."""
     folder = tmp_path_factory.mktemp("whole")
-    run(folder)
+    run(folder, replace(CONFIG, warm_start=replace(START, gate=False)))
     return folder
 
 
@@ -130,9 +134,7 @@ def test_an_interrupt_lets_the_step_end_and_saves(whole: Path, tmp_path: Path) -
     stopped = run(tmp_path, before=interrupt, said=said)
     assert (stopped.stopping, stopped.warm, stopped.warm_steps, stopped.step) == (True, False, 3, 0)
     assert "stopping after this step; the signal again to stop at once" in said
-    seldom = replace(CONFIG, warm_start=replace(START, save_every=1))
-    resumed = run(tmp_path, seldom, resume=True, said=said)
-    assert "from here on warm_start.save_every is 1; it was 2" in said
+    resumed = run(tmp_path, resume=True, said=said)
     assert (resumed.stopping, resumed.warm, resumed.warm_steps, resumed.step) == (False, True, 5, 1)
     assert_same(weights(tmp_path / "checkpoints"), weights(whole / "checkpoints"))
 
@@ -171,16 +173,20 @@ def test_an_interrupt_while_the_gate_looks_ends_at_once_and_loses_nothing(
 
 
 @pytest.mark.parametrize(("at", "rounds"), [(7, [2]), (4, [1, 2])])
-def test_a_round_whose_gate_did_not_open_is_not_tried_again(tmp_path: Path, at: int, rounds: list[int]) -> None:
+def test_a_round_whose_gate_did_not_open_is_not_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int, rounds: list[int]
+) -> None:
+    monkeypatch.setattr(warmstart, "MARGIN", 2.0)
+    monkeypatch.setattr(warmstart, "ROUNDS", 2)
     with pytest.raises(MemoryError):
-        run(tmp_path, SHUT, before=killed(at))
+        run(tmp_path, before=killed(at))
     said: list[str] = []
     with pytest.raises(ConfigError, match="did not reach what reinforcement learning needs in 2 rounds"):
-        run(tmp_path, SHUT, resume=True, said=said)
+        run(tmp_path, resume=True, said=said)
     assert [int(text.split(":")[0][-1]) for text in said if text.startswith("warm start, round")] == rounds
     assert [row["step"] for row in rows(tmp_path)] == list(range(10))
     with pytest.raises(ConfigError, match=r"in 2 rounds: readable"):
-        run(tmp_path, SHUT, resume=True)
+        run(tmp_path, resume=True)
 
 
 def test_a_batch_follows_from_the_number_of_its_step() -> None:
@@ -195,22 +201,19 @@ def test_a_batch_follows_from_the_number_of_its_step() -> None:
     assert len(warmstart.batch_of(data, 100, 7, 5)) == 11
 
 
-@pytest.mark.parametrize("checked", [1, 5])
-def test_the_gate_looks_at_so_many_rollouts(tmp_path: Path, checked: int) -> None:
-    config = replace(CONFIG, warm_start=replace(START, checked=checked))
-    engine, chat = build(config)
-    made = Rollouts(engine, chat, rollout_params(config))
+def test_the_gate_looks_at_as_many_rollouts_as_a_step_has() -> None:
+    engine, chat = build(CONFIG)
+    made = Rollouts(engine, chat, rollout_params(CONFIG))
     seen: list[int] = []
     collect = made.collect
     made.collect = lambda jobs, watch=None: (seen.append(len(jobs)), collect(jobs, watch))[1]  # type: ignore[method-assign]
-    opened, _ = warmstart.gate(made, config)
-    assert (opened, seen) == (True, [checked])
+    opened, _ = warmstart.gate(made, CONFIG)
+    assert (opened, seen) == (True, [2])
 
 
-def test_the_setting_is_checked_and_kept(whole: Path) -> None:
-    with pytest.raises(ConfigError, match=r"warm_start\.checked must be at least 1"):
-        WarmStart(checked=0)
-    found = checkpoint.latest(whole / "checkpoints")
-    assert found is not None
-    state = json.loads((found / "state.json").read_text())
-    assert (state["config"]["warm_start"]["checked"], state["warm_steps"]) == (3, 5)
+def test_without_its_gate_a_start_is_good_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warmstart, "MARGIN", 2.0)
+    said: list[str] = []
+    made = run(tmp_path, replace(CONFIG, warm_start=replace(START, gate=False)), said=said)
+    assert (made.warm, made.warm_steps, made.step) == (True, 5, 1)
+    assert not any("readable 0" in text or "(needs" in text for text in said)

@@ -14,7 +14,7 @@ from toolorchestra.agents.engines.tiny import build_model, load_tokenizer
 from toolorchestra.agents.training import checkpoint
 from toolorchestra.agents.training.build import build
 
-WHOLE = replace(preset("tiny"), average=0.5, model=ModelConfig(hidden=16, layers=1, rows=8))
+WHOLE = replace(preset("tiny"), average=0.5, model=ModelConfig(hidden=16, rows=8))
 
 
 def write_base(folder: Path, hidden: int = 16) -> Path:

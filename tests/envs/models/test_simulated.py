@@ -24,7 +24,7 @@ from tests.paths import REPOSITORY
 from toolorchestra.agents.evaluation.simulated_evaluation import played
 from toolorchestra.agents.policies.base import PlayerOptions
 from toolorchestra.agents.policies.baselines import baseline
-from toolorchestra.agents.policies.fit import fitted
+from toolorchestra.agents.policies.knn_and_skillbook import fitted
 from toolorchestra.agents.rollouts.rollout import factory_of
 from toolorchestra.envs.base.errors import ConfigError, ToolError
 from toolorchestra.envs.base.grading import final_answer, is_right

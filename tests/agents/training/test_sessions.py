@@ -18,7 +18,7 @@ from toolorchestra.agents.engines.base import ModelSize
 from toolorchestra.agents.engines.machine import Machine, this_machine
 from toolorchestra.agents.training import sessions
 from toolorchestra.agents.training.build import build
-from toolorchestra.agents.training.opening import counted, model_words, opening
+from toolorchestra.agents.training.sessions import counted, model_words, opening
 from toolorchestra.agents.training.trainer import train
 from toolorchestra.agents.training.training_run import open_run
 

@@ -15,7 +15,7 @@ from toolorchestra.agents.engines.local import LocalConfig, LocalEngine
 from toolorchestra.agents.engines.tiny import build_model, load_tokenizer
 from toolorchestra.agents.rollouts.rollout import Chat
 from toolorchestra.agents.training.build import build
-from toolorchestra.agents.training.model_export import export_model
+from toolorchestra.agents.training.saved_model import export_model
 from toolorchestra.envs.base.errors import ConfigError
 
 VOCABULARY = len(load_tokenizer())

@@ -1,8 +1,13 @@
-"""What the routers without a trained model learn from: plans played on train tasks, with how each ended and its bill.
+"""knn and skillbook: routers without a trained model, which choose a plan by what train tasks taught, and follow it.
 
-Every plan plays every one of the tasks whose tools allow it. What is kept is what an agent learns by playing: the
+Every plan plays every one of the train tasks whose tools allow it. What is kept is what an agent learns by playing: the
 question's text and subject, the plan, the outcome, and what was used, so that bills can be told at other prices. A fit
 is made once for each environment and its settings, and kept in a file under their digest.
+
+`knn` values a plan by how it ended on the train questions most like this one, weighed by likeness (words that few
+questions have weigh more). `skillbook` keeps, for each subject and plan, a Beta posterior of success, as
+SkillOrchestra (arXiv 2602.19672) does for each skill and agent; its prior is the plan's mean over all subjects. Both
+take the plan with the greatest expected success minus `cost_weight` times its bill, as a share of the dearest plan's.
 """
 
 from __future__ import annotations
@@ -11,29 +16,38 @@ import asyncio
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from toolorchestra.agents.policies.base import PlayerOptions, digest
-from toolorchestra.agents.policies.plans import STAGES, Plan, experts, follow, plans
-from toolorchestra.agents.policies.plans import asked as question_of
-from toolorchestra.agents.policies.plans import subject as subject_of
+from toolorchestra.agents.policies.base import Move, PlayerOptions, digest, unreal
+from toolorchestra.agents.policies.plans import STAGES, Plan, asked, can_follow, experts, follow, plans, question_world
 from toolorchestra.envs.base.errors import ConfigError, Outage, WrongSetting
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.factory import EpisodeFactory
 from toolorchestra.envs.money.prices import NANO, REWARDED_ROLES, Tokens, Usage
 from toolorchestra.envs.runtime.invoke import Gates, advance, begin
 
+NEIGHBOURS = 20
+"""Train questions that `knn` asks."""
+PRIOR = 4.0
+"""Plays that the mean over all subjects counts for."""
+MOST_CHOICES = 1024
+_WORD = re.compile(r"[^\W_]+")
 FORMAT = 1
 FIRST_SEED = 1_900_000_000
-"""Of the tasks that are learnt from; evaluations draw their seeds elsewhere."""
+"""First seed of the tasks that are learnt from; evaluations draw their seeds elsewhere."""
 AT_ONCE = 32
 
 Used = dict[str, list[float]]
-"""By who used it: input, cached, output and reasoning tokens, units, seconds."""
+"""Amounts by who used them: input, cached, output and reasoning tokens, units, seconds."""
+
+
+# -- what is learnt from train tasks -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -53,7 +67,7 @@ class Fit:
     plans: tuple[Plan, ...]
     tasks: tuple[FittedTask, ...]
     used: tuple[Used, ...]
-    """By plan: what its plays used together. An expert stands as STAGE:NAME, all else under its price sheet's item."""
+    """What a plan's plays used together. An expert stands as STAGE:NAME, all else under its price sheet's item."""
     plays: tuple[int, ...]
     """How many plays each plan had."""
     usd: float
@@ -121,7 +135,8 @@ def training(factory: EpisodeFactory) -> EpisodeFactory:
 
 
 def _digest(train: EpisodeFactory, seed: int, tasks: int) -> str:
-    """Of all that the plays depend on: the source's settings, the tools with their prices, and what is played."""
+    """A digest of all that the plays depend on: the source's settings, the tools with their prices, and what is
+    played."""
     source: Any = train.source
     first = train.start(FIRST_SEED + seed).episode
     shown = json.dumps(first.world.toolbox.schemas, sort_keys=True, default=str)
@@ -157,7 +172,7 @@ async def _made(train: EpisodeFactory, seed: int, options: PlayerOptions, name: 
         episode = train.start(FIRST_SEED + seed + number).episode
         choices = plans(episode)  # where tools vary, they are other ones from task to task
         made = await asyncio.gather(*(one(number, plan) for plan in choices), return_exceptions=True)
-        shown.append((question_of(episode), subject_of(episode)))
+        shown.append((asked(episode), subject(episode)))
         outcomes.append({plan: _whole(play) for plan, play in zip(choices, made, strict=True)})
     return _together(name, shown, outcomes)
 
@@ -204,6 +219,11 @@ async def _play(train: EpisodeFactory, plan: Plan, seed: int, gates: Gates) -> _
     return _Play(right, used, episode.ledger.usd)
 
 
+def subject(episode: Episode) -> str:
+    """The subject of the question, as reset()'s info shows it."""
+    return question_world(episode).question.subject
+
+
 def _who(episode: Episode, key: str, item: str) -> str:
     for stage, kinds in STAGES.items():
         for name, offer in experts(episode.world.toolbox.of_kind(*kinds)).items():
@@ -232,7 +252,7 @@ def _read(path: Path) -> Fit:
     try:
         data = json.loads(path.read_bytes())
         tasks = tuple(FittedTask(t["text"], t["subject"], tuple(t["right"])) for t in data["tasks"])
-        choices = tuple(Plan(*plan) for plan in data["plans"])
+        choices = tuple(Plan(*plan[:3]) for plan in data["plans"])
         used, plays = tuple(data["used"]), tuple(data["plays"])
         if not len(choices) == len(used) == len(plays) or any(len(task.right) != len(choices) for task in tasks):
             raise ValueError("its plans, plays and tasks do not fit together")
@@ -241,3 +261,123 @@ def _read(path: Path) -> Fit:
         return Fit(data["digest"], choices, tasks, used, plays, data["usd"], data["episodes"], data["failed"])
     except (OSError, ValueError, LookupError, TypeError) as err:
         raise ConfigError(f"{path} is not what was learnt of an environment ({err!s:.100}); remove it") from None
+
+
+# -- who plays by it ---------------------------------------------------------------------------------------------------
+
+
+class Expectations:
+    """How likely each plan of a fit is to end well."""
+
+    def __init__(self, fit: Fit) -> None:
+        self.fit = fit
+
+    @cached_property
+    def overall(self) -> Sequence[float]:
+        """Chances by plan, over all tasks; the prior of a plan that was never played is a half."""
+        return [posterior([(1.0, task.right[plan]) for task in self.fit.tasks], 0.5, 1.0) for plan in self._plans]
+
+    @property
+    def _plans(self) -> range:
+        return range(len(self.fit.plans))
+
+    def of_subject(self, name: str, _text: str) -> Sequence[float]:
+        """Chances by plan, on tasks of a subject."""
+        tasks = self.fit.subjects.get(name, ())
+        return [
+            posterior([(1.0, task.right[plan]) for task in tasks], self.overall[plan], PRIOR) for plan in self._plans
+        ]
+
+    def of_neighbours(self, _name: str, text: str) -> Sequence[float]:
+        """Chances by plan, on the train questions most like this one."""
+        nearest = self._nearest(text)
+        return [
+            posterior([(weight, task.right[plan]) for weight, task in nearest], self.overall[plan], 1.0)
+            for plan in self._plans
+        ]
+
+    def _nearest(self, text: str) -> Sequence[tuple[float, FittedTask]]:
+        mine = self._vector(text)
+        likeness = [sum(weight * mine.get(word, 0.0) for word, weight in vector.items()) for vector in self._vectors]
+        order = sorted(range(len(likeness)), key=lambda number: (-likeness[number], number))
+        return [(likeness[number], self.fit.tasks[number]) for number in order[:NEIGHBOURS]]
+
+    @cached_property
+    def _rarity(self) -> Mapping[str, float]:
+        counts = Counter(word for task in self.fit.tasks for word in set(words(task.text)))
+        return {word: math.log(1 + len(self.fit.tasks) / count) for word, count in counts.items()}
+
+    @cached_property
+    def _vectors(self) -> Sequence[Mapping[str, float]]:
+        return [self._vector(task.text) for task in self.fit.tasks]
+
+    def _vector(self, text: str) -> Mapping[str, float]:
+        """Its words by weight, of length 1."""
+        weights = {word: count * self._rarity.get(word, 0.0) for word, count in Counter(words(text)).items()}
+        length = math.sqrt(sum(weight * weight for weight in weights.values())) or 1.0
+        return {word: weight / length for word, weight in sorted(weights.items())}
+
+
+def words(text: str) -> list[str]:
+    """The words of a text, in small letters; a number is its length, so that like questions look alike."""
+    return [f"#{len(word)}" if word.isdecimal() else word for word in _WORD.findall(text.lower())]
+
+
+def posterior(seen: Sequence[tuple[float, float | None]], prior: float, strength: float) -> float:
+    """The mean of a Beta posterior: weighted outcomes, after a prior that counts for `strength` of them."""
+    known = [(weight, right) for weight, right in seen if right is not None]
+    total = sum(weight for weight, _ in known)
+    return (strength * prior + sum(weight * right for weight, right in known)) / (strength + total)
+
+
+EXPECTS: Mapping[str, Callable[[Expectations, str, str], Sequence[float]]] = {
+    "knn": Expectations.of_neighbours,
+    "skillbook": Expectations.of_subject,
+}
+
+
+class FittedPlayer:
+    """Chooses a plan for each episode and follows it. It learns before its first move, or when `prepare` is called."""
+
+    def __init__(self, name: str, factory: EpisodeFactory, seed: int, options: PlayerOptions) -> None:
+        self.name, self.simulated = name, unreal(factory)
+        self._factory, self._seed, self._options = factory, seed, options
+        self._known: Expectations | None = None
+        self._learning = asyncio.Lock()
+        self._chosen: dict[tuple[str, int, str, tuple[str, ...]], Plan] = {}
+
+    async def prepare(self) -> Fit:
+        """Learn, unless that is done; what was learnt, with its cost."""
+        async with self._learning:
+            if self._known is None:
+                self._known = Expectations(await fitted(self._factory, self._seed, self._options))
+        return self._known.fit
+
+    async def move(self, episode: Episode) -> Move:
+        """Follow the plan that was chosen for this episode."""
+        if self._known is None:
+            await self.prepare()
+        return Move(follow(self._plan(episode), episode), None)
+
+    def _plan(self, episode: Episode) -> Plan:
+        key = (episode.task_id, episode.context.seed, episode.sheet.sheet_id, episode.world.toolbox.keys)
+        if key not in self._chosen:
+            if len(self._chosen) >= MOST_CHOICES:
+                self._chosen.clear()
+            self._chosen[key] = self.choose(episode)
+        return self._chosen[key]
+
+    def choose(self, episode: Episode) -> Plan:
+        """The plan of greatest value among those that the episode's tools allow; of equals the first. Where none of
+        them was ever played: the dearest experts for all."""
+        if self._known is None:
+            raise ConfigError(f"{self.name} has learnt nothing yet; await prepare() first")
+        fit = self._known.fit
+        able = [number for number, plan in enumerate(fit.plans) if can_follow(plan, episode)]
+        if not able:
+            return plans(episode)[-1]
+        usd = {number: fit.usd_of(number, episode) for number in able}
+        dearest = max(usd.values()) or 1.0
+        expected = EXPECTS[self.name](self._known, subject(episode), asked(episode))
+        weight = self._options.cost_weight
+        return fit.plans[max(able, key=lambda number: (expected[number] - weight * usd[number] / dearest, -number))]

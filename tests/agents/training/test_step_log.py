@@ -1,7 +1,8 @@
-"""Several environments in one run: each under limits of its own, with numbers of its own, and resumed exactly."""
+"""A run over several environments, and its numbers: by environment, and whole after a crash."""
 
 from __future__ import annotations
 
+import resource
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,8 +19,8 @@ from toolorchestra.agents.configuration.config import EnvMix, TrainConfig
 from toolorchestra.agents.evaluation.heldout import HeldOut
 from toolorchestra.agents.rollouts.grpo import AdvantageParams, Group
 from toolorchestra.agents.rollouts.rollout import Job
-from toolorchestra.agents.training.environment_metrics import context_warnings
-from toolorchestra.agents.training.metrics import read
+from toolorchestra.agents.training.metrics import Log, read
+from toolorchestra.agents.training.step_log import context_warnings
 from toolorchestra.agents.training.trainer import collect_groups
 from toolorchestra.agents.training.training_run import TrainingRun
 from toolorchestra.agents.training.warmstart import gate
@@ -42,7 +43,6 @@ MIX = replace(
     evaluate_every=2,
     evaluation_tasks=1,
     task_order="epochs",
-    resample=1,
     advantage=AdvantageParams(least_spread=0.0),
 )
 NAMES = ("HLE-v0", "ToolScale-v0", "Even-v0")
@@ -96,11 +96,9 @@ def test_numbers_by_environment(mixed: TrainingRun, said: list[str]) -> None:
     assert {f"env/{name}/{what}" for name in NAMES for what in ("accuracy", "reward")} <= set(rows(mixed, "eval")[0])
 
 
-def test_flat_groups_are_played_again_and_counted(mixed: TrainingRun) -> None:
+def test_flat_groups_are_counted(mixed: TrainingRun) -> None:
     for row in rows(mixed, "train"):
-        assert row["resampled"] > 0
-        played = MIX.groups + row["resampled"]
-        assert row["flat_share"] == pytest.approx((row["flat_groups"] + row["resampled"]) / played)
+        assert row["flat_share"] == pytest.approx(row["flat_groups"] / MIX.groups)
 
 
 def test_resumed_equals_uninterrupted_in_a_mix(mixed: TrainingRun, tmp_path: Path) -> None:
@@ -189,3 +187,45 @@ def test_what_to_raise_is_said(mix: EnvMix, advice: str) -> None:
 
 def _timed(name: str) -> bool:
     return name.startswith("time/") or name == "sampled_tokens_per_second"
+
+
+# -- the metrics file --------------------------------------------------------------------------------------------------
+
+
+def rows_metrics(folder: Path) -> list[int]:
+    return [row["step"] for row in read(folder / "metrics.jsonl")]
+
+
+def written(folder: Path) -> None:
+    log = Log(folder, 0)
+    for step in range(100):
+        log.write("train", step, {"reward": 0.5})
+    log.close()
+
+
+def test_rows_from_beyond_the_checkpoint_are_dropped(tmp_path: Path) -> None:
+    written(tmp_path)
+    Log(tmp_path, 40).close()
+    assert rows_metrics(tmp_path) == list(range(40))
+    assert [path.name for path in tmp_path.glob("metrics*")] == ["metrics.jsonl"]
+
+
+def test_a_torn_line_costs_no_other(tmp_path: Path) -> None:
+    written(tmp_path)
+    path = tmp_path / "metrics.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines[:40], lines[40][:20], b"\n", *lines[41:], b"\0\xff"]))
+    Log(tmp_path, 100).close()
+    assert rows_metrics(tmp_path) == [*range(40), *range(41, 100)]
+
+
+def test_resumed_on_a_full_disk_no_row_is_lost(tmp_path: Path) -> None:
+    written(tmp_path)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))  # a longer write fails, as a full disk's does
+    try:
+        with pytest.raises(OSError, match="too large"):
+            Log(tmp_path, 90)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert rows_metrics(tmp_path) == list(range(100))

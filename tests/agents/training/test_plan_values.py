@@ -1,4 +1,4 @@
-"""What routes are worth: chances that random play tells, bills at the task's prices, and the wish."""
+"""What plans are worth: chances that random play tells, bills at the task's prices, and the wish."""
 
 from __future__ import annotations
 
@@ -11,24 +11,29 @@ from typing import Any
 import pytest
 
 from toolorchestra.agents.evaluation.simulated_evaluation import played
-from toolorchestra.agents.rollouts.grpo import GroupReward, Measure
-from toolorchestra.agents.rollouts.rollout import factory_of
-from toolorchestra.agents.training.route_values import SAME_VALUE, RouteValues, every_route, learnt
-from toolorchestra.agents.training.routes import (
+from toolorchestra.agents.policies.plans import (
     BROUGHT_NOTHING,
     MOST_PROGRAMS,
     PATIENCE,
     UNTIL_NOTHING_MISSING,
     UNTIL_PRINTED,
-    ExpertUse,
-    FollowRoute,
-    Route,
-    TriedRoute,
+    Follows,
+    Plan,
+    random_plan,
+    results,
+)
+from toolorchestra.agents.rollouts.grpo import GroupReward, Measure
+from toolorchestra.agents.rollouts.rollout import factory_of
+from toolorchestra.agents.training.plan_values import (
+    SAME_VALUE,
+    PlanValues,
+    TriedPlan,
+    every_plan,
     header,
-    random_route,
+    learnt,
+    searching,
     tried,
 )
-from toolorchestra.agents.training.searching import searching
 from toolorchestra.envs.domains.questions.world import QaWorld
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.money.prices import EXPERT, Tokens, Usage
@@ -40,36 +45,40 @@ SKILL = {"good": 0.8, "poor": 0.3}
 MADE = factory_of("HLE-v0", style="brief", shown_characters=0)
 
 
+def follows(plan: Plan) -> Follows:
+    return Follows(lambda _: plan)
+
+
 def episode(wish: str = "accurate") -> Episode:
     return factory_of("HLE-v0", style="brief", shown_characters=0, preference=wish).start(3).episode
 
 
-def seen(answer: str, head: str, solved: bool) -> TriedRoute:
-    return TriedRoute(Route("", 0, "", 0, answer), head, solved, {answer: ExpertUse(1, 100, 1000, 9.0)})
+def seen(answer: str, head: str, solved: bool) -> TriedPlan:
+    return TriedPlan(Plan("", "", answer, 0, 0), head, solved, {answer: (1, 100, 1000, 9.0)})
 
 
 def test_chances_are_those_of_what_was_played() -> None:
     rng = random.Random(0)
-    routes = []
+    plays = []
     for _ in range(4000):
         answer, head = rng.choice(["good", "poor"]), rng.choice(HEADS)
         chance = SKILL[answer] * (1.0 if head == HEADS[0] else 0.5)
-        routes.append(seen(answer, head, rng.random() < chance))
-    values = learnt(routes)
+        plays.append(seen(answer, head, rng.random() < chance))
+    values = learnt(plays)
     for head, share in zip(HEADS, (1.0, 0.5), strict=True):
         for answer, skill in SKILL.items():
-            assert values.chance(head, Route("", 0, "", 0, answer)) == pytest.approx(skill * share, abs=0.05)
+            assert values.chance(head, Plan("", "", answer, 0, 0)) == pytest.approx(skill * share, abs=0.05)
     assert values.usual["good"] == (100.0, 1000.0, 9.0)
 
 
 def test_little_that_was_seen_changes_little() -> None:
     """One lucky play beside many is no reason to think much of somebody."""
-    routes = [seen("poor", HEADS[0], number % 2 == 0) for number in range(200)]
-    values = learnt([*routes, seen("lucky", HEADS[0], True)])
-    assert values.chance(HEADS[0], Route("", 0, "", 0, "lucky")) < 0.75
+    plays = [seen("poor", HEADS[0], number % 2 == 0) for number in range(200)]
+    values = learnt([*plays, seen("lucky", HEADS[0], True)])
+    assert values.chance(HEADS[0], Plan("", "", "lucky", 0, 0)) < 0.75
 
 
-def test_the_best_route_follows_the_wish_and_the_prices() -> None:
+def test_the_best_plan_follows_the_wish_and_the_prices() -> None:
     """One answers well, another as well as that for little money: who wants to save gets the cheap one."""
     thrifty, careful = episode("frugal"), episode("accurate")
     head = str(thrifty.messages[1]["content"]).partition(".")[0]
@@ -84,33 +93,33 @@ def test_the_best_route_follows_the_wish_and_the_prices() -> None:
     assert answering
     cheap, *_, dear = sorted(answering.keys, key=price)
     weights = {f"{head}|{alias}": -9.0 for alias in offers} | {f"{head}|{cheap}": 2.0, f"{head}|{dear}": 2.5}
-    values = RouteValues(weights, dict.fromkeys(offers, (500.0, 1000.0, 10.0)))
+    values = PlanValues(weights, dict.fromkeys(offers, (500.0, 1000.0, 10.0)))
     assert values.best(thrifty).answer == cheap
     assert values.best(careful).answer == dear
 
 
-def test_every_random_route_is_among_all_routes() -> None:
+def test_every_random_plan_is_among_all_plans() -> None:
     start = MADE.start(0).episode
-    every = set(every_route(start))
+    every = set(every_plan(start))
     rng = random.Random(1)
     for _ in range(300):
-        route = random_route(start, rng)
-        assert (route if route.searches else route._replace(search="")) in every
+        plan = random_plan(start, rng)
+        assert (plan if plan.searches else plan._replace(search="")) in every
 
 
-def test_a_played_route_is_told_as_it_was() -> None:
+def test_a_played_plan_is_told_as_it_was() -> None:
     start = MADE.start(0).episode
     search, code, answer = (start.world.toolbox.of_kind(k) for k in ("search", "enhance_reasoning", "answer"))
     assert search
     assert code
     assert answer
-    route = Route(search.keys[0], 2, code.keys[0], 1, answer.keys[0])
-    ended = played(MADE, FollowRoute(route), 0)
+    plan = Plan(search.keys[0], code.keys[0], answer.keys[0], 2, 1)
+    ended = played(MADE, follows(plan), 0)
     assert ended.calls == {search.keys[0]: 2, code.keys[0]: 1, answer.keys[0]: 1}
-    told = tried(route, ended)
-    assert {alias: use.calls for alias, use in told.used.items()} == ended.calls
+    told = tried(plan, ended)
+    assert {alias: use[0] for alias, use in told.used.items()} == ended.calls
     assert told.header.startswith("Subject: ")
-    spent = sum(use.seconds for use in told.used.values())
+    spent = sum(use[3] for use in told.used.values())
     assert spent == pytest.approx(sum(c.usage.seconds for c in ended.ledger if c.role == EXPERT), abs=1e-6)
 
 
@@ -120,25 +129,23 @@ def facts_of(start: Episode) -> Sequence[Any]:
 
 
 def search_results(ended: Episode) -> list[str]:
-    search = ended.world.toolbox.of_kind("search")
-    assert search
-    return [str(m["content"]) for m in ended.messages if m["role"] == "tool" and m.get("name") == search.name]
+    return list(results(ended, ended.world.toolbox.of_kind("search")))
 
 
 def searched_until(said: int, seeds: range) -> list[list[str]]:
-    """What the searches of such routes brought."""
+    """What the searches of such plays brought."""
     made = []
     for seed in seeds:
         start = MADE.start(seed).episode
         search, answer = (start.world.toolbox.of_kind(kind) for kind in ("search", "answer"))
         assert search
         assert answer
-        route = Route(search.keys[0], said, "", 0, answer.keys[0])
-        made.append(search_results(played(MADE, FollowRoute(route), seed)))
+        plan = Plan(search.keys[0], "", answer.keys[0], said, 0)
+        made.append(search_results(played(MADE, follows(plan), seed)))
     return made
 
 
-def test_a_patient_route_searches_until_nothing_is_missing() -> None:
+def test_a_patient_plan_searches_until_nothing_is_missing() -> None:
     """A search that brings nothing new does not end it: its query was a poor one."""
     failed_between = 0
     for told in searched_until(UNTIL_NOTHING_MISSING, range(300)):
@@ -148,7 +155,7 @@ def test_a_patient_route_searches_until_nothing_is_missing() -> None:
     assert failed_between > 3
 
 
-def test_a_route_counts_the_searches_that_bring_something() -> None:
+def test_a_plan_counts_the_searches_that_bring_something() -> None:
     ended_by_number = failed = 0
     for told in searched_until(2, range(150)):
         brought = [not text.startswith(BROUGHT_NOTHING) for text in told]
@@ -163,7 +170,7 @@ def test_a_route_counts_the_searches_that_bring_something() -> None:
     assert failed > 2
 
 
-def test_a_route_answers_when_its_turns_come_to_an_end() -> None:
+def test_a_plan_answers_when_its_turns_come_to_an_end() -> None:
     short = factory_of("HLE-v0", style="brief", shown_characters=0, max_turns=3)
     for seed in range(20):
         start = short.start(seed).episode
@@ -171,20 +178,20 @@ def test_a_route_answers_when_its_turns_come_to_an_end() -> None:
         assert search
         assert code
         assert answer
-        route = Route(search.keys[0], UNTIL_NOTHING_MISSING, code.keys[0], UNTIL_PRINTED, answer.keys[0])
-        assert played(short, FollowRoute(route), seed).calls[answer.keys[0]] == 1
+        plan = Plan(search.keys[0], code.keys[0], answer.keys[0], UNTIL_NOTHING_MISSING, UNTIL_PRINTED)
+        assert played(short, follows(plan), seed).calls[answer.keys[0]] == 1
 
 
 def test_what_is_learnt_of_searching_is_what_questions_need() -> None:
-    """Random routes tell how many facts a question of each kind needs, which nobody told them."""
-    routes, needed = [], defaultdict(set)
+    """Random plays tell how many facts a question of each kind needs, which nobody told them."""
+    plays, needed = [], defaultdict(set)
     rng = random.Random(4)
     for seed in range(900):
         start = MADE.start(seed).episode
-        route = random_route(start, rng)
-        routes.append(tried(route, played(MADE, FollowRoute(route), seed)))
+        plan = random_plan(start, rng)
+        plays.append(tried(plan, played(MADE, follows(plan), seed)))
         needed[header(start)].add(len(facts_of(start)))
-    found = searching(routes)
+    found = searching(plays)
     heads = [head for head in needed if head in found.enough]
     assert len(heads) > 30
     few, enough = [], []
@@ -201,36 +208,36 @@ def test_what_is_learnt_of_searching_is_what_questions_need() -> None:
 
 
 def test_nobody_searches_where_nothing_is_needed() -> None:
-    """The chance of a route is not a matter of how often it searches, where all is said in the question."""
+    """The chance of a plan is not a matter of how often it searches, where all is said in the question."""
     rng = random.Random(5)
-    routes = []
+    plays = []
     for seed in range(1500):
-        route = random_route(MADE.start(seed).episode, rng)
-        routes.append(tried(route, played(MADE, FollowRoute(route), seed)))
-    values = learnt(routes)
+        plan = random_plan(MADE.start(seed).episode, rng)
+        plays.append(tried(plan, played(MADE, follows(plan), seed)))
+    values = learnt(plays)
     plain = needy = 0
     frugal = factory_of("HLE-v0", style="brief", shown_characters=0, preference="frugal")
     for seed in range(2000, 2100):
         start = frugal.start(seed).episode
-        route = values.best(start)
+        plan = values.best(start)
         if facts_of(start):
             needy += 1
-            assert route.searches, start.messages[1]["content"]
+            assert plan.searches, start.messages[1]["content"]
         else:
             plain += 1
-            assert not route.searches, start.messages[1]["content"]
+            assert not plan.searches, start.messages[1]["content"]
     assert plain > 20
     assert needy > 20
 
 
-def test_what_a_route_earns_is_what_the_group_reward_says() -> None:
-    """All routes are weighed as arrays: each as GroupReward scores its calls between the fixed players'."""
+def test_what_a_plan_earns_is_what_the_group_reward_says() -> None:
+    """All plans are weighed as arrays: each as GroupReward scores its calls between the fixed players'."""
     rng = random.Random(2)
     for seed in range(12):
         start = factory_of("HLE-v0", style="brief", shown_characters=0, diversify="train").start(seed).episode
         offers = [offer.alias for tool in start.world.toolbox for offer in tool.offers]
         usual = {alias: (rng.uniform(100, 900), rng.uniform(100, 9000), rng.uniform(1, 90)) for alias in offers}
-        values = RouteValues({}, usual)
+        values = PlanValues({}, usual)
         fixed = [{alias: float(rng.randint(0, 3)) for alias in rng.sample(offers, 4)} for _ in range(2)]
         bills = values.bills(start)
         searchers = [offer.alias for tool in start.world.toolbox if tool.kind == "search" for offer in tool.offers]
@@ -239,21 +246,21 @@ def test_what_a_route_earns_is_what_the_group_reward_says() -> None:
             usd, seconds = (sum(n * bills[alias][at] for alias, n in calls.items()) for at in (0, 1))
             return Measure(outcome, usd, seconds, calls)
 
-        def called(route: Route, searchers: list[str] = searchers) -> dict[str, float]:
-            counts: Counter[str] = Counter(route.besides)
-            first = sum(alias in searchers for alias in route.besides)  # these searches count
-            counts[route.search] += max(0, abs(route.searches) - first)  # until something comes: once
-            counts[route.code] += abs(route.programs)
-            counts[route.answer] += 1
+        def called(plan: Plan, searchers: list[str] = searchers) -> dict[str, float]:
+            counts: Counter[str] = Counter(plan.besides)
+            first = sum(alias in searchers for alias in plan.besides)  # these searches count
+            counts[plan.search] += max(0, abs(plan.searches) - first)  # until something comes: once
+            counts[plan.code] += abs(plan.programs)
+            counts[plan.answer] += 1
             return {alias: float(n) for alias, n in counts.items() if alias and n}
 
         reward = GroupReward(start.preference, start.world.toolbox.keys)
-        anchors = [*map(measure, fixed), measure(fixed[0], 0.0)]  # one that failed: being right counts
+        baselines = [*map(measure, fixed), measure(fixed[0], 0.0)]  # one that failed: being right counts
         best, found = values.best(start, fixed), {}
-        for route in every_route(start):
-            score = reward.score([measure(called(route))], anchors)[0]
+        for plan in every_plan(start):
+            score = reward.score([measure(called(plan))], baselines)[0]
             assert score is not None
-            found[route] = score.total
+            found[plan] = score.total
         assert found[best] >= (1 - SAME_VALUE) * max(found.values()) - 1e-9
 
 
@@ -262,14 +269,14 @@ def test_who_is_favoured_may_be_called_besides() -> None:
     for seed in range(60):
         made = factory_of("HLE-v0", style="brief", shown_characters=0, preference="favour")
         start = made.start(seed).episode
-        longest = max(every_route(start), key=lambda route: len(route.besides))
+        longest = max(every_plan(start), key=lambda plan: len(plan.besides))
         if not longest.besides:
             continue
         (alias,) = set(longest.besides)
         assert alias in start.preference.tools
         kind = next(tool.kind for tool in start.world.toolbox if alias in tool.keys)
         others = longest._replace(search="", searches=0, code="", programs=0)
-        ended = played(made, FollowRoute(others), seed)
+        ended = played(made, follows(others), seed)
         assert ended.calls == {alias: len(longest.besides), longest.answer: 1}
         seen[kind] += 1
     assert set(seen) == {"search", "enhance_reasoning"}
@@ -281,8 +288,8 @@ def test_who_writes_programs_besides_does_so_after_the_searches() -> None:
     assert search
     assert code
     assert answer
-    route = Route(search.keys[0], 1, "", 0, answer.keys[0], (code.keys[1],))
-    ended = played(MADE, FollowRoute(route), 0)
+    plan = Plan(search.keys[0], "", answer.keys[0], 1, 0, (code.keys[1],))
+    ended = played(MADE, follows(plan), 0)
     told = [str(m.get("name")) for m in ended.messages if m["role"] == "tool"]
     assert told[: told.index(code.name)] == [search.name] * told.index(code.name)
     assert told.index(code.name) >= 1
@@ -295,9 +302,8 @@ def test_programs_go_on_until_one_prints_something() -> None:
         code, answer = (start.world.toolbox.of_kind(kind) for kind in ("enhance_reasoning", "answer"))
         assert code
         assert answer
-        ended = played(MADE, FollowRoute(Route("", 0, code.keys[-1], UNTIL_PRINTED, answer.keys[0])), seed)
-        results = [str(m["content"]) for m in ended.messages if m["role"] == "tool"]
-        printed = [text.startswith(PRINTED) for text in results[: ended.calls[code.keys[-1]]]]
+        ended = played(MADE, follows(Plan("", code.keys[-1], answer.keys[0], 0, UNTIL_PRINTED)), seed)
+        printed = [text.startswith(PRINTED) for text in results(ended, code)]
         assert not any(printed[:-1])
         assert printed[-1] or len(printed) == MOST_PROGRAMS
         counts.append(len(printed))
