@@ -35,12 +35,11 @@ MANIFEST = _object(
         own=FREE,
     ),
     counts={"type": "object", "additionalProperties": True},
-    costs=_object("version hash", version=TEXT, hash=TEXT),
+    costs=_object("hash", hash=TEXT),
 )
 
 COSTS = _object(
-    "version what sheet orchestrator seed tools_characters solvers tries columns",
-    version=TEXT,
+    "what sheet orchestrator seed tools_characters solvers tries columns",
     what=TEXT,
     sheet=TEXT,
     orchestrator=TEXT,
