@@ -30,8 +30,8 @@ from toolorchestra.envs.domains.toolscale.known_costs import (
     zipped,
 )
 from toolorchestra.envs.domains.toolscale.oracle import moves
-from toolorchestra.envs.domains.toolscale.paths import requests_along
 from toolorchestra.envs.domains.toolscale.source import forget
+from toolorchestra.envs.domains.toolscale.wishes import requests_along
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.envs.money.prices import load_sheet
 from toolorchestra.synth.proof.domain_player import DomainPlayer, SaidIds, untold

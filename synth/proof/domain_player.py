@@ -18,8 +18,7 @@ from toolorchestra.envs.base.json_schema import Checker
 from toolorchestra.envs.domains.toolscale.database import Session, SqlDatabase
 from toolorchestra.envs.domains.toolscale.domain import GoldCall, SqlDomain, SqlTask
 from toolorchestra.envs.domains.toolscale.formats import check_formats
-from toolorchestra.envs.domains.toolscale.grading import SqlVerdict, judge, mentions
-from toolorchestra.envs.domains.toolscale.grading_ids import entities
+from toolorchestra.envs.domains.toolscale.grading import SqlVerdict, entities, judge, mentions
 from toolorchestra.envs.domains.toolscale.state_digest import digest
 from toolorchestra.envs.domains.toolscale.tool_runs import Called, Runner
 

@@ -18,9 +18,9 @@ from functools import lru_cache
 from typing import Any
 
 from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.envs.domains.toolscale import shapes
+from toolorchestra.envs.domains.toolscale import domain_files
 from toolorchestra.envs.domains.toolscale.domain import SqlDomain, SqlTask
-from toolorchestra.envs.domains.toolscale.reading import content, fits, lines
+from toolorchestra.envs.domains.toolscale.domain_files import content, fits, lines
 from toolorchestra.envs.models.simulated import CHARACTERS_PER_TOKEN
 from toolorchestra.envs.money.prices import NANO, ORCHESTRATOR, PriceSheet, Tokens, Usage
 
@@ -172,7 +172,7 @@ def _read(domain: SqlDomain, listed: Mapping[str, Any]) -> dict[str, KnownCost]:
         raise ConfigError(f"{where}: the manifest lists {dict(listed)}, the file is {found}; generate the domain again")
     rows = lines(data, where)
     at, value = next(rows)
-    head = fits(shapes.COSTS, value, at)
+    head = fits(domain_files.COSTS_SCHEMA, value, at)
     if tuple(head["columns"]) != COLUMNS:
         raise ConfigError(f"{at}: columns {', '.join(COLUMNS)} expected, got {', '.join(head['columns'])}")
     setting = Setting(
