@@ -11,7 +11,7 @@ from typing import Any
 
 from toolorchestra.envs.base.errors import ConfigError, no_such
 from toolorchestra.envs.domains.toolscale.domain import SqlTable
-from toolorchestra.envs.domains.toolscale.text_templates import wrong_with
+from toolorchestra.envs.domains.toolscale.domain_files import wrong_with
 from toolorchestra.synth.formats import places
 from toolorchestra.synth.formats.allowed_sql import Fenced
 from toolorchestra.synth.formats.spec import Spec

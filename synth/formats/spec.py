@@ -21,9 +21,8 @@ from typing import Any
 from toolorchestra.envs.base.errors import ConfigError, ToolError, install, no_such
 from toolorchestra.envs.base.files import inside
 from toolorchestra.envs.base.json_schema import Checker
+from toolorchestra.envs.domains.toolscale.domain_files import FREE, MOST_TEMPLATE, TEXT, TEXTS
 from toolorchestra.envs.domains.toolscale.loader import check_clock
-from toolorchestra.envs.domains.toolscale.shapes import FREE, TEXT, TEXTS
-from toolorchestra.envs.domains.toolscale.text_templates import MOST_TEMPLATE
 
 PARTS = ("domain.yaml", "schema.sql", "rows.yaml", "tools.yaml", "policy.md", "intents.yaml")
 SHIPPED = Path(__file__).parents[1] / "specs"

@@ -17,7 +17,7 @@ from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.toolscale import formats as tool_formats
 from toolorchestra.envs.domains.toolscale import state_digest
 from toolorchestra.envs.domains.toolscale.domain import SqlDomain, SqlTask
-from toolorchestra.envs.domains.toolscale.reading import content
+from toolorchestra.envs.domains.toolscale.domain_files import content
 from toolorchestra.synth.formats import sql_runtime
 
 _PYTHON = {"string": "str", "integer": "int", "number": "float", "boolean": "bool"}

@@ -30,11 +30,11 @@ from toolorchestra.envs.domains.toolscale.known_costs import (
     zipped,
 )
 from toolorchestra.envs.domains.toolscale.oracle import moves
-from toolorchestra.envs.domains.toolscale.paths import requests_along
 from toolorchestra.envs.domains.toolscale.source import forget
+from toolorchestra.envs.domains.toolscale.wishes import requests_along
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.envs.money.prices import load_sheet
-from toolorchestra.synth.proof.domain_player import DomainPlayer, Lookup, Lookups, SaidIds, untold
+from toolorchestra.synth.proof.domain_player import DomainPlayer, SaidIds, untold
 from toolorchestra.synth.proof.solvers import GRADED, Arena, Scripted
 
 SHEET = "paper-2025-11"
@@ -48,61 +48,47 @@ Seen = Callable[[int, int], None]
 
 
 class Solution(NamedTuple):
-    """A way to solve a task: some of the calls of one of its paths, and lookups that say the ids that they use."""
+    """A way to solve a task: some of the calls of one of its paths."""
 
     found_by: str
     path: int
     kept: tuple[int, ...]
-    lookups: tuple[Lookup, ...] = ()
 
 
-def trimmed(bench: DomainPlayer, task: SqlTask, path: Sequence[GoldCall], lookups: Sequence[Lookup] = ()) -> list[int]:
+def trimmed(bench: DomainPlayer, task: SqlTask, path: Sequence[GoldCall]) -> list[int]:
     """The places in a path that are left when every read that is not needed is taken out: neither to be judged right
     nor to learn an id that is used later. Policies ask for the calls that identify, so they stay."""
     kept = list(range(len(path)))
-    blind = len(untold(bench, task, _calls(path, kept, lookups)))
     for place in range(len(path) - 1, task.identify - 1, -1):
         if bench.domain.tools[path[place].name].kind == "read":
             without = [other for other in kept if other != place]
-            calls = _calls(path, without, lookups)
-            if bench.judged(task, calls).value and len(untold(bench, task, calls)) <= blind:
+            calls = [path[at] for at in without]
+            if bench.judged(task, calls).value and not untold(bench, task, calls):
                 kept = without
     return kept
 
 
-def _calls(path: Sequence[GoldCall], kept: Sequence[int], lookups: Sequence[Lookup]) -> list[GoldCall]:
-    """A solution's calls in their order; the lookups of a call that is left out are left out too."""
-    return [
-        call for place in kept for call in (*(lookup.call for lookup in lookups if lookup.before == place), path[place])
-    ]
-
-
-def solutions(bench: DomainPlayer, task: SqlTask, reads: Lookups) -> Iterator[Solution]:
-    """A solution for each path of a task, the gold one first, without the reads that are not needed."""
+def solutions(bench: DomainPlayer, task: SqlTask) -> Iterator[Solution]:
+    """A solution for each path of a task, the gold one first, without the reads that are not needed. An alternative
+    that uses an id which nothing has said is none: it cannot be played."""
     for number, path in enumerate((task.actions, *task.alternatives)):
-        lookups = reads.for_path(task, path)
-        kept = trimmed(bench, task, path, lookups)
+        if number and untold(bench, task, path):
+            continue
+        kept = trimmed(bench, task, path)
         name = "alternative" if number else "gold"
-        used = tuple(lookup for lookup in lookups if lookup.before in kept)
-        name += ", trimmed" * (len(kept) < len(path)) + ", looked up" * bool(used)
-        yield Solution(name, number, tuple(kept), used)
+        yield Solution(name + ", trimmed" * (len(kept) < len(path)), number, tuple(kept))
 
 
-def along(task: SqlTask, path: int, kept: Sequence[int], lookups: Sequence[Lookup] = ()) -> SqlTask:
+def along(task: SqlTask, path: int, kept: Sequence[int]) -> SqlTask:
     """The task with a solution as its gold path."""
     actions = (task.actions, *task.alternatives)[path]
-    new: dict[int, tuple[int, ...]] = {}
-    made = 0
-    for place in kept:
-        own = 1 + sum(lookup.before == place for lookup in lookups)
-        new[place] = tuple(range(made, made + own))
-        made += own
+    new = {place: at for at, place in enumerate(kept)}
     requests = tuple(
-        replace(request, actions=tuple(at for n in request.actions for at in new.get(n, ())))
+        replace(request, actions=tuple(new[n] for n in request.actions if n in new))
         for request in requests_along(task, actions)
     )
-    identify = sum(len(new.get(place, ())) for place in range(task.identify))
-    return replace(task, actions=tuple(_calls(actions, kept, lookups)), requests=requests, identify=identify)
+    identify = sum(place in new for place in range(task.identify))
+    return replace(task, actions=tuple(actions[place] for place in kept), requests=requests, identify=identify)
 
 
 def together(made: Iterator[str], said: SaidIds) -> Iterator[str]:
@@ -154,10 +140,9 @@ def played(arena: Arena, task: SqlTask, solution: Solution, setting: Setting) ->
         return None
     assert arena.env.episode is not None
     ledger = arena.env.episode.ledger
-    lookups = tuple((lookup.before, lookup.call) for lookup in solution.lookups)
-    calls = calls_by_tool(task, solution.path, solution.kept, lookups)
+    calls = calls_by_tool(task, solution.path, solution.kept)
     made = KnownCost(
-        task.task_id, solution.found_by, solution.path, solution.kept, lookups, calls, opening, tuple(said),
+        task.task_id, solution.found_by, solution.path, solution.kept, calls, opening, tuple(said),
         tuple(answered), ledger.seconds, ledger.nano_usd, {}, setting,
     )  # fmt: skip
     if made.billed(load_sheet(setting.sheet)) != ledger.nano_usd:
@@ -165,9 +150,9 @@ def played(arena: Arena, task: SqlTask, solution: Solution, setting: Setting) ->
     return made
 
 
-def cheapest(arena: Arena, task: SqlTask, setting: Setting, reads: Lookups) -> KnownCost:
+def cheapest(arena: Arena, task: SqlTask, setting: Setting) -> KnownCost:
     """The solution with the smallest bill; of equal ones the first. Raises ConfigError when none solves the task."""
-    found = [played(arena, task, solution, setting) for solution in solutions(arena.bench, task, reads)]
+    found = [played(arena, task, solution, setting) for solution in solutions(arena.bench, task)]
     solved = [one for one in found if one is not None]
     if not solved:
         raise ConfigError(f"task {task.task_id}: no known solution solves it; this is a bug, report it")
@@ -176,7 +161,7 @@ def cheapest(arena: Arena, task: SqlTask, setting: Setting, reads: Lookups) -> K
 
 def stored(one: KnownCost) -> Solution:
     """The solution whose costs these are."""
-    return Solution(one.found_by, one.path, one.kept, tuple(Lookup(*lookup) for lookup in one.lookups))
+    return Solution(one.found_by, one.path, one.kept)
 
 
 def fault(arena: Arena, one: KnownCost) -> str:
@@ -193,10 +178,10 @@ async def measure(folder: Path, seen: Seen | None = None) -> tuple[Setting, list
     """Every task of a domain folder."""
     arena = _arena(folder)
     setting = Setting(SHEET, ORCHESTRATOR, SEED, _tools_characters(arena), tuple(s.name for s in SOLVERS), TRIES)
-    made, reads = [], Lookups(arena.bench)
+    made = []
     for number, (name, task) in enumerate(arena.domain.tasks.items(), 1):
         passed = {solver.name: await arena.passes(solver, name, TRIES) for solver in SOLVERS}
-        made.append(replace(cheapest(arena, task, setting, reads), passes=passed))
+        made.append(replace(cheapest(arena, task, setting), passes=passed))
         if seen is not None:
             seen(number, len(arena.domain.tasks))
     return setting, made

@@ -9,9 +9,7 @@ from typing import Any
 
 from toolorchestra.envs.base.errors import ToolError
 from toolorchestra.envs.domains.toolscale.domain import GoldCall, SqlTask, WrongWay
-from toolorchestra.envs.domains.toolscale.grading import mentions
-from toolorchestra.envs.domains.toolscale.grading_ids import touched
-from toolorchestra.envs.domains.toolscale.process_rules import rules
+from toolorchestra.envs.domains.toolscale.grading import mentions, rules, touched
 from toolorchestra.synth.proof.domain_player import DomainPlayer, looks_said, untold
 
 

@@ -14,10 +14,10 @@ from typing import Any
 
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.files import write_whole
-from toolorchestra.envs.domains.toolscale import loader, shapes
+from toolorchestra.envs.domains.toolscale import domain_files, loader
 from toolorchestra.envs.domains.toolscale.domain import SqlDomain, SqlTable
+from toolorchestra.envs.domains.toolscale.domain_files import FILES, content_hash, fits
 from toolorchestra.envs.domains.toolscale.known_costs import FILE as COSTS
-from toolorchestra.envs.domains.toolscale.reading import FILES, content_hash, fits
 from toolorchestra.synth.formats import places
 from toolorchestra.synth.formats.seed_rows import Maker
 from toolorchestra.synth.formats.spec import Spec
@@ -80,7 +80,7 @@ def skeleton(spec: Spec, seed: int) -> tuple[SqlDomain, list[Mapping[str, Any]]]
     tools = {}
     for entry in spec.tools:
         where = f"{at}:{getattr(entry, 'line', '?')}"
-        rows.append(fits(shapes.TOOL, entry, where))
+        rows.append(fits(domain_files.TOOL_SCHEMA, entry, where))
         made = loader.tool(entry, where)
         if made.name in tools:
             raise ConfigError(f"{where}: a second tool {made.name!r}")
@@ -158,7 +158,7 @@ def admit(bench: DomainPlayer, shape: Shape, forms: set[str], report: YieldRepor
     """Count a draft among the kept tasks, unless a check is against it. Raises Rejected."""
     if similarity.form(shape) in forms:
         raise Rejected("says what another does")
-    task = loader.task(fits(shapes.TASK, shape, "draft"))
+    task = loader.task(fits(domain_files.TASK_SCHEMA, shape, "draft"))
     if task.idle and report.idle + 1 > MOST_IDLE_SHARE * count:
         raise Rejected("enough tasks where nothing is to be done")
     name, seen = fault(bench, task)

@@ -18,20 +18,18 @@ from functools import lru_cache
 from typing import Any
 
 from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.envs.domains.toolscale import shapes
-from toolorchestra.envs.domains.toolscale.domain import GoldCall, SqlDomain, SqlTask
-from toolorchestra.envs.domains.toolscale.reading import content, fits, lines
+from toolorchestra.envs.domains.toolscale import domain_files
+from toolorchestra.envs.domains.toolscale.domain import SqlDomain, SqlTask
+from toolorchestra.envs.domains.toolscale.domain_files import content, fits, lines
 from toolorchestra.envs.models.simulated import CHARACTERS_PER_TOKEN
 from toolorchestra.envs.money.prices import NANO, ORCHESTRATOR, PriceSheet, Tokens, Usage
 
 FILE = "costs.jsonl.gz"
-VERSION = "2"
 COLUMNS = (
     "task",
     "found_by",
     "path",
     "kept",
-    "lookups",
     "opening",
     "said",
     "answered",
@@ -69,8 +67,6 @@ class KnownCost:
     """0: the gold path, n: the n-th alternative."""
     kept: tuple[int, ...]
     """Places of its calls in that path."""
-    lookups: tuple[tuple[int, GoldCall], ...]
-    """Reads that the path lacks, each with the place of the call before which it is made: they say ids that it uses."""
     calls: Mapping[str, int]
     """By tool."""
     opening: int
@@ -132,23 +128,19 @@ class KnownCost:
         """As the file has it, in the order of COLUMNS."""
         passes = [self.passes[solver] for solver in self.setting.solvers]
         sizes = [self.opening, list(self.said), list(self.answered)]
-        lookups = [[before, call.name, dict(call.arguments)] for before, call in self.lookups]
-        calls = [self.path, list(self.kept), lookups]
-        return [self.task_id, self.found_by, *calls, *sizes, self.seconds, self.nano_usd, passes]
+        return [self.task_id, self.found_by, self.path, list(self.kept), *sizes, self.seconds, self.nano_usd, passes]
 
 
-def calls_by_tool(
-    task: SqlTask, path: int, kept: Sequence[int], lookups: Sequence[tuple[int, GoldCall]] = ()
-) -> dict[str, int]:
+def calls_by_tool(task: SqlTask, path: int, kept: Sequence[int]) -> dict[str, int]:
     """How often a solution of a task calls each tool."""
     actions = (task.actions, *task.alternatives)[path]
-    return dict(Counter([*(actions[place].name for place in kept), *(call.name for _, call in lookups)]))
+    return dict(Counter(actions[place].name for place in kept))
 
 
 def packed(setting: Setting, made: Sequence[KnownCost]) -> bytes:
     """The file's text: a line of the setting, then a line of values for each task."""
     head = {
-        "version": VERSION, "what": "SIMULATED", "sheet": setting.sheet, "orchestrator": setting.orchestrator,
+        "what": "SIMULATED", "sheet": setting.sheet, "orchestrator": setting.orchestrator,
         "seed": setting.seed, "tools_characters": setting.tools_characters, "solvers": list(setting.solvers),
         "tries": setting.tries, "columns": list(COLUMNS),
     }  # fmt: skip
@@ -163,7 +155,7 @@ def zipped(data: bytes) -> bytes:
 
 def entry(data: bytes) -> dict[str, str]:
     """What the manifest says of the file."""
-    return {"version": VERSION, "hash": hashlib.blake2b(data, digest_size=16).hexdigest()}
+    return {"hash": hashlib.blake2b(data, digest_size=16).hexdigest()}
 
 
 @lru_cache(maxsize=64)
@@ -180,7 +172,7 @@ def _read(domain: SqlDomain, listed: Mapping[str, Any]) -> dict[str, KnownCost]:
         raise ConfigError(f"{where}: the manifest lists {dict(listed)}, the file is {found}; generate the domain again")
     rows = lines(data, where)
     at, value = next(rows)
-    head = fits(shapes.COSTS, value, at)
+    head = fits(domain_files.COSTS_SCHEMA, value, at)
     if tuple(head["columns"]) != COLUMNS:
         raise ConfigError(f"{at}: columns {', '.join(COLUMNS)} expected, got {', '.join(head['columns'])}")
     setting = Setting(
@@ -199,19 +191,16 @@ def _read(domain: SqlDomain, listed: Mapping[str, Any]) -> dict[str, KnownCost]:
 def _known(domain: SqlDomain, setting: Setting, value: object, at: str) -> KnownCost:
     if not isinstance(value, list) or len(value) != len(COLUMNS):
         raise ConfigError(f"{at}: a list of {len(COLUMNS)} values expected, got {value!r:.60}")
-    task_id, found_by, path, kept, rows, opening, said, answered, seconds, nano_usd, passes = value
+    task_id, found_by, path, kept, opening, said, answered, seconds, nano_usd, passes = value
     if task_id not in domain.tasks:
         raise ConfigError(f"{at}: no task {task_id!r:.20} in {domain.name}; generate the domain again")
     task = domain.tasks[task_id]
     paths = (task.actions, *task.alternatives)
     if path >= len(paths) or any(place >= len(paths[path]) for place in kept):
         raise ConfigError(f"{at}: a solution with other calls than task {task_id} has; generate the domain again")
-    lookups = tuple((before, GoldCall(name, arguments)) for before, name, arguments in rows)
-    if any(before not in kept or call.name not in domain.tools for before, call in lookups):
-        raise ConfigError(f"{at}: a lookup that task {task_id} has no place or tool for; generate the domain again")
-    calls = calls_by_tool(task, path, kept, lookups)
+    calls = calls_by_tool(task, path, kept)
     passed = dict(zip(setting.solvers, passes, strict=True))
     return KnownCost(
-        task_id, found_by, path, tuple(kept), lookups, calls, opening, tuple(said), tuple(answered), seconds,
+        task_id, found_by, path, tuple(kept), calls, opening, tuple(said), tuple(answered), seconds,
         nano_usd, passed, setting,
     )  # fmt: skip

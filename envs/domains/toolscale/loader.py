@@ -13,7 +13,7 @@ from typing import Any
 from toolorchestra.envs.base.errors import ConfigError, no_such
 from toolorchestra.envs.base.files import read_inside
 from toolorchestra.envs.base.json_schema import Checker
-from toolorchestra.envs.domains.toolscale import known_costs, shapes
+from toolorchestra.envs.domains.toolscale import domain_files, known_costs
 from toolorchestra.envs.domains.toolscale.bounded_functions import bound, told
 from toolorchestra.envs.domains.toolscale.database import TOO_LARGE, authorize, build, limit, without_comments
 from toolorchestra.envs.domains.toolscale.domain import (
@@ -28,8 +28,7 @@ from toolorchestra.envs.domains.toolscale.domain import (
     UserFact,
     WrongWay,
 )
-from toolorchestra.envs.domains.toolscale.formats import FORMATS
-from toolorchestra.envs.domains.toolscale.reading import (
+from toolorchestra.envs.domains.toolscale.domain_files import (
     FILES,
     content,
     content_hash,
@@ -38,8 +37,9 @@ from toolorchestra.envs.domains.toolscale.reading import (
     fits,
     lines,
     parsed,
+    wrong_with,
 )
-from toolorchestra.envs.domains.toolscale.text_templates import wrong_with
+from toolorchestra.envs.domains.toolscale.formats import FORMATS
 
 SHIPPED = Path(__file__).parents[2] / "data" / "domains"
 """The folder of the domains that come with the package."""
@@ -61,10 +61,11 @@ def names() -> list[str]:
 def manifest(folder: Path) -> Mapping[str, Any]:
     """Reads and checks a folder's domain.json, and none of its other files."""
     path = folder / "domain.json"
+    where = str(path)
     if not path.is_file():
         raise ConfigError(f"{path}: no such file; a domain folder holds domain.json, {', '.join(FILES)}")
-    found = fits(shapes.MANIFEST, parsed(decoded(read_inside(folder, path), str(path)), str(path)), str(path))
-    check_clock(found["clock"], str(path))
+    found = fits(domain_files.MANIFEST_SCHEMA, parsed(decoded(read_inside(folder, path), where), where), where)
+    check_clock(found["clock"], where)
     return found
 
 
@@ -148,7 +149,7 @@ def read_tables(data: bytes, where: str) -> dict[str, SqlTable]:
     width = 0
     for at, value in lines(data, where):
         if isinstance(value, dict):
-            head = fits(shapes.TABLE, value, at)
+            head = fits(domain_files.TABLE_SCHEMA, value, at)
             if head["key"] not in head["columns"]:
                 raise ConfigError(f"{at}: key {no_such('column', head['key'], head['columns'])}")
             rows, width = [], len(head["columns"])
@@ -164,7 +165,7 @@ def read_tools(data: bytes, where: str) -> dict[str, SqlTool]:
     """The tools of a tools.json, by name, each of them checked."""
     tools: dict[str, SqlTool] = {}
     for at, value in elements(data, where):
-        made = tool(fits(shapes.TOOL, value, at), at)
+        made = tool(fits(domain_files.TOOL_SCHEMA, value, at), at)
         if made.name in tools:
             raise ConfigError(f"{at}: a second tool {made.name!r}")
         tools[made.name] = made
@@ -318,7 +319,7 @@ def _check_error(text: str, values: Mapping[str, Any], spot: str) -> None:
 def _read_tasks(data: bytes, where: str, tools: Mapping[str, SqlTool]) -> dict[str, SqlTask]:
     tasks: dict[str, SqlTask] = {}
     for at, value in lines(data, where):
-        made = task(fits(shapes.TASK, value, at))
+        made = task(fits(domain_files.TASK_SCHEMA, value, at))
         for action in (*made.actions, *(a for path in made.alternatives for a in path)):
             if action.name not in tools:
                 raise ConfigError(f"{at}: evaluation_criteria.actions: {no_such('tool', action.name, tools)}")

@@ -10,13 +10,32 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
 from toolorchestra.envs.domains.toolscale.domain import GoldCall, Request, SqlTask
 from toolorchestra.envs.domains.toolscale.grading import mentions
 from toolorchestra.envs.domains.toolscale.heard import without_numbering
-from toolorchestra.envs.domains.toolscale.paths import requests_along
+
+
+def requests_along(task: SqlTask, path: Sequence[GoldCall]) -> tuple[Request, ...]:
+    """The task's requests with another of its paths as gold: one request has other calls, and those behind it move."""
+    shift = len(path) - len(task.actions)
+    first = next((n for n, (a, b) in enumerate(zip(task.actions, path, strict=False)) if a != b), None)
+    if first is None and not shift:
+        return task.requests
+    requests = []
+    for request in task.requests:
+        own = request.actions
+        if not own or (first is not None and own[-1] < first):
+            requests.append(request)
+        elif first is None or own[0] <= first:
+            requests.append(replace(request, actions=tuple(range(own[0], own[-1] + 1 + shift))))
+        else:
+            requests.append(replace(request, actions=tuple(n + shift for n in own)))
+    return tuple(requests)
+
 
 NAMED = 3
 """Words and values of a change that is still to be made: a message with so many proposes it."""

@@ -10,8 +10,7 @@ from toolorchestra.envs.domains.toolscale import known_costs
 from toolorchestra.envs.domains.toolscale.database import Session
 from toolorchestra.envs.domains.toolscale.domain import SqlDomain, SqlTask
 from toolorchestra.envs.domains.toolscale.experts import Advice
-from toolorchestra.envs.domains.toolscale.grading import judge
-from toolorchestra.envs.domains.toolscale.process_rules import rules
+from toolorchestra.envs.domains.toolscale.grading import judge, rules
 from toolorchestra.envs.domains.toolscale.tool_runs import Called
 from toolorchestra.envs.domains.toolscale.user import (
     GREETING,

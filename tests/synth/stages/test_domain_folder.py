@@ -20,8 +20,8 @@ from tests.paths import REPOSITORY
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.toolscale import loader
 from toolorchestra.envs.domains.toolscale.domain import GoldCall, SqlTask
+from toolorchestra.envs.domains.toolscale.domain_files import FILES
 from toolorchestra.envs.domains.toolscale.known_costs import FILE as COSTS
-from toolorchestra.envs.domains.toolscale.reading import FILES
 from toolorchestra.synth import export, generate, prove
 from toolorchestra.synth.formats import spec as specs
 from toolorchestra.synth.formats.seed_rows import LISTS

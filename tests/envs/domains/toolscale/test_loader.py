@@ -14,7 +14,7 @@ from tests.domains import changed, library, with_tool
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.toolscale import loader
 from toolorchestra.envs.domains.toolscale.database import SqlDatabase, without_comments
-from toolorchestra.envs.domains.toolscale.reading import FILES
+from toolorchestra.envs.domains.toolscale.domain_files import FILES
 
 RECURSIVE = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x FROM c) SELECT x FROM c"
 

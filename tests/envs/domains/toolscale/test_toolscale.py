@@ -17,8 +17,7 @@ from toolorchestra.envs.base.errors import ConfigError, Outage
 from toolorchestra.envs.domains.toolscale import loader
 from toolorchestra.envs.domains.toolscale import user as scripted
 from toolorchestra.envs.domains.toolscale.domain import SqlTask
-from toolorchestra.envs.domains.toolscale.grading import mentions
-from toolorchestra.envs.domains.toolscale.grading_ids import touched
+from toolorchestra.envs.domains.toolscale.grading import mentions, touched
 from toolorchestra.envs.domains.toolscale.oracle import moves
 from toolorchestra.envs.domains.toolscale.source import ToolScaleSource, ready
 from toolorchestra.envs.domains.toolscale.tool_runs import Called
