@@ -293,7 +293,6 @@ def test_a_newer_release_is_named_in_every_result(tmp_path: Path) -> None:
         ({"user": "llm"}, "needs user_model"),
         ({"user": "replay"}, "needs recordings"),
         ({"user": "replay", "recordings": "nowhere.jsonl"}, "no such file"),
-        ({"user": "replay", "solo": True}, "leave one of them out"),
         ({"split": "tiny"}, "no split 'tiny'"),
         ({"tasks_path": "nowhere"}, "point at upstream's data folder"),
         ({"users": "llm"}, "no argument 'users'"),
