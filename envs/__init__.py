@@ -11,7 +11,7 @@ __all__ = ["action_of", "from_openai", "hermes_prompt", "render_call", "to_herme
 
 _PLACES = {
     "render_call": "actions",
-    "hermes_prompt": "tools_as_text",
+    "hermes_prompt": "actions",
     **dict.fromkeys(("action_of", "from_openai", "to_hermes", "to_native", "to_openai"), "openai_messages"),
 }
 """Where the public names stand, in `base`. They are imported when somebody asks, as registering the ids needs none."""
