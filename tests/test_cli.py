@@ -67,7 +67,7 @@ def test_the_commands_are_listed_and_guessed_at() -> None:
 
 
 def test_there_are_at_most_fourteen_commands() -> None:
-    assert len({name.split()[0] for name in COMMANDS}) <= 30
+    assert len({name.split()[0] for name in COMMANDS}) <= 14
 
 
 def test_the_ids_and_their_splits() -> None:
