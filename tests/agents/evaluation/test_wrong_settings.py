@@ -124,6 +124,6 @@ def test_a_wrong_setting_of_a_user_that_is_a_model_ends_the_run_too() -> None:
 
 def test_what_a_backends_file_says_of_the_web_holds(tmp_path: Path) -> None:
     (tmp_path / "b.toml").write_text("[retrieval]\nweb = true\n")
-    assert wanted_of(EvaluateOptions(backends=str(tmp_path / "b.toml"))).web
-    assert wanted_of(EvaluateOptions(web=True)).web
+    assert wanted_of(EvaluateOptions(backends=(str(tmp_path / "b.toml"),))).web
+    assert wanted_of(EvaluateOptions(backends=("web=true",))).web
     assert not wanted_of(EvaluateOptions()).web

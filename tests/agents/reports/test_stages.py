@@ -39,7 +39,9 @@ def test_every_stage_and_every_fixed_player_plays_the_same_tasks(run: Path) -> N
     assert {len(plays) for plays in played.plays.values()} == {len(played.wishes)} == {4}  # two worlds
     strongest, cheapest = ([p and p.cents for p in played.plays[name]] for name in ("strongest", "cheapest"))
     assert strongest != cheapest
-    assert played.plays["trained"] != played.plays["before training"]  # they have other weights
+    # Models of random weights all talk alike; so what was loaded is compared, and not what it said.
+    loaded = of_stages._made_of(run, run / "checkpoints" / "step-000004", 2)["checkpoints"]
+    assert len(set(loaded.values())) == 3
 
 
 def test_what_was_played_is_read_and_not_played_again(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -305,19 +304,6 @@ def test_it_resumes_without_the_other_run_and_from_no_other(first: Path, tmp_pat
     again = run(tmp_path / "run", replace(config, steps=2), resume=True, said=said)
     assert (ended.step, again.step) == (1, 2)
     assert not any("starting from" in line for line in said)
-
-
-def test_a_run_of_a_version_that_knew_no_init_from_is_resumed(tmp_path: Path) -> None:
-    config = replace(starting(tmp_path), init_from="")
-    run(tmp_path, config)
-    for path in checkpoint.all_of(tmp_path / "checkpoints"):
-        state = checkpoint.read_state(path)
-        del state["config"]["init_from"]
-        (path / "state.json").write_text(json.dumps(state))
-        (path / "manifest.json").write_text(
-            json.dumps({"files": {"state.json": checkpoint._digest(path / "state.json")}})
-        )
-    assert run(tmp_path, config, resume=True).step == 1
 
 
 def test_a_kl_term_is_to_what_was_started_from(first: Path, tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ def test_costs_that_are_listed_and_gone_are_said_at_loading(tmp_path: Path) -> N
     """Not at the end of every episode."""
     folder = changed(tmp_path, "policy.md", str)
     head = json.loads((folder / "domain.json").read_text())
-    (folder / "domain.json").write_text(json.dumps({**head, "costs": {"version": "1", "hash": "0"}}))
+    (folder / "domain.json").write_text(json.dumps({**head, "costs": {"hash": "0"}}))
     (folder / "costs.jsonl.gz").unlink(missing_ok=True)
     with pytest.raises(ConfigError, match=r"costs\.jsonl\.gz: no such file, though domain\.json lists it; put it back"):
         loader.read(folder)
