@@ -112,7 +112,7 @@ def asked(row: EvaluationRow) -> str:
 
 
 def test_the_fit_finds_the_known_skills_again(walk: Path) -> None:
-    found = recovered(read_fit(walk / "experts.json"), load_experts(walk / "truth.json"))
+    found = recovered(read_fit(walk / "fit.json"), load_experts(walk / "truth.json"))
     same = [one for one in found if not one.what.startswith("seconds")]  # those are of this machine's clock
     assert len(same) == 2 + 4 + 9
     said = "; ".join(
@@ -126,7 +126,7 @@ def test_other_skills_would_not_be_found(walk: Path) -> None:
     known = load_experts(walk / "truth.json")
     names = list(known)
     turned = {name: known[other] for name, other in zip(names, [*names[1:], names[0]], strict=True)}
-    skills = [one for one in recovered(read_fit(walk / "experts.json"), turned) if one.what.startswith("skill")]
+    skills = [one for one in recovered(read_fit(walk / "fit.json"), turned) if one.what.startswith("skill")]
     assert coverage(skills) < 0.5
 
 
@@ -138,7 +138,7 @@ def test_evaluation_and_trajectories_tell_the_same(walk: Path) -> None:
 
 
 def test_the_world_has_the_numbers_of_the_fit(walk: Path) -> None:
-    made, told = json.loads((walk / "mine.json").read_text()), json.loads((walk / "experts.json").read_text())
+    made, told = json.loads((walk / "mine.json").read_text()), json.loads((walk / "fit.json").read_text())
     for model, one in told["models"].items():
         for family in ("math", "code", "logic"):
             assert made["models"][model]["answering"][family] == one["skill"][family]
