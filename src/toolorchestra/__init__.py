@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from toolorchestra.agents.public import Policy, compare, evaluate, load_policy, train
     from toolorchestra.envs.base.actions import hermes_prompt, parse, render_call
     from toolorchestra.envs.base.errors import ConfigError, ToolError
-    from toolorchestra.envs.base.openai_messages import action_of, from_openai, to_hermes, to_openai
+    from toolorchestra.envs.base.openai_messages import action_of, from_openai, to_hermes, to_native, to_openai
     from toolorchestra.envs.base.preference import Preference
     from toolorchestra.envs.base.types import Answer, Message, Outcome, ToolCall
     from toolorchestra.envs.domains.source import Scene, Source, Task
@@ -35,7 +35,7 @@ _PLACES = {
     "agents.policies.base": ("Player",),
     "envs.base.actions": ("hermes_prompt", "parse", "render_call"),
     "envs.base.errors": ("ConfigError", "ToolError"),
-    "envs.base.openai_messages": ("action_of", "from_openai", "to_hermes", "to_openai"),
+    "envs.base.openai_messages": ("action_of", "from_openai", "to_hermes", "to_native", "to_openai"),
     "envs.base.preference": ("Preference",),
     "envs.base.types": ("Answer", "Message", "Outcome", "ToolCall"),
     "envs.domains.source": ("Scene", "Source", "Task"),
@@ -86,6 +86,7 @@ __all__ = [
     "register",
     "render_call",
     "to_hermes",
+    "to_native",
     "to_openai",
     "tool",
     "train",

@@ -15,7 +15,7 @@ from jinja2.exceptions import TemplateError
 from tests.agents.rollouts.test_chat import real_template
 from tests.agents.rollouts.test_template_form import bytes_with, says
 from tests.envs.base.test_openai_messages import EVERY_ID, transcript
-from toolorchestra.envs import hermes_prompt, to_hermes, to_native, to_openai
+from toolorchestra import hermes_prompt, to_hermes, to_native, to_openai
 from toolorchestra.envs.base.actions import render
 from toolorchestra.envs.base.types import Message, ToolCall
 from toolorchestra.envs.factory import factory

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import toolorchestra  # noqa: F401 - registers the ids
 from tests.tau2_playing import needs_package
-from toolorchestra.envs import action_of, from_openai, hermes_prompt, render_call, to_hermes, to_native, to_openai
+from toolorchestra import action_of, from_openai, hermes_prompt, render_call, to_hermes, to_native, to_openai
 from toolorchestra.envs.base.actions import CLOSE, OPEN, Action, parse, render
 from toolorchestra.envs.base.marks import STANDARD
 from toolorchestra.envs.base.types import Message, ToolCall

@@ -14,7 +14,7 @@ import pytest
 
 import toolorchestra  # noqa: F401 - registers the ids
 from tests.tau2_playing import needs_package
-from toolorchestra.envs import action_of, from_openai, to_native
+from toolorchestra import action_of, from_openai, to_native
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.spaces import Transcripts
 from toolorchestra.envs.base.types import Message, Rows
