@@ -24,7 +24,7 @@ from tests.support.tau2_players import gold, plans
 from toolorchestra.agents.policies.players import random_move
 from toolorchestra.envs.domains.tau2.source import Tau2Source
 from toolorchestra.envs.domains.toolscale import loader
-from toolorchestra.envs.domains.toolscale.oracle import moves
+from toolorchestra.envs.domains.toolscale.gold_conversation import moves
 from toolorchestra.envs.domains.toolscale.source import ToolScaleSource, ready
 from toolorchestra.envs.domains.toy import TURNS, script
 from toolorchestra.envs.env import OrchestraEnv

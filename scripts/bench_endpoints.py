@@ -31,7 +31,7 @@ from toolorchestra.envs.models import ChatRequest
 from toolorchestra.envs.models.endpoints import Endpoints
 from toolorchestra.envs.models.openai import OpenAiModels
 from toolorchestra.envs.registration import full_id
-from toolorchestra.envs.tools.backends import Backing, Wanted
+from toolorchestra.envs.tools.backends import Backing, NamedBackends
 
 IN_FLIGHT, CALLS, ROUNDS = 512, 3072, 3
 ASKED = (Message(role="system", content="x" * 2000), Message(role="user", content="y" * 2000))
@@ -72,7 +72,7 @@ def endpoints(url: str, in_flight: int) -> Endpoints:
 
 def made_over(url: str, in_flight: int) -> EpisodeFactory:
     """HLE-v0 with its experts behind that server."""
-    backing = Backing(Wanted("bench", endpoints=endpoints(url, in_flight)))
+    backing = Backing(NamedBackends("bench", endpoints=endpoints(url, in_flight)))
     return factory(**gym.spec(full_id("HLE-v0")).kwargs, backends=backing)
 
 

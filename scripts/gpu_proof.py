@@ -33,9 +33,9 @@ import transformers
 
 from toolorchestra.agents.configuration.config import ModelConfig, TrainConfig, WarmStart
 from toolorchestra.agents.configuration.presets import preset
-from toolorchestra.agents.engines.background import ProcessGuard
 from toolorchestra.agents.engines.base import Datum, LossParams, SamplingParams, TrainingFailed
-from toolorchestra.agents.engines.budget import SHAPES, MemoryPlan, Shape, budget, training_operations
+from toolorchestra.agents.engines.gpu_arithmetic import SHAPES, MemoryPlan, Shape, budget, training_operations
+from toolorchestra.agents.engines.guarded_processes import ProcessGuard
 from toolorchestra.agents.engines.local import LocalConfig, LocalEngine
 from toolorchestra.agents.engines.tiny import random_model
 

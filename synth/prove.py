@@ -32,10 +32,10 @@ import tyro
 from toolorchestra.agents.commands.console import DONE, FAILED, check_counts, command, say
 from toolorchestra.envs.base.errors import ToolError
 from toolorchestra.envs.domains.toolscale import loader
-from toolorchestra.envs.domains.toolscale.domain import GoldCall, SqlDomain, SqlTool
+from toolorchestra.envs.domains.toolscale.gold_conversation import moves
 from toolorchestra.envs.domains.toolscale.known_costs import known as known_costs
-from toolorchestra.envs.domains.toolscale.oracle import moves
 from toolorchestra.envs.domains.toolscale.source import ToolScaleSource, ready
+from toolorchestra.envs.domains.toolscale.sql_domain import GoldCall, SqlDomain, SqlTool
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.synth.formats import spec as specs
 from toolorchestra.synth.proof import cheapest_solutions, similarity

@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.paths import REPOSITORY
 from toolorchestra.envs.domains.toolscale import loader
-from toolorchestra.envs.domains.toolscale.domain import SqlDomain
+from toolorchestra.envs.domains.toolscale.sql_domain import SqlDomain
 from toolorchestra.synth.formats import spec as specs
 from toolorchestra.synth.stages.domain_folder import make
 

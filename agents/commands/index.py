@@ -18,7 +18,7 @@ from toolorchestra.envs.base.errors import ConfigError, no_such
 from toolorchestra.envs.base.types import Passage
 from toolorchestra.envs.retrieval.corpus import read_corpus
 from toolorchestra.envs.retrieval.dense import KINDS
-from toolorchestra.envs.retrieval.index import ENGINES, Build, build
+from toolorchestra.envs.retrieval.index_and_hybrid import ENGINES, Build, build
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ COLUMNS = ("policy", "accuracy", "$ a task", "seconds", "PerfGain", "CostSave")
 
 
 @dataclass(frozen=True)
-class Recording:
+class RecordingOptions:
     """Options of a recording that is read."""
 
     outcomes: tyro.conf.Positional[Path]
@@ -47,7 +47,7 @@ class Recording:
 
 
 @dataclass(frozen=True)
-class FitOptions(Recording):
+class FitOptions(RecordingOptions):
     """Options of `toolorchestra recorded fit`."""
 
     out: Path | None = None
@@ -89,7 +89,7 @@ class WorldOptions:
 
 
 @dataclass(frozen=True)
-class ReplayOptions(Recording):
+class ReplayOptions(RecordingOptions):
     """Options of `toolorchestra recorded replay`."""
 
     prices: str = "recorded-2025-12"
@@ -155,14 +155,14 @@ def run_fit(given: FitOptions) -> int:
 
 def run_world(given: WorldOptions) -> int:
     """Make the experts, and say what they are made of."""
-    from toolorchestra.agents.calibration.experts_file import Choices, make_experts, write_experts
+    from toolorchestra.agents.calibration.experts_file import FileOptions, make_experts, write_experts
     from toolorchestra.agents.calibration.experts_fit import read_fit
     from toolorchestra.envs.tools.tool_config import load
 
     if given.out.suffix != ".json":
         raise ConfigError(f"--out: a file that ends in .json expected, as experts=FILE takes; got {given.out}")
     known = read_fit(given.fit)
-    choices = Choices(
+    choices = FileOptions(
         pairs("--as", given.stands), _families(given.family), given.rest_from, given.level, given.limit_seconds
     )
     made = make_experts(known, load(given.tools), choices)

@@ -13,7 +13,7 @@ import tyro
 from toolorchestra.agents.commands.console import DONE, command, say
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.retrieval import Retriever
-from toolorchestra.envs.retrieval.index import load
+from toolorchestra.envs.retrieval.index_and_hybrid import load
 from toolorchestra.envs.retrieval.remote import IndexServer
 
 

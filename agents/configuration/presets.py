@@ -16,7 +16,7 @@ from toolorchestra.envs.base.errors import ConfigError, no_such
 
 
 @dataclass(frozen=True)
-class Machine:
+class TargetMachine:
     """What a preset is made for."""
 
     about: str
@@ -144,12 +144,14 @@ PRESETS: Mapping[str, TrainConfig] = {
     ),
 }
 
-MACHINES: Mapping[str, Machine] = {
-    "tiny": Machine("any machine, two CPU cores"),
-    "lm-cpu": Machine("any machine, two CPU cores"),
-    "small-gpu": Machine("one GPU of 24 GB, such as an RTX 4090", 24.0, 1, 1, "qwen3-0.6b", 165.0, (1_500, 4_000)),
-    "8b-h100": Machine("one GPU of 80 GB, such as an H100", 80.0, 1, 1, "qwen3-8b", 989.0, (2_000, 3_000)),
-    "8b-node": Machine("a node of eight H100", 80.0, 8, 7, "qwen3-8b", 989.0, (2_000, 3_000)),
+MACHINES: Mapping[str, TargetMachine] = {
+    "tiny": TargetMachine("any machine, two CPU cores"),
+    "lm-cpu": TargetMachine("any machine, two CPU cores"),
+    "small-gpu": TargetMachine(
+        "one GPU of 24 GB, such as an RTX 4090", 24.0, 1, 1, "qwen3-0.6b", 165.0, (1_500, 4_000)
+    ),
+    "8b-h100": TargetMachine("one GPU of 80 GB, such as an H100", 80.0, 1, 1, "qwen3-8b", 989.0, (2_000, 3_000)),
+    "8b-node": TargetMachine("a node of eight H100", 80.0, 8, 7, "qwen3-8b", 989.0, (2_000, 3_000)),
 }
 """The machines by preset."""
 

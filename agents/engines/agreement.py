@@ -40,7 +40,7 @@ class Agreement(NamedTuple):
     not stand out of what two kernels differ by."""
 
 
-class Scored(NamedTuple):
+class ProbeLogprobs(NamedTuple):
     """Log-probabilities of the tokens that were sampled after the probes."""
 
     sampler: list[float]
@@ -73,9 +73,11 @@ def measure(
     return Agreement(mean, worst, math.sqrt(_square(moves) / len(moves)), lost_share(gaps, moves))
 
 
-def probed(sampler: Probed, scores: Scores, prompts: Sequence[Sequence[int]], start: Scores | None = None) -> Scored:
+def probed(
+    sampler: Probed, scores: Scores, prompts: Sequence[Sequence[int]], start: Scores | None = None
+) -> ProbeLogprobs:
     """Samples a few tokens after each prompt and scores them; returns the log-probabilities that measure() compares."""
-    made = Scored([], [], [])
+    made = ProbeLogprobs([], [], [])
     for temperature in TEMPERATURES:
         samples = sampler.probe(prompts, SamplingParams(PROBE_TOKENS, temperature))
         data = [

@@ -43,7 +43,7 @@ def check_shape(config: Any) -> None:
             )
 
 
-class _Product:
+class _AdaptedProduct:
     """The product with the weights of one layer, or of several that are fed alike, and beside it with their
     adapters."""
 
@@ -77,10 +77,10 @@ class _Layer:
 
     def __init__(self, weights: Mapping[str, Tensor], prefix: str) -> None:
         attention, mlp = f"{prefix}.self_attn", f"{prefix}.mlp"
-        self.qkv = _Product(weights, *(f"{attention}.{part}_proj" for part in "qkv"))
-        self.out = _Product(weights, f"{attention}.o_proj")
-        self.gate_up = _Product(weights, f"{mlp}.gate_proj", f"{mlp}.up_proj")
-        self.down = _Product(weights, f"{mlp}.down_proj")
+        self.qkv = _AdaptedProduct(weights, *(f"{attention}.{part}_proj" for part in "qkv"))
+        self.out = _AdaptedProduct(weights, f"{attention}.o_proj")
+        self.gate_up = _AdaptedProduct(weights, f"{mlp}.gate_proj", f"{mlp}.up_proj")
+        self.down = _AdaptedProduct(weights, f"{mlp}.down_proj")
         self.q_norm = weights.get(f"{attention}.q_norm.weight")
         self.k_norm = weights.get(f"{attention}.k_norm.weight")
         self.norm_in = weights[f"{prefix}.input_layernorm.weight"]

@@ -74,7 +74,7 @@ def write_adapter(adapter: Adapter, folder: Path) -> None:
     save_file(weights, folder / "adapter_model.safetensors")
 
 
-class _Product(torch.autograd.Function):
+class _LoraProduct(torch.autograd.Function):
     """x (W + scale B A)^T, and the gradients of x, A and B."""
 
     @staticmethod
@@ -105,7 +105,7 @@ class MergedLayer:
         self._known: tuple[Any, Tensor] | None = None
 
     def __call__(self, x: Tensor) -> Tensor:
-        way = partial(_Product.apply, x, self, *self._adapter())
+        way = partial(_LoraProduct.apply, x, self, *self._adapter())
         made: Tensor = self.base(x) if self._layer.disable_adapters else way()
         return made
 

@@ -42,7 +42,7 @@ class _Row:
 
 
 @dataclass
-class _Request:
+class _QueuedTurn:
     """A turn being sampled."""
 
     row: _Row
@@ -69,8 +69,8 @@ class LocalSampler:
         """A heap: the lowest row is taken, whatever was free before, so that a resumed run has its rows where the other
         one had them. Where a row stands can change the last digit of a sum."""
         self._rows: dict[str, _Row] = {}
-        self._waiting: list[_Request] = []
-        self._active: list[_Request] = []
+        self._waiting: list[_QueuedTurn] = []
+        self._active: list[_QueuedTurn] = []
         self._pump: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self.sampled_tokens = self.fed_tokens = self.shared_tokens = 0
@@ -91,7 +91,7 @@ class LocalSampler:
         self._prompt_tokens += len(prompt)
         self._kept_tokens += kept
         done: asyncio.Future[Sample] = loop.create_future()
-        self._waiting.append(_Request(row, list(prompt[kept:]), params, done))
+        self._waiting.append(_QueuedTurn(row, list(prompt[kept:]), params, done))
         if self._pump is None or self._pump.done():
             self._pump = asyncio.create_task(self._run())
             self._pump.add_done_callback(lambda pump: pump.cancelled() or pump.exception())  # all heard of it already
@@ -203,11 +203,11 @@ class LocalSampler:
 
     # -- long parts --------------------------------------------------------------------------------------------------
 
-    def _prefill(self, requests: list[_Request]) -> None:
+    def _prefill(self, requests: list[_QueuedTurn]) -> None:
         """Run all but the last token of each new part, and nothing that another row has or is about to have."""
         while requests:
-            now: list[_Request] = []
-            later: list[_Request] = []
+            now: list[_QueuedTurn] = []
+            later: list[_QueuedTurn] = []
             for request in requests:
                 self._share(request)
                 awaited = (_common(_prompt(request), _prompt(other)) for other in now)
@@ -218,7 +218,7 @@ class LocalSampler:
             self._prefill_all(now)
             requests = later
 
-    def _share(self, request: _Request) -> None:
+    def _share(self, request: _QueuedTurn) -> None:
         """Copy what another row has of the prompt, from the one that has most of it; of equal ones the lowest."""
         row, prompt, have = request.row, _prompt(request), len(request.row.cached)
         able = [other for other in self._all if len(other.cached) > have + CHUNK]
@@ -232,7 +232,7 @@ class LocalSampler:
         self.shared_tokens += common - have
         self._kept_tokens += common - have
 
-    def _prefill_all(self, requests: list[_Request]) -> None:
+    def _prefill_all(self, requests: list[_QueuedTurn]) -> None:
         requests.sort(key=lambda r: len(r.forced))
         while requests:
             batch, size = [requests.pop()], 0
@@ -241,7 +241,7 @@ class LocalSampler:
                 batch.append(requests.pop())
             self._prefill_batch(batch)
 
-    def _prefill_batch(self, batch: list[_Request]) -> None:
+    def _prefill_batch(self, batch: list[_QueuedTurn]) -> None:
         parts = [r.forced[:-1] for r in batch]
         width = max(map(len, parts))
         tokens = torch.tensor([p + [0] * (width - len(p)) for p in parts], device=self._device)
@@ -253,7 +253,7 @@ class LocalSampler:
         for request, part in zip(batch, parts, strict=True):
             self._fed(request, part)
 
-    def _fed(self, request: _Request, part: list[int]) -> None:
+    def _fed(self, request: _QueuedTurn, part: list[int]) -> None:
         request.row.cached.extend(part)
         del request.forced[: len(part)]
         self.fed_tokens += len(part)
@@ -265,7 +265,7 @@ class LocalSampler:
         if not self._active:
             return
         logits = self._forward(self._active)
-        deciding: list[tuple[int, _Request]] = []
+        deciding: list[tuple[int, _QueuedTurn]] = []
         for index, request in enumerate(self._active):
             self._fed(request, request.forced[:1])
             if not request.forced:
@@ -274,7 +274,7 @@ class LocalSampler:
             self._decide(logits, deciding)
         self._active = [r for r in self._active if not r.done.done()]
 
-    def _forward(self, active: list[_Request]) -> Tensor:
+    def _forward(self, active: list[_QueuedTurn]) -> Tensor:
         """Feed each active row its next token; logits in the order of `active`."""
         device, lengths = self._device, [len(r.row.cached) for r in active]
         most = max(lengths) + 1
@@ -296,7 +296,7 @@ class LocalSampler:
         logits = self.decoder.forward(tokens, slice(0, top), starts, zero.expand(top), most)
         return logits[torch.tensor([r.row.number for r in active], device=device)]
 
-    def _decide(self, logits: Tensor, deciding: list[tuple[int, _Request]]) -> None:
+    def _decide(self, logits: Tensor, deciding: list[tuple[int, _QueuedTurn]]) -> None:
         chosen = logits[torch.tensor([i for i, _ in deciding], device=self._device)]
         heat = torch.tensor([r.params.temperature for _, r in deciding], device=self._device)[:, None]
         logprobs = torch.log_softmax(chosen / torch.where(heat > 0, heat, torch.ones_like(heat)), -1)
@@ -319,7 +319,7 @@ class LocalSampler:
         return torch.searchsorted(heights, at, right=True)[:, 0].clamp(max=heights.shape[1] - 1)
 
 
-def _prompt(request: _Request) -> list[int]:
+def _prompt(request: _QueuedTurn) -> list[int]:
     return [*request.row.cached, *request.forced]
 
 

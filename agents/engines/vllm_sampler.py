@@ -29,9 +29,9 @@ try:
 except ModuleNotFoundError as err:
     raise without(err) from None
 
-from toolorchestra.agents.engines.background import LoopThread, ProcessGuard
 from toolorchestra.agents.engines.base import NONE, Adapter, Sample, SamplingParams, check_length
-from toolorchestra.agents.engines.budget import ADAPTER_WIDTH, Shape
+from toolorchestra.agents.engines.gpu_arithmetic import ADAPTER_WIDTH, Shape
+from toolorchestra.agents.engines.guarded_processes import LoopThread, ProcessGuard
 from toolorchestra.agents.engines.lora import write_adapter
 from toolorchestra.agents.engines.weights import Handover
 from toolorchestra.envs.base.errors import ConfigError, Outage, install

@@ -36,8 +36,8 @@ try:
 except ModuleNotFoundError as err:
     raise without(err) from None
 
-from toolorchestra.agents.engines.background import LoopThread
 from toolorchestra.agents.engines.base import NONE, Adapter, EngineLost, Sample, SamplingParams, check_length
+from toolorchestra.agents.engines.guarded_processes import LoopThread
 from toolorchestra.agents.engines.lora import write_adapter
 from toolorchestra.agents.engines.weights import Handover
 from toolorchestra.envs.base.errors import ConfigError, Outage, install

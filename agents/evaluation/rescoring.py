@@ -36,8 +36,8 @@ from toolorchestra.envs.base.files import write_json
 from toolorchestra.envs.base.types import Outcome, VirtualClock
 from toolorchestra.envs.domains.questions.world import QaWorld
 from toolorchestra.envs.domains.world import Regradable, World
-from toolorchestra.envs.episode.budget import held_to
 from toolorchestra.envs.episode.calls import ReadyCall
+from toolorchestra.envs.episode.episode_budget import held_to
 from toolorchestra.envs.factory import EpisodeFactory
 from toolorchestra.envs.money.ledger import Bill
 from toolorchestra.envs.money.prices import NANO
@@ -106,7 +106,7 @@ async def rescore(
         raise ConfigError(f"{out} is there already; name a new folder")
     made = Rescoring({row.key: row for row in latest(read_rows(run))})
     chosen = lines_found(run / TRAJECTORIES, made.rows)
-    work = _Work(envs, asyncio.Semaphore(at_once), Gates(), cap, made)
+    work = _Regrader(envs, asyncio.Semaphore(at_once), Gates(), cap, made)
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as scratch:  # no half of a run is left
         fresh = Path(scratch) / out.name
@@ -124,7 +124,9 @@ async def rescore(
     return made
 
 
-async def _write_trajectories(run: Path, fresh: Path, chosen: Mapping[RowKey, int], work: _Work, together: int) -> None:
+async def _write_trajectories(
+    run: Path, fresh: Path, chosen: Mapping[RowKey, int], work: _Regrader, together: int
+) -> None:
     """Grade each trajectory, some at once, and write them in their order."""
     with (fresh / TRAJECTORIES).open("wb") as file:
         waiting: list[dict[str, Any]] = []
@@ -146,7 +148,7 @@ class _Grade(NamedTuple):
 
 
 @dataclass
-class _Work:
+class _Regrader:
     """Grades trajectories, and notes what came of each."""
 
     envs: Envs

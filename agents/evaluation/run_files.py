@@ -28,7 +28,7 @@ from toolorchestra.envs.base.secrets import Address
 from toolorchestra.envs.domains.questions.source import QaSource
 from toolorchestra.envs.models.endpoints import Served
 from toolorchestra.envs.money.prices import ORCHESTRATOR
-from toolorchestra.envs.tools.backends import EMBEDDED, Wanted
+from toolorchestra.envs.tools.backends import EMBEDDED, NamedBackends
 
 if TYPE_CHECKING:
     from toolorchestra.agents.evaluation.runs import Contest
@@ -114,7 +114,7 @@ def _digest(pieces: Iterable[bytes]) -> str:
 # -- backends ----------------------------------------------------------------------------------------------------------
 
 
-def _of_backends(wanted: Wanted) -> Iterator[tuple[str, str]]:
+def _of_backends(wanted: NamedBackends) -> Iterator[tuple[str, str]]:
     """By model, endpoint and part, so that an error can name the one that is another."""
     endpoints = wanted.endpoints
     if endpoints is not None:

@@ -93,7 +93,7 @@ class Oracle:
         if ask is not None and uses(episode, ask) and submit is not None:
             return render_call(submit.name, {"answer": last_result(episode)})
         most_calls = self._scale.most_calls if self._scale else {}
-        planner = _Planner(episode, world, most_calls, knows_luck=self._knows_luck)
+        planner = _OraclePlans(episode, world, most_calls, knows_luck=self._knows_luck)
         plans = list(planner.plans())
         scale = self._scale or _scale_of(plans)
         valued = [(scale.value(plan, episode.preference), -plan.bill.usd, plan.first) for plan in plans]
@@ -107,7 +107,7 @@ def _scale_of(plans: Sequence[Prospect]) -> Scale:
 
 
 @dataclass(frozen=True)
-class _Part:
+class _PlanPart:
     """Some calls of a plan, together."""
 
     first: str = ""
@@ -119,10 +119,10 @@ class _Part:
     """The skill of who writes the program."""
 
 
-_NOTHING = _Part()
+_NOTHING = _PlanPart()
 
 
-class _Planner:
+class _OraclePlans:
     """The plans of one moment of an episode."""
 
     def __init__(self, episode: Episode, world: QaWorld, most_calls: Mapping[str, float], *, knows_luck: bool) -> None:
@@ -199,7 +199,9 @@ class _Planner:
                 chance = self._chance(skill, self._facts, _NOTHING, _NOTHING)
                 yield self._together(_NOTHING, _NOTHING, _NOTHING, answer, chance)
 
-    def _together(self, searching: _Part, writing: _Part, extra: _Part, answer: _Part, chance: float) -> Prospect:
+    def _together(
+        self, searching: _PlanPart, writing: _PlanPart, extra: _PlanPart, answer: _PlanPart, chance: float
+    ) -> Prospect:
         parts = (searching, extra, writing, answer)
         calls: dict[str, float] = {key: float(n) for key, n in self._episode.calls.items()}
         for key, times in itertools.chain.from_iterable(part.calls for part in parts):
@@ -215,7 +217,7 @@ class _Planner:
             ),
         )
 
-    def _chance(self, answerer: Skill, facts: float, writing: _Part, extra: _Part) -> float:
+    def _chance(self, answerer: Skill, facts: float, writing: _PlanPart, extra: _PlanPart) -> float:
         question = self._question
         right, wrong, plain = (answerer.answer_chance(question, facts, state) for state in ("right", "wrong", ""))
         believed = self._computed
@@ -227,7 +229,7 @@ class _Planner:
         # Of programs that do not work half print something wrong and half print nothing.
         return works * right + (1 - works) * (wrong + now) / 2
 
-    def _searches(self) -> Iterator[_Part]:
+    def _searches(self) -> Iterator[_PlanPart]:
         """Not at all, or until the last fact is found."""
         if not self._missing:
             yield _NOTHING
@@ -235,14 +237,14 @@ class _Planner:
         plain = tool_of(self._episode, "local_search", "web_search")
         if plain is not None and self._episode.turn < MOST_SEARCHES:
             call = render_call(plain.name, {"query": self._missing[0].query})
-            yield _Part(call, turns=len(self._missing))
+            yield _PlanPart(call, turns=len(self._missing))
         elif self._search is not None and uses(self._episode, self._search) < MOST_SEARCHES:
             for offer in self._search.offers:
                 times = len(self._missing) / self._skill(offer).query_chance(self._question)
                 yield self._part(self._search, offer, "query", math.ceil(times), times)
         yield _NOTHING
 
-    def _programs(self) -> Iterator[_Part]:
+    def _programs(self) -> Iterator[_PlanPart]:
         """Nobody, or one of those who write programs."""
         yield _NOTHING
         code = self._code
@@ -252,12 +254,12 @@ class _Planner:
             for offer in code.offers:
                 yield replace(self._part(code, offer, "code", 1, 1.0), skill=self._skill(offer))
 
-    def _favours(self) -> Iterator[_Part]:
+    def _favours(self) -> Iterator[_PlanPart]:
         """None of the tools that the user favours besides, some of them, or all: each as often as anybody called it."""
         wanted = [part for tool in (self._search, self._code) if tool for part in self._favoured(tool)]
         for count in range(len(wanted) + 1):
             for chosen in itertools.combinations(wanted, count):
-                yield _Part(
+                yield _PlanPart(
                     next((part.first for part in chosen), ""),
                     sum(part.usd for part in chosen),
                     sum(part.seconds for part in chosen),
@@ -266,7 +268,7 @@ class _Planner:
                     next((part.skill for part in chosen if part.skill), None),
                 )
 
-    def _favoured(self, tool: Tool) -> Iterator[_Part]:
+    def _favoured(self, tool: Tool) -> Iterator[_PlanPart]:
         wish = self._episode.preference.tools
         for offer in tool.offers:
             due = max(self._most_calls.get(offer.alias, 0.0), 1.0) - self._episode.calls.get(offer.alias, 0)
@@ -276,7 +278,7 @@ class _Planner:
                 computes = writes and self._question.computable
                 yield replace(part, skill=self._skill(offer) if computes else None)
 
-    def _answers(self) -> Iterator[tuple[_Part, Skill]]:
+    def _answers(self) -> Iterator[tuple[_PlanPart, Skill]]:
         for offer in self._ending.offers:
             yield self._part(self._ending, offer, "answer", 1, 1.0), self._skill(offer)
 
@@ -284,10 +286,10 @@ class _Planner:
         known = self._world.skills[offer.model]
         return known if self._knows_luck else known.without_luck()
 
-    def _part(self, tool: Tool, offer: Offer, purpose: Purpose, turns: float, times: float) -> _Part:
+    def _part(self, tool: Tool, offer: Offer, purpose: Purpose, turns: float, times: float) -> _PlanPart:
         skill = self._skill(offer)
         found = len(self._missing) if purpose != "query" else len(self._missing) / 2
         tokens = Tokens(round(self._tokens + found * FOUND_TOKENS), 0, round(skill.output_tokens[purpose]))
         usd = self._episode.sheet.price(offer.model).nano_usd(Usage(offer.model, EXPERT, tokens)) / NANO
         call = render_call(tool.name, {"model": offer.alias})
-        return _Part(call, times * usd, times * skill.seconds[purpose], turns, ((offer.alias, times),))
+        return _PlanPart(call, times * usd, times * skill.seconds[purpose], turns, ((offer.alias, times),))

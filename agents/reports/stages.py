@@ -30,7 +30,7 @@ BEFORE, WARM, TRAINED = "before training", "supervised start", "trained"
 BASELINES = ("cheapest", "strongest", "cascade")
 
 
-class Play(NamedTuple):
+class TaskResult(NamedTuple):
     """What a player came to on one task."""
 
     reward: float
@@ -45,7 +45,7 @@ class StagesPlayed:
 
     wishes: Sequence[str]
     """The kind of wish that each task has."""
-    plays: Mapping[str, Sequence[Play | None]]
+    plays: Mapping[str, Sequence[TaskResult | None]]
     """By player, stages first. None where the episode failed: the task then counts for nobody."""
     stages: Sequence[str]
     """Which players are stages of the training, in their order."""
@@ -68,7 +68,7 @@ class StagesPlayed:
     @classmethod
     def from_json(cls, row: Mapping[str, Any]) -> StagesPlayed:
         """Reads back what as_json() made."""
-        plays = {name: [play and Play(*play) for play in some] for name, some in row["plays"].items()}
+        plays = {name: [play and TaskResult(*play) for play in some] for name, some in row["plays"].items()}
         return cls(row["wishes"], plays, row["stages"], row["readable"])
 
 
@@ -80,15 +80,15 @@ def together(parts: Sequence[StagesPlayed]) -> StagesPlayed:
     return StagesPlayed([wish for part in parts for wish in part.wishes], plays, first.stages, readable)
 
 
-def plays_of(tasks: Sequence[TaskScores | None], name: str = POLICY) -> list[Play | None]:
+def plays_of(tasks: Sequence[TaskScores | None], name: str = POLICY) -> list[TaskResult | None]:
     """A player's plays among those of the panel."""
-    made: list[Play | None] = []
+    made: list[TaskResult | None] = []
     for task in tasks:
         if task is None:
             made.append(None)
             continue
         measure, reward = task.players[name]
-        made.append(Play(reward, measure.outcome, 100 * measure.usd, measure.seconds))
+        made.append(TaskResult(reward, measure.outcome, 100 * measure.usd, measure.seconds))
     return made
 
 

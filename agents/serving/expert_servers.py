@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from toolorchestra.agents.engines.background import ProcessGuard
+from toolorchestra.agents.engines.guarded_processes import ProcessGuard
 from toolorchestra.envs.base.errors import ConfigError, Outage, install
 from toolorchestra.envs.base.http_client import HttpPoster, Posted
 from toolorchestra.envs.models.endpoints import Endpoints, read_row
@@ -36,7 +36,7 @@ _MOST_ANSWER_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
-class Server:
+class VllmServer:
     """One `vllm serve` process to start: the model, the names it answers to, and its share of the GPU."""
 
     name: str
@@ -73,18 +73,18 @@ VLLM = (sys.executable, "-m", "vllm.entrypoints.openai.api_server")
 """What `vllm serve` runs; its command line asks for a package named vllm, which the CPU build is not."""
 
 
-def read_servers(data: Mapping[str, Any], where: str) -> list[Server]:
+def read_servers(data: Mapping[str, Any], where: str) -> list[VllmServer]:
     """Read a parsed file with the table `servers`."""
     table = data.get("servers", {})
     if not isinstance(table, Mapping) or not table:
         raise ConfigError(f'{where}: no server; add one: [servers.small] model = "Qwen/Qwen3-8B", names = ["qwen3-8b"]')
-    valid = {f.name for f in fields(Server)}
+    valid = {f.name for f in fields(VllmServer)}
     if extra := sorted(set(data) - {"servers"}):
         raise ConfigError(f"{where}: unknown table {extra[0]!r}; a file of servers has [servers.NAME] with {valid}")
     made = []
     for name, row in table.items():
         lists = {k: tuple(v) for k, v in row.items() if isinstance(v, list)}
-        made.append(read_row(Server, {**row, **lists}, f"{where}: server {name}", name=name))
+        made.append(read_row(VllmServer, {**row, **lists}, f"{where}: server {name}", name=name))
     _check_ports(made, where)
     total = sum(s.gpu_share for s in made if "CUDA_VISIBLE_DEVICES" not in s.environment)
     if total > 1:
@@ -95,7 +95,7 @@ def read_servers(data: Mapping[str, Any], where: str) -> list[Server]:
     return made
 
 
-def _check_ports(servers: Sequence[Server], where: str) -> None:
+def _check_ports(servers: Sequence[VllmServer], where: str) -> None:
     """Refuse ports that are none, are named twice, or are given past the file's own key."""
     owners: dict[int, str] = {}
     for one in servers:
@@ -110,7 +110,7 @@ def _check_ports(servers: Sequence[Server], where: str) -> None:
         owners[one.port] = one.name
 
 
-def _check_free(servers: Sequence[Server]) -> None:
+def _check_free(servers: Sequence[VllmServer]) -> None:
     """Refuse ports that another process has: its answers would pass for ours."""
     for one in servers:
         with socket.socket() as tried:
@@ -127,7 +127,7 @@ def _check_free(servers: Sequence[Server]) -> None:
 class Running:
     """A `vllm serve` process that was started: its address, its log and its end."""
 
-    def __init__(self, server: Server, logs: Path) -> None:
+    def __init__(self, server: VllmServer, logs: Path) -> None:
         self.server = server
         self.port = server.port or _free_port()
         self.log = logs / f"{server.name}.log"
@@ -196,7 +196,7 @@ class Running:
 
 @contextmanager
 def serving(
-    servers: Sequence[Server], logs: Path, start_seconds: float, say: Callable[[str], None] = print
+    servers: Sequence[VllmServer], logs: Path, start_seconds: float, say: Callable[[str], None] = print
 ) -> Iterator[list[Running]]:
     """All servers, answering; they end with the block, also when one of them never answers."""
     _check_free(servers)

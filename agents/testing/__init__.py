@@ -11,11 +11,9 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 
 from toolorchestra.agents.engines.base import Engine
-from toolorchestra.agents.testing.engine_rules import RULES, Broken, Trial
-
-
-class ConformanceError(AssertionError):
-    """Rules that an engine breaks, one a line, each with what was seen."""
+from toolorchestra.agents.testing.engine_rules import RULES, EngineUnderTest
+from toolorchestra.envs.testing import ConformanceError
+from toolorchestra.envs.testing.conformance_rules import BrokenRule
 
 
 def check_engine(make: Callable[[], Engine], vocabulary: int, folder: Path, rules: Collection[str] = RULES) -> None:
@@ -31,8 +29,8 @@ def check_engine(make: Callable[[], Engine], vocabulary: int, folder: Path, rule
         place.mkdir()
         engine = make()
         try:
-            rule(Trial(engine, make, vocabulary, place))
-        except Broken as seen:
+            rule(EngineUnderTest(engine, make, vocabulary, place))
+        except BrokenRule as seen:
             broken.append(f"{name}: {seen}")
         except Exception as err:  # noqa: BLE001 - an engine's own fault has any type
             broken.append(f"{name}: it raised {type(err).__name__}: {err}")

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from toolorchestra.agents.engines.base import Datum, Engine, LossParams, Sample, SamplingParams
+from toolorchestra.envs.testing.conformance_rules import BrokenRule
 
 TOKENS = 6
 NEXT_TO_NOTHING = 1e-12
@@ -19,12 +20,8 @@ SAME = 1e-2
 """Nats between two losses of the same weights."""
 
 
-class Broken(Exception):
-    """What was seen instead of what the rule says."""
-
-
 @dataclass(frozen=True)
-class Trial:
+class EngineUnderTest:
     """What a rule has to work with."""
 
     engine: Engine
@@ -56,7 +53,7 @@ class Trial:
 
 def _demand(holds: bool, seen: str) -> None:
     if not holds:
-        raise Broken(seen)
+        raise BrokenRule(seen)
 
 
 def _turns(engine: Engine, asked: Mapping[str, list[int]], params: SamplingParams) -> dict[str, Sample]:
@@ -71,7 +68,7 @@ def _turns(engine: Engine, asked: Mapping[str, list[int]], params: SamplingParam
     return dict(zip(asked, made, strict=True))
 
 
-def _samples(trial: Trial) -> None:
+def _samples(trial: EngineUnderTest) -> None:
     params = SamplingParams(TOKENS)
     for _ in range(2):  # rollouts are collected on one loop after another
         for made in _turns(trial.engine, {f"s{n}": trial.prompt(n) for n in range(5)}, params).values():
@@ -82,26 +79,26 @@ def _samples(trial: Trial) -> None:
             _demand(made.finished or len(made.tokens) == TOKENS, seen)
 
 
-def _greedy(trial: Trial) -> None:
+def _greedy(trial: EngineUnderTest) -> None:
     asked = {"g": trial.prompt(3)}
     first, again = (_turns(trial.engine, asked, SamplingParams(TOKENS, 0.0))["g"] for _ in range(2))
     _demand(first.tokens == again.tokens, f"{first.tokens} and then {again.tokens}")
 
 
-def _draws(trial: Trial) -> None:
+def _draws(trial: EngineUnderTest) -> None:
     asked = {f"d{n}": trial.prompt(3) for n in range(8)}
     made = {tuple(one.tokens) for one in _turns(trial.engine, asked, SamplingParams(TOKENS)).values()}
     _demand(len(made) > 1, f"eight times {made}")
 
 
-def _stops(trial: Trial) -> None:
+def _stops(trial: EngineUnderTest) -> None:
     stops = tuple(range(trial.vocabulary))
     asked = {f"t{n}": trial.prompt(n) for n in range(3)}
     for made in _turns(trial.engine, asked, SamplingParams(TOKENS, 1.0, stops)).values():
         _demand(len(made.tokens) == 1 and made.finished, f"{made} where any token was to end the turn")
 
 
-def _cancelled(trial: Trial) -> None:
+def _cancelled(trial: EngineUnderTest) -> None:
     engine = trial.engine
 
     async def cancelled() -> Sample:
@@ -118,13 +115,13 @@ def _cancelled(trial: Trial) -> None:
     _demand(again.tokens == other.tokens, f"{again.tokens}, and later {other.tokens}")
 
 
-def _imitates(trial: Trial) -> None:
+def _imitates(trial: EngineUnderTest) -> None:
     data = [trial.datum(n) for n in range(4)]
     losses = [float(trial.engine.train(data, LossParams("cross_entropy"), RATE)["loss"]) for _ in range(STEPS)]
     _demand(losses[-1] < losses[0], f"losses of {losses}")
 
 
-def _advantages(trial: Trial) -> None:
+def _advantages(trial: EngineUnderTest) -> None:
     good, bad = trial.datum(0), trial.datum(1, -1.0)
     before = [trial.loss_of(trial.engine, d) for d in (good, trial.datum(1))]
     for _ in range(STEPS):
@@ -133,7 +130,7 @@ def _advantages(trial: Trial) -> None:
     _demand(after[0] < before[0] and after[1] > before[1], f"losses of {before} before and {after} after")
 
 
-def _masks(trial: Trial) -> None:
+def _masks(trial: EngineUnderTest) -> None:
     datum = trial.datum(2)
     before = trial.loss_of(trial.engine, datum)
     hidden = Datum(datum.tokens, datum.logprobs, datum.advantages, [False] * len(datum.tokens))
@@ -143,7 +140,7 @@ def _masks(trial: Trial) -> None:
     _demand(abs(after - before) < SAME, f"a loss of {before} before and {after} after nothing to learn from")
 
 
-def _samples_follow(trial: Trial) -> None:
+def _samples_follow(trial: EngineUnderTest) -> None:
     """What was learnt is what is sampled: greedy, after many steps on one sequence."""
     datum = trial.datum(4)
     for _ in range(60):
@@ -154,7 +151,7 @@ def _samples_follow(trial: Trial) -> None:
     _demand(made == learnt[: len(made)], f"{made} where {learnt} was learnt")
 
 
-def _keeps(trial: Trial) -> None:
+def _keeps(trial: EngineUnderTest) -> None:
     datum, engine = trial.datum(5), trial.engine
     for _ in range(STEPS):
         engine.train([datum], LossParams("cross_entropy"), RATE)
@@ -178,17 +175,17 @@ def _keeps(trial: Trial) -> None:
         _demand(abs(found - wanted) < SAME, f"a loss of {wanted} in the saved engine, {found} after {how}(){step}")
 
 
-def _reference(trial: Trial) -> None:
+def _reference(trial: EngineUnderTest) -> None:
     trial.engine.take_reference()
     with trial.engine.averaged():
         _turns(trial.engine, {"a": trial.prompt(1)}, SamplingParams(1))
 
 
-def _closes(trial: Trial) -> None:
+def _closes(trial: EngineUnderTest) -> None:
     trial.engine.close()  # and again by check_engine
 
 
-RULES: Mapping[str, Callable[[Trial], None]] = {
+RULES: Mapping[str, Callable[[EngineUnderTest], None]] = {
     "a turn has a log-probability for each token, and ends at a stop or at its limit": _samples,
     "temperature 0 takes the likeliest token": _greedy,
     "turns of one prompt are drawn, and differ": _draws,

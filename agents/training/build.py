@@ -136,7 +136,7 @@ def _served(config: TrainConfig, shape: Mapping[str, Any], stop: int, say: Say) 
 
 def _check_memory(config: TrainConfig, shape: Mapping[str, Any], say: Say) -> None:
     """Say what a run on a GPU will take, and refuse what does not fit, before anything is loaded."""
-    from toolorchestra.agents.engines.budget import budget
+    from toolorchestra.agents.engines.gpu_arithmetic import budget
     from toolorchestra.agents.engines.pretrained import device_memory
 
     name, device_bytes = device_memory(config.model.device)
@@ -149,7 +149,7 @@ def _check_memory(config: TrainConfig, shape: Mapping[str, Any], say: Say) -> No
 
 def plan(config: TrainConfig, shape: Mapping[str, Any], device_bytes: int) -> Any:
     """What a configuration asks of a device's memory."""
-    from toolorchestra.agents.engines.budget import MemoryPlan, Shape
+    from toolorchestra.agents.engines.gpu_arithmetic import MemoryPlan, Shape
 
     wanted: ModelConfig = config.model
     moved = config.warm_start.steps or config.init_from  # before the reference is taken

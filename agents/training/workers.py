@@ -34,7 +34,7 @@ class Replica(Protocol):
         """Sample from these weights, with random numbers that start at this seed."""
 
 
-class _Share(NamedTuple):
+class _Workload(NamedTuple):
     """What a process is sent."""
 
     number: int
@@ -73,9 +73,9 @@ class Workers:
         for number, part in enumerate(parts):
             if number in self._owing:
                 self._answer(number)
-            self._send(number, _Share(self._shared, part, params, snapshot, _seed(number + 1, part)))
+            self._send(number, _Workload(self._shared, part, params, snapshot, _seed(number + 1, part)))
 
-    def _send(self, number: int, share: _Share) -> None:
+    def _send(self, number: int, share: _Workload) -> None:
         try:
             self._ends[number].send(share)
             self._owing.add(number)
@@ -176,7 +176,7 @@ def _work(connection: Connection, config: TrainConfig) -> None:
     engine, chat = build(config)
     while True:
         try:
-            share: _Share = connection.recv()
+            share: _Workload = connection.recv()
         except EOFError:
             return
         answer: list[Trajectory] | str = ""

@@ -59,7 +59,7 @@ class TrlRollouts:
             raise ConfigError(f"trl is not installed: {install('trl')}")
 
     def __call__(self, prompts: Sequence[str], trainer: Any) -> dict[str, list[Any]]:
-        plays = [Play(self._started(prompt), trainer.max_completion_length) for prompt in prompts]
+        plays = [SampledEpisode(self._started(prompt), trainer.max_completion_length) for prompt in prompts]
         longest = getattr(trainer.model.config, "max_position_embeddings", 2**31)
         _wait(begin(play.episode, BackgroundLoop.shared().gates) for play in plays)
         while playing := [play for play in plays if play.reads(self.chat, longest)]:
@@ -106,7 +106,7 @@ def _wait(all_of: Iterable[Coroutine[Any, Any, Any]]) -> None:
 # -- turns: how they are sampled, and how they are played --------------------------------------------------------------
 
 
-class Turn(NamedTuple):
+class SampledTurn(NamedTuple):
     """One turn that the model sampled: its tokens, their log-probabilities, and whether it came to its end."""
 
     tokens: list[int]
@@ -115,7 +115,7 @@ class Turn(NamedTuple):
 
 
 @dataclass
-class Play:
+class SampledEpisode:
     """One episode on its way. `most` tokens may follow its prompt."""
 
     episode: Episode
@@ -141,10 +141,10 @@ class Play:
         self.cut = "rewritten" if fresh and sequence is not self.sequence else "" if self.room > 0 else "context"
         return not self.cut
 
-    async def writes(self, chat: Any, turn: Turn, seconds: float) -> None:
+    async def writes(self, chat: Any, turn: SampledTurn, seconds: float) -> None:
         """Play the model's turn, which is billed by its tokens."""
         if len(turn.tokens) > self.room:
-            turn = Turn(turn.tokens[: self.room], turn.logprobs[: self.room], False)
+            turn = SampledTurn(turn.tokens[: self.room], turn.logprobs[: self.room], False)
         tokens = Tokens(len(self.sequence.tokens), 0, len(turn.tokens))
         usage, text = Usage(self.episode.rules.orchestrator, ORCHESTRATOR, tokens), chat.take(self.sequence, turn)
         try:
@@ -178,7 +178,7 @@ class Play:
         }
 
 
-class Heard:
+class DrawnLogprobs:
     """A logits processor that changes nothing, and keeps the log-probability of each token that is drawn."""
 
     def __init__(self, temperature: float) -> None:
@@ -197,7 +197,7 @@ class Heard:
             self.rows.append(self._last.gather(1, ids[:, -1:]).squeeze(1).tolist())
 
 
-def sampled(trainer: Any, chat: Any, prompts: list[list[int]], most: int) -> list[Turn]:
+def sampled(trainer: Any, chat: Any, prompts: list[list[int]], most: int) -> list[SampledTurn]:
     """A turn behind each prompt, from TRL's vLLM or from the model itself."""
     ends = {chat.stop, *trainer.eos_token_ids}
     if trainer.use_vllm:
@@ -207,7 +207,7 @@ def sampled(trainer: Any, chat: Any, prompts: list[list[int]], most: int) -> lis
     from trl.models.utils import unwrap_model_for_generation
 
     batch = chat.tokenizer.pad({"input_ids": prompts}, padding_side="left", return_tensors="pt")
-    heard, how = Heard(trainer.temperature), copy(trainer.generation_config)
+    heard, how = DrawnLogprobs(trainer.temperature), copy(trainer.generation_config)
     how.max_new_tokens, how.use_cache = most, True
     with unwrap_model_for_generation(
         trainer.model_wrapped, trainer.accelerator, generation_kwargs=trainer.generation_kwargs
@@ -222,7 +222,7 @@ def sampled(trainer: Any, chat: Any, prompts: list[list[int]], most: int) -> lis
     return [_up_to(ends, row, [at[n] for at in heard.rows]) for n, row in enumerate(rows)]
 
 
-def _up_to(ends: set[int], tokens: list[int], logprobs: list[float]) -> Turn:
+def _up_to(ends: set[int], tokens: list[int], logprobs: list[float]) -> SampledTurn:
     """A turn ends with the first token that ends one; what follows is padding."""
     length = next((place for place, token in enumerate(tokens, 1) if token in ends), len(tokens))
-    return Turn(tokens[:length], logprobs[:length], tokens[length - 1] in ends)
+    return SampledTurn(tokens[:length], logprobs[:length], tokens[length - 1] in ends)

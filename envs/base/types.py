@@ -105,7 +105,7 @@ class Passage:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A reference answer and how to compare with it; see grading.py for the rules of each kind."""
+    """A reference answer and how to compare with it; see answer_grading.py for the rules of each kind."""
 
     text: str
     kind: Literal["exact", "number", "text"] = "text"

@@ -96,7 +96,7 @@ class Day(NamedTuple):
     end: int
 
 
-class Clock(NamedTuple):
+class TimeOfDay(NamedTuple):
     """A time of day as a text says it, and where."""
 
     hour: int
@@ -198,7 +198,7 @@ def days(text: str) -> tuple[Day, ...]:
 
 
 @lru_cache(maxsize=1024)
-def clocks(text: str) -> tuple[Clock, ...]:
+def clocks(text: str) -> tuple[TimeOfDay, ...]:
     """The times of day that a text says; 7.30 is a time only with am or pm."""
     text = plain(text)
     found = []
@@ -211,9 +211,9 @@ def clocks(text: str) -> tuple[Clock, ...]:
         elif half == "a" and hour != 0:
             continue
         if hour < 24 and minute < 60 and not int(match["second"] or 0):
-            found.append(Clock(hour, minute, *match.span()))
+            found.append(TimeOfDay(hour, minute, *match.span()))
     for match in _NAMED_TIMES.finditer(text):
-        found.append(Clock(0 if match[0].lower() == "midnight" else 12, 0, *match.span()))
+        found.append(TimeOfDay(0 if match[0].lower() == "midnight" else 12, 0, *match.span()))
     return tuple(found)
 
 
@@ -222,7 +222,7 @@ def _same_day(day: Day, value: str) -> bool:
     return (day.month, day.day) == (month, of_month) and day.year in (None, year)
 
 
-def _same_time(clock: Clock, value: str) -> bool:
+def _same_time(clock: TimeOfDay, value: str) -> bool:
     hour, _, minute = value.partition(":")
     return (clock.hour, clock.minute) == (int(hour), int(minute))
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
+from toolorchestra.envs.base.answer_grading import final_answer, is_right
 from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.envs.base.grading import final_answer, is_right
 from toolorchestra.envs.base.types import Answer, Message, Outcome, ToolCall, Transcript
 from toolorchestra.envs.domains.world import World
 from toolorchestra.envs.money.prices import PriceSheet
@@ -60,7 +60,7 @@ class TaskWorld(World):
             self.said = result.content
 
     def grade(self, *, finished: bool) -> Outcome:
-        """Compare what was answered with the reference, by the rules of base/grading.py."""
+        """Compare what was answered with the reference, by the rules of base/answer_grading.py."""
         wanted = self.task.answer if isinstance(self.task.answer, Answer) else Answer(self.task.answer)
         right = finished and is_right(wanted, self.said)
         return Outcome(float(right), {"answer": final_answer(self.said), "expected": wanted.text})

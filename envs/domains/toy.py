@@ -7,7 +7,7 @@ import random
 from collections.abc import Sequence
 
 from toolorchestra.envs.base.actions import render_call
-from toolorchestra.envs.base.grading import final_answer
+from toolorchestra.envs.base.answer_grading import final_answer
 from toolorchestra.envs.base.types import Message, Outcome, ToolCall, Transcript
 from toolorchestra.envs.domains.source import Scene, Source
 from toolorchestra.envs.domains.world import World

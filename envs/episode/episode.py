@@ -17,7 +17,7 @@ from toolorchestra.envs.base.errors import ActionError, ResetNeeded, ToolError
 from toolorchestra.envs.base.preference import Preference
 from toolorchestra.envs.base.types import Message, Observation, Outcome, Rows, ToolCall, Transcript, build, plain
 from toolorchestra.envs.domains.world import World
-from toolorchestra.envs.episode import budget, saved
+from toolorchestra.envs.episode import episode_budget, saved
 from toolorchestra.envs.episode.calls import CallResult, Failure, FailureGuard, ReadyCall, failure, unreadable
 from toolorchestra.envs.episode.reward_terms import WHERE, values_of
 from toolorchestra.envs.episode.rules import Rules
@@ -137,8 +137,8 @@ class Episode:
             system = f"{system}\nThe user's wish: {self.preference.sentence}"
         if self.rules.limits.usd is not None:
             task = 0 if isinstance(first, Tool) else sum(len(message["content"]) for message in first)
-            self.least_usd = budget.least_usd(self.world.toolbox, self.sheet, task)
-            system = f"{system}\n{budget.told(self.rules.limits, self.least_usd)}"
+            self.least_usd = episode_budget.least_usd(self.world.toolbox, self.sheet, task)
+            system = f"{system}\n{episode_budget.told(self.rules.limits, self.least_usd)}"
         self.messages = (Message(role="system", content=system),)
         if not isinstance(first, Tool):
             return self._opened(first)
@@ -180,7 +180,7 @@ class Episode:
         if self.rules.history == "state" and self.turn:
             messages = (messages[0], *self.world.retell())
             if self.rules.limits.usd is not None and not self.over:
-                messages = (*messages[:-1], budget.with_left(messages[-1], self._budget_left))
+                messages = (*messages[:-1], episode_budget.with_left(messages[-1], self._budget_left))
         return {"messages": Rows(messages), "tools": self.world.toolbox.schemas}
 
     @property
@@ -334,7 +334,7 @@ class Episode:
         limits = self.rules.limits
         over = -self._budget_left if limits.usd is not None else 0
         if self.outcome and over > 0:
-            self.outcome = budget.held_to(limits, self.outcome, over)
+            self.outcome = episode_budget.held_to(limits, self.outcome, over)
         if self.outcome and not self.failure:
             truncated_by = truncated_by or self.outcome.truncated_by
         # A failed episode has no reward. nan, not 0: whoever forgets to exclude it sees nan instead of a wrong mean.
@@ -367,7 +367,7 @@ class Episode:
         ledger, rules = self.ledger, self.rules
         limited = rules.limits.usd is not None
         if limited and self._phase != "over" and rules.history == "full" and len(self._new) > 1:
-            self._new[-1] = budget.with_left(self._new[-1], self._budget_left)
+            self._new[-1] = episode_budget.with_left(self._new[-1], self._budget_left)
         new = tuple(self._new)
         self.messages += new
         count = rules.count_tokens or len
@@ -454,7 +454,7 @@ class Episode:
     @property
     def _budget_left(self) -> int:
         """In nano-dollars; below 0 where more was spent."""
-        return budget.left_nano_usd(self.rules.limits, self.ledger)
+        return episode_budget.left_nano_usd(self.rules.limits, self.ledger)
 
     def _cap_reached(self) -> str:
         cap = self.rules.spend_cap

@@ -70,7 +70,7 @@ class _OtherLimit(Exception):
 
 
 @dataclass
-class _Tried:
+class _CallHistory:
     """What one call has been through."""
 
     guessed: float
@@ -132,7 +132,7 @@ class OpenAiModels:
         served = self.endpoints.served(request.model)
         made = body(request, served)
         sent = Sent.of(made, served)
-        tried = _Tried(sent.guessed, "tools" in made)
+        tried = _CallHistory(sent.guessed, "tools" in made)
         for attempt in range(served.retries + 1):
             traffic = await self._free(served, tried)
             try:
@@ -153,7 +153,7 @@ class OpenAiModels:
         raise Outage(f"model {request.model!r} did not answer{tried.told}")
 
     async def _as_taken(
-        self, traffic: EndpointLimits, request: ChatRequest, served: Served, made: dict[str, Any], tried: _Tried
+        self, traffic: EndpointLimits, request: ChatRequest, served: Served, made: dict[str, Any], tried: _CallHistory
     ) -> Completion:
         """One request, the length of its reply limited as the server takes it: it says how, where it refuses ours."""
         which, refused = (traffic.endpoint.name, served.name), None
@@ -166,7 +166,7 @@ class OpenAiModels:
         assert refused is not None
         raise refused
 
-    async def _free(self, served: Served, tried: _Tried) -> EndpointLimits:
+    async def _free(self, served: Served, tried: _CallHistory) -> EndpointLimits:
         """The endpoint to try: one that does not rest, the least failed of this call's, the first in the file."""
         best = min(served.endpoints, key=lambda name: (self._rest(name, tried) > 0, tried.failed.get(name, 0)))
         if self._rest(best, tried):
@@ -179,11 +179,11 @@ class OpenAiModels:
             await asyncio.sleep(rest)
         return self.traffic[best]
 
-    def _rest(self, name: str, tried: _Tried) -> float:
+    def _rest(self, name: str, tried: _CallHistory) -> float:
         """Seconds until this call may ask an endpoint: it failed again and again, or wants to be left alone so long."""
         return max(self.traffic[name].rests_for(), tried.not_before.get(name, 0.0) - time.monotonic())
 
-    def _pause(self, served: Served, tried: _Tried) -> float:
+    def _pause(self, served: Served, tried: _CallHistory) -> float:
         """The back-off, where an endpoint that failed may be asked at once."""
         ready = [name for name in served.endpoints if not self._rest(name, tried)]
         if not ready or any(name not in tried.failed for name in ready):
@@ -198,7 +198,7 @@ class OpenAiModels:
         served: Served,
         made: dict[str, Any],
         sent: Sent,
-        tried: _Tried,
+        tried: _CallHistory,
     ) -> Completion:
         """One request, when there is a place for it and money left. What it used is booked before its place and its
         share of the spend cap are free again."""
@@ -283,7 +283,9 @@ class OpenAiModels:
         self._limits[which] = limit
         return _OtherLimit(problem)
 
-    def _read(self, raw: str, request: ChatRequest, sent: Sent, tried: _Tried, traffic: EndpointLimits) -> Completion:
+    def _read(
+        self, raw: str, request: ChatRequest, sent: Sent, tried: _CallHistory, traffic: EndpointLimits
+    ) -> Completion:
         """What was said. What it used is booked first: also where the reply is of no use."""
         reply = read(raw)
         try:
@@ -298,7 +300,7 @@ class OpenAiModels:
         return Completion(said, usage, cut_short(reply), booked=True)
 
     def _book(
-        self, request: ChatRequest, tokens: Tokens, estimated: bool, tried: _Tried, traffic: EndpointLimits
+        self, request: ChatRequest, tokens: Tokens, estimated: bool, tried: _CallHistory, traffic: EndpointLimits
     ) -> Usage:
         """Book what a reply used, with the time since the last one that was booked."""
         seconds = tried.spent + time.monotonic() - tried.sent_at - tried.booked
@@ -309,7 +311,7 @@ class OpenAiModels:
         return usage
 
     def _book_part(
-        self, streamed: StreamedReply, request: ChatRequest, sent: Sent, tried: _Tried, traffic: EndpointLimits
+        self, streamed: StreamedReply, request: ChatRequest, sent: Sent, tried: _CallHistory, traffic: EndpointLimits
     ) -> None:
         """Book what had come of a stream that broke off. Nothing, where nothing came that the model had made."""
         if streamed.characters or isinstance(streamed.usage, Mapping):

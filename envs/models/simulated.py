@@ -31,8 +31,8 @@ from pathlib import Path
 from statistics import NormalDist
 from typing import Any, NamedTuple, get_args, get_type_hints
 
+from toolorchestra.envs.base.answer_grading import is_right
 from toolorchestra.envs.base.errors import ConfigError, ToolError, no_such
-from toolorchestra.envs.base.grading import is_right
 from toolorchestra.envs.base.types import Question
 from toolorchestra.envs.models import ChatRequest, Completion, Purpose
 from toolorchestra.envs.money.prices import Tokens, Usage
@@ -54,7 +54,7 @@ _KNOWN = 1 << 16
 """Latent numbers that are kept."""
 
 
-class Spread(NamedTuple):
+class LengthSpread(NamedTuple):
     """How a length varies: deviations of its natural logarithm."""
 
     task: float
@@ -84,8 +84,8 @@ class Law:
     """The share of `level`, `task` and `pair` that makes writing a search query hard."""
     computed: float
     """What a right computed result in view adds to the skill."""
-    tokens: Spread
-    seconds: Spread
+    tokens: LengthSpread
+    seconds: LengthSpread
     together: float
     """Correlation of tokens and seconds within each part."""
     limit_seconds: float
@@ -170,7 +170,7 @@ class Skill:
         seconds = self.median_seconds[purpose] * self._times(self.law.seconds, hard, *of_seconds)
         return max(1, round(tokens)), round(seconds, 3)
 
-    def _times(self, spread: Spread, hard: float, task: float, pair: float, run: float) -> float:
+    def _times(self, spread: LengthSpread, hard: float, task: float, pair: float, run: float) -> float:
         """How many times the median."""
         tied = spread.with_difficulty
         of_task = tied * hard + math.sqrt(1 - tied**2) * task
@@ -377,7 +377,7 @@ def read_experts(data: Any, where: str) -> Mapping[str, Skill]:
     """The experts of a file's content, `where` being its name in errors."""
     try:
         given = dict(data["law"])
-        law = Law(**{**given, **{name: Spread(**given[name]) for name in ("tokens", "seconds")}})
+        law = Law(**{**given, **{name: LengthSpread(**given[name]) for name in ("tokens", "seconds")}})
         made = {name: Skill(name, law, **row) for name, row in data["models"].items()}
     except (KeyError, TypeError, AttributeError, ValueError) as err:
         raise ConfigError(

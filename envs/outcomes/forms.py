@@ -245,7 +245,7 @@ MCPMARK = "a clone of mcpmark-experiments"
 _SAME_SERVICE = {"playwright_webarena": "playwright"}
 
 
-class _Run(NamedTuple):
+class _FormRow(NamedTuple):
     where: str
     task: str
     service: str
@@ -275,7 +275,7 @@ def read_mcpmark(folder: Path) -> Outcomes:
     return made.made()
 
 
-def _runs(folder: Path) -> Iterator[_Run]:
+def _runs(folder: Path) -> Iterator[_FormRow]:
     for path in found(folder, ("task_results/*.json",), MCPMARK):
         whole = with_keys(json_of(path, MCPMARK), str(path), "a task's results", ("task", "service", "models"))
         for model, told in with_keys(whole["models"], f"{path}, models", "results by model", ()).items():
@@ -283,7 +283,7 @@ def _runs(folder: Path) -> Iterator[_Run]:
                 where = f"{path}, {model}"
                 run = with_keys(row, where, "a run", ("run", "success", "token_usage"))
                 seconds = run.get("agent_execution_time", run.get("execution_time"))
-                yield _Run(
+                yield _FormRow(
                     where, whole["task"], whole["service"], model, run["run"], run["success"], seconds,
                     run["token_usage"] or {},
                 )  # fmt: skip
@@ -308,13 +308,13 @@ def _maker(model: str) -> str:
     return re.split(r"[^a-z]", model.lower().rpartition("/")[2])[0]
 
 
-def _counts(run: _Run) -> tuple[float, float, float, float]:
+def _counts(run: _FormRow) -> tuple[float, float, float, float]:
     names = ("input_tokens", "output_tokens", "reasoning_tokens", "total_tokens")
     entered, written, thought, total = (counted(run.tokens.get(name), run.where) or 0 for name in names)
     return entered, written, thought, total
 
 
-def _tokens(run: _Run, apart: bool) -> dict[str, float]:
+def _tokens(run: _FormRow, apart: bool) -> dict[str, float]:
     """Input, output without reasoning, and reasoning; nothing where nothing was counted."""
     entered, written, thought, total = _counts(run)
     if not entered and not written:

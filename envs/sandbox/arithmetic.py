@@ -27,14 +27,14 @@ MOST_WORK = 500_000
 NOMINAL_SECONDS = 1.0
 
 
-class Refused(Exception):
+class NotCovered(Exception):
     """The program leaves what this interpreter covers."""
 
 
 def _power(base: Any, exponent: Any) -> Any:
     both_whole = isinstance(base, int) and isinstance(exponent, int)
     if both_whole and abs(base) > 1 and (exponent > MOST_BITS or exponent * math.log2(abs(base)) > MOST_BITS):
-        raise Refused(f"{base!r:.20}**{exponent!r:.20} is too large; use pow(base, exponent, modulus)")
+        raise NotCovered(f"{base!r:.20}**{exponent!r:.20} is too large; use pow(base, exponent, modulus)")
     return base**exponent
 
 
@@ -43,7 +43,7 @@ def _times(left: Any, right: Any) -> Any:
         if isinstance(other, str | list | tuple) and (
             not isinstance(number, int) or number * len(other) > MOST_CHARACTERS
         ):
-            raise Refused("a sequence would become too long")
+            raise NotCovered("a sequence would become too long")
     return left * right
 
 
@@ -56,7 +56,7 @@ def _inside(item: Any, container: Any) -> bool:
 def _small(function: Callable[..., Any], most: int) -> Callable[[int], Any]:
     def checked(n: int, *rest: int) -> Any:
         if n > most:
-            raise Refused(f"{function.__name__} is offered up to {most}, got {n!r:.20}")
+            raise NotCovered(f"{function.__name__} is offered up to {most}, got {n!r:.20}")
         return function(n, *rest)
 
     return checked
@@ -89,7 +89,7 @@ _UNARY: Mapping[type[ast.unaryop], Callable[[Any], Any]] = {
 
 
 def _no(what: str) -> Any:
-    raise Refused(f"{what} is not covered by the offline interpreter, which evaluates arithmetic only")
+    raise NotCovered(f"{what} is not covered by the offline interpreter, which evaluates arithmetic only")
 
 
 def _pow(base: int, exponent: int, modulus: int | None = None) -> Any:
@@ -98,7 +98,7 @@ def _pow(base: int, exponent: int, modulus: int | None = None) -> Any:
 
 def _round(number: Any, digits: Any = None) -> Any:
     if isinstance(digits, int) and abs(digits) > MOST_BITS:  # round(1, -10**9) would make 10**10**9 first
-        raise Refused(f"round is offered up to {MOST_BITS} digits, got {digits!r:.20}")
+        raise NotCovered(f"round is offered up to {MOST_BITS} digits, got {digits!r:.20}")
     return round(number, digits)
 
 
@@ -128,14 +128,14 @@ class ArithmeticInterpreter:
     async def run(self, code: str, session: str = "") -> Execution:
         """stdout is what was printed; a refusal or an error goes to stderr with exit status 1. Each run is fresh."""
         del session
-        run = _Evaluation()
+        run = _ProgramRun()
         wrong = ""
         try:
             if len(code) > MOST_CHARACTERS:
-                raise Refused(f"a program of more than {MOST_CHARACTERS} characters")
+                raise NotCovered(f"a program of more than {MOST_CHARACTERS} characters")
             for statement in parsed_program(code).body:
                 run.statement(statement)
-        except Refused as err:
+        except NotCovered as err:
             wrong = f"NotSupported: {err}"
         except (ArithmeticError, LookupError, TypeError, ValueError, SyntaxError, RecursionError, MemoryError) as err:
             wrong = f"{type(err).__name__}: {err}"
@@ -143,7 +143,7 @@ class ArithmeticInterpreter:
         return Execution(said, wrong, int(bool(wrong)), NOMINAL_SECONDS)
 
 
-class _Evaluation:
+class _ProgramRun:
     """One program's names, output and what it may still use."""
 
     def __init__(self) -> None:
@@ -168,7 +168,7 @@ class _Evaluation:
         self._spend(values)
         line = " ".join(map(str, values)) + "\n"
         if sum(map(len, self.output)) + len(line) > MOST_CHARACTERS:
-            raise Refused(f"more than {MOST_CHARACTERS} characters of output")
+            raise NotCovered(f"more than {MOST_CHARACTERS} characters of output")
         self.output.append(line)
 
     def _bind(self, target: ast.expr, value: Any) -> None:
@@ -183,13 +183,13 @@ class _Evaluation:
     def value(self, node: ast.expr) -> Any:
         self.steps -= 1
         if self.steps < 0:
-            raise Refused(f"more than {MOST_STEPS} steps")
+            raise NotCovered(f"more than {MOST_STEPS} steps")
         reader = getattr(self, f"_{type(node).__name__.lower()}", None)
         if reader is None:
             return _no(f"`{type(node).__name__.lower()}`")
         result = reader(node)
         if isinstance(result, int) and result.bit_length() > MOST_BITS:
-            raise Refused(f"a number of more than {MOST_BITS} bits")
+            raise NotCovered(f"a number of more than {MOST_BITS} bits")
         return result
 
     def _spend(self, *values: Any) -> None:
@@ -203,14 +203,14 @@ class _Evaluation:
     def _work(self, cells: int) -> None:
         self.work -= cells
         if self.work < 0:
-            raise Refused(f"operations on more than {MOST_WORK} elements")
+            raise NotCovered(f"operations on more than {MOST_WORK} elements")
 
     def _constant(self, node: ast.Constant) -> Any:
         return node.value if isinstance(node.value, int | float | str) else _no("this constant")
 
     def _name(self, node: ast.Name) -> Any:
         if node.id not in self.names:
-            raise Refused(f"the name {node.id!r} is not defined")
+            raise NotCovered(f"the name {node.id!r} is not defined")
         return self.names[node.id]
 
     def _binop(self, node: ast.BinOp) -> Any:
@@ -285,13 +285,13 @@ class _Evaluation:
         for argument in arguments:
             if name != "len" and isinstance(argument, range):
                 if len(argument[: MOST_STEPS + 1]) > MOST_STEPS:
-                    raise Refused(f"a range of more than {MOST_STEPS} numbers")
+                    raise NotCovered(f"a range of more than {MOST_STEPS} numbers")
                 self._work(len(argument))
         self._spend(*arguments)
         self._work(_hidden_work(name, arguments))
         result = function(*arguments)
         if isinstance(result, str) and len(result) > MOST_CHARACTERS:
-            raise Refused("a string would become too long")
+            raise NotCovered("a string would become too long")
         self._spend(result)
         return result
 
@@ -300,7 +300,7 @@ def _cells(value: str | list[Any] | tuple[Any, ...]) -> int:
     """The cells of a sequence and of all in it."""
     if isinstance(value, str):
         if len(value) > MOST_CHARACTERS:
-            raise Refused("a string would become too long")
+            raise NotCovered("a string would become too long")
         return len(value)
     count = 0
     waiting: list[Any] = [value]
@@ -314,7 +314,7 @@ def _cells(value: str | list[Any] | tuple[Any, ...]) -> int:
             elif isinstance(part, int):
                 count += part.bit_length() // 64
             if count > MOST_CELLS:
-                raise Refused(f"a value of more than {MOST_CELLS} elements")
+                raise NotCovered(f"a value of more than {MOST_CELLS} elements")
     return count
 
 

@@ -96,7 +96,7 @@ class LandlockSandbox:
                           "seeds": max(1, _cores() // CORES_OF_A_SEED)}  # fmt: skip
         self._bubblewrap = _bubblewrap() if bubblewrap else ""
         self._lock = threading.Lock()
-        self._server: _Server | None = None
+        self._server: _ServerProcess | None = None
         self._lost: set[str] = set()
         """Sessions of a server that died: whoever comes back is told."""
 
@@ -138,12 +138,12 @@ class LandlockSandbox:
         if server is not None and self.sessions:
             server.end_session(session)
 
-    def server(self) -> _Server:
+    def server(self) -> _ServerProcess:
         """The running server; a new one where there is none, or after it died or this process was forked."""
         with self._lock:
             if self._server is None or not self._server.alive:
                 self._lost |= self._server.sessions if self._server is not None else set()
-                self._server = _Server(self._settings, self._bubblewrap)
+                self._server = _ServerProcess(self._settings, self._bubblewrap)
                 self._probe(self._server)
             return self._server
 
@@ -155,7 +155,7 @@ class LandlockSandbox:
                 self._server = None
 
     @staticmethod
-    def _probe(server: _Server) -> None:
+    def _probe(server: _ServerProcess) -> None:
         """Nothing runs before it has been seen that the walls hold."""
         said = server.ask(_PROBE, "")[1].result(START_SECONDS)
         if said["stdout"].split() != ["held", "held"]:
@@ -199,7 +199,7 @@ class _Waiting:
                 future.set_exception(Outage("the sandbox's server ended while a program ran"))
 
 
-class _Server:
+class _ServerProcess:
     """The fork server's process, the thread that reads what it says and the one that writes what it is told.
 
     The server hears nothing while its stdout is full, so whoever listens must never wait for who writes, nor may an

@@ -16,14 +16,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from toolorchestra.envs.testing.conformance_rules import RULES, Broken
+from toolorchestra.envs.testing.conformance_rules import RULES, BrokenRule
 from toolorchestra.envs.testing.rehearsal import Policy, RandomCaller, Rehearsal
 
 __all__ = ["ConformanceError", "ConformanceReport", "RandomCaller", "check_environment"]
 
 
 class ConformanceError(AssertionError):
-    """A rule is broken. The text says which one, and what was seen."""
+    """Rules that are broken. The text says which, and what was seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ def check_environment(
     for rule, check in RULES.items():
         try:
             check(rehearsal)
-        except Broken as err:
+        except BrokenRule as err:
             raise ConformanceError(f"{env_id} breaks the rule {rule!r}: {err}") from None
         except Exception as err:
             seen = f"{type(err).__name__}: {err}"

@@ -37,13 +37,13 @@ AT_THE_END = ("outcome", "calls", "failed", "truncated_by")
 SEEDS_FOR_VARIETY = 20
 
 
-class Broken(Exception):
+class BrokenRule(Exception):
     """What was seen instead of what the rule says."""
 
 
 def _demand(holds: bool, seen: str) -> None:
     if not holds:
-        raise Broken(seen)
+        raise BrokenRule(seen)
 
 
 def _raises(kind: type[Exception], deed: Callable[[], object], what: str) -> None:
@@ -51,7 +51,7 @@ def _raises(kind: type[Exception], deed: Callable[[], object], what: str) -> Non
         deed()
     except kind:
         return
-    raise Broken(f"{what} did not raise {kind.__name__}")
+    raise BrokenRule(f"{what} did not raise {kind.__name__}")
 
 
 def _gymnasium(rehearsal: Rehearsal) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from toolorchestra.envs.base.grading import final_answer
+from toolorchestra.envs.base.answer_grading import final_answer
 from toolorchestra.envs.models import ChatModel, ChatRequest, limits_of
 from toolorchestra.envs.models import ask as ask_model
 from toolorchestra.envs.tools import ToolContext, ToolResult

@@ -37,9 +37,9 @@ from toolorchestra.envs.models import ChatModel
 from toolorchestra.envs.models.endpoints import Endpoints, read_row
 from toolorchestra.envs.retrieval import Retriever
 from toolorchestra.envs.sandbox import Bounds, Interpreter
-from toolorchestra.envs.sandbox.kinds import UNSAFE, interpreter
+from toolorchestra.envs.sandbox.e2b_and_monty import UNSAFE, interpreter
 from toolorchestra.envs.tools.assemble import Backends
-from toolorchestra.envs.tools.recorded import RecordedInterpreter, RecordedModels, RecordedRetriever
+from toolorchestra.envs.tools.cassette_backends import RecordedInterpreter, RecordedModels, RecordedRetriever
 
 TABLES = ("endpoints", "models", "judge", "retrieval", "sandbox", "cassette")
 EXAMPLE = '''\
@@ -54,7 +54,7 @@ UNBOUNDED_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
-class Wanted:
+class NamedBackends:
     """What a file and the command line name, nothing of it made yet."""
 
     where: str
@@ -80,17 +80,17 @@ class Wanted:
         return bool(self.index or self.web)
 
 
-def read(path: str | Path = "", **changes: Any) -> Wanted:
+def read(path: str | Path = "", **changes: Any) -> NamedBackends:
     """What a TOML or JSON file names, with single things named otherwise by keyword."""
-    wanted = _parse(Path(path)) if path else Wanted("the arguments")
-    valid = [f.name for f in fields(Wanted)]
+    wanted = _parse(Path(path)) if path else NamedBackends("the arguments")
+    valid = [f.name for f in fields(NamedBackends)]
     for name in changes:
         if name not in valid:
             raise ConfigError(no_such("backend setting", name, valid))
     return replace(wanted, **{name: value for name, value in changes.items() if value not in ("", (), None)})
 
 
-def _parse(path: Path) -> Wanted:
+def _parse(path: Path) -> NamedBackends:
     if not path.is_file():
         raise ConfigError(f"no file of backends {str(path)!r}; write one, such as:\n{EXAMPLE}")
     text = path.read_text(encoding="utf-8")
@@ -114,7 +114,7 @@ def _parse(path: Path) -> Wanted:
     made["bounds"] = read_row(Bounds, box, f"{path}: sandbox")
     tape = _only(data, "cassette", ("path", "mode"), path)
     made |= {"cassette": tape.get("path", ""), "mode": tape.get("mode", "")}
-    return Wanted(**made)
+    return NamedBackends(**made)
 
 
 def _only(data: Mapping[str, Any], table: str, valid: tuple[str, ...], path: Path) -> Mapping[str, Any]:
@@ -144,7 +144,7 @@ class Backing:
 
     def __init__(
         self,
-        wanted: Wanted,
+        wanted: NamedBackends,
         around: Callable[[Backends], Backends] | None = None,
         model: ChatModel | None = None,
     ) -> None:
@@ -215,7 +215,7 @@ class Backing:
             close()
 
 
-def _models(wanted: Wanted) -> ChatModel:
+def _models(wanted: NamedBackends) -> ChatModel:
     from toolorchestra.envs.models.openai import OpenAiModels
 
     assert wanted.endpoints is not None
@@ -227,18 +227,18 @@ def _index(folder: str) -> Retriever:
         from toolorchestra.envs.retrieval.remote import Remote
 
         return Remote(folder)
-    from toolorchestra.envs.retrieval.index import load
+    from toolorchestra.envs.retrieval.index_and_hybrid import load
 
     return load(folder)
 
 
-def _web(wanted: Wanted) -> Retriever:
+def _web(wanted: NamedBackends) -> Retriever:
     from toolorchestra.envs.retrieval.tavily import Service, Tavily
 
     return Tavily(Service(base_url=wanted.web_url) if wanted.web_url else Service())
 
 
-def _sandbox(wanted: Wanted) -> Interpreter:
+def _sandbox(wanted: NamedBackends) -> Interpreter:
     if wanted.sandbox == UNSAFE and not wanted.unsafe_exec:
         raise ConfigError(
             f"{wanted.where}: sandbox {UNSAFE!r} runs programs of models with your own rights; if that is meant, say "
@@ -251,14 +251,14 @@ def _sandbox(wanted: Wanted) -> Interpreter:
 _made: dict[tuple[str, int], Backing] = {}
 
 
-def backing(named: str | Path | Wanted | Backing | ChatModel) -> Backing:
+def backing(named: str | Path | NamedBackends | Backing | ChatModel) -> Backing:
     """Give the backends that a file names, or those in which a model of your own stands behind every expert. Naming a
     file again gives the same ones, as long as it is unchanged."""
     if isinstance(named, Backing):
         return named
     if hasattr(named, "complete"):
-        return Backing(Wanted(f"backends={type(named).__name__}"), model=cast(ChatModel, named))
-    if isinstance(named, Wanted):
+        return Backing(NamedBackends(f"backends={type(named).__name__}"), model=cast(ChatModel, named))
+    if isinstance(named, NamedBackends):
         return Backing(named)
     if not isinstance(named, str | Path):
         raise ConfigError(f"backends is a TOML or JSON file, got {named!r:.80}; write one, such as:\n{EXAMPLE}")

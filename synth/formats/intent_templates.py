@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.envs.domains.toolscale.domain import GoldCall, SqlDomain
 from toolorchestra.envs.domains.toolscale.domain_files import wrong_with
+from toolorchestra.envs.domains.toolscale.sql_domain import GoldCall, SqlDomain
 from toolorchestra.envs.domains.toolscale.tool_runs import Called
 from toolorchestra.synth.formats import places
 from toolorchestra.synth.formats.allowed_sql import Fenced

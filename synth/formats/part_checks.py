@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.toolscale.database import build
-from toolorchestra.envs.domains.toolscale.domain import SqlTable
+from toolorchestra.envs.domains.toolscale.sql_domain import SqlTable
 from toolorchestra.synth.formats import places
 from toolorchestra.synth.formats import spec as specs
 from toolorchestra.synth.formats.allowed_sql import Fenced

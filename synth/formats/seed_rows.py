@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from toolorchestra.envs.base.errors import ConfigError, no_such
-from toolorchestra.envs.domains.toolscale.domain import SqlTable
 from toolorchestra.envs.domains.toolscale.domain_files import wrong_with
+from toolorchestra.envs.domains.toolscale.sql_domain import SqlTable
 from toolorchestra.synth.formats import places
 from toolorchestra.synth.formats.allowed_sql import Fenced
 from toolorchestra.synth.formats.spec import Spec

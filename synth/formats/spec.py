@@ -318,7 +318,7 @@ def parsed(text: str, path: Path) -> Any:
     except ImportError:
         raise ConfigError(f"reading a spec needs PyYAML: {install('synth')}") from None
 
-    class Loader(yaml.SafeLoader):  # type: ignore[misc]
+    class SpecLoader(yaml.SafeLoader):  # type: ignore[misc]
         """Safe, with lines, and without YAML's own dates, whose types no schema here knows."""
 
         yaml_implicit_resolvers = {  # noqa: RUF012 - PyYAML's own attribute
@@ -333,9 +333,9 @@ def parsed(text: str, path: Path) -> Any:
             raise ConfigError(f"{path}:{made.line}: a key stands twice in one mapping")
         return made
 
-    Loader.add_constructor("tag:yaml.org,2002:map", mapping)
+    SpecLoader.add_constructor("tag:yaml.org,2002:map", mapping)
     try:
-        loader = Loader(text)
+        loader = SpecLoader(text)
         node = loader.get_single_node()
         _check_size(node, path)
         return None if node is None else loader.construct_document(node)

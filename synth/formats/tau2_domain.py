@@ -16,8 +16,8 @@ from typing import Any
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.toolscale import formats as tool_formats
 from toolorchestra.envs.domains.toolscale import state_digest
-from toolorchestra.envs.domains.toolscale.domain import SqlDomain, SqlTask
 from toolorchestra.envs.domains.toolscale.domain_files import content
+from toolorchestra.envs.domains.toolscale.sql_domain import SqlDomain, SqlTask
 from toolorchestra.synth.formats import sql_runtime
 
 _PYTHON = {"string": "str", "integer": "int", "number": "float", "boolean": "bool"}
@@ -26,7 +26,7 @@ _IMPORTS: Mapping[str, str] = {
         'class ToolError(ValueError):\n    """What a tool says when it refuses a call."""'
     ),
     "from toolorchestra.envs.domains.toolscale.database import Change, Session": "Change = tuple\nSession = Any",
-    "from toolorchestra.envs.domains.toolscale.domain import Value": "Value = Any",
+    "from toolorchestra.envs.domains.toolscale.sql_domain import Value": "Value = Any",
 }
 """Lines of modules that are copied -> what stands there instead, since this project need not be there."""
 _BESIDE: Mapping[str, str] = {

@@ -19,7 +19,7 @@ from toolorchestra.envs.base.actions import parse
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.files import write_whole
 from toolorchestra.envs.domains.toolscale import loader
-from toolorchestra.envs.domains.toolscale.domain import GoldCall, SqlDomain, SqlTask
+from toolorchestra.envs.domains.toolscale.gold_conversation import moves
 from toolorchestra.envs.domains.toolscale.known_costs import (
     FILE,
     KnownCost,
@@ -29,8 +29,8 @@ from toolorchestra.envs.domains.toolscale.known_costs import (
     packed,
     zipped,
 )
-from toolorchestra.envs.domains.toolscale.oracle import moves
 from toolorchestra.envs.domains.toolscale.source import forget
+from toolorchestra.envs.domains.toolscale.sql_domain import GoldCall, SqlDomain, SqlTask
 from toolorchestra.envs.domains.toolscale.wishes import requests_along
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.envs.money.prices import load_sheet

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 from toolorchestra.envs.base.errors import Outage, ToolError
 from toolorchestra.envs.base.json_schema import Checker
-from toolorchestra.envs.domains.toolscale.database import Session, SqlDatabase
-from toolorchestra.envs.domains.toolscale.domain import GoldCall, SqlDomain, SqlTask
+from toolorchestra.envs.domains.toolscale.database import DatabaseSession, SqlDatabase
 from toolorchestra.envs.domains.toolscale.formats import check_formats
 from toolorchestra.envs.domains.toolscale.grading import SqlVerdict, entities, judge, mentions
+from toolorchestra.envs.domains.toolscale.sql_domain import GoldCall, SqlDomain, SqlTask
 from toolorchestra.envs.domains.toolscale.state_digest import digest
 from toolorchestra.envs.domains.toolscale.tool_runs import Called, Runner
 
@@ -43,15 +43,15 @@ class DomainPlayer:
         self._values: dict[str, list[Any]] = {}
 
     @contextmanager
-    def session(self) -> Iterator[Session]:
+    def session(self) -> Iterator[DatabaseSession]:
         """A session that is given back."""
-        session = Session(self.database)
+        session = DatabaseSession(self.database)
         try:
             yield session
         finally:
             session.close()
 
-    def call(self, session: Session, action: GoldCall) -> Called:
+    def call(self, session: DatabaseSession, action: GoldCall) -> Called:
         """One call, checked as the engine does. Raises ToolError, of a tool that breaks off too: it is to blame."""
         if action.name not in self.runners:
             raise ToolError(f"no tool {action.name!r}")
@@ -68,7 +68,7 @@ class DomainPlayer:
             called, error = self.made(session, actions)
             return PlayedCalls(called, error, digest(session))
 
-    def made(self, session: Session, actions: Sequence[GoldCall]) -> tuple[tuple[Called, ...], str]:
+    def made(self, session: DatabaseSession, actions: Sequence[GoldCall]) -> tuple[tuple[Called, ...], str]:
         """The calls in a session, and the first refusal."""
         called, error = [], ""
         for action in actions:

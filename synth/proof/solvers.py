@@ -17,9 +17,9 @@ from typing import Any, Literal, NamedTuple, Protocol
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError, no_such
 from toolorchestra.envs.base.types import Message
-from toolorchestra.envs.domains.toolscale.domain import GoldCall, SqlDomain, SqlTask
-from toolorchestra.envs.domains.toolscale.oracle import CLOSING, moves
+from toolorchestra.envs.domains.toolscale.gold_conversation import CLOSING, moves
 from toolorchestra.envs.domains.toolscale.source import ToolScaleSource, ready
+from toolorchestra.envs.domains.toolscale.sql_domain import GoldCall, SqlDomain, SqlTask
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.synth.formats.part_checks import Fault
 from toolorchestra.synth.proof.domain_player import DomainPlayer
@@ -88,7 +88,7 @@ class Scripted:
 
     def begin(self, bench: DomainPlayer, task: SqlTask, seed: int) -> Playing:
         rng = random.Random(f"{self.name}/{task.task_id}/{seed}")
-        return _Scripted(self._moves(bench, task, rng))
+        return _ScriptedPlay(self._moves(bench, task, rng))
 
     def _moves(self, bench: DomainPlayer, task: SqlTask, rng: random.Random) -> Iterator[str]:
         if self.requests == 0:
@@ -128,7 +128,7 @@ def _ends(text: str) -> bool:
     return CLOSING in text or "There is no exception" in text or "transferred to" in text
 
 
-class _Scripted:
+class _ScriptedPlay:
     __slots__ = ("_moves",)
 
     def __init__(self, made: Iterator[str]) -> None:

@@ -8,8 +8,8 @@ from itertools import combinations
 from typing import Any
 
 from toolorchestra.envs.base.errors import ToolError
-from toolorchestra.envs.domains.toolscale.domain import GoldCall, SqlTask, WrongWay
 from toolorchestra.envs.domains.toolscale.grading import mentions, rules, touched
+from toolorchestra.envs.domains.toolscale.sql_domain import GoldCall, SqlTask, WrongWay
 from toolorchestra.synth.proof.domain_player import DomainPlayer, looks_said, untold
 
 

@@ -15,9 +15,9 @@ from typing import Any
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.files import write_whole
 from toolorchestra.envs.domains.toolscale import domain_files, loader
-from toolorchestra.envs.domains.toolscale.domain import SqlDomain, SqlTable
 from toolorchestra.envs.domains.toolscale.domain_files import FILES, content_hash, fits
 from toolorchestra.envs.domains.toolscale.known_costs import FILE as COSTS
+from toolorchestra.envs.domains.toolscale.sql_domain import SqlDomain, SqlTable
 from toolorchestra.synth.formats import places
 from toolorchestra.synth.formats.seed_rows import Maker
 from toolorchestra.synth.formats.spec import Spec

@@ -16,9 +16,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from toolorchestra.envs.base.errors import ConfigError, ToolError
-from toolorchestra.envs.domains.toolscale.database import Session
-from toolorchestra.envs.domains.toolscale.domain import GoldCall
+from toolorchestra.envs.domains.toolscale.database import DatabaseSession
 from toolorchestra.envs.domains.toolscale.grading import mentions
+from toolorchestra.envs.domains.toolscale.sql_domain import GoldCall
 from toolorchestra.envs.domains.toolscale.tool_runs import Called
 from toolorchestra.synth.formats.intent_templates import BRANCH, Templates, action, plain
 from toolorchestra.synth.proof.domain_player import DomainPlayer
@@ -210,7 +210,7 @@ class HardRequests:
                     break
         return tried
 
-    def _called(self, session: Session, call: GoldCall, done: list[Called]) -> bool:
+    def _called(self, session: DatabaseSession, call: GoldCall, done: list[Called]) -> bool:
         try:
             done.append(self._bench.call(session, call))
         except ToolError:

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 from toolorchestra.envs.base.errors import ConfigError, ToolError
 from toolorchestra.envs.domains.toolscale.bounded_functions import bound
-from toolorchestra.envs.domains.toolscale.database import Change, Session
-from toolorchestra.envs.domains.toolscale.domain import SqlDomain
+from toolorchestra.envs.domains.toolscale.database import Change, DatabaseSession
 from toolorchestra.envs.domains.toolscale.grading import mentions
+from toolorchestra.envs.domains.toolscale.sql_domain import SqlDomain
 from toolorchestra.envs.domains.toolscale.tool_runs import Called
 from toolorchestra.synth.formats import places
 from toolorchestra.synth.formats.allowed_sql import Fenced
@@ -66,7 +66,7 @@ class PlayedIntent:
         return tuple(" ".join([text(say, self.values, name), *facts]) for say in self.entry["say"])
 
 
-class Ground:
+class CheckedSpec:
     """One spec, ready for checks."""
 
     def __init__(self, spec: Spec, bench: DomainPlayer, seed: int = 1) -> None:
@@ -145,7 +145,7 @@ class _Pick(NamedTuple):
     field: str
 
 
-def another_row(ground: Ground) -> Iterator[Finding]:
+def another_row(ground: CheckedSpec) -> Iterator[Finding]:
     """The first row of several, where the request names another: `inform: [list_loans.0.price]` is right only if the
     row at that place is the one that the user speaks of. One finding for each path: the worst of its samples."""
     for name, played in ground.played.items():
@@ -225,7 +225,7 @@ ROWS = 12
 """Requests of the second intent that are asked for again."""
 
 
-def order(ground: Ground) -> Iterator[Finding]:
+def order(ground: CheckedSpec) -> Iterator[Finding]:
     """Two intents of one person that contradict each other in one order: one finding for each ordered pair.
 
     An intent's draw is its author's own word on when the gold calls are right. So one intent is played, and then the
@@ -243,7 +243,7 @@ def order(ground: Ground) -> Iterator[Finding]:
 
 
 def _after(
-    ground: Ground, rows: SeedRows, first: Mapping[str, Any], others: Sequence[Mapping[str, Any]]
+    ground: CheckedSpec, rows: SeedRows, first: Mapping[str, Any], others: Sequence[Mapping[str, Any]]
 ) -> Iterator[Finding]:
     places.at(f"intents.yaml: intent {first['intent']!r}")
     owners = ground.templates.private[first["intent"]]
@@ -272,7 +272,7 @@ def _after(
 
 
 def _run(
-    ground: Ground, session: Session, entry: Mapping[str, Any], person: Caller | None, values: Values
+    ground: CheckedSpec, session: DatabaseSession, entry: Mapping[str, Any], person: Caller | None, values: Values
 ) -> bool:  # fmt: skip
     """Whether the gold calls go through, after identification where the person is given."""
     try:
@@ -291,7 +291,7 @@ def _called(entry: Mapping[str, Any]) -> list[str]:
     return [name for row in entry["actions"] for name in row]
 
 
-def _things(ground: Ground, changes: Sequence[Change]) -> set[Any]:
+def _things(ground: CheckedSpec, changes: Sequence[Change]) -> set[Any]:
     """The ids in all rows that were written."""
     keys = ground.bench.database.keys
     return {value for _, *rows in changes for row in rows for value in row or () if value in keys}
@@ -381,7 +381,7 @@ Cell = tuple[str, str]
 """A table and one of its columns."""
 
 
-def unused_tools(ground: Ground) -> Iterator[Finding]:
+def unused_tools(ground: CheckedSpec) -> Iterator[Finding]:
     """Tools that no gold call of an intent or of identification uses."""
     entries = ground.spec.intents
     paths = [path for entry in entries for path in (entry["actions"], *entry.get("otherwise", []))]
@@ -395,7 +395,7 @@ def unused_tools(ground: Ground) -> Iterator[Finding]:
             )
 
 
-def hidden_columns(ground: Ground) -> Iterator[Finding]:
+def hidden_columns(ground: CheckedSpec) -> Iterator[Finding]:
     """Columns that no tool's result or message shows. Worse where an intent's draw goes by one: the agent cannot."""
     domain = ground.bench.domain
     shown, guarded = _seen(domain)
@@ -417,7 +417,7 @@ def hidden_columns(ground: Ground) -> Iterator[Finding]:
                 yield Finding("hidden column", "schema.sql", where, seen, expected, certain=True)
 
 
-def _hidden(ground: Ground, table: str, column: str, *, guarded: bool) -> str:
+def _hidden(ground: CheckedSpec, table: str, column: str, *, guarded: bool) -> str:
     """What is wrong with a column that is not shown; "" where a guard's refusal is all that depends on it."""
     by = [entry for entry in ground.spec.intents if _goes_by(entry["draw"], table, column)]
     if not guarded:
@@ -442,7 +442,7 @@ def _goes_by(draw: str, table: str, column: str) -> bool:
     return bool(re.search(rf"\b{re.escape(table)}\b", draw, re.IGNORECASE) and re.search(pattern, condition))
 
 
-def _told_by_users(ground: Ground) -> set[str]:
+def _told_by_users(ground: CheckedSpec) -> set[str]:
     """Columns that callers know of themselves and say."""
     facts = [fact for way in ground.spec.head["user"]["ways"] for fact in way["facts"]]
     facts += [fact for entry in ground.spec.intents for fact in entry.get("facts", [])]

@@ -11,9 +11,9 @@ from typing import Any
 
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.toolscale import loader
-from toolorchestra.envs.domains.toolscale.domain import SqlDomain
 from toolorchestra.envs.domains.toolscale.known_costs import KnownCost
 from toolorchestra.envs.domains.toolscale.source import forget
+from toolorchestra.envs.domains.toolscale.sql_domain import SqlDomain
 from toolorchestra.synth.authors import PART_OF, Author
 from toolorchestra.synth.proof import cheapest_solutions, similarity, solvers
 from toolorchestra.synth.proof.solvers import TRIVIAL, Arena, Solver

@@ -13,7 +13,7 @@ from itertools import combinations
 from typing import Any, NamedTuple
 
 from toolorchestra.envs.base.errors import ConfigError, ToolError
-from toolorchestra.envs.domains.toolscale.domain import GoldCall, SqlDomain, SqlTable, SqlTool
+from toolorchestra.envs.domains.toolscale.sql_domain import GoldCall, SqlDomain, SqlTable, SqlTool
 from toolorchestra.envs.domains.toolscale.tool_runs import Called
 from toolorchestra.synth.formats import places
 from toolorchestra.synth.formats.intent_templates import Templates, action, informed, text

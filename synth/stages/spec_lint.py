@@ -13,7 +13,7 @@ from toolorchestra.synth.proof.domain_player import DomainPlayer
 from toolorchestra.synth.stages import lint_checks
 from toolorchestra.synth.stages.domain_folder import skeleton
 from toolorchestra.synth.stages.limited_work import SHARED
-from toolorchestra.synth.stages.lint_checks import Finding, Ground
+from toolorchestra.synth.stages.lint_checks import CheckedSpec, Finding
 
 CHECKS = {
     "another row": lint_checks.another_row,
@@ -29,7 +29,7 @@ SECONDS = 300.0
 def findings(spec: specs.Spec, seed: int = 1) -> list[Finding]:
     """The findings of a spec, the certain ones first; in this process."""
     domain, _ = skeleton(spec, seed)
-    ground = Ground(spec, DomainPlayer(domain), seed)
+    ground = CheckedSpec(spec, DomainPlayer(domain), seed)
     found = [finding for check in CHECKS.values() for finding in check(ground)]
     return sorted(found, key=lambda one: not one.certain)
 

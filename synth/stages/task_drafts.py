@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from toolorchestra.envs.base.errors import ToolError
-from toolorchestra.envs.domains.toolscale.database import Session
-from toolorchestra.envs.domains.toolscale.domain import GoldCall
+from toolorchestra.envs.domains.toolscale.database import DatabaseSession
+from toolorchestra.envs.domains.toolscale.sql_domain import GoldCall
 from toolorchestra.envs.domains.toolscale.state_digest import digest
 from toolorchestra.envs.domains.toolscale.tool_runs import Called
 from toolorchestra.synth.formats import places
@@ -144,7 +144,9 @@ class Drafter:
             },
         }
 
-    def _run(self, session: Session, rows: Sequence[Any], values: Mapping[str, Any], where: str) -> list[Called]:
+    def _run(
+        self, session: DatabaseSession, rows: Sequence[Any], values: Mapping[str, Any], where: str
+    ) -> list[Called]:
         """Fill in and make one call after the other, since one may need what another gave."""
         done: list[Called] = []
         for row in rows:

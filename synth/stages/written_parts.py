@@ -36,7 +36,7 @@ CHECK_SECONDS = 60.0
 
 
 @dataclass
-class _Log:
+class _FaultLog:
     """The faults of all rounds."""
 
     found: Counter[str] = field(default_factory=Counter)
@@ -53,7 +53,7 @@ class _Log:
 
 async def write(stage: str, making: Making, author: Author, settings: SynthesisSettings) -> tuple[Making, Tally]:
     """One part. Raises StageFailed when its faults are not mended in the rounds there are."""
-    log = _Log()
+    log = _FaultLog()
     before: str = ""
     faults: list[Fault] = []
     for number in range(settings.rounds + 1):
@@ -117,7 +117,7 @@ def _told(stage: str, faults: Sequence[Fault], rounds: int) -> str:
 
 
 def _without(
-    made: Making, faults: list[Fault], settings: SynthesisSettings, log: _Log, number: int
+    made: Making, faults: list[Fault], settings: SynthesisSettings, log: _FaultLog, number: int
 ) -> tuple[Making, Tally]:  # fmt: skip
     """The intents that are right, when the others were not mended in time."""
     dropped: list[str] = []
@@ -140,7 +140,7 @@ def _entries(text: str) -> list[Any]:
 
 async def evolve(making: Making, author: Author, settings: SynthesisSettings) -> tuple[Making, Tally]:
     """Harder intents of the author's, round after round; those that run and are more work than the rest are kept."""
-    log, kept = _Log(), 0
+    log, kept = _FaultLog(), 0
     for number in range(settings.evolve):
         try:
             text = await author.harder(PartRequest("evolve", making.parts, number))

@@ -31,7 +31,7 @@ from toolorchestra.envs.registration import ids
 from toolorchestra.envs.runtime.invoke import Gates, advance, begin
 from toolorchestra.envs.testing.chaos import EPISODE, FATAL, Chaos
 from toolorchestra.envs.testing.rehearsal import Held, RandomCaller
-from toolorchestra.envs.tools.backends import Backing, Wanted
+from toolorchestra.envs.tools.backends import Backing, NamedBackends
 
 MODEL_ROLES = (EXPERT, JUDGE, USER)
 MAX_TURNS = 8
@@ -150,7 +150,7 @@ def _said(request: ChatRequest) -> str:
 
 
 def _question(chaos: Chaos) -> Mapping[str, Any]:
-    return {"backends": Backing(Wanted("chaos"), chaos.around)}
+    return {"backends": Backing(NamedBackends("chaos"), chaos.around)}
 
 
 def _toolscale(chaos: Chaos) -> Mapping[str, Any]:

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.envs.domains.toolscale.domain import SqlTask
-from toolorchestra.envs.domains.toolscale.oracle import OracleWords, moves
+from toolorchestra.envs.domains.toolscale.gold_conversation import OracleWords, moves
+from toolorchestra.envs.domains.toolscale.sql_domain import SqlTask
 from toolorchestra.synth.proof.domain_player import DomainPlayer
 from toolorchestra.synth.proof.solvers import Playing
 

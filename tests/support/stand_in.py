@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
-from toolorchestra.envs.base.grading import is_right
+from toolorchestra.envs.base.answer_grading import is_right
 from toolorchestra.envs.base.types import Answer, Message, Question
 from toolorchestra.envs.domains.hle.source import SUBJECTS
 from toolorchestra.envs.domains.hle.subjects_form import LEVELS

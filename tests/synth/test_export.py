@@ -11,7 +11,7 @@ from tests.domains import library
 from tests.two_texts import raises
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.toolscale import loader
-from toolorchestra.envs.domains.toolscale.domain import SqlDomain
+from toolorchestra.envs.domains.toolscale.sql_domain import SqlDomain
 from toolorchestra.synth import export
 
 

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from toolorchestra.envs.base.answer_grading import final_answer
 from toolorchestra.envs.base.cassette import append_line, end_torn_line
 from toolorchestra.envs.base.errors import ConfigError, Outage
-from toolorchestra.envs.base.grading import final_answer
 from toolorchestra.envs.base.types import Message, Outcome, Question
 from toolorchestra.envs.models import ChatModel, ChatRequest, ask
 from toolorchestra.envs.money.prices import JUDGE

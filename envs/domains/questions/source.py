@@ -86,7 +86,7 @@ class QaSource:
         self.backing = backing(self.backends) if self.backends is not None else None
         if self.dataset is not None:
             self._refuse_embedded_search()
-        self.rows = _Rows(datasets.load(self.dataset)) if self.dataset is not None else None
+        self.rows = _LoadedSet(datasets.load(self.dataset)) if self.dataset is not None else None
         self.name = self.real_name if self.rows else self.embedded_name
         self.splits = (*SPLITS, datasets.ALL) if self.rows else SPLITS
         search = SearchSettings(shown_characters=self.shown_characters)
@@ -236,7 +236,7 @@ class QaSource:
         return self._boxes[key][1]
 
 
-class _Rows:
+class _LoadedSet:
     """A loaded set by split: `all`, and the hashed three."""
 
     def __init__(self, loaded: datasets.Loaded) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from toolorchestra.envs.base.actions import CLOSE, FORM, OPEN
+from toolorchestra.envs.base.answer_grading import is_right
 from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.envs.base.grading import is_right
 from toolorchestra.envs.base.types import Message, Outcome, Passage, Question, ToolCall, Transcript
 from toolorchestra.envs.domains.questions.judge import Judge
 from toolorchestra.envs.domains.world import ENDS_THE_EPISODE, MESSAGE, World

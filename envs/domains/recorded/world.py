@@ -27,7 +27,7 @@ RECORDED_DOLLARS = Price(nano_usd_per_unit=1000)
 
 
 @dataclass(frozen=True)
-class Run:
+class RecordedAttempt:
     """One recorded attempt of one model at one task: its outcome, its cost and its time."""
 
     success: float
@@ -117,7 +117,7 @@ class RecordedRuns:
             more[model] = RECORDED_DOLLARS
         return replace(sheet, prices={**sheet.prices, **more}) if more else sheet
 
-    def run(self, task: str, model: str, attempt: int, seed: int, sheet: PriceSheet) -> Run:
+    def run(self, task: str, model: str, attempt: int, seed: int, sheet: PriceSheet) -> RecordedAttempt:
         """The run that the n-th attempt takes: in an order drawn by the seed, none twice before all were taken."""
         places = self._at[self.tasks[task], self.models.index(model)]
         around, number = divmod(attempt, len(places))
@@ -125,12 +125,12 @@ class RecordedRuns:
         random.Random(f"{seed}/{task}/{model}/{around}").shuffle(order)
         return self._run(places[order[number]], order[number] + 1, model, sheet)
 
-    def all_runs(self, task: str, model: str, sheet: PriceSheet) -> list[Run]:
+    def all_runs(self, task: str, model: str, sheet: PriceSheet) -> list[RecordedAttempt]:
         """Every recorded run of a model on a task."""
         places = self._at[self.tasks[task], self.models.index(model)]
         return [self._run(at, number, model, sheet) for number, at in enumerate(places, 1)]
 
-    def _run(self, at: int, number: int, model: str, sheet: PriceSheet) -> Run:
+    def _run(self, at: int, number: int, model: str, sheet: PriceSheet) -> RecordedAttempt:
         know = {name: column[at] for name, column in self._rows.measures.items()}
         seconds = float(know["seconds"]) if np.isfinite(know["seconds"]) else 0.0
         tokens, units = NO_TOKENS, 0
@@ -139,7 +139,7 @@ class RecordedRuns:
         else:
             reasoning = 0 if np.isnan(know["reasoning"]) else round(float(know["reasoning"]))
             tokens = Tokens(round(float(know["input"])), 0, round(float(know["output"])), reasoning)
-        return Run(float(self._rows.success[at]), Usage(model, EXPERT, tokens, units, seconds), number)
+        return RecordedAttempt(float(self._rows.success[at]), Usage(model, EXPERT, tokens, units, seconds), number)
 
     def median(self, measure: str, model: str, tasks: Sequence[str]) -> float:
         """Median of a model's runs on these tasks; 0 where nobody measured."""
@@ -164,7 +164,7 @@ _NUMBER = re.compile(r"\battempt (\d+)\b", re.IGNORECASE)
 class Attempted(NamedTuple):
     """What a call leaves in the world."""
 
-    run: Run
+    run: RecordedAttempt
 
 
 class RecordedWorld(QaWorld):
@@ -180,9 +180,9 @@ class RecordedWorld(QaWorld):
         self.runs, self.task, self.sheet = runs, task, sheet
         self.sent: Counter[str] = Counter()
         """How often each model was sent. Counted when it is, since calls of one turn take different runs."""
-        self.attempts: tuple[Run, ...] = ()
+        self.attempts: tuple[RecordedAttempt, ...] = ()
 
-    def take(self, model: str, seed: int) -> Run:
+    def take(self, model: str, seed: int) -> RecordedAttempt:
         """The next run of a model."""
         made = self.runs.run(self.task, model, self.sent[model], seed, self.sheet)
         self.sent[model] += 1
@@ -203,7 +203,7 @@ class RecordedWorld(QaWorld):
         del context
         self.answer = kept["answer"]
         nothing = self.runs.run(self.task, self.runs.models[0], 0, 0, self.sheet).usage
-        self.attempts = tuple(Run(value, nothing, 0) for value in kept["success"])
+        self.attempts = tuple(RecordedAttempt(value, nothing, 0) for value in kept["success"])
 
     def grade(self, *, finished: bool) -> Outcome:
         """The attempt that was handed in: the one that is named, or the last."""

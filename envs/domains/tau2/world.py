@@ -16,9 +16,8 @@ from toolorchestra.envs.base.errors import ActionError, Outage, ToolError, Wrong
 from toolorchestra.envs.base.types import Message, Outcome, ToolCall, Transcript
 from toolorchestra.envs.domains.tau2.conversation_log import Aside, Done, Log, Said, entries_kept, kept_entries, seen_by
 from toolorchestra.envs.domains.tau2.domain import State, Tau2Domain
-from toolorchestra.envs.domains.tau2.grading import Graded, grade
+from toolorchestra.envs.domains.tau2.grading import Graded, ask_judge, grade
 from toolorchestra.envs.domains.tau2.hired_models import BilledModel
-from toolorchestra.envs.domains.tau2.judge import ask_judge
 from toolorchestra.envs.domains.tau2.prompts import GREETING, agent_message, ticket_message
 from toolorchestra.envs.domains.tau2.recordings import Recording, recorded_messages
 from toolorchestra.envs.domains.tau2.task import Tau2Task

@@ -36,7 +36,7 @@ _CONVERSION = re.compile(r"%[-+ 0#,!]*(\*|\d*)(?:\.(\*|\d*))?")
 _local = threading.local()
 
 
-class Refused(ValueError):
+class FunctionRefused(ValueError):
     """A function may not do what a statement asks of it."""
 
 
@@ -51,9 +51,9 @@ def told(err: Exception) -> str:
     return getattr(_local, "why", "") or str(err) if FAILED in str(err) else str(err)
 
 
-def _refused(why: str) -> Refused:
+def _refused(why: str) -> FunctionRefused:
     _local.why = why
-    return Refused(why)
+    return FunctionRefused(why)
 
 
 @lru_cache(maxsize=KEPT_RESULTS, typed=True)

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Self
 
 from toolorchestra.envs.base.errors import ConfigError, Outage
 from toolorchestra.envs.domains.toolscale.bounded_functions import MOST_LENGTH, bound, told
-from toolorchestra.envs.domains.toolscale.domain import SqlDomain, SqlTable, Value
+from toolorchestra.envs.domains.toolscale.sql_domain import SqlDomain, SqlTable, Value
 
 LOG = "_changes"
 Change = tuple[str, tuple[Value, ...] | None, tuple[Value, ...] | None]
@@ -358,7 +358,7 @@ class SqlDatabase:
         return rows[rowid - 1] if 1 <= rowid <= len(rows) else None
 
 
-class Session:
+class DatabaseSession:
     """One episode's view of the database. Not thread-safe. Gives its copy back when it is closed or forgotten."""
 
     __slots__ = ("_copy", "database")
@@ -427,8 +427,8 @@ class Session:
         self.close()
 
 
-def _session_again(database: SqlDatabase, written: Written | None) -> Session:
-    session = Session(database)
+def _session_again(database: SqlDatabase, written: Written | None) -> DatabaseSession:
+    session = DatabaseSession(database)
     if written is not None:
         session._copy = database.with_written(written)
     return session

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, Protocol
 from toolorchestra.envs.base.actions import parse
 from toolorchestra.envs.base.errors import ActionError, ConfigError, ToolError
 from toolorchestra.envs.base.types import Answer, Message, Question, ToolCall, Transcript
-from toolorchestra.envs.domains.toolscale.domain import SqlDomain, SqlTask
-from toolorchestra.envs.domains.toolscale.oracle import moves
+from toolorchestra.envs.domains.toolscale.gold_conversation import moves
+from toolorchestra.envs.domains.toolscale.sql_domain import SqlDomain, SqlTask
 from toolorchestra.envs.domains.toolscale.tool_runs import Called
 from toolorchestra.envs.models import ChatModel, ChatRequest, Completion, ask
 from toolorchestra.envs.models.simulated import CHARACTERS_PER_TOKEN

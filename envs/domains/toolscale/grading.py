@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 from toolorchestra.envs.base import values
 from toolorchestra.envs.base.errors import ConfigError, no_such
-from toolorchestra.envs.domains.toolscale.database import Session
-from toolorchestra.envs.domains.toolscale.domain import GoldCall, SqlDomain, SqlTask
+from toolorchestra.envs.domains.toolscale.database import DatabaseSession
+from toolorchestra.envs.domains.toolscale.sql_domain import GoldCall, SqlDomain, SqlTask
 from toolorchestra.envs.domains.toolscale.state_digest import digest
 from toolorchestra.envs.domains.toolscale.tool_runs import Called
 
@@ -148,7 +148,7 @@ class SqlVerdict(NamedTuple):
 
 
 def judge(
-    task: SqlTask, session: Session, calls: Sequence[Called], told: Sequence[str], unasked: Sequence[str] = ()
+    task: SqlTask, session: DatabaseSession, calls: Sequence[Called], told: Sequence[str], unasked: Sequence[str] = ()
 ) -> SqlVerdict:
     """Judge an episode by its end state, its successful calls, the agent's messages to the user, and the writes that
     the user had not agreed to."""

@@ -17,8 +17,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from toolorchestra.envs.domains.toolscale.domain import Request, SqlTask
 from toolorchestra.envs.domains.toolscale.grading import mentions
+from toolorchestra.envs.domains.toolscale.sql_domain import Request, SqlTask
 
 
 def _any_of(*patterns: str) -> re.Pattern[str]:

@@ -19,8 +19,8 @@ from typing import Any
 
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.toolscale import domain_files
-from toolorchestra.envs.domains.toolscale.domain import SqlDomain, SqlTask
 from toolorchestra.envs.domains.toolscale.domain_files import content, fits, lines
+from toolorchestra.envs.domains.toolscale.sql_domain import SqlDomain, SqlTask
 from toolorchestra.envs.models.simulated import CHARACTERS_PER_TOKEN
 from toolorchestra.envs.money.prices import NANO, ORCHESTRATOR, PriceSheet, Tokens, Usage
 

@@ -16,18 +16,6 @@ from toolorchestra.envs.base.json_schema import Checker
 from toolorchestra.envs.domains.toolscale import domain_files, known_costs
 from toolorchestra.envs.domains.toolscale.bounded_functions import bound, told
 from toolorchestra.envs.domains.toolscale.database import TOO_LARGE, authorize, build, limit, without_comments
-from toolorchestra.envs.domains.toolscale.domain import (
-    FirstWords,
-    GoldCall,
-    Request,
-    SqlDomain,
-    SqlTable,
-    SqlTask,
-    SqlTool,
-    ToolStatement,
-    UserFact,
-    WrongWay,
-)
 from toolorchestra.envs.domains.toolscale.domain_files import (
     FILES,
     content,
@@ -40,6 +28,18 @@ from toolorchestra.envs.domains.toolscale.domain_files import (
     wrong_with,
 )
 from toolorchestra.envs.domains.toolscale.formats import FORMATS
+from toolorchestra.envs.domains.toolscale.sql_domain import (
+    FirstWords,
+    GoldCall,
+    Request,
+    SqlDomain,
+    SqlTable,
+    SqlTask,
+    SqlTool,
+    ToolStatement,
+    UserFact,
+    WrongWay,
+)
 
 SHIPPED = Path(__file__).parents[2] / "data" / "domains"
 """The folder of the domains that come with the package."""

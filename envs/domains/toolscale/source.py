@@ -13,9 +13,9 @@ from typing import Any, Literal
 from toolorchestra.envs.base.errors import ConfigError, no_such
 from toolorchestra.envs.domains.source import Scene
 from toolorchestra.envs.domains.toolscale import experts, loader
-from toolorchestra.envs.domains.toolscale.database import Session, SqlDatabase
-from toolorchestra.envs.domains.toolscale.domain import SqlDomain, SqlTask, SqlTool
+from toolorchestra.envs.domains.toolscale.database import DatabaseSession, SqlDatabase
 from toolorchestra.envs.domains.toolscale.experts import NAME as CALL_EXPERT
+from toolorchestra.envs.domains.toolscale.sql_domain import SqlDomain, SqlTask, SqlTool
 from toolorchestra.envs.domains.toolscale.tool_runs import Called, Runner
 from toolorchestra.envs.domains.toolscale.user import SqlModelUser, SqlScriptedUser
 from toolorchestra.envs.domains.toolscale.world import SqlWorld, llm_listener
@@ -211,7 +211,7 @@ class ToolScaleSource:
             toolbox = self._assemble(found, sheet, names)
         else:
             toolbox = self._toolbox(found, sheet, names)
-        world = SqlWorld(found.domain, task, Session(found.database), toolbox, seed, self._listener)
+        world = SqlWorld(found.domain, task, DatabaseSession(found.database), toolbox, seed, self._listener)
         world.sheet = sheet
         world.user = SqlScriptedUser(task, seed, self.diversify)
         public = {

@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from toolorchestra.envs.domains.toolscale.database import Change, Session
-from toolorchestra.envs.domains.toolscale.domain import Value
+from toolorchestra.envs.domains.toolscale.database import Change, DatabaseSession
+from toolorchestra.envs.domains.toolscale.sql_domain import Value
 
 NEW = "\x00new"
 MOST_TRIED = 8
@@ -24,7 +24,7 @@ Links = Sequence[Sequence[tuple[int, int]]]
 """For each changed row its references to new rows and, with the column inverted, those to it: the column, the other."""
 
 
-def digest(session: Session) -> str:
+def digest(session: DatabaseSession) -> str:
     """A name for the difference from the seed rows; "unchanged" when there is none.
 
     Ids made during the episode count only as references: which of two bookings was made first does not matter.

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 from toolorchestra.envs.base.errors import ToolError
 from toolorchestra.envs.domains.toolscale.bounded_functions import FAILED, told
-from toolorchestra.envs.domains.toolscale.database import Copy, Session, broken_off
-from toolorchestra.envs.domains.toolscale.domain import GoldCall, SqlTool, ToolStatement
+from toolorchestra.envs.domains.toolscale.database import Copy, DatabaseSession, broken_off
 from toolorchestra.envs.domains.toolscale.formats import check_formats
+from toolorchestra.envs.domains.toolscale.sql_domain import GoldCall, SqlTool, ToolStatement
 
 _AS_JSON = json.JSONEncoder(ensure_ascii=False).encode
 MOST_ROWS = 50
@@ -50,7 +50,7 @@ class Runner:
         }
         self._steps = _joined(tool.steps)
 
-    def call(self, session: Session, arguments: Mapping[str, Any]) -> Called:
+    def call(self, session: DatabaseSession, arguments: Mapping[str, Any]) -> Called:
         """Run it. Raises ToolError with what the agent can do about it, and then nothing has changed; or Outage, and
         then nothing is left of the episode's writes."""
         check_formats(self.tool.formats, arguments)
@@ -158,10 +158,10 @@ def _record(columns: Sequence[str], row: Sequence[Any]) -> dict[str, Any]:
     return record
 
 
-class _Shown(dict[str, Any]):
+class _ShownValues(dict[str, Any]):
     def __missing__(self, key: str) -> str:
         return "{" + key + "}"
 
 
 def _filled(text: str, values: Mapping[str, Any]) -> str:
-    return text.format_map(_Shown({key: str(value)[:60] for key, value in values.items()}))
+    return text.format_map(_ShownValues({key: str(value)[:60] for key, value in values.items()}))

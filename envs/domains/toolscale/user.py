@@ -19,8 +19,8 @@ from typing import NamedTuple, TypeVar
 
 from toolorchestra.envs.base.types import Message, Transcript
 from toolorchestra.envs.domains.toolscale import heard
-from toolorchestra.envs.domains.toolscale.domain import SqlTask, UserFact
-from toolorchestra.envs.domains.toolscale.wishes import Progress, Wishes, alike, content
+from toolorchestra.envs.domains.toolscale.sql_domain import SqlTask, UserFact
+from toolorchestra.envs.domains.toolscale.wishes import EpisodeSoFar, Wishes, alike, content
 from toolorchestra.envs.models import ChatModel, ChatRequest, ask
 from toolorchestra.envs.money.prices import USER
 from toolorchestra.envs.tools import ToolContext
@@ -182,7 +182,7 @@ class SqlScriptedUser:
             parts += [self._one_of(LINKS, rng) + self.said(k) for k in range(1, len(self.task.requests))]
         return " ".join(part for part in parts if part)
 
-    def reply(self, mood: Mood, text: str, turn: int, progress: Progress | None = None) -> SqlUserReply:
+    def reply(self, mood: Mood, text: str, turn: int, progress: EpisodeSoFar | None = None) -> SqlUserReply:
         """The answer to what the agent said. Without `progress` the user takes the agent's word for all."""
         if mood.handed_over:
             return SqlUserReply(TRANSFER, mood)
@@ -194,7 +194,7 @@ class SqlScriptedUser:
         made = self._answered(mood, text, since, self._rng(turn))
         return made._replace(mood=made.mood._replace(calls=len(progress.calls)))
 
-    def _answered(self, mood: Mood, text: str, progress: Progress | None, rng: random.Random) -> SqlUserReply:
+    def _answered(self, mood: Mood, text: str, progress: EpisodeSoFar | None, rng: random.Random) -> SqlUserReply:
         wanted = self._followed(progress).verbs(mood.request) if progress else frozenset()
         said = heard.read(text, wanted)
         asked = self._asked(mood, said, progress)
@@ -213,7 +213,14 @@ class SqlScriptedUser:
         return self._moved(mood, text, said, progress, rng, settled=settled)
 
     def _moved(
-        self, mood: Mood, text: str, said: heard.Heard, progress: Progress | None, rng: random.Random, *, settled: bool
+        self,
+        mood: Mood,
+        text: str,
+        said: heard.Heard,
+        progress: EpisodeSoFar | None,
+        rng: random.Random,
+        *,
+        settled: bool,
     ) -> SqlUserReply:
         """To a message that asks for nothing that the user has: whether its request is over with it."""
         if settled and (said.reports or said.closes or not said.holds or self._hears_it_now(mood, progress)):
@@ -225,7 +232,9 @@ class SqlScriptedUser:
             return self._lost(mood, rng) if waits else self._next(mood, rng, progress)
         return self._unsettled(mood, text, said, progress, rng)
 
-    def _takes_back(self, mood: Mood, said: heard.Heard, asked: Sequence[UserFact], progress: Progress | None) -> bool:
+    def _takes_back(
+        self, mood: Mood, said: heard.Heard, asked: Sequence[UserFact], progress: EpisodeSoFar | None
+    ) -> bool:
         """Whether the user now notices that it does not stay with its first words: as soon as the agent says more than
         that it is at work, or asks more than who it is; where it asks for too much, once that is refused."""
         first = self.task.requests[mood.request].first
@@ -244,7 +253,7 @@ class SqlScriptedUser:
         return SqlUserReply(self._worded(first.then, mood.request), mood._replace(took_back=True, lost=0))
 
     def _unsettled(
-        self, mood: Mood, text: str, said: heard.Heard, progress: Progress, rng: random.Random
+        self, mood: Mood, text: str, said: heard.Heard, progress: EpisodeSoFar, rng: random.Random
     ) -> SqlUserReply:
         """To a message that neither asks for what the user has nor settles the request that it waits for."""
         wishes = self._followed(progress)
@@ -264,19 +273,19 @@ class SqlScriptedUser:
             return SqlUserReply(doubt, mood._replace(doubted=True))
         return self._lost(mood, rng) if said.question else self._waits(mood, rng)
 
-    def _may_be_over(self, mood: Mood, progress: Progress) -> bool:
+    def _may_be_over(self, mood: Mood, progress: EpisodeSoFar) -> bool:
         """Whether a request whose end the user cannot see may be over: something was changed since it came up. So who
         says that all is done gets the same answer whether the request can be served or not."""
         return not self._followed(progress).leaves_a_trace(mood.request) and self._changed(mood, progress)
 
-    def _changed(self, mood: Mood, progress: Progress) -> bool:
+    def _changed(self, mood: Mood, progress: EpisodeSoFar) -> bool:
         return any(name in progress.writes for name in progress.calls[mood.came_up :])
 
-    def _hears_it_now(self, mood: Mood, progress: Progress | None) -> bool:
+    def _hears_it_now(self, mood: Mood, progress: EpisodeSoFar | None) -> bool:
         """Whether this message, and none before it, tells what the request asks for."""
         return progress is not None and bool(self._followed(progress).untold(mood.request, progress, ""))
 
-    def _hears_no(self, mood: Mood, said: heard.Heard, progress: Progress | None) -> bool:
+    def _hears_no(self, mood: Mood, said: heard.Heard, progress: EpisodeSoFar | None) -> bool:
         """Whether the request is turned down: plainly; or, when the agent has looked things up, has heard an objection
         or has led nowhere before, by a message that denies something, names the rules, or goes on to other wishes with
         nothing done. It asks nothing about the request then, and reports nothing. Before, it is a manner of speech."""
@@ -300,18 +309,18 @@ class SqlScriptedUser:
         open_ = (one for one in said.sentences if one.question)
         return any(not one.elsewhere or content(heard.without_elsewhere(one.text)) & about for one in open_)
 
-    def _wants_yes(self, mood: Mood, said: heard.Heard, progress: Progress | None) -> bool:
+    def _wants_yes(self, mood: Mood, said: heard.Heard, progress: EpisodeSoFar | None) -> bool:
         """Whether the message asks for a yes: in one of the usual forms, or by naming the change that the user waits
         for. An offer beside a refusal is no such question, unless another sentence names that change."""
         if self._names_the_change(mood, said, progress):
             return not said.refuses or any(one.confirms or one.polar for one in said.sentences)
         return not said.refuses and self._confirms(mood, said, progress)
 
-    def _confirms(self, mood: Mood, said: heard.Heard, progress: Progress | None) -> bool:
+    def _confirms(self, mood: Mood, said: heard.Heard, progress: EpisodeSoFar | None) -> bool:
         """Whether a yes is asked for in a usual form. "Please confirm your date of birth" asks for the date."""
         return any(one.confirms and not self._asks_for_facts(mood, one, progress) for one in said.sentences)
 
-    def _asks_for_facts(self, mood: Mood, one: heard.Sentence, progress: Progress | None) -> bool:
+    def _asks_for_facts(self, mood: Mood, one: heard.Sentence, progress: EpisodeSoFar | None) -> bool:
         """Whether a sentence wants what the user has: it asks for it, or it wants a yes to what the user has not told
         yet ("Can you confirm the e-mail that you have with us?") or says that this is missing, and nothing in it is of
         the change that the user waits for."""
@@ -325,7 +334,7 @@ class SqlScriptedUser:
         rest = content(one.text) - content(" ".join(word for fact in facts for word in (fact.label, *fact.asked)))
         return not rest & self._followed(progress).change(mood.request)
 
-    def _names_the_change(self, mood: Mood, said: heard.Heard, progress: Progress | None) -> bool:
+    def _names_the_change(self, mood: Mood, said: heard.Heard, progress: EpisodeSoFar | None) -> bool:
         """Whether a sentence names the change that the user waits for, before it is made. One that sounds like a report
         counts where yes or no is asked besides: "I have prepared the following: ... Want it?"."""
         if progress is None:
@@ -339,7 +348,7 @@ class SqlScriptedUser:
         )
         return any(wishes.named(mood.request, part, progress) for part in may)
 
-    def _offers(self, mood: Mood, said: heard.Heard, progress: Progress) -> bool:
+    def _offers(self, mood: Mood, said: heard.Heard, progress: EpisodeSoFar) -> bool:
         """Whether the agent would do something about the wish that is open, or asks yes or no about it."""
         wishes = self._followed(progress)
         if not wishes.undone(mood.request, progress):
@@ -348,17 +357,17 @@ class SqlScriptedUser:
         may = (one for one in said.sentences if (one.proposes or one.polar) and not one.reports)
         return any(content(one.text) & about for one in may)
 
-    def _followed(self, progress: Progress) -> Wishes:
+    def _followed(self, progress: EpisodeSoFar) -> Wishes:
         return self.task.once(Wishes, progress.writes)
 
-    def _handed_over(self, mood: Mood, progress: Progress | None, rng: random.Random) -> SqlUserReply:
+    def _handed_over(self, mood: Mood, progress: EpisodeSoFar | None, rng: random.Random) -> SqlUserReply:
         """It holds the line while nobody takes over, and leaves when it hears so again."""
         if progress is None or mood.doubted:
             return SqlUserReply(TRANSFER, mood)
         return SqlUserReply(self._one_of(WAITS, rng), mood._replace(doubted=True))
 
     def _asked_to_confirm(
-        self, mood: Mood, text: str, told: Sequence[str], progress: Progress | None, rng: random.Random
+        self, mood: Mood, text: str, told: Sequence[str], progress: EpisodeSoFar | None, rng: random.Random
     ) -> SqlUserReply:
         if mistaken := self._mistaken(mood, text):
             return self._corrected(mood, mistaken, rng)
@@ -367,7 +376,7 @@ class SqlScriptedUser:
         said = " ".join([self._one_of(YES, rng), *told])
         return SqlUserReply(said, mood._replace(lost=0), consents=True)
 
-    def _foreign(self, mood: Mood, text: str, progress: Progress) -> bool:
+    def _foreign(self, mood: Mood, text: str, progress: EpisodeSoFar) -> bool:
         """Whether a proposal says much and shares no word with what the user wants and has said."""
         proposed = content(text)
         wishes = self._followed(progress)
@@ -388,7 +397,7 @@ class SqlScriptedUser:
         said = self._one_of(CORRECTS, rng).format(**mistaken._asdict())
         return SqlUserReply(said, mood._replace(lost=mood.lost + 1))
 
-    def _asked(self, mood: Mood, said: heard.Heard, progress: Progress | None) -> list[UserFact]:
+    def _asked(self, mood: Mood, said: heard.Heard, progress: EpisodeSoFar | None) -> list[UserFact]:
         """What the message asks for of what the user has or is known not to have."""
         facts = self._facts(mood)
         if not facts:
@@ -409,14 +418,14 @@ class SqlScriptedUser:
         sentences = TELLS if fact.value else UNKNOWN
         return self._one_of(sentences, rng).format(label=fact.label, value=fact.value)
 
-    def _refused(self, mood: Mood, rng: random.Random, progress: Progress | None) -> SqlUserReply:
+    def _refused(self, mood: Mood, rng: random.Random, progress: EpisodeSoFar | None) -> SqlUserReply:
         pushback = self.task.requests[mood.request].pushback
         if pushback and not mood.objected:
             return SqlUserReply(pushback, mood._replace(objected=True, lost=0))
         moved = self._next(mood, rng, progress)
         return moved._replace(text=f"{self._one_of(ACCEPTS, rng)} {moved.text}")
 
-    def _next(self, mood: Mood, rng: random.Random, progress: Progress | None) -> SqlUserReply:
+    def _next(self, mood: Mood, rng: random.Random, progress: EpisodeSoFar | None) -> SqlUserReply:
         number = mood.request + 1
         while progress and self._together and number < len(self.task.requests):
             if not self._followed(progress).settled_out_of_turn(number, progress):

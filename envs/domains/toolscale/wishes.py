@@ -14,9 +14,9 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
-from toolorchestra.envs.domains.toolscale.domain import GoldCall, Request, SqlTask
 from toolorchestra.envs.domains.toolscale.grading import mentions
 from toolorchestra.envs.domains.toolscale.heard import without_numbering
+from toolorchestra.envs.domains.toolscale.sql_domain import GoldCall, Request, SqlTask
 
 
 def requests_along(task: SqlTask, path: Sequence[GoldCall]) -> tuple[Request, ...]:
@@ -43,7 +43,7 @@ _VALUE = re.compile(r"\w*\d(?:[\w.,:-]*\w)?")
 """A word with a figure in it, and what goes on with it."""
 
 
-class Progress(NamedTuple):
+class EpisodeSoFar(NamedTuple):
     """What has happened in an episode."""
 
     calls: tuple[str, ...]
@@ -81,7 +81,7 @@ class Wishes:
         """Whether the user can notice that a request is settled; one that is to be refused leaves no trace."""
         return bool(self._task.requests[number].inform) or all(wanted.own for wanted in self._wanted[number])
 
-    def undone(self, number: int, progress: Progress) -> bool:
+    def undone(self, number: int, progress: EpisodeSoFar) -> bool:
         """Whether something that the request needs has not been done."""
         made = Counter(progress.calls)
         return not any(
@@ -89,12 +89,12 @@ class Wishes:
             for wanted in self._wanted[number]
         )
 
-    def untold(self, number: int, progress: Progress, text: str) -> list[str]:
+    def untold(self, number: int, progress: EpisodeSoFar, text: str) -> list[str]:
         """What the request asks for and neither this message nor one before it tells."""
         said = (text, *progress.told)
         return [info for info in self._task.requests[number].inform if not any(mentions(one, info) for one in said)]
 
-    def settled(self, number: int, progress: Progress, text: str) -> bool:
+    def settled(self, number: int, progress: EpisodeSoFar, text: str) -> bool:
         """Whether the user knows that a request is settled."""
         return (
             self.leaves_a_trace(number)
@@ -102,7 +102,7 @@ class Wishes:
             and not self.untold(number, progress, text)
         )
 
-    def settled_out_of_turn(self, number: int, progress: Progress) -> bool:
+    def settled_out_of_turn(self, number: int, progress: EpisodeSoFar) -> bool:
         """Whether a request was settled before the user came to it. What is only to be told may have been said of
         another."""
         return all(wanted.own for wanted in self._wanted[number]) and self.settled(number, progress, "")
@@ -119,7 +119,7 @@ class Wishes:
             self._words[number] = frozenset(content(" ".join(parts)))
         return self._words[number]
 
-    def named(self, number: int, text: str, progress: Progress) -> bool:
+    def named(self, number: int, text: str, progress: EpisodeSoFar) -> bool:
         """Whether a text names a change that a request needs and that has not been made: three of its words and values,
         or all where there are fewer."""
         if not self.undone(number, progress):

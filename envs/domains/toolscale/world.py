@@ -7,10 +7,10 @@ from typing import Any
 
 from toolorchestra.envs.base.types import Message, Outcome, ToolCall, Transcript
 from toolorchestra.envs.domains.toolscale import known_costs
-from toolorchestra.envs.domains.toolscale.database import Session
-from toolorchestra.envs.domains.toolscale.domain import SqlDomain, SqlTask
+from toolorchestra.envs.domains.toolscale.database import DatabaseSession
 from toolorchestra.envs.domains.toolscale.experts import Advice
 from toolorchestra.envs.domains.toolscale.grading import judge, rules
+from toolorchestra.envs.domains.toolscale.sql_domain import SqlDomain, SqlTask
 from toolorchestra.envs.domains.toolscale.tool_runs import Called
 from toolorchestra.envs.domains.toolscale.user import (
     GREETING,
@@ -21,7 +21,7 @@ from toolorchestra.envs.domains.toolscale.user import (
     agrees,
     llm_reply,
 )
-from toolorchestra.envs.domains.toolscale.wishes import Progress, content, spoken_call
+from toolorchestra.envs.domains.toolscale.wishes import EpisodeSoFar, content, spoken_call
 from toolorchestra.envs.domains.world import MESSAGE, World
 from toolorchestra.envs.money.prices import PriceSheet
 from toolorchestra.envs.tools import Tool, Toolbox, ToolContext, ToolResult
@@ -63,7 +63,7 @@ class SqlWorld(World):
         self,
         domain: SqlDomain,
         task: SqlTask,
-        session: Session,
+        session: DatabaseSession,
         toolbox: Toolbox,
         seed: int,
         listener: Tool | None = None,
@@ -94,9 +94,9 @@ class SqlWorld(World):
         return known_costs.known(self.domain).get(self.task.task_id)
 
     @property
-    def progress(self) -> Progress:
+    def progress(self) -> EpisodeSoFar:
         """What has happened so far, for the scripted user."""
-        return Progress(tuple(called.name for called in self.calls), self.told, self.domain.writes)
+        return EpisodeSoFar(tuple(called.name for called in self.calls), self.told, self.domain.writes)
 
     def opening(self) -> Transcript:
         first = self.user.opening()

@@ -15,7 +15,7 @@ import pytest
 
 from tests.agents.calibration.made_outcomes import Truth, drawn
 from tests.two_texts import raises
-from toolorchestra.agents.calibration.experts_file import NEVER, Choices, make_experts, some, write_experts
+from toolorchestra.agents.calibration.experts_file import NEVER, FileOptions, make_experts, some, write_experts
 from toolorchestra.agents.calibration.experts_fit import FitFile, fit, read_fit, write
 from toolorchestra.agents.commands import recorded
 from toolorchestra.envs.base.errors import ConfigError
@@ -42,7 +42,7 @@ ANSWERERS = ToolConfig.read(
     },
     "two experts",
 )
-CHOICES = Choices({"answer-1": "model 0"}, SUBJECT_OF)
+CHOICES = FileOptions({"answer-1": "model 0"}, SUBJECT_OF)
 
 
 @pytest.fixture(scope="module")
@@ -116,14 +116,14 @@ def test_who_has_nobody_behind_is_refused_by_name(read: FitFile) -> None:
         make_experts(read, ANSWERERS)
     option = "--as EXPERT=MODEL, --tools FILE, or --rest-from 2026-11"
     with raises(ConfigError, r"behind search-1 \(gpt-5\), .* with stands=.* rest_from='2026-11'$", option):
-        make_experts(read, load("paper"), Choices({"answer-1": "model 0"}))
+        make_experts(read, load("paper"), FileOptions({"answer-1": "model 0"}))
     said = r"behind 'large', and experts 2026-11 have none of that name .* with stands=\{'large': MODEL\}$"
     with raises(ConfigError, said, "--as large=MODEL"):
-        make_experts(read, ANSWERERS, Choices(rest_from="2026-11"))
+        make_experts(read, ANSWERERS, FileOptions(rest_from="2026-11"))
 
 
 def test_the_rest_is_taken_from_packaged_experts_and_said(read: FitFile) -> None:
-    choices = Choices({"answer-1": "model 0", "search-2": "model 2"}, SUBJECT_OF, "2026-11")
+    choices = FileOptions({"answer-1": "model 0", "search-2": "model 2"}, SUBJECT_OF, "2026-11")
     made = make_experts(read, load("paper"), choices)
     said = "\n".join(made.told)
     assert "answer-1 (gpt-5) answers as 'model 0' did" in said
@@ -135,7 +135,7 @@ def test_the_rest_is_taken_from_packaged_experts_and_said(read: FitFile) -> None
 
 
 def test_what_is_taken_succeeds_as_often_and_takes_as_long(read: FitFile, tmp_path: Path) -> None:
-    choices = Choices({"answer-1": "model 0"}, SUBJECT_OF, "2026-11")
+    choices = FileOptions({"answer-1": "model 0"}, SUBJECT_OF, "2026-11")
     write_experts(make_experts(read, load("paper"), choices), tmp_path / "mine.json")
     mine, old = load_experts(tmp_path / "mine.json"), packaged("2026-11")
     levels = [1] * 1 + [2] * 2 + [3] * 3 + [4] * 4 + [5] * 4
@@ -166,7 +166,7 @@ def test_what_the_recording_does_not_know_is_refused_or_taken(fitted: Path, tmp_
         make_experts(without, ANSWERERS, CHOICES)
     stands = {"answer-1": "model 0", "answer-2": "model 1", "answer-3": "model 2"}
     names = ["answer-1", "answer-2", "answer-3"]
-    made = make_experts(without, load("paper").only(names), Choices(stands, SUBJECT_OF, "2026-11"))
+    made = make_experts(without, load("paper").only(names), FileOptions(stands, SUBJECT_OF, "2026-11"))
     assert "taken from experts 2026-11: the seconds of gpt-5" in made.told
     assert "taken from experts 2026-11: how tokens go with seconds, run by run of a model on a task" in made.told
     old = packaged("2026-11")["gpt-5"]
@@ -200,17 +200,17 @@ def test_a_long_list_of_names_is_cut() -> None:
     ("choices", "said", "option"),
     [
         (
-            Choices({"answer-1": "modle 0"}),
+            FileOptions({"answer-1": "modle 0"}),
             r"^stands of 'answer-1': no recorded model 'modle 0'; .* Did you mean 'model 0'",
             "--as answer-1=MODEL",
         ),
         (
-            Choices({"answr-1": "model 0"}),
+            FileOptions({"answr-1": "model 0"}),
             r"^stands: no expert 'answr-1'; .* Did you mean 'answer-1'",
             "--as EXPERT=MODEL",
         ),
         (
-            Choices({"answer-1": "model 0", "large": "model 1"}),
+            FileOptions({"answer-1": "model 0", "large": "model 1"}),
             r"^stands: answer-1 \(large\) would be 'model 0' and 'model 1', and one .*; leave one out",
             "one --as large=MODEL alone",
         ),
@@ -236,7 +236,7 @@ def test_a_long_list_of_names_is_cut() -> None:
         ),
     ],
 )
-def test_what_cannot_be_is_refused(read: FitFile, choices: Choices, said: str, option: str) -> None:
+def test_what_cannot_be_is_refused(read: FitFile, choices: FileOptions, said: str, option: str) -> None:
     with raises(ConfigError, said, option):
         make_experts(read, ANSWERERS, choices)
 
@@ -275,7 +275,7 @@ def test_subjects_take_the_families_that_their_questions_are_played_as(fitted: P
             one[measure] = {**one[measure], "median": {names[f]: v for f, v in one[measure]["median"].items()}}
     families = {names[family]: size for family, size in told["families"].items()}
     made = make_experts(
-        changed(fitted, tmp_path, models=models, families=families), ANSWERERS, Choices({"large": "model 0"})
+        changed(fitted, tmp_path, models=models, families=families), ANSWERERS, FileOptions({"large": "model 0"})
     )
     skill, large = models["model 0"]["skill"], made.data["models"]["large"]["answering"]
     assert (large["math"], large["science"], large["knowledge"]) == (

@@ -10,7 +10,7 @@ import pytest
 
 from toolorchestra.agents.commands import budget, export_prompts
 from toolorchestra.agents.configuration.presets import MACHINES
-from toolorchestra.agents.engines.budget import SHAPES
+from toolorchestra.agents.engines.gpu_arithmetic import SHAPES
 
 Capture = pytest.CaptureFixture[str]
 ON_A_GPU = [name for name, machine in MACHINES.items() if machine.gpus]

@@ -21,7 +21,7 @@ from tests.agents.reports.test_training_page import ended_run
 from tests.command_line import unboxed
 from toolorchestra import cli
 from toolorchestra.agents.commands import doctor, ids, index, report, serve_index
-from toolorchestra.envs.retrieval.index import load
+from toolorchestra.envs.retrieval.index_and_hybrid import load
 from toolorchestra.envs.retrieval.remote import Remote
 
 Capture = pytest.CaptureFixture[str]
@@ -206,7 +206,7 @@ def test_doctor_says_what_is_missing_and_never_a_key(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TAVILY_API_KEY", "tvly-secret")
-    monkeypatch.setattr(doctor, "PARTS", (*doctor.PARTS, doctor.Part("fly", ("wings_of_wax",), "pip install wings")))
+    monkeypatch.setattr(doctor, "PARTS", (*doctor.PARTS, doctor.Ability("fly", ("wings_of_wax",), "pip install wings")))
     assert doctor.main([]) == 0
     told = capsys.readouterr().out
     assert "missing wings_of_wax: pip install wings" in told

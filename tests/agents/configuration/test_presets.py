@@ -10,7 +10,7 @@ import pytest
 from toolorchestra.agents.commands.budget import shape_named
 from toolorchestra.agents.configuration.environments import training
 from toolorchestra.agents.configuration.presets import MACHINES, PRESETS, preset
-from toolorchestra.agents.engines.budget import Shape, budget, served_tokens
+from toolorchestra.agents.engines.gpu_arithmetic import Shape, budget, served_tokens
 from toolorchestra.agents.engines.tiny import load_tokenizer
 from toolorchestra.agents.rollouts.rollout import Chat
 from toolorchestra.agents.training.build import plan

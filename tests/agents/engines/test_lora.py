@@ -19,8 +19,8 @@ from tests.agents.engines.conformance import STOP, VOCABULARY, conversations
 from toolorchestra.agents.engines import agreement
 from toolorchestra.agents.engines.agreement import Agreement, Drift
 from toolorchestra.agents.engines.base import Adapter, Datum, LossParams, Sample, SamplingParams
-from toolorchestra.agents.engines.budget import Shape
 from toolorchestra.agents.engines.decoder import Decoder
+from toolorchestra.agents.engines.gpu_arithmetic import Shape
 from toolorchestra.agents.engines.local import LocalConfig, LocalEngine
 from toolorchestra.agents.engines.lora import adapter_of, write_adapter
 from toolorchestra.agents.engines.sampler import LocalSampler

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from tests.agents.engines.conformance import STOP, VOCABULARY, conversations
-from toolorchestra.agents.engines.background import LoopThread
 from toolorchestra.agents.engines.base import NONE, LossParams, Sample, Samples, SamplesWhileTraining, SamplingParams
+from toolorchestra.agents.engines.guarded_processes import LoopThread
 from toolorchestra.agents.engines.local import LocalConfig, LocalEngine
 from toolorchestra.agents.engines.tiny import build_model
 

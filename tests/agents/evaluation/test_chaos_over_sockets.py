@@ -19,7 +19,7 @@ from toolorchestra.envs.money.prices import NANO, Price
 from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.envs.registration import full_id
 from toolorchestra.envs.testing.rehearsal import Held
-from toolorchestra.envs.tools.backends import Backing, Wanted
+from toolorchestra.envs.tools.backends import Backing, NamedBackends
 
 pytest.importorskip("openai", reason='needs pip install ".[models]"')
 ROW = {"usd_per_mtok": {"input": 1.5, "output": 7}}
@@ -33,7 +33,7 @@ def played(chaos: ChaosReplies, env: str, episodes: int, cap: SpendCap, **served
         ends = {"here": {"base_url": server.base_url, "failures_to_open": 10**6}}
         model = {"deadline_seconds": 20.0, "retries": 2, "price": ROW, **served}
         endpoints = Endpoints.read({"endpoints": ends, "models": {"*": model}}, "test")
-        backing = Backing(Wanted("test", endpoints=endpoints, judges=("gpt-5-mini",)))
+        backing = Backing(NamedBackends("test", endpoints=endpoints, judges=("gpt-5-mini",)))
         spec = gym.spec(full_id(env)).kwargs
         made = factory(**spec, backends=backing, preference="none", spend_cap=cap, max_turns=6)
         chat = played_episodes.policy("chat", made)

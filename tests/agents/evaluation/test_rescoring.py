@@ -25,7 +25,7 @@ from toolorchestra.agents.policies.players import player
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.domains.tau2.source import Tau2Source
 from toolorchestra.envs.domains.tau2.world import Tau2World
-from toolorchestra.envs.domains.toolscale.oracle import moves
+from toolorchestra.envs.domains.toolscale.gold_conversation import moves
 from toolorchestra.envs.domains.toolscale.world import SqlWorld
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.factory import EpisodeFactory

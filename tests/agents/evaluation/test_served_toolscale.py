@@ -14,7 +14,7 @@ from toolorchestra.agents.commands import evaluate
 from toolorchestra.agents.evaluation.trials import tasks_of
 from toolorchestra.envs.base.actions import parse, render_call
 from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.envs.domains.toolscale.oracle import moves
+from toolorchestra.envs.domains.toolscale.gold_conversation import moves
 from toolorchestra.envs.domains.toolscale.source import ToolScaleSource, ready
 from toolorchestra.envs.factory import factory
 

@@ -22,7 +22,7 @@ from toolorchestra.agents.policies.knn_and_skillbook import (
     posterior,
     words,
 )
-from toolorchestra.agents.policies.oracle import _Planner
+from toolorchestra.agents.policies.oracle import _OraclePlans
 from toolorchestra.agents.policies.plans import can_follow, plans
 from toolorchestra.agents.policies.players import FITTED, NAMES, playable, player
 from toolorchestra.agents.rollouts.rollout import factory_of
@@ -194,7 +194,7 @@ def test_the_oracle_trusts_results_that_agree() -> None:
     assert told[3] > 0.8
 
 
-def _after(made: EpisodeFactory, seed: int, printed: tuple[str, ...]) -> _Planner:
+def _after(made: EpisodeFactory, seed: int, printed: tuple[str, ...]) -> _OraclePlans:
     """The planner behind programs of reasoner-1, who is gpt-5."""
     episode = made.start(seed).episode
     assert isinstance(episode.world, QaWorld)
@@ -205,7 +205,7 @@ def _after(made: EpisodeFactory, seed: int, printed: tuple[str, ...]) -> _Planne
             Message(role="assistant", content=call),
             Message(role="tool", content=f"Output: {text}"),
         )
-    return _Planner(episode, episode.world, {}, knows_luck=False)
+    return _OraclePlans(episode, episode.world, {}, knows_luck=False)
 
 
 @pytest.mark.parametrize("where", ["HLE", "FRAMES", "plain"])

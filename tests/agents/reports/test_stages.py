@@ -11,7 +11,7 @@ import pytest
 from tests.agents.training.trained_models import write_run
 from toolorchestra.agents.commands import report
 from toolorchestra.agents.reports import stages as of_stages
-from toolorchestra.agents.reports.stages import Play, StagesPlayed, as_markdown, stages_of, together
+from toolorchestra.agents.reports.stages import StagesPlayed, TaskResult, as_markdown, stages_of, together
 from toolorchestra.envs.base.errors import ConfigError
 
 
@@ -79,9 +79,9 @@ def test_the_command_prints_each_run_and_both_together(run: Path, capsys: pytest
 
 def played(*rewards: float) -> StagesPlayed:
     """The trained model earns these, and solves what it earns anything for; before it earned half of that."""
-    after = [Play(reward, float(reward > 0), 2.0, 5.0) for reward in rewards]
-    before = [Play(play.reward / 2, 0.0, 3.0, 5.0) for play in after]
-    oracle = [Play(1.0, 1.0, 1.0, 5.0) for _ in after]
+    after = [TaskResult(reward, float(reward > 0), 2.0, 5.0) for reward in rewards]
+    before = [TaskResult(play.reward / 2, 0.0, 3.0, 5.0) for play in after]
+    oracle = [TaskResult(1.0, 1.0, 1.0, 5.0) for _ in after]
     wishes = ["fast", "frugal"] * (len(rewards) // 2)
     readable = {"before": 0.5, "after": 1.0}
     return StagesPlayed(wishes, {"before": before, "after": after, "oracle": oracle}, ["before", "after"], readable)

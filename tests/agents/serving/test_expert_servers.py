@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from toolorchestra.agents.commands import serve_experts
-from toolorchestra.agents.serving.expert_servers import Server, read_servers, serving
+from toolorchestra.agents.serving.expert_servers import VllmServer, read_servers, serving
 from toolorchestra.envs.base.errors import ConfigError, Outage
 from toolorchestra.envs.models.endpoints import Endpoints
 
@@ -175,7 +175,7 @@ def test_one_that_never_answers_is_named(stand_in: dict[str, str], tmp_path: Pat
 
 def test_one_that_ends_while_it_serves_is_noticed(stand_in: dict[str, str], tmp_path: Path) -> None:
     said: list[str] = []
-    server = Server("one", "m", environment=stand_in)
+    server = VllmServer("one", "m", environment=stand_in)
     with serving([server], tmp_path / "logs", 30.0, said.append) as (running,):
         assert running.answers()
         with suppress(OSError):  # it goes without an answer
@@ -187,13 +187,13 @@ def test_one_that_ends_while_it_serves_is_noticed(stand_in: dict[str, str], tmp_
 
 
 def test_a_server_of_another_model_is_none_of_ours(stand_in: dict[str, str], tmp_path: Path) -> None:
-    other = Server("math", "some/model", environment={**stand_in, "SERVES": "other/model"})
+    other = VllmServer("math", "some/model", environment={**stand_in, "SERVES": "other/model"})
     with (
         pytest.raises(Outage, match="serves other/model and not 'some/model'"),
         serving([other], tmp_path / "logs", 20.0, lambda _: None),
     ):
         pytest.fail("it was taken for ours")
-    named = Server("math", "some/model", environment={**stand_in, "SERVES": "x"}, served={"model": "x"})
+    named = VllmServer("math", "some/model", environment={**stand_in, "SERVES": "x"}, served={"model": "x"})
     with serving([named], tmp_path / "logs", 20.0, lambda _: None) as running:
         assert running[0].answers()
 

@@ -31,7 +31,7 @@ from toolorchestra.agents.training.rollouts_ahead import TakenGroups
 from toolorchestra.agents.training.step_log import StepTimes, log_step
 from toolorchestra.agents.training.trainer import collect_groups
 from toolorchestra.agents.training.training_run import TrainingRun, claimed, open_run, rollout_params
-from toolorchestra.agents.training.workers import _Share, _work
+from toolorchestra.agents.training.workers import _work, _Workload
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.preference import Preference
@@ -76,7 +76,7 @@ def test_a_rollout_process_makes_its_share_from_the_weights_it_was_sent() -> Non
     with working() as connection:
         made = []
         for number, seed in ((11, 3), (12, 3), (13, 4)):
-            connection.send(_Share(number, jobs(3), params, snapshot, seed))
+            connection.send(_Workload(number, jobs(3), params, snapshot, seed))
             answered, trajectories = connection.recv()
             assert answered == number
             made.append([[s.tokens for s in t.sequences] for t in trajectories])
@@ -89,12 +89,12 @@ def test_a_rollout_process_tells_what_broke_and_takes_the_next_share() -> None:
     params, snapshot = rollout_params(QUICK), engine.snapshot()
     wrong = replace(jobs(1)[0], options={"prices": "no-such-sheet"})
     with working() as connection:
-        connection.send(_Share(1, [wrong], params, snapshot, 0))
+        connection.send(_Workload(1, [wrong], params, snapshot, 0))
         number, told = connection.recv()
         assert number == 1
         assert told.startswith("Traceback")
         assert "no-such-sheet" in told
-        connection.send(_Share(2, jobs(2), params, snapshot, 0))
+        connection.send(_Workload(2, jobs(2), params, snapshot, 0))
         assert [t.seed for t in connection.recv()[1]] == [0, 1]
 
 
@@ -102,7 +102,7 @@ def test_a_rollout_process_ends_quietly_when_nobody_takes_its_answer() -> None:
     """As when the trainer was killed while it waited."""
     engine, _ = build(QUICK)
     with working() as connection:
-        connection.send(_Share(1, jobs(1), rollout_params(QUICK), engine.snapshot(), 0))
+        connection.send(_Workload(1, jobs(1), rollout_params(QUICK), engine.snapshot(), 0))
 
 
 # -- a run's folder ----------------------------------------------------------------------------------------------------

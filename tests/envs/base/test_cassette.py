@@ -20,7 +20,7 @@ from toolorchestra.envs.money.prices import Tokens, Usage, load_sheet
 from toolorchestra.envs.retrieval import Hit
 from toolorchestra.envs.sandbox import Execution
 from toolorchestra.envs.tools import ToolContext
-from toolorchestra.envs.tools.recorded import RecordedInterpreter, RecordedModels, RecordedRetriever
+from toolorchestra.envs.tools.cassette_backends import RecordedInterpreter, RecordedModels, RecordedRetriever
 from toolorchestra.envs.tools.search import Search, SearchSettings, WebSearch
 from toolorchestra.envs.tools.waiting import deadline
 

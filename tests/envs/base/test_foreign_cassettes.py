@@ -12,7 +12,7 @@ import pytest
 from tests.envs.base.test_cassette import Counting, asks
 from toolorchestra.envs.base.cassette import Cassette
 from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.envs.tools.recorded import RecordedInterpreter, RecordedModels, RecordedRetriever
+from toolorchestra.envs.tools.cassette_backends import RecordedInterpreter, RecordedModels, RecordedRetriever
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,8 @@ from tests.playing import ADD, FREE, HLE, env_of
 from tests.sources import AdderSource
 from tests.tau2_playing import needs_package
 from toolorchestra.envs.base.actions import render_call
-from toolorchestra.envs.domains.toolscale.database import Session
-from toolorchestra.envs.domains.toolscale.oracle import moves
+from toolorchestra.envs.domains.toolscale.database import DatabaseSession
+from toolorchestra.envs.domains.toolscale.gold_conversation import moves
 from toolorchestra.envs.domains.toolscale.world import SqlWorld
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.envs.episode.episode import Episode
@@ -91,7 +91,7 @@ def solved(env: Any) -> tuple[list[str], SqlWorld]:
     raise AssertionError("no task with two writes")
 
 
-def session_of(env: Any) -> Session:
+def session_of(env: Any) -> DatabaseSession:
     assert isinstance(env.episode.world, SqlWorld)
     return env.episode.world.session
 
@@ -131,7 +131,7 @@ def test_copies_write_apart_and_spoil_no_later_episode(again: Again) -> None:
     assert len(world.session.changes()) == written
     theirs.close()
     world.session.close()
-    fresh = Session(theirs.database)
+    fresh = DatabaseSession(theirs.database)
     assert fresh.own() is not kept  # a copy that began with somebody's writes serves nobody else
     assert fresh.changes() == []
 

@@ -20,7 +20,7 @@ from toolorchestra.envs.base.cassette import Cassette
 from toolorchestra.envs.base.errors import ConfigError, Outage, ToolError
 from toolorchestra.envs.models.endpoints import Endpoint, Endpoints, Served
 from toolorchestra.envs.tools.backends import read
-from toolorchestra.envs.tools.recorded import RecordedModels
+from toolorchestra.envs.tools.cassette_backends import RecordedModels
 
 pytest.importorskip("openai", reason='needs pip install ".[models]"')
 from toolorchestra.envs.models.openai import OpenAiModels

@@ -26,8 +26,8 @@ from toolorchestra.agents.policies.base import PlayerOptions
 from toolorchestra.agents.policies.baselines import baseline
 from toolorchestra.agents.policies.knn_and_skillbook import fitted
 from toolorchestra.agents.rollouts.rollout import factory_of
+from toolorchestra.envs.base.answer_grading import final_answer, is_right
 from toolorchestra.envs.base.errors import ConfigError, ToolError
-from toolorchestra.envs.base.grading import final_answer, is_right
 from toolorchestra.envs.base.types import Message, Question
 from toolorchestra.envs.domains.frames.source import FramesSource
 from toolorchestra.envs.domains.hle.source import HleSource

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from toolorchestra.envs.domains.toolscale import loader
-from toolorchestra.envs.domains.toolscale.domain import GoldCall, SqlDomain, SqlTask
+from toolorchestra.envs.domains.toolscale.sql_domain import GoldCall, SqlDomain, SqlTask
 from toolorchestra.synth import export
 from toolorchestra.synth.formats import spec as specs
 from toolorchestra.synth.formats import tau2_domain

@@ -20,10 +20,10 @@ from toolorchestra.agents.evaluation.simulated_evaluation import regret_usd
 from toolorchestra.envs.base.actions import parse
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.toolscale import loader
-from toolorchestra.envs.domains.toolscale.domain import GoldCall
+from toolorchestra.envs.domains.toolscale.gold_conversation import moves
 from toolorchestra.envs.domains.toolscale.known_costs import FILE, KnownCost, known
-from toolorchestra.envs.domains.toolscale.oracle import moves
 from toolorchestra.envs.domains.toolscale.source import ToolScaleSource, ready
+from toolorchestra.envs.domains.toolscale.sql_domain import GoldCall
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.envs.money.prices import NANO, load_sheet
 from toolorchestra.synth import generate, prove

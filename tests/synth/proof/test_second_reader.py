@@ -14,8 +14,8 @@ from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
 from tests.synth import runs
 from toolorchestra.envs.base.types import Message
 from toolorchestra.envs.domains.toolscale import loader
-from toolorchestra.envs.domains.toolscale.domain import SqlDomain, SqlTask
-from toolorchestra.envs.domains.toolscale.oracle import moves
+from toolorchestra.envs.domains.toolscale.gold_conversation import moves
+from toolorchestra.envs.domains.toolscale.sql_domain import SqlDomain, SqlTask
 from toolorchestra.envs.models import ChatRequest
 from toolorchestra.synth import generate, prove
 from toolorchestra.synth.authors.scripted_author import ScriptedParts

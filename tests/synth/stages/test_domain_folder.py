@@ -19,9 +19,9 @@ from tests.domains import LIBRARY, changed, library, with_tool
 from tests.paths import REPOSITORY
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.toolscale import loader
-from toolorchestra.envs.domains.toolscale.domain import GoldCall, SqlTask
 from toolorchestra.envs.domains.toolscale.domain_files import FILES
 from toolorchestra.envs.domains.toolscale.known_costs import FILE as COSTS
+from toolorchestra.envs.domains.toolscale.sql_domain import GoldCall, SqlTask
 from toolorchestra.synth import export, generate, prove
 from toolorchestra.synth.formats import spec as specs
 from toolorchestra.synth.formats.seed_rows import LISTS

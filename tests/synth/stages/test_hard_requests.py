@@ -15,8 +15,8 @@ import pytest
 from tests.domains import LIBRARY
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.toolscale import loader
-from toolorchestra.envs.domains.toolscale.domain import SqlTask
 from toolorchestra.envs.domains.toolscale.source import ready
+from toolorchestra.envs.domains.toolscale.sql_domain import SqlTask
 from toolorchestra.synth.formats import part_checks
 from toolorchestra.synth.formats import spec as specs
 from toolorchestra.synth.proof.domain_player import DomainPlayer

@@ -58,7 +58,7 @@ _STAND_INS = {
 _BUILTINS = {**vars(builtins), "__import__": import_as_inside}
 
 
-class _Loader(SourceFileLoader):
+class _ModuleLoader(SourceFileLoader):
     """Runs a module with the imports above. The compiled file beside the source is the usual one."""
 
     def exec_module(self, module: ModuleType) -> None:
@@ -78,7 +78,7 @@ class _Finder(MetaPathFinder):
         base = package.root().joinpath(*fullname.removeprefix(f"{__name__}.").split("."))
         folder = base.is_dir()
         file = base / "__init__.py" if folder else base.with_name(f"{base.name}.py")
-        loader = _Loader(fullname, str(file)) if file.is_file() else None
+        loader = _ModuleLoader(fullname, str(file)) if file.is_file() else None
         if loader is None and not folder:
             return None
         spec = ModuleSpec(fullname, loader, origin=str(file) if loader else None, is_package=folder)

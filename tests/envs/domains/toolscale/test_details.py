@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from toolorchestra.envs.domains.toolscale import loader
-from toolorchestra.envs.domains.toolscale.domain import SqlDomain, SqlTask
+from toolorchestra.envs.domains.toolscale.gold_conversation import moves
 from toolorchestra.envs.domains.toolscale.heard import Detail, details, wrong
-from toolorchestra.envs.domains.toolscale.oracle import moves
 from toolorchestra.envs.domains.toolscale.source import ToolScaleSource, ready
+from toolorchestra.envs.domains.toolscale.sql_domain import SqlDomain, SqlTask
 from toolorchestra.envs.domains.toolscale.user import PATIENCE, Mood, SqlScriptedUser
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.synth.proof.cheapest_solutions import along

@@ -9,10 +9,10 @@ import pytest
 from tests.domains import library
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.toolscale import loader
-from toolorchestra.envs.domains.toolscale.oracle import moves
+from toolorchestra.envs.domains.toolscale.gold_conversation import moves
 from toolorchestra.envs.domains.toolscale.source import LEVELS, ToolScaleSource, ready
 from toolorchestra.envs.domains.toolscale.user import Mood, SqlScriptedUser, agrees
-from toolorchestra.envs.domains.toolscale.wishes import Progress
+from toolorchestra.envs.domains.toolscale.wishes import EpisodeSoFar
 from toolorchestra.envs.domains.toolscale.world import SqlWorld
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.synth.formats import spec as specs
@@ -72,7 +72,7 @@ def test_a_proposal_is_agreed_to_in_whatever_form_and_another_is_not() -> None:
     domain = ready("finance").domain
     task = next(t for t in domain.tasks.values() if t.requests[0].intent == "freeze_lost_card")
     user = SqlScriptedUser(task, 1)
-    progress = Progress(("get_customer", "list_cards"), (), domain.writes)
+    progress = EpisodeSoFar(("get_customer", "list_cards"), (), domain.writes)
     card = next(c for c in task.actions if c.name == "freeze_card").arguments["card_id"]
     mood = user.reply(Mood(), "x", 1, progress).mood
     asked = user.reply(mood, f"Would it be in order for me to freeze card {card}, the reason being lost", 2, progress)

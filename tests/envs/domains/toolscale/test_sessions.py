@@ -17,8 +17,8 @@ import pytest
 from tests.domains import library, with_tool
 from toolorchestra.envs.base.errors import ConfigError, Outage, ToolError
 from toolorchestra.envs.domains.toolscale import loader
-from toolorchestra.envs.domains.toolscale.database import Session, SqlDatabase
-from toolorchestra.envs.domains.toolscale.domain import GoldCall, SqlTable
+from toolorchestra.envs.domains.toolscale.database import DatabaseSession, SqlDatabase
+from toolorchestra.envs.domains.toolscale.sql_domain import GoldCall, SqlTable
 from toolorchestra.envs.domains.toolscale.state_digest import digest
 from toolorchestra.synth import prove
 from toolorchestra.synth.proof.domain_player import DomainPlayer
@@ -151,7 +151,7 @@ def test_sessions_do_not_see_each_other_and_reset_by_rolling_back() -> None:
 
 def test_a_forgotten_session_gives_its_copy_back() -> None:
     made = bench()
-    forgotten = Session(made.database)
+    forgotten = DatabaseSession(made.database)
     made.call(forgotten, borrowable(made, 1)[0])
     held = forgotten.private
     del forgotten
@@ -179,7 +179,7 @@ def parts() -> SqlDatabase:
 def state(database: SqlDatabase, rows: Sequence[Part], order: Sequence[int]) -> str:
     """Of an episode that makes the rows in this order and then puts the last of them into the box."""
     ids: dict[int | None, str] = {row: f"PA-{place:02d}" for place, row in enumerate(order, 1)}
-    session = Session(database)
+    session = DatabaseSession(database)
     execute = session.own().connection.execute
     for row in order:
         name, inside, beside = rows[row]
@@ -191,7 +191,7 @@ def state(database: SqlDatabase, rows: Sequence[Part], order: Sequence[int]) -> 
 
 
 def test_a_copied_session_has_what_was_written_and_what_sqlite_remembers() -> None:
-    session = Session(parts())
+    session = DatabaseSession(parts())
     execute = session.own().connection.execute
     execute("INSERT INTO parts VALUES ('PA-01', 'lid', 'PA-00', NULL), ('PA-02', 'cup', NULL, NULL)")
     execute("UPDATE parts SET name = 'chest', part_id = 'PA-03' WHERE part_id = 'PA-00'")
@@ -212,11 +212,11 @@ def test_a_copied_session_has_what_was_written_and_what_sqlite_remembers() -> No
         with pytest.raises(DatabaseError, match="not authorized"):  # the fence stands around the copy too
             other.own().connection.execute("PRAGMA foreign_keys = OFF")
         assert other.own().connection.execute("SELECT 1").fetchone() == (1,)
-    assert Session(session.database).changes() == []
+    assert DatabaseSession(session.database).changes() == []
 
 
 def test_a_session_that_broke_off_is_copied_as_one() -> None:
-    session = Session(parts())
+    session = DatabaseSession(parts())
     session.own().connection.execute("INSERT INTO parts VALUES ('PA-01', 'lid', NULL, NULL)")
     session.own().connection.execute("ROLLBACK")
     with pytest.raises(Outage, match="broke off"):
@@ -285,7 +285,7 @@ def test_a_new_row_in_the_place_of_a_removed_one_is_new() -> None:
 def test_what_a_statement_does_on_conflict_does_not_reach_the_log(conflict: str) -> None:
     """SQLite puts a statement's OR in the place of that of the statements in its triggers."""
     database = parts()
-    session = Session(database)
+    session = DatabaseSession(database)
     for statement in (
         "DELETE FROM parts",
         f"INSERT {conflict} INTO parts VALUES ('PA-01', 'lid', NULL, NULL)",
@@ -340,7 +340,7 @@ def test_a_schema_defines_and_fills_nothing(more: str) -> None:
 
 
 def test_a_row_that_gets_another_rowid_is_gone_from_its_place() -> None:
-    session = Session(numbered([(1, "PA-01"), (2, "PA-02")]))
+    session = DatabaseSession(numbered([(1, "PA-01"), (2, "PA-02")]))
     session.own().connection.execute("UPDATE parts SET number = 7 WHERE number = 1")
     assert session.changes() == [("parts", (1, "PA-01"), None), ("parts", None, (7, "PA-01"))]
 

@@ -16,10 +16,10 @@ from toolorchestra.envs.base.actions import parse, render_call
 from toolorchestra.envs.base.errors import ConfigError, Outage
 from toolorchestra.envs.domains.toolscale import loader
 from toolorchestra.envs.domains.toolscale import user as scripted
-from toolorchestra.envs.domains.toolscale.domain import SqlTask
+from toolorchestra.envs.domains.toolscale.gold_conversation import moves
 from toolorchestra.envs.domains.toolscale.grading import mentions, touched
-from toolorchestra.envs.domains.toolscale.oracle import moves
 from toolorchestra.envs.domains.toolscale.source import ToolScaleSource, ready
+from toolorchestra.envs.domains.toolscale.sql_domain import SqlTask
 from toolorchestra.envs.domains.toolscale.tool_runs import Called
 from toolorchestra.envs.domains.toolscale.user import Mood, SqlModelUser, SqlScriptedUser
 from toolorchestra.envs.env import OrchestraEnv

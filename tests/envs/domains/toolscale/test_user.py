@@ -15,11 +15,11 @@ from tests.support.phrasings import HALVES, KINDS, PhrasedOracle
 from tests.support.phrasings import load as load_bank
 from toolorchestra.envs.domains.toolscale import heard, loader
 from toolorchestra.envs.domains.toolscale import user as scripted
-from toolorchestra.envs.domains.toolscale.domain import SqlDomain, SqlTask
-from toolorchestra.envs.domains.toolscale.oracle import moves
+from toolorchestra.envs.domains.toolscale.gold_conversation import moves
 from toolorchestra.envs.domains.toolscale.source import ToolScaleSource, ready
+from toolorchestra.envs.domains.toolscale.sql_domain import SqlDomain, SqlTask
 from toolorchestra.envs.domains.toolscale.user import PATIENCE, Mood, SqlScriptedUser
-from toolorchestra.envs.domains.toolscale.wishes import Progress, Wishes
+from toolorchestra.envs.domains.toolscale.wishes import EpisodeSoFar, Wishes
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.synth.proof.solvers import SHORTCUTS, TRIVIAL, Arena, Scripted
 
@@ -47,8 +47,8 @@ WRITE = next(action.name for action in TASK.actions if action.name in FINANCE.wr
 INFO = TASK.requests[0].inform[0]
 
 
-def progress(*calls: str, told: tuple[str, ...] = ()) -> Progress:
-    return Progress(calls, told, FINANCE.writes)
+def progress(*calls: str, told: tuple[str, ...] = ()) -> EpisodeSoFar:
+    return EpisodeSoFar(calls, told, FINANCE.writes)
 
 
 def one_of(sentences: tuple[str, ...], text: str, task: SqlTask = TASK) -> bool:
@@ -237,9 +237,9 @@ def test_the_oracle_settles_each_wish_that_leaves_a_trace(name: str) -> None:
         wishes = Wishes(task, domain.writes)
         made: tuple[str, ...] = tuple(a.name for a in task.actions[: task.identify])
         for number, request in enumerate(task.requests):
-            before = Progress(made, (), domain.writes)
+            before = EpisodeSoFar(made, (), domain.writes)
             made += tuple(task.actions[n].name for n in request.actions)
-            after = Progress(made, (), domain.writes)
+            after = EpisodeSoFar(made, (), domain.writes)
             if wishes.leaves_a_trace(number):
                 assert not wishes.settled(number, before, "")
                 assert wishes.settled(number, after, " and ".join(request.inform))

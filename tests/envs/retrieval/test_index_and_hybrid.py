@@ -18,7 +18,7 @@ from toolorchestra.envs.domains.frames.source import ENCYCLOPAEDIA_SEED
 from toolorchestra.envs.retrieval import Hit, Retriever, dense
 from toolorchestra.envs.retrieval.bm25 import Bm25
 from toolorchestra.envs.retrieval.corpus import MANIFEST, PASSAGES, read_corpus
-from toolorchestra.envs.retrieval.index import Build, Hybrid, build, load
+from toolorchestra.envs.retrieval.index_and_hybrid import Build, Hybrid, build, load
 
 CORPUS = tuple(encyclopaedia(ENCYCLOPAEDIA_SEED).passages[:160])
 QUERIES = [f"{p.title} {' '.join(p.text.split()[:6])}" for p in CORPUS[::3]]

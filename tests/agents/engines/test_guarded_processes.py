@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from toolorchestra.agents.engines.background import LoopThread, ProcessGuard
+from toolorchestra.agents.engines.guarded_processes import LoopThread, ProcessGuard
 
 TREE = ["/bin/sh", "-c", "sleep 60 & echo $! && wait"]
 
@@ -56,7 +56,7 @@ def test_a_strike_ends_children_of_children_and_nothing_else(tmp_path: Path) -> 
 
 OWNER = """
 import os, subprocess, sys
-from toolorchestra.agents.engines.background import ProcessGuard
+from toolorchestra.agents.engines.guarded_processes import ProcessGuard
 guard = ProcessGuard(sys.argv[1])
 child = subprocess.Popen(["sleep", "60"], env={**os.environ, **guard.environment}, start_new_session=True)
 print(child.pid, flush=True)

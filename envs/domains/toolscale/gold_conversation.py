@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from toolorchestra.envs.base.actions import render_call
-from toolorchestra.envs.domains.toolscale.domain import GoldCall, Request, SqlDomain, SqlTask
+from toolorchestra.envs.domains.toolscale.sql_domain import GoldCall, Request, SqlDomain, SqlTask
 
 CLOSING = "Is there anything else I can help you with?"
 

@@ -10,7 +10,7 @@ import torch
 
 from toolorchestra.agents.configuration.presets import preset
 from toolorchestra.agents.engines import lora
-from toolorchestra.agents.engines.budget import (
+from toolorchestra.agents.engines.gpu_arithmetic import (
     GB,
     SHAPES,
     MemoryPlan,

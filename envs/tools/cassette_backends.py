@@ -217,7 +217,7 @@ class RecordedRetriever:
 
 
 @dataclass
-class _Session:
+class _InterpreterSession:
     """What was asked of an interpreter in one session."""
 
     before: str = ""
@@ -253,7 +253,7 @@ class RecordedInterpreter:
         with self._tape.reading():
             self._describe, self._item = _text(about["describe"]), _text(about["item"])
             self._keeps = bool(about["sessions"])
-        self._sessions: dict[str, _Session] = {}
+        self._sessions: dict[str, _InterpreterSession] = {}
 
     def end_session(self, session: str) -> None:
         """Forgets what was kept for an episode's session, and tells the live interpreter that the session has ended."""
@@ -273,7 +273,7 @@ class RecordedInterpreter:
     async def run(self, code: str, session: str = "") -> Execution:
         """What a program gave, from the cassette or from the live interpreter."""
         asked = {"code": code}
-        kept, number = _Session(), 0
+        kept, number = _InterpreterSession(), 0
         if self._keeps and session:
             kept = self._sessions.setdefault(session, kept)
             asked["before"] = kept.before

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolorchestra.envs.base.grading import LONGEST, final_answer, is_right
+from toolorchestra.envs.base.answer_grading import LONGEST, final_answer, is_right
 from toolorchestra.envs.base.types import Answer
 from toolorchestra.envs.domains.frames.encyclopaedia import build
 from toolorchestra.envs.domains.frames.patterns import PATTERNS
