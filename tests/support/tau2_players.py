@@ -190,18 +190,18 @@ EXPECTED: Mapping[Case, Solved] = {
 }
 
 
-def made(user: str, *, strict: bool = False, **settings: Any) -> tuple[OrchestraEnv, Tau2Source]:
+def made(user: str, *, corrected: bool = False, **settings: Any) -> tuple[OrchestraEnv, Tau2Source]:
     """An environment with its source."""
-    env = OrchestraEnv(SOURCE, user=user, strict_compat=strict, preference="none", max_turns=MOST_TURNS, **settings)
+    env = OrchestraEnv(SOURCE, user=user, corrected=corrected, preference="none", max_turns=MOST_TURNS, **settings)
     source = env.factory.source
     if not isinstance(source, Tau2Source):
         raise ConfigError(f"{SOURCE} made a {type(source).__name__}")
     return env, source
 
 
-def winners(case: Case, player: str, *, strict: bool = False) -> list[str]:
+def winners(case: Case, player: str, *, corrected: bool = False) -> list[str]:
     """The benchmark's ids of the tasks that a player solves."""
-    env, source = made(case.user, strict=strict, domain=case.domain, split=case.split)
+    env, source = made(case.user, corrected=corrected, domain=case.domain, split=case.split)
     act = PLAYERS[player]
     tasks = plans(source, case.split)
     return [
@@ -211,10 +211,10 @@ def winners(case: Case, player: str, *, strict: bool = False) -> list[str]:
     ]
 
 
-def count(case: Case, *, strict: bool = False) -> Solved:
+def count(case: Case, *, corrected: bool = False) -> Solved:
     """Counts the tasks of a case, and how many of them each player solves."""
     _, source = made(case.user, domain=case.domain, split=case.split)
-    return Solved(len(source.ids(case.split)), *(len(winners(case, player, strict=strict)) for player in PLAYERS))
+    return Solved(len(source.ids(case.split)), *(len(winners(case, player, corrected=corrected)) for player in PLAYERS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,9 +241,15 @@ class ReplayResults:
         return ", ".join(lines)
 
 
-def replay_all(recordings: str, *, strict: bool = False) -> ReplayResults:
+def replay_all(recordings: str, *, corrected: bool = False) -> ReplayResults:
     """Replay every run of a file."""
     env, source = made(
-        "replay", strict=strict, domain="all", split=RECORDED, recordings=recordings, max_steps=None, max_errors=None
+        "replay",
+        corrected=corrected,
+        domain="all",
+        split=RECORDED,
+        recordings=recordings,
+        max_steps=None,
+        max_errors=None,
     )
     return ReplayResults([replay(env, source, task_id) for task_id in source.ids(RECORDED)])

@@ -1,6 +1,6 @@
 """The parts of a reward, each by its own rule. Nothing is replayed: the episode's own state is what is looked at.
 
-Where the package's evaluator is wrong, `strict` does as the package does; docs/differences.md lists the cases.
+The package's evaluator is wrong in some cases, which docs/differences.md lists; `corrected` mends them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Graded(NamedTuple):
         return product
 
 
-def grade(domain: Tau2Domain, plan: Tau2Task, state: State, log: Sequence[Entry], *, strict: bool) -> Graded:
+def grade(domain: Tau2Domain, plan: Tau2Task, state: State, log: Sequence[Entry], *, corrected: bool) -> Graded:
     """Everything but what a judge has to say."""
     criteria = plan.criteria
     graded = Graded({}, {})
@@ -52,11 +52,11 @@ def grade(domain: Tau2Domain, plan: Tau2Task, state: State, log: Sequence[Entry]
         graded.parts["DB"] = float(database_matches(domain, plan, criteria, state))
     if "ACTION" in criteria.basis:
         done = [entry for entry in log if isinstance(entry, Done)]
-        met = actions_met(criteria.actions or (), done, strict=strict, solo=domain.solo)
+        met = actions_met(criteria.actions or (), done, corrected=corrected, solo=domain.solo)
         graded.parts["ACTION"] = float(all(met))
         graded.details["actions"] = met
     if "COMMUNICATE" in criteria.basis:
-        met = communicated(criteria.communicate, log, strict=strict)
+        met = communicated(criteria.communicate, log, corrected=corrected)
         graded.parts["COMMUNICATE"] = float(all(met))
         graded.details["communicated"] = met
     if "ENV_ASSERTION" in criteria.basis:  # last: an assertion may be any method, so also one that writes
@@ -119,12 +119,13 @@ def holds(state: State, assertion: Function) -> bool:
     return attempt(partial(state.run, assertion)) is assertion.expected
 
 
-def actions_met(gold: Sequence[GoldAction], done: Sequence[Done], *, strict: bool, solo: bool) -> list[bool]:
-    """Which actions of the reference path were made, each by a call of its own, by the same side, with its arguments.
+def actions_met(gold: Sequence[GoldAction], done: Sequence[Done], *, corrected: bool, solo: bool) -> list[bool]:
+    """Which actions of the reference path were made: any number by one call, whoever made it; arguments that no action
+    names are compared only where the call has them.
 
-    strict: any number by one call, whoever made it; unnamed arguments are compared only where the call has them.
+    corrected: each by a call of its own, by the same side, with its arguments.
     """
-    if strict:
+    if not corrected:
         return [any(_loosely(action, entry) for entry in done) for action in gold]
     fits = [[k for k, entry in enumerate(done) if _exactly(action, entry, solo=solo)] for action in gold]
     taken: dict[int, int] = {}
@@ -159,12 +160,13 @@ def _loosely(action: GoldAction, entry: Done) -> bool:
     return {k: v for k, v in got.items() if k in names} == {k: v for k, v in want.items() if k in names}
 
 
-def communicated(wanted: Sequence[str], log: Sequence[Entry], *, strict: bool) -> list[bool]:
-    """Which texts the agent said to the user, whatever the case and without commas. strict: text beside calls too."""
+def communicated(wanted: Sequence[str], log: Sequence[Entry], *, corrected: bool) -> list[bool]:
+    """Which texts the agent said to the user, whatever the case and without commas. Corrected, text beside calls does
+    not count, which the user never sees."""
     spoken = [
         entry.text.lower().replace(",", "")
         for entry in log
-        if isinstance(entry, Said | Aside if strict else Said) and entry.side == "assistant"
+        if isinstance(entry, Said if corrected else Said | Aside) and entry.side == "assistant"
     ]
     return [any(text.lower() in said for said in spoken) for text in wanted]
 

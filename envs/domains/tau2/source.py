@@ -68,8 +68,8 @@ class Tau2Source:
     communicate: str | None = None
     """How COMMUNICATE is checked. None: as the release does, "words": by words, as releases before 2.0 do. 2.0 has a
     judge of its own, which is not known here, so with it "words" has to be said."""
-    strict_compat: bool = False
-    """Grade and check as the package does, its defects included."""
+    corrected: bool = False
+    """Grade and check by this suite's corrections. False: as the benchmark was published, its defects included."""
     max_steps: int | None = 200
     """Messages and executions together, as the benchmark counts; turns are limited by max_turns besides."""
     max_errors: int | None = 10
@@ -84,7 +84,7 @@ class Tau2Source:
         experts = {alias: hiring.hire(f"experts[{alias!r}]", role) for alias, role in (self.experts or {}).items()}
         judge = hiring.judge(self.judge)
         self._hired_user = hiring.hire("user_model", self.user_model) if self.user_model else None
-        self._house = SourceRules(self.strict_compat, self.max_steps, self.max_errors, judge, experts)
+        self._house = SourceRules(self.corrected, self.max_steps, self.max_errors, judge, experts)
         self._runs = read_recordings(self.recordings) if self.recordings else {}
         self._plans: dict[str, tuple[Tau2Domain, Tau2Task]] = {}
         self._boxes: dict[tuple[object, ...], tuple[PriceSheet, DomainToolbox]] = {}
@@ -279,7 +279,7 @@ class Tau2Source:
             listener, experts = listener_of(user, self._house), self._house.experts
             models = [hired.model for hired in experts.values()]
             box = build_toolbox(
-                domain, sheet, experts, lenient=self.strict_compat,
+                domain, sheet, experts, lenient=not self.corrected,
                 suspends=bool(listener.suspends) or any(model.suspends for model in models),
                 deadline_seconds=listener.deadline_seconds + max(map(deadline, models), default=0.0),
             )  # fmt: skip
@@ -287,7 +287,7 @@ class Tau2Source:
                 if name not in box:
                     raise ConfigError(no_such("tool", name, (t.name for t in box)))
             if kept is not None:
-                box = DomainToolbox((t for t in box if t.name in kept), lenient=self.strict_compat)
+                box = DomainToolbox((t for t in box if t.name in kept), lenient=not self.corrected)
             self._boxes[key] = (sheet, box)
         return self._boxes[key][1]
 

@@ -45,7 +45,8 @@ _NOTHING: Mapping[str, Any] = {"type": "object", "properties": {}}
 class SourceRules:
     """What is the same for every episode of a source."""
 
-    strict: bool
+    corrected: bool
+    """Whether this suite's corrections hold, in place of the benchmark as published."""
     max_steps: int | None
     """Messages and executions together, as the benchmark counts them."""
     max_errors: int | None
@@ -221,7 +222,7 @@ class Tau2World(World):
     def grade(self, *, finished: bool) -> Outcome | Tool:
         if not finished or self.ended not in STOPPED:
             return self._outcome(Graded({}, {}), cut=True)
-        graded = grade(self.domain, self.plan, self.state, self.log, strict=self.house.strict)
+        graded = grade(self.domain, self.plan, self.state, self.log, corrected=self.house.corrected)
         criteria = self.plan.criteria
         if criteria is None or "NL_ASSERTION" not in criteria.basis:
             return self._outcome(graded)
@@ -277,7 +278,7 @@ class Tau2World(World):
             "steps": self.steps,
             "errors": self.errors,
             "asides": sum(isinstance(entry, Aside) and entry.side == "assistant" for entry in self.log),
-            "strict_compat": self.house.strict,
+            "corrected": self.house.corrected,
         }
         own_doing = self.ended in (*STOPPED, AGENT_ERROR)
         return Outcome(0.0 if cut else graded.value, evidence, "" if own_doing else self.ended)
@@ -315,7 +316,7 @@ async def _hear(context: ToolContext, text: str) -> ToolResult:
 def _alone(context: ToolContext, text: str) -> ToolResult:
     """Nobody is there to read it: an error of the agent's that ends the work."""
     world: Tau2World = context.world
-    stops = world.house.strict and STOPS[0] in text
+    stops = not world.house.corrected and STOPS[0] in text
     world.log.append(Said("assistant", text))
     world.ended = world.ended or ("agent_stop" if stops else AGENT_ERROR)
     return ToolResult(text, final=True)
@@ -324,17 +325,17 @@ def _alone(context: ToolContext, text: str) -> ToolResult:
 def listener_of(user: User | None, house: SourceRules) -> Tool:
     """Who takes a message without calls."""
     if user is None:
-        return _listener(None, False, house.strict, deadline(None))
-    return _listener(user.bills, user.suspends, house.strict, deadline(user.model, MOST_USER_CALLS))
+        return _listener(None, False, house.corrected, deadline(None))
+    return _listener(user.bills, user.suspends, house.corrected, deadline(user.model, MOST_USER_CALLS))
 
 
 @lru_cache(maxsize=32)
-def _listener(bills: tuple[str, ...] | None, suspends: bool, strict: bool, seconds: float) -> Tool:
+def _listener(bills: tuple[str, ...] | None, suspends: bool, corrected: bool, seconds: float) -> Tool:
     if bills is None:
-        return Tool("message", "Nobody reads it.", MESSAGE, _alone, hears_silence=strict)
+        return Tool("message", "Nobody reads it.", MESSAGE, _alone, hears_silence=not corrected)
     return Tool(
         "message", "Goes to the user.", MESSAGE, _hear, bills, suspends=suspends, deadline_seconds=seconds,
-        hears_silence=strict,
+        hears_silence=not corrected,
     )  # fmt: skip
 
 

@@ -80,7 +80,7 @@ def test_the_package_grades_an_exported_run_the_same(env: tuple[str, ...], tasks
 @needs_package
 @needs_metrics
 def test_an_error_that_names_pydantics_version_is_graded_again(tmp_path: Path) -> None:
-    run = played(tmp_path / "run", "refused", "domain=airline", "user=scripted", "strict_compat=true", tasks=1)
+    run = played(tmp_path / "run", "refused", "domain=airline", "user=scripted", tasks=1)
     (file,) = written(run, tmp_path / "out")
     (result,) = [m for m in json.loads(file.read_text())["simulations"][0]["messages"] if m.get("error")]
     assert "validation errors for Passenger" in result["content"] or "validation error" in result["content"]

@@ -31,19 +31,19 @@ def test_doing_nothing_solves_exactly_the_known_tasks(domain: str) -> None:
     assert sorted(found, key=int) == NOTHING_SOLVES[domain].split()
 
 
-def test_strict_compat_agrees_on_reference_paths_and_floors() -> None:
+def test_corrections_agree_on_reference_paths_and_floors() -> None:
     for case in (
         Case("airline", "base", "scripted"),
         Case("telecom", "base", "none"),
         Case("mock", "base", "scripted"),
     ):
-        assert count(case, strict=True) == EXPECTED[case]
+        assert count(case, corrected=True) == EXPECTED[case]
 
 
 @needs_recordings
-@pytest.mark.parametrize("strict", [False, True])
-def test_recorded_runs_return_their_recorded_rewards_and_parts(strict: bool) -> None:
-    agreement = replay_all(str(RECORDINGS), strict=strict)
+@pytest.mark.parametrize("corrected", [False, True])
+def test_recorded_runs_return_their_recorded_rewards_and_parts(corrected: bool) -> None:
+    agreement = replay_all(str(RECORDINGS), corrected=corrected)
     assert agreement.complete, str(agreement)
     assert str(agreement).startswith("100/100 rewards")
     assert str(agreement).endswith("999/999 tool outputs")

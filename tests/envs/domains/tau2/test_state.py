@@ -189,18 +189,18 @@ def done(name: str, side: Side = "assistant", **arguments: Any) -> Done:
 def test_which_actions_were_made(
     actions: list[GoldAction], calls: list[Done], right: list[bool], package: list[bool]
 ) -> None:
-    assert actions_met(actions, calls, strict=False, solo=False) == right
-    assert actions_met(actions, calls, strict=True, solo=False) == package
+    assert actions_met(actions, calls, corrected=True, solo=False) == right
+    assert actions_met(actions, calls, corrected=False, solo=False) == package
 
 
 def test_an_agent_that_works_alone_makes_the_users_actions_too() -> None:
-    assert actions_met([wanted("f", "user")], [done("f")], strict=False, solo=True) == [True]
+    assert actions_met([wanted("f", "user")], [done("f")], corrected=True, solo=True) == [True]
 
 
 def test_what_was_communicated() -> None:
     log = [Said("user", "seven"), Said("assistant", "It costs $1,628.50 in Total."), Aside("eight")]
-    assert communicated(["1628.5", "total", "seven", "eight"], log, strict=False) == [True, True, False, False]
-    assert communicated(["eight"], log, strict=True) == [True]
+    assert communicated(["1628.5", "total", "seven", "eight"], log, corrected=True) == [True, True, False, False]
+    assert communicated(["eight"], log, corrected=False) == [True]
 
 
 @needs_package
@@ -342,7 +342,7 @@ def test_importing_leaves_the_libraries_as_they_were() -> None:
 
 @needs_package
 @pytest.mark.slow
-def test_grades_are_the_packages_own_under_strict_compat() -> None:
+def test_grades_are_the_packages_own() -> None:
     command = [sys.executable, "-m", "tests.support.tau2_grades", "3"]
     ran = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr

@@ -128,9 +128,9 @@ def outage_at(number: int) -> Callable[[ChatRequest], str]:
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])
-@pytest.mark.parametrize("strict", [False, True])
-def test_an_outage_of_the_users_model_is_a_failure_and_never_reward_0(number: int, strict: bool) -> None:
-    env = env_of("telecom", "llm", AIRPLANE, user_model=(Waiting(outage_at(number)), ITEM), strict_compat=strict)
+@pytest.mark.parametrize("corrected", [False, True])
+def test_an_outage_of_the_users_model_is_a_failure_and_never_reward_0(number: int, corrected: bool) -> None:
+    env = env_of("telecom", "llm", AIRPLANE, user_model=(Waiting(outage_at(number)), ITEM), corrected=corrected)
     _, reward, terminated, truncated, info = env.step("Please turn airplane mode off.")
     assert math.isnan(reward)
     assert (terminated, truncated, info["truncated_by"], info["outcome"]) == (False, True, "failed", {})
@@ -197,10 +197,10 @@ def test_a_customer_that_finds_its_words_again_goes_on() -> None:
 @pytest.mark.parametrize(
     "move", ["", "Hello?", "<tool_call>{", render_call("no_such", {}), render_call("calculate", {"expression": "1"})]
 )
-@pytest.mark.parametrize("strict", [False, True])
-def test_a_customer_that_stops_with_its_first_message_ends_it_at_the_next_move(move: str, strict: bool) -> None:
+@pytest.mark.parametrize("corrected", [False, True])
+def test_a_customer_that_stops_with_its_first_message_ends_it_at_the_next_move(move: str, corrected: bool) -> None:
     model = ScriptedModel(lambda _: "Never mind. ###STOP###")
-    env = env_of("airline", "llm", "0", user_model=(model, ITEM), strict_compat=strict)
+    env = env_of("airline", "llm", "0", user_model=(model, ITEM), corrected=corrected)
     _, reward, terminated, _, info = env.step(move)
     assert (reward, terminated) == (1.0, True)
     evidence = info["outcome"]["evidence"]
@@ -317,8 +317,8 @@ def test_an_episode_with_a_model_can_be_recorded_and_replayed_without_it(tmp_pat
     assert rewards == [0.0, 0.0, 0.0, 1.0]
     file = str(tmp_path / "runs.jsonl")
     write_recordings(file, [world_of(env).recording("mine", 1.0)])
-    for strict in (False, True):
-        agreement = replay_all(file, strict=strict)
+    for corrected in (False, True):
+        agreement = replay_all(file, corrected=corrected)
         assert agreement.complete
         assert str(agreement) == "1/1 rewards, 3/3 tool outputs"
 
@@ -429,7 +429,7 @@ def test_what_an_expert_says_goes_to_the_user_and_counts_as_said() -> None:
     assert (reward, terminated) == (1.0, True)
 
 
-@pytest.mark.parametrize("move", [CALL, "<tool_call>{</tool_call>", render_call("no_such", {}), ""])
+@pytest.mark.parametrize("move", [CALL, "<tool_call>{</tool_call>", ""])
 def test_a_move_that_cannot_be_played_is_told_and_billed(move: str) -> None:
     _, env = expert_env(lambda _: move)
     _, _, terminated, _, info = env.step(CALL)
