@@ -221,8 +221,6 @@ class Episode:
     def _read(self, text: str) -> Calls:
         """The text's calls, each checked: ready to run, or why not. A message is a call of the listener."""
         listener = self.world.listener
-        if listener.hears_silence and not text.strip():
-            return ((ToolCall(listener.name, {"text": ""}), ReadyCall(listener, {"text": ""}, self.context)),)
         try:
             action = parse(text)
         except ActionError as err:

@@ -123,8 +123,6 @@ class Tool:
     really waits (it is given simulated backends), and the drivers run it in place."""
     deadline_seconds: float = 120.0
     checker: Checker = field(init=False, repr=False, compare=False)
-    hears_silence: bool = False
-    """Of a listener: an empty message is told to it, where it otherwise is an error of the parser's."""
     backend: str = ""
     """Calls to one backend share its limit of calls in flight."""
     max_in_flight: int = 64

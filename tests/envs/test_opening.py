@@ -1,4 +1,4 @@
-"""Episodes whose first words are a model's; limits of a world's own; silence; and text beside calls."""
+"""Episodes whose first words are a model's; limits of a world's own; and text beside calls."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ async def _speak_first(context: ToolContext) -> ToolResult:
 
 
 def _hear(context: ToolContext, text: str) -> ToolResult:
-    return ToolResult(f"heard {text!r}", final=not text or text == "enough")
+    return ToolResult(f"heard {text!r}", final=text == "enough")
 
 
-_LISTENS = Tool("message", "A caller.", MESSAGE, _hear, bills=("gpt-5-mini",), hears_silence=True)
+_LISTENS = Tool("message", "A caller.", MESSAGE, _hear, bills=("gpt-5-mini",))
 _SPEAKS = Tool("opening", "The caller speaks.", NOTHING, _speak_first, bills=("gpt-5-mini",))
 
 
@@ -50,7 +50,7 @@ def _aside(context: ToolContext) -> str:
 
 
 class CallerWorld(World):
-    """A caller who speaks first. Hearing "enough" or nothing ends it: cut off by the world's own limit, or not."""
+    """A caller who speaks first. Hearing "enough" ends it: cut off by the world's own limit, or not."""
 
     __slots__ = ("number", "said", "toolbox", "way")
     listener = _LISTENS
@@ -152,11 +152,6 @@ def test_a_limit_of_the_worlds_own_is_a_truncation_by_its_name() -> None:
     assert (reward, terminated, truncated, info["truncated_by"]) == (0.5, False, True, "patience")
     _, reward, terminated, truncated, info = made().step("enough")
     assert (reward, terminated, truncated, info["truncated_by"]) == (0.5, True, False, "")
-
-
-def test_a_listener_that_hears_silence_is_told_the_empty_message() -> None:
-    _, _, terminated, *_ = made().step("  \n")
-    assert terminated
 
 
 def test_text_beside_calls_is_known_to_the_world_for_that_turn_alone() -> None:

@@ -276,10 +276,10 @@ class Tau2Source:
         if key not in self._boxes:
             if len(self._boxes) >= _MOST_BOXES:
                 self._boxes.clear()
-            listener, experts = listener_of(user, self._house), self._house.experts
+            listener, experts = listener_of(user), self._house.experts
             models = [hired.model for hired in experts.values()]
             box = build_toolbox(
-                domain, sheet, experts, lenient=not self.corrected,
+                domain, sheet, experts,
                 suspends=bool(listener.suspends) or any(model.suspends for model in models),
                 deadline_seconds=listener.deadline_seconds + max(map(deadline, models), default=0.0),
             )  # fmt: skip
@@ -287,7 +287,7 @@ class Tau2Source:
                 if name not in box:
                     raise ConfigError(no_such("tool", name, (t.name for t in box)))
             if kept is not None:
-                box = DomainToolbox((t for t in box if t.name in kept), lenient=not self.corrected)
+                box = DomainToolbox(t for t in box if t.name in kept)
             self._boxes[key] = (sheet, box)
         return self._boxes[key][1]
 

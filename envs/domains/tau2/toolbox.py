@@ -33,16 +33,12 @@ class Floor(Protocol):
 
 
 class DomainToolbox(Toolbox):
-    """Checks a call's argument names and kinds; the insides of records are the domain's to check, as in the benchmark.
+    """Checks the names and kinds of a call's arguments; the insides of records are the domain's, as in the benchmark."""
 
-    lenient: nothing is checked here and unknown names reach the domain too, which refuses them in its own words.
-    """
+    __slots__ = ("_outer", "_whole")
 
-    __slots__ = ("_lenient", "_outer", "_whole")
-
-    def __init__(self, tools: Iterable[Tool], *, lenient: bool) -> None:
+    def __init__(self, tools: Iterable[Tool]) -> None:
         super().__init__(tools)
-        self._lenient = lenient
         self._outer = {t.name: Checker(outer(t.parameters)) for t in self.tools}
         self._whole: Mapping[str, Sequence[str]] = {
             t.name: [name for name, part in t.parameters["properties"].items() if part.get("type") == "integer"]
@@ -50,8 +46,6 @@ class DomainToolbox(Toolbox):
         }
 
     def check(self, call: ToolCall) -> Tool:
-        if self._lenient and call.name not in (EXPERT, DONE):
-            return self[call.name] if call.name in self else _domain_tool(DomainTool(call.name, "", _NO_ARGUMENTS))
         if call.name not in self:
             return super().check(call)
         self._outer[call.name].check(call.arguments, call.name)
@@ -70,7 +64,6 @@ def build_toolbox(
     sheet: PriceSheet,
     experts: Mapping[str, BilledModel],
     *,
-    lenient: bool,
     suspends: bool,
     deadline_seconds: float,
 ) -> DomainToolbox:
@@ -81,7 +74,7 @@ def build_toolbox(
         tools.append(Tool(DONE, "Says that the ticket is solved, and ends the work.", _NO_ARGUMENTS, _finish))
     if experts:
         tools.append(_expert_tool(experts, sheet, suspends, deadline_seconds))
-    return DomainToolbox(tools, lenient=lenient)
+    return DomainToolbox(tools)
 
 
 _UNDESCRIBED = {

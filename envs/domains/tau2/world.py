@@ -67,7 +67,7 @@ class Tau2World(World):
     ) -> None:
         self.domain, self.plan, self.toolbox, self.user, self.house = domain, plan, toolbox, user, house
         self.system = agent_message(domain)
-        self.listener = listener_of(user, house)
+        self.listener = listener_of(user)
         self.state: State = domain.start(plan)
         self.log: Log = _past(plan)
         self.ended = ""
@@ -307,9 +307,6 @@ async def _open(context: ToolContext) -> ToolResult:
 
 async def _hear(context: ToolContext, text: str) -> ToolResult:
     world: Tau2World = context.world
-    if not text:
-        world.ended = world.ended or AGENT_ERROR
-        return ToolResult("", final=True)
     return await world.hear(text, context)
 
 
@@ -322,21 +319,19 @@ def _alone(context: ToolContext, text: str) -> ToolResult:
     return ToolResult(text, final=True)
 
 
-def listener_of(user: User | None, house: SourceRules) -> Tool:
+def listener_of(user: User | None) -> Tool:
     """Who takes a message without calls."""
     if user is None:
-        return _listener(None, False, house.corrected, deadline(None))
-    return _listener(user.bills, user.suspends, house.corrected, deadline(user.model, MOST_USER_CALLS))
+        return _NOBODY
+    return _listener(user.bills, user.suspends, deadline(user.model, MOST_USER_CALLS))
+
+
+_NOBODY = Tool("message", "Nobody reads it.", MESSAGE, _alone)
 
 
 @lru_cache(maxsize=32)
-def _listener(bills: tuple[str, ...] | None, suspends: bool, corrected: bool, seconds: float) -> Tool:
-    if bills is None:
-        return Tool("message", "Nobody reads it.", MESSAGE, _alone, hears_silence=not corrected)
-    return Tool(
-        "message", "Goes to the user.", MESSAGE, _hear, bills, suspends=suspends, deadline_seconds=seconds,
-        hears_silence=not corrected,
-    )  # fmt: skip
+def _listener(bills: tuple[str, ...], suspends: bool, seconds: float) -> Tool:
+    return Tool("message", "Goes to the user.", MESSAGE, _hear, bills, suspends=suspends, deadline_seconds=seconds)
 
 
 def _at_once(coroutine: Coroutine[Any, Any, Any]) -> None:
