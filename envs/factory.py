@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from toolorchestra.envs.base import preference as preferences
-from toolorchestra.envs.base.errors import NOT_NEGATIVE, ConfigError, no_such, require
+from toolorchestra.envs.base.errors import ConfigError, no_such
 from toolorchestra.envs.base.make_arguments import check
 from toolorchestra.envs.base.spaces import FORMS
-from toolorchestra.envs.base.types import Observation, VirtualClock, WallClock, plain
+from toolorchestra.envs.base.types import Observation, plain
 from toolorchestra.envs.domains.source import PricesOrchestrators, TaskSource
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.episode.reward_terms import reward_terms
-from toolorchestra.envs.episode.rules import Limits, Rules
+from toolorchestra.envs.episode.rules import Limits, Rules, cost_weights
 from toolorchestra.envs.money.ledger import Bill
 from toolorchestra.envs.money.prices import PriceSheet, load_sheet
 from toolorchestra.envs.money.spend_cap import SpendCap
@@ -51,36 +51,27 @@ class EnvSettings:
     history: Literal["full", "state"] = "full"
     """What an observation shows of the past. "full": the whole transcript. "state": one message, rebuilt each turn from
     the task and what was gathered."""
-    reward: Literal["outcome", "scalar"] = "outcome"
+    reward: str | Mapping[str, float] = "outcome"
     """"outcome": the last step's reward is the outcome, all others are 0. "scalar": each step's reward is the outcome
-    less `usd_weight` times its dollars and `seconds_weight` times its seconds."""
-    usd_weight: float = 1.0
-    """With reward="scalar": how much reward one dollar costs."""
-    seconds_weight: float = 0.0
-    """With reward="scalar": how much reward one second costs."""
+    less its dollars. A mapping such as {"usd": 2.0, "seconds": 0.01}: less so much for each dollar and second."""
     reward_terms: Any = ()
     """Terms of your own in the reward: "module:function", a function, or a list of them. Each is called with the
     episode when it ends, and what it gives is added to the last step's reward."""
     max_turns: int = 50
     """The most turns that the agent may take. Then the episode is truncated, and `truncated_by` is "turns"."""
     max_context_tokens: int | None = None
-    """The most tokens that the transcript may have. Then the episode is truncated. `count_tokens` counts them; without
-    it four characters count as one token. None: no limit."""
+    """The most tokens that the transcript may have. Then the episode is truncated. Four characters count as one
+    token. None: no limit."""
     budget: float | None = None
-    """Dollars that the agent may spend in an episode, on its own tokens, experts and tools. None: no limit."""
-    budget_rule: Literal["strict", "stop"] = "strict"
-    """"strict": an episode that ends above its budget has not solved its task. "stop": the budget ends the episode, and
-    a last call that goes beyond it still counts."""
+    """Dollars that the agent may spend in an episode, on its own tokens, experts and tools. An episode that ends above
+    has not solved its task. None: no limit."""
     max_seconds: float | None = None
     """The most seconds that the episode's clock may show. Then the episode is truncated. None: no limit."""
     orchestrator: str = "qwen3-8b"
-    """The agent's own tokens are billed by this row of the price sheet."""
-    count_tokens: Callable[[str], int] | None = None
-    """A function that counts the tokens of a text, to bill the agent's own. None: estimated from the characters."""
+    """The agent's own tokens are billed by this row of the price sheet. Without a count of them, four characters are
+    one token."""
     spend_cap: SpendCap | None = None
     """The most real money that may be spent. Environments that share one stop together."""
-    clock: Literal["virtual", "wall"] = "virtual"
-    """"virtual": a simulated wait passes at once and is billed in full. "wall": real seconds."""
     messages: Literal["text", "native"] = "text"
     """How reset() and step() show calls and their results. "text": calls are text of the assistant's message. "native":
     calls are structures with ids (`tool_calls`), and each result names its call (`tool_call_id`). Actions, bills,
@@ -90,26 +81,14 @@ class EnvSettings:
         """As the episode wants it."""
         choices = {
             "history": ("full", "state"),
-            "reward": ("outcome", "scalar"),
-            "clock": ("virtual", "wall"),
             "messages": FORMS,
         }
         for name, valid in choices.items():
             if getattr(self, name) not in valid:
                 raise ConfigError(no_such(name, getattr(self, name), valid))
-        require(self, NOT_NEGATIVE, "usd_weight", "seconds_weight")
-        limits = Limits(self.max_turns, self.max_context_tokens, self.budget, self.max_seconds, self.budget_rule)
-        return Rules(
-            limits,
-            self.history,
-            self.orchestrator,
-            self.count_tokens,
-            self.reward,
-            self.usd_weight,
-            self.seconds_weight,
-            self.spend_cap,
-            reward_terms(self.reward_terms),
-        )
+        limits = Limits(self.max_turns, self.max_context_tokens, self.budget, self.max_seconds)
+        terms = reward_terms(self.reward_terms)
+        return Rules(limits, self.history, self.orchestrator, cost_weights(self.reward), self.spend_cap, terms)
 
 
 class Started(NamedTuple):
@@ -177,9 +156,8 @@ class EpisodeFactory:
         rules = self.rules
         if chosen.get("budget") is not None:
             rules = replace(rules, limits=replace(rules.limits, usd=chosen["budget"]))
-        clock = VirtualClock() if self.settings.clock == "virtual" else WallClock()
         drawing = seed if not luck else random.Random(f"{seed}/{luck}").getrandbits(62)
-        context = ToolContext(scene.world, drawing, clock, Bill(scene.sheet, rules.spend_cap))
+        context = ToolContext(scene.world, drawing, Bill(scene.sheet, rules.spend_cap))
         episode = Episode(task_id, scene.world, context, rules, scene.sheet, preference)
         episode.origin = (self, seed, chosen)
         observation = episode.open()
@@ -196,7 +174,6 @@ class EpisodeFactory:
             "price_sheet": scene.sheet.sheet_id,
         }
         if rules.limits.usd is not None:
-            info["budget_rule"] = rules.limits.rule
             info["least_usd"] = dict(episode.least_usd)
         return Started(episode, observation, info)
 

@@ -108,7 +108,7 @@ def floor(first: float, each: float) -> list[float]:
 
 def free_running(first: float, each: float) -> list[float]:
     """Finishing times of N episodes through recv and send."""
-    env = OrchestraVectorEnv(N, SOURCE, autoreset_mode="Disabled", clock="wall", tool_seconds=each, first_seconds=first)
+    env = OrchestraVectorEnv(N, SOURCE, autoreset_mode="Disabled", tool_seconds=each, first_seconds=first)
     env.reset(options={"task_id": "toy-adder/train/1"})
     env.reset(options={"task_id": "toy-adder/train/0", "reset_mask": [True] + [False] * (N - 1)})
     turn, done, started = [1] * N, list[float](), time.perf_counter()
@@ -127,7 +127,7 @@ def free_running(first: float, each: float) -> list[float]:
 
 def one_loop(first: float, each: float) -> list[float]:
     """Finishing times of N episodes on one asyncio loop, as rollouts run them."""
-    made = factory(SOURCE, clock="wall", tool_seconds=each, first_seconds=first)
+    made = factory(SOURCE, tool_seconds=each, first_seconds=first)
     episodes = [made.start(k, {"task_id": f"toy-adder/train/{min(k, 1)}"}).episode for k in range(N)]
 
     async def play(episode: Episode, gates: Gates) -> float:

@@ -51,7 +51,7 @@ def test_every_id_conforms(env_id: str) -> None:
     [
         {"tools": "plain", "history": "state"},
         {"diversify": "train", "preference": "none", "style": "brief"},
-        {"reward": "scalar", "seconds_weight": 0.01, "count_tokens": len},
+        {"reward": {"usd": 1.0, "seconds": 0.01}},
         {"budget": 0.02, "max_context_tokens": 4000, "max_seconds": 60.0},
     ],
     ids=lambda settings: ",".join(settings),

@@ -32,7 +32,7 @@ def test_the_page_of_infos_has_every_key_and_no_other(budget: float | None) -> N
     own = () if budget is None else len_of_transcript
     env = gym.make("ToolOrchestra/HLE-v0", budget=budget, reward_terms=own)
     _, info = env.reset(seed=1)
-    optional = {"budget_rule", "least_usd", "budget_left_usd", "over_budget_usd", "reward_terms"}
+    optional = {"least_usd", "budget_left_usd", "over_budget_usd", "reward_terms"}
     limited = optional if budget is None else set()
     assert set(info) == keys_under("At reset") - limited
     *_, info = env.step(render_call("search", {"model": "search-1"}))

@@ -1,6 +1,6 @@
 """Compare policies on question environments: `toolorchestra evaluate --env HLE-v0 --env FRAMES-v0 --tasks 300`.
 
-A model on τ²-Bench: `toolorchestra evaluate --backends FILE --env Tau2-v0 domain=retail user=llm user_model=NAME`.
+A model on τ²-Bench: `toolorchestra evaluate --backends FILE --env Tau2-v0 domain=retail user=NAME`.
 
 With real backends: `--backends FILE index=FOLDER sandbox=landlock --policy chat`, recorded (`record=FILE`) and replayed
 (`replay=FILE`); docs/real-tools.md says how. The exit code is 1 where an episode failed.

@@ -203,17 +203,21 @@ def _written(text: str, file: Path | None, what: str) -> None:
 def _page(given: ReplayOptions) -> Iterator[str]:
     from toolorchestra.agents.calibration import replayed
     from toolorchestra.envs.domains.recorded.source import FOLDS, RecordedSource
+    from toolorchestra.envs.domains.recorded.world import priced
 
     rows = given.read()
     models = given.models or replayed.complete_models(rows, given.complete)
-    source = RecordedSource(rows=rows, models=models, unpriced=given.unpriced)
+    rows = rows.only(models)
+    graded = rows.where_rows(rows.success == rows.success)  # nan: nobody graded it
+    kept = priced(graded) if given.unpriced == "drop" else graded
+    source = RecordedSource(rows=kept, models=models)
     table, runs = replayed.table_of(source, given.prices), source.runs
     lines = replayed.contest(table, [runs.text(task) for task in table.tasks], given.cost_weight)
     best = table.models[replayed.best_single(table)]
     yield f"{len(table.tasks)} tasks, {len(table.models)} models, {FOLDS} folds. Gain and saving are against"
     yield f"the best single model, {best}. Intervals are of 95 %, by a bootstrap of tasks."
-    if runs.dropped or runs.left_out:
-        yield f"Left out: {runs.dropped} runs without a price, {runs.left_out} tasks that not all ran."
+    if len(kept) < len(graded) or runs.left_out:
+        yield f"Left out: {len(graded) - len(kept)} runs without a price, {runs.left_out} tasks that not all ran."
     yield from ("", f"| {' | '.join(COLUMNS)} |", "| --- " * len(COLUMNS) + "|")
     yield from map(_line, lines)
 

@@ -30,7 +30,7 @@ class TrainRouterOptions:
     """An id, then NAME=VALUE for gym.make; once for each environment. HLE-v0 and FRAMES-v0 when left out. One router
     learns all of them."""
     set: tuple[str, ...] = ()
-    """NAME=VALUE for gym.make, for all environments. For example: --set usd_weight=5"""
+    """NAME=VALUE for gym.make, for all environments. For example: --set 'reward={"usd": 5}'"""
     out: Path | None = None
     """The router's folder; runs/router-seedN by default."""
 

@@ -25,7 +25,7 @@ from toolorchestra.envs.factory import EpisodeFactory
 from toolorchestra.envs.registration import NAMESPACE, ids, spec_of
 from toolorchestra.envs.tools.tool_config import Half
 
-_REAL = frozenset(("backends", "dataset", "user_model"))
+_REAL = frozenset(("backends", "dataset"))
 """Arguments that name real models or real questions."""
 DUMPED_GROUPS = 1
 """Groups of a dumped step whose rollouts are recorded."""

@@ -47,14 +47,12 @@ class Repricing:
     no_prices: int = 0
     """Trials whose prompt showed no price in dollars."""
     outcomes_changed: int = 0
-    """Trials that a strict budget judges otherwise under the new prices."""
-    stopped: int = 0
-    """Trials that had a budget at which they had to stop: it was counted in the old prices."""
+    """Trials that a budget judges otherwise under the new prices."""
 
     @property
     def estimate(self) -> bool:
         """Whether the agent might have acted otherwise under the new prices."""
-        return bool(self.other_prices or self.stopped or self.outcomes_changed)
+        return bool(self.other_prices or self.outcomes_changed)
 
     def sentences(self) -> list[str]:
         """What the run costs under both sheets, as sentences for a person to read."""
@@ -71,11 +69,7 @@ class Repricing:
             said.append(f"{self.no_prices} of {self.trials} prompts showed no price in dollars.")
         if self.outcomes_changed:
             said.append(
-                f"{self.outcomes_changed} outcomes changed, as a strict budget is kept or broken under the new prices."
-            )
-        if self.stopped:
-            said.append(
-                f"{self.stopped} trials had a budget at which they stop; where they stopped follows the old prices."
+                f"{self.outcomes_changed} outcomes changed, as a budget is kept or broken under the new prices."
             )
         return said
 
@@ -177,8 +171,7 @@ def _held_to_budget(row: EvaluationRow, line: dict[str, Any], made: Repricing) -
     spent = sum(row.nano_usd_by_role.get(role, 0) for role in REWARDED_ROLES)
     over = max(0, spent - round(budget * NANO)) / NANO
     line["over_budget_usd"] = over
-    made.stopped += line.get("budget_rule") == "stop"
-    if line.get("budget_rule") != "strict" or row.right is None:
+    if row.right is None:
         return replace(row, over_budget_usd=over)
     value = row.evidence.get("value_without_budget", row.right)
     right = 0.0 if over else float(value)

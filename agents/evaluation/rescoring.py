@@ -33,7 +33,7 @@ from toolorchestra.agents.evaluation.run_files import RowKey, keyed_trajectories
 from toolorchestra.agents.evaluation.summary import latest, read_planned, summarise
 from toolorchestra.envs.base.errors import ConfigError, WrongSetting, one_line
 from toolorchestra.envs.base.files import write_json
-from toolorchestra.envs.base.types import Outcome, VirtualClock
+from toolorchestra.envs.base.types import Outcome
 from toolorchestra.envs.domains.questions.world import QaWorld
 from toolorchestra.envs.domains.world import Regradable, World
 from toolorchestra.envs.episode.calls import ReadyCall
@@ -186,7 +186,7 @@ class _Regrader:
             raise _Unrepeatable("the run's manifest does not name its environment")
         scene = made.source.open(row.task, line["seed"], made.sheet, None)
         bill = Bill(scene.sheet, self.cap)
-        context = ToolContext(scene.world, line["seed"], VirtualClock(), bill)
+        context = ToolContext(scene.world, line["seed"], bill)
         found = _ended_world(row, line, scene.world, context)
         if isinstance(found, Tool):
             done = await self.gates.perform(ReadyCall(found, {}, context))
@@ -202,7 +202,7 @@ class _Regrader:
         else:
             spent = 0
         over = round(row.over_budget_usd * NANO)
-        return _Grade(held_to(made.rules.limits, found, over) if over > 0 else found, spent)
+        return _Grade(held_to(found, over) if over > 0 else found, spent)
 
     def keep(self, row: EvaluationRow, reason: str) -> None:
         """Note that an outcome stays as it was."""

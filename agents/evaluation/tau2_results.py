@@ -20,13 +20,15 @@ from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.tau2.domain import folder_of
 from toolorchestra.envs.domains.tau2.release import Release, load_release
 from toolorchestra.envs.domains.tau2.results import PlayedConversation, ResultsHead, results
+from toolorchestra.envs.domains.tau2.source import USERS
 from toolorchestra.envs.domains.tau2.task import public_id
+from toolorchestra.envs.domains.tau2.world import MAX_ERRORS, MAX_STEPS
 from toolorchestra.envs.money.prices import NANO, USER
 
 TAU2, TAU2_ID = "Tau2-v0", "ToolOrchestra/Tau2-v0"
 BASE = "base"
 """The split that the leaderboard's checker wants whole."""
-_MAX_STEPS, _MAX_ERRORS, _DOMAIN = 200, 10, "telecom"
+_DOMAIN = "telecom"
 """What Tau2-v0 has where nothing is said."""
 
 
@@ -89,8 +91,8 @@ def _file(run: RunFiles, cell: Cell, domain: str, some: Sequence[PlayedRow]) -> 
         seed=run.manifest.get("asked", {}).get("seed"),
         model=model_of(some),
         user=_user(run, (known or some)[0]),
-        max_steps=arguments.get("max_steps", _MAX_STEPS),
-        max_errors=arguments.get("max_errors", _MAX_ERRORS),
+        max_steps=MAX_STEPS,
+        max_errors=MAX_ERRORS,
     )
     tasks = [row for task_id, row in rows.items() if task_id in wanted]
     order = {str(task["id"]): place for place, task in enumerate(tasks)}
@@ -104,7 +106,7 @@ def _file(run: RunFiles, cell: Cell, domain: str, some: Sequence[PlayedRow]) -> 
 def _user(run: RunFiles, one: PlayedRow) -> Mapping[str, Any]:
     """Who the agent talked to: recorded runs may be of either kind. Where a trial failed, what was asked for."""
     asked = _arguments(run, one.row.task.partition("/")[0]).get("user", "none")
-    return one.row.evidence.get("user") or {"kind": str(asked)}
+    return one.row.evidence.get("user") or {"kind": asked if asked in USERS else "llm"}
 
 
 def _arguments(run: RunFiles, domain: str) -> Mapping[str, Any]:
@@ -120,7 +122,7 @@ def _release(arguments: Mapping[str, Any], some: Sequence[PlayedRow]) -> Release
         raise ConfigError(
             "these are domains of a reference folder, and the benchmark's format has its own domains alone"
         )
-    release = load_release(arguments.get("tasks_path"), arguments.get("tasks_version"))
+    release = load_release(arguments.get("tasks_path"))
     for one in some:
         played = str(one.row.evidence.get("tasks_version", release.version))
         if not played.startswith(release.version):
@@ -159,7 +161,7 @@ def _lacking(head: ResultsHead, some: Sequence[PlayedRow], tasks: set[str]) -> I
     if others := len(tasks - base):
         yield f"{others} tasks are not of {head.domain}'s split base"
     if head.user["kind"] != "llm":
-        yield f"the user was {head.user['kind']!r}, where the leaderboard wants a model: user=llm"
+        yield f"the user was {head.user['kind']!r}, where the leaderboard wants a model: user=NAME"
 
 
 # -- a submission ------------------------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ FAILURE_CHARACTERS = 500
 _APART = 1_000_003
 """Between the seeds of a task's trials."""
 _GROUPS = ("subject", "level", "hops", "domain", "difficulty")
-_OPENING = ("task", "preference", "budget", "budget_rule", "price_sheet")
+_OPENING = ("task", "preference", "budget", "price_sheet")
 """What the trajectory keeps of what an episode's start told."""
 _CAP_REFUSED = ("the spend cap was used up", "nothing was sent")
 """What a failure says where the spend cap is its cause."""

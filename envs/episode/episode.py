@@ -9,7 +9,7 @@ Two drivers wait for the calls: OrchestraEnv and the asyncio loop of the vector 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from toolorchestra.envs.base.actions import not_text, only_call, parse
@@ -20,7 +20,7 @@ from toolorchestra.envs.domains.world import World
 from toolorchestra.envs.episode import episode_budget, saved
 from toolorchestra.envs.episode.calls import CallResult, Failure, FailureGuard, ReadyCall, failure, unreadable
 from toolorchestra.envs.episode.reward_terms import WHERE, values_of
-from toolorchestra.envs.episode.rules import Rules
+from toolorchestra.envs.episode.rules import Rules, as_tokens
 from toolorchestra.envs.money.ledger import Ledger, by_class, charge_row, rewarded_usd, total_tokens
 from toolorchestra.envs.money.prices import NANO, Charge, PriceSheet, Usage
 from toolorchestra.envs.tools import Tool, ToolContext
@@ -150,7 +150,7 @@ class Episode:
 
     def _opened(self, first: Transcript) -> Observation:
         self.messages += first
-        self._context_size = self._size_of_tools() + self._size_of(self.messages)
+        self._context_size = self.world.toolbox.schema_characters + self._size_of(self.messages)
         self._phase, self._pending = "ready", ()
         return self.observation
 
@@ -332,7 +332,7 @@ class Episode:
         limits = self.rules.limits
         over = -self._budget_left if limits.usd is not None else 0
         if self.outcome and over > 0:
-            self.outcome = episode_budget.held_to(limits, self.outcome, over)
+            self.outcome = episode_budget.held_to(self.outcome, over)
         if self.outcome and not self.failure:
             truncated_by = truncated_by or self.outcome.truncated_by
         # A failed episode has no reward. nan, not 0: whoever forgets to exclude it sees nan instead of a wrong mean.
@@ -368,9 +368,8 @@ class Episode:
             self._new[-1] = episode_budget.with_left(self._new[-1], self._budget_left)
         new = tuple(self._new)
         self.messages += new
-        count = rules.count_tokens or len
         for message in new:
-            self._context_size += count(message["content"])
+            self._context_size += len(message["content"])
         charges = ledger.since(self._mark)
         tokens = charges[0].usage.tokens if len(charges) == 1 else total_tokens(charges)
         usd = (ledger.nano_usd - self._started_nano_usd) / NANO
@@ -378,8 +377,8 @@ class Episode:
         # The next step's own begins here; what the opening cost is the first step's.
         self._mark += len(charges)
         self._started_nano_usd, self._started_ns = ledger.nano_usd, ledger.elapsed_ns
-        if rules.reward == "scalar":
-            value -= rules.usd_weight * rewarded_usd(charges) + rules.seconds_weight * seconds
+        if rules.costs is not None:
+            value -= rules.costs[0] * rewarded_usd(charges) + rules.costs[1] * seconds
         info = {
             "task_id": self.task_id,
             "turn": self.turn,
@@ -432,7 +431,6 @@ class Episode:
     def _pass_time(self, seconds: float) -> None:
         if seconds:
             self.ledger.elapsed_ns += round(seconds * NANO)
-            self.context.clock.advance(seconds)
 
     def _limit_reached(self, *, before_calls: bool) -> str:
         """The name of the limit that is used up, or "". Turns count after the calls: the last turn still acts."""
@@ -442,7 +440,7 @@ class Episode:
         if limits.seconds is not None and self.ledger.seconds >= limits.seconds:
             return "seconds"
         most = limits.context_tokens
-        if most is not None and self.rules.as_tokens(self._size_of_observation()) > most:
+        if most is not None and as_tokens(self._size_of_observation()) > most:
             return "context"
         if before_calls:
             return self._cap_reached()
@@ -464,15 +462,9 @@ class Episode:
         )
 
     def _size_of(self, messages: Sequence[Message]) -> int:
-        count: Callable[[str], int] = self.rules.count_tokens or len
-        return sum([count(message["content"]) for message in messages])
-
-    def _size_of_tools(self) -> int:
-        toolbox = self.world.toolbox
-        count = self.rules.count_tokens
-        return toolbox.schema_characters if count is None else count(str(toolbox.schemas))
+        return sum([len(message["content"]) for message in messages])
 
     def _size_of_observation(self) -> int:
         if self.rules.history == "full":
             return self._context_size + self._size_of(self._new)
-        return self._size_of_tools() + self._size_of(self.observation["messages"])
+        return self.world.toolbox.schema_characters + self._size_of(self.observation["messages"])

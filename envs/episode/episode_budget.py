@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from decimal import ROUND_DOWN, Context
-from typing import Any
 
 from toolorchestra.envs.base.types import Message, Outcome
 from toolorchestra.envs.episode.rules import CHARACTERS_PER_TOKEN, Limits
@@ -26,9 +25,7 @@ def left_nano_usd(limits: Limits, ledger: Ledger) -> int:
 
 def told(limits: Limits, least: dict[str, float]) -> str:
     """For the system message: the budget, what ends above it is worth, and what each call costs at least."""
-    lines = [f"Budget: ${in_digits(limits.usd or 0.0)}."]
-    if limits.rule == "strict":
-        lines.append("An episode that costs more is not solved.")
+    lines = [f"Budget: ${in_digits(limits.usd or 0.0)}.", "An episode that costs more is not solved."]
     if least:
         costs = ", ".join(f"{key} ${in_digits(usd)}" for key, usd in least.items())
         lines.append(f"A call costs at least: {costs}.")
@@ -63,9 +60,7 @@ def _nano(sheet: PriceSheet, model: str, tokens: Tokens) -> int:
     return min(price.nano_usd(Usage(model, EXPERT, used)) for used in (tokens, cached))
 
 
-def held_to(limits: Limits, outcome: Outcome, over_nano_usd: int) -> Outcome:
+def held_to(outcome: Outcome, over_nano_usd: int) -> Outcome:
     """The outcome of an episode that ended above its budget."""
-    evidence: dict[str, Any] = {**outcome.evidence, "over_budget_usd": over_nano_usd / NANO}
-    if limits.rule == "stop":
-        return replace(outcome, evidence=evidence)
-    return replace(outcome, value=0.0, evidence={**evidence, "value_without_budget": outcome.value})
+    over = {"over_budget_usd": over_nano_usd / NANO, "value_without_budget": outcome.value}
+    return replace(outcome, value=0.0, evidence={**outcome.evidence, **over})

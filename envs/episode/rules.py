@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -32,15 +32,10 @@ class Limits:
     turns: int = 50
     context_tokens: int | None = None
     usd: float | None = None
-    """The budget: what the agent itself may spend."""
+    """The budget: what the agent itself may spend. An episode that ends above it has not solved its task."""
     seconds: float | None = None
-    rule: Literal["strict", "stop"] = "strict"
-    """What a budget does. "strict": an episode that ends above it has not solved its task. "stop": it ends the episode,
-    and a last call that goes beyond it still counts."""
 
     def __post_init__(self) -> None:
-        if self.rule not in ("strict", "stop"):
-            raise ConfigError(no_such("budget_rule", self.rule, ("strict", "stop")))
         for name, (argument, wanted) in _LIMITS.items():
             value = getattr(self, name)
             if value is not None and not value > 0:
@@ -57,13 +52,9 @@ class Rules:
     history: Literal["full", "state"] = "full"
     orchestrator: str = "qwen3-8b"
     """The price sheet's item under which the policy's own tokens are billed."""
-    count_tokens: Callable[[str], int] | None = None
-    """Counts the policy's tokens; None: estimated from characters, and the charge says so."""
-    reward: Literal["outcome", "scalar"] = "outcome"
-    """"scalar" subtracts usd_weight * dollars + seconds_weight * seconds at each step; what judges and simulated users
-    cost is no part of it."""
-    usd_weight: float = 1.0
-    seconds_weight: float = 0.0
+    costs: tuple[float, float] | None = None
+    """What a dollar and a second take from each step's reward; what judges and simulated users cost is no part of it.
+    None: the reward is the outcome."""
     spend_cap: SpendCap | None = None
     terms: tuple[RewardTerm, ...] = ()
     """The user's own, added to the last step's reward."""
@@ -75,16 +66,26 @@ class Rules:
         others = (limits.context_tokens, limits.usd, limits.seconds, self.spend_cap)
         object.__setattr__(self, "only_turns", all(other is None for other in others))
 
-    def as_tokens(self, size: int) -> int:
-        """A size (of tokens where they are counted, of characters where not) in tokens."""
-        return size if self.count_tokens else -(-size // CHARACTERS_PER_TOKEN)
-
     def policy_usage(self, size: int, text: str) -> Usage:
         """What the policy used to write `text` after reading something of this size, when nobody else counted."""
-        count = self.count_tokens
-        if count is None:
-            into, out = -(-size // CHARACTERS_PER_TOKEN), -(-len(text) // CHARACTERS_PER_TOKEN)
-        else:
-            into, out = size, count(text)
-        tokens = build(Tokens, (into, 0, out, 0))
-        return build(Usage, (self.orchestrator, ORCHESTRATOR, tokens, 0, 0.0, count is None))
+        tokens = build(Tokens, (as_tokens(size), 0, as_tokens(len(text)), 0))
+        return build(Usage, (self.orchestrator, ORCHESTRATOR, tokens, 0, 0.0, True))
+
+
+def as_tokens(characters: int) -> int:
+    """Estimate how many tokens so many characters are."""
+    return -(-characters // CHARACTERS_PER_TOKEN)
+
+
+def cost_weights(reward: str | Mapping[str, float]) -> tuple[float, float] | None:
+    """What a dollar and a second take from the reward, as `gym.make(reward=...)` says it."""
+    if isinstance(reward, str):
+        if reward not in ("outcome", "scalar"):
+            raise ConfigError(no_such("reward", reward, ("outcome", "scalar")))
+        return (1.0, 0.0) if reward == "scalar" else None
+    for name, weight in reward.items():
+        if name not in ("usd", "seconds"):
+            raise ConfigError(no_such("part of the reward", str(name), ("usd", "seconds")))
+        if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight < math.inf:
+            raise ConfigError(f"reward[{name!r}] must be a number from 0 up, got {weight!r}")
+    return float(reward.get("usd", 0.0)), float(reward.get("seconds", 0.0))

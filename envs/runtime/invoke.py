@@ -29,42 +29,39 @@ def any_waits(calls: Sequence[ReadyCall]) -> bool:
 def perform_here(ready: ReadyCall) -> CallResult:
     """Run one call of a tool that does not wait, in place."""
     tool, arguments, context = ready
-    started = 0.0 if context.clock.virtual else time.monotonic()
     try:
         out = tool.run(context, **arguments)
         if type(out) is CoroutineType:
             out = _drive(out)
-        return _finished(out, started, context)
+        return _finished(out, context)
     except (Exception, SystemExit) as err:  # noqa: BLE001 - a failed call is recorded, see _explain
-        return _explain(err, ready, started)
+        return _explain(err, ready)
 
 
-def _explain(err: BaseException, ready: ReadyCall, started: float) -> CallResult:
+def _explain(err: BaseException, ready: ReadyCall) -> CallResult:
     """ToolError becomes a refusal; any other exception becomes a Failure."""
     tool, _, context = ready
     booked = context.bill.take()
     if isinstance(err, ToolError):
-        seconds = sum([usage.seconds for usage in booked]) or _spent(started, context)
+        seconds = float(sum([usage.seconds for usage in booked]))
         return CallResult(ToolResult(f"Error: {err}", seconds=seconds), refused=True, booked=booked)
     return CallResult(ToolResult(""), failure=failure(tool.name, err), booked=booked)
 
 
-def _finished(out: object, started: float, context: ToolContext) -> CallResult:
+def _finished(out: object, context: ToolContext) -> CallResult:
     if not isinstance(out, ToolResult):
-        seconds = 0.0 if context.clock.virtual else time.monotonic() - started
-        out = build(ToolResult, (str(out), (), seconds, False, None, None, "tool"))
+        out = build(ToolResult, (str(out), (), 0.0, False, None, None, "tool"))
     bill = context.bill
     for usage in out.usages:
         bill.add(usage)
     if out.seconds is None:
-        used = bill.usages
-        out = out._replace(seconds=sum([usage.seconds for usage in used]) if used else _spent(started, context))
+        out = out._replace(seconds=float(sum([usage.seconds for usage in bill.usages])))
     if not 0 <= out.seconds < math.inf:  # type: ignore[operator]
         raise ValueError(f"a result's seconds are a number from 0 up, got {out.seconds!r}")
     return build(CallResult, (out, False, None, bill.take()))
 
 
-def _missed(ready: ReadyCall, started: float) -> CallResult:
+def _missed(ready: ReadyCall) -> CallResult:
     """Of a tool with something paid behind it, a missed deadline is an outage: the agent did not cause it. Of any other
     it is a refusal, for the agent's own arguments may be what takes so long."""
     tool, _, context = ready
@@ -72,12 +69,7 @@ def _missed(ready: ReadyCall, started: float) -> CallResult:
     booked = context.bill.take()
     if tool.bills:
         return CallResult(ToolResult(""), failure=failure(tool.name, Outage(text)), booked=booked)
-    result = ToolResult(f"Error: {text}", seconds=_spent(started, context))
-    return CallResult(result, refused=True, booked=booked)
-
-
-def _spent(started: float, context: ToolContext) -> float:
-    return 0.0 if context.clock.virtual else time.monotonic() - started
+    return CallResult(ToolResult(f"Error: {text}", seconds=0.0), refused=True, booked=booked)
 
 
 def _drive(coroutine: CoroutineType[Any, Any, Any]) -> Any:
@@ -121,7 +113,7 @@ class Gates:
         try:
             async with deadline:
                 out = await tool.run(context, **arguments)
-            return _finished(out, started, context)
+            return _finished(out, context)
         except CancelledError as err:
             task = current_task()
             if task is None or task.cancelling():
@@ -131,8 +123,8 @@ class Gates:
             return CallResult(ToolResult(""), failure=failure(tool.name, err), booked=context.bill.take())
         except (Exception, SystemExit) as err:  # noqa: BLE001 - a failed call is recorded, see _explain
             if isinstance(err, TimeoutError) and (deadline.expired() or _late(ready, started)):
-                return _missed(ready, started)
-            return _explain(err, ready, started)
+                return _missed(ready)
+            return _explain(err, ready)
 
 
 def _late(ready: ReadyCall, started: float) -> bool:

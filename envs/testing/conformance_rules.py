@@ -121,7 +121,7 @@ def _order(rehearsal: Rehearsal) -> None:
 
 def _ending(rehearsal: Rehearsal) -> None:
     env = rehearsal.make()
-    scalar = env.factory.settings.reward == "scalar"
+    scalar = env.factory.rules.costs is not None
     for episode in [e for seed in rehearsal.seeds for e in rehearsal.play(env, seed).episodes()]:
         for step in episode[:-1]:
             early = [key for key in AT_THE_END if key in step.info]

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self, get_type_hints, overload
 
 from toolorchestra.envs.base.errors import ConfigError, ToolError, no_such
 from toolorchestra.envs.base.json_schema import Checker
-from toolorchestra.envs.base.types import Clock, Outcome, Rows, ToolCall, freeze
+from toolorchestra.envs.base.types import Outcome, Rows, ToolCall, freeze
 from toolorchestra.envs.money.ledger import Bill
 from toolorchestra.envs.money.prices import PriceSheet, Usage, tool_price
 from toolorchestra.envs.tools.annotations import builder_of, said_of, schema_of
@@ -22,13 +22,12 @@ _sessions = itertools.count(1)
 class ToolContext:
     """What a tool may know of the episode that calls it."""
 
-    __slots__ = ("__weakref__", "_ending", "_of", "_session", "aside", "bill", "clock", "seed", "turn", "world")
+    __slots__ = ("__weakref__", "_ending", "_of", "_session", "aside", "bill", "seed", "turn", "world")
 
-    def __init__(self, world: Any, seed: int, clock: Clock, bill: Bill | None = None) -> None:
+    def __init__(self, world: Any, seed: int, bill: Bill | None = None) -> None:
         self.world = world
         self.seed = seed
         """Of the episode. A simulated result may depend on it and on what is shown, on nothing else."""
-        self.clock = clock
         self.bill = Bill() if bill is None else bill
         """Of this call: `context.bill.add(usage)` books what it used as soon as that is known."""
         self.turn = 0
@@ -40,14 +39,14 @@ class ToolContext:
 
     def beside(self) -> ToolContext:
         """The same context with a bill of its own: for a call that runs beside others of its episode."""
-        made = ToolContext(self.world, self.seed, self.clock, self.bill.another())
+        made = ToolContext(self.world, self.seed, self.bill.another())
         made.turn, made.aside, made._session, made._of = self.turn, self.aside, self.session, self
         return made
 
     def __getstate__(self) -> tuple[None, dict[str, Any]]:
         """Of a copy: it has a session of its own, so that neither episode meets or ends what backends keep for the
         other."""
-        kept = {name: getattr(self, name) for name in ("_of", "aside", "bill", "clock", "seed", "turn", "world")}
+        kept = {name: getattr(self, name) for name in ("_of", "aside", "bill", "seed", "turn", "world")}
         return None, {**kept, "_session": "", "_ending": {}}
 
     @property
@@ -80,7 +79,7 @@ class ToolResult(NamedTuple):
     """What it used: booked on `context.bill` with the result. A tool that could raise after it has used something books
     that on the bill itself, and does not say it here again."""
     seconds: float | None = None
-    """How long it took; None: the seconds of all that it used, or what the driver measured."""
+    """How long it took; None: the seconds of all that it used."""
     final: bool = False
     """The episode ends with this result."""
     note: Any = None

@@ -50,7 +50,7 @@ class RecordTrajectories(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs)
         self._abandon()
         observation, info = self.env.reset(seed=seed, options=options)
         self._episode, self._turns, self._rewards = self._base.episode, [], []
-        kept = ("task", "preference", "budget", "budget_rule", "price_sheet")
+        kept = ("task", "preference", "budget", "price_sheet")
         self._opening = {"reset_seed": seed, **{name: info[name] for name in kept if name in info}}
         return observation, info
 

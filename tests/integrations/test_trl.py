@@ -250,7 +250,7 @@ def test_a_wrong_id_is_refused_with_those_there_are() -> None:
 
 def test_what_no_prompt_can_hold_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"give the rest to TrlRollouts\(arguments=\)"):
-        task_rows("HLE-v0", range(2), count_tokens=len)
+        task_rows("HLE-v0", range(2), spend_cap=len)
 
 
 def test_a_prompt_of_another_data_set_is_refused(chat: Chat) -> None:

@@ -160,8 +160,7 @@ def _toolscale(chaos: Chaos) -> Mapping[str, Any]:
 
 def _tau2(chaos: Chaos) -> Mapping[str, Any]:
     model = chaos.models(ScriptedModel(_said))
-    hired = {"user_model": (model, "gpt-5-mini"), "experts": {"expert-1": (model, "gpt-5")}}
-    return {"domain": "telecom", "user": "llm", **hired}
+    return {"domain": "telecom", "user": (model, "gpt-5-mini"), "experts": {"expert-1": (model, "gpt-5")}}
 
 
 _SETTINGS: Mapping[str, Callable[[Chaos], Mapping[str, Any]]] = {

@@ -249,7 +249,5 @@ def replay_all(recordings: str, *, corrected: bool = False) -> ReplayResults:
         domain="all",
         split=RECORDED,
         recordings=recordings,
-        max_steps=None,
-        max_errors=None,
     )
     return ReplayResults([replay(env, source, task_id) for task_id in source.ids(RECORDED)])

@@ -44,8 +44,6 @@ class RecordedSource(QaSource):
     """Only these, in this order; all without it."""
     attempts: Literal["one", "checked"] = "one"
     """"one": the first choice ends the task. "checked": a check tells whether it succeeded, and others may be sent."""
-    unpriced: Literal["refuse", "drop"] = "refuse"
-    """Runs that know neither tokens nor dollars: refuse the recording, or leave them out (`source.runs.dropped`)."""
     fold: int = 0
     """The test split: this fifth of the tasks. Validation is the next one, and training the others."""
 
@@ -59,12 +57,10 @@ class RecordedSource(QaSource):
             raise ConfigError(f"fold is a whole number from 0 to {FOLDS - 1}, got {self.fold!r}")
         if self.attempts not in ("one", "checked"):
             raise ConfigError(no_such("attempts", self.attempts, ("one", "checked")))
-        if self.unpriced not in ("refuse", "drop"):
-            raise ConfigError(no_such("unpriced", self.unpriced, ("refuse", "drop")))
         if self.style not in ("full", "brief"):
             raise ConfigError(no_such("style", self.style, ("full", "brief")))
         table = self.rows if isinstance(self.rows, Outcomes) else self._read()
-        self.runs = RecordedRuns(table, self.models, drop_unpriced=self.unpriced == "drop")
+        self.runs = RecordedRuns(table, self.models)
         self.name, self.splits = "recorded", SPLITS
         self.diversify, self.backing, self.judge, self.skills = None, None, None, {}
         self._folds = {task: _fold(task, FOLDS) for task in self.runs.tasks}

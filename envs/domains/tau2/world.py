@@ -35,6 +35,10 @@ MOST_USER_CALLS = 50
 """Of a user between two of its messages; more is a broken simulator."""
 MOST_EMPTY_REPLIES = 4
 """Of a user in a row, as often as the benchmark asks for one message; then the conversation has ended by its error."""
+MAX_STEPS = 200
+"""Messages and executions together, as the benchmark counts them; turns are limited besides."""
+MAX_ERRORS = 10
+"""Errors of tools, as the benchmark counts them."""
 LIMITS = ("max_steps", "too_many_errors")
 AGENT_ERROR = "agent_error"
 """Ends the episode with reward 0. It is the agent's own doing, so no truncation: there is nothing after it."""
@@ -47,9 +51,8 @@ class SourceRules:
 
     corrected: bool
     """Whether this suite's corrections hold, in place of the benchmark as published."""
-    max_steps: int | None
-    """Messages and executions together, as the benchmark counts them."""
-    max_errors: int | None
+    limited: bool
+    """Whether the benchmark's own limits hold. A replayed run ends where it was recorded to end."""
     judge: BilledModel | None
     experts: Mapping[str, BilledModel] = field(default_factory=dict)
 
@@ -210,10 +213,9 @@ class Tau2World(World):
 
     def _cut_off(self) -> bool:
         """Whether one of the benchmark's own limits is reached; as there, it outdoes a stop of the same moment."""
-        house = self.house
-        if house.max_steps is not None and self.steps >= house.max_steps:
+        if self.house.limited and self.steps >= MAX_STEPS:
             self.ended = LIMITS[0]
-        if house.max_errors is not None and self.errors >= house.max_errors:
+        if self.house.limited and self.errors >= MAX_ERRORS:
             self.ended = LIMITS[1]
         return self.ended in LIMITS
 

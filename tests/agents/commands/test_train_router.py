@@ -34,8 +34,10 @@ def test_wrong_environments_are_refused() -> None:
 
 
 def test_settings_reach_the_environments() -> None:
-    given = TrainRouterOptions(env=(("HLE-v0", "max_turns=5"),), set=("usd_weight=3",))
-    assert given.training == RouterTraining(environments={"ToolOrchestra/HLE-v0": {"usd_weight": 3, "max_turns": 5}})
+    given = TrainRouterOptions(env=(("HLE-v0", "max_turns=5"),), set=('reward={"usd": 3}',))
+    assert given.training == RouterTraining(
+        environments={"ToolOrchestra/HLE-v0": {"reward": {"usd": 3}, "max_turns": 5}}
+    )
 
 
 @pytest.mark.skipif(find_spec("ray") is not None, reason="of environments without Ray")

@@ -94,7 +94,7 @@ def test_a_prompt_without_prices_is_no_estimate(tmp_path: Path, lines: list[dict
 
 def test_a_strict_budget_judges_anew(tmp_path: Path, lines: list[dict[str, Any]]) -> None:
     cost = row_of_line(lines[0], "0").agent_usd
-    line = {**lines[0], "budget": cost * 1.5, "budget_rule": "strict", "outcome": {"value": 1.0}}
+    line = {**lines[0], "budget": cost * 1.5, "outcome": {"value": 1.0}}
     run = a_run(tmp_path / "run", [line])
     made = reprice(run, DOUBLE, tmp_path / "new")
     (row,) = read_rows(tmp_path / "new")

@@ -115,7 +115,7 @@ def test_a_wrong_setting_of_a_user_that_is_a_model_ends_the_run_too() -> None:
         async def complete(self, request: ChatRequest) -> Completion:
             raise WrongSetting(f"no model {request.model!r}")
 
-    one = made("Tau2-v0", domain="mock", user="llm", user_model=(Refused(), "gpt-5-mini"), split="base")
+    one = made("Tau2-v0", domain="mock", user=(Refused(), "gpt-5-mini"), split="base")
     rows: list[EvaluationRow] = []
     with pytest.raises(ConfigError, match="no model 'gpt-5-mini'"):
         played(contest(one, player("random", one), 8), at_once=1, watch=rows.append)

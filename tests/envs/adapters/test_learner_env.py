@@ -57,11 +57,11 @@ def test_every_world_is_drawn_and_an_episode_can_be_played_again_without_it() ->
 
 
 def test_settings_are_for_all_worlds_and_arguments_for_one() -> None:
-    env = RoutingEnv({"HLE-v0": {"max_turns": 3}, "ToolOrchestra/FRAMES-v0": {}}, usd_weight=2.0)
+    env = RoutingEnv({"HLE-v0": {"max_turns": 3}, "ToolOrchestra/FRAMES-v0": {}}, reward={"usd": 2.0})
     turns = [world.unwrapped.factory.settings.max_turns for world in env.worlds.values()]  # type: ignore[attr-defined]
-    weights = [world.unwrapped.factory.settings.usd_weight for world in env.worlds.values()]  # type: ignore[attr-defined]
+    weights = [world.unwrapped.factory.settings.reward for world in env.worlds.values()]  # type: ignore[attr-defined]
     assert turns == [3, 50]
-    assert weights == [2.0, 2.0]
+    assert weights == [{"usd": 2.0}] * 2
 
 
 def test_what_cannot_be_routed_together_is_refused() -> None:

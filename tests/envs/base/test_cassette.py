@@ -14,7 +14,7 @@ import pytest
 
 from toolorchestra.envs.base.cassette import Cassette, CassetteMiss
 from toolorchestra.envs.base.errors import ConfigError, Outage, ToolError
-from toolorchestra.envs.base.types import Message, Passage, VirtualClock
+from toolorchestra.envs.base.types import Message, Passage
 from toolorchestra.envs.models import ChatRequest, Completion
 from toolorchestra.envs.money.prices import Tokens, Usage, load_sheet
 from toolorchestra.envs.retrieval import Hit
@@ -295,7 +295,7 @@ def test_what_could_not_be_written_is_not_taken_for_recorded() -> None:
 @pytest.mark.parametrize("web", [False, True])
 def test_a_search_that_comes_from_a_cache_costs_nothing(tmp_path: Path, web: bool) -> None:
     live, sheet = Counting(), load_sheet("paper-2025-11")
-    context = ToolContext(SimpleNamespace(documents=()), 0, VirtualClock())
+    context = ToolContext(SimpleNamespace(documents=()), 0)
 
     def costs() -> tuple[int, float]:
         retriever = RecordedRetriever(live, Cassette(tmp_path / "c", "cache"))

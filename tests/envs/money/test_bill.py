@@ -16,7 +16,6 @@ from tests.agents.evaluation import played_episodes
 from tests.support.loopback import Loopback, ServerReply
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import Outage, SpendCapReached, ToolError
-from toolorchestra.envs.base.types import VirtualClock
 from toolorchestra.envs.domains.questions.world import QaWorld
 from toolorchestra.envs.env import run_calls
 from toolorchestra.envs.episode.calls import ReadyCall
@@ -58,7 +57,7 @@ def test_a_result_that_names_what_it_used_is_billed_once() -> None:
     cap = SpendCap(100)
     bill = Bill(PRICES, cap)
     tool = Tool("t", "", {"type": "object"}, lambda context: ToolResult("x", (used(),)))
-    done = perform_here(ReadyCall(tool, {}, ToolContext(None, 0, VirtualClock(), bill)))
+    done = perform_here(ReadyCall(tool, {}, ToolContext(None, 0, bill)))
     assert done.booked == (used(),)
     assert bill.take() == ()
     assert cap.spent_usd == PRICES.charge(used()).usd

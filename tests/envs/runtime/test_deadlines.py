@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 
 import pytest
 
-from toolorchestra.envs.base.types import VirtualClock
 from toolorchestra.envs.episode.calls import CallResult, ReadyCall
 from toolorchestra.envs.runtime.invoke import Gates
 from toolorchestra.envs.tools import Tool, ToolContext
@@ -52,7 +51,7 @@ def ready(work: Callable[[], Awaitable[object]], deadline_seconds: float) -> Rea
         return await work()
 
     tool = Tool("work", "Works.", NOTHING, working, deadline_seconds=deadline_seconds)
-    return ReadyCall(tool, {}, ToolContext(None, 0, VirtualClock()))
+    return ReadyCall(tool, {}, ToolContext(None, 0))
 
 
 def sleeping(seconds: float, deadline_seconds: float) -> ReadyCall:

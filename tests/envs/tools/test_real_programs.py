@@ -12,7 +12,6 @@ import pytest
 
 import toolorchestra  # noqa: F401 - registers the ids
 from toolorchestra.envs.base.actions import render_call
-from toolorchestra.envs.base.types import VirtualClock
 from toolorchestra.envs.sandbox.confine import landlock_abi
 from toolorchestra.envs.tools import ToolContext
 from toolorchestra.envs.tools.backends import Backing, read
@@ -68,13 +67,13 @@ def test_a_session_is_over_when_its_episode_is() -> None:
 
 def test_what_is_kept_for_an_episode_is_ended_once_and_also_when_nobody_says_so() -> None:
     ended: list[str] = []
-    context = ToolContext(None, 7, VirtualClock())
+    context = ToolContext(None, 7)
     context.at_end(ended.append)
     context.at_end(ended.append)
     context.end()
     context.end()
     assert ended == [context.session]
-    forgotten = ToolContext(None, 8, VirtualClock())
+    forgotten = ToolContext(None, 8)
     forgotten.at_end(ended.append)
     session = forgotten.session
     del forgotten

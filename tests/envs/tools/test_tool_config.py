@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from toolorchestra.envs.base.errors import ConfigError, PriceError, ToolError
-from toolorchestra.envs.base.types import Answer, Passage, Question, ToolCall, VirtualClock
+from toolorchestra.envs.base.types import Answer, Passage, Question, ToolCall
 from toolorchestra.envs.domains.questions.world import QaWorld
 from toolorchestra.envs.models import ScriptedModel
 from toolorchestra.envs.models.simulated import DEFAULT, packaged
@@ -53,7 +53,7 @@ def called(box: Toolbox, name: str, **arguments: str) -> ToolResult:
     """Checks and runs one call as the drivers do."""
     tool = box.check(ToolCall(name, dict(arguments)))
     world = QaWorld(QUESTION, box, message_answers=False)
-    context = ToolContext(world, 0, VirtualClock())
+    context = ToolContext(world, 0)
     result = tool.run(context, **arguments)
     result = result if isinstance(result, ToolResult) else asyncio.run(result)
     return result._replace(usages=(*context.bill.take(), *result.usages))

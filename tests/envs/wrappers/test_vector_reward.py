@@ -20,7 +20,7 @@ ANSWER = render_call("answer", {"model": "answer-1"})
 
 
 def test_sums_are_outcome_bill_and_time() -> None:
-    env = VectorReward(gym.make("ToolOrchestra/HLE-v0", reward="scalar", usd_weight=7.0))
+    env = VectorReward(gym.make("ToolOrchestra/HLE-v0", reward={"usd": 7.0}))
     env.reset(seed=3)
     got = np.array([env.step(action)[1] for action in (SEARCH, "not a call", ANSWER)])
     base = env.unwrapped

@@ -12,7 +12,7 @@ import pytest
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.preference import ACCURATE
-from toolorchestra.envs.base.types import Answer, Passage, Question, VirtualClock
+from toolorchestra.envs.base.types import Answer, Passage, Question
 from toolorchestra.envs.domains.questions.judge import Judge, Verdicts
 from toolorchestra.envs.domains.questions.world import QaWorld
 from toolorchestra.envs.env import run_calls
@@ -36,7 +36,7 @@ def submitted(answer: str, judge: Judge | None, question: Question = QUESTION) -
     retriever = Bm25((Passage("1", "a", "b"),))
     backends = Backends(ScriptedModel(lambda _: ""), retriever, ArithmeticInterpreter(), SearchSettings())
     world = QaWorld(question, assemble(load("plain"), SHEET, backends), message_answers=True, judge=judge)
-    context = ToolContext(world, 0, VirtualClock())
+    context = ToolContext(world, 0)
     episode = Episode("t", world, context, Rules(Limits()), SHEET, ACCURATE)
     episode.open()
     moved: Pending | Step = episode.act(render_call("submit", {"answer": answer}))

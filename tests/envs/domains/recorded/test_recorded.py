@@ -12,7 +12,9 @@ import toolorchestra  # noqa: F401 - registers the ids
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.recorded.source import RecordedSource
+from toolorchestra.envs.domains.recorded.world import priced
 from toolorchestra.envs.money.prices import PriceError
+from toolorchestra.envs.outcomes.table import read_table
 from toolorchestra.envs.testing import check_environment
 
 ID = "ToolOrchestra/Recorded-v0"
@@ -121,9 +123,8 @@ def test_what_has_no_price_is_refused_or_left_out_and_never_free(tmp_path: Path)
     with pytest.raises(ConfigError, match="120 of 120 runs of 'big' have neither tokens nor dollars"):
         made(file)
     with pytest.raises(ConfigError, match=r"no row|no task was run by all"):
-        made(file, unpriced="drop")
-    alone = RecordedSource(rows=str(file), models=["small"])
-    assert alone.runs.dropped == 0
+        RecordedSource(rows=priced(read_table(file)))
+    assert RecordedSource(rows=priced(read_table(file)), models=["small"]).runs.models == ("small",)
     other = {**SHEET, "prices": {"qwen3-8b": SHEET["prices"]["qwen3-8b"]}}  # type: ignore[index]
     env = made(file, models=["small"], prices=other)
     with pytest.raises((ConfigError, PriceError), match="no price by the token for 'small'"):
@@ -175,7 +176,6 @@ def test_it_keeps_the_rules_that_every_environment_keeps(tmp_path: Path, attempt
         ({"fold": 2.5}, "fold is a whole number from 0 to 4, got 2.5"),
         ({"fold": 9}, "fold is a whole number from 0 to 4, got 9"),
         ({"attempts": "many"}, "no attempts 'many'"),
-        ({"unpriced": "free"}, "no unpriced 'free'"),
     ],
 )
 def test_wrong_arguments_are_named(tmp_path: Path, more: dict[str, Any], says: str) -> None:

@@ -64,7 +64,7 @@ def test_user_judge_and_expert_are_named_and_billed_by_the_files_prices(tmp_path
     models = '[models."*"]\nprice = {usd_per_mtok = {input = 1.0, output = 1000.0, cached = 0.0}}\n'
     with Loopback(answers) as server:
         env = gym.make(
-            "ToolOrchestra/Tau2-v0", domain="airline", split="base", user="llm", user_model="gpt-5-mini",
+            "ToolOrchestra/Tau2-v0", domain="airline", split="base", user="gpt-5-mini",
             judge="gpt-5", experts={"expert-1": "gpt-5"}, backends=backends(tmp_path, server, models),
             tasks_path=release(tmp_path, [JUDGED]), preference="none",
         )  # fmt: skip
@@ -96,7 +96,7 @@ def test_where_the_file_departs_from_the_benchmark_results_say_so(tmp_path: Path
     for models in ("[models.gpt-5-mini]\n", "[models.gpt-5-mini]\nnative_tools = false\ntemperature = 1.0\n"):
         with Loopback(answers) as server:
             file = backends(tmp_path, server, models)
-            env = env_of("telecom", "llm", user_model="gpt-5-mini", backends=file)
+            env = env_of("telecom", "gpt-5-mini", backends=file)
             user = world_of(env).user
             assert user is not None
             said.append(dict(user.described))
@@ -112,14 +112,13 @@ def test_where_the_file_departs_from_the_benchmark_results_say_so(tmp_path: Path
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"user": "llm", "user_model": "gpt-5-mini"}, "user_model='gpt-5-mini' names a model: say where it is served"),
+        ({"user": "gpt-5-mini"}, "no user 'gpt-5-mini'; valid: none, replay, scripted.* needs backends=FILE"),
         ({"user": "scripted", "judge": "gpt-5"}, "judge='gpt-5' names a model"),
         ({"user": "scripted", "experts": {"expert-1": "gpt-5"}}, r"experts\['expert-1'\]='gpt-5' names a model"),
-        ({"user": "scripted", "user_model": "gpt-5"}, "user_model is who plays user=\"llm\", got user='scripted'"),
         ({"user": "scripted", "experts": "gpt-5"}, 'experts are models by alias, such as {"expert-1": "NAME"}, got'),
-        ({"user": "llm", "user_model": 5}, "user_model is a name in the backends file, or"),
-        ({"user": "llm", "user_model": "gpt-9", "backends": "FILE"}, "no model 'gpt-9'"),
-        ({"user": "llm", "user_model": "unpriced", "backends": "FILE"}, "cannot bill .*unpriced"),
+        ({"user": 5}, "user is a name in the backends file, or"),
+        ({"user": "gpt-9", "backends": "FILE"}, "no model 'gpt-9'"),
+        ({"user": "unpriced", "backends": "FILE"}, "cannot bill .*unpriced"),
     ],
 )
 def test_a_name_that_nobody_serves_is_refused(given: dict[str, Any], says: str, tmp_path: Path) -> None:
@@ -142,7 +141,7 @@ def test_a_release_with_tasks_that_need_a_judge_is_refused_when_it_is_made(tmp_p
 
 def test_evaluate_plays_it_by_an_endpoint(tmp_path: Path) -> None:
     with Loopback(answers) as server:
-        common = ("--env", "Tau2-v0", "domain=mock", "user=llm", "user_model=gpt-5-mini", "--split", "base")
+        common = ("--env", "Tau2-v0", "domain=mock", "user=gpt-5-mini", "--split", "base")
         words = ("evaluate", *common, "--tasks", "3", "--backends", backends(tmp_path, server))
         done = command(*words, f"record={tmp_path / 'tape.jsonl'}")
         assert done.returncode == 0, done.stderr
@@ -183,7 +182,7 @@ def test_the_pages_file_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     (text,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
     file = tmp_path / "endpoints.toml"
     file.write_text(text, encoding="utf-8")
-    source = Tau2Source("retail", "llm", user_model="gpt-5-mini", backends=str(file), experts={"expert-1": "gpt-5"})
+    source = Tau2Source("retail", "gpt-5-mini", backends=str(file), experts={"expert-1": "gpt-5"})
     assert source.backing is not None
     assert source.backing.wanted.judges == ("gpt-5",)
     assert source.with_price_of(load_sheet("paper-2025-11"), "qwen3-8b").price("qwen3-8b")
@@ -192,7 +191,7 @@ def test_the_pages_file_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_training_takes_named_models(tmp_path: Path) -> None:
     with Loopback(answers) as server:
         file = backends(tmp_path, server)
-        words = ["Tau2-v0", "domain=retail", "user=llm", "user_model=gpt-5-mini", f"backends={file}",
+        words = ["Tau2-v0", "domain=retail", "user=gpt-5-mini", f"backends={file}",
                  'experts={"expert-1": "gpt-5"}', "validation=test"]  # fmt: skip
         (mix,) = with_environments(preset("tiny"), [words], ()).environments
         made = environments.training(mix)
@@ -203,7 +202,7 @@ def test_training_takes_named_models(tmp_path: Path) -> None:
 def test_play_takes_a_named_user(tmp_path: Path) -> None:
     with Loopback(answers) as server:
         file = backends(tmp_path, server)
-        words = ("domain=mock", "split=base", "user=llm", "user_model=gpt-5-mini", f"backends={file}")
+        words = ("domain=mock", "split=base", "user=gpt-5-mini", f"backends={file}")
         done = command("play", "--env", "Tau2-v0", *words, said="Anything else?\n")
         assert done.returncode == 0, done.stderr
         assert "Hello." in done.stdout
@@ -212,7 +211,7 @@ def test_play_takes_a_named_user(tmp_path: Path) -> None:
 def test_a_named_user_is_not_asked_what_the_spend_cap_cannot_pay(tmp_path: Path) -> None:
     cap = SpendCap(0.000001)
     with Loopback(answers) as server:
-        env = env_of("airline", "llm", "0", user_model="gpt-5-mini", backends=backends(tmp_path, server), spend_cap=cap)
+        env = env_of("airline", "gpt-5-mini", "0", backends=backends(tmp_path, server), spend_cap=cap)
         _, reward, _, _, info = env.step("Hello?")
     assert server.seen == []
     assert reward != reward  # nan

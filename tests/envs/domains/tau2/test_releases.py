@@ -60,8 +60,7 @@ def test_the_version_is_the_checkouts_own_and_changes_with_all_that_is_read(tmp_
     assert len(set(seen)) == 4
     assert all(version.startswith("tau2 1.0.1 sha256:") for version in seen)
     for inner in ("data", "data/tau2", "data/tau2/domains"):
-        assert load_release(str(tmp_path / inner), None).number == (1, 0, 1)
-    assert load_release(path, "mine").version == "mine"
+        assert load_release(str(tmp_path / inner)).number == (1, 0, 1)
 
 
 @pytest.mark.parametrize("domain", ["retail", "telecom", "telecom-workflow", "all"])
@@ -76,21 +75,15 @@ def test_banking_knowledge_is_refused_with_its_reason() -> None:
         env_of("banking_knowledge", "scripted")
 
 
-def test_2_0_is_played_by_words_only_when_that_is_said_and_results_say_it(tmp_path: Path) -> None:
+def test_2_0_is_played_by_words_and_results_say_it(tmp_path: Path) -> None:
     path = str(checkout(tmp_path, [task(communicate_info=["42"])], "2.0.0"))
-    with pytest.raises(
-        ConfigError, match=r"2\.0\.0 sha256:\w+ has COMMUNICATE judged by a model .* communicate=\"words\""
-    ):
-        env_of("airline", "scripted", "7", tasks_path=path)
     model = ScriptedModel(lambda request: "Thanks. ###STOP###" if len(request.messages) > 2 else "How much?")
-    env = env_of("airline", "llm", "7", tasks_path=path, communicate="words", user_model=(model, "gpt-5-mini"))
+    env = env_of("airline", (model, "gpt-5-mini"), "7", tasks_path=path)
     _, reward, _, _, info = env.step("It is 42 dollars.")
     evidence = info["outcome"]["evidence"]
     assert (reward, evidence["parts"]["COMMUNICATE"]) == (1.0, 1.0)
     assert evidence["tasks_version"].endswith(", COMMUNICATE by words")
     assert evidence["user"]["prompt"] == "as before 2.0"
-    with pytest.raises(ConfigError, match="no communicate 'judged'"):
-        env_of("airline", "scripted", "7", tasks_path=path, communicate="judged")
 
 
 def test_before_2_0_nothing_has_to_be_said(tmp_path: Path) -> None:
@@ -105,7 +98,7 @@ def test_the_users_guidelines_are_the_releases(tmp_path: Path) -> None:
     for name, text in (("a", "# Guidelines of 1.0\n<PERSONA_GUIDELINES>Be kind."), ("b", "# Others")):
         path = checkout(tmp_path / name, [task()])
         guidelines(path, text)
-        env = env_of("airline", "llm", "7", tasks_path=str(path), user_model=(model, "gpt-5-mini"))
+        env = env_of("airline", (model, "gpt-5-mini"), "7", tasks_path=str(path))
         user = world_of(env).user
         assert user is not None
         digests.append(user.described["guidelines"])
@@ -114,7 +107,7 @@ def test_the_users_guidelines_are_the_releases(tmp_path: Path) -> None:
     path = checkout(tmp_path / "c", [task()])
     guidelines(path, "Speak <LANGUAGE_CLAUSE>.")
     with pytest.raises(ConfigError, match="<LANGUAGE_CLAUSE> is filled in by that release's own code"):
-        env_of("airline", "llm", "7", tasks_path=str(path), user_model=(model, "gpt-5-mini"))
+        env_of("airline", (model, "gpt-5-mini"), "7", tasks_path=str(path))
 
 
 @pytest.mark.parametrize(

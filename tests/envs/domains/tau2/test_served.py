@@ -47,11 +47,11 @@ def played(server: Loopback) -> tuple[str, Step]:
     row = {"deadline_seconds": 2.0, "patience_seconds": 4.0, "retries": 1}
     ends = {"endpoints": {"here": {"base_url": server.base_url}}, "models": {"*": row}}
     models = OpenAiModels(Endpoints.read(ends, "test"), seed=0)
-    settings: dict[str, Any] = {"domain": "retail", "split": "test", "user": "llm", "preference": "none"}
+    settings: dict[str, Any] = {"domain": "retail", "split": "test", "user": (models, ITEM), "preference": "none"}
 
     async def talk() -> tuple[str, Step]:
         try:
-            episode = factory(SOURCE, user_model=(models, ITEM), **settings).start(3).episode
+            episode = factory(SOURCE, **settings).start(3).episode
             observation = await begin(episode, Gates())
             first = str(observation["messages"][-1]["content"])
             return first, await advance(episode, "Is there anything else?", Gates())
@@ -189,7 +189,7 @@ def test_20_episodes_at_once_with_a_native_user_are_the_scripted_users_and_bille
         file = tmp_path / "endpoints.toml"
         file.write_text(ENDPOINTS.format(server.base_url), encoding="utf-8")
         made = gym.make(
-            "ToolOrchestra/Tau2-v0", domain="telecom", split="test", user="llm", user_model=ITEM, backends=str(file),
+            "ToolOrchestra/Tau2-v0", domain="telecom", split="test", user=ITEM, backends=str(file),
             preference="none",
         ).unwrapped  # fmt: skip
         assert isinstance(made, OrchestraEnv)

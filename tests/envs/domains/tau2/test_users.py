@@ -60,7 +60,7 @@ def customer(request: ChatRequest) -> str:
 @pytest.mark.parametrize("kind", [Waiting, ScriptedModel])
 def test_a_model_plays_the_customer_with_the_benchmarks_guidelines(kind: type[Any]) -> None:
     model = kind(customer)
-    env = env_of("telecom", "llm", AIRPLANE, user_model=(model, ITEM))
+    env = env_of("telecom", (model, ITEM), AIRPLANE)
     assert env.episode is not None
     assert [m["content"] for m in env.episode.messages[1:]] == [
         "Hi! How can I help you today?",
@@ -82,7 +82,7 @@ def test_a_model_plays_the_customer_with_the_benchmarks_guidelines(kind: type[An
 
 def test_what_the_customers_model_is_asked() -> None:
     model = Waiting(customer)
-    env = env_of("telecom", "llm", AIRPLANE, user_model=(model, ITEM))
+    env = env_of("telecom", (model, ITEM), AIRPLANE)
     env.step(render_call("get_customer_by_phone", {"phone_number": "555-123-2002"}))
     env.step("Please turn airplane mode off.")
     first, second, third = model.asked
@@ -107,7 +107,7 @@ def test_the_spend_cap_goes_with_each_request_of_user_expert_and_judge(tmp_path:
 
     model = ScriptedModel(noted)
     env = env_of(
-        "airline", "llm", "900", tasks_path=release_with(tmp_path, JUDGED), user_model=(model, ITEM),
+        "airline", (model, ITEM), "900", tasks_path=release_with(tmp_path, JUDGED),
         judge=(model, "gpt-5"), experts={"expert-1": (model, "gpt-5")}, spend_cap=cap,
     )  # fmt: skip
     assert env.step(CALL)[1] == 1.0
@@ -130,7 +130,7 @@ def outage_at(number: int) -> Callable[[ChatRequest], str]:
 @pytest.mark.parametrize("number", [0, 1, 2])
 @pytest.mark.parametrize("corrected", [False, True])
 def test_an_outage_of_the_users_model_is_a_failure_and_never_reward_0(number: int, corrected: bool) -> None:
-    env = env_of("telecom", "llm", AIRPLANE, user_model=(Waiting(outage_at(number)), ITEM), corrected=corrected)
+    env = env_of("telecom", (Waiting(outage_at(number)), ITEM), AIRPLANE, corrected=corrected)
     _, reward, terminated, truncated, info = env.step("Please turn airplane mode off.")
     assert math.isnan(reward)
     assert (terminated, truncated, info["truncated_by"], info["outcome"]) == (False, True, "failed", {})
@@ -147,7 +147,7 @@ def test_what_a_model_that_breaks_down_was_paid_is_billed(error: type[Outage | T
         return "Hello?"
 
     model = ScriptedModel(breaks)
-    env = env_of("airline", "llm", "0", user_model=(model, ITEM), experts={"expert-1": (model, "gpt-5")})
+    env = env_of("airline", (model, ITEM), "0", experts={"expert-1": (model, "gpt-5")})
     _, _, _, _, info = env.step(CALL)
     assert "away" in info["failed"]["error"]
     assert [charge["role"] for charge in info["charges"]][-2:] == ["expert", "user"]
@@ -157,7 +157,7 @@ def test_what_a_model_that_breaks_down_was_paid_is_billed(error: type[Outage | T
     "said", ["</tool_call>", "I pressed <tool_call> but", "<think>hm", "<tool_call>{</tool_call>", " Well. "]
 )
 def test_what_the_benchmark_takes_as_words_is_words(said: str) -> None:
-    env = env_of("telecom", "llm", AIRPLANE, user_model=(ScriptedModel(lambda _: said), ITEM))
+    env = env_of("telecom", (ScriptedModel(lambda _: said), ITEM), AIRPLANE)
     assert env.episode is not None
     assert env.episode.messages[-1] == {"role": "user", "content": said}
     _, reward, terminated, truncated, info = env.step("hello")
@@ -166,7 +166,7 @@ def test_what_the_benchmark_takes_as_words_is_words(said: str) -> None:
 
 def test_a_customer_may_make_more_calls_at_once_than_an_agent() -> None:
     moves = iter(["Hello.", "\n".join([render_call("check_status_bar", {})] * 20), "Done. ###STOP###"])
-    env = env_of("telecom", "llm", AIRPLANE, user_model=(ScriptedModel(lambda _: next(moves)), ITEM))
+    env = env_of("telecom", (ScriptedModel(lambda _: next(moves)), ITEM), AIRPLANE)
     assert env.step("Please look 20 times.")[2]
     assert sum(isinstance(entry, Done) for entry in world_of(env).log) == 20
 
@@ -179,7 +179,7 @@ def test_a_customer_that_says_nothing_is_asked_again_and_then_it_is_the_users_er
         asked.append(request.attempt)
         return said if len(request.messages) > 2 else "Hello."
 
-    env = env_of("airline", "llm", "0", user_model=(ScriptedModel(silent), ITEM))
+    env = env_of("airline", (ScriptedModel(silent), ITEM), "0")
     _, reward, _, truncated, info = env.step("hello")
     assert (reward, truncated, info["truncated_by"], info["failed"]) == (0.0, True, "user_error", {})
     assert len(asked) == len(set(asked)) == 1 + MOST_EMPTY_REPLIES
@@ -188,7 +188,7 @@ def test_a_customer_that_says_nothing_is_asked_again_and_then_it_is_the_users_er
 
 def test_a_customer_that_finds_its_words_again_goes_on() -> None:
     left = iter(["Hello.", "", "", "I am here.", "", "Bye. ###STOP###"])
-    env = env_of("airline", "llm", "0", user_model=(ScriptedModel(lambda _: next(left)), ITEM))
+    env = env_of("airline", (ScriptedModel(lambda _: next(left)), ITEM), "0")
     _, _, _, _, info = env.step("hello")
     assert told(info) == ["I am here."]
     assert env.step("Well?")[4]["outcome"]["evidence"]["steps"] == 5  # asking again is no step
@@ -200,7 +200,7 @@ def test_a_customer_that_finds_its_words_again_goes_on() -> None:
 @pytest.mark.parametrize("corrected", [False, True])
 def test_a_customer_that_stops_with_its_first_message_ends_it_at_the_next_move(move: str, corrected: bool) -> None:
     model = ScriptedModel(lambda _: "Never mind. ###STOP###")
-    env = env_of("airline", "llm", "0", user_model=(model, ITEM), corrected=corrected)
+    env = env_of("airline", (model, ITEM), "0", corrected=corrected)
     _, reward, terminated, _, info = env.step(move)
     assert (reward, terminated) == (1.0, True)
     evidence = info["outcome"]["evidence"]
@@ -209,7 +209,7 @@ def test_a_customer_that_stops_with_its_first_message_ends_it_at_the_next_move(m
 
 def test_no_expert_is_asked_once_the_customer_has_left() -> None:
     model = Waiting(lambda _: "Never mind. ###STOP###")
-    env = env_of("airline", "llm", "0", user_model=(model, ITEM), experts={"expert-1": (model, "gpt-5")})
+    env = env_of("airline", (model, ITEM), "0", experts={"expert-1": (model, "gpt-5")})
     assert env.step(CALL)[2]
     assert [request.role for request in model.asked] == ["user"]
 
@@ -218,7 +218,7 @@ def test_a_customers_own_words_beside_its_calls_are_its_own_and_calls_of_one_mes
     calls = [ToolCall("check_status_bar", {}), ToolCall("toggle_airplane_mode", {})]
     moves = iter(["Hello.", render(calls, "Let me see. "), "I did both. ###STOP###"])
     model = Waiting(lambda _: next(moves))
-    env = env_of("telecom", "llm", AIRPLANE, user_model=(model, ITEM))
+    env = env_of("telecom", (model, ITEM), AIRPLANE)
     assert env.step("Please turn airplane mode off.")[2]
     made, *outputs = model.asked[-1].messages[-3:]
     assert made["content"].startswith("Let me see.\n<tool_call>")
@@ -228,10 +228,11 @@ def test_a_customers_own_words_beside_its_calls_are_its_own_and_calls_of_one_mes
     assert world_of(env).recording("x", 1.0).user_turns()[1].beside == "Let me see."
 
 
-def test_a_customer_that_never_stops_calling_is_an_outage() -> None:
+def test_a_customer_that_never_stops_calling_is_an_outage(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolorchestra.envs.domains.tau2.world.MAX_STEPS", 1000)
     calls = render_call("check_status_bar", {})
     model = ScriptedModel(lambda r: calls if len(r.messages) > 2 else "Hi.")
-    env = env_of("telecom", "llm", AIRPLANE, user_model=(model, ITEM), max_steps=None)
+    env = env_of("telecom", (model, ITEM), AIRPLANE)
     _, reward, _, _, info = env.step("Please look at your phone.")
     assert math.isnan(reward)
     assert "without saying a word" in info["failed"]["error"]
@@ -239,9 +240,7 @@ def test_a_customer_that_never_stops_calling_is_an_outage() -> None:
 
 def test_a_vector_of_512_talks_to_waiting_users_all_at_once() -> None:
     model = Waiting(customer)
-    env = OrchestraVectorEnv(
-        512, SOURCE, domain="telecom", user="llm", split="base", user_model=(model, ITEM), preference="none"
-    )
+    env = OrchestraVectorEnv(512, SOURCE, domain="telecom", user=(model, ITEM), split="base", preference="none")
     observations, _ = env.reset(seed=0)
     assert all(o["messages"][-1]["content"] == "My phone has no service." for o in observations)
     _, rewards, terminations, *_ = env.step([FAREWELL] * 512)
@@ -306,7 +305,7 @@ def test_a_recorded_user_has_no_words_beyond_its_recording() -> None:
 
 
 def test_an_episode_with_a_model_can_be_recorded_and_replayed_without_it(tmp_path: Path) -> None:
-    env = env_of("telecom", "llm", AIRPLANE, user_model=(ScriptedModel(customer), ITEM))
+    env = env_of("telecom", (ScriptedModel(customer), ITEM), AIRPLANE)
     texts = [
         render_call("get_customer_by_phone", {"phone_number": "555-123-2002"}),
         "Please turn airplane mode off.",
@@ -329,12 +328,10 @@ def test_a_recorded_run_takes_as_many_steps_as_it_took(tmp_path: Path) -> None:
     checks = "check_status_bar() check_network_status() check_sim_status() check_apn_settings()"
     texts = ["".join(looks), f"Please run {checks}.", FAREWELL]
     file = str(tmp_path / "runs.jsonl")
-    live = env_of("telecom", "scripted", AIRPLANE, max_steps=10)
+    live = env_of("telecom", "scripted", AIRPLANE)
     last = [live.step(text) for text in texts][-1]
     write_recordings(file, [world_of(live).recording("mine", 0.0)])
-    again = OrchestraEnv(
-        SOURCE, domain="telecom", user="replay", split="recorded", recordings=file, preference="none", max_steps=10
-    )
+    again = OrchestraEnv(SOURCE, domain="telecom", user="replay", split="recorded", recordings=file, preference="none")
     again.reset(seed=0)
     replayed = [again.step(text) for text in texts][-1]
     for name, value in {"termination": "user_stop", "steps": 9}.items():
@@ -463,7 +460,7 @@ def test_deadlines_follow_the_patience_of_the_models_that_are_waited_for(tmp_pat
     world = world_of(expert_env(lambda _: "hm")[1])
     assert (world.listener.deadline_seconds, world.toolbox["call_expert"].deadline_seconds) == (120, 240)
     env = env_of(
-        "airline", "llm", "900", tasks_path=release_with(tmp_path, JUDGED), user_model=(model, ITEM),
+        "airline", (model, ITEM), "900", tasks_path=release_with(tmp_path, JUDGED),
         judge=(model, "gpt-5"), experts={"expert-1": (model, "gpt-5")},
     )  # fmt: skip
     world = world_of(env)
