@@ -35,8 +35,7 @@ from toolorchestra.envs.base.errors import ConfigError
         ("evaluate --dataset q.jsonl id=i question", "NAME=VALUE, got 'question'"),
         ("synth make parking --out {file}", "--out: a folder expected, but {file} is a file"),
         ("synth make zoo", "no spec 'zoo'; name a folder, a YAML file or one of"),
-        ("synth mak parking", "no command 'synth mak'; valid: synth export, synth lint, synth make, synth prove."),
-        ("synth export --form taus", "no form of an export 'taus'; valid: hf, rows, tau2. Did you mean"),
+        ("synth mak parking", "no command 'synth mak'; valid: synth lint, synth make, synth prove."),
     ],
 )
 def test_what_cannot_be_is_refused(command: str, says: str, tmp_path: Path) -> None:
