@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
-
 from tests.agents.evaluation.made_rows import made_row
 from toolorchestra.agents.evaluation.rows import EvaluationRow
 from toolorchestra.agents.evaluation.summary import summarise
 from toolorchestra.agents.evaluation.summary_tables import (
     aligned,
-    as_csv,
     as_markdown,
     as_text,
-    csv_text,
     number,
     piped,
 )
@@ -69,19 +64,6 @@ def test_markdown_keeps_strangers_names_in_their_cells() -> None:
     said = as_markdown(summarise([made_row("a", policy="x | <b>y</b>\n# z")]))
     assert "| x \\| \\<b>y\\</b> # z | 1 | 1 | 100.0 |" in said
     assert piped([["a", "b"], ["1", "2"]]).splitlines() == ["| a | b |", "| --- | ---: |", "| 1 | 2 |"]
-
-
-def test_csv_is_read_back() -> None:
-    summary = summarise(rows())
-    read = list(csv.DictReader(io.StringIO(as_csv(summary))))
-    assert len(read) == 3 + 3 * 2
-    assert (read[0]["planned"], read[0]["failed"], read[0]["calls_answer-1"]) == ("60", "5", "1.0")
-    assert float(read[0]["accuracy_low"]) == summary.policies[0].accuracy.low
-    assert {line["group"] for line in read} == {"", "subject: logic", "subject: number theory"}
-
-
-def test_no_cell_of_csv_is_a_formula() -> None:
-    assert csv_text([["=1+1", "-x", -2.5, "a,b"]]) == "'=1+1,'-x,-2.5,\"a,b\"\n"
 
 
 def test_numbers_have_three_digits() -> None:
