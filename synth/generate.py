@@ -30,7 +30,6 @@ from toolorchestra.agents.commands.console import DONE, check_counts, check_fold
 from toolorchestra.envs.base.errors import ConfigError, spelled
 from toolorchestra.envs.base.files import write_whole
 from toolorchestra.envs.domains.toolscale import loader
-from toolorchestra.envs.domains.toolscale.known_costs import KnownCost
 from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.synth.authors import Author, GrammarAuthor, model_author
 from toolorchestra.synth.authors.model_author import LlmAuthor
@@ -83,8 +82,6 @@ class MakeOptions:
     """A second reader, which solves tasks from the text alone: openai:NAME, or author for the model of --model."""
     reader_tasks: int = 40
     """How many tasks it reads, spread evenly, three times each; 0: all."""
-    no_costs: bool = False
-    """Do not measure what tasks cost."""
     spend_cap: float | None = None
     """Dollars: stop before a call once so much is spent."""
     at_once: int = 4
@@ -191,7 +188,7 @@ def _run(
 ) -> pipeline.SynthesisRun:
     settings = SynthesisSettings(
         tasks=given.tasks, seed=given.seed, evolve=given.evolve, band=Band(*given.band, given.k),
-        costs=not given.no_costs, rounds=given.rounds, reader_tasks=given.reader_tasks,
+        rounds=given.rounds, reader_tasks=given.reader_tasks,
     )  # fmt: skip
     if spec is None:
         assert paid_model is not None
@@ -264,7 +261,7 @@ def escaped(text: str) -> str:
 
 def report_of(made: Made, paid_model: PaidModel | None) -> dict[str, Any]:
     """The report of a run as a dict of plain values, to be written as JSON."""
-    tasks, known = made.domain.tasks.values(), made.known
+    tasks = made.domain.tasks.values()
     spent = paid_model.ledger.usd if paid_model else 0.0
     return {
         "domain": made.domain.name,
@@ -272,27 +269,10 @@ def report_of(made: Made, paid_model: PaidModel | None) -> dict[str, Any]:
         "stages": [tally.row() for tally in made.tallies],
         "difficulty": {str(level): n for level, n in sorted(Counter(task.difficulty for task in tasks).items())},
         "nothing_to_be_done": sum(task.idle for task in tasks),
-        "cheapest_known": _cheapest(known, sum(len(task.actions) for task in tasks)) if known else {},
         "usd": spent,
         "usd_by_stage": paid_model.usd_by_stage() if paid_model else {},
         "usd_a_kept_task": spent / max(1, len(tasks)),
         "calls": {"made_now": paid_model.paid, "answered": len(paid_model.ledger)} if paid_model else {},
-    }
-
-
-def _cheapest(known: Sequence[KnownCost], gold_calls: int) -> dict[str, Any]:
-    """The cheapest known solutions together, and which share of their tries graded solvers passed."""
-    passed: Counter[str] = Counter()
-    for one in known:
-        passed.update(one.passes)
-    return {
-        "sheet": known[0].setting.sheet,
-        "usd_a_task": sum(one.usd for one in known) / len(known),
-        "turns_a_task": sum(one.turns for one in known) / len(known),
-        "calls": sum(sum(one.calls.values()) for one in known),
-        "gold_calls": gold_calls,
-        "found_by": dict(Counter(one.found_by for one in known).most_common()),
-        "passes": {name: number / len(known) / known[0].setting.tries for name, number in passed.items()},
     }
 
 
@@ -311,14 +291,6 @@ def report_text(report: Mapping[str, Any]) -> str:
     levels = ", ".join(f"{level}: {n}" for level, n in report["difficulty"].items())
     lines += ["", f"Tasks by difficulty (measured by gold calls): {levels}"]
     lines.append(f"Tasks whose right answer is to do nothing: {report['nothing_to_be_done']}")
-    if known := report["cheapest_known"]:
-        found = ", ".join(f"{how} {n}" for how, n in known["found_by"].items())
-        shares = ", ".join(f"{name} {share:.0%}" for name, share in known["passes"].items())
-        lines.append(
-            f"Cheapest known solutions (SIMULATED, {known['sheet']}): {known['usd_a_task']:.6f} $ and"
-            f" {known['turns_a_task']:.1f} turns a task, {known['calls']} calls of {known['gold_calls']} gold calls;"
-            f" found by: {found}; tries passed by solver: {shares}"
-        )
     by_stage = ", ".join(f"{stage} {usd:.6f}" for stage, usd in report["usd_by_stage"].items())
     calls = report["calls"] or {"answered": 0, "made_now": 0}
     lines.append(f"Model calls: {calls['answered']}, of them made now: {calls['made_now']}")

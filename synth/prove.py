@@ -2,9 +2,9 @@
 `toolorchestra synth prove finance /tmp/library --sample 100`.
 
 For each task: the gold path gives 1, doing nothing 0, saying nothing 0, leaving out a write 0, another value for an
-argument 0, reads in another order 1, the oracle through the environment 1, and the cheapest known solution the bill
-that is stored. For each domain: sizes, hostile arguments through every string parameter, the duplicate report, the same
-transcripts in two processes, and the same bytes again from the spec.
+argument 0, reads in another order 1, and the oracle through the environment 1. For each domain: sizes, hostile
+arguments through every string parameter, the duplicate report, the same transcripts in two processes, and the same
+bytes again from the spec.
 
 All of this shows that tasks and grading agree with each other. It does not show that the gold path is what the user's
 words mean: for that there are the lint of the spec, whose findings are counted here (`toolorchestra synth lint` shows
@@ -33,12 +33,11 @@ from toolorchestra.agents.commands.console import DONE, FAILED, check_counts, co
 from toolorchestra.envs.base.errors import ToolError
 from toolorchestra.envs.domains.toolscale import loader
 from toolorchestra.envs.domains.toolscale.gold_conversation import moves
-from toolorchestra.envs.domains.toolscale.known_costs import known as known_costs
 from toolorchestra.envs.domains.toolscale.source import ToolScaleSource, ready
 from toolorchestra.envs.domains.toolscale.sql_domain import GoldCall, SqlDomain, SqlTool
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.synth.formats import spec as specs
-from toolorchestra.synth.proof import cheapest_solutions, similarity
+from toolorchestra.synth.proof import similarity
 from toolorchestra.synth.proof.domain_player import DomainPlayer
 from toolorchestra.synth.proof.solvers import Arena
 from toolorchestra.synth.proof.task_checks import fault
@@ -72,16 +71,14 @@ class Proof(NamedTuple):
 
 
 def check_tasks(name: str, ids: Sequence[str]) -> Proof:
-    """Every check on these tasks, the stored costs played again, then the oracle through the environment."""
+    """Every check on these tasks, then the oracle through the environment."""
     arena = Arena(name)
-    found, known = arena.domain, known_costs(arena.domain)
+    found = arena.domain
     faults = []
     for task_id in ids:
         check, seen = fault(arena.bench, found.tasks[task_id])
         if check:
             faults.append(f"{task_id}: {check}: {seen}")
-        if known and (seen := cheapest_solutions.fault(arena, known[task_id])):
-            faults.append(f"{task_id}: costs: {seen}")
     played, digest = play(name, ids)
     return Proof(found.name, "tasks", len(ids), (*faults, *played), digest)
 
@@ -145,8 +142,6 @@ def _unfit_to_ship(found: SqlDomain, counts: Mapping[str, int]) -> list[str]:
     low, high = POLICY_CHARACTERS
     if not low <= len(found.policy) <= high:
         faults.append(f"a policy of {len(found.policy)} characters, {low} to {high} expected")
-    if not known_costs(found):
-        faults.append("no costs: run synth/generate.py and commit the result")
     return faults
 
 
@@ -165,7 +160,7 @@ def check_bytes(name: str) -> Proof:
     with tempfile.TemporaryDirectory() as scratch:
         same = rebuilt(specs.load(folder.name), folder, Path(scratch) / folder.name)
     faults = () if same else ("the spec and its seed give other bytes: run synth/generate.py and commit the result",)
-    return Proof(folder.name, "made again from its spec, costs and all, byte by byte", 0, faults, "")
+    return Proof(folder.name, "made again from its spec, byte by byte", 0, faults, "")
 
 
 def _begin() -> None:

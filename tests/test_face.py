@@ -19,7 +19,6 @@ OWN_NAMES = {
     "toolorchestra.envs.wrappers": "routing for classical agents",
     "toolorchestra.envs.domains.frames.source": "tool.py adds a tool to that benchmark",
     "toolorchestra.envs.tools.search": "the same",
-    "toolorchestra.envs.domains.toolscale": "known costs of a domain's tasks",
     "toolorchestra.agents.rollouts": "TRL samples with our chat template",
 }
 """What an example imports by its own place, and why. The one-file loop shows the inside, and imports it."""

@@ -1,4 +1,4 @@
-"""Plays simulated episodes one by one, and says what one spent beyond the cheapest known solution of its task."""
+"""Plays simulated episodes one by one."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from toolorchestra.agents.engines.base import Sample
 from toolorchestra.agents.policies.baselines import Baseline, baseline, players
 from toolorchestra.agents.rollouts.grpo import Measure, TokenSequence
 from toolorchestra.agents.rollouts.rollout import Chat, Job, measured
-from toolorchestra.envs.domains.toolscale.world import SqlWorld
 from toolorchestra.envs.env import run_calls
 from toolorchestra.envs.episode.episode import Episode, Pending, Step
 from toolorchestra.envs.factory import EpisodeFactory
-from toolorchestra.envs.money.prices import NANO, ORCHESTRATOR, REWARDED_ROLES, Tokens, Usage
+from toolorchestra.envs.money.prices import ORCHESTRATOR, Tokens, Usage
 
 
 def played(
@@ -58,16 +57,3 @@ def baseline_measures(job: Job, names: Sequence[str], chat: Chat) -> list[Measur
     return [
         measured(played_by_tokens(job.factory, baseline(name, job.seed), job.seed, chat, job.options)) for name in able
     ]
-
-
-def regret_usd(episode: Episode) -> float | None:
-    """Dollars that an ended episode spent beyond the cheapest known solution of its task, in the rewarded roles, both
-    under the episode's prices, tools and preference; None where none is known. Below 0: the episode was cheaper."""
-    world = episode.world
-    known = world.known if isinstance(world, SqlWorld) else None
-    if known is None:
-        return None
-    added = len(episode.messages[0]["content"]) - len(world.system)
-    shown = world.toolbox.schema_characters + added
-    least = known.billed(episode.sheet, shown, episode.rules.orchestrator)
-    return (episode.ledger.nano_usd_of(REWARDED_ROLES) - least) / NANO

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gzip
 import json
 import random
@@ -16,12 +15,11 @@ from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.files import write_whole
 from toolorchestra.envs.domains.toolscale import domain_files, loader
 from toolorchestra.envs.domains.toolscale.domain_files import FILES, content_hash, fits
-from toolorchestra.envs.domains.toolscale.known_costs import FILE as COSTS
 from toolorchestra.envs.domains.toolscale.sql_domain import SqlDomain, SqlTable
 from toolorchestra.synth.formats import places
 from toolorchestra.synth.formats.seed_rows import Maker
 from toolorchestra.synth.formats.spec import Spec
-from toolorchestra.synth.proof import cheapest_solutions, similarity
+from toolorchestra.synth.proof import similarity
 from toolorchestra.synth.proof.domain_player import DomainPlayer
 from toolorchestra.synth.proof.task_checks import fault
 from toolorchestra.synth.stages.hard_requests import Rejected
@@ -183,13 +181,11 @@ def numbered(shapes_: Sequence[Shape], spec: Spec, seed: int) -> list[Shape]:
     return list(shapes_)
 
 
-def make(spec: Spec, count: int, seed: int, out: Path, *, measured: bool = True) -> tuple[SqlDomain, YieldReport]:
-    """All stages, and the tasks' costs where `measured`. What is written is read back and compared by its hashes."""
+def make(spec: Spec, count: int, seed: int, out: Path) -> tuple[SqlDomain, YieldReport]:
+    """All stages. What is written is read back and compared by its hashes."""
     domain, tool_rows = skeleton(spec, seed)
     made, report = tasks(spec, domain, count, seed)
     write(spec, domain, tool_rows, made, seed, out)
-    if measured:
-        cheapest_solutions.store(out, *asyncio.run(cheapest_solutions.measure(out)))
     return loader.read(out, verify=True), report
 
 
@@ -224,8 +220,7 @@ def write(
     if held_out := sum(shape["toolscale"]["split"] == HELD_OUT for shape in made):
         manifest["counts"]["held_out_tasks"] = held_out
     out.mkdir(parents=True, exist_ok=True)
-    for name in ("domain.json", COSTS):  # of other tasks
-        (out / name).unlink(missing_ok=True)
+    (out / "domain.json").unlink(missing_ok=True)  # of other tasks
     for name in FILES:
         data = parts[name]
         # No name and no time in the gzip header: the same content gives the same bytes.
@@ -244,6 +239,5 @@ def _rows(tables: Mapping[str, SqlTable]) -> bytes:
 def rebuilt(spec: Spec, folder: Path, scratch: Path) -> bool:
     """Whether the spec and the manifest's seed give the folder's bytes again."""
     head = loader.manifest(folder)
-    make(spec, head["counts"]["tasks"], head["generator"]["seed"], scratch, measured="costs" in head)
-    names = (*FILES, "domain.json", *([COSTS] if "costs" in head else []))
-    return all((folder / name).read_bytes() == (scratch / name).read_bytes() for name in names)
+    make(spec, head["counts"]["tasks"], head["generator"]["seed"], scratch)
+    return all((folder / name).read_bytes() == (scratch / name).read_bytes() for name in (*FILES, "domain.json"))

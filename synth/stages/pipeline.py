@@ -11,11 +11,10 @@ from typing import Any
 
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.toolscale import loader
-from toolorchestra.envs.domains.toolscale.known_costs import KnownCost
 from toolorchestra.envs.domains.toolscale.source import forget
 from toolorchestra.envs.domains.toolscale.sql_domain import SqlDomain
 from toolorchestra.synth.authors import PART_OF, Author
-from toolorchestra.synth.proof import cheapest_solutions, similarity, solvers
+from toolorchestra.synth.proof import similarity, solvers
 from toolorchestra.synth.proof.solvers import TRIVIAL, Arena, Solver
 from toolorchestra.synth.stages import domain_folder, spec_lint, written_parts
 from toolorchestra.synth.stages.domain_folder import Seen
@@ -66,8 +65,6 @@ class Made:
 
     domain: SqlDomain
     tallies: tuple[Tally, ...]
-    known: tuple[KnownCost, ...]
-    """The cheapest known solution of each task."""
 
 
 Stage = Callable[[Making, SynthesisRun], Awaitable[tuple[Making, Tally]]]
@@ -91,7 +88,7 @@ async def make(run: SynthesisRun) -> Made:
         tallies.append(tally)
         if run.progress is not None:
             run.progress(name, 1, 1)
-    return await _finish(run, state, tallies)
+    return _finish(run, state, tallies)
 
 
 def _writes(stage: str) -> Stage:
@@ -268,18 +265,14 @@ def _written(state: Making, run: SynthesisRun, folder: Path) -> None:
     domain_folder.write(spec, domain, tools, list(state.shapes), seed, folder)
 
 
-async def _finish(run: SynthesisRun, state: Making, tallies: Sequence[Tally]) -> Made:
+def _finish(run: SynthesisRun, state: Making, tallies: Sequence[Tally]) -> Made:
     """The domain folder, read back and compared by its hash; what goes beside it; and the candidates' removal."""
     _written(state, run, run.out)
-    known: list[KnownCost] = []
-    if run.settings.costs:
-        setting, known = await cheapest_solutions.measure(run.out, run.seen("costs"))
-        cheapest_solutions.store(run.out, setting, known)
     forget()
     domain = loader.read(run.out, verify=True)
     for folder in run.work.folder.glob("candidate-*"):
         shutil.rmtree(folder)
-    return Made(domain, tuple(tallies), tuple(known))
+    return Made(domain, tuple(tallies))
 
 
 STAGES: Mapping[str, Stage] = {

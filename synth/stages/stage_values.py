@@ -43,8 +43,6 @@ class SynthesisSettings:
     evolve: int = 0
     """Rounds in which a model writes harder intents."""
     band: Band = field(default_factory=Band)
-    costs: bool = True
-    """Whether each task's cheapest known solution and what graded solvers pass are stored."""
     rounds: int = 3
     """The most rounds of repair for each part of the spec."""
     reader_tasks: int = 40

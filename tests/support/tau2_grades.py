@@ -1,14 +1,30 @@
 """Grades spoiled reference paths twice, by Tau2-v0 and by the package's own evaluator, which must
-agree: `python -m tests.support.tau2_grades 3`, three of each set. In an interpreter of its own, as tests.tau2_checker.
+agree: `python -m tests.support.tau2_grades 3`, three of each set. In an interpreter of its own, since it puts stand-ins
+where the package imports litellm.
 """
 
 from __future__ import annotations
 
 import random
 import sys
+from types import ModuleType
 from typing import Any
 
-from tests.tau2_checker import put_stand_ins
+
+def put_stand_ins() -> None:
+    """What the package's imports ask of litellm."""
+
+    def module(name: str, **members: Any) -> None:
+        made = ModuleType(name)
+        vars(made).update(members)
+        sys.modules[name] = made
+
+    nothing = dict.fromkeys(("completion", "completion_cost", "disable_cache", "enable_cache"), dict)
+    module("litellm", **nothing)
+    module("litellm.caching")
+    module("litellm.caching.caching", Cache=dict)
+    module("litellm.main", ModelResponse=dict, Usage=dict)
+
 
 put_stand_ins()
 

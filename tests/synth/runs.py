@@ -20,8 +20,7 @@ from toolorchestra.synth.storage import Journal, PaidModel, StageStore
 
 SPEC = "public_library"
 SMALL = SynthesisSettings(tasks=12, evolve=1, rounds=2)
-FILES = ("domain.json", "schema.sql", "rows.jsonl.gz", "tools.json", "policy.md", "tasks.jsonl.gz",
-         "costs.jsonl.gz")  # fmt: skip
+FILES = ("domain.json", "schema.sql", "rows.jsonl.gz", "tools.json", "policy.md", "tasks.jsonl.gz")
 
 
 def texts() -> dict[str, str]:

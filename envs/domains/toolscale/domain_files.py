@@ -71,19 +71,6 @@ MANIFEST_SCHEMA = _object(
         own=FREE,
     ),
     counts={"type": "object", "additionalProperties": True},
-    costs=_object("hash", hash=TEXT),
-)
-
-COSTS_SCHEMA = _object(
-    "what sheet orchestrator seed tools_characters solvers tries columns",
-    what=TEXT,
-    sheet=TEXT,
-    orchestrator=TEXT,
-    seed={"type": "integer"},
-    tools_characters=WHOLE,
-    solvers=TEXTS,
-    tries=WHOLE,
-    columns=TEXTS,
 )
 
 TABLE_SCHEMA = _object("table key columns", table=TEXT, key=TEXT, columns=TEXTS)

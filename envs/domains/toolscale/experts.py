@@ -100,7 +100,6 @@ def call_expert(
     aliases = [offer.alias for offer in offers]
     return Tool(
         NAME,
-        # As long as it was when the shipped known costs were measured, with what is said of `expert`.
         "Let an expert write this turn: the user's answer, or calls.\n" + "\n".join(lines),
         {
             "type": "object",

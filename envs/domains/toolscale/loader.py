@@ -13,7 +13,7 @@ from typing import Any
 from toolorchestra.envs.base.errors import ConfigError, no_such
 from toolorchestra.envs.base.files import read_inside
 from toolorchestra.envs.base.json_schema import Checker
-from toolorchestra.envs.domains.toolscale import domain_files, known_costs
+from toolorchestra.envs.domains.toolscale import domain_files
 from toolorchestra.envs.domains.toolscale.bounded_functions import bound, told
 from toolorchestra.envs.domains.toolscale.database import TOO_LARGE, authorize, build, limit, without_comments
 from toolorchestra.envs.domains.toolscale.domain_files import (
@@ -99,7 +99,7 @@ def load(name: str) -> SqlDomain:
 
 
 def read(folder: Path, *, verify: bool = False) -> SqlDomain:
-    """A domain folder. `verify` also compares the content hash, and reads the costs if there are any."""
+    """A domain folder. `verify` also compares the content hash."""
     try:
         return _read(folder, verify)
     except RecursionError:
@@ -109,11 +109,6 @@ def read(folder: Path, *, verify: bool = False) -> SqlDomain:
 def _read(folder: Path, verify: bool) -> SqlDomain:
     head = manifest(folder)
     parts = {name: content(folder, name) for name in FILES}
-    if head.get("costs") and not (folder / known_costs.FILE).is_file():
-        raise ConfigError(
-            f"{folder / known_costs.FILE}: no such file, though domain.json lists it; put it back, or take its entry "
-            '"costs" out of domain.json to play without'
-        )
     if verify and (found := content_hash(parts, head.get("process"))) != head["content_hash"]:
         raise ConfigError(
             f"{folder / 'domain.json'}: content_hash is {head['content_hash']}, the files' is {found};"
@@ -124,7 +119,7 @@ def _read(folder: Path, verify: bool) -> SqlDomain:
     tools = read_tools(parts["tools.json"], str(folder / "tools.json"))
     check_sql(schema, tables, tools, str(folder / "tools.json"))
     tasks = _read_tasks(parts["tasks.jsonl.gz"], str(folder / "tasks.jsonl.gz"), tools)
-    made = SqlDomain(
+    return SqlDomain(
         name=head["name"],
         subject=head["subject"],
         clock=head["clock"],
@@ -137,9 +132,6 @@ def _read(folder: Path, verify: bool) -> SqlDomain:
         manifest=head,
         folder=folder,
     )
-    if verify:
-        known_costs.known(made)
-    return made
 
 
 def read_tables(data: bytes, where: str) -> dict[str, SqlTable]:

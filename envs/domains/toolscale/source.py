@@ -212,7 +212,6 @@ class ToolScaleSource:
         else:
             toolbox = self._toolbox(found, sheet, names)
         world = SqlWorld(found.domain, task, DatabaseSession(found.database), toolbox, seed, self._listener)
-        world.sheet = sheet
         world.user = SqlScriptedUser(task, seed, self.diversify)
         public = {
             "task_id": task_id,

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from toolorchestra.envs.base.types import Message, Outcome, ToolCall, Transcript
-from toolorchestra.envs.domains.toolscale import known_costs
 from toolorchestra.envs.domains.toolscale.database import DatabaseSession
 from toolorchestra.envs.domains.toolscale.experts import Advice
 from toolorchestra.envs.domains.toolscale.grading import judge, rules
@@ -23,7 +22,6 @@ from toolorchestra.envs.domains.toolscale.user import (
 )
 from toolorchestra.envs.domains.toolscale.wishes import EpisodeSoFar, content, spoken_call
 from toolorchestra.envs.domains.world import MESSAGE, World
-from toolorchestra.envs.money.prices import PriceSheet
 from toolorchestra.envs.tools import Tool, Toolbox, ToolContext, ToolResult
 from toolorchestra.envs.tools.waiting import deadline
 
@@ -85,13 +83,6 @@ class SqlWorld(World):
         """The words of what the user has said yes to since its request came up; see wishes.content."""
         self.unasked: tuple[str, ...] = ()
         """The writes that were made before the user had said yes to them."""
-        self.sheet: PriceSheet | None = None
-        """Prices the cheapest known solution in the outcome; the source sets it."""
-
-    @property
-    def known(self) -> known_costs.KnownCost | None:
-        """The task's cheapest known solution; None where the domain's folder has no costs. Not for the agent."""
-        return known_costs.known(self.domain).get(self.task.task_id)
 
     @property
     def progress(self) -> EpisodeSoFar:
@@ -153,12 +144,10 @@ class SqlWorld(World):
     def grade(self, *, finished: bool) -> Outcome:
         verdict = judge(self.task, self.session, self.calls, self.told, self.unasked)
         self.session.close()
-        known = self.known
         evidence = {
             **verdict._asdict(),
             "process": verdict.process,
             "finished": finished,
             "difficulty": self.task.difficulty,
-            "cheapest_known": known and known.evidence(self.sheet, self.toolbox.schema_characters),
         }
         return Outcome(verdict.value if finished else 0.0, evidence)

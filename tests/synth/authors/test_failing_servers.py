@@ -51,7 +51,7 @@ def command(tmp_path: Path, server: Loopback, entry: str = QUICK, *more: str) ->
         f'[endpoints.here]\nbase_url = "{server.base_url}"\n[models."*"]\nendpoints = ["here"]\n{entry}',
         encoding="utf-8",
     )
-    asked = ["a library", "--model", "openai:served", "--price-as", "gpt-5", "--tasks", "10", "--no-costs"]
+    asked = ["a library", "--model", "openai:served", "--price-as", "gpt-5", "--tasks", "10"]
     return [*asked, "--backends", str(backends), "--out", str(tmp_path / "out"), *more]
 
 

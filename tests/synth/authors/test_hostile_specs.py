@@ -45,7 +45,7 @@ def spec_of(folder: Path, parts: Parts) -> Path:
 
 def test_the_spec_that_is_spoilt_below_is_good_as_it_is(tmp_path: Path) -> None:
     spec = spec_of(tmp_path / "spec", runs.texts())
-    assert generate.main([str(spec), "--out", str(tmp_path / "out"), "--tasks", "10", "--no-costs"]) == 0
+    assert generate.main([str(spec), "--out", str(tmp_path / "out"), "--tasks", "10"]) == 0
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -61,7 +61,7 @@ def test_a_hostile_spec_is_refused_by_a_sentence_that_names_its_part(
     assert parts != before
     spec = spec_of(tmp_path / "spec", parts)
     started, began = spent(), time.monotonic()
-    assert generate.main([str(spec), "--out", str(tmp_path / "out"), "--tasks", "10", "--no-costs"]) == 2
+    assert generate.main([str(spec), "--out", str(tmp_path / "out"), "--tasks", "10"]) == 2
     took = min(spent() - started, time.monotonic() - began)  # the processor's may have those of a process before
     *_, told = re.split(r"(?m)^error: ", said := capsys.readouterr().err)  # YAML's own show the place in lines below
     assert told != said

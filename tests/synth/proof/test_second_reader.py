@@ -68,7 +68,7 @@ def command(tmp_path: Path, server: Loopback, *more: str) -> list[str]:
     backends = tmp_path / "backends.toml"
     entry = 'endpoints = ["here"]\noutput_tokens = 16000\ncontext_tokens = 131072\n'
     backends.write_text(f'[endpoints.here]\nbase_url = "{server.base_url}"\n[models."*"]\n{entry}', encoding="utf-8")
-    asked = ["--backends", str(backends), "--price-as", "gpt-5", "--no-costs", "--out", str(tmp_path / "out")]
+    asked = ["--backends", str(backends), "--price-as", "gpt-5", "--out", str(tmp_path / "out")]
     return [*asked, "--spend-cap", "50", *more]
 
 

@@ -15,14 +15,12 @@ from typing import Any
 import pytest
 
 from tests.command_line import unboxed
-from tests.domains import LIBRARY, changed, library, with_tool
+from tests.domains import LIBRARY, library, with_tool
 from tests.paths import REPOSITORY
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.toolscale import loader
-from toolorchestra.envs.domains.toolscale.domain_files import FILES
-from toolorchestra.envs.domains.toolscale.known_costs import FILE as COSTS
 from toolorchestra.envs.domains.toolscale.sql_domain import GoldCall, SqlTask
-from toolorchestra.synth import export, generate, prove
+from toolorchestra.synth import generate, prove
 from toolorchestra.synth.formats import spec as specs
 from toolorchestra.synth.formats.seed_rows import LISTS
 from toolorchestra.synth.proof import similarity
@@ -46,19 +44,13 @@ def test_shipped_tasks_are_proven_and_two_processes_agree(name: str) -> None:
     assert [line for line in prove.report(proofs, [name]) if line.startswith("FAULT")] == []
 
 
-def test_no_file_that_follows_from_other_tasks_outlives_them(tmp_path: Path) -> None:
-    (tmp_path / COSTS).write_bytes(b"of other tasks")
-    make(specs.load(LIBRARY), 12, 2, tmp_path, measured=False)
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*FILES, "domain.json"])
-
-
 def test_a_domain_that_was_written_half_does_not_load(tmp_path: Path) -> None:
     out, tasks = tmp_path / "out", tmp_path / "out" / "tasks.jsonl.gz"
     shutil.copytree(library(), out)
     tasks.unlink()
     tasks.mkdir()
     with pytest.raises(OSError, match=r"tasks\.jsonl\.gz"):
-        make(specs.load(LIBRARY), 12, 2, out, measured=False)
+        make(specs.load(LIBRARY), 12, 2, out)
     tasks.rmdir()
     shutil.copy(library() / tasks.name, tasks)
     with pytest.raises(ConfigError, match=r"domain\.json: no such file"):
@@ -354,12 +346,3 @@ def test_a_part_of_a_spec_that_leads_out_of_its_folder_is_not_read(tmp_path: Pat
     (tmp_path / "library" / "policy.md").symlink_to("/etc/passwd")
     with pytest.raises(ConfigError, match=r"policy\.md is a link that leads out of .*library, and is not read"):
         specs.load(tmp_path / "library")
-
-
-def test_an_export_copies_nothing_from_outside_the_folder(tmp_path: Path) -> None:
-    domain = loader.read(changed(tmp_path, "policy.md", str))
-    (tmp_path / "secret").write_text("secret")
-    (domain.folder / COSTS).unlink(missing_ok=True)
-    (domain.folder / COSTS).symlink_to(tmp_path / "secret")
-    with pytest.raises(ConfigError, match=rf"{COSTS} is a link that leads out of"):
-        export.write("hf", [domain], tmp_path / "out")

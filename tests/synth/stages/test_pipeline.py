@@ -269,7 +269,7 @@ def test_only_shipped_domains_are_made_among_the_shipped_ones(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(loader, "SHIPPED", tmp_path)
-    assert generate.main([name, "--tasks", "10", "--no-costs"]) == 2
+    assert generate.main([name, "--tasks", "10"]) == 2
     assert "say where it goes: --out DIR" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 

@@ -1,4 +1,4 @@
-"""What is measured of tasks: stronger solvers pass more, filters drop what they say, costs are those of a solution."""
+"""What is measured of tasks: stronger solvers pass more, filters drop what they say."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from tests.synth import runs
 from tests.two_texts import raises
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.toolscale import loader
-from toolorchestra.envs.domains.toolscale.known_costs import known
 from toolorchestra.synth.authors import GrammarAuthor
 from toolorchestra.synth.formats import spec as specs
 from toolorchestra.synth.proof.domain_player import DomainPlayer
@@ -36,7 +35,7 @@ def run_of(folder: Path, settings: SynthesisSettings, solvers: Sequence[Solver] 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> pipeline.Made:
-    """A domain with all that can be had: filtered, with costs."""
+    """A domain with all that can be had: filtered."""
     settings = SynthesisSettings(tasks=20, band=Band(0.1, 0.95, 4))
     return asyncio.run(pipeline.make(run_of(tmp_path_factory.mktemp("made"), settings, named(["strong", "weak"]))))
 
@@ -100,19 +99,7 @@ def test_a_band_that_nothing_fits_is_refused() -> None:
         Band(0.9, 0.1)
 
 
-def test_kept_tasks_lie_in_the_band_and_their_costs_are_those_of_a_solution(made: pipeline.Made) -> None:
-    found = known(loader.read(made.domain.folder))
-    assert list(found) == list(made.domain.tasks)
-    assert list(found.values()) == list(made.known)
-    for one in found.values():
-        assert one.setting.solvers == ("strong", "fair", "weak")
-        assert sum(one.calls.values()) == len(one.kept)
-        assert len(one.kept) <= len(made.domain.tasks[one.task_id].actions)
-        assert one.usd > 0
-    gold = sum(len(task.actions) for task in made.domain.tasks.values())
-    assert sum(len(one.kept) for one in found.values()) < gold
-    passed = {name: sum(one.passes[name] for one in found.values()) for name in ("strong", "fair", "weak")}
-    assert passed["strong"] > passed["fair"] > passed["weak"]
+def test_kept_tasks_lie_in_the_band(made: pipeline.Made) -> None:
     filters = next(tally for tally in made.tallies if tally.stage == "filters")
     assert any(note.startswith("tries passed (SIMULATED where scripted): strong ") for note in filters.notes)
 

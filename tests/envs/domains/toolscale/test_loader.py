@@ -106,18 +106,6 @@ def test_a_missing_database_is_said(tmp_path: Path) -> None:
         loader.read(folder)
 
 
-def test_costs_that_are_listed_and_gone_are_said_at_loading(tmp_path: Path) -> None:
-    """Not at the end of every episode."""
-    folder = changed(tmp_path, "policy.md", str)
-    head = json.loads((folder / "domain.json").read_text())
-    (folder / "domain.json").write_text(json.dumps({**head, "costs": {"hash": "0"}}))
-    (folder / "costs.jsonl.gz").unlink(missing_ok=True)
-    with pytest.raises(ConfigError, match=r"costs\.jsonl\.gz: no such file, though domain\.json lists it; put it back"):
-        loader.read(folder)
-    (folder / "domain.json").write_text(json.dumps({k: v for k, v in head.items() if k != "costs"}))
-    assert loader.read(folder).tasks
-
-
 @pytest.mark.parametrize(
     ("row", "seen"),
     [
