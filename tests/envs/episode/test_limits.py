@@ -66,8 +66,6 @@ def test_parallel_calls_charge_all_and_take_as_long_as_the_longest() -> None:
     assert [c["seconds"] for c in tools] == [30.0, 10.0, 20.0]
     assert done.info["cost"]["seconds"] == 30.0
     assert done.info["ledger"]["usd_by_role"][TOOL] == 0.07
-    assert env.episode is not None
-    assert env.episode.context.clock.now() == 30.0
     assert step(env, spend(1, 5)).info["ledger"]["seconds"] == 35.0
 
 
