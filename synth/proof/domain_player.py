@@ -1,4 +1,8 @@
-"""Playing calls on a domain without an environment."""
+"""Playing calls on a domain without an environment, and what an agent could have known at each call of a path.
+
+An agent reads an id in the policy, in the user's words or in the result of an earlier call. A path that uses one that
+nothing has said knows the answer; it cannot be imitated, and what it saves by that is no saving.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +10,14 @@ import datetime
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from toolorchestra.envs.base.errors import Outage, ToolError
 from toolorchestra.envs.base.json_schema import Checker
 from toolorchestra.envs.domains.toolscale.database import DatabaseSession, SqlDatabase
 from toolorchestra.envs.domains.toolscale.formats import check_formats
-from toolorchestra.envs.domains.toolscale.grading import SqlVerdict, judge, mentions
+from toolorchestra.envs.domains.toolscale.grading import SqlVerdict, entities, judge, mentions
 from toolorchestra.envs.domains.toolscale.sql_domain import GoldCall, SqlDomain, SqlTask
 from toolorchestra.envs.domains.toolscale.state_digest import digest
 from toolorchestra.envs.domains.toolscale.tool_runs import Called, Runner
@@ -154,3 +159,56 @@ def looks_said(said: str, info: str) -> bool:
         return False
     wanted = float(info.replace(",", ""))
     return any(float(found.replace(",", "")) == wanted for found in _FIGURES.findall(said.replace("\u2212", "-")))
+
+
+# -- ids are told before they are used ---------------------------------------------------------------------------------
+
+_TOKEN = re.compile(r"[\w-]+")
+
+
+@lru_cache(maxsize=4096)
+def _tokens(text: str) -> frozenset[str]:
+    return frozenset(_TOKEN.findall(text))
+
+
+class SaidIds:
+    """What has been said in an episode, as far as ids go."""
+
+    __slots__ = ("_said",)
+
+    def __init__(self, *texts: str) -> None:
+        self._said: set[str] = set()
+        for text in texts:
+            self.add(text)
+
+    def add(self, text: str) -> None:
+        self._said |= _tokens(text)
+
+    def missing(self, call: GoldCall) -> list[str]:
+        """The ids among a call's arguments that nothing has said."""
+        return sorted(value for value in entities([call]) if value not in self._said and not self._in_parts(value))
+
+    def _in_parts(self, value: str) -> bool:
+        parts = _TOKEN.findall(value)
+        return parts != [value] and bool(parts) and self._said.issuperset(parts)
+
+
+def told_at_first(bench: DomainPlayer, task: SqlTask) -> SaidIds:
+    """What the policy says, and the user when it is asked."""
+    facts = [*task.facts, *(fact for request in task.requests for fact in request.facts)]
+    return SaidIds(bench.domain.policy, *(say for r in task.requests for say in r.say), *(fact.value for fact in facts))
+
+
+def untold(bench: DomainPlayer, task: SqlTask, path: Sequence[GoldCall]) -> list[tuple[int, str]]:
+    """The places of a path at which an id is used that nothing has said, with the id."""
+    said, found = told_at_first(bench, task), []
+    with bench.session() as session:
+        for place, call in enumerate(path):
+            found += [(place, value) for value in said.missing(call)]
+            try:
+                said.add(bench.call(session, call).text)
+            except ToolError:
+                continue
+            for value in entities([call]):
+                said.add(value)
+    return found
