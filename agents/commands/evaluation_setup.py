@@ -20,10 +20,10 @@ from toolorchestra.agents.evaluation.trials import trials_of
 from toolorchestra.agents.policies.base import PlayerOptions
 from toolorchestra.agents.policies.baselines import NAMES
 from toolorchestra.agents.policies.players import player
+from toolorchestra.envs.base import shapes
 from toolorchestra.envs.base.errors import ConfigError, no_such
 from toolorchestra.envs.domains.questions.datasets import Dataset
 from toolorchestra.envs.factory import EpisodeFactory, factory
-from toolorchestra.envs.models.endpoints import read_row
 from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.envs.registration import ids, spec_of
 from toolorchestra.envs.sandbox.e2b_and_monty import UNSAFE
@@ -120,7 +120,7 @@ def played_envs(given: EvaluateOptions, backing: Backing | None, cap: SpendCap |
 
 def contests_of(given: EvaluateOptions, backing: Backing | None, cap: SpendCap | None) -> Iterator[Contest]:
     """Every policy on every split of every environment."""
-    options = read_row(PlayerOptions, arguments("--player", given.player), "--player")
+    options = shapes.read(PlayerOptions, arguments("--player", given.player), "--player")
     for env_id, label, split, takes, made in played_envs(given, backing, cap):
         for name in given.policy or _default_policies(given, takes):
             tell_difference(name, env_id, made)

@@ -28,11 +28,11 @@ from toolorchestra.agents.policies.base import PlayerOptions
 from toolorchestra.agents.policies.baselines import NAMES, baseline
 from toolorchestra.agents.policies.players import CHECKPOINT
 from toolorchestra.agents.policies.players import player as player_by_name
+from toolorchestra.envs.base import shapes
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.envs.episode import render
 from toolorchestra.envs.episode.episode import Episode, Step
-from toolorchestra.envs.models.endpoints import read_row
 from toolorchestra.envs.registration import ids
 
 Player = Callable[[Episode], str | None]
@@ -118,7 +118,7 @@ def _player(given: PlayOptions, env: OrchestraEnv, opened: ExitStack) -> Player:
         return Prompt()
     if not _by_name(given.policy):
         return watched(given.policy, given.seed, given.delay)
-    options = read_row(PlayerOptions, arguments("--player", given.player), "--player")
+    options = shapes.read(PlayerOptions, arguments("--player", given.player), "--player")
     made = player_by_name(given.policy, env.factory, given.seed, options)
     opened.callback(getattr(made, "close", lambda: None))
     return asked(made, env, opened.enter_context(asyncio.Runner()), given.delay)

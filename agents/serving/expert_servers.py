@@ -21,14 +21,15 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from toolorchestra.agents.engines.guarded_processes import ProcessGuard
+from toolorchestra.envs.base import shapes
 from toolorchestra.envs.base.errors import ConfigError, Outage, install
 from toolorchestra.envs.base.http_client import HttpPoster, Posted
-from toolorchestra.envs.models.endpoints import Endpoints, read_row
+from toolorchestra.envs.models.endpoints import Endpoints
 
 LOOK_SECONDS, STOP_SECONDS = 0.5, 20.0
 LAST_WORDS_CHARACTERS = 2_000
@@ -73,18 +74,17 @@ VLLM = (sys.executable, "-m", "vllm.entrypoints.openai.api_server")
 """What `vllm serve` runs; its command line asks for a package named vllm, which the CPU build is not."""
 
 
+@dataclass
+class _ServersFile:
+    servers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
 def read_servers(data: Mapping[str, Any], where: str) -> list[VllmServer]:
     """Read a parsed file with the table `servers`."""
-    table = data.get("servers", {})
-    if not isinstance(table, Mapping) or not table:
+    named = shapes.read(_ServersFile, data, where).servers
+    if not named:
         raise ConfigError(f'{where}: no server; add one: [servers.small] model = "Qwen/Qwen3-8B", names = ["qwen3-8b"]')
-    valid = {f.name for f in fields(VllmServer)}
-    if extra := sorted(set(data) - {"servers"}):
-        raise ConfigError(f"{where}: unknown table {extra[0]!r}; a file of servers has [servers.NAME] with {valid}")
-    made = []
-    for name, row in table.items():
-        lists = {k: tuple(v) for k, v in row.items() if isinstance(v, list)}
-        made.append(read_row(VllmServer, {**row, **lists}, f"{where}: server {name}", name=name))
+    made = [shapes.read(VllmServer, row, f"{where}: servers.{name}", name=name) for name, row in named.items()]
     _check_ports(made, where)
     total = sum(s.gpu_share for s in made if "CUDA_VISIBLE_DEVICES" not in s.environment)
     if total > 1:

@@ -6,11 +6,12 @@ import json
 import math
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import resources
 from typing import Any, Literal, get_args
 
+from toolorchestra.envs.base import shapes
 from toolorchestra.envs.base.errors import ConfigError, no_such
 
 Wording = Literal["train", "validation", "heldout"]
@@ -135,7 +136,7 @@ def read(value: Any, rng: random.Random, keys: Sequence[str], wording: Wording =
     elif isinstance(value, str):
         preference = sample(rng, keys, wording, None if value == "sampled" else value)
     elif isinstance(value, Mapping) and isinstance(value.get("tools"), Mapping):
-        preference = _again(value)
+        preference = shapes.read(Preference, value, "preference")  # what JSON made of one, in an environment's spec
     elif isinstance(value, Mapping):
         rest = dict(value)
         sentence = str(rest.pop("sentence", ""))
@@ -156,15 +157,6 @@ _NO_PREFERENCE = (
     "a preference is a kind's name, a mapping of weights or a Preference, got {!r:.80}; for example "
     "preference='frugal', or preference={{'outcome': 1.0, 'usd': 0.5}}"
 )
-
-
-def _again(value: Mapping[str, Any]) -> Preference:
-    """From what `dataclasses.asdict` made of a Preference, as the JSON of an environment's spec has it."""
-    valid = [f.name for f in fields(Preference)]
-    for name in value:
-        if name not in valid:
-            raise ConfigError(no_such("part of a preference", name, valid))
-    return Preference(**{**value, "tools": dict(value["tools"])})
 
 
 def known(value: Any) -> None:

@@ -12,15 +12,15 @@ price = "qwen3-32b"
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
-from toolorchestra.envs.base.errors import ConfigError, PriceError, no_such
+from toolorchestra.envs.base import shapes
+from toolorchestra.envs.base.errors import NOT_NEGATIVE, POSITIVE, ConfigError, PriceError, no_such, require
 from toolorchestra.envs.base.secrets import Address
 from toolorchestra.envs.models import ContextLimits
 from toolorchestra.envs.money.prices import Price, PriceSheet
 
-T = TypeVar("T")
 ANY = "*"
 """The model entry that stands for every name that has none of its own."""
 
@@ -48,12 +48,11 @@ class Endpoint:
     """How long the server is left alone after `failures_to_open` failures in a row."""
 
     def __post_init__(self) -> None:
-        _positive(self, "in_flight", "failures_to_open", "rest_seconds")
-        _not_negative(self, "requests_per_minute", "tokens_per_minute")
+        require(self, POSITIVE, "in_flight", "failures_to_open", "rest_seconds")
+        require(self, NOT_NEGATIVE, "requests_per_minute", "tokens_per_minute")
         if not self.address.is_http:
             raise ConfigError(
-                f"endpoint {self.name!r}: base_url is an http(s) address, as http://127.0.0.1:8000/v1; got"
-                f" {self.address.url!r:.60}"
+                f"base_url is an http(s) address, as http://127.0.0.1:8000/v1; got {self.address.url!r:.60}"
             )
 
     @property
@@ -116,13 +115,12 @@ class Served:
     """Further parameters of the request, as the server's manual names them."""
 
     def __post_init__(self) -> None:
-        _positive(self, "context_tokens", "output_tokens", "deadline_seconds", "patience_seconds", "queue_seconds")
-        _not_negative(self, "retries", "reply_bytes", "typical_seconds")
-        if self.api not in ("chat", "completion"):
-            raise ConfigError(f"model {self.name!r}: {no_such('api', self.api, ('chat', 'completion'))}")
+        windows = ("context_tokens", "output_tokens", "deadline_seconds", "patience_seconds", "queue_seconds")
+        require(self, POSITIVE, *windows)
+        require(self, NOT_NEGATIVE, "retries", "reply_bytes", "typical_seconds")
         if self.output_tokens >= self.context_tokens:
             raise ConfigError(
-                f"model {self.name!r}: output_tokens {self.output_tokens} leave nothing of context_tokens "
+                f"output_tokens {self.output_tokens} leave nothing of context_tokens "
                 f"{self.context_tokens} for the prompt; lower the one or raise the other"
             )
 
@@ -131,20 +129,10 @@ class Served:
         return self.reply_bytes or (1 << 20) + (1024 if streamed else 256) * self.output_tokens
 
 
-def _positive(row: object, *names: str) -> None:
-    for name in names:
-        if not getattr(row, name) > 0:
-            raise ConfigError(f"{_who(row)}: {name} must be above 0, got {getattr(row, name)!r}")
-
-
-def _not_negative(row: object, *names: str) -> None:
-    for name in names:
-        if getattr(row, name) < 0:
-            raise ConfigError(f"{_who(row)}: {name} may not be negative, got {getattr(row, name)!r}")
-
-
-def _who(row: object) -> str:
-    return f"{'endpoint' if isinstance(row, Endpoint) else 'model'} {getattr(row, 'name', '?')!r}"
+@dataclass(frozen=True)
+class _EndpointTables:
+    endpoints: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -157,16 +145,20 @@ class Endpoints:
     @classmethod
     def read(cls, data: Mapping[str, Any], where: str) -> Endpoints:
         """From a parsed file with the tables `endpoints` and `models`."""
-        ends = {name: read_row(Endpoint, row, f"{where}: endpoint {name}", name=name)
-                for name, row in _table(data, "endpoints", where).items()}  # fmt: skip
+        tables = {name: data[name] for name in ("endpoints", "models") if name in data}
+        named = shapes.read(_EndpointTables, tables, where)
+        ends = {name: shapes.read(Endpoint, row, f"{where}: endpoints.{name}", name=name)
+                for name, row in named.endpoints.items()}  # fmt: skip
         if not ends:
             raise ConfigError(f'{where}: no endpoint; add one: [endpoints.local] base_url = "http://127.0.0.1:8000/v1"')
-        models = {name: _served(name, row, tuple(ends), f"{where}: model {name}")
-                  for name, row in _table(data, "models", where).items()}  # fmt: skip
+        models = {name: _served(name, row, tuple(ends), f"{where}: models.{name}")
+                  for name, row in named.models.items()}  # fmt: skip
         for served in models.values():
+            if not served.endpoints:
+                raise ConfigError(f"{where}: models.{served.name}: endpoints: at least one name expected, got none")
             for name in served.endpoints:
                 if name not in ends:
-                    raise ConfigError(f"{where}: model {served.name}: {no_such('endpoint', name, ends)}")
+                    raise ConfigError(f"{where}: models.{served.name}: {no_such('endpoint', name, ends)}")
         return cls(ends, models)
 
     def names(self, name: str) -> bool:
@@ -198,54 +190,11 @@ class Endpoints:
         return PriceSheet(f"{sheet.sheet_id}+endpoints", sheet.date, f"{sheet.source}; and the endpoint file", prices)
 
 
-def _table(data: Mapping[str, Any], name: str, where: str) -> Mapping[str, Mapping[str, Any]]:
-    table = data.get(name, {})
-    if not isinstance(table, Mapping) or not all(isinstance(row, Mapping) for row in table.values()):
-        # Not the values: where NAME was left out, one is an address, perhaps with a login.
-        got = f"the keys {', '.join(map(str, table))!s:.60}" if isinstance(table, Mapping) else type(table).__name__
-        raise ConfigError(f"{where}: {name} is a table of tables, [{name}.NAME], got {got}")
-    return table
-
-
 def _served(name: str, row: Mapping[str, Any], ends: tuple[str, ...], where: str) -> Served:
-    row = {"endpoints": ends, **row}
-    named = row["endpoints"]
-    if not isinstance(named, list | tuple) or not named or not all(isinstance(one, str) for one in named):
-        raise ConfigError(f'{where}: endpoints is a list of names, endpoints = ["{ends[0]}"], got {named!r:.60}')
-    row["endpoints"] = tuple(named)
-    for key in ("shown", "extra"):
-        if not isinstance(row.get(key, {}), Mapping):
-            raise ConfigError(f"{where}: {key} is a table, [models.NAME.{key}], got {row[key]!r:.60}")
-    if isinstance(row.get("price"), Mapping):
-        row["price"] = Price.read(row["price"], where)
-    if "shown" in row:
-        row["shown"] = ContextLimits(**_known_keys(row["shown"], ContextLimits._fields, f"{where}: shown"))
-    return read_row(Served, row, where, name=name)
-
-
-def _known_keys(row: Mapping[str, Any], valid: tuple[str, ...], where: str) -> dict[str, Any]:
-    for key in row:
-        if key not in valid:
-            raise ConfigError(f"{where}: {no_such('key', key, valid)}")
-    return dict(row)
-
-
-_KINDS: Mapping[str, tuple[type, ...]] = {"str": (str,), "int": (int,), "float": (int, float), "bool": (bool,)}
-
-
-def read_row(made: type[T], row: Mapping[str, Any], where: str, **given: Any) -> T:
-    """A frozen dataclass from a file's table: unknown keys, missing ones and wrong types are named."""
-    valid = {f.name: f for f in fields(made) if f.name not in given}  # type: ignore[arg-type]
-    for key, value in _known_keys(row, tuple(valid), where).items():
-        kinds = _KINDS.get(str(valid[key].type).removesuffix(" | None"))
-        if kinds and (not isinstance(value, kinds) or isinstance(value, bool) != (kinds == (bool,))):
-            raise ConfigError(f"{where}: {key} is a {valid[key].type}, got {value!r:.60}")
-    try:
-        return made(**row, **given)
-    except TypeError as err:
-        raise ConfigError(
-            f"{where}: {str(err).partition('__init__() ')[2] or err}; valid: {', '.join(valid)}"
-        ) from None
+    own = row.get("price", "")
+    price = own if isinstance(own, str) else Price.read(own, f"{where}.price")  # as a price sheet has it
+    row = {"endpoints": ends, **row, "price": ""}
+    return replace(shapes.read(Served, row, where, name=name), price=price)
 
 
 def _looked_up(model: str) -> Price:

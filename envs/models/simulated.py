@@ -24,13 +24,14 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from importlib import resources
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any, NamedTuple, get_args, get_type_hints
 
+from toolorchestra.envs.base import shapes
 from toolorchestra.envs.base.answer_grading import is_right
 from toolorchestra.envs.base.errors import ConfigError, ToolError, no_such
 from toolorchestra.envs.base.types import Question
@@ -94,6 +95,10 @@ class Law:
     """Share of the answers that are refusals."""
     source: str = ""
     """Where the numbers come from."""
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.refusals < 1 and self.limit_seconds > 0 and -1 <= self.together <= 1):
+            raise ConfigError(f"refusals is a share, limit_seconds is positive, together is a correlation; got {self}")
 
 
 @dataclass(frozen=True)
@@ -356,7 +361,19 @@ def packaged(name: str) -> Mapping[str, Skill]:
     if name not in PACKAGED:
         raise ConfigError(f"{no_such('experts', name, PACKAGED)} Or name a file, FILE.json")
     source = resources.files("toolorchestra.envs") / "data" / "experts" / f"{name}.json"
-    return read_experts(json.loads(source.read_text(encoding="utf-8")), f"experts {name}")
+    data = json.loads(source.read_text(encoding="utf-8"))
+    law = Law(**{**data["law"], **{name: LengthSpread(**data["law"][name]) for name in ("tokens", "seconds")}})
+    return {model: Skill(model, law, **row) for model, row in data["models"].items()}
+
+
+@dataclass(frozen=True)
+class _ExpertsFile:
+    """A file of experts."""
+
+    law: Law
+    models: Mapping[str, Mapping[str, Any]]
+    made_of: Mapping[str, Any] = field(default_factory=dict)
+    """What `recorded world` says of where they come from."""
 
 
 def load_experts(named: str | Path) -> Mapping[str, Skill]:
@@ -375,30 +392,18 @@ def load_experts(named: str | Path) -> Mapping[str, Skill]:
 
 def read_experts(data: Any, where: str) -> Mapping[str, Skill]:
     """The experts of a file's content, `where` being its name in errors."""
-    try:
-        given = dict(data["law"])
-        law = Law(**{**given, **{name: LengthSpread(**given[name]) for name in ("tokens", "seconds")}})
-        made = {name: Skill(name, law, **row) for name, row in data["models"].items()}
-    except (KeyError, TypeError, AttributeError, ValueError) as err:
-        raise ConfigError(
-            f'{where}: {{"law": {{{", ".join(f.name for f in fields(Law))}}}, "models": {{name: '
-            f"{{answering, coding, querying, median_tokens, median_seconds, reasons}}}}}} expected ({err})"
-        ) from None
-    _check(law, made, where)
-    return made
-
-
-def _check(law: Law, made: Mapping[str, Skill], where: str) -> None:
+    file = shapes.read(_ExpertsFile, data, where)
+    made: dict[str, Skill] = {}
     families, purposes = set(get_args(get_type_hints(Question)["family"])), set(_WRITERS)
-    for name, one in made.items():
+    for name, row in file.models.items():
+        at = f"{where}: models.{name}"
+        one = replace(shapes.read(Skill, row, at, name=name, law=data["law"], knows_luck=True), law=file.law)
         for part in (one.answering, one.coding):
             if set(part) != families:
-                wanted = f"a skill for each of {', '.join(sorted(families))}"
-                raise ConfigError(f"{where}: {name}: {wanted}; got {part!r:.90}")
+                raise ConfigError(f"{at}: a skill for each of {', '.join(sorted(families))} expected, got {part!r:.90}")
         for lengths in (one.median_tokens, one.median_seconds):
-            if set(lengths) != purposes or not all(0 < v < math.inf for v in lengths.values()):
+            if set(lengths) != purposes or min(lengths.values()) <= 0:
                 wanted = f"a positive number for each of {', '.join(sorted(purposes))}"
-                raise ConfigError(f"{where}: {name}: {wanted}; got {lengths!r:.90}")
-    if not (0 <= law.refusals < 1 and law.limit_seconds > 0 and -1 <= law.together <= 1):
-        wanted = "refusals is a share, limit_seconds is positive, together is a correlation"
-        raise ConfigError(f"{where}: {wanted}; got {law}")
+                raise ConfigError(f"{at}: {wanted} expected, got {lengths!r:.90}")
+        made[name] = one
+    return made

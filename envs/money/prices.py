@@ -16,6 +16,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from toolorchestra.envs.base import shapes
 from toolorchestra.envs.base.errors import ConfigError, PriceError, no_such
 from toolorchestra.envs.base.types import build
 
@@ -23,8 +24,6 @@ NANO = 1_000_000_000
 MOST_USD = 1_000_000_000
 """Of one price, whatever it is for."""
 CLASSES = ("input", "cached", "output", "reasoning")
-_FIELDS = ("pico_usd_per_token", "nano_usd_per_unit", "nano_usd_per_second", "free")
-_ROW_KEYS = ("usd_per_mtok", "usd_per_unit", "usd_per_second", "free")
 
 
 ORCHESTRATOR, EXPERT, TOOL, JUDGE, USER = ROLES = ("orchestrator", "expert", "tool", "judge", "user")
@@ -103,11 +102,6 @@ def _scaled(value: Any, scale: int, where: str) -> int:
     return int(exact)
 
 
-def _mapping(value: object, where: str, keys: Sequence[str]) -> None:
-    if not isinstance(value, Mapping):
-        raise PriceError(f"{where}: an object with keys of {', '.join(keys)} expected, got {value!r:.40}")
-
-
 def plain(value: int, places: int) -> str:
     """value / 10**places with all its digits: a price that is shown is the price that is billed."""
     return f"{Decimal(value).scaleb(-places).normalize():f}"
@@ -116,6 +110,36 @@ def plain(value: int, places: int) -> str:
 def in_digits(usd: float) -> str:
     """Dollars as they were set, with all their digits and no exponent."""
     return f"{Decimal(str(usd)).normalize():f}"
+
+
+Amount = float | str
+"""Dollars as a file has them; a text has all its digits."""
+
+
+@dataclass
+class _DollarsPerMillion:
+    input: Amount
+    output: Amount
+    cached: Amount = ""
+    reasoning: Amount = ""
+
+
+@dataclass
+class _PriceRow:
+    usd_per_mtok: _DollarsPerMillion | None = None
+    usd_per_unit: Amount | None = None
+    usd_per_second: Amount | None = None
+    free: str = ""
+
+
+@dataclass
+class _SheetFile:
+    """The shape of a price sheet's file."""
+
+    id: str
+    date: str
+    source: str
+    prices: Mapping[str, _PriceRow]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,24 +161,19 @@ class Price:
     @classmethod
     def read(cls, row: Mapping[str, Any], where: str) -> Price:
         """From a sheet's row: usd_per_mtok {input, output, cached?, reasoning?}, usd_per_unit, usd_per_second, free."""
-        _mapping(row, where, _ROW_KEYS)
-        if unknown := sorted(set(row) - set(_ROW_KEYS)):
-            raise PriceError(f"{where}: {no_such('price key', unknown[0], _ROW_KEYS)}")
+        shapes.read(_PriceRow, row, where, PriceError)
+        return cls.of(row, where)
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any], where: str) -> Price:
+        """From a row whose shape is known. Raises PriceError for what cannot be billed exactly."""
         tokens = None
         if (mtok := row.get("usd_per_mtok")) is not None:
-            _mapping(mtok, f"{where}.usd_per_mtok", CLASSES)
-            if missing := {"input", "output"} - set(mtok):
-                raise PriceError(f"{where}: usd_per_mtok lacks {sorted(missing)}")
-            if unknown := sorted(set(mtok) - set(CLASSES)):
-                raise PriceError(f"{where}: {no_such('token class', unknown[0], CLASSES)}")
             full = {"cached": mtok["input"], "reasoning": mtok["output"], **mtok}
             tokens = tuple(_scaled(full[c], 1_000_000, f"{where}.usd_per_mtok.{c}") for c in CLASSES)
-        unit = _scaled(row["usd_per_unit"], NANO, f"{where}.usd_per_unit") if "usd_per_unit" in row else None
-        second = _scaled(row["usd_per_second"], NANO, f"{where}.usd_per_second") if "usd_per_second" in row else None
-        free = row.get("free", "")
-        if not isinstance(free, str):
-            raise PriceError(f"{where}.free: a text expected that says why it costs nothing, got {free!r:.40}")
-        price = cls(tokens, unit, second, free.strip())  # type: ignore[arg-type]
+        sold = ((name, row.get(name)) for name in ("usd_per_unit", "usd_per_second"))
+        unit, second = (None if usd is None else _scaled(usd, NANO, f"{where}.{name}") for name, usd in sold)
+        price = cls(tokens, unit, second, row.get("free", "").strip())  # type: ignore[arg-type]
         costs = any((*(tokens or ()), unit, second))
         if not price.free and not costs:
             raise PriceError(f'{where} costs nothing; if that is meant, say why: {{"free": "runs on our own machine"}}')
@@ -215,32 +234,19 @@ class PriceSheet:
     @classmethod
     def read(cls, data: Mapping[str, Any], where: str) -> PriceSheet:
         """From parsed JSON: {"id", "date", "source", "prices": {item: row}}."""
-        _mapping(data, where, ("id", "date", "source", "prices"))
-        if missing := sorted({"id", "date", "source", "prices"} - set(data)):
-            raise PriceError(f"{where}: a price sheet needs id, date, source and prices; {missing} missing")
-        _mapping(data["prices"], f"{where}: prices", ("every model and service",))
-        for name in ("id", "date", "source"):
-            if not (isinstance(data[name], str) and data[name]):
-                raise PriceError(f"{where}: {name} is a text, got {data[name]!r:.40}")
-        rows = {item: Price.read(row, f"{where}: {item}") for item, row in data["prices"].items()}
+        shapes.read(_SheetFile, data, where, PriceError)
+        return cls.of(data, where)
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any], where: str) -> PriceSheet:
+        """From a file whose shape is known, as that of a packaged one is."""
+        rows = {item: Price.of(row, f"{where}: prices.{item}") for item, row in data["prices"].items()}
         return cls(data["id"], data["date"], data["source"], rows)
 
     @classmethod
     def again(cls, data: Mapping[str, Any]) -> PriceSheet:
         """From a sheet file's parsed JSON, or from what `dataclasses.asdict` made of a sheet for a spec's JSON."""
-        if "sheet_id" not in data:
-            return cls.read(data, "prices")
-        if unknown := sorted(set(data) ^ {"sheet_id", "date", "source", "prices"}):
-            raise PriceError(f"prices: a sheet has sheet_id, date, source and prices; {unknown} missing or too many")
-        _mapping(data["prices"], "prices", ("every model and service",))
-        rows = {}
-        for item, row in data["prices"].items():
-            _mapping(row, f"prices: {item}", _FIELDS)
-            if unknown := sorted(set(row) - set(_FIELDS)):
-                raise PriceError(f"prices: {item}: {no_such('price key', unknown[0], _FIELDS)}")
-            tokens = row.get("pico_usd_per_token")
-            rows[item] = Price(**{**row, "pico_usd_per_token": None if tokens is None else tuple(tokens)})
-        return cls(data["sheet_id"], data["date"], data["source"], rows)
+        return shapes.read(cls, data, "prices", PriceError) if "sheet_id" in data else cls.read(data, "prices")
 
     def price(self, item: str) -> Price:
         """The item's price. A missing one is an error, never 0."""
@@ -309,22 +315,21 @@ def load_sheet(name: str | Path | PriceSheet | Mapping[str, Any]) -> PriceSheet:
             raise ConfigError(
                 f"no file {str(name)!r}; name a price sheet's file, or one of: {', '.join(sheet_names())}"
             )
-        return _parse(path.read_bytes(), str(path))
+        return PriceSheet.read(_parsed(path.read_bytes(), str(path)), str(path))
     if str(name) not in sheet_names():
         raise ConfigError(no_such("price sheet", name, sheet_names()))
     text = (resources.files("toolorchestra.envs") / "data" / "prices" / f"{name}.json").read_text(encoding="utf-8")
-    return _loaded.setdefault(str(name), _parse(text, str(name)))
+    return _loaded.setdefault(str(name), PriceSheet.of(_parsed(text, str(name)), str(name)))
 
 
 _loaded: dict[str, PriceSheet] = {}  # packaged sheets only: a user's file may change between two reads
 
 
-def _parse(text: str | bytes, where: str) -> PriceSheet:
+def _parsed(text: str | bytes, where: str) -> Any:
     try:
-        data = json.loads(text, parse_float=Decimal, object_pairs_hook=_each_once)
+        return json.loads(text, parse_float=Decimal, object_pairs_hook=_each_once)
     except (ValueError, RecursionError) as err:
         raise PriceError(f"price sheet {where} is not valid JSON: {err}") from None
-    return PriceSheet.read(data, where)
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -26,27 +26,27 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Protocol, cast, runtime_checkable
 
+from toolorchestra.envs.base import shapes
 from toolorchestra.envs.base.cassette import Cassette
 from toolorchestra.envs.base.errors import ConfigError, no_such
 from toolorchestra.envs.models import ChatModel
-from toolorchestra.envs.models.endpoints import Endpoints, read_row
+from toolorchestra.envs.models.endpoints import Endpoints
 from toolorchestra.envs.retrieval import Retriever
 from toolorchestra.envs.sandbox import Bounds, Interpreter
 from toolorchestra.envs.sandbox.e2b_and_monty import UNSAFE, interpreter
 from toolorchestra.envs.tools.assemble import Backends
 from toolorchestra.envs.tools.cassette_backends import RecordedInterpreter, RecordedModels, RecordedRetriever
 
-TABLES = ("endpoints", "models", "judge", "retrieval", "sandbox", "cassette")
-EXAMPLE = '''\
+EXAMPLE = """\
 [endpoints.local]
 base_url = "http://127.0.0.1:8000/v1"
 [models.gpt-5-mini]
-endpoint = "local"'''
+endpoints = ["local"]"""
 EMBEDDED = "embedded"
 SLACK_SECONDS = 30.0
 UNBOUNDED_SECONDS = 120.0
@@ -80,6 +80,44 @@ class NamedBackends:
         return bool(self.index or self.web)
 
 
+@dataclass(frozen=True)
+class _JudgeTable:
+    models: tuple[str, ...] = ()
+    verdicts: str = ""
+
+
+@dataclass(frozen=True)
+class _RetrievalTable:
+    index: str = ""
+    web: bool = False
+    web_url: str = ""
+
+
+@dataclass(frozen=True)
+class _SandboxTable(Bounds):
+    kind: str = ""
+    sessions: bool = False
+    bubblewrap: bool = True
+
+
+@dataclass(frozen=True)
+class _CassetteTable:
+    path: str = ""
+    mode: str = ""
+
+
+@dataclass(frozen=True)
+class _BackendsFile:
+    """A file of backends, as it is written."""
+
+    endpoints: Any = None
+    models: Any = None
+    judge: _JudgeTable = _JudgeTable()
+    retrieval: _RetrievalTable = _RetrievalTable()
+    sandbox: _SandboxTable = _SandboxTable()
+    cassette: _CassetteTable = _CassetteTable()
+
+
 def read(path: str | Path = "", **changes: Any) -> NamedBackends:
     """What a TOML or JSON file names, with single things named otherwise by keyword."""
     wanted = _parse(Path(path)) if path else NamedBackends("the arguments")
@@ -100,31 +138,21 @@ def _parse(path: Path) -> NamedBackends:
         raise ConfigError(f"{path} is not {'JSON' if path.suffix == '.json' else 'TOML'}: {err}") from None
     if not data:
         raise ConfigError(f"{path} is empty; it names what stands behind the tools, such as:\n{EXAMPLE}")
-    for name in data:
-        if name not in TABLES:
-            raise ConfigError(f"{path}: {no_such('table', name, TABLES)}")
-    made: dict[str, Any] = {"where": str(path)}
-    if "endpoints" in data or "models" in data:
-        made["endpoints"] = Endpoints.read(data, str(path))
-    judge = _only(data, "judge", ("models", "verdicts"), path)
-    made |= {"judges": tuple(judge.get("models", ())), "verdicts": judge.get("verdicts", "")}
-    made |= _only(data, "retrieval", ("index", "web", "web_url"), path)
-    box = dict(_only(data, "sandbox", ("kind", "sessions", "bubblewrap", *(f.name for f in fields(Bounds))), path))
-    made |= {k: box.pop(k) for k in ("sessions", "bubblewrap") if k in box} | {"sandbox": box.pop("kind", "")}
-    made["bounds"] = read_row(Bounds, box, f"{path}: sandbox")
-    tape = _only(data, "cassette", ("path", "mode"), path)
-    made |= {"cassette": tape.get("path", ""), "mode": tape.get("mode", "")}
-    return NamedBackends(**made)
-
-
-def _only(data: Mapping[str, Any], table: str, valid: tuple[str, ...], path: Path) -> Mapping[str, Any]:
-    row = data.get(table, {})
-    if not isinstance(row, Mapping):
-        raise ConfigError(f"{path}: {table} is a table, [{table}], got {row!r:.60}")
-    for key in row:
-        if key not in valid:
-            raise ConfigError(f"{path}: {table}: {no_such('key', key, valid)}")
-    return row
+    named = shapes.read(_BackendsFile, data, str(path))
+    box = named.sandbox
+    return NamedBackends(
+        where=str(path),
+        endpoints=Endpoints.read(data, str(path)) if "endpoints" in data or "models" in data else None,
+        judges=named.judge.models,
+        verdicts=named.judge.verdicts,
+        **vars(named.retrieval),
+        sandbox=box.kind,
+        bounds=Bounds(**{one.name: getattr(box, one.name) for one in fields(Bounds)}),
+        sessions=box.sessions,
+        bubblewrap=box.bubblewrap,
+        cassette=named.cassette.path,
+        mode=named.cassette.mode,
+    )
 
 
 @runtime_checkable

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,6 +12,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from toolorchestra.envs.base import shapes
 from toolorchestra.envs.base.errors import ConfigError, no_such
 from toolorchestra.envs.money.prices import PriceSheet
 from toolorchestra.envs.tools import Offer
@@ -20,7 +20,8 @@ from toolorchestra.envs.tools import Offer
 Half = Literal["train", "validation", "heldout"]
 HALVES: tuple[Half, ...] = get_args(Half)
 """Variants to learn from, to pick a checkpoint by, and to report on: none stands in two of them."""
-KINDS: Mapping[str, bool] = {
+Kind = Literal["search", "enhance_reasoning", "answer", "ask", "web_search", "local_search", "python", "submit"]
+KINDS: Mapping[Kind, bool] = {
     "search": True, "enhance_reasoning": True, "answer": True, "ask": True,
     "web_search": False, "local_search": False, "python": False, "submit": False,
 }  # fmt: skip
@@ -45,16 +46,26 @@ _TRIES = 100
 class ToolEntry:
     """One tool of a configuration."""
 
-    kind: str
-    """What a call does; see the kinds below."""
+    kind: Kind
+    """What a call does; see the kinds above."""
     name: str
     """What the agent calls it."""
-    description: str
+    description: str = ""
     """What the agent is told of it. Prices and times are added."""
     offers: tuple[Offer, ...] = ()
     """The models to choose from, for kinds that offer models."""
     seconds: float = 0.0
     """Nominal time of a tool without models."""
+
+    def __post_init__(self) -> None:
+        if not all((self.name, *(text for offer in self.offers for text in offer[:2]))):
+            raise ConfigError("a tool needs a name, and an offer an alias and a model, got an empty one")
+        if KINDS[self.kind] != bool(self.offers):
+            raise ConfigError(f"kind {self.kind!r} {'needs' if KINDS[self.kind] else 'takes no'} offers")
+        if len({offer.alias for offer in self.offers}) != len(self.offers):
+            raise ConfigError("two offers have one alias")
+        if min((self.seconds, *(offer.seconds for offer in self.offers))) < 0:
+            raise ConfigError("seconds are numbers from 0 up, got one below")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,28 +80,22 @@ class ToolConfig:
     of_simulated: bool = False
     """Whether its notes and times are those of the simulated models. They are not shown of real ones."""
 
+    def __post_init__(self) -> None:
+        if not any(entry.kind in ENDING for entry in self.tools):
+            raise ConfigError(f"no tool ends the task; add one of kind {' or '.join(ENDING)}")
+
     @classmethod
-    def read(cls, data: Mapping[str, Any], where: str) -> ToolConfig:
+    def read(cls, data: Any, where: str) -> ToolConfig:
         """From parsed JSON; errors name the tool."""
-        entries = []
-        _known(data, ("name", "tools", "of_simulated"), where)
-        for row in _rows(data, "tools", where):
-            at = f"{where}: tool {row.get('name', '?') if isinstance(row, Mapping) else row!r}"
-            _known(row, ("kind", "name", "description", "offers", "seconds"), at)
-            if not (isinstance(row.get("name"), str) and row["name"]):
-                raise ConfigError(f"{at}: a tool needs a name")
-            if row.get("kind") not in tuple(KINDS):  # what came may be unhashable
-                raise ConfigError(f"{at}: {no_such('kind', row.get('kind'), KINDS)}")
-            offers = tuple(_offer(o, at) for o in _rows(row, "offers", at))
-            if KINDS[row["kind"]] != bool(offers):
-                raise ConfigError(f"{at}: kind {row['kind']!r} {'needs' if KINDS[row['kind']] else 'takes no'} offers")
-            if len({o.alias for o in offers}) != len(offers):
-                raise ConfigError(f"{at}: two offers have one alias")
-            seconds = _seconds(row.get("seconds", 0.0), at)
-            entries.append(ToolEntry(row["kind"], row["name"], _text(row, "description", at), offers, seconds))
-        if not any(e.kind in ENDING for e in entries):
-            raise ConfigError(f"{where}: no tool ends the task; add one of kind {' or '.join(ENDING)}")
-        return cls(str(data.get("name", where)), tuple(entries), of_simulated=bool(data.get("of_simulated", False)))
+        if isinstance(data, Mapping):
+            data = {"name": where, **data}
+        return shapes.read(cls, data, where, style="full", sampled=False)
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> ToolConfig:
+        """From a file whose shape is known, as that of a packaged one is."""
+        tools = ({**row, "offers": tuple(Offer(**one) for one in row.get("offers", ()))} for row in data["tools"])
+        return cls(**{**data, "tools": tuple(ToolEntry(**row) for row in tools)})
 
     @property
     def models(self) -> list[str]:
@@ -116,43 +121,6 @@ class ToolConfig:
         return replace(self, tools=tuple(kept))
 
 
-def _known(row: object, keys: Sequence[str], where: str) -> None:
-    if not isinstance(row, Mapping):
-        raise ConfigError(f"{where}: an object with keys of {', '.join(keys)} expected, got {row!r:.40}")
-    for key in row:
-        if key not in keys:
-            raise ConfigError(f"{where}: {no_such('key', key, keys)}")
-
-
-def _rows(row: Mapping[str, Any], key: str, where: str) -> Sequence[Any]:
-    rows = row.get(key, ())
-    if not isinstance(rows, list | tuple):
-        raise ConfigError(f"{where}: {key} is a list, got {rows!r:.40}")
-    return rows
-
-
-def _text(row: Mapping[str, Any], key: str, where: str, *, empty: bool = True) -> str:
-    text = row.get(key, "")
-    if not isinstance(text, str) or not (text or empty):
-        raise ConfigError(f"{where}: {key} is a text, got {text!r:.40}")
-    return text
-
-
-def _seconds(value: object, where: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
-        raise ConfigError(f"{where}: seconds are a number from 0 up, got {value!r:.40}")
-    return float(value)
-
-
-def _offer(row: Mapping[str, Any], where: str) -> Offer:
-    at = f"{where}: offer"
-    _known(row, ("alias", "model", "seconds", "note"), at)
-    if missing := sorted({"alias", "model", "seconds"} - set(row)):
-        raise ConfigError(f"{where}: an offer needs alias, model and seconds; {missing} missing")
-    alias, model = (_text(row, key, at, empty=False) for key in ("alias", "model"))
-    return Offer(alias, model, _seconds(row["seconds"], where), _text(row, "note", at))
-
-
 def names() -> list[str]:
     """The configurations that come with the package."""
     folder = resources.files("toolorchestra.envs") / "data" / "toolsets"
@@ -163,19 +131,15 @@ def load(name: str | Path | ToolConfig) -> ToolConfig:
     """A configuration by its name, by the path of a JSON file, or as it is."""
     if isinstance(name, ToolConfig):
         return name
-    if str(name).endswith(".json"):
-        path = Path(name)
-        if not path.is_file():
-            raise ConfigError(
-                f"no file {str(name)!r}; name a tool configuration's file, or one of: {', '.join(names())}"
-            )
-        text = path.read_bytes()
-    elif str(name) in names():
-        text = (resources.files("toolorchestra.envs") / "data" / "toolsets" / f"{name}.json").read_bytes()
-    else:
+    if str(name) in names():
+        packaged = resources.files("toolorchestra.envs") / "data" / "toolsets" / f"{name}.json"
+        return ToolConfig.of(json.loads(packaged.read_bytes()))
+    if not str(name).endswith(".json"):
         raise ConfigError(_no_configuration(name))
+    if not Path(name).is_file():
+        raise ConfigError(f"no file {str(name)!r}; name a tool configuration's file, or one of: {', '.join(names())}")
     try:
-        data = json.loads(text)
+        data = json.loads(Path(name).read_bytes())
     except (ValueError, RecursionError) as err:
         raise ConfigError(f"tool configuration {name} is not valid JSON: {err}") from None
     return ToolConfig.read(data, str(name))

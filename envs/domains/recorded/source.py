@@ -79,9 +79,10 @@ class RecordedSource(QaSource):
 
     def _config(self) -> ToolConfig:
         offers = tuple(self._offer(model) for model in self.runs.models)
-        kind, about = ("answer", _ENDS) if self.attempts == "one" else ("ask", _GOES_ON)
-        entries = [ToolEntry(kind, "send", about, offers)]
-        if self.attempts == "checked":
+        if self.attempts == "one":
+            entries = [ToolEntry("answer", "send", _ENDS, offers)]
+        else:
+            entries = [ToolEntry("ask", "send", _GOES_ON, offers)]
             entries.append(ToolEntry("submit", "submit", "Hand in an attempt, such as: attempt 2. This ends the task."))
         return ToolConfig("recorded", tuple(entries), self.style)
 

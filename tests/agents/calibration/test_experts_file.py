@@ -21,7 +21,7 @@ from toolorchestra.agents.commands import recorded
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.types import Answer, Question
 from toolorchestra.envs.models.simulated import load_experts, packaged
-from toolorchestra.envs.tools.tool_config import ToolConfig, load
+from toolorchestra.envs.tools.tool_config import ToolConfig, ToolEntry, load
 
 TRUTH = Truth(tasks=80, models=3, runs=3, families=3)
 SUBJECT_OF = {"math": ["family 0"], "code": ["family 1", "family 2"]}
@@ -177,7 +177,7 @@ def test_what_the_recording_does_not_know_is_refused_or_taken(fitted: Path, tmp_
 
 def test_tools_without_experts_make_none(read: FitFile) -> None:
     with raises(ConfigError, r"offers no experts, .*; take one that does, such as tool_config", "--tools paper"):
-        make_experts(read, ToolConfig("bare", ()))
+        make_experts(read, ToolConfig("bare", (ToolEntry("submit", "submit"),)))
 
 
 def test_lengths_that_nobody_knows_are_refused(fitted: Path, tmp_path: Path) -> None:

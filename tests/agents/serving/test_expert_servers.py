@@ -234,7 +234,7 @@ def test_what_cannot_be_served_is_said(text: str | None, says: str, tmp_path: Pa
 @pytest.mark.parametrize(
     ("data", "says"),
     [
-        ({"servers": {"a": {}}, "server": {}}, "f: unknown table 'server'"),
+        ({"servers": {"a": {}}, "server": {}}, "f: no key 'server'; valid: servers"),
         ({"servers": {"a": {"gpu_share": 0.6}, "b": {"gpu_share": 0.6}}}, r"on one GPU add up to 1\.2"),
         ({"servers": {"a": {"port": 7001}, "b": {"port": 7001}}}, "servers a and b have one port, 7001; change one"),
         ({"servers": {"a": {"port": 70_000}}}, "server a: port is a number from 0 to 65535, got 70000"),

@@ -586,15 +586,16 @@ def test_a_used_up_cap_lets_no_request_out() -> None:
         ({"endpoints": {"a": {"base_url": "http://here:99999/v1"}}}, "base_url is an http"),
         ({"endpoints": {"a": {"base_url": "http://he re/v1"}}}, "base_url is an http"),
         ({"endpoints": {"a": {"base_url": "http://a", "inflight": 3}}}, "Did you mean 'in_flight'"),
-        ({"endpoints": {"a": {}}}, "base_url"),
-        ({"endpoints": {"a": {"base_url": "http://a", "in_flight": "3"}}}, "in_flight is a int"),
+        ({"endpoints": {"a": {}}}, "endpoints.a: base_url is missing"),
+        (
+            {"endpoints": {"base_url": "http://me:hidden@a"}},
+            "endpoints.base_url: keys with values expected, got a text",
+        ),
         ({"endpoints": {"a": {"base_url": "http://a"}}, "models": {"m": {"endpoints": ["b"]}}}, "no endpoint 'b'"),
         ({"endpoints": {"a": {"base_url": "http://a"}}, "models": {"m": {"context_tokens": 10}}}, "leave nothing"),
         ({"endpoints": {"a": {"base_url": "http://a"}}, "models": {"m": {"price": {}}}}, "costs nothing"),
-        ({"endpoints": {"a": {"base_url": "http://a"}}, "models": {"m": {"endpoints": []}}}, "is a list of names"),
-        ({"endpoints": {"a": {"base_url": "http://a"}}, "models": {"m": {"endpoints": "a"}}}, "is a list of names"),
-        ({"endpoints": {"a": {"base_url": "http://a"}}, "models": {"m": {"extra": "a"}}}, "extra is a table"),
-        ({"endpoints": {"a": {"base_url": "http://a"}}, "models": {"m": {"shown": 5}}}, "shown is a table"),
+        ({"endpoints": {"a": {"base_url": "http://a"}}, "models": {"m": {"endpoints": []}}}, "at least one name"),
+        ({"endpoints": {"a": {"base_url": "http://a"}}, "models": {"m": {"shown": 5}}}, "shown: keys with values"),
     ],
 )
 def test_a_wrong_endpoint_file_is_named(data: dict[str, Any], says: str) -> None:

@@ -566,10 +566,18 @@ def test_experts_of_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (lambda data: data.pop("law"), '"law": '),
-        (lambda data: data["law"].pop("pair"), "pair"),
-        (lambda data: data["models"]["gpt-5"].pop("coding"), "coding"),
-        (lambda data: data["models"]["gpt-5"]["answering"].pop("math"), "gpt-5: a skill for each of code, knowledge"),
+        (lambda data: data.pop("law"), "mine.json: law is missing; the keys are law, models, made_of"),
+        (lambda data: data["law"].pop("pair"), "law: pair is missing; the keys are level, middle, "),
+        (lambda data: data["law"]["tokens"].update(pairs=1), "law.tokens: no key 'pairs'; .* Did you mean 'pair'"),
+        (lambda data: data["models"]["gpt-5"].pop("coding"), "models.gpt-5: coding is missing"),
+        (
+            lambda data: data["models"]["gpt-5"]["answering"].pop("math"),
+            "gpt-5: a skill for each of code, knowledge",
+        ),
+        (
+            lambda data: data["models"]["gpt-5"]["answering"].update(maths=1),
+            "a skill for each of code",
+        ),
         (lambda data: data["models"]["gpt-5"]["median_seconds"].update(code=0), "a positive number for each of answer"),
         (lambda data: data["law"].update(refusals=1.5), "refusals is a share"),
     ],

