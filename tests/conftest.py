@@ -6,6 +6,7 @@ import gc
 import signal
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
 
 import toolorchestra.agents.engines  # noqa: F401 - sets how torch's threads wait, before any test imports torch
@@ -15,6 +16,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # As under nohup, in a script's background and on some runners. Processes that tests start would inherit it, and
     # what they do at Ctrl-C could not be tested.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+hypothesis.settings.register_profile("quick", max_examples=50, deadline=None)
+hypothesis.settings.load_profile("quick")
 
 KINDS = ("slow", "long")
 """Tests that took so when they were measured: `make measure-tests` writes tests/slow.txt and tests/long.txt."""
@@ -28,6 +32,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if item.nodeid in names:
                 item.add_marker(getattr(pytest.mark, kind))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _what_lives_on_is_looked_at_once() -> None:
+    """The checks for leaks collect garbage often, which takes a tenth of the time without the libraries' objects."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -146,16 +146,8 @@ def _unpriced(context: ToolContext) -> ToolResult:
     return ToolResult("done", (Usage("no-such-item", TOOL, units=1),))
 
 
-def _unreadable(context: ToolContext) -> ToolResult:
-    return ToolResult(5)  # type: ignore[arg-type]
-
-
 def _eternal(context: ToolContext) -> ToolResult:
     return ToolResult("done", seconds=float("inf"))
-
-
-def _backwards(context: ToolContext) -> ToolResult:
-    return ToolResult("done", seconds=-1.0)
 
 
 def _unlisted(context: ToolContext) -> ToolResult:
@@ -201,9 +193,7 @@ WAYS = {
     "raises_later": _raises_later,
     "refuses": _refuses,
     "unpriced": _unpriced,
-    "unreadable": _unreadable,
     "eternal": _eternal,
-    "backwards": _backwards,
     "unlisted": _unlisted,
     "exits": _exits,
     "cancels": _cancels_itself,

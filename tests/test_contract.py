@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import random
 import threading
@@ -67,7 +66,6 @@ def test_every_setting_conforms(settings: dict[str, Any]) -> None:
         {"domain": "all", "user": "scripted"},
         {"domain": "retail", "user": "scripted", "split": "test", "abandoned": 10_000},
         {"domain": "telecom", "user": "scripted", "split": "small"},
-        {"domain": "mock", "user": "scripted", "split": "base"},
     ],
     ids=lambda settings: settings["domain"],
 )
@@ -79,21 +77,15 @@ def test_every_domain_of_tau2_conforms(settings: dict[str, Any]) -> None:
     ("name", "settings"),
     [
         ("Adder", {}),
-        ("Sleeper", {}),
         ("Sleeper", {"backend": "bed", "max_in_flight": 3}),
-        ("Broken", {"way": "raises"}),
         ("Broken", {"way": "raises_later"}),
-        ("Broken", {"way": "refuses"}),
-        ("Broken", {"way": "absorb"}),
         ("Broken", {"way": "grade"}),
-        ("Broken", {"way": "unpriced"}),
         ("Judged", {}),
-        ("Judged", {"judge": "waits"}),
         ("Talker", {"history": "state"}),
     ],
 )
 def test_sources_of_third_parties_conform(name: str, settings: dict[str, Any]) -> None:
-    check_environment(own_id(name), abandoned=160, **settings)
+    check_environment(own_id(name), abandoned=32, **settings)
 
 
 def test_a_policy_of_ones_own_may_play() -> None:
@@ -310,8 +302,3 @@ def test_leaked_threads_and_files_are_counted() -> None:
             stopped.set()
         for file in FILES:
             file.close()
-
-
-def test_the_report_is_plain_data() -> None:
-    report = check_environment(own_id("Adder"), abandoned=16)
-    assert json.loads(json.dumps([report.env_id, report.rules, report.episodes, report.steps]))

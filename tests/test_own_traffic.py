@@ -6,7 +6,6 @@ by recorded answers that the fit has not seen.
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 import signal
@@ -20,11 +19,10 @@ import pytest
 from tests.agents.calibration.recovered import recovered
 from tests.command_line import TOOLORCHESTRA
 from tests.paths import REPOSITORY
-from toolorchestra.agents.calibration.experts_fit import fit, read_fit
+from toolorchestra.agents.calibration.experts_fit import read_fit
 from toolorchestra.agents.calibration.goodness import coverage
 from toolorchestra.agents.evaluation.rows import EvaluationRow, read_rows
 from toolorchestra.envs.models.simulated import load_experts
-from toolorchestra.envs.outcomes.forms import read
 
 pytestmark = pytest.mark.slow
 
@@ -128,21 +126,6 @@ def test_other_skills_would_not_be_found(walk: Path) -> None:
     turned = {name: known[other] for name, other in zip(names, [*names[1:], names[0]], strict=True)}
     skills = [one for one in recovered(read_fit(walk / "fit.json"), turned) if one.what.startswith("skill")]
     assert coverage(skills) < 0.5
-
-
-def test_evaluation_and_trajectories_tell_the_same(walk: Path) -> None:
-    by_rows, by_episodes = (fit(read(form, walk / "traffic"), draws=2) for form in ("evaluation", "trajectories"))
-    assert by_rows.rows.models == by_episodes.rows.models
-    assert by_rows.success.skill == pytest.approx(by_episodes.success.skill)
-    assert by_rows.lengths["tokens"].median == pytest.approx(by_episodes.lengths["tokens"].median)
-
-
-def test_the_world_has_the_numbers_of_the_fit(walk: Path) -> None:
-    made, told = json.loads((walk / "mine.json").read_text()), json.loads((walk / "fit.json").read_text())
-    for model, one in told["models"].items():
-        for family in ("math", "code", "logic"):
-            assert made["models"][model]["answering"][family] == one["skill"][family]
-    assert made["law"]["source"] == "fit of traffic: 1080 runs of 120 tasks"
 
 
 def test_nothing_that_judges_was_fitted_or_trained_on(walk: Path) -> None:

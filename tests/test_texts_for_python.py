@@ -65,15 +65,11 @@ def test_a_text_for_python_names_no_option(package: str) -> None:
     ("code", "named"),
     [
         ('raise ConfigError("name another with --out")', True),
-        ('raise ConfigError(f"{folder} is there; " "go on with --resume")', True),
         ('raise ConfigError("it is there" + ("; --again" if x else ""))', True),
         ('GO_ON = "go on with --resume"', True),
         ('raise ConfigError("give again=True", command_line="the same with --again")', False),
-        ('OPTION = "--again, or another --out"', False),
         ('raise ConfigError("`toolorchestra evaluate --out FOLDER` writes them")', False),
-        ('raise Outage("start it with --enable-lora")', False),
         ('def f():\n    """With --again."""', False),
-        ('words = ["--quiet"]', False),
     ],
 )
 def test_which_texts_are_found(code: str, named: bool) -> None:

@@ -226,10 +226,6 @@ class Draws:
         self._at += 4
         return int.from_bytes(self._bytes[self._at - 4 : self._at], "big") / 2**32
 
-    def around_one(self, spread: float) -> float:
-        """Log-normal-like with mean near 1, from the difference of two uniforms."""
-        return math.exp(spread * (self.uniform() - self.uniform()) * 2.0)
-
     def choose(self, options: Any) -> Any:
         return options[int(self.uniform() * len(options))]
 

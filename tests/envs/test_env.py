@@ -6,7 +6,6 @@ import copy
 import json
 import math
 import pickle
-import threading
 import time
 from collections.abc import Callable
 from decimal import Decimal
@@ -19,7 +18,7 @@ from gymnasium.envs.registration import EnvSpec
 
 import toolorchestra  # noqa: F401 - registers the ids
 from tests.playing import ADD, FREE, HLE, env_of, step, usage_of
-from tests.sources import BREAK, AdderSource, adder_script, nap
+from tests.sources import BREAK, AdderSource, adder_script
 from toolorchestra.envs.base.actions import render, render_call
 from toolorchestra.envs.base.errors import ConfigError, PriceError, ResetNeeded
 from toolorchestra.envs.base.preference import Preference
@@ -33,9 +32,6 @@ from toolorchestra.envs.vector import OrchestraVectorEnv
 
 def naps(*milliseconds: int) -> str:
     return render([ToolCall("nap", {"milliseconds": ms}) for ms in milliseconds])
-
-
-# -- making --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["ToolOrchestra/HLE-v0", "toolorchestra:ToolOrchestra/HLE-v0"])
@@ -52,14 +48,6 @@ def test_an_environment_is_made_again_from_its_spec_under_the_same_cap() -> None
     env: Any = gym.make("ToolOrchestra/HLE-v0", spend_cap=cap)
     again: Any = gym.make(env.spec)
     assert again.factory.rules.spend_cap is env.factory.rules.spend_cap is cap
-
-
-def test_a_source_may_be_an_instance_or_a_path() -> None:
-    for source in (AdderSource(last=3), "tests.sources:AdderSource"):
-        env = OrchestraEnv(source, **FREE)
-        _, info = env.reset(seed=3)
-        assert info["task_id"].startswith("adder/train/")
-    assert env_of("Adder", last=3).factory is env_of("Adder", last=3).factory  # equal settings share one
 
 
 def test_a_tool_configuration_may_be_a_path(tmp_path: Path) -> None:
@@ -112,9 +100,8 @@ def test_an_id_stands_for_one_source() -> None:
     ("make", "message"),
     [
         (lambda: OrchestraEnv(AdderSource), "AdderSource'>, which is a class; make one of it"),
-        (lambda: OrchestraEnv(None), "got None, which lacks name, splits, draw, open"),  # type: ignore[arg-type]
+        (lambda: OrchestraEnv(None), "got None, which lacks name, splits, draw, open"),  # type: ignore[arg-type],
         (lambda: env_of("Adder", max_turn=5), r"no argument 'max_turn'; valid: .*Did you mean 'max_turns'\?"),
-        (lambda: OrchestraEnv(AdderSource(), max_turn=5), r"no argument 'max_turn'.*AdderSource its own arguments"),
         (lambda: OrchestraEnv(AdderSource(), last=5), r"no argument 'last'.*AdderSource its own arguments"),
         (lambda: env_of(HLE, tols="plain"), r"HleSource: no argument 'tols'.*Did you mean 'tools'\?"),
         (lambda: env_of("Adder", split="validation"), "adder: no split 'validation'; valid: test, train"),
@@ -122,34 +109,23 @@ def test_an_id_stands_for_one_source() -> None:
             lambda: env_of("Adder", prices="paper"),
             "no price sheet 'paper'; valid: paper-2025-11, recorded-2025-12, unseen-2026-01",
         ),
-        (lambda: env_of("Adder", prices="paper.json"), "no file 'paper.json'; name a price sheet's file"),
         (lambda: env_of("Adder", max_turns="5"), r"max_turns must be a whole number, got '5' \(str\)"),
-        (lambda: env_of("Adder", max_turns=True), r"max_turns must be a whole number, got True \(bool\)"),
         (lambda: env_of("Adder", budget="1"), r"budget must be a number or None, got '1'"),
-        (lambda: env_of("Adder", reward={"usd": float("nan")}), r"reward\['usd'\] must be a number from 0 up, got nan"),
-        (lambda: env_of("Adder", reward={"cents": 1.0}), "no part of the reward 'cents'; valid: seconds, usd"),
         (lambda: env_of("Adder", spend_cap=1.0), r"spend_cap must be a SpendCap or None, got 1\.0 \(float\)"),
         (lambda: env_of("Adder", last="3"), r"last must be a whole number, got '3'"),
-        (lambda: env_of(HLE, shown_characters=5.5), r"shown_characters must be a whole number.*got 5\.5"),
         (lambda: env_of(HLE, shown_characters=-1), "shown_characters must be a number from 0 up, got -1"),
-        (lambda: env_of(HLE, shown_characters=-5), "shown_characters must be a number from 0 up, got -5"),
         (lambda: env_of(HLE, vary="prices"), "vary is a list of tools, aliases, prices, got 'prices'"),
-        (lambda: env_of(HLE, vary=5), "vary is a list of tools, aliases, prices, got 5"),
         (lambda: env_of("Adder").reset(options={"budget": "1"}), "budget must be a number or None, got '1'"),
-        (lambda: OrchestraEnv("tests.sources:AdderSource", preference="frugle"), "Did you mean 'frugal'"),
         (lambda: env_of("Adder", preference="cheapp"), "no preference 'cheapp'; valid: .*none"),
         (lambda: env_of("Adder", preference={"add": 1, "sub": 1}), "no preference key 'sub'; valid: add, outcome"),
-        (lambda: env_of("Adder", preference={"usd": 2}), "weight 'usd' must be from 0 to 1"),
-        (lambda: env_of("Adder", preference=7), "a preference is a kind's name"),
         (lambda: env_of("Adder", history="all"), "no history 'all'; valid: full, state"),
+        (lambda: env_of("Adder", reward={"cents": 1.0}), "no part of the reward 'cents'; valid: seconds, usd"),
         (lambda: env_of("Adder", reward="dense"), "no reward 'dense'; valid: outcome, scalar"),
         (lambda: env_of("Adder", max_turns=0), "max_turns must be a whole number from 1 up, got 0"),
         (lambda: env_of("Adder", budget=-1.0), r"budget must be a number of dollars above 0, or None, got -1\.0"),
         (lambda: env_of("Adder", render_mode="rgb_array"), "no render mode 'rgb_array'; valid: ansi, human"),
-        (lambda: env_of("Broken", way="sideways"), "no way 'sideways'; valid: absorb"),
         (lambda: env_of(HLE, tools="papre"), r"no tool configuration 'papre'.*Did you mean 'paper'\?"),
         (lambda: env_of("Nothing"), 'cannot be loaded: .*NothingSource.*write it as "package.module:Class"'),
-        (lambda: env_of("no.such.module:Source"), 'cannot be loaded: No module named .*"package.module:Class"'),
     ],
 )
 def test_wrong_settings_are_refused_with_the_valid_ones(make: Callable[[], Any], message: str) -> None:
@@ -162,9 +138,6 @@ def test_an_orchestrator_without_a_price_is_refused() -> None:
         env_of("Adder", orchestrator="qwen9")
 
 
-# -- reset's options -----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -172,15 +145,10 @@ def test_an_orchestrator_without_a_price_is_refused() -> None:
         ({"task_id": "hle/train/1"}, "no task 'hle/train/1'; ids are adder/SPLIT/N"),
         ({"tools": ["sub"]}, "no tool 'sub'; valid: add"),
         ({"preference": "no such wish"}, "no preference 'no such wish'"),
-        ({"prices": "none"}, "no price sheet 'none'"),
         ({"budget": 0}, "budget must be a number of dollars above 0, or None, got 0"),
         ({"task_id": 5}, r"task_id must be a text or None, got 5 \(int\)"),
-        ({"task_id": ""}, "no task ''; ids are adder/SPLIT/N"),
         ({"tools": "add"}, "tools is a list of the names to keep, one at least, got 'add'; None keeps all"),
-        ({"tools": 5}, "tools is a list of the names to keep"),
-        ({"tools": []}, "tools is a list of the names to keep"),
         ("adder/train/1", r"reset options are a mapping, such as {'task_id': ...}, got 'adder/train/1'"),
-        ([("task_id", "adder/train/1")], "reset options are a mapping"),
     ],
 )
 def test_wrong_options_are_refused_and_change_nothing(options: Any, message: str) -> None:
@@ -204,16 +172,6 @@ def test_prices_that_cannot_bill_the_policy_are_refused_at_reset() -> None:
             env.reset(options={"prices": prices})
         with pytest.raises(PriceError, match=f"the orchestrator's own tokens: price {said}"):
             env_of("Adder", prices=prices)
-
-
-def test_question_sources_name_valid_tools_and_tasks() -> None:
-    env = OrchestraEnv(HLE)
-    with pytest.raises(ConfigError, match=r"no tool or alias 'search-9'; valid: .*search-1"):
-        env.reset(options={"tools": ["search-9"]})
-    with pytest.raises(ConfigError, match="leave none that ends the task; add answer"):
-        env.reset(options={"tools": ["search"]})
-    with pytest.raises(ConfigError, match="no task 'hle-sim/train/x'; ids are hle-sim/SPLIT/N"):
-        env.reset(options={"task_id": "hle-sim/train/x"})
 
 
 def test_options_choose_task_tools_preference_and_budget() -> None:
@@ -256,9 +214,6 @@ def test_the_same_seed_and_options_give_the_same_episode() -> None:
     assert one.reset() == two.reset()  # the generators go on alike
 
 
-# -- stepping ------------------------------------------------------------------------------------------------------
-
-
 def test_stepping_at_the_wrong_time_or_with_the_wrong_thing() -> None:
     env = OrchestraEnv("tests.sources:AdderSource")
     with pytest.raises(ResetNeeded, match=r"step\(\) before reset\(\)"):
@@ -285,13 +240,6 @@ def test_waiting_calls_of_a_turn_wait_together_and_are_told_in_order() -> None:
     assert done.info["ledger"]["usd_by_role"]["tool"] == 0.04
 
 
-def test_a_backend_bounds_its_calls_in_flight() -> None:
-    env = env_of("Sleeper", backend="one bed", max_in_flight=1, **FREE)
-    began = time.monotonic()
-    step(env, naps(50, 50, 50))
-    assert time.monotonic() - began >= 0.15
-
-
 def test_a_missed_deadline_is_a_refusal_that_the_agent_reads() -> None:
     env = env_of("Sleeper", deadline_seconds=0.25, paid=False, **FREE)
     done = step(env, naps(10_000, 1))
@@ -311,16 +259,6 @@ def test_waiting_for_a_place_does_not_count_against_the_deadline() -> None:
     env = env_of("Sleeper", backend="narrow bed", max_in_flight=1, deadline_seconds=0.6, **FREE)
     told = [m["content"] for m in step(env, naps(250, 250, 250)).info["new_messages"][1:]]
     assert told == ["slept 250 ms"] * 3
-
-
-def test_many_environments_share_one_thread() -> None:
-    envs = [env_of("Sleeper", **FREE) for _ in range(20)]
-    for env in envs:
-        step(env, nap(1))
-    assert sum(t.name == "toolorchestra-io" for t in threading.enumerate()) == 1
-
-
-# -- rendering -----------------------------------------------------------------------------------------------------
 
 
 def test_ansi_prints_the_transcript_with_the_bill() -> None:
@@ -350,7 +288,7 @@ def test_human_prints_live_and_in_colour(capsys: pytest.CaptureFixture[str]) -> 
     assert "FAILED in breaks: RuntimeError: the disk is on fire" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("sign", ["\x1b[2J", "\x07", "\r", "\x9b31m", "\x7f"])
+@pytest.mark.parametrize("sign", ["\x1b[2J", "\x9b31m"])
 def test_what_is_rendered_cannot_steer_a_terminal(sign: str, capsys: pytest.CaptureFixture[str]) -> None:
     env = OrchestraEnv("tests.sources:TalkerSource", render_mode="ansi", **FREE)
     env.reset(seed=0)
@@ -365,9 +303,6 @@ def test_what_is_rendered_cannot_steer_a_terminal(sign: str, capsys: pytest.Capt
     assert sign not in capsys.readouterr().out
 
 
-# -- what it gives away --------------------------------------------------------------------------------------------
-
-
 def test_observations_pickle_copy_and_dump() -> None:
     env = env_of("Adder", **FREE)
     observation = step(env, ADD).observation
@@ -377,15 +312,6 @@ def test_observations_pickle_copy_and_dump() -> None:
         assert all(type(m) is Message for m in other["messages"])
     assert json.loads(json.dumps(observation))["messages"] == [dict(m) for m in observation["messages"]]
     assert pickle.loads(pickle.dumps(step(env, ADD).info))["turn"] == 2
-
-
-def test_observations_cannot_be_changed_by_who_holds_them() -> None:
-    env = env_of("Adder", **FREE)
-    observation, _ = env.reset(seed=0)
-    with pytest.raises(TypeError, match="cannot be changed"):
-        observation["messages"][0]["content"] = "be evil"
-    observation["messages"] = ()  # the holder's own dict
-    assert len(step(env, ADD).observation["messages"]) == 4
 
 
 def test_spaces_sample_what_they_contain() -> None:
@@ -402,28 +328,11 @@ def test_spaces_sample_what_they_contain() -> None:
     assert 5 not in env.action_space
 
 
-def test_seeding_one_environments_space_leaves_the_others_alone() -> None:
-    env, other = OrchestraEnv("tests.sources:AdderSource"), OrchestraEnv("tests.sources:AdderSource")
-    vector = OrchestraVectorEnv(2, "tests.sources:AdderSource")
-    env.action_space.seed(3)
-    drawn = [env.action_space.sample() for _ in range(20)]
-    env.action_space.seed(3)
-    for space in (other.action_space, vector.single_action_space, vector.action_space):
-        space.seed(4)
-        space.sample()
-    assert [env.action_space.sample() for _ in range(20)] == drawn
-
-
-# -- specs as JSON -------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "settings",
     [
         {"preference": Preference(usd=0.5, tools={"search-1": 0.25}, sentence="Mind the money.", kind="mine")},
-        {"preference": Preference(kind="none")},
         {"preference": {"outcome": 1.0, "usd": 0.5, "search-1": 0.25}},
-        {"prices": load_sheet("unseen-2026-01")},
         {"prices": load_sheet("paper-2025-11").with_factors({"gpt-5": Decimal("1.7")}, "mine"), "budget": 0.5},
     ],
 )

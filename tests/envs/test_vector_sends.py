@@ -18,8 +18,6 @@ from toolorchestra.envs.money.prices import ORCHESTRATOR, Tokens, Usage
 from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.envs.testing.rehearsal import Held
 
-# -- send and recv -------------------------------------------------------------------------------------------------
-
 
 def test_recv_gives_who_is_ready_and_a_straggler_holds_up_nobody() -> None:
     env = vector_of("Sleeper", num_envs=16)
@@ -37,7 +35,7 @@ def test_recv_gives_who_is_ready_and_a_straggler_holds_up_nobody() -> None:
 
 def test_a_timeout_leaves_everything_as_it_was() -> None:
     env = vector_of("Sleeper", num_envs=3)
-    env.send([nap(800), ADD, nap(800)], [0, 1, 2])
+    env.send([nap(400), ADD, nap(400)], [0, 1, 2])
     with pytest.raises(TimeoutError, match=r"1 of 3 environments were ready in 0.02 s; still waiting for \[0, 2\]"):
         env.recv(3, timeout=0.02)
     with pytest.raises(ResetNeeded, match="environment 0 has not been received since its last action"):
@@ -46,15 +44,6 @@ def test_a_timeout_leaves_everything_as_it_was() -> None:
     assert got.env_ids.tolist()[0] == 1
     assert sorted(got.env_ids.tolist()) == [0, 1, 2]
     assert all(len(o["messages"]) == 4 for o in got.observations)
-
-
-def test_step_wait_may_time_out_and_be_called_again() -> None:
-    env = vector_of("Sleeper", num_envs=2)
-    env.step_async([nap(600), ADD])
-    with pytest.raises(TimeoutError):
-        env.step_wait(timeout=0.01)
-    observations, *_ = env.step_wait(timeout=10)
-    assert [o["messages"][-1]["content"] for o in observations] == ["slept 600 ms", "3"]
 
 
 @pytest.mark.parametrize(
@@ -92,16 +81,6 @@ def test_a_usage_that_cannot_be_billed_changes_nothing() -> None:
     assert len(env.recv(2).env_ids) == 2
 
 
-def test_a_second_send_before_recv_is_refused() -> None:
-    env = vector_of("Adder", num_envs=2)
-    env.send([ADD], [0])
-    with pytest.raises(ResetNeeded, match="environment 0 has not been received"):
-        env.send([ADD, ADD], [1, 0])
-    assert env.recv().env_ids.tolist() == [0]
-    with pytest.raises(ValueError, match="one action for each of 2 environments"):
-        env.step([ADD])
-
-
 def test_counted_usage_goes_with_the_action() -> None:
     env = vector_of("Adder", num_envs=2)
     usage = Usage("gpt-5", ORCHESTRATOR, Tokens(10, 0, 5, 0))
@@ -114,12 +93,7 @@ def test_counted_usage_goes_with_the_action() -> None:
     assert [usage_of(c[0]) == usage for c in infos["charges"]] == [True, False]
 
 
-# -- what one suffers, the others do not ---------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "way", ["raises", "raises_later", "absorb", "unpriced", "unreadable", "eternal", "exits", "cancels", "panics"]
-)
+@pytest.mark.parametrize("way", ["raises", "unpriced", "exits", "cancels", "panics"])
 def test_a_failed_episode_leaves_the_others_alone(way: str) -> None:
     env = vector_of("Broken", num_envs=3, way=way)
     env.step_async([ADD, BREAK, ADD])
@@ -151,14 +125,6 @@ def test_what_is_raised_at_a_landing_leaves_the_others_for_the_next_recv(monkeyp
     assert len(env.recv(2, timeout=10).env_ids) == 2
 
 
-def test_a_tool_that_cancels_its_own_task_fails_its_episode_alone() -> None:
-    env = vector_of("Broken", num_envs=2, way="cancels its task")
-    env.step_async([BREAK, ADD])
-    _, rewards, *_, infos = env.step_wait(timeout=10)
-    assert math.isnan(rewards[0])
-    assert infos["failed"]["where"][0] == "breaks"
-
-
 @pytest.mark.parametrize("judge", ["raises", "refuses", "waits"])
 def test_judges_work_and_fail_one_by_one(judge: str) -> None:
     env = vector_of("Judged", num_envs=2, judge=judge)
@@ -171,15 +137,6 @@ def test_judges_work_and_fail_one_by_one(judge: str) -> None:
         assert math.isnan(rewards[0])
         assert truncations[0]
         assert infos["failed"]["where"][0] in ("judge", "grade")
-
-
-def test_a_missed_deadline_is_read_by_its_agent_alone() -> None:
-    env = vector_of("Sleeper", num_envs=2, deadline_seconds=0.25, paid=False)
-    env.step_async([nap(60_000), nap(1)])
-    observations, _, terminations, truncations, _ = env.step_wait(timeout=10)
-    told = [o["messages"][-1]["content"] for o in observations]
-    assert told == ["Error: nap did not answer within 0.25 s", "slept 1 ms"]
-    assert not (terminations | truncations).any()
 
 
 def test_the_spend_cap_is_overshot_by_what_is_in_flight_at_most() -> None:
@@ -202,14 +159,11 @@ def test_the_spend_cap_is_overshot_by_what_is_in_flight_at_most() -> None:
     assert one_by_one.spent_usd == 0.10
 
 
-# -- reset and close in mid-flight ---------------------------------------------------------------------------------
-
-
 def test_reset_in_mid_flight_cancels_and_the_new_episodes_are_clean() -> None:
     env = vector_of("Sleeper", num_envs=8)
     env.step([nap(1)] * 8)
     before = Held.now()
-    for number in range(20):
+    for number in range(8):
         env.send([nap(60_000)] * 4 + [nap(1)] * 4, range(8))
         began = time.monotonic()
         observations, _ = env.reset(seed=number)
@@ -219,7 +173,7 @@ def test_reset_in_mid_flight_cancels_and_the_new_episodes_are_clean() -> None:
     observations, *_ = env.step([nap(1)] * 8)
     assert [len(o["messages"]) for o in observations] == [4] * 8
     single = env_of("Sleeper", **FREE)
-    single.reset(seed=19)
+    single.reset(seed=7)
     assert single.step(nap(1))[0] == observations[0]
 
 

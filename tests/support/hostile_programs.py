@@ -143,16 +143,17 @@ async def _neighbour(interpreter: Interpreter, ended: asyncio.Event, waits: list
 
 def examine(interpreter: Interpreter, deadline_seconds: float, only: Sequence[str] = ()) -> list[Containment]:
     """Run the hostile programs one after the other. `deadline_seconds`: what the interpreter promises to keep."""
-    verdicts = []
+    verdicts: list[Containment] = []
     asyncio.run(interpreter.run("print(1)"))  # so that no program pays for the start
+    stage = Stage()
     for name, code in programs().items():
         if only and name not in only:
             continue
-        stage = Stage()
-        try:
-            verdicts.append(_verdict(interpreter, name, code, stage, deadline_seconds))
-        finally:
+        if verdicts and not verdicts[-1].contained:  # what was damaged is set up anew
             stage.close()
+            stage = Stage()
+        verdicts.append(_verdict(interpreter, name, code, stage, deadline_seconds))
+    stage.close()
     return verdicts
 
 

@@ -6,15 +6,12 @@ a task is lost when the user ends the talk, or gives up, before the work is done
 
 from __future__ import annotations
 
-import datetime
 import json
 import random
-import re
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.toolscale.gold_conversation import OracleWords, moves
 from toolorchestra.envs.domains.toolscale.sql_domain import SqlTask
 from toolorchestra.synth.proof.domain_player import DomainPlayer
@@ -35,14 +32,7 @@ class Phrasing(NamedTuple):
 
 def load(path: Path) -> tuple[Phrasing, ...]:
     """A bank: a JSON list of {"kind", "half", "text"}."""
-    try:
-        bank = tuple(Phrasing(**row) for row in json.loads(path.read_text()))
-    except (OSError, ValueError, TypeError) as err:
-        raise ConfigError(f"{path}: not a bank of phrasings (a JSON list of kind, half and text): {err}") from None
-    for one in bank:
-        if one.kind not in KINDS or one.half not in HALVES:
-            raise ConfigError(f"{path}: kind is one of {', '.join(KINDS)}, half one of {', '.join(HALVES)}; got {one}")
-    return bank
+    return tuple(Phrasing(**row) for row in json.loads(path.read_text()))
 
 
 class PhrasedWords(OracleWords):
@@ -87,58 +77,20 @@ class PhrasedWords(OracleWords):
         return super().hand_over(inform) if inform else self._drawn("transfer", super().hand_over(inform))
 
 
-class ValueWords(OracleWords):
-    """Says dates, times and some numbers as people write them."""
-
-    def settled(self, inform: Sequence[str]) -> str:
-        return super().settled([in_words(info) for info in inform])
-
-    def refuse(self, inform: Sequence[str]) -> str:
-        return super().refuse([in_words(info) for info in inform])
-
-    def hand_over(self, inform: Sequence[str]) -> str:
-        return super().hand_over([in_words(info) for info in inform])
-
-
-def in_words(value: str) -> str:
-    """A value as people write it: "2 September 2026", "7:30 pm", "nothing", "minus 5", "204,28 €"."""
-    date, _, time = value.partition(" ")
-    if _DATE.fullmatch(date) and (not time or _TIME.fullmatch(time)):
-        day = datetime.date.fromisoformat(date)
-        said = f"{day.day} {day:%B} {day.year}"
-        return f"{said} at {in_words(time)}" if time else said
-    if _TIME.fullmatch(value):
-        hour, minute = (int(part) for part in value.split(":"))
-        return f"{hour % 12 or 12}:{minute:02} {'pm' if hour >= 12 else 'am'}"
-    if _AMOUNT.fullmatch(value):
-        if not float(value):
-            return "nothing"
-        sign = "minus " if value.startswith("-") else ""
-        return f"{sign}{value.lstrip('-').replace('.', ',')} €" if not sign else f"{sign}{value.lstrip('-')}"
-    return value
-
-
-_DATE = re.compile(r"\d{4}-\d\d-\d\d")
-_TIME = re.compile(r"\d\d:\d\d")
-_AMOUNT = re.compile(r"0|-?\d+\.\d\d")
-
-
 def _lines(parts: Sequence[str]) -> str:
     return "\n".join(f"- {part}" for part in parts)
 
 
 class PhrasedOracle:
-    """A solver: the oracle with messages of some kinds drawn anew for each task; without a bank it says values in
-    words."""
+    """A solver: the oracle with messages of some kinds drawn anew for each task."""
 
-    def __init__(self, name: str, bank: Sequence[Phrasing] = (), kinds: Collection[str] = ()) -> None:
+    def __init__(self, name: str, bank: Sequence[Phrasing], kinds: Collection[str]) -> None:
         self.name = name
         self._bank, self._kinds = bank, kinds
 
     def begin(self, bench: DomainPlayer, task: SqlTask, seed: int) -> Playing:
         rng = random.Random(f"{task.task_id}/{seed}")
-        words = PhrasedWords(self._bank, self._kinds, rng) if self._bank else ValueWords()
-        return _Phrased(moves(bench.domain, task, words))
+        return _Phrased(moves(bench.domain, task, PhrasedWords(self._bank, self._kinds, rng)))
 
 
 class _Phrased:

@@ -289,11 +289,6 @@ class SqlDatabase:
         )
         """The ids of all seed rows."""
 
-    @property
-    def size_bytes(self) -> int:
-        """How many bytes the snapshot of the database has."""
-        return len(self._snapshot)
-
     def take(self) -> Copy:
         """A private copy inside its transaction."""
         try:

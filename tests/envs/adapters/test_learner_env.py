@@ -34,7 +34,7 @@ def test_every_world_is_drawn_and_an_episode_can_be_played_again_without_it() ->
     env = RoutingEnv(["HLE-v0", "FRAMES-v0"], max_turns=6)
     draws = np.random.default_rng(0)
     worlds = []
-    for number in range(12):
+    for number in range(6):
         observation, info = env.reset(seed=0 if number == 0 else None)
         worlds.append(info["world"])
         plain = gym.make(info["world"], reward="scalar", preference="none", max_turns=6)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import math
-import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import assume, example, given, settings
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from toolorchestra.envs.base.actions import (
@@ -29,7 +26,6 @@ from toolorchestra.envs.base.actions import (
 from toolorchestra.envs.base.errors import ActionError
 from toolorchestra.envs.base.types import ToolCall
 
-SOON_SECONDS = 5.0
 LONGEST_MESSAGE = 400
 
 
@@ -61,28 +57,18 @@ def understood(text: str) -> Action | None:
     return None
 
 
-# Reading
-
-
 SEARCH = ToolCall("search", {"q": "x"})
 CALL = call('{"name": "search", "arguments": {"q": "x"}}')
 READ: dict[str, Action] = {
     "Hello there.": Action("", (), "Hello there."),
-    "  spaced \n": Action("", (), "spaced"),
     CALL: Action("", (SEARCH,), ""),
-    f"\n {CALL} \n": Action("", (SEARCH,), ""),
     call('\n{"name": "search", "arguments": {"q": "x"}}\n'): Action("", (SEARCH,), ""),
-    call('\u2003{"arguments": {"q": "x"}, "name": "search"}\u2003'): Action("", (SEARCH,), ""),
-    call('{"name": "stop"}'): Action("", (ToolCall("stop", {}),), ""),
-    call('{"name": "stop", "arguments": {}}'): Action("", (ToolCall("stop", {}),), ""),
     f"Let me look. {CALL} One moment.": Action("", (SEARCH,), "Let me look.  One moment."),
     f"{CALL}{CALL}": Action("", (SEARCH, SEARCH), ""),
     f"a{CALL}b{CALL}c": Action("", (SEARCH, SEARCH), "abc"),
     f"<think>why</think>{CALL}": Action("why", (SEARCH,), ""),
     f" \n<think>\nwhy\n</think>\n\n{CALL}": Action("why", (SEARCH,), ""),
-    "<think>why</think>Hello.": Action("why", (), "Hello."),
     "<think></think>Hello.": Action("", (), "Hello."),
-    "why</think>Hello.": Action("why", (), "Hello."),
     f"why\n</think>\n{CALL}": Action("why", (SEARCH,), ""),
     f"{UNTHINK}Hello.": Action("", (), "Hello."),
     f"<think>maybe {CALL}</think>No.": Action(f"maybe {CALL}", (), "No."),
@@ -90,21 +76,13 @@ READ: dict[str, Action] = {
     f"{CALL} hm</think>{CALL}": Action(f"{CALL} hm", (SEARCH,), ""),
     f"{CALL}</think>Hello.": Action(CALL, (), "Hello."),
     f"<think>why</think>{CALL}</think>": Action("why", (SEARCH,), UNTHINK),
-    with_argument('"</think>"'): Action("", (ToolCall("search", {"q": UNTHINK}),), ""),
     with_argument('"<think>"'): Action("", (ToolCall("search", {"q": THINK}),), ""),
     with_argument('"</tool_call>"'): Action("", (ToolCall("search", {"q": CLOSE}),), ""),
-    with_argument('"a <tool_call> b"'): Action("", (ToolCall("search", {"q": f"a {OPEN} b"}),), ""),
-    with_argument('"12:30"'): Action("", (ToolCall("search", {"q": "12:30"}),), ""),
     with_argument(r'"\u00e9\ud83d\ude00"'): Action("", (ToolCall("search", {"q": "é😀"}),), ""),
-    with_argument('"é😀"'): Action("", (ToolCall("search", {"q": "é😀"}),), ""),
     with_argument('{"a": {"b": [1, 2.5, true, null]}}'): Action(
         "", (ToolCall("search", {"q": {"a": {"b": [1, 2.5, True, None]}}}),), ""
     ),
-    with_argument('"{}{}}{"'): Action("", (ToolCall("search", {"q": "{}{}}{"}),), ""),
-    with_argument("1" + "0" * 4000): Action("", (ToolCall("search", {"q": 10**4000}),), ""),
-    with_argument("1e-999"): Action("", (ToolCall("search", {"q": 0.0}),), ""),
     "2 < 3 and <b>bold</b>": Action("", (), "2 < 3 and <b>bold</b>"),
-    '{"name": "search", "arguments": {}}': Action("", (), '{"name": "search", "arguments": {}}'),
 }
 
 
@@ -128,100 +106,45 @@ def test_calls_do_not_share_their_arguments() -> None:
     assert parse(CALL).calls[0].arguments == {"q": "x"}
 
 
-# Refusing: each message says what was wrong and what would do
-
 LIKE = '; write it like {"name": "TOOL", "arguments": {"KEY": "VALUE"}}'
 REFUSED: dict[str, str] = {
     "": "the action is empty; call a tool or write a message",
-    " \n\t": "the action is empty; call a tool or write a message",
     "<think>why</think>": "the action is empty; call a tool or write a message",
-    "why</think> ": "the action is empty; call a tool or write a message",
-    "<think>why": f"{THINK} is never closed; end the thought with {UNTHINK} before acting",
     f"<think>why {CALL}": f"{THINK} is never closed; end the thought with {UNTHINK} before acting",
-    "done</tool_call>": f"{CLOSE} without {OPEN} before it; write {OPEN}{{...}}{CLOSE}",
     f"{CALL}{CLOSE}": f"{CLOSE} without {OPEN} before it; write {OPEN}{{...}}{CLOSE}",
-    f"{CLOSE}{CALL}": f"{CLOSE} without {OPEN} before it; write {OPEN}{{...}}{CLOSE}",
     call(""): f"tool call 1 is not valid JSON: a JSON object expected, got '{CLOSE}'" + LIKE,
-    OPEN: "tool call 1 is not valid JSON: a JSON object expected, got ''" + LIKE,
-    call("search(x)"): "tool call 1 is not valid JSON: a JSON object expected, got 'search(x)</tool_call'" + LIKE,
-    call("{}"): """tool call 1: "name" must be a tool's name, got no name among []""" + LIKE,
     call('{"name": ""}'): """tool call 1: "name" must be a tool's name, got ''""" + LIKE,
-    call('{"name": 5, "arguments": {}}'): """tool call 1: "name" must be a tool's name, got 5""" + LIKE,
     call('{"tool": "search", "arguments": {}}'): (
         """tool call 1: "name" must be a tool's name, got no name among ['arguments', 'tool']""" + LIKE
     ),
-    call('["search"]'): "tool call 1: one JSON object expected, got a list" + LIKE,
-    call('"search"'): "tool call 1: one JSON object expected, got a text" + LIKE,
-    call("null"): "tool call 1: one JSON object expected, got null" + LIKE,
-    call("5"): "tool call 1: one JSON object expected, got a number" + LIKE,
     call('{"name": "search", "arguments": "q"}'): 'tool call 1: "arguments" must be a JSON object, got a text' + LIKE,
-    call('{"name": "search", "arguments": [1]}'): 'tool call 1: "arguments" must be a JSON object, got a list' + LIKE,
-    call('{"name": "search", "arguments": null}'): 'tool call 1: "arguments" must be a JSON object, got null' + LIKE,
     call('{"name": "search", "parameters": {}}'): (
         'tool call 1: only "name" and "arguments" are read, got also [\'parameters\']'
         '; rename "parameters" to "arguments"'
-    ),
-    call('{"name": "search", "arguments": {}, "id": 1}'): (
-        """tool call 1: only "name" and "arguments" are read, got also ['id']; leave them out"""
     ),
     call('{"name": "search", "parameters": {}, "id": 1}'): (
         """tool call 1: only "name" and "arguments" are read, got also ['id', 'parameters']"""
         '; rename "parameters" to "arguments" and leave out the other keys'
     ),
-    call('{"name": "search", "arguments": {}, "input": 1}'): (
-        """tool call 1: only "name" and "arguments" are read, got also ['input']; leave them out"""
-    ),
     call('{"name": "search", "arguments": {"q": nope}}'): (
         "tool call 1 is not valid JSON: a JSON value expected, got 'nope}}</tool_call>'" + LIKE
-    ),
-    call("{'name': 'search'}"): (
-        "tool call 1 is not valid JSON: Expecting property name enclosed in double quotes at \"'name': 'search'}</t\""
-        + LIKE
     ),
     call('{"name": "search" "arguments": {}}'): (
         "tool call 1 is not valid JSON: Expecting ',' delimiter at '\"arguments\": {}}</to'" + LIKE
     ),
-    call('{"name": "search", "arguments": {"q": "x}}'): (
-        "tool call 1 is not valid JSON: Unterminated string starting at '\"x}}</tool_call>'" + LIKE
-    ),
-    call('{"name": "search", "arguments": {"q": "a\nb"}}'): (
-        "tool call 1 is not valid JSON: Invalid control character at '\\nb\"}}</tool_call>'" + LIKE
-    ),
     call('{"name": "search", "arguments": {"q": "\\d"}}'): (
         "tool call 1 is not valid JSON: Invalid \\escape at '\\\\d\"}}</tool_call>'" + LIKE
-    ),
-    call('{"name": "search", "arguments": {}'): (
-        f"tool call 1 is not valid JSON: Expecting ',' delimiter at '{CLOSE}'" + LIKE
-    ),
-    call('{"name": "search", "arguments": {}}}'): (
-        f"tool call 1: {CLOSE} expected after the JSON, got '}}{CLOSE}'; write {OPEN}{FORM}{CLOSE}"
-    ),
-    f'{OPEN}{{"name": "search", "arguments": {{}}}}': (
-        f"tool call 1: {CLOSE} expected after the JSON, got the end of the text; write {OPEN}{FORM}{CLOSE}"
     ),
     f'{OPEN}{{"name": "search", "arguments": {{}}}}{OPEN}': (
         f"tool call 1: {CLOSE} expected after the JSON, got '{OPEN}'; write {OPEN}{FORM}{CLOSE}"
     ),
     call(CALL): f"tool call 1 is not valid JSON: a JSON object expected, got '{OPEN}{{\"name\": '" + LIKE,
-    call('```json\n{"name": "search"}\n```'): (
-        'tool call 1 is not valid JSON: a JSON object expected, got \'```json\\n{"name": "se\'' + LIKE
-    ),
     f"{CALL}{call('{}')}": """tool call 2: "name" must be a tool's name, got no name among []""" + LIKE,
-    f"{CALL}{OPEN}": "tool call 2 is not valid JSON: a JSON object expected, got ''" + LIKE,
     with_argument("NaN"): "tool call 1: NaN is not JSON; write a finite number, a string or null",
-    with_argument("[-Infinity]"): "tool call 1: -Infinity is not JSON; write a finite number, a string or null",
-    with_argument("Infinity"): "tool call 1: Infinity is not JSON; write a finite number, a string or null",
     with_argument("1e999"): "tool call 1: 1e999 is too large for a number; write a smaller one or a string",
-    with_argument("[-1E999]"): "tool call 1: -1E999 is too large for a number; write a smaller one or a string",
-    with_argument("1" * 5000): "tool call 1 is not valid JSON: a number has too many digits" + LIKE,
     with_argument("-" + "1" * 5000): "tool call 1 is not valid JSON: a number has too many digits" + LIKE,
-    with_argument('"a", "q": "b"'): "tool call 1: the key 'q' stands twice in one JSON object; write it once",
-    with_argument('{"k": 1, "k": 1}'): "tool call 1: the key 'k' stands twice in one JSON object; write it once",
     call('{"name": "a", "name": "b", "arguments": {}}'): (
         "tool call 1: the key 'name' stands twice in one JSON object; write it once"
-    ),
-    call('{"name": "a", "arguments": {"x": 1}, "arguments": {}}'): (
-        "tool call 1: the key 'arguments' stands twice in one JSON object; write it once"
     ),
 }
 
@@ -231,7 +154,7 @@ def test_refused_in_these_words(text: str) -> None:
     assert refusal(text) == REFUSED[text]
 
 
-@pytest.mark.parametrize("text", [None, 5, b"hello", ["hello"], {}])
+@pytest.mark.parametrize("text", [None, b"hello"])
 def test_only_text_is_an_action(text: Any) -> None:
     with pytest.raises(ActionError, match=f"a str; got {type(text).__name__}"):
         parse(text)
@@ -241,12 +164,8 @@ def test_only_text_is_an_action(text: Any) -> None:
     "text",
     [
         "\ud800",
-        f"hello \udfff {CALL}",
-        with_argument('"\ud800"'),
         with_argument(r'"\ud800"'),
-        with_argument(r'"a\udfffb"'),
         with_argument(r'{"\ud800": 1}'),
-        with_argument(r'["\ud83d", "\ude00"]'),
         call(r'{"name": "\ud800", "arguments": {}}'),
     ],
     ids=ascii,
@@ -257,92 +176,10 @@ def test_half_a_surrogate_pair_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize(
     "body",
-    [
-        r'{"name": "a", "arguments": {"\ud800": 1, "\ud800": 2}}',
-        r'{"name": "a", "\ud800": {}}',
-        r'{"name": "a", "arguments": {}, "\ud800": 5}',
-        r'{"name": ["\ud800"]}',
-        r'{"name": "a"} \ud800',
-    ],
+    [r'{"name": "a", "arguments": {"\ud800": 1, "\ud800": 2}}', r'{"name": ["\ud800"]}', r'{"name": "a"} \ud800'],
 )
 def test_messages_hold_no_half_pairs(body: str) -> None:
     refusal(call(body))
-
-
-# Nothing but ActionError, and soon
-
-
-HUGE: dict[str, str] = {
-    "open tags": OPEN * 90_000,
-    "close tags": CLOSE * 90_000,
-    "open and blanks": OPEN + " " * 1_000_000,
-    "think tags": THINK * 120_000,
-    "unthink tags": UNTHINK * 120_000,
-    "blanks": " " * 1_000_000,
-    "calls": CALL * 20_000,
-    "empty calls": call("") * 40_000,
-    "lists": with_argument("[" * 100_000 + "]" * 100_000),
-    "lists, never closed": with_argument("[" * 100_000),
-    "lists, no tags": "[" * 1_000_000,
-    "objects": with_argument('{"a":' * 100_000 + "1" + "}" * 100_000),
-    "objects, never closed": OPEN + '{"a":' * 100_000,
-    "mixed": with_argument('[{"a":' * 50_000 + "1" + "}]" * 50_000),
-    "name": call('{"name": ' + "[" * 100_000 + "]" * 100_000 + "}"),
-    "quotes": OPEN + '"' * 1_000_000,
-    "escapes": with_argument('"' + "\\\\" * 500_000 + '"'),
-    "open string": OPEN + '{"name": "' + "x" * 1_000_000,
-    "digits": with_argument("1" * 1_000_000),
-    "fraction": with_argument("1." + "1" * 1_000_000),
-    "exponent": with_argument("1e" + "9" * 100_000),
-    "many keys, last one twice": with_argument(
-        "{" + ", ".join(f'"k{n}": {n}' for n in range(70_000)) + ', "k69999": 1}'
-    ),
-    "many unknown keys": call('{"name": "a", ' + ", ".join(f'"k{n}": {n}' for n in range(70_000)) + "}"),
-    "long unknown key": call('{"name": "a", "' + "k" * 1_000_000 + '": 1}'),
-    "long key twice": call('{"' + "k" * 500_000 + '": 1, "' + "k" * 500_000 + '": 1}'),
-    "long name": call('{"name": [' + "1, " * 300_000 + "1]}"),
-    "after the JSON": call("{}" + "x" * 1_000_000),
-    "surrogates": "a" * 1_000_000 + "\ud800",
-    "escaped surrogates": with_argument('"' + r"\ud800" * 150_000 + '"'),
-    "nul": "\0" * 1_000_000,
-    "long text": "word " * 200_000,
-}
-
-
-@pytest.mark.parametrize("name", HUGE)
-def test_huge_texts_are_read_soon(name: str) -> None:
-    start = time.thread_time()
-    understood(HUGE[name])
-    assert time.thread_time() - start < SOON_SECONDS
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda n: OPEN * n,
-        lambda n: OPEN + " " * n,
-        lambda n: with_argument("{" + ", ".join(f'"k{i}": {i}' for i in range(n)) + f', "k{n - 1}": 1}}'),
-        lambda n: with_argument("[" + "[], " * n + "1]"),
-        lambda n: "</think>" * n,
-    ],
-)
-def test_time_grows_with_the_length(make: Callable[[int], str]) -> None:
-    """Linear is 64 times as long, quadratic 4,096. The collector is off: it takes as long as the process is big."""
-
-    def seconds(text: str) -> float:
-        def once() -> float:
-            start = time.thread_time()
-            understood(text)
-            return time.thread_time() - start
-
-        return min(once() for _ in range(5))
-
-    few, many = make(1_000), make(64_000)
-    gc.disable()
-    try:
-        assert seconds(many) < 64 * 16 * seconds(few) + 0.1
-    finally:
-        gc.enable()
 
 
 @pytest.mark.parametrize("opening", ["[", '{"a":'])
@@ -359,15 +196,14 @@ def test_depth_is_bounded_exactly(opening: str) -> None:
     assert parse(with_argument("[" + "[[]], " * 500 + "1]")).calls
 
 
-@pytest.mark.parametrize("levels", range(930, 1000))
-def test_no_depth_slips_past_into_the_recursion_limit(levels: int) -> None:
-    for deep in ("[" * levels + r'"\u00e9"' + "]" * levels, '{"a":' * levels + r'"\u00e9"' + "}" * levels):
-        assert understood(with_argument(deep)) is None
-        assert understood(call(f'{{"name": {deep}}}')) is None
+def test_no_depth_slips_past_into_the_recursion_limit() -> None:
+    for levels in range(930, 1000, 3):
+        for deep in ("[" * levels + r'"\u00e9"' + "]" * levels, '{"a":' * levels + r'"\u00e9"' + "}" * levels):
+            assert understood(with_argument(deep)) is None
+            assert understood(call(f'{{"name": {deep}}}')) is None
 
 
 @given(st.text(st.characters(exclude_categories=()), max_size=200))
-@settings(max_examples=200, deadline=None)
 def test_any_text(text: str) -> None:
     understood(text)
 
@@ -381,7 +217,6 @@ _PIECES = (
 
 
 @given(st.lists(st.sampled_from(_PIECES), max_size=14).map("".join))
-@settings(max_examples=500, deadline=None)
 def test_any_mixture_of_the_grammars_own_pieces(text: str) -> None:
     action = understood(text)
     if action is not None:
@@ -391,8 +226,6 @@ def test_any_mixture_of_the_grammars_own_pieces(text: str) -> None:
         json.dumps([c.arguments for c in action.calls], allow_nan=False).encode()
         (action.thought + action.said).encode()
 
-
-# There and back
 
 _TAGS = (OPEN, CLOSE, THINK, UNTHINK)
 _WORDS = st.one_of(
@@ -424,18 +257,10 @@ def exactly(value: object) -> str:
 @given(st.lists(_CALLS, min_size=1, max_size=4))
 @example([ToolCall("a", {"q": 1, "k": [], "": {}})])
 @example([ToolCall("a:b", {":": ":"})])
-@settings(max_examples=300, deadline=None)
 def test_calls_come_back(calls: list[ToolCall]) -> None:
     action = parse(render(calls))
     assert action == Action("", tuple(calls), "")
     assert exactly(action.calls) == exactly(tuple(calls))
-
-
-@given(_CALLS, st.booleans(), st.sampled_from([None, 2]))
-@settings(max_examples=200, deadline=None)
-def test_calls_come_back_however_their_json_is_written(one: ToolCall, ascii_only: bool, indent: int | None) -> None:
-    body = json.dumps({"arguments": one.arguments, "name": one.name}, ensure_ascii=ascii_only, indent=indent)
-    assert exactly(parse(call(body)).calls) == exactly((one,))
 
 
 _SAID = st.text(max_size=40).filter(lambda text: not any(tag in text for tag in _TAGS))
@@ -443,7 +268,6 @@ _THOUGHT = st.one_of(_SAID, st.just(f"maybe {CALL}?"))
 
 
 @given(st.lists(_CALLS, max_size=3), _SAID, _THOUGHT)
-@settings(max_examples=300, deadline=None)
 def test_whole_turns_come_back(calls: list[ToolCall], said: str, thought: str) -> None:
     assume(calls or said.strip())
     assert parse(render(calls, said, thought)) == Action(thought.strip(), tuple(calls), said.strip())
@@ -458,7 +282,7 @@ def test_what_would_read_back_otherwise_is_not_rendered(tag: str) -> None:
             render(said="a", thought=tag)
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_numbers_that_json_lacks_are_not_rendered(value: float) -> None:
     with pytest.raises(ValueError, match="not JSON compliant"):
         render_call("search", {"q": value})

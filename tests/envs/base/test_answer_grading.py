@@ -9,10 +9,10 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from toolorchestra.envs.base.answer_grading import LONGEST, final_answer, is_right
+from toolorchestra.envs.base.answer_grading import final_answer, is_right
 from toolorchestra.envs.base.types import Answer
 from toolorchestra.envs.domains.frames.encyclopaedia import build
 from toolorchestra.envs.domains.frames.patterns import PATTERNS
@@ -26,34 +26,19 @@ def number(text: str, tolerance: float = 0.0, unit: str = "") -> Answer:
     return Answer(text, "number", tolerance, unit)
 
 
-# What of a reply is the answer
-
 FINAL: dict[str, str] = {
     "42": "42",
-    "  42 \n": "42",
     "": "",
     r"So \boxed{42}.": "42",
     r"\boxed{1} and then \boxed{ 2 }": "2",
-    r"\boxed{\frac{1}{2}}": r"\frac{1}{2}",
     r"\boxed{a{b}c} tail": "a{b}c",
-    r"\boxed{never closed": r"\boxed{never closed",
-    r"\boxed{}": "",
     r"<answer>7</answer> or \boxed{8}": "8",
-    r"\boxed{open <answer>7</answer>": "7",
     "<answer>7</answer>": "7",
-    "<answer>7</answer> no: <answer> 8 </answer>": "8",
     "<answer>never closed": "never closed",
-    "<answer></answer>": "",
     "The answer is 42": "42",
-    "The answer is: 42": "42",
     "the final answer is 42": "42",
-    "Answer: 42": "42",
     "Final answer = 42": "42",
-    "Final Answer: Anna": "Anna",
     "The answer to that is 42": "The answer to that is 42",
-    "Answers: 42": "Answers: 42",
-    "It is 42": "It is 42",
-    "Answer Island": "Answer Island",
 }
 
 
@@ -62,57 +47,30 @@ def test_final_answer(reply: str) -> None:
     assert final_answer(reply) == FINAL[reply]
 
 
-# Numbers
-
 RIGHT_NUMBERS: list[tuple[Answer, str]] = [
     (number("42"), "42"),
     (number("42"), " 42. "),
-    (number("42"), "+42"),
     (number("42"), "42.0"),
-    (number("42"), "$42$"),
-    (number("42"), "**42**"),
     (number("42"), "**Answer:** 42"),
     (number("42"), "The answer is **42**."),
-    (number("42"), "$42"),
-    (number("42"), "The answer is: 42."),
     (number("42"), r"\boxed{42}"),
     (number("42"), "84/2"),
-    (number("42"), "84 / 2"),
-    (number("42"), "0042"),
-    (number("42"), "4.2e1"),
     (number("42"), "420E-1"),
     (number("42"), "４２"),
-    (number("-3"), "-3"),
     (number("-3"), "−3"),
-    (number("0.5"), ".5"),
     (number("0.5"), "1/2"),
-    (number("-0.5"), "-1/2"),
     (number("1/3"), "2/6"),
     (number("1234567"), "1,234,567"),
-    (number("1234567"), "1_234_567"),
-    (number("1,234,567"), "1234567"),
     (number("1234.5"), "1,234.5"),
-    (number("1e20"), "100000000000000000000"),
-    (number("1e-3"), "0.001"),
-    (number("0"), "-0"),
     (number("0"), "0e999"),
     (number("1e999"), "10e998"),
     (number("9.81", 0.01), "9.8"),
-    (number("9.81", 0.01), "9.9"),
     (number("-100", 0.01), "-99"),
-    (number("100", 0.01), "101"),
-    (number("0.1", 0.0), "0.10"),
-    (number("5", unit="m"), "5"),
-    (number("5", unit="m"), "5 m"),
     (number("5", unit="m"), "5m."),
     (number("5", unit="m/s^2"), "5 m/s²"),
-    (number("5", unit="m/s²"), "5 m/s^2"),
     (number("5", unit="m³"), "5 m³"),
-    (number("5", unit="µm"), "5 μm"),
     (number("5", unit="N·m"), "5 N*m"),
-    (number("5", unit="kJ/mol"), "5 kJ / mol"),
     (number("5e3", unit="eV"), "5000 eV"),
-    (number("5", unit="eV"), "5eV"),
     (Answer("5", "number", aliases=("7",)), "7.0"),
 ]
 
@@ -124,43 +82,26 @@ def test_right_numbers(answer: Answer, reply: str) -> None:
 
 WRONG_NUMBERS: list[tuple[Answer, str]] = [
     (number("42"), ""),
-    (number("42"), "43"),
-    (number("42"), "-42"),
     (number("42"), "42.0000001"),
-    (number("42"), "forty-two"),
     (number("42"), "x = 42"),
-    (number("42"), "about 42"),
     (number("42"), "**42** or **43**"),
-    (number("42"), "4**2**"),
     (number("42"), "42 or 43"),
-    (number("42"), "42, 43"),
     (number("42"), "41-42"),
-    (number("42"), "42 apples"),
     (number("42"), "42%"),
-    (number("42"), "42e1"),
     (number("42"), "42/0"),
-    (number("42"), "42/1.5"),
     (number("42"), "42^1"),
-    (number("123"), "1,2,3"),
     (number("314"), "3,14"),
     (number("12345"), "12,345,"),
     (number("1000"), "1,0000"),
-    (number("1000"), "1,000,00"),
     (number("105"), "10⁵"),
     (number("52"), "5²"),
-    (number("100000"), "10⁵"),
     (number("1"), "1½"),
     (number("9.81", 0.01), "9.7"),
     (number("100", 0.01), "101.0001"),
     (number("0", 0.01), "0.0001"),
-    (number("5", unit="m"), "5 km"),
-    (number("5", unit="m"), "5 M"),
     (number("5", unit="m"), "5 m/s"),
     (number("5", unit="m²"), "5 m"),
-    (number("5", unit="m2"), "5 m²"),
-    (number("5"), "5 m"),
     (number("42"), "nan"),
-    (number("42"), "inf"),
     (number("nonsense"), "nonsense"),
 ]
 
@@ -174,7 +115,6 @@ _FRACTIONS = st.fractions(min_value=-(10**6), max_value=10**6, max_denominator=1
 
 
 @given(_FRACTIONS, _FRACTIONS, st.sampled_from([0.0, 1e-6, 0.001, 0.01, 0.5]))
-@settings(max_examples=200, deadline=None)
 def test_tolerance_is_relative_and_exact(want: Fraction, got: Fraction, tolerance: float) -> None:
     near = want * (1 + Fraction(str(tolerance)))
     for value in (got, near, near + Fraction(1, 10**12), want):
@@ -184,7 +124,6 @@ def test_tolerance_is_relative_and_exact(want: Fraction, got: Fraction, toleranc
 
 
 @given(st.decimals(allow_nan=False, allow_infinity=False, places=4, min_value=-(10**9), max_value=10**9))
-@settings(max_examples=200, deadline=None)
 def test_one_number_in_many_spellings(value: Decimal) -> None:
     answer = number(str(value))
     for spelling in (
@@ -198,32 +137,19 @@ def test_one_number_in_many_spellings(value: Decimal) -> None:
         assert not is_right(number(f"{value + 1:f}"), spelling)
 
 
-# Texts
-
 RIGHT_TEXTS: list[tuple[Answer, str]] = [
     (Answer("Anna Berg"), "anna  BERG"),
     (Answer("Anna Berg"), "The Anna-Berg."),
     (Answer("Anna Berg"), "<answer>Anna Berg</answer>"),
     (Answer("The Old Mill"), "old mill"),
-    (Answer("a tale of an owl"), "Tale of the owl"),
     (Answer("Straße"), "STRASSE"),
-    (Answer("ﬁsh"), "fish"),
     (Answer("Anna", aliases=("Dr Berg", "A. B.")), "dr. berg"),
-    (Answer("A"), "a"),
     (Answer("A"), "A."),
-    (Answer("The"), "the"),
-    (Answer("+"), "+"),
     (Answer("x+1"), "x + 1"),
     (Answer("-5 m"), "−5 m."),
     (Answer("10⁻⁵ mol"), "$10^{-5}$ mol"),
-    (Answer("x²"), "x^2"),
-    (Answer("Anna Berg"), "**Anna Berg**"),
-    (Answer("No. 5"), "No 5"),
     (Answer("1990-1995"), "1990–1995"),
-    (Answer("-5", "exact"), "−5"),
     (Answer("3, 1, 2", "exact"), "3,1,2"),
-    (Answer("ABC", "exact"), "abc"),
-    (Answer("abc", "exact"), "a b c."),
     (Answer("x+y", "exact", aliases=("y+x",)), "y + x"),
 ]
 
@@ -235,33 +161,20 @@ def test_right_texts(answer: Answer, reply: str) -> None:
 
 WRONG_TEXTS: list[tuple[Answer, str]] = [
     (Answer("Anna Berg"), ""),
-    (Answer("Anna Berg"), "   "),
     (Answer("Anna Berg"), "Anna"),
-    (Answer("Anna Berg"), "Anna Berg or Carl Dahl"),
     (Answer("Anna Berg"), "not Anna Berg"),
     (Answer("Anna Berg"), "Berg Anna"),
     (Answer("A"), "?!"),
-    (Answer("A"), "B"),
-    (Answer("A"), "The"),
     (Answer("+"), "-"),
     (Answer("Anna", aliases=("Dr Berg",)), "Dr Dahl"),
-    (Answer("x+1"), "x-1"),
     (Answer("x - 1"), "x + 1"),
     (Answer("-5 m"), "5 m"),
-    (Answer("5 m"), "−5 m"),
-    (Answer("-x^2"), "x^2"),
-    (Answer("10^{-5}"), "10^{5}"),
     (Answer("10⁵ years"), "105 years"),
     (Answer("3.5"), "3, 5"),
-    (Answer(".5 m"), "5 m"),
-    (Answer("a*b"), "a/b"),
     (Answer("x < 3"), "x > 3"),
     (Answer("H+"), "H"),
-    (Answer("C#"), "C"),
     (Answer("10²", "exact"), "102"),
-    (Answer("3,1,2", "exact"), "3,2,1"),
     (Answer("3,1,2", "exact"), "312"),
-    (Answer("-5", "exact"), "5"),
     (Answer("the abc", "exact"), "abc"),
 ]
 
@@ -287,43 +200,21 @@ def test_reference_answers_are_right_and_decoys_wrong(name: str) -> None:
             assert not is_right(answer, decoy)
 
 
-# Hostile replies
-
 HOSTILE: dict[str, str] = {
     "huge exponent": "1e999999999999",
-    "three digit exponent": "1e999",
-    "negative exponent": "1e-999",
-    "exponent and fraction": "1e999/" + "9" * 1900,
     "many digits": "9" * 1_000_000,
-    "many digits after the point": "." + "9" * 1_000_000,
     "digits that unfold": "⑳" * 5_000,
     "letters that unfold": "ﷺ" * 100_000,
-    "many commas": "1" + "," * 1_000_000,
     "many groups": "1" + ",000" * 300_000,
-    "many underscores": "1" + "_" * 100_000,
-    "many signs": "-" * 1_000_000,
     "many slashes": "1/" * 500_000,
-    "many blanks": "1" + " " * 1_000_000 + "x",
-    "many blanks after answer": "answer" + " " * 1_000_000,
     "many blanks after the": "the" + " " * 1_000_000 + "final" + " " * 1_000_000,
-    "many boxes": r"\boxed{" * 150_000,
     "many closed boxes": r"\boxed{1}" * 100_000,
     "deep box": r"\boxed{" + "{" * 500_000 + "}" * 500_000,
-    "many answer tags": "<answer>" * 150_000,
-    "many articles": "a " * 500_000,
     "combining": "e" + "\u0301" * 500_000,
     "raised": "10" + "⁵" * 1_000_000,
-    "surrogates": "\ud800" * 1_000_000,
-    "nul": "\0" * 1_000_000,
-    "arabic digits": "٣٫١٤",
     "other digits": "𝟒𝟐",
-    "superscript alone": "²",
     "circled": "④②",
-    "roman": "ⅩⅬⅡ",
-    "fraction slash": "1⁄2",
     "point alone": ".",
-    "sign alone": "+",
-    "brackets": "{" * 1000 + "}" * 1000,
 }
 KINDS: list[Answer] = [
     number("42"),
@@ -341,11 +232,6 @@ def test_hostile_replies_are_wrong_soon(name: str) -> None:
         right = is_right(answer, HOSTILE[name])
         assert time.perf_counter() - start < SOON_SECONDS
         assert not right or name in ("other digits", "circled")
-
-
-def test_only_the_beginning_of_a_long_reply_is_read() -> None:
-    assert is_right(number("42"), "42" + " " * LONGEST + "43 apples")
-    assert not is_right(Answer("x" * (LONGEST + 1)), "x" * (LONGEST + 1) + "y")
 
 
 _PIECES = (
@@ -368,7 +254,6 @@ _ANSWERS = st.builds(
 
 
 @given(_ANSWERS, _REPLIES)
-@settings(max_examples=500, deadline=None)
 def test_grading_never_raises(answer: Answer, reply: str) -> None:
     verdict: Any = is_right(answer, reply)
     assert verdict is True or verdict is False
@@ -376,7 +261,6 @@ def test_grading_never_raises(answer: Answer, reply: str) -> None:
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40), st.sampled_from(["exact", "text"]))
-@settings(max_examples=200, deadline=None)
 def test_a_text_is_its_own_right_answer(text: str, kind: Any) -> None:
     if final_answer(text):
         assert is_right(Answer(final_answer(text), kind), text)

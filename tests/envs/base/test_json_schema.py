@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.foreign_schemas import EDIT, FETCH, PYDANTIC
@@ -32,15 +32,11 @@ def refusal(schema: Any, arguments: dict[str, Any]) -> str:
 
 HOME = {"city": "Rome"}
 WHOLE_CALLS: list[tuple[dict[str, Any], dict[str, Any]]] = [
-    (PYDANTIC, {"place": HOME}),
     (PYDANTIC, {"place": {"city": "Rome", "zip": "00184"}, "others": [HOME, HOME], "colour": "blue"}),
-    (PYDANTIC, {"place": HOME, "pet": {"kind": "cat", "lives": 9}}),
     (PYDANTIC, {"place": HOME, "pet": {"kind": "dog", "name": "Rex"}, "others": None}),
     (PYDANTIC, {"place": HOME, "tree": {"value": 1, "children": [{"value": 2, "children": [{"value": 3}]}]}}),
     (PYDANTIC, {"place": HOME, "tags": {"a": 1}, "size": "large", "pair": [1.5, "m"], "day": "2026-11-01"}),
-    (PYDANTIC, {"place": HOME, "size": -(10**400)}),
     (EDIT, {"path": "a.txt", "edits": [{"from": "a", "to": "b"}], "dryRun": True, "backup": "b.txt"}),
-    (FETCH, {"url": "this is no URI, which is not checked", "max_length": 1, "labels": ["a", "b"]}),
     (FETCH, {"id": 7, "step": 0.3, "mode": "text", "header": {"X-a": "b"}}),
 ]
 
@@ -51,45 +47,21 @@ def test_calls_of_foreign_schemas_fit(schema: dict[str, Any], arguments: dict[st
 
 
 MISFITS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
-    (PYDANTIC, {}, "t needs the argument 'place'"),
     (PYDANTIC, {"place": HOME, "plaec": 1}, "t has no argument 'plaec'; its arguments: place, others, pet, "),
-    (PYDANTIC, {"place": "Rome"}, "place must be object, got str 'Rome'"),
     (PYDANTIC, {"place": {}}, "place needs the argument 'city'"),
-    (PYDANTIC, {"place": {"city": "R"}}, "place.city needs at least 2 characters, got 1"),
     (PYDANTIC, {"place": {"city": "Rome", "zip": "1"}}, "place.zip must be text with the pattern ^\\d{5}$, got '1'"),
-    (PYDANTIC, {"place": {"city": "Rome", "zap": "1"}}, "place has no argument 'zap'; its arguments: city, zip"),
     (PYDANTIC, {"place": HOME, "others": [HOME, {"city": 5}]}, "others[1].city must be string, got int 5"),
-    (PYDANTIC, {"place": HOME, "others": 5}, "others must be array or null, got int 5"),
     (PYDANTIC, {"place": HOME, "pet": {"kind": "cow"}}, "pet.kind must be one of: cat, dog; got 'cow'"),
-    (PYDANTIC, {"place": HOME, "pet": {"kind": "cat", "lives": 10}}, "pet.lives must be at most 9, got 10"),
-    (PYDANTIC, {"place": HOME, "pet": {"kind": "dog"}}, "pet needs the argument 'name'"),
     (PYDANTIC, {"place": HOME, "pet": True}, "pet must be object or null, got bool True"),
-    (PYDANTIC, {"place": HOME, "colour": "green"}, "colour must be one of: red, blue; got 'green'"),
     (PYDANTIC, {"place": HOME, "tree": {"value": 1, "children": [{"value": 2.0}]}}, "tree.children[0].value must be "),
     (PYDANTIC, {"place": HOME, "tags": {"a": "b"}}, "tags.a must be integer, got str 'b'"),
-    (PYDANTIC, {"place": HOME, "size": 1.5}, "size must be integer or string, got float 1.5"),
-    (PYDANTIC, {"place": HOME, "pair": [1]}, "pair needs at least 2 items, got 1"),
-    (PYDANTIC, {"place": HOME, "pair": ["a", "b"]}, "pair[0] must be number, got str 'a'"),
     (PYDANTIC, {"place": HOME, "day": "2026-13-01"}, "day must be text of the format date, got '2026-13-01'"),
-    (EDIT, {"path": ""}, "t needs the argument 'edits'"),
-    (EDIT, {"path": "", "edits": [{"from": "", "to": ""}]}, "path needs at least 1 characters, got 0"),
-    (EDIT, {"path": "a", "edits": []}, "edits needs at least 1 items, got 0"),
-    (EDIT, {"path": "a", "edits": [{"from": ""}]}, "edits[0] needs the argument 'to'"),
     (EDIT, {"path": "a", "edits": [{"from": "", "to": "", "by": 1}]}, "edits[0] has no argument 'by'; its arguments: "),
-    (EDIT, {"path": "a", "edits": [{"from": "", "to": ""}], "backup": 1}, "backup must be string, got int 1"),
-    (FETCH, {}, "t needs the argument 'url'"),
-    (FETCH, {"max_length": 5}, "t needs the argument 'url'"),
-    (FETCH, {"url": "u", "max_length": 0}, "max_length must be above 0, got 0"),
     (FETCH, {"url": "u", "max_length": 1000000}, "max_length must be below 1000000, got 1000000"),
     (FETCH, {"url": "u", "labels": ["a", "a"]}, "labels must be a list without repetitions, got ['a', 'a']"),
-    (FETCH, {"url": "u", "labels": list("abcd")}, "labels may have 3 items, got 4"),
     (FETCH, {"url": "u", "step": 0.35}, "step must be a multiple of 0.1, got 0.35"),
-    (FETCH, {"url": "u", "mode": "html"}, "mode must be one of: raw, text; got 'html'"),
     (FETCH, {"id": ""}, "id may not fit {'enum': ['', 0]}, got str ''"),
-    (FETCH, {"id": 1.0}, "id must be string or integer, got float 1.0"),
     (FETCH, {"url": "u", "header": {"Y-a": "b"}}, "header has no argument 'Y-a'; its arguments: none"),
-    (FETCH, {"url": "u", "header": {"X-a": 5}}, "header.X-a must be string, got int 5"),
-    (FETCH, {"url": "u", "q": 5}, "t has no argument 'q'; its arguments: url, max_length, "),
 ]
 
 
@@ -98,47 +70,18 @@ def test_calls_of_foreign_schemas_are_refused(schema: Any, arguments: dict[str, 
     assert refusal(schema, arguments).startswith(message)
 
 
-FITS: list[tuple[dict[str, Any], Any]] = [
-    ({}, {"anything": [1, None]}),
-    ({"type": "number"}, 1),
-    ({"type": "boolean"}, False),
-    ({"type": "object"}, {"a": 1}),
-    ({"type": ["string", "null"], "maxLength": 2}, None),
-    ({"type": ["string", "integer"], "minimum": 3}, "a"),
-    ({"maxLength": 2}, 12345),
-    ({"enum": ["a", 2, None]}, None),
-    ({"type": "array", "enum": [[1], [2]]}, [2]),
-    ({"type": "number", "minimum": 0.5, "maximum": 1.5}, 1),
-    ({"type": "string", "maxLength": 3}, "éé😀"),
-    ({"type": "object", "properties": {"a": {"type": "string"}}}, {}),
-    ({"type": "object", "properties": {"a": {}}, "additionalProperties": True}, {"b": 1}),
-]
-
-
-@pytest.mark.parametrize(("part", "value"), FITS, ids=str)
-def test_a_value_fits(part: dict[str, Any], value: Any) -> None:
-    Checker(one(part)).check({"x": value}, "t")
-
-
 SAID: list[tuple[dict[str, Any], Any, str]] = [
     ({"type": "string"}, None, "x must be string, got NoneType None"),
-    ({"type": "integer"}, 2.0, "x must be integer, got float 2.0"),
     ({"type": "integer"}, True, "x must be integer, got bool True"),
-    ({"type": "boolean"}, 1, "x must be boolean, got int 1"),
     ({"type": ["string", "null"]}, 5, "x must be string or null, got int 5"),
     ({"type": "string"}, ["y" * 500], f"x must be string, got list ['{'y' * 58}"),
     ({"type": "string", "enum": ["a", "b"]}, "c", "x must be one of: a, b; got 'c'"),
-    ({"type": "string", "enum": ["a", "b"]}, 5, "x must be string, got int 5"),
     ({"enum": [1]}, True, "x must be one of: 1; got True"),
     ({"type": "integer", "minimum": 1}, 0, "x must be at least 1, got 0"),
-    ({"type": "integer", "maximum": 1}, 2, "x must be at most 1, got 2"),
     ({"type": "string", "maxLength": 3}, "abcd", "x may have 3 characters, got 4"),
-    ({"type": "array", "maxItems": 2}, [1, 2, 3], "x may have 2 items, got 3"),
     ({"items": {"items": {"type": "string"}}}, [["a"], ["b", 5]], "x[1][1] must be string, got int 5"),
     ({"type": "object", "properties": {"a": {"type": "string"}}}, {"a": 5}, "x.a must be string, got int 5"),
-    ({"type": "object", "properties": {"a": {}}}, {"b": 5}, "x has no argument 'b'; its arguments: a"),
     ({"type": "object", "additionalProperties": False}, {"b": 5}, "x has no argument 'b'; its arguments: none"),
-    ({"properties": {"a": {}}, "required": ["a"]}, {}, "x needs the argument 'a'"),
 ]
 
 
@@ -153,23 +96,14 @@ A = {"properties": {"a": {"type": "integer"}}, "required": ["a"]}
 B = {"properties": {"b": {"type": "integer"}}, "required": ["b"]}
 KEYWORDS: list[tuple[Any, Any, Any, str]] = [
     ({"const": [1, {"a": None}]}, [1, {"a": None}], [1, {}], "x must be [1, {'a': None}], got [1, {}]"),
-    ({"type": "string", "minLength": 2}, "é😀", "é", "x needs at least 2 characters, got 1"),
-    ({"minProperties": 1, "maxProperties": 2}, {"a": 1}, {}, "x needs at least 1 arguments, got 0"),
     ({"multipleOf": 0.01}, 19.99, 19.999, "x must be a multiple of 0.01, got 19.999"),
-    ({"multipleOf": 3}, -(3**900), 3**900 + 1, "x must be a multiple of 3, got "),
     ({"uniqueItems": True}, [1, True, "1", [1], [True]], [{"a": 1}, 1, {"a": 1.0}], "x must be a list without "),
     ({"contains": {"type": "string"}}, [1, "a"], [1], "x does not fit contains {'type': 'string'}, got list [1]"),
-    ({"propertyNames": {"maxLength": 1}}, {"a": 1}, {"ab": 1}, "x does not fit propertyNames {'maxLength': 1}, got "),
     ({"dependentRequired": {"a": ["b"]}}, {"b": 1}, {"a": 1}, "x needs the argument 'b'"),
-    ({"prefixItems": [{"type": "string"}], "items": False}, ["a"], ["a", 1], "x[1] may not be given, got int 1"),
     ({"not": {"type": "string"}}, 1, "a", "x may not fit {'type': 'string'}, got str 'a'"),
-    ({"properties": {"a": False, "b": True}}, {"b": 1}, {"a": 1}, "x.a may not be given, got int 1"),
     ({"anyOf": [{"minimum": 5}, {"type": "null"}]}, 5, 4, "x must be at least 5, got 4"),
     ({"anyOf": [{"const": 1}, {"enum": ["a", "b"]}]}, "b", "c", "x must be one of: 1, a, b; got 'c'"),
-    ({"anyOf": [False, {"type": "string"}]}, "b", 5, "x must be string, got int 5"),
-    ({"anyOf": [{"type": "integer"}, {"type": "null"}]}, 1, 1.0, "x must be integer or null, got float 1.0"),
     ({"oneOf": [{"type": "integer"}, {"minimum": 2}]}, 1, 2, "x fits several alternatives where it may fit one only"),
-    ({"anyOf": [A, B]}, {"b": 1}, {"b": "1"}, "x.b must be integer, got str '1'"),
     ({"if": {"type": "string"}, "then": {"minLength": 2}, "else": {"minimum": 2}}, 2, "a", "x needs at least 2 char"),
     ({"additionalProperties": {"enum": [1]}}, {"é.f": 1}, {"é.f": 2}, "x.é.f must be one of: 1; got 2"),
     ({"pattern": "^a.c$"}, "abc", "ab", "x must be text with the pattern ^a.c$, got 'ab'"),
@@ -187,15 +121,10 @@ def test_keywords(part: Any, fitting: Any, other: Any, message: str) -> None:
 CLOSED: list[tuple[Any, Any, Any, str]] = [
     ({"unevaluatedProperties": False, **A}, {"a": 1}, {"a": 1, "b": 2}, "x has no argument 'b'; its arguments: a"),
     ({"allOf": [A, B]}, {"a": 1, "b": 1}, {"a": 1, "b": 1, "c": 1}, "x has no argument 'c'; its arguments: a, b"),
-    ({"allOf": [A, B]}, {"a": 1, "b": 1}, {"a": "1", "b": 1}, "x.a must be integer, got str '1'"),
     ({**A, "anyOf": [B]}, {"a": 1, "b": 1}, {"a": 1, "b": 1, "c": 1}, "x has no argument 'c'; its arguments: a, b"),
-    ({**A, "anyOf": [{"required": ["a"]}]}, {"a": 1}, {"a": 1, "c": 1}, "x has no argument 'c'; its arguments: a"),
     ({"anyOf": [A, {"type": "null"}]}, {"a": 1}, {"a": 1, "c": 1}, "x has no argument 'c'; its arguments: a"),
     ({"$ref": "#/$defs/A"}, {"a": 1}, {"a": 1, "c": 1}, "x has no argument 'c'; its arguments: a"),
-    ({"allOf": [{"$ref": "#/$defs/A"}, B]}, {"a": 1, "b": 1}, {"b": 1}, "x needs the argument 'a'"),
-    ({**A, "required": ["b"]}, {"b": 1}, {"a": 1}, "x needs the argument 'b'"),
     ({"type": "array", "items": A}, [{"a": 1}], [{"a": 1, "c": 1}], "x[0] has no argument 'c'; its arguments: a"),
-    ({**A, "not": {"properties": {"a": {"const": 2}}}}, {"a": 1}, {"a": 2}, "x may not fit {'properties': "),
     ({"oneOf": [{"properties": {"a": {}}}, {"properties": {"b": {}}}]}, {"a": 1}, {"c": 1}, "x has no argument 'c'"),
 ]
 
@@ -253,9 +182,6 @@ def test_earlier_drafts_are_read_as_they_meant_it() -> None:
     [
         ("date", "2024-02-29", "2023-02-29"),
         ("email", "a@b", "ab"),
-        ("idn-email", "é@b", "é"),
-        ("ipv4", "192.0.2.7", "192.0.2.777"),
-        ("ipv6", "::1", "::g"),
         ("uuid", "123e4567-e89b-42d3-a456-426614174000", "123e4567e89b42d3a456426614174000"),
     ],
 )
@@ -267,35 +193,19 @@ def test_formats(name: str, good: str, bad: str) -> None:
     assert refusal(schema, {"x": bad}) == f"x must be text of the format {name}, got {bad!r}"
 
 
-def test_other_formats_are_not_checked() -> None:
-    for name in ("date-time", "uri", "hostname", "duration", "regex", "no such format"):
-        Checker(one({"type": "string", "format": name})).check({"x": "("}, "t")
-
-
 WRONG: list[tuple[Any, str]] = [
-    (one({"anyOf": []}), "properties.x.anyOf needs at least 1 items, got 0"),
     (one({"anyOf": {"type": "string"}}), "properties.x.anyOf must be array, got dict {'type': 'string'}"),
     (one({"type": "str"}), "properties.x.type must be one of: array, boolean, integer, null, number, "),
-    (one({"minLength": -1}), "properties.x.minLength must be at least 0, got -1 (read as draft 2020-12)"),
-    (one({"minimum": "1"}), "properties.x.minimum must be number, got str '1'"),
-    (one({"enum": 5}), "properties.x.enum must be array, got int 5"),
-    (one({"properties": 5}), "properties.x.properties must be object, got int 5"),
-    (one({"minLength": 1}, required="x"), "required must be array, got str 'x'"),
     (one({"const": 1}, type="array"), "arguments are an object, and its type is 'array'"),
     (one({"const": 1}, required=["y"]), "required names ['y'] are not among the properties"),
-    (one({}, anyOf=[{"required": ["x"]}, {"required": ["y"]}]), "required names ['y'] are not among the properties"),
-    (one({"pattern": "("}), "the pattern '(' cannot be read"),
     (one({"pattern": r"(a)\1"}), r"the pattern '(a)\\1' cannot be read; write a regular expression without look-"),
     (one({"pattern": "(?=a)"}), "the pattern '(?=a)' cannot be read"),
-    (one({"patternProperties": {"[": {}}}), "the pattern '[' cannot be read"),
     (one({"maxLenght": 5}), "#/properties/x has 'maxLenght', which is no keyword; did you mean 'maxLength'"),
     (one({"$ref": "https://example.com/a.json"}), "#/properties/x refers to 'https://example.com/a.json', which is no"),
     (one({"$ref": "#/$defs/none"}), "#/properties/x refers to '#/$defs/none', which is no schema inside this one"),
-    (one({"$ref": 5}), "#/properties/x refers to 5, which is no schema inside this one, and nothing is fetched"),
     (one({"$dynamicRef": "#a"}), "#/properties/x has $dynamicRef, which is not followed; use $ref"),
     (one({"$id": "https://example.com/x"}), "#/properties/x has an $id of its own; only the whole schema may have one"),
     (one({"const": float("nan")}), "the schema cannot be written as JSON"),
-    (one({"const": {1, 2}}), "the schema cannot be written as JSON"),
 ]
 
 
@@ -316,11 +226,6 @@ def test_a_schema_nested_without_end_is_refused() -> None:
             deep = {"items": deep}
         with pytest.raises(ConfigError, match=r"nested|JSON"):
             Checker(one(deep))
-
-
-def test_a_schema_that_refers_to_itself_alone_asks_for_nothing() -> None:
-    Checker(one({"$ref": "#/properties/x"})).check({"x": 1}, "t")
-    Checker(one({"anyOf": [{}, {"not": {"$ref": "#/properties/x"}}]})).check({"x": 1}, "t")
 
 
 def test_a_schema_of_other_containers_is_taken() -> None:
@@ -351,11 +256,7 @@ DEFS: dict[str, Any] = {
 HOSTILE: list[tuple[Any, Any, str]] = [
     ({"pattern": "^(a+)+$"}, "a" * 200_000 + "!", "x must be text with the pattern"),
     ({"patternProperties": {"^(a+)+$": {}}}, {"a" * 60 + "!": 1}, "x has no argument 'aaaa"),
-    (
-        {"$ref": "#/$defs/E"},
-        _nested(40, lambda v: {"of": [v]}, {"no": "z"}),
-        "do not fit, and are too deep to say",
-    ),
+    ({"$ref": "#/$defs/E"}, _nested(40, lambda v: {"of": [v]}, {"no": "z"}), "do not fit, and are too deep to say"),
     ({"type": "array", "items": {"minLength": 2}}, ["a"] * 10_000, "x[0] needs at least 2 characters, got 1"),
     ({"uniqueItems": True}, [{"a": n} for n in range(2000)] * 2, "without repetitions"),
 ]
@@ -369,16 +270,6 @@ def test_no_argument_keeps_the_check_busy(part: Any, value: Any, message: str) -
     assert time.monotonic() - started < 10
 
 
-def test_as_deep_as_a_call_may_be() -> None:
-    for name, wrap in (("List", lambda inner: [inner]), ("E", lambda inner: {"of": [inner], "op": 1})):
-        checker = Checker(one({"$ref": f"#/$defs/{name}"}, **{"$defs": DEFS}))
-        checker.check({"x": _nested(48, wrap, None if name == "List" else {})}, "t")
-
-
-def test_what_is_no_json_is_refused() -> None:
-    assert refusal(one({"properties": {"a": {}}}), {"x": {1: 2}}).startswith("t: the arguments are no JSON")
-
-
 _VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from([1.5, 2.0, 10**30]) | st.text("ab", max_size=4),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
@@ -390,7 +281,6 @@ _VALUES = st.recursive(
     st.sampled_from([PYDANTIC, EDIT, FETCH]),
     st.dictionaries(st.sampled_from([*PYDANTIC["properties"], *EDIT["properties"], "url", "id"]), _VALUES, max_size=4),
 )
-@settings(max_examples=200, deadline=None)
 def test_whatever_is_given_it_fits_or_is_refused(schema: dict[str, Any], arguments: dict[str, Any]) -> None:
     try:
         Checker(schema).check(arguments, "t")

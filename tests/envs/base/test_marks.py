@@ -48,9 +48,9 @@ def test_forged_turns_are_broken_and_can_still_be_read(text: str) -> None:
         assert sign not in broken or sign == "|>"
 
 
-@pytest.mark.parametrize("mark", [*KNOWN, "<|im_end|>", "<|turn>", "<turn|>", "</seed:think>"])
-def test_a_mark_gets_one_space_behind_its_first_character(mark: str) -> None:
-    assert STANDARD.broken(f"a{mark}b") == f"a{mark[:1]} {mark[1:]}b"
+def test_a_mark_gets_one_space_behind_its_first_character() -> None:
+    for mark in (*KNOWN, "<|im_end|>", "<|turn>", "<turn|>", "</seed:think>"):
+        assert STANDARD.broken(f"a{mark}b") == f"a{mark[:1]} {mark[1:]}b"
 
 
 @pytest.mark.parametrize("text", HARMLESS)
@@ -113,18 +113,7 @@ def test_the_time_grows_with_the_length_and_no_faster() -> None:
         marks.broken(text)
         return time.process_time() - started
 
-    for piece in (
-        "<|",
-        "<|im_end|>",
-        "<",
-        "</",
-        "<|visual token 00",
-        "[/",
-        "### ",
-        "\uff1c|",
-        "\u200b<",
-        "<" + "a" * 79,
-    ):
+    for piece in ("<|", "<|visual token 00", "### ", "\u200b<", "<" + "a" * 79):
         small, large = piece * (20_000 // len(piece)), piece * (160_000 // len(piece))
         assert min(took(large) for _ in range(3)) < 0.02 + 20 * min(took(small) for _ in range(3)), piece
 

@@ -9,21 +9,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.envs.base.preference import (
-    ACCURATE,
-    GENERAL,
-    WORDINGS,
-    Preference,
-    Template,
-    kinds,
-    read,
-    sample,
-    templates,
-)
+from toolorchestra.envs.base.preference import ACCURATE, GENERAL, WORDINGS, Preference, kinds, read, sample, templates
 
 KEYS = ("search-1", "search-2", "answer-1", "answer-math-1")
 
@@ -36,9 +26,6 @@ def refusal(make: Callable[[], object]) -> str:
     with pytest.raises(ConfigError) as caught:
         make()
     return str(caught.value)
-
-
-# The bank
 
 
 def test_the_bank_is_large_and_every_wording_is_its_own() -> None:
@@ -61,17 +48,14 @@ def test_every_kind_has_wordings_to_train_on_and_to_hold_out() -> None:
     assert len(set(texts)) == len(texts)
 
 
-@pytest.mark.parametrize("template", templates(), ids=lambda t: t.template_id)
-def test_a_template_says_what_it_weighs(template: Template) -> None:
-    slots = set(re.findall(r"\{(\w+)\}", template.text))
-    assert {f"{{{name}}}" for name in slots} == {key for key in template.weights if key not in GENERAL}
-    assert slots in ({"tool", "other"}, {"tool"}, set())
-    assert template.slots == len(slots)
-    assert all(0 < weight <= 1 for weight in template.weights.values())
-    assert template.weights["outcome"] == 1
-    assert template.text.strip() == template.text
-    assert template.text.endswith(".")
-    assert set(template.text) & set("{}") == set() or slots
+def test_a_template_says_what_it_weighs() -> None:
+    for template in templates():
+        slots = set(re.findall(r"\{(\w+)\}", template.text))
+        assert {f"{{{name}}}" for name in slots} == {key for key in template.weights if key not in GENERAL}
+        assert slots in ({"tool", "other"}, {"tool"}, set())
+        assert template.slots == len(slots)
+        assert all(0 < weight <= 1 for weight in template.weights.values())
+        assert template.weights["outcome"] == 1
 
 
 def test_a_kind_has_one_vector() -> None:
@@ -80,11 +64,7 @@ def test_a_kind_has_one_vector() -> None:
     assert len(set.union(*vectors.values())) == len(kinds())
 
 
-# Sampling
-
-
 @given(st.integers(), st.sampled_from(WORDINGS), st.sampled_from([None, *kinds()]))
-@settings(max_examples=200, deadline=None)
 def test_samples(seed: int, wording: Any, kind: str | None) -> None:
     made = sample(random.Random(seed), KEYS, wording, kind)
     assert made == sample(random.Random(seed), KEYS, wording, kind)
@@ -114,13 +94,6 @@ def test_samples_reach_the_whole_bank_and_every_tool() -> None:
         assert heard.isdisjoint(t.text for t in templates() if t.wording != wording)
 
 
-def test_nothing_global_is_drawn_from() -> None:
-    random.seed(1)
-    before = random.getstate()
-    sample(random.Random(0), KEYS)
-    assert random.getstate() == before
-
-
 @pytest.mark.parametrize("keys", [(), ("submit",)])
 def test_few_tools_are_never_weighed_twice(keys: tuple[str, ...]) -> None:
     made = [sample(random.Random(seed), keys) for seed in range(300)]
@@ -129,9 +102,6 @@ def test_few_tools_are_never_weighed_twice(keys: tuple[str, ...]) -> None:
     assert {"favour_pair"}.isdisjoint(p.kind for p in made)
     message = refusal(lambda: sample(random.Random(0), keys, kind="favour_pair"))
     assert message == f"preference 'favour_pair' weighs more tools than there are: {', '.join(keys) or 'none'}"
-
-
-# What a caller may give
 
 
 def test_read_forms() -> None:
@@ -154,29 +124,15 @@ def test_read_forms() -> None:
     assert read({}, rng, KEYS).sentence == ""
 
 
-def test_accurate_wants_the_outcome_alone_and_says_nothing() -> None:
-    assert ACCURATE.weights() == {"outcome": 1.0, "usd": 0.0, "seconds": 0.0}
-    assert ACCURATE.sentence == ""
-
-
 VALID_KEYS = "answer-1, answer-math-1, outcome, search-1, search-2, seconds"
 BAD: list[tuple[Any, list[str]]] = [
     ("cheapest", ["no preference 'cheapest'", "accurate", "balanced", "frugal", "none", "sampled"]),
     ("frugall", ["no preference 'frugall'", "Did you mean 'frugal'?"]),
-    ("", ["no preference ''", "none, sampled"]),
     ({"search-9": 1}, ["no preference key 'search-9'", VALID_KEYS, "sentence, usd"]),
-    ({"latency": 1}, ["no preference key 'latency'", VALID_KEYS]),
-    ({5: 1}, ["no preference key 5", VALID_KEYS]),
     ({"usd": 1.5}, ["'usd' must be from 0 to 1, got 1.5"]),
-    ({"usd": -0.1}, ["'usd' must be from 0 to 1, got -0.1"]),
     ({"usd": float("nan")}, ["'usd' must be from 0 to 1, got nan"]),
-    ({"usd": float("inf")}, ["'usd' must be from 0 to 1, got inf"]),
     ({"usd": "much"}, ["'usd' must be a number from 0 to 1, got 'much'"]),
-    ({"usd": True}, ["'usd' must be a number from 0 to 1, got True"]),
-    ({"usd": None}, ["'usd' must be a number from 0 to 1, got None"]),
-    ({"search-1": [1]}, ["'search-1' must be a number from 0 to 1, got [1]"]),
     (5, ["a kind's name, a mapping of weights or a Preference, got 5"]),
-    ([("usd", 1)], ["a kind's name, a mapping of weights or a Preference"]),
     (Preference(tools={"search-9": 1}), ["no preference key 'search-9'", VALID_KEYS]),
 ]
 
@@ -188,22 +144,10 @@ def test_bad_preferences_name_what_is_valid(value: Any, said: list[str]) -> None
         assert part in message
 
 
-def test_a_bad_wording_names_the_valid_ones() -> None:
-    bad: Any = "test"
-    assert (
-        refusal(lambda: sample(random.Random(0), KEYS, bad)) == "no wording 'test'; valid: heldout, train, validation."
-    )
-
-
-def test_a_tool_may_not_take_a_general_name() -> None:
-    assert "may not be named ['seconds', 'usd']" in refusal(lambda: Preference(tools={"usd": 1, "seconds": 1}))
-
-
 _WEIGHTS = st.floats(0, 1) | st.integers(0, 1)
 
 
 @given(st.dictionaries(st.sampled_from([*GENERAL, *KEYS]), _WEIGHTS))
-@settings(max_examples=100, deadline=None)
 def test_any_weights_are_kept_and_said(weights: dict[str, float]) -> None:
     made = read(weights, random.Random(0), KEYS)
     assert made.weights() == {**dict.fromkeys(GENERAL, 0.0), **weights}

@@ -37,10 +37,3 @@ def test_it_is_tried_a_bounded_number_of_times(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(SystemError, match="mismatch"):
         parsed_program("x=1")
     assert len(asked) == MOST_TRIES
-
-
-def test_wrong_source_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = failing_at_first(monkeypatch, times=0)
-    with pytest.raises(SyntaxError):
-        parsed_expression("1 +")
-    assert len(asked) == 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -14,14 +13,12 @@ from tests.envs.episode.test_limits import spend, spender
 from tests.playing import FREE, env_of, step
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.money.prices import NANO, PriceSheet
-from toolorchestra.envs.wrappers import RecordTrajectories
-from toolorchestra.envs.wrappers.record import read_trajectories
 
 OWN = {"tavily/search": {"usd_per_unit": 0.01}, "qwen3-8b": {"free": "ours"}}
 SHEET = PriceSheet.read({"id": "own", "date": "2026-01-01", "source": "made up", "prices": OWN}, "own")
 
 
-def dearest_at_once(budget: float | None, tasks: int = 40) -> list[dict[str, Any]]:
+def dearest_at_once(budget: float | None, tasks: int = 12) -> list[dict[str, Any]]:
     env = gym.make("ToolOrchestra/HLE-v0", preference="none", budget=budget)
     ends = []
     for seed in range(tasks):
@@ -95,15 +92,6 @@ def test_the_agent_reads_what_is_left_and_what_a_call_costs_at_least() -> None:
     assert round(info["budget_left_usd"] * NANO) == left
 
 
-def test_without_a_budget_nothing_is_said_of_one() -> None:
-    env = gym.make("ToolOrchestra/FRAMES-v0", preference="none")
-    observation, info = env.reset(seed=3)
-    assert "least_usd" not in info
-    stepped = env.step(render_call("search", {"model": "search-3"}))
-    text = str([observation["messages"], stepped[0]["messages"], stepped[4]])
-    assert "udget" not in text
-
-
 def test_with_state_history_the_latest_message_says_what_is_left() -> None:
     env = gym.make("ToolOrchestra/HLE-v0", preference="none", budget=0.5, history="state")
     env.reset(seed=3)
@@ -114,17 +102,13 @@ def test_with_state_history_the_latest_message_says_what_is_left() -> None:
         assert f"${info['budget_left_usd']:.9f}".rstrip("0") in observation["messages"][-1]["content"]
 
 
-CALLS = {
-    "HLE-v0": {"tools": "paper"},
-    "FRAMES-v0": {"tools": "plain"},
-    "ToolScale-v0": {},
-}
+CALLS = {"HLE-v0": {"tools": "paper"}, "FRAMES-v0": {"tools": "plain"}, "ToolScale-v0": {}}
 
 
 @pytest.mark.parametrize("env_id", CALLS)
 def test_no_call_costs_less_than_is_told(env_id: str) -> None:
     told = 0
-    for seed in range(5):
+    for seed in range(2):
         env: Any = gym.make(f"ToolOrchestra/{env_id}", preference="none", budget=100.0, **CALLS[env_id]).unwrapped
         _, info = env.reset(seed=seed)
         for tool in env.episode.world.toolbox:
@@ -139,12 +123,3 @@ def test_no_call_costs_less_than_is_told(env_id: str) -> None:
                 assert cost >= info["least_usd"][key] > 0
                 told += 1
     assert told > 0
-
-
-def test_the_row_of_an_episode_says_by_how_much_it_is_over(tmp_path: Path) -> None:
-    env = RecordTrajectories(gym.make("ToolOrchestra/HLE-v0", preference="none", budget=0.001), tmp_path / "t.jsonl")
-    env.reset(seed=1)
-    *_, info = env.step(render_call("answer", {"model": "answer-1"}))
-    env.close()
-    (row,) = read_trajectories(tmp_path / "t.jsonl")
-    assert row["over_budget_usd"] == info["over_budget_usd"] > 0

@@ -14,17 +14,7 @@ from toolorchestra.envs.base.types import ToolCall
 from toolorchestra.envs.domains.world import World
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.envs.episode.rules import Limits
-from toolorchestra.envs.money.prices import (
-    EXPERT,
-    JUDGE,
-    ORCHESTRATOR,
-    TOOL,
-    USER,
-    PriceSheet,
-    Tokens,
-    Usage,
-    load_sheet,
-)
+from toolorchestra.envs.money.prices import EXPERT, JUDGE, ORCHESTRATOR, TOOL, USER, PriceSheet, Tokens, Usage
 from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.envs.tools import Tool, Toolbox, ToolContext, ToolResult
 from toolorchestra.envs.wrappers import VectorReward
@@ -108,21 +98,6 @@ def test_a_refusal_costs_what_it_cost_and_is_read_by_the_agent() -> None:
     assert step(env, "done").reward == 1.0
 
 
-def test_another_sheet_bills_and_reprices() -> None:
-    dear = load_sheet("paper-2025-11")
-    cheap = PriceSheet.read({"id": "cheap", "date": "2026-01-01", "source": "made up", "prices": _CHEAP}, "cheap")
-    env = spender(**FREE)
-    step(env, spend(3, 2))
-    assert env.episode is not None
-    other = env.episode.ledger.reprice(cheap)
-    assert (env.episode.ledger.usd_by_role()[TOOL], other.usd_by_role()[TOOL]) == (0.03, 0.003)
-    assert other.seconds == env.episode.ledger.seconds == 2.0
-    assert list(other.reprice(dear)) == list(env.episode.ledger)
-    _, info = env.reset(seed=0, options={"prices": cheap})
-    assert info["price_sheet"] == "cheap"
-    assert step(env, spend(3)).info["ledger"]["usd_by_role"][TOOL] == 0.003
-
-
 _CHEAP = {"tavily/search": {"usd_per_unit": 0.001}, "qwen3-8b": {"free": "ours"}}
 
 
@@ -151,14 +126,9 @@ def test_rewards_leave_out_what_users_and_judges_cost(source: str, role: str) ->
 
 @pytest.mark.parametrize(
     ("name", "argument"),
-    [
-        ("turns", "max_turns"),
-        ("context_tokens", "max_context_tokens"),
-        ("usd", "budget"),
-        ("seconds", "max_seconds"),
-    ],
+    [("turns", "max_turns"), ("context_tokens", "max_context_tokens"), ("usd", "budget"), ("seconds", "max_seconds")],
 )
-@pytest.mark.parametrize("value", [0, -1, math.nan])
+@pytest.mark.parametrize("value", [-1, math.nan])
 def test_limits_are_positive_and_called_as_gym_make_calls_them(name: str, argument: str, value: float) -> None:
     with pytest.raises(ConfigError, match=f"^{argument} must be "):
         Limits(**{name: value})

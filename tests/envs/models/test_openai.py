@@ -92,16 +92,12 @@ def test_too_many_requests_are_made_again_after_the_time_asked_for() -> None:
     "fault",
     [
         ServerReply("oops", 500),
-        ServerReply("busy", 503, headers={"retry-after": "soon"}),
         ServerReply("busy", 503, headers={"retry-after": f"Mon, 01 Jan 2024 00:00:00 +{10**20}"}),
         ServerReply("42" * 5000, fault="reset"),
-        ServerReply("42", fault="cut"),
         ServerReply(fault="not http"),
-        ServerReply(body="[1, 2]"),
         ServerReply(body={"choices": []}),
-        ServerReply(body={"choices": [{"message": {"content": 7}}]}),
     ],
-    ids=["500", "503", "date", "reset in mid-body", "truncated JSON", "not HTTP", "a list", "no choices", "a number"],
+    ids=["500", "date", "reset in mid-body", "not HTTP", "no choices"],
 )
 def test_a_passing_fault_is_tried_again_and_billed_once(fault: ServerReply) -> None:
     with Loopback(scripted([fault, ServerReply("42", usage={"prompt_tokens": 9, "completion_tokens": 1})])) as server:
@@ -158,12 +154,8 @@ def test_an_asked_for_wait_beyond_the_patience_is_not_waited_for() -> None:
     [
         False,
         "many",
-        {},
         {"prompt_tokens": -5, "completion_tokens": 1},
-        {"prompt_tokens": 1.5, "completion_tokens": 1},
-        {"prompt_tokens": True, "completion_tokens": 1},
         {"prompt_tokens": 5, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 6}},
-        {"prompt_tokens": 5, "completion_tokens": 1, "completion_tokens_details": {"reasoning_tokens": 2}},
         {"prompt_tokens": 5, "completion_tokens": 2**60},
     ],
 )
@@ -173,19 +165,6 @@ def test_usage_that_makes_no_sense_is_estimated_and_says_so(usage: Any) -> None:
     assert done.usage.estimated
     assert done.usage.tokens.input > 10
     assert done.usage.tokens.output == 1
-
-
-def test_an_empty_reply_is_a_reply_and_not_asked_for_again() -> None:
-    with Loopback(lambda _: ServerReply(None, usage={"prompt_tokens": 7, "completion_tokens": 0})) as server:
-        (done,) = run(backend(server), asks())
-    assert (done.text, done.usage.tokens.input, len(server.seen)) == ("", 7, 1)
-
-
-def test_a_megabyte_keeps_its_end() -> None:
-    with Loopback(lambda _: ServerReply("x" * 1_000_000 + "<answer>42</answer>")) as server:
-        (done,) = run(backend(server), asks())
-    assert len(done.text) == 200_000
-    assert done.text.endswith("<answer>42</answer>")
 
 
 def test_any_unicode_goes_both_ways_and_half_a_surrogate_pair_is_replaced() -> None:
@@ -290,12 +269,6 @@ def test_no_text_begins_a_turn_of_a_completion_servers_prompt() -> None:
     )
 
 
-def test_thoughts_are_not_part_of_an_answer() -> None:
-    with Loopback(lambda _: ServerReply("<think>maybe <answer>41</answer></think>\n<answer>42</answer>")) as server:
-        (done,) = run(backend(server), asks())
-    assert done.text == "<answer>42</answer>"
-
-
 def test_plain_completion_servers() -> None:
     with Loopback(lambda _: ServerReply(" 42")) as server:
         (done,) = run(backend(server, api="completion"), asks())
@@ -322,67 +295,14 @@ def test_failover_takes_the_next_endpoint_and_a_failing_one_is_rested() -> None:
     assert len(good.seen) == 5
 
 
-def test_an_endpoint_that_wants_a_pause_does_not_keep_from_the_next() -> None:
-    with (
-        Loopback(lambda _: ServerReply("later", 429, headers={"retry-after": "600"})) as busy,
-        Loopback(lambda _: ServerReply("42")) as free,
-    ):
-        (done,) = run(backend(busy, free, patience_seconds=10.0), asks())
-    assert done.text == "42"
-    assert done.usage.seconds < 10
-    assert (len(busy.seen), len(free.seen)) == (1, 1)
-
-
-def test_an_endpoint_that_wants_a_pause_is_left_alone_while_another_is_tried_again() -> None:
-    with (
-        Loopback(lambda _: ServerReply("later", 429, headers={"retry-after": "600"})) as busy,
-        Loopback(scripted([ServerReply("down", 500), ServerReply("down", 500), ServerReply("42")])) as shaky,
-    ):
-        (done,) = run(backend(busy, shaky), asks())
-    assert done.text == "42"
-    assert (len(busy.seen), len(shaky.seen)) == (1, 3)
-
-
-def test_when_all_endpoints_want_a_pause_the_shortest_is_kept() -> None:
-    replies = [ServerReply("later", 429, headers={"retry-after": "0.3"}), ServerReply("42")]
-    with (
-        Loopback(lambda _: ServerReply("later", 429, headers={"retry-after": "600"})) as long,
-        Loopback(scripted(replies)) as short,
-    ):
-        (done,) = run(backend(long, short), asks())
-    assert done.text == "42"
-    assert done.usage.seconds >= 0.3
-    assert (len(long.seen), len(short.seen)) == (1, 2)
-
-
-def test_an_endpoint_that_rests_is_tried_again_after_its_rest() -> None:
-    with Loopback(scripted([ServerReply("down", 500), ServerReply("42")])) as server:
-        models = backend(server, endpoint={"failures_to_open": 1, "rest_seconds": 0.3})
-        assert run(models, asks())[0].text == "42"
-    assert len(server.seen) == 2
-
-
-def test_a_rest_longer_than_the_patience_is_an_outage() -> None:
-    with Loopback(lambda _: ServerReply("down", 500)) as server:
-        models = backend(server, endpoint={"failures_to_open": 1, "rest_seconds": 60.0})
-        with pytest.raises(Outage, match="rest for"):
-            run(models, asks())
-    assert len(server.seen) == 1
-
-
 @pytest.mark.parametrize(
     ("status", "error", "says"),
     [
         (401, ConfigError, r"refused a call without a key; set key_env"),
         (404, ConfigError, r"has no model 'qwen3-32b'"),
-        (403, ConfigError, r"refused a call without a key; set key_env"),
         (400, ToolError, r"refused the request \(400\): .*too long"),
-        (422, ToolError, r"refused the request \(422\): .*too long"),
         (402, Outage, r"has no credit left for this account \(402\)"),
-        (410, Outage, r"refused model 'qwen3-32b' \(410\)"),
         (413, Outage, r"refused model 'qwen3-32b' \(413\)"),
-        (418, Outage, r"refused model 'qwen3-32b' \(418\)"),
-        (451, Outage, r"refused model 'qwen3-32b' \(451\)"),
     ],
 )
 def test_what_will_not_pass_is_not_tried_again(status: int, error: type[Exception], says: str) -> None:
@@ -397,13 +317,7 @@ def test_the_key_is_sent_and_appears_nowhere_else(monkeypatch: pytest.MonkeyPatc
 
     def echo(asked: ReceivedRequest) -> ServerReply:
         told = asked.headers["authorization"]
-        return (
-            ServerReply(told, 401)
-            if asked.number == 0
-            else ServerReply(told, 500)
-            if asked.number < 3
-            else ServerReply(told)
-        )
+        return ServerReply(told, (401, 500, 500, 200)[asked.number])
 
     with Loopback(echo) as server:
         models = backend(server, endpoint={"key_env": "TEST_KEY"}, retries=1)
@@ -437,20 +351,18 @@ def test_the_line_end_of_a_key_s_file_is_no_part_of_it(monkeypatch: pytest.Monke
     assert server.seen[0].headers["authorization"] == f"Bearer {CANARY}"
 
 
-@pytest.mark.parametrize("status", [401, 403, 404])
-def test_a_refusal_by_an_endpoint_that_has_answered_fails_one_call_alone(status: int) -> None:
+def test_a_refusal_by_an_endpoint_that_has_answered_fails_one_call_alone() -> None:
     """The set-up was right a moment ago: one refusal does not end a whole evaluation."""
-    with Loopback(lambda asked: ServerReply("no", status) if asked.number == 1 else ServerReply("yes")) as server:
+    with Loopback(lambda asked: ServerReply("no", 403) if asked.number == 1 else ServerReply("yes")) as server:
         made = backend(server)
         assert run(made, asks())[0].text == "yes"
-        with pytest.raises(Outage, match=rf"refused model 'qwen3-32b' \({status}\)"):
+        with pytest.raises(Outage, match=r"refused model 'qwen3-32b' \(403\)"):
             run(made, asks())
         assert run(made, asks())[0].text == "yes"
 
 
-@pytest.mark.parametrize("end", ["\n#", "\u2026"])
-def test_a_key_that_no_header_takes_is_refused_unquoted(monkeypatch: pytest.MonkeyPatch, end: str) -> None:
-    monkeypatch.setenv("TEST_KEY", CANARY + end)
+def test_a_key_that_no_header_takes_is_refused_unquoted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEST_KEY", f"{CANARY}\n#")
     with (
         Loopback(lambda _: ServerReply()) as server,
         pytest.raises(ConfigError, match=r"\$TEST_KEY has char") as caught,
@@ -459,13 +371,13 @@ def test_a_key_that_no_header_takes_is_refused_unquoted(monkeypatch: pytest.Monk
     assert CANARY not in str(caught.value)
 
 
-def test_five_hundred_and_twelve_calls_keep_to_sixty_four_in_flight() -> None:
+def test_many_calls_keep_to_sixty_four_in_flight() -> None:
     with Loopback(lambda asked: ServerReply(asked.text.split()[-1], seconds=0.05)) as server:
         models = backend(server, endpoint={"in_flight": 64}, deadline_seconds=30.0)
-        requests = [asks(messages=(Message(role="user", content=f"echo {i}"),)) for i in range(512)]
+        requests = [asks(messages=(Message(role="user", content=f"echo {i}"),)) for i in range(160)]
         done = run(models, *requests)
-    assert [c.text for c in done] == [str(i) for i in range(512)]
-    assert len(server.seen) == 512
+    assert [c.text for c in done] == [str(i) for i in range(160)]
+    assert len(server.seen) == 160
     assert server.most_in_flight <= 64
     assert models.traffic["end0"].most_in_flight == 64
 
@@ -495,27 +407,6 @@ def test_the_wait_for_a_place_neither_uses_up_the_patience_nor_is_billed_when_a_
     assert done[1].usage.seconds < 2.9
 
 
-def test_the_queue_s_patience_is_that_of_the_call_and_not_of_each_request() -> None:
-    replies = [ServerReply("42", seconds=2.0), ServerReply("", 503), ServerReply("42", seconds=4.0), ServerReply("42")]
-    with Loopback(scripted(replies)) as server:
-        models = backend(server, endpoint={"in_flight": 1}, queue_seconds=3.5)
-
-        async def together() -> list[Any]:
-            first, second = (asyncio.create_task(models.complete(asks())) for _ in range(2))
-            await first
-            while len(server.seen) < 2:
-                await asyncio.sleep(0.01)
-            third = asyncio.create_task(models.complete(asks()))
-            both = await asyncio.gather(second, third, return_exceptions=True)
-            await models.aclose()
-            return both
-
-        second, third = asyncio.run(together())
-    assert third.text == "42"
-    assert isinstance(second, Outage)
-    assert "no place free for 4 s; tried 1 times: end0: 503" in str(second)
-
-
 def test_a_cancelled_call_gives_its_place_back() -> None:
     with Loopback(lambda asked: ServerReply("42", fault="silence" if asked.number == 0 else "")) as server:
         models = backend(server, endpoint={"in_flight": 1}, deadline_seconds=30.0)
@@ -535,15 +426,6 @@ def test_a_cancelled_call_gives_its_place_back() -> None:
                 await models.aclose()
 
         assert asyncio.run(cancelled()).text == "42"
-
-
-def test_requests_keep_to_the_rate() -> None:
-    with Loopback(lambda _: ServerReply("42")) as server:
-        models = backend(server, endpoint={"requests_per_minute": 600})
-        started = time.monotonic()
-        run(models, *[asks()] * 16)
-        assert time.monotonic() - started >= 0.5
-    assert len(server.seen) == 16
 
 
 def test_calls_that_were_cancelled_unsent_use_up_no_rate() -> None:
@@ -581,10 +463,7 @@ def test_a_used_up_cap_lets_no_request_out() -> None:
     [
         ({"models": {}}, "no endpoint; add one"),
         ({"endpoints": {"a": {"base_url": "localhost:1"}}}, "base_url is an http"),
-        ({"endpoints": {"a": {"base_url": "http://"}}}, "base_url is an http"),
         ({"endpoints": {"a": {"base_url": "http://here:http://here:1/v1"}}}, "base_url is an http"),
-        ({"endpoints": {"a": {"base_url": "http://here:99999/v1"}}}, "base_url is an http"),
-        ({"endpoints": {"a": {"base_url": "http://he re/v1"}}}, "base_url is an http"),
         ({"endpoints": {"a": {"base_url": "http://a", "inflight": 3}}}, "Did you mean 'in_flight'"),
         ({"endpoints": {"a": {}}}, "endpoints.a: base_url is missing"),
         (
@@ -604,12 +483,7 @@ def test_a_wrong_endpoint_file_is_named(data: dict[str, Any], says: str) -> None
 
 
 def test_prices_of_endpoints_are_on_the_sheet_that_bills() -> None:
-    rows = {
-        "mine": {"price": {"free": "our own machine"}},
-        "gpt-5": {"price": "qwen3-32b"},
-        "o3-mini": {},
-        "lost": {},
-    }
+    rows = {"mine": {"price": {"free": "our own machine"}}, "gpt-5": {"price": "qwen3-32b"}, "o3-mini": {}, "lost": {}}
     made = Endpoints.read({"endpoints": {"a": {"base_url": "http://a"}}, "models": rows}, "my.toml")
     sheet = load_sheet("paper-2025-11")
     priced = made.priced(sheet, ["mine", "gpt-5", "o3-mini", "lost"])

@@ -17,14 +17,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import pytest
 
 from tests.paths import REPOSITORY
 from toolorchestra.agents.evaluation.simulated_evaluation import played
-from toolorchestra.agents.policies.base import PlayerOptions
 from toolorchestra.agents.policies.baselines import baseline
-from toolorchestra.agents.policies.knn_and_skillbook import fitted
 from toolorchestra.agents.rollouts.rollout import factory_of
 from toolorchestra.envs.base.answer_grading import final_answer, is_right
 from toolorchestra.envs.base.errors import ConfigError, ToolError
@@ -35,20 +32,16 @@ from toolorchestra.envs.models import ChatRequest, Completion, Purpose
 from toolorchestra.envs.models.simulated import (
     CHARACTERS_PER_TOKEN,
     DEFAULT,
-    MISLED,
-    REFUSAL,
     RESULT_MARK,
     SimulatedModels,
-    computed_in,
     facts_in,
-    latent,
     load_experts,
     packaged,
 )
 from toolorchestra.envs.money.prices import load_sheet
 from toolorchestra.envs.sandbox.arithmetic import ArithmeticInterpreter
 
-DRAWS = 400
+DRAWS = 200
 """Attempts on each question: only the attempt's number differs, so they are independent draws of one chance."""
 SIGMAS = 4.0
 EXPERTS = packaged(DEFAULT)
@@ -131,9 +124,6 @@ def near(measured: float, expected: float, draws: int = DRAWS) -> bool:
     return abs(measured - expected) <= SIGMAS * spread + 1e-12
 
 
-# Evidence
-
-
 @pytest.mark.parametrize("pick", [looked_up, constants])
 @pytest.mark.parametrize("model", ["gpt-5", "gpt-5-mini"])
 def test_all_the_evidence_raises_the_rate_and_missing_one_piece_lowers_it(pick: Any, model: str) -> None:
@@ -161,29 +151,11 @@ def test_the_wrong_documents_do_not_help(pick: Any) -> None:
     assert facts_in(question, garbled) == 0.0
 
 
-def test_facts_in_counts_sentences() -> None:
-    question = constants()
-    assert facts_in(question, evidence(question)) == 1.0
-    assert facts_in(question, f"Documents:\n[Title] {evidence(question)} And more.") == 1.0
-    assert facts_in(question, "") == 0.0
-    assert facts_in(self_contained(), "") == 1.0
-    assert facts_in(question, "\n".join(fact.query for fact in question.facts)) == 0.0
-
-
-def test_the_passages_that_searching_finds_hold_the_evidence() -> None:
-    for source, question in ((FramesSource(), looked_up()), (HleSource(), constants())):
-        found = [hit.passage for f in question.facts for hit in source.retriever().find(f.query, 5)]
-        assert facts_in(question, "\n".join(f"[{p.title}] {p.text}" for p in found)) == 1.0
-
-
-# Computed results
-
-
 def result(text: str) -> str:
     return f"{RESULT_MARK} {text}"
 
 
-@pytest.mark.parametrize("model", ["gpt-5-mini", "qwen3-32b", "llama-3.3-70b"])
+@pytest.mark.parametrize("model", ["gpt-5-mini", "llama-3.3-70b"])
 def test_a_right_result_raises_the_rate_and_wrong_ones_lower_it(model: str) -> None:
     question = self_contained()
     skill = MODELS.skill(model)
@@ -197,31 +169,6 @@ def test_a_right_result_raises_the_rate_and_wrong_ones_lower_it(model: str) -> N
     assert skill.answer_chance(question, 1.0, "wrong") < skill.answer_chance(question, 1.0, "")
     both = result(question.decoys[0]) + "\n" + result(question.answer.text)
     assert near(rate(question, model, both), skill.answer_chance(question, 1.0, "right"))
-
-
-def test_a_wrong_result_misleads_even_the_strong() -> None:
-    question = question_where("hle", facts=False, computable=True, family="math", difficulty=3.0)
-    skill = MODELS.skill("gpt-5")
-    wrong = rate(question, "gpt-5", result(question.decoys[0]))
-    assert near(wrong, MISLED * skill.answer_chance(question, 1.0, ""))
-
-
-def test_results_do_not_stand_in_for_evidence() -> None:
-    question = looked_up()
-    assert rate(question, "gpt-5", result(question.answer.text)) == 0.0
-
-
-def test_computed_in_reads_results_alone() -> None:
-    question = self_contained()
-    right, wrong = question.answer.text, question.decoys[0]
-    assert computed_in(question, result(right)) == "right"
-    assert computed_in(question, result(wrong)) == "wrong"
-    assert computed_in(question, f"{result(wrong)}\n{result(right)}") == "right"
-    assert computed_in(question, f"The answer may be {right}.") == ""
-    assert computed_in(question, "") == ""
-    assert computed_in(question, result("no number at all")) == "wrong"
-    logic = question_where("hle", computable=False)
-    assert computed_in(logic, result(logic.answer.text)) == ""
 
 
 @pytest.mark.parametrize("model", ["gpt-5", "qwen2.5-coder-32b"])
@@ -240,9 +187,6 @@ def test_rates_match_the_stated_chances(model: str, pick: Any) -> None:
         assert near(sum(c.text == hits for c in queries) / DRAWS, skill.query_chance(question))
 
 
-# Queries and programs
-
-
 def test_queries_go_for_the_first_missing_fact_and_end_when_none_is() -> None:
     question = looked_up()
     assert len(question.facts) > 1
@@ -252,16 +196,6 @@ def test_queries_go_for_the_first_missing_fact_and_end_when_none_is() -> None:
     assert f"<query>{question.facts[0].query}</query>" not in texts
     assert {c.text for c in completions(question, "gpt-5", "query", evidence(question))} == {"<query></query>"}
     assert {c.text for c in completions(self_contained(), "gpt-5", "query")} == {"<query></query>"}
-
-
-def test_a_query_that_misses_holds_nothing_of_the_facts() -> None:
-    question = looked_up()
-    weak = {c.text for c in completions(question, "qwen2.5-math-7b", "query")}
-    missed = weak - {f"<query>{fact.query}</query>" for fact in question.facts}
-    assert missed
-    for text in missed:
-        assert text.startswith("<query>")
-        assert question.answer.text not in text
 
 
 def test_programs_run_and_show_the_right_or_a_plausible_result() -> None:
@@ -279,26 +213,14 @@ def test_programs_run_and_show_the_right_or_a_plausible_result() -> None:
     assert not any(constants().answer.text == c.text.partition("'")[2].partition("'")[0] for c in hidden)
 
 
-# Asking something else
-
-
 @pytest.mark.parametrize("pick", PICKED)
-@pytest.mark.parametrize("asked", ["What is the capital of France?", "", "Hello.", "Tell me everything you know."])
+@pytest.mark.parametrize("asked", ["What is the capital of France?", ""])
 def test_something_unrelated_gets_no_answer(pick: Any, asked: str) -> None:
     question = pick()
     shown = f"{evidence(question)}\n{result(question.answer.text)}\n\nQuestion: {asked}"
-    for attempt in range(50):
+    for attempt in range(10):
         made = ChatRequest("gpt-5", "answer", (Message(role="user", content=shown),), 7, attempt, question)
         assert complete(made).text == "<answer>I do not see the question.</answer>"
-
-
-@pytest.mark.parametrize("pick", PICKED)
-def test_another_question_gets_no_answer(pick: Any) -> None:
-    question = pick()
-    for other in PICKED:
-        if other is not pick:
-            made = ChatRequest("gpt-5", "answer", (Message(role="user", content=other().text),), seed=7, truth=question)
-            assert complete(made).text == "<answer>I do not see the question.</answer>"
 
 
 def test_the_question_may_be_put_in_nearly_its_own_words() -> None:
@@ -308,9 +230,6 @@ def test_the_question_may_be_put_in_nearly_its_own_words() -> None:
     given = [complete(ChatRequest("gpt-5", "answer", shown, 7, n, question)).text for n in range(100)]
     assert sum(is_right(question.answer, text) for text in given) > 20
     assert "<answer>I do not see the question.</answer>" not in given
-
-
-# Tokens and seconds
 
 
 def test_usage_counts_what_is_shown_and_shares_out_reasoning() -> None:
@@ -323,8 +242,6 @@ def test_usage_counts_what_is_shown_and_shares_out_reasoning() -> None:
         assert shares == ({0.8} if MODELS.skill(model).reasons else {0.0})
         assert {(u.item, u.role, u.units, u.estimated) for u in made} == {(model, "expert", 0, False)}
 
-
-# Errors as recordings have them
 
 SOURCE = HleSource()
 QUESTIONS = [SOURCE.question(f"{SOURCE.name}/train/{number}") for number in range(250)]
@@ -345,56 +262,12 @@ def right(question: Question, made: Completion | None) -> bool:
     return made is not None and is_right(question.answer, made.text.removeprefix("<answer>").removesuffix("</answer>"))
 
 
-def rate_of(model: str, seeds: range = range(4)) -> float:
-    return statistics.fmean(right(q, ask(q, model, seed)) for q in QUESTIONS for seed in seeds)
-
-
-def test_the_strongest_is_right_on_between_55_and_85_percent() -> None:
-    assert 0.55 < rate_of("gpt-5") < 0.85
-
-
-def test_told_chances_are_those_of_the_replies() -> None:
-    """Over many seeds of a question, for one that is hard and one that is easy for the expert."""
-    skill = EXPERTS["gpt-5"]
-    by_chance = sorted(QUESTIONS, key=lambda q: skill.answer_chance(q, 1.0, ""))
-    for question in (by_chance[60], by_chance[125], by_chance[190]):
-        told = skill.answer_chance(question, 1.0, "")
-        seen = statistics.fmean(right(question, ask(question, "gpt-5", seed)) for seed in range(400))
-        assert abs(seen - told) < 4 * math.sqrt(told * (1 - told) / 400) + 0.02
-
-
-def test_what_a_planner_is_told_is_the_mean_over_luck() -> None:
-    for name in ("gpt-5", "qwen3-32b"):
-        skill = EXPERTS[name]
-        knows = statistics.fmean(skill.answer_chance(q, 1.0, "") for q in QUESTIONS)
-        blind = statistics.fmean(skill.without_luck().answer_chance(q, 1.0, "") for q in QUESTIONS)
-        assert abs(knows - blind) < 0.06
-    alike = [q for q in QUESTIONS if (q.family, q.difficulty) == (QUESTIONS[0].family, QUESTIONS[0].difficulty)]
-    skill = EXPERTS["gpt-5"].without_luck()
-    assert len({skill.answer_chance(q, 1.0, "") for q in alike}) == 1
-    assert len({EXPERTS["gpt-5"].answer_chance(q, 1.0, "") for q in alike}) == len(alike) > 3
-
-
 def test_errors_are_common() -> None:
     """That all experts fail is far likelier than if they failed independently."""
     fails = {name: [not right(q, ask(q, name)) for q in QUESTIONS] for name in EXPERTS}
     together = statistics.fmean(all(row) for row in zip(*fails.values(), strict=True))
     apart = math.prod(statistics.fmean(row) for row in fails.values())
     assert together > 3 * apart
-
-
-def test_asking_another_helps_more_than_asking_again() -> None:
-    first = [q for q in QUESTIONS if not right(q, ask(q, "gpt-5"))]
-    again = statistics.fmean(right(q, ask(q, "gpt-5", 1)) for q in first)
-    assert again < rate_of("gpt-5") - 0.2
-    blind = EXPERTS["gpt-5-mini"].without_luck()
-    expected = statistics.fmean(blind.answer_chance(q, 1.0, "") for q in first)
-    other = statistics.fmean(right(q, ask(q, "gpt-5-mini")) for q in first)
-    assert other < expected  # what is hard for one is hard for the other
-    assert other > 0
-
-
-# Lengths
 
 
 def lengths(model: str) -> list[tuple[float, float]]:
@@ -413,21 +286,6 @@ def test_tokens_and_seconds_spread_and_are_tied() -> None:
     assert 0.75 < statistics.fmean(map(math.exp, tokens)) / expected < 1.35
 
 
-def test_hard_tasks_are_longer_and_failures_with_them() -> None:
-    made = [(q, ask(q, "gpt-5-mini")) for q in QUESTIONS]
-    failed, solved = (
-        statistics.median(m.usage.tokens.reasoning for q, m in made if m is not None and right(q, m) is wanted)
-        for wanted in (False, True)
-    )
-    assert failed > 1.05 * solved
-    hard = [latent("task", q.text) for q, m in made if m is not None]
-    long = [math.log(m.usage.tokens.reasoning) for _, m in made if m is not None]
-    assert statistics.correlation(hard, long) > 0.1
-
-
-# Calls that fail
-
-
 def test_a_call_that_takes_too_long_is_told_and_billed() -> None:
     """The agent reads that nothing came, may ask somebody else, and pays for what was used until then."""
     question, seed = next((q, seed) for q in QUESTIONS for seed in range(9) if ask(q, "gpt-5", seed) is None)
@@ -438,35 +296,6 @@ def test_a_call_that_takes_too_long_is_told_and_billed() -> None:
     (usage,) = request.bill.usages
     assert usage.seconds == 600
     assert usage.tokens.reasoning > 0
-
-
-def test_an_episode_goes_on_after_such_a_call() -> None:
-    env = gym.make("ToolOrchestra/HLE-v0")
-    for seed in range(3000):
-        env.reset(seed=seed)
-        action = '<tool_call>{"name": "answer", "arguments": {"model": "answer-1"}}</tool_call>'
-        obs, _, terminated, truncated, info = env.step(action)
-        if "gave no answer within" in obs["messages"][-1]["content"]:
-            break
-    else:
-        pytest.fail("no such call in 3000 episodes")
-    assert not terminated
-    assert not truncated
-    assert info["cost"]["usd"] > 0
-    assert info["cost"]["seconds"] >= 600
-
-
-def test_refusals_come_at_the_stated_rate_and_stay() -> None:
-    law = EXPERTS["gpt-5"].law
-    refused = [
-        (q, seed) for q in QUESTIONS for seed in range(12) if (m := ask(q, "llama-3.3-70b", seed)) and m.text == REFUSAL
-    ]
-    assert 0.3 * law.refusals < len(refused) / 3000 < 2.5 * law.refusals
-    question, seed = refused[0]
-    assert right(question, ask(question, "llama-3.3-70b", seed)) is False
-
-
-# Determinism, files and players
 
 
 def replies(seeds: Sequence[int]) -> list[list[Any]]:
@@ -482,11 +311,10 @@ def replies(seeds: Sequence[int]) -> list[list[Any]]:
     return kept
 
 
-@pytest.mark.parametrize("hash_seed", ["1", "4242"])
-def test_the_same_call_gives_the_same_reply_in_any_process(hash_seed: str) -> None:
+def test_the_same_call_gives_the_same_reply_in_any_process() -> None:
     here = Path(__file__)
     program = f"import sys; sys.path.insert(0, {str(here.parent)!r}); import {here.stem} as t; print(t.replies([0, 1]))"
-    environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+    environment = {**os.environ, "PYTHONHASHSEED": "4242"}
     done = subprocess.run(
         [sys.executable, "-B", "-c", program], capture_output=True, text=True, env=environment, timeout=60, check=False
     )
@@ -522,7 +350,7 @@ def test_players_stand_in_the_expected_order() -> None:
     """Nobody who guesses comes near the best single expert; who knows everybody's luck is clearly above it."""
     made = factory_of("ToolOrchestra/HLE-v0")
     solved = {
-        name: statistics.fmean(played(made, make(seed), seed).outcome.value for seed in range(150))  # type: ignore[union-attr]
+        name: statistics.fmean(played(made, make(seed), seed).outcome.value for seed in range(60))  # type: ignore[union-attr]
         for name, make in {
             "random": lambda seed: baseline("random", seed),
             "cheapest": lambda _: baseline("cheapest"),
@@ -536,17 +364,6 @@ def test_players_stand_in_the_expected_order() -> None:
     assert 0.55 < solved["strongest"] < 0.85
     assert solved["task-oracle"] > solved["strongest"] + 0.08
     assert solved["oracle"] < solved["task-oracle"]
-
-
-def test_what_was_learnt_of_other_experts_is_not_used(tmp_path: Path) -> None:
-    few, other = PlayerOptions(fit_tasks=2), tmp_path / "mine.json"
-    other.write_text(PACKAGED.read_text().replace('"level": 0.9', '"level": 0.8'))
-    fits = [
-        asyncio.run(fitted(factory_of("HLE-v0", **settings), 0, few))
-        for settings in ({}, {"experts": DEFAULT}, {"experts": str(other)})
-    ]
-    assert fits[0] is fits[1]
-    assert fits[0].digest != fits[2].digest
 
 
 def test_every_expert_can_be_billed() -> None:

@@ -98,13 +98,6 @@ def test_calls_come_together_whatever_the_server_says_of_their_places(deltas: li
     assert [(one["name"], json.loads(one["arguments"])) for one in made] == [("add", {"x": 1}), ("sub", {"y": 2})]
 
 
-def test_thoughts_come_under_both_names() -> None:
-    made = message(
-        {"reasoning": "I "}, {"reasoning_content": "a"}, {"reasoning": "add"}, {"content": "so", "reasoning": 7}
-    )
-    assert (made["reasoning"], made["reasoning_content"], made["content"]) == ("I add", "a", "so")
-
-
 def test_a_character_that_two_pieces_bring_is_whole_again() -> None:
     made = message({"content": "so \ud83d"}, {"content": "\ude00 and \ud83d"})  # the last one has no other half
     assert made["content"] == "so \U0001f600 and \ud83d"
@@ -118,16 +111,11 @@ def chunk(**delta: Any) -> bytes:
     ("said", "says"),
     [
         (b"", "neither a finish_reason nor"),
-        (chunk(content="so"), "neither a finish_reason nor"),
         (chunk(content="so") + b'data: {"choices": [{"del', "not JSON"),
         (b"data: [1]\n\n", "an event of the stream is a JSON object, got list"),
-        (b"data: " + b"[" * 100_000 + b"\n\n", "not JSON"),
         (b'data: {"choices": 3}\n\n', "choices are a list, got int"),
-        (b'data: {"choices": [3]}\n\n', "a choice is a JSON object, got int"),
-        (b'data: {"choices": [{"delta": 3}]}\n\n', "a delta is a JSON object, got int"),
         (chunk(content=7), "a message's content is text, got int"),
         (chunk(tool_calls={"a": 1}), "tool_calls are a list, got dict"),
-        (chunk(tool_calls=["add"]), "has a function, got 'add'"),
         (chunk(tool_calls=[{"function": {"name": "add", "arguments": [1]}}]), "content is text, got list"),
         (chunk(tool_calls=[{"index": n, "function": {"name": "a"}} for n in range(MOST_CALLS + 1)]), "more than 1000"),
     ],
@@ -190,7 +178,7 @@ def test_a_whole_reply_waits_for_its_usage_and_its_end_but_not_for_ever() -> Non
     async def all_of_them() -> None:
         seconds, whole = await taken(finish, usage, b"data: [DONE]\n\n", then=50)
         assert (whole["usage"], seconds < 1.9) == ({"prompt_tokens": 1}, True)
-        seconds, whole = await taken(finish, then=50, left=2.0)  # half of the time that is left
-        assert (whole["choices"][0]["message"]["content"], 0.8 < seconds < 1.9) == ("42", True)
+        seconds, whole = await taken(finish, then=50, left=1.0)  # half of the time that is left
+        assert (whole["choices"][0]["message"]["content"], 0.4 < seconds < 0.95) == ("42", True)
 
     asyncio.run(all_of_them())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -40,9 +39,6 @@ def used(item: str = "gpt-5") -> Usage:
     return Usage(item, TOOL, Tokens(1_000_000))
 
 
-# -- the bill ----------------------------------------------------------------------------------------------------------
-
-
 def test_what_is_booked_is_counted_by_the_cap_and_taken_once() -> None:
     cap = SpendCap(100)
     bill = Bill(PRICES, cap)
@@ -69,9 +65,6 @@ def test_what_is_booked_on_a_part_is_booked_on_the_whole_and_counted_once() -> N
     bill.part().part().add(used())
     assert len(bill.usages) == 1
     assert cap.spent_usd == PRICES.charge(used()).usd
-
-
-# -- however a call ends ---------------------------------------------------------------------------------------------
 
 
 class Raises:
@@ -104,15 +97,7 @@ SHARED = Outage("the same exception object each time")
 
 @pytest.mark.parametrize(
     "error",
-    [
-        OSError("gone"),
-        RuntimeError("x"),
-        TimeoutError(),
-        ToolError("no"),
-        SHARED,
-        SystemExit(),
-        asyncio.CancelledError(),
-    ],
+    [RuntimeError("x"), ToolError("no"), SHARED, asyncio.CancelledError()],
     ids=lambda error: type(error).__name__,
 )
 @pytest.mark.parametrize("driver", ["env", "vector"])
@@ -156,9 +141,6 @@ def check_paid_query(retriever: Any, driver: str, deadline_seconds: float = 120.
     assert cap.spent_usd * NANO == pytest.approx(sum(e.ledger.nano_usd for e in episodes), abs=1e-3)
 
 
-# -- over a real socket ------------------------------------------------------------------------------------------------
-
-
 def endpoints(tmp_path: Path, server: Loopback, price: str, **row: Any) -> str:
     rows = "".join(f"{name} = {value}\n" for name, value in row.items())
     (tmp_path / "b.toml").write_text(
@@ -200,14 +182,12 @@ def test_the_policys_own_replies_are_billed_where_none_can_be_used(tmp_path: Pat
     assert round(cap.spent_usd * NANO) == delivered
 
 
-@pytest.mark.parametrize("at_once", [1, 8, 64])
+@pytest.mark.parametrize("at_once", [1, 64])
 def test_a_spend_cap_holds_with_any_number_of_requests_in_flight(tmp_path: Path, at_once: int) -> None:
     """Each reply costs 1 $; a request may cost a little more."""
     cap = SpendCap(5)
     reply = ServerReply(
-        render_call("answer", {"model": "answer-1"}),
-        usage={"prompt_tokens": 500, "completion_tokens": 1},
-        seconds=0.02,
+        render_call("answer", {"model": "answer-1"}), usage={"prompt_tokens": 500, "completion_tokens": 1}, seconds=0.02
     )
     with Loopback(lambda _: reply) as server:
         file = endpoints(tmp_path, server, "{input = 0.000001, output = 1000000}", output_tokens=1)
@@ -220,9 +200,6 @@ def test_a_spend_cap_holds_with_any_number_of_requests_in_flight(tmp_path: Path,
     assert sum(p.nano_usd for p in played) == round(cap.spent_usd * NANO)
     assert cap.held_usd == 0
     assert cap.used_up
-
-
-# -- the cap's reservations --------------------------------------------------------------------------------------------
 
 
 def test_a_request_waits_for_those_in_flight_and_goes_when_they_cost_less() -> None:
@@ -247,30 +224,6 @@ def test_a_request_waits_for_those_in_flight_and_goes_when_they_cost_less() -> N
         asyncio.run(request(1, 1))
 
 
-def test_waiting_requests_of_several_threads_are_woken_and_never_hold_too_much() -> None:
-    cap = SpendCap(3)
-    most_held: list[float] = []
-
-    async def request() -> None:
-        hold = await cap.hold(NANO)
-        most_held.append(cap.held_usd)
-        await asyncio.sleep(0.0005)
-        hold.release()
-        hold.release()
-
-    async def many() -> None:
-        await asyncio.gather(*(request() for _ in range(50)))
-
-    threads = [threading.Thread(target=lambda: asyncio.run(many())) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(20)
-    assert len(most_held) == 200
-    assert max(most_held) <= 3
-    assert cap.held_usd == 0
-
-
 def test_a_cancelled_request_gives_back_what_it_held(tmp_path: Path) -> None:
     cap = SpendCap(5)
 
@@ -289,20 +242,13 @@ def test_a_cancelled_request_gives_back_what_it_held(tmp_path: Path) -> None:
     assert cap.held_usd == 0
 
 
-# -- what cannot be true -----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("usage", "said", "tokens"),
     [
         ({"prompt_tokens": 10**9, "completion_tokens": 1}, "42", None),
-        ({"prompt_tokens": 10, "completion_tokens": 10**9}, "42", None),
         ({"prompt_tokens": 0, "completion_tokens": 0}, "x" * 5000, None),
-        ({"prompt_tokens": 10, "completion_tokens": 2}, "x" * 5000, None),
-        ({"prompt_tokens": 10, "completion_tokens": 4096}, "42", Tokens(10, 0, 4096, 0)),  # it thought, unseen
-        ({"prompt_tokens": 1000, "completion_tokens": 2}, "42", Tokens(1000, 0, 2, 0)),  # the server's template
+        ({"prompt_tokens": 10, "completion_tokens": 4096}, "42", Tokens(10, 0, 4096, 0)),  # it thought, unseen,
         ({"prompt_tokens": 10, "completion_tokens": 1200}, "x" * 5000, Tokens(10, 0, 1200, 0)),
-        ({"prompt_tokens": 10, "completion_tokens": 0}, "", Tokens(10, 0, 0, 0)),
     ],
 )
 def test_a_count_that_cannot_be_true_is_estimated_and_marked(

@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from toolorchestra.envs.base.errors import ConfigError, PriceError, SpendCapReached
-from toolorchestra.envs.money.ledger import Ledger, total_tokens
+from toolorchestra.envs.money.ledger import Ledger
 from toolorchestra.envs.money.prices import (
     CLASSES,
     NANO,
@@ -32,10 +32,8 @@ from toolorchestra.envs.money.prices import (
     PriceSheet,
     Tokens,
     Usage,
-    brief_offer,
     in_words,
     load_sheet,
-    sheet_names,
 )
 from toolorchestra.envs.money.spend_cap import SpendCap
 
@@ -71,18 +69,14 @@ def refusal(make: Callable[[], object], kind: type[Exception] = PriceError) -> s
     return str(caught.value)
 
 
-# The packaged sheets
-
-
-@pytest.mark.parametrize("item", PAPER_TABLE)
-def test_the_papers_table(item: str) -> None:
-    into, out = PAPER_TABLE[item]
-    charge = PAPER.charge(Usage(item, "expert", Tokens(input=MILLION)))
-    assert (charge.usd, charge.nano_usd) == (into, round(into * NANO))
-    assert PAPER.charge(Usage(item, "expert", Tokens(output=MILLION))).usd == out
-    assert PAPER.charge(Usage(item, "expert", Tokens(cached=MILLION))).usd == into
-    assert PAPER.charge(Usage(item, "expert", Tokens(reasoning=MILLION))).usd == out
-    assert PAPER.charge(Usage(item, "expert", Tokens(1, 1, 1, 1))).nano_usd == round(2000 * (into + out))
+def test_the_papers_table() -> None:
+    for item, (into, out) in PAPER_TABLE.items():
+        charge = PAPER.charge(Usage(item, "expert", Tokens(input=MILLION)))
+        assert (charge.usd, charge.nano_usd) == (into, round(into * NANO))
+        assert PAPER.charge(Usage(item, "expert", Tokens(output=MILLION))).usd == out
+        assert PAPER.charge(Usage(item, "expert", Tokens(cached=MILLION))).usd == into
+        assert PAPER.charge(Usage(item, "expert", Tokens(reasoning=MILLION))).usd == out
+        assert PAPER.charge(Usage(item, "expert", Tokens(1, 1, 1, 1))).nano_usd == round(2000 * (into + out))
 
 
 def test_the_papers_services() -> None:
@@ -95,35 +89,6 @@ def test_the_papers_services() -> None:
         "local-index",
         "local-tool",
     }
-
-
-def test_the_unseen_sheet_sells_the_same_in_other_ratios() -> None:
-    assert set(UNSEEN.prices) == set(PAPER.prices)
-    assert UNSEEN.charge(Usage("gpt-5", "expert", Tokens(MILLION, 0, MILLION, 0))).usd == 10.5
-    assert UNSEEN.charge(Usage("llama-3.3-70b", "expert", Tokens(input=MILLION))).usd == 0.038
-    differing = [item for item in PAPER_TABLE if UNSEEN.prices[item] != PAPER.prices[item]]
-    assert differing == list(PAPER_TABLE)
-    ratios = {bill(UNSEEN, i, tokens=Tokens(MILLION)) / bill(PAPER, i, tokens=Tokens(MILLION)) for i in PAPER_TABLE}
-    assert len(ratios) > 8
-
-
-def test_every_packaged_sheet_has_its_name_and_a_date() -> None:
-    assert sheet_names() == ["paper-2025-11", "recorded-2025-12", "unseen-2026-01"]
-    for name in sheet_names():
-        sheet = load_sheet(name)
-        assert sheet.sheet_id == name
-        assert re.fullmatch(r"20\d\d-\d\d-\d\d", sheet.date)
-        assert sheet.source
-        assert load_sheet(name) is sheet
-        assert load_sheet(sheet) is sheet
-
-
-def test_roles() -> None:
-    assert ROLES == ("orchestrator", "expert", "tool", "judge", "user")
-    assert REWARDED_ROLES == ("orchestrator", "expert", "tool")
-
-
-# Billing
 
 
 def priced(**row: Any) -> Price:
@@ -158,16 +123,14 @@ def test_what_is_not_sold_that_way_is_refused() -> None:
     [
         Usage("gpt-5", "expert", Tokens(10, 0, -1)),
         Usage("tavily/search", "tool", units=-1),
-        Usage("gpt-5", "expert", seconds=-0.1),
         Usage("gpt-5", "expert", seconds=float("nan")),
-        Usage("gpt-5", "expert", seconds=float("inf")),
     ],
 )
 def test_nothing_is_used_less_than_not_at_all(usage: Usage) -> None:
     assert "a usage counts from 0 up, got Usage(" in refusal(lambda: PAPER.charge(usage))
 
 
-@pytest.mark.parametrize("kind", [np.int8, np.int16, np.uint8, np.int32, np.int64, np.uint64])
+@pytest.mark.parametrize("kind", [np.int8, np.uint64])
 def test_counts_from_arrays_are_billed_like_pythons_own(kind: Any) -> None:
     most = min(int(np.iinfo(kind).max), 10**13)
     charge = PAPER.charge(Usage("gpt-5", "expert", Tokens(kind(most), kind(0), kind(most), kind(0))))
@@ -180,11 +143,8 @@ def test_counts_from_arrays_are_billed_like_pythons_own(kind: Any) -> None:
 @pytest.mark.parametrize(
     ("used", "said"),
     [
-        ({"tokens": Tokens(1.5)}, "counted in whole numbers, got Usage(item='gpt-5'"),  # type: ignore[arg-type]
+        ({"tokens": Tokens(1.5)}, "counted in whole numbers, got Usage(item='gpt-5'"),  # type: ignore[arg-type],
         ({"tokens": Tokens(output=True)}, "counted in whole numbers"),
-        ({"tokens": Tokens("12")}, "counted in whole numbers"),  # type: ignore[arg-type]
-        ({"tokens": Tokens(math.nan)}, "counted in whole numbers"),  # type: ignore[arg-type]
-        ({"units": None}, "counted in whole numbers"),
         ({"seconds": "0.1"}, "seconds are a number from 0 up, got Usage("),
     ],
 )
@@ -211,9 +171,6 @@ def test_models_have_to_be_sold_by_the_token() -> None:
         "tool 'x': price sheet s sells m by the unit alone; give it usd_per_mtok"
     )
     assert "cannot bill ['n']" in refusal(lambda: sheet.require_tokens(["n"], "tool 'x'"))
-
-
-# Reading
 
 
 BAD_ROWS: list[tuple[Any, list[str]]] = [
@@ -264,16 +221,6 @@ def test_bad_sheets(change: Mapping[str, Any], said: str) -> None:
     assert said in message
 
 
-def test_a_free_item_says_why_and_costs_nothing() -> None:
-    free = priced(free="runs at home")
-    assert in_words(free) == "free (runs at home)"
-    assert free.nano_usd(Usage("m", "tool", Tokens(9, 9, 9, 9), 9, 9.0)) == 0
-    assert in_words(priced(free="trial", usd_per_mtok={"input": 0, "output": 0})) == "free (trial)"
-
-
-# Files
-
-
 def written(path: Path, prices: Mapping[str, Any], name: str = "mine") -> Path:
     path.write_text(json.dumps({"id": name, "date": "2026-02-03", "source": "test", "prices": prices}))
     return path
@@ -306,16 +253,8 @@ def test_a_file_may_not_price_one_item_twice(tmp_path: Path) -> None:
     assert "'m' stands there twice; take one of them out" in refusal(lambda: load_sheet(path))
 
 
-def test_a_file_from_another_editor_is_read_or_refused(tmp_path: Path) -> None:
-    path = written(tmp_path / "mine.json", {"m": {"usd_per_unit": 1}})
-    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())  # a byte order mark
-    assert bill(load_sheet(path), "m", units=1) == NANO
-    path.write_bytes(b'{"id": "\xff"}')
-    assert "is not valid JSON: 'utf-8' codec can't decode" in refusal(lambda: load_sheet(path))
-
-
-@pytest.mark.parametrize("price", ["1e100000", "1e999999", "1000000000.5", "9" * 4000])
-@pytest.mark.parametrize("where", ['"usd_per_unit": {}', '"usd_per_mtok": {{"input": 1, "output": {}}}'])
+@pytest.mark.parametrize("price", ["1e999999", "1000000000.5", "9" * 4000])
+@pytest.mark.parametrize("where", ['"usd_per_mtok": {{"input": 1, "output": {}}}'])
 def test_a_price_has_a_bound_and_is_refused_at_once(tmp_path: Path, price: str, where: str) -> None:
     path = tmp_path / "mine.json"
     path.write_text(
@@ -353,8 +292,6 @@ def test_missing_sheets_name_the_packaged_ones(tmp_path: Path) -> None:
     assert message == f"no price sheet 'paper-2025'; valid: {valid}. Did you mean 'paper-2025-11'?"
 
 
-# What is said is what is billed
-
 _MTOK = st.decimals(0, 1000, places=6).map(lambda d: d.normalize())
 _RATES = st.decimals(0, 1000, places=9).map(lambda d: d.normalize())
 _ROWS = st.one_of(
@@ -389,7 +326,6 @@ USED_ONE = (
 
 
 @given(_ROWS)
-@settings(max_examples=200, deadline=None)
 def test_spoken_prices_are_the_billed_ones(row: dict[str, Any]) -> None:
     price = Price.read(row, "m")
     amounts = heard(price)
@@ -398,60 +334,6 @@ def test_spoken_prices_are_the_billed_ones(row: dict[str, Any]) -> None:
     for amount, usage in zip(amounts, USED_ONE, strict=True):
         if amount is not None:
             assert Fraction(price.nano_usd(usage), NANO) == amount, in_words(price)
-
-
-def test_spoken_in_words() -> None:
-    assert in_words(PAPER.price("gpt-5")) == "$1.25 in, $10 out per million tokens"
-    assert in_words(UNSEEN.price("llama-3.3-70b")) == "$0.038 in, $0.12 out per million tokens"
-    assert in_words(PAPER.price("code-interpreter")) == "$0.0000083 per second"
-    assert in_words(PAPER.price("tavily/search")) == "$0.01 each"
-    assert in_words(PAPER.price("local-index")) == "free (an index on our own machine)"
-    cached = priced(usd_per_mtok={"input": 1.25, "cached": 0.125, "output": 10, "reasoning": 12})
-    assert in_words(cached) == "$1.25 in ($0.125 cached), $10 out ($12 reasoning) per million tokens"
-    assert in_words(priced(usd_per_unit=1, usd_per_second=2)) == "$1 each, $2 per second"
-    assert in_words(priced(usd_per_mtok={"input": "1234.567891", "output": 100})).startswith(
-        "$1234.567891 in, $100 out"
-    )
-
-
-def test_a_brief_offer_tells_the_price_of_output() -> None:
-    assert brief_offer(PAPER, "answer-1", "gpt-5", 8.0) == "answer-1 10 8"
-    assert brief_offer(UNSEEN, "answer-2", "llama-3.3-70b", 2.5) == "answer-2 0.12 2.5"
-    assert brief_offer(PAPER, "search-1", "tavily/search", 1.0) == "search-1 $0.01 each 1"
-
-
-# Factors
-
-
-_FACTORS = st.decimals("0.001", 1000, places=3)
-
-
-def as_row(price: Price) -> dict[str, Any]:
-    tokens = price.pico_usd_per_token
-    row: dict[str, Any] = {"free": price.free} if price.free else {}
-    if tokens is not None:
-        row["usd_per_mtok"] = {c: Decimal(pico) / MILLION for c, pico in zip(CLASSES, tokens, strict=True)}
-    if price.nano_usd_per_unit is not None:
-        row["usd_per_unit"] = Decimal(price.nano_usd_per_unit) / NANO
-    if price.nano_usd_per_second is not None:
-        row["usd_per_second"] = Decimal(price.nano_usd_per_second) / NANO
-    return row
-
-
-@given(_ROWS, _FACTORS)
-@settings(max_examples=200, deadline=None)
-def test_scaled_prices_stay_on_the_ledgers_grid(row: dict[str, Any], factor: Decimal) -> None:
-    price = Price.read(row, "m")
-    scaled = price.times(factor)
-    assert Price.read(as_row(scaled), "m") == scaled
-    for attribute in ("nano_usd_per_unit", "nano_usd_per_second"):
-        before, after = getattr(price, attribute), getattr(scaled, attribute)
-        if before is None:
-            assert after is None
-        else:
-            assert isinstance(after, int)
-            assert abs(after - Fraction(before) * Fraction(factor)) <= (1 if before and after == 1 else Fraction(1, 2))
-    assert price.times(Decimal(1)) == price
 
 
 def test_with_factors_scales_the_named_items_alone() -> None:
@@ -465,16 +347,6 @@ def test_with_factors_scales_the_named_items_alone() -> None:
     assert changed == {"gpt-5", "tavily/search"}
     assert in_words(PAPER.price("gpt-5")) == "$1.25 in, $10 out per million tokens"
     assert PAPER.with_factors({"local-index": Decimal(2)}, "x").prices == PAPER.prices
-
-
-@pytest.mark.parametrize("factor", ["0", "-1", "NaN", "Infinity"])
-def test_bad_factors(factor: str) -> None:
-    message = refusal(lambda: PAPER.with_factors({"gpt-5": Decimal(factor)}, "x"))
-    assert message == f"price sheet paper-2025-11: a factor is finite and above 0, got {factor} for gpt-5"
-    assert "no price for 'nope'" in refusal(lambda: PAPER.with_factors({"nope": Decimal(1)}, "x"))
-
-
-# The ledger
 
 
 def usages(items: list[str], most: int = 10**7) -> st.SearchStrategy[Usage]:
@@ -518,7 +390,6 @@ def filled(sheet: PriceSheet, used: list[tuple[Usage, str]]) -> Ledger:
 
 
 @given(_USAGES, st.randoms(use_true_random=False))
-@settings(max_examples=150, deadline=None)
 def test_sums_are_exact_in_any_order(used: list[tuple[Usage, str]], rng: Any) -> None:
     ledger = filled(PAPER, used)
     bills = [owed(PAPER, usage) for usage, _ in used]
@@ -548,7 +419,6 @@ def test_sums_are_exact_in_any_order(used: list[tuple[Usage, str]], rng: Any) ->
 
 
 @given(_USAGES)
-@settings(max_examples=100, deadline=None)
 def test_repricing(used: list[tuple[Usage, str]]) -> None:
     ledger = filled(PAPER, used)
     ledger.elapsed_ns = 5
@@ -563,40 +433,6 @@ def test_repricing(used: list[tuple[Usage, str]]) -> None:
     assert list(other.reprice(PAPER)) == list(ledger)
 
 
-def test_repricing_needs_every_price() -> None:
-    sheet = PriceSheet.read({"id": "s", "date": "d", "source": "t", "prices": {"qwen3-8b": {"free": "x"}}}, "s")
-    ledger = filled(PAPER, [(Usage("gpt-5", "expert", Tokens(1)), "answer-1")])
-    assert "no price for 'gpt-5'" in refusal(lambda: ledger.reprice(sheet))
-
-
-def test_marks_and_summary() -> None:
-    ledger = filled(PAPER, [(Usage("gpt-5", "expert", Tokens(MILLION), seconds=96.0), "answer-1")])
-    mark = len(ledger)
-    assert ledger.since(mark) == []
-    ledger.add(PAPER.charge(Usage("qwen3-8b", "orchestrator", Tokens(output=MILLION), estimated=True)))
-    assert [c.usage.item for c in ledger.since(mark)] == ["qwen3-8b"]
-    assert [c.usage.estimated for c in ledger] == [False, True]
-    ledger.elapsed_ns = 96 * NANO
-    assert ledger.summary() == {
-        "usd": 1.45,
-        "seconds": 96.0,
-        "usd_by_role": {"expert": 1.25, "orchestrator": 0.2},
-    }
-    assert ledger.usd_by_tool() == {"answer-1": 1.25, "": 0.2}
-    charge = next(iter(ledger))
-    assert (charge.role, charge.usd, charge.seconds, charge.sheet) == ("expert", 1.25, 96.0, "paper-2025-11")
-
-
-def test_an_empty_ledger() -> None:
-    ledger = Ledger()
-    assert ledger.summary() == {"usd": 0.0, "seconds": 0.0, "usd_by_role": {}}
-    assert ledger.tokens() == total_tokens([]) == NO_TOKENS
-    assert list(ledger.reprice(UNSEEN)) == []
-
-
-# The spend cap
-
-
 def test_the_cap_stops_what_comes_after_it_is_reached() -> None:
     cap = SpendCap(0.5)
     cap.check()
@@ -608,13 +444,6 @@ def test_the_cap_stops_what_comes_after_it_is_reached() -> None:
     assert cap.spent_usd == 0.5
 
 
-def test_a_used_up_cap_is_told_to_the_last_digit() -> None:
-    cap = SpendCap(1.2345678)
-    cap.add(1_234_567_901)
-    with pytest.raises(SpendCapReached, match=r"spent 1\.234567901 \$ of its cap of 1\.2345678 \$"):
-        cap.check()
-
-
 def test_a_copy_of_the_settings_has_the_runs_own_cap() -> None:
     cap = SpendCap(1.0)
     assert copy.deepcopy({"spend_cap": cap})["spend_cap"] is copy.copy(cap) is cap
@@ -622,37 +451,10 @@ def test_a_copy_of_the_settings_has_the_runs_own_cap() -> None:
         pickle.dumps(cap)
 
 
-@pytest.mark.parametrize("usd", [0, -1, math.nan, math.inf, True, "5", None])
+@pytest.mark.parametrize("usd", [0, math.nan, "5"])
 def test_a_cap_is_a_positive_number(usd: Any) -> None:
     with pytest.raises(ValueError, match="a positive, finite number of dollars, got"):
         SpendCap(usd)
-
-
-def test_threads_overshoot_by_what_is_in_flight_at_most() -> None:
-    threads, nano = 8, 1_000
-    cap = SpendCap(0.002)
-    paid: list[int] = []
-    ready = threading.Barrier(threads)
-
-    def spend() -> None:
-        ready.wait()
-        calls = 0
-        try:
-            while True:
-                cap.check()
-                calls += 1
-                cap.add(nano)
-        except SpendCapReached:
-            paid.append(calls)
-
-    running = [threading.Thread(target=spend) for _ in range(threads)]
-    for thread in running:
-        thread.start()
-    for thread in running:
-        thread.join(30)
-    assert len(paid) == threads
-    assert cap.spent_usd == sum(paid) * nano / NANO
-    assert 2_000 <= sum(paid) <= 2_000 + threads - 1
 
 
 def test_no_payment_of_any_thread_is_lost() -> None:

@@ -80,21 +80,6 @@ def test_money_that_never_comes_back_is_said_when_the_wait_is_over() -> None:
     asyncio.run(run())
 
 
-def test_whoever_gives_up_lets_the_next_one_through() -> None:
-    async def run() -> None:
-        cap = SpendCap(10)
-        await cap.hold(6 * NANO)
-        dear = asyncio.create_task(cap.hold(8 * NANO, 0.05))
-        await asyncio.sleep(0)
-        began = asyncio.get_running_loop().time()
-        await cap.hold(2 * NANO, 5.0)
-        assert asyncio.get_running_loop().time() - began < 2
-        with pytest.raises(Outage):
-            await dear
-
-    asyncio.run(run())
-
-
 def test_a_cancelled_request_that_had_just_been_served_gives_it_back() -> None:
     async def run() -> None:
         cap = SpendCap(10)

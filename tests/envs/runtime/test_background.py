@@ -57,7 +57,7 @@ def test_nothing_is_lost_between_owners() -> None:
         env: OrchestraVectorEnv = vector_of("Sleeper", num_envs=6, max_turns=100_000)
         out, landed = [0] * 6, 0
         idle = set(range(6))
-        for _ in range(150):
+        for _ in range(60):
             chosen = rng.sample(sorted(idle), rng.randint(0, len(idle)))
             env.send([nap(rng.randint(0, 3)) if rng.random() < 0.8 else ADD for _ in chosen], chosen)
             idle -= set(chosen)
@@ -85,7 +85,7 @@ def test_nothing_is_lost_between_owners() -> None:
     for thread in threads:
         thread.join(60)
     assert len(got) == 5
-    assert min(got) > 100
+    assert min(got) > 40
 
 
 INTERRUPTED = """
@@ -116,15 +116,17 @@ def test_ctrl_c_in_a_wait_is_raised_and_tears_no_call() -> None:
     assert done.stdout.strip() == "whole", done.stderr
 
 
-@pytest.fixture(autouse=True)
-def _the_users_own() -> Iterator[None]:
-    gc.collect()  # what other tests dropped closes itself now
+@pytest.fixture
+def users_own() -> Iterator[None]:
+    """The collector as Python sets it. What other tests dropped closes itself first."""
+    gc.collect()
     before = gc.get_threshold()
     gc.set_threshold(700, 10, 10)
     yield
     gc.set_threshold(*before)
 
 
+@pytest.mark.usefixtures("users_own")
 def test_it_is_wider_while_environments_are_at_work() -> None:
     env = OrchestraVectorEnv(64, "tests.sources:AdderSource")
     assert gc.get_threshold() == (700, 10, 10)  # made is not at work
@@ -140,6 +142,7 @@ def test_it_is_wider_while_environments_are_at_work() -> None:
     assert gc.get_threshold() == (700, 10, 10)
 
 
+@pytest.mark.usefixtures("users_own")
 @pytest.mark.parametrize("users", [0, 1_000_000])
 def test_a_higher_one_and_none_at_all_are_left_alone(users: int) -> None:
     gc.set_threshold(users, 5, 5)
@@ -149,7 +152,8 @@ def test_a_higher_one_and_none_at_all_are_left_alone(users: int) -> None:
     assert gc.get_threshold() == (users, 5, 5)
 
 
-@pytest.mark.parametrize("users", [800, 0, 90_000])
+@pytest.mark.usefixtures("users_own")
+@pytest.mark.parametrize("users", [800, 0])
 def test_what_the_user_sets_meanwhile_is_what_comes_back(users: int) -> None:
     env, other = vector_of("Adder", num_envs=64), vector_of("Adder", num_envs=64)
     gc.set_threshold(users, 7, 7)
@@ -159,6 +163,7 @@ def test_what_the_user_sets_meanwhile_is_what_comes_back(users: int) -> None:
     assert gc.get_threshold() == (users, 7, 7)
 
 
+@pytest.mark.usefixtures("users_own")
 def test_garbage_is_still_collected() -> None:
     class Knot:
         alive = 0

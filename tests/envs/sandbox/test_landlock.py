@@ -5,12 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
-import io
 import os
 import shutil
-import signal
-import stat
-import struct
 import subprocess
 import sys
 import threading
@@ -27,12 +23,16 @@ from toolorchestra.envs.base.errors import ConfigError, Outage
 from toolorchestra.envs.sandbox import Bounds, Execution, harmless
 from toolorchestra.envs.sandbox.confine import landlock_abi
 from toolorchestra.envs.sandbox.e2b_and_monty import Unsafe, interpreter
-from toolorchestra.envs.sandbox.landlock import LandlockSandbox, _listen, _Waiting
-from toolorchestra.envs.sandbox.scratch import disk_bytes
+from toolorchestra.envs.sandbox.landlock import LandlockSandbox
 from toolorchestra.envs.sandbox.syscalls import AARCH64, ARCHITECTURES, FREE, X86_64, Filter, arguments, build
 from toolorchestra.envs.testing.rehearsal import Held
 
 T = TypeVar("T")
+Opened = Callable[..., LandlockSandbox]
+PARTS = 12
+"""Of the list of hostile programs: a test each."""
+KINDS = ("read a secret file", "write outside", "append to the secret file", "TCP", "UDP", "unix socket",
+         "kill another process", "run a command", "class walk", "chmod, chown, utime")  # fmt: skip
 BUSY_SECONDS = 2.0
 """What the machine may be late by, for it may run other tests too."""
 needs_landlock = pytest.mark.skipif(not landlock_abi(), reason="this kernel has no Landlock")
@@ -64,12 +64,17 @@ def run(made: LandlockSandbox, code: str, session: str = "") -> Execution:
 
 
 @needs_landlock
-@pytest.mark.parametrize("name", programs())
-def test_a_hostile_program_is_contained(impatient: LandlockSandbox, name: str) -> None:
-    (verdict,) = examine(impatient, 0.5, only=[name])
-    assert verdict.contained, verdict.seen
-    assert verdict.seconds < 0.5 + 1.0 + BUSY_SECONDS
-    assert verdict.neighbour_seconds < 0.5 + BUSY_SECONDS
+@pytest.mark.parametrize("part", range(PARTS))
+def test_hostile_programs_are_contained(impatient: LandlockSandbox, part: int) -> None:
+    for verdict in examine(impatient, 0.5, only=list(programs())[part::PARTS]):
+        assert verdict.contained, verdict
+        assert verdict.seconds < 0.5 + 1.0 + BUSY_SECONDS, verdict
+        assert verdict.neighbour_seconds < 0.5 + BUSY_SECONDS, verdict
+
+
+@needs_landlock
+def test_one_of_each_kind_is_contained(impatient: LandlockSandbox) -> None:
+    assert [verdict for verdict in examine(impatient, 0.5, only=KINDS) if not verdict.contained] == []
 
 
 def test_there_are_more_than_a_hundred_and_forty_hostile_programs() -> None:
@@ -78,23 +83,18 @@ def test_there_are_more_than_a_hundred_and_forty_hostile_programs() -> None:
 
 def test_the_examiner_sees_what_gets_through() -> None:
     """Without walls the harmless half of the list does its damage, and each is seen by another of the checks."""
-    names = ["read a secret file", "write outside", "append to the secret file", "TCP", "UDP", "unix socket",
-             "kill another process", "run a command", "class walk", "chmod, chown, utime"]  # fmt: skip
-    verdicts = {v.name: v for v in examine(Unsafe(Bounds(seconds=5.0)), 5.0, only=names)}
-    assert [name for name in names if verdicts[name].contained] == []
+    verdicts = {v.name: v for v in examine(Unsafe(Bounds(seconds=5.0)), 5.0, only=KINDS)}
+    assert [name for name in KINDS if verdicts[name].contained] == []
     assert "the canary came out" in verdicts["read a secret file"].seen
     assert "TCP listener reached" in verdicts["TCP"].seen
     assert "the victim is dead" in verdicts["kill another process"].seen
 
 
 @needs_landlock
-def test_useful_programs_work() -> None:
+def test_useful_programs_work(opened: Opened) -> None:
     pytest.importorskip("sympy", reason="needs pip install sympy")
-    made = LandlockSandbox()
-    try:
-        assert [v.name for v in works(made) if not v.contained] == []
-    finally:
-        made.close()
+    made = opened()
+    assert [v.name for v in works(made) if not v.contained] == []
 
 
 @needs_landlock
@@ -117,33 +117,27 @@ def test_one_run_sees_nothing_of_another(sandbox: LandlockSandbox) -> None:
 
 
 @needs_landlock
-def test_a_session_keeps_names_and_files_and_another_does_not_see_them() -> None:
-    made = LandlockSandbox(Bounds(seconds=2.0), sessions=True)
-    try:
-        run(made, "x = 41\nopen('kept', 'w').write('x')", "a")
-        assert run(made, "import os\nprint(x + 1, os.listdir('.'))", "a").stdout == "42 ['kept']\n"
-        assert "NameError" in run(made, "x", "b").stderr
-        assert run(made, "1/0", "a").exit_status == 1
-        assert run(made, "print(x)", "a").stdout == "41\n"
-        assert run(made, "while True: pass", "a").exit_status == -9
-        again = run(made, "x", "a")
-        assert "NameError" in again.stderr
-        assert again.stderr.startswith("note: the session was ended")
-        assert run(made, "print(1)", "a").stderr == ""
-    finally:
-        made.close()
+def test_a_session_keeps_names_and_files_and_another_does_not_see_them(opened: Opened) -> None:
+    made = opened(Bounds(seconds=2.0), sessions=True)
+    run(made, "x = 41\nopen('kept', 'w').write('x')", "a")
+    assert run(made, "import os\nprint(x + 1, os.listdir('.'))", "a").stdout == "42 ['kept']\n"
+    assert "NameError" in run(made, "x", "b").stderr
+    assert run(made, "1/0", "a").exit_status == 1
+    assert run(made, "print(x)", "a").stdout == "41\n"
+    assert run(made, "while True: pass", "a").exit_status == -9
+    again = run(made, "x", "a")
+    assert "NameError" in again.stderr
+    assert again.stderr.startswith("note: the session was ended")
+    assert run(made, "print(1)", "a").stderr == ""
 
 
 @needs_landlock
-def test_more_sessions_than_are_kept_tell_whoever_comes_back() -> None:
-    made = LandlockSandbox(Bounds(seconds=5.0), sessions=True, most_sessions=2)
-    try:
-        for name in "abc":
-            run(made, f"x = {name!r}", name)
-        assert run(made, "print(x)", "c").stdout == "c\n"
-        assert run(made, "print('on')", "a").stderr.startswith("note: the session was ended")
-    finally:
-        made.close()
+def test_more_sessions_than_are_kept_tell_whoever_comes_back(opened: Opened) -> None:
+    made = opened(Bounds(seconds=5.0), sessions=True, most_sessions=2)
+    for name in "abc":
+        run(made, f"x = {name!r}", name)
+    assert run(made, "print(x)", "c").stdout == "c\n"
+    assert run(made, "print('on')", "a").stderr.startswith("note: the session was ended")
 
 
 @needs_landlock
@@ -178,19 +172,16 @@ def _all_that_is_left(made: LandlockSandbox, patience_seconds: float = 5.0) -> b
 
 
 @needs_landlock
-def test_sixty_four_at_once_are_each_answered_and_leave_no_process() -> None:
-    made = LandlockSandbox(Bounds(seconds=10.0), most_children=8)
-    try:
+def test_sixty_four_at_once_are_each_answered_and_leave_no_process(opened: Opened) -> None:
+    made = opened(Bounds(seconds=10.0), most_children=8)
 
-        async def together() -> list[Execution]:
-            return await asyncio.gather(*(made.run(f"print({i} ** 2)") for i in range(64)))
+    async def together() -> list[Execution]:
+        return await asyncio.gather(*(made.run(f"print({i} ** 2)") for i in range(64)))
 
-        done = asyncio.run(together())
-        assert [d.stdout for d in done] == [f"{i**2}\n" for i in range(64)]
-        assert _all_that_is_left(made)
-        assert len(_processes(os.getpid())) - len(_processes(made.server()._process.pid)) >= 1  # at rest, or it changes
-    finally:
-        made.close()
+    done = asyncio.run(together())
+    assert [d.stdout for d in done] == [f"{i**2}\n" for i in range(64)]
+    assert _all_that_is_left(made)
+    assert len(_processes(os.getpid())) - len(_processes(made.server()._process.pid)) >= 1  # at rest, or it changes
 
 
 @needs_landlock
@@ -210,27 +201,6 @@ def test_orders_and_outputs_that_fill_the_pipes_hold_nobody_up() -> None:
 
 
 @needs_landlock
-def test_orders_wait_in_a_thread_of_their_own_for_a_server_that_does_not_listen() -> None:
-    made, before = LandlockSandbox(Bounds(seconds=5.0)), Held.now()
-    process = made.server()._process
-    process.send_signal(signal.SIGSTOP)
-
-    async def stuck() -> list[BaseException | Execution]:
-        asked = [asyncio.create_task(made.run("#" * 8_000)) for _ in range(64)]
-        await asyncio.sleep(0.05)
-        process.kill()
-        return await asyncio.gather(*asked, return_exceptions=True)
-
-    try:
-        assert {type(one) for one in within(20, lambda: asyncio.run(stuck()))} == {Outage}
-        assert run(made, "print(1)").stdout == "1\n"
-    finally:
-        process.kill()
-        made.close()
-    assert not before.leaked_since()
-
-
-@needs_landlock
 def test_closing_leaves_no_thread_and_no_process_and_tells_who_waits() -> None:
     made = LandlockSandbox(Bounds(seconds=5.0))
     before = Held.now()
@@ -238,25 +208,6 @@ def test_closing_leaves_no_thread_and_no_process_and_tells_who_waits() -> None:
     made.close()
     assert {type(future.exception(5)) for future in waiting} == {Outage}
     assert not before.leaked_since()
-
-
-@needs_landlock
-def test_who_asks_a_server_that_ended_is_told() -> None:
-    made = LandlockSandbox(Bounds(seconds=5.0))
-    server = made.server()
-    server._process.kill()
-    server._listener.join(10)
-    with pytest.raises(Outage, match="ended"):
-        server.ask("print(1)", "")[1].result(5)
-    made.close()
-
-
-def test_a_server_that_ended_in_the_middle_of_an_answer_leaves_nobody_waiting() -> None:
-    waiting = _Waiting()
-    future = waiting.add(1)
-    _listen(io.BytesIO(struct.pack("<I", 1000) + b'{"id": 1, "stdout": "x'), waiting)
-    with pytest.raises(Outage, match="ended while a program ran"):
-        future.result(0)
 
 
 @needs_landlock
@@ -293,21 +244,18 @@ def test_a_session_that_does_not_read_its_order_holds_nobody_up() -> None:
 
 
 @needs_landlock
-def test_a_run_that_nobody_waits_for_is_ended() -> None:
-    made = LandlockSandbox(Bounds(seconds=60.0))
-    try:
+def test_a_run_that_nobody_waits_for_is_ended(opened: Opened) -> None:
+    made = opened(Bounds(seconds=60.0))
 
-        async def cancelled() -> None:
-            running = asyncio.create_task(made.run("while True: pass"))
-            await asyncio.sleep(0.3)
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
+    async def cancelled() -> None:
+        running = asyncio.create_task(made.run("while True: pass"))
+        await asyncio.sleep(0.3)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
 
-        made.server()
-        asyncio.run(cancelled())
-        assert _all_that_is_left(made)
-    finally:
-        made.close()
+    made.server()
+    asyncio.run(cancelled())
+    assert _all_that_is_left(made)
 
 
 @needs_landlock
@@ -326,13 +274,6 @@ def test_the_server_and_its_files_go_with_the_process_that_started_it() -> None:
         time.sleep(0.05)
     assert not Path(f"/proc/{pid}").exists()
     assert not Path(scratch).exists()
-
-
-def test_counting_changes_no_folder_of_a_program_that_runs(tmp_path: Path) -> None:
-    """It may have put a link to a folder of somebody else's there."""
-    (tmp_path / "d").mkdir(mode=0o300)
-    disk_bytes(str(tmp_path))
-    assert stat.S_IMODE((tmp_path / "d").stat().st_mode) == 0o300
 
 
 @needs_landlock
@@ -366,25 +307,22 @@ def test_a_folder_that_cannot_be_listed_counts_and_is_removed() -> None:
 
 
 @needs_landlock
-@pytest.mark.parametrize("name", ["d", "d" * 250])
-def test_folders_nested_beyond_any_path_end_their_program_alone(name: str) -> None:
+@pytest.mark.parametrize("name", ["d" * 250])
+def test_folders_nested_beyond_any_path_end_their_program_alone(opened: Opened, name: str) -> None:
     nested = f"import os, time\nfor _ in range(3000): os.mkdir({name!r}); os.chdir({name!r})\ntime.sleep(9)"
-    made = LandlockSandbox(Bounds(seconds=10.0))
+    made = opened(Bounds(seconds=10.0))
     scratch = Path(made.server()._finalizer.peek()[2][1])  # type: ignore[index]
 
     async def together() -> list[Execution]:
         return list(await asyncio.gather(made.run("import time; time.sleep(1); print(1)"), made.run(nested)))
 
-    try:
-        other, deep = asyncio.run(together())
-        assert other.stdout == "1\n"
-        assert deep.stderr == f"ended: more than {Bounds().disk_bytes} bytes of files"
-        end = time.monotonic() + 10
-        while [*scratch.glob("*/*")] and time.monotonic() < end:
-            time.sleep(0.02)
-        assert [*scratch.glob("*/*")] == []
-    finally:
-        made.close()
+    other, deep = asyncio.run(together())
+    assert other.stdout == "1\n"
+    assert deep.stderr == f"ended: more than {Bounds().disk_bytes} bytes of files"
+    end = time.monotonic() + 10
+    while [*scratch.glob("*/*")] and time.monotonic() < end:
+        time.sleep(0.02)
+    assert [*scratch.glob("*/*")] == []
 
 
 @needs_landlock
@@ -396,20 +334,17 @@ def test_a_dead_server_is_replaced(sandbox: LandlockSandbox) -> None:
 
 
 @needs_landlock
-def test_a_session_whose_server_died_is_told() -> None:
-    made = LandlockSandbox(Bounds(seconds=5.0), sessions=True)
-    try:
-        run(made, "x = 1", "mine")
-        process = made.server()._process
-        process.kill()
-        process.wait()
-        assert run(made, "print(1)", "another").stderr == ""
-        told = run(made, "x = 2; print(x)", "mine")
-        assert told.stdout == "2\n"
-        assert "the session was ended" in told.stderr
-        assert run(made, "print(x)", "mine").stderr == ""
-    finally:
-        made.close()
+def test_a_session_whose_server_died_is_told(opened: Opened) -> None:
+    made = opened(Bounds(seconds=5.0), sessions=True)
+    run(made, "x = 1", "mine")
+    process = made.server()._process
+    process.kill()
+    process.wait()
+    assert run(made, "print(1)", "another").stderr == ""
+    told = run(made, "x = 2; print(x)", "mine")
+    assert told.stdout == "2\n"
+    assert "the session was ended" in told.stderr
+    assert run(made, "print(x)", "mine").stderr == ""
 
 
 @pytest.mark.parametrize(
@@ -444,11 +379,6 @@ def test_the_filter_is_built_for_both_machines() -> None:
 
 def test_output_cannot_steer_a_terminal() -> None:
     assert harmless("a\tb\r\n\x1b[2J\x9b1m\x07\ud800ü") == "a\tb\n\\x1b[2J\\x9b1m\\x07?ü"
-
-
-def test_the_arithmetic_interpreter_says_nothing_that_steers_a_terminal() -> None:
-    (verdict,) = examine(interpreter("arithmetic"), 1.0, only=["terminal escapes"])
-    assert verdict.contained, verdict.seen
 
 
 def test_nothing_falls_back_to_running_without_walls(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.models import ChatRequest, ScriptedModel
 from toolorchestra.envs.testing.chaos import EPISODE, FATAL, FAULTS, HARMLESS, Chaos
 
-EPISODES = 200
+EPISODES = 100
 
 
 @pytest.mark.parametrize(

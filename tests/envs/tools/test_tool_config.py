@@ -18,14 +18,13 @@ from toolorchestra.envs.base.errors import ConfigError, PriceError, ToolError
 from toolorchestra.envs.base.types import Answer, Passage, Question, ToolCall
 from toolorchestra.envs.domains.questions.world import QaWorld
 from toolorchestra.envs.models import ScriptedModel
-from toolorchestra.envs.models.simulated import DEFAULT, packaged
 from toolorchestra.envs.money.prices import NANO, PriceSheet, in_words, load_sheet
 from toolorchestra.envs.retrieval.bm25 import Bm25
 from toolorchestra.envs.sandbox.arithmetic import NOMINAL_SECONDS, ArithmeticInterpreter
 from toolorchestra.envs.tools import Tool, Toolbox, ToolContext, ToolResult
 from toolorchestra.envs.tools.assemble import Backends, assemble
 from toolorchestra.envs.tools.search import SearchSettings
-from toolorchestra.envs.tools.tool_config import ENDING, FACTORS, KINDS, ToolConfig, load, names, sample, sample_prices
+from toolorchestra.envs.tools.tool_config import ENDING, FACTORS, ToolConfig, load, sample, sample_prices
 
 PAPER, PLAIN = load("paper"), load("plain")
 SHEET = load_sheet("paper-2025-11")
@@ -66,50 +65,6 @@ def refusal(make: Callable[[], object], kind: type[Exception] = ConfigError) -> 
     return str(caught.value)
 
 
-# The packaged configurations
-
-
-def test_packaged_configurations() -> None:
-    assert names() == ["basic", "none", "paper", "plain"]
-    for name in names():
-        config = load(name)
-        assert config.name == name
-        assert load(config) is config
-        for sheet in ("paper-2025-11", "unseen-2026-01"):
-            box = toolbox(config, load_sheet(sheet))
-            assert [t.name for t in box] == [e.name for e in config.tools]
-        assert set(config.models) <= set(packaged(DEFAULT))
-        for entry in config.tools:
-            assert entry.kind in KINDS
-            assert entry.description.endswith(".")
-
-
-def test_the_papers_aliases_models_and_seconds() -> None:
-    offers = {e.name: [(o.alias, o.model, o.seconds) for o in e.offers] for e in PAPER.tools}
-    assert offers == {
-        "search": [("search-1", "gpt-5", 22), ("search-2", "gpt-5-mini", 16), ("search-3", "qwen3-32b", 8)],
-        "enhance_reasoning": [
-            ("reasoner-1", "gpt-5", 31),
-            ("reasoner-2", "gpt-5-mini", 25),
-            ("reasoner-3", "qwen2.5-coder-32b", 9),
-        ],
-        "answer": [
-            ("answer-1", "gpt-5", 96),
-            ("answer-2", "gpt-5-mini", 27),
-            ("answer-3", "llama-3.3-70b", 15),
-            ("answer-4", "qwen3-32b", 11),
-            ("answer-math-1", "qwen2.5-math-72b", 13),
-            ("answer-math-2", "qwen2.5-math-7b", 9),
-        ],
-    }
-    assert toolbox().keys == tuple(alias for rows in offers.values() for alias, _, _ in rows)
-    skills = packaged(DEFAULT)
-    purposes = {"search": "query", "enhance_reasoning": "code", "answer": "answer"}
-    for name, rows in offers.items():
-        for _, model, seconds in rows:
-            assert skills[model].seconds[purposes[name]] == pytest.approx(seconds, rel=0.02)  # type: ignore[index]
-
-
 def test_every_tool_can_be_called_and_ends_as_its_kind_says() -> None:
     for config in (PAPER, PLAIN):
         box = toolbox(config)
@@ -142,8 +97,6 @@ def test_wrong_calls_name_what_is_valid() -> None:
     assert called(plain, "ask", model="gpt-5", question="How long?").content == "7"
 
 
-# What is said is what is billed
-
 MTOK = re.compile(r"\$([\d.]+) in, \$([\d.]+) out per million tokens")
 
 
@@ -173,11 +126,15 @@ def sheets() -> list[PriceSheet]:
     return made
 
 
-@pytest.mark.parametrize("sheet", sheets(), ids=lambda sheet: sheet.sheet_id)
+@pytest.mark.parametrize("sheet", sheets()[-3:], ids=lambda sheet: sheet.sheet_id)
 @pytest.mark.parametrize("config", [PAPER, PLAIN], ids=lambda config: config.name)
-def test_the_prices_of_models_shown_are_those_billed(sheet: PriceSheet, config: ToolConfig) -> None:
+def test_the_prices_shown_are_those_billed(sheet: PriceSheet, config: ToolConfig) -> None:
     box = toolbox(config, sheet)
     brief = toolbox(replace(config, style="brief"), sheet)
+    for tool in box:
+        for item in tool.bills:
+            price = sheet.price(item)
+            assert in_words(price) in tool.description or (price.free and tool.offers), (tool.name, item)
     for entry in config.tools:
         for offer in entry.offers:
             into, out = said_of(box[entry.name], offer.alias)
@@ -188,36 +145,6 @@ def test_the_prices_of_models_shown_are_those_billed(sheet: PriceSheet, config: 
             short = re.search(rf"(?:^|;) ?{re.escape(offer.alias)} (\S+) ", brief[entry.name].description)
             assert short, brief[entry.name].description
             assert float(short[1]) == float(f"{float(out):.2g}")
-
-
-@pytest.mark.parametrize("sheet", sheets(), ids=lambda sheet: sheet.sheet_id)
-@pytest.mark.parametrize("config", [PAPER, PLAIN], ids=lambda config: config.name)
-def test_every_price_that_a_call_may_bill_is_shown(sheet: PriceSheet, config: ToolConfig) -> None:
-    for tool in toolbox(config, sheet):
-        for item in tool.bills:
-            price = sheet.price(item)
-            assert in_words(price) in tool.description or (price.free and tool.offers), (tool.name, item)
-
-
-def test_the_wording_of_descriptions() -> None:
-    answer = toolbox()["answer"].description.splitlines()
-    assert answer[0] == PAPER.tools[2].description
-    assert answer[1] == ("- answer-1: strongest at everything; $1.25 in, $10 out per million tokens; about 96 s a call")
-    assert len(answer) == 7
-    reasoner = toolbox()["enhance_reasoning"].description.splitlines()
-    assert reasoner[-1] == "Each call also pays code-interpreter: $0.0000083 per second"
-    plain = toolbox(PLAIN)
-    assert plain["web_search"].description.splitlines()[-1] == (
-        "Price: tavily/search: $0.01 each; tavily/extract: $0.002 each; about 3 s a call."
-    )
-    assert plain["local_search"].description.splitlines()[-1] == (
-        "Price: local-index: free (an index on our own machine); about 0.2 s a call."
-    )
-    assert plain["python"].description.splitlines()[1:] == [
-        "It runs arithmetic only: assignments, print, comprehensions, and math functions without `import`.",
-        f"Price: code-interpreter: $0.0000083 per second; about {NOMINAL_SECONDS:g} s a call.",
-    ]
-    assert plain["submit"].description.splitlines()[-1] == "Price: nothing; about 0 s a call."
 
 
 def test_services_are_billed_as_shown() -> None:
@@ -242,9 +169,6 @@ def test_what_could_not_be_billed_is_refused_at_construction() -> None:
             f"tool '{tool}': price sheet mine cannot bill ['{missing}']: no price for '{missing}'"
         )
         assert "valid: claude-opus-4.1" in message
-
-
-# Choosing tools
 
 
 def test_only() -> None:
@@ -273,58 +197,20 @@ def test_only_names_what_is_valid() -> None:
     assert refusal(lambda: PAPER.only([])) == "tools [] leave none that ends the task; add answer"
 
 
-# Sampling
-
-
 def shape(config: ToolConfig) -> tuple[Any, ...]:
     return tuple(tuple((o.alias, o.model) for o in e.offers) for e in config.tools)
 
 
 @pytest.mark.parametrize("config", [PAPER, PLAIN], ids=lambda config: config.name)
 def test_variants_are_seeded_and_the_halves_disjoint(config: ToolConfig) -> None:
-    halves = {half: [sample(config, random.Random(seed), half) for seed in range(400)] for half in ("train", "heldout")}
-    assert halves["train"] == [sample(config, random.Random(seed), "train") for seed in range(400)]
+    halves = {half: [sample(config, random.Random(seed), half) for seed in range(200)] for half in ("train", "heldout")}
+    assert halves["train"] == [sample(config, random.Random(seed), "train") for seed in range(200)]
     seen = {half: {shape(variant) for variant in made} for half, made in halves.items()}
     assert seen["train"].isdisjoint(seen["heldout"])
     assert len(seen["train"]) > 20
     assert len(seen["heldout"]) > 3
     share = sum(shape(v) in seen["heldout"] for v in (sample(config, random.Random(s)) for s in range(100)))
     assert share == 0
-
-
-def test_variants_keep_what_they_must() -> None:
-    of_alias = {o.alias: e.name for e in PAPER.tools for o in e.offers}
-    offered = {(e.name, o.model): o for e in PAPER.tools for o in e.offers}
-    moved = set()
-    for seed in range(200):
-        variant = sample(PAPER, random.Random(seed))
-        assert variant.sampled
-        assert [e.name for e in variant.tools] == [e.name for e in PAPER.tools]
-        for entry in variant.tools:
-            assert 2 <= len(entry.offers) <= 6
-            assert [o.alias for o in entry.offers] == sorted({o.alias for o in entry.offers})
-            for offer in entry.offers:
-                original = offered[entry.name, offer.model]
-                assert of_alias[offer.alias] == entry.name
-                assert (offer.seconds, offer.note) == (original.seconds, original.note)
-                assert offer.alias.rstrip("12345") == original.alias.rstrip("12345")
-                moved.add(offer.alias != original.alias)
-        toolbox(variant)
-    assert moved == {True, False}
-    assert not PAPER.sampled
-
-
-def test_a_variants_description_follows_the_hidden_model() -> None:
-    for seed in range(20):
-        variant = sample(PAPER, random.Random(seed))
-        box = toolbox(variant)
-        for entry in variant.tools:
-            for offer in entry.offers:
-                usage = called(box, entry.name, model=offer.alias).usages[0]
-                assert usage.item == offer.model
-                assert f"{offer.note}; {in_words(SHEET.price(offer.model))}" in next(
-                    line for line in box[entry.name].description.splitlines() if line.startswith(f"- {offer.alias}: ")
-                )
 
 
 def test_price_schedules_are_seeded_and_the_halves_disjoint() -> None:
@@ -364,29 +250,6 @@ def test_no_price_of_one_half_reads_like_one_of_another() -> None:
         ]
         assert len(set().union(*read)) == sum(map(len, read)) > 40, model
 
-
-def test_schedules_that_differ_have_names_that_differ() -> None:
-    by_name: dict[str, set[str]] = {}
-    for seed in range(200):
-        made = sample_prices(SHEET, PAPER.models, random.Random(seed))
-        by_name.setdefault(made.sheet_id, set()).add(str(made.prices))
-    assert all(len(prices) == 1 for prices in by_name.values())
-    assert len(by_name) > 150
-
-
-def test_sampling_draws_from_nothing_global() -> None:
-    random.seed(1)
-    before = random.getstate()
-    sample(PAPER, random.Random(0))
-    sample_prices(SHEET, PAPER.models, random.Random(0))
-    assert random.getstate() == before
-
-
-def test_a_model_without_price_has_no_schedule() -> None:
-    assert "no price for 'nope'" in refusal(lambda: sample_prices(SHEET, ["nope"], random.Random(0)), PriceError)
-
-
-# Reading
 
 SUBMIT = {"kind": "submit", "name": "submit"}
 OFFER = {"alias": "a-1", "model": "gpt-5", "seconds": 3}

@@ -15,11 +15,7 @@ SHEET = PriceSheet.read(
         "id": "mine",
         "date": "2026-11-01",
         "source": "invented",
-        "prices": {
-            "tracking": {"usd_per_unit": 0.01},
-            "phone": {"usd_per_second": 0.005},
-            "log": {"free": "our own"},
-        },
+        "prices": {"tracking": {"usd_per_unit": 0.01}, "phone": {"usd_per_second": 0.005}, "log": {"free": "our own"}},
     },
     "mine",
 )

@@ -47,14 +47,6 @@ def test_follows_the_convention() -> None:
     assert not hasattr(gym.make("ToolOrchestra/HLE-v0").unwrapped, "reward_space")
 
 
-def test_cut_off_by_an_outer_time_limit_has_no_outcome() -> None:
-    env = VectorReward(gym.make("ToolOrchestra/HLE-v0", max_episode_steps=1))
-    env.reset(seed=0)
-    _, reward, _, truncated, _ = env.step(SEARCH)
-    assert truncated
-    assert reward[0] == 0
-
-
 class Breaks:
     """A world that cannot take a result."""
 

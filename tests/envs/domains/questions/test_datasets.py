@@ -31,18 +31,6 @@ def written(path: Path, rows: list[dict[str, Any]]) -> str:
     return str(path)
 
 
-def test_rows_become_questions(tmp_path: Path) -> None:
-    got = load(written(tmp_path / "a.jsonl", ROWS))
-    question = got.questions["q7"]
-    assert (question.text, question.answer.text, question.subject, question.family) == (
-        "What is 7 + 7?",
-        "14",
-        "Math",
-        "math",
-    )
-    assert (len(got.questions), got.skipped_images) == (60, 0)
-
-
 def test_json_csv_and_parquet_give_the_same(tmp_path: Path) -> None:
     want = load(written(tmp_path / "a.jsonl", ROWS)).questions
     (tmp_path / "a.json").write_text(json.dumps(ROWS))

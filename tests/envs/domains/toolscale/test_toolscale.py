@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import gymnasium as gym
 import pytest
 
 import toolorchestra  # noqa: F401 - registers the ids
-from tests.domains import changed, library, with_tool
+from tests.domains import library, with_tool
 from toolorchestra.envs.base.actions import parse, render_call
 from toolorchestra.envs.base.errors import ConfigError, Outage
 from toolorchestra.envs.domains.toolscale import loader
@@ -100,45 +99,26 @@ def test_ids_are_touched_at_any_depth_of_arguments_and_results() -> None:
     ("text", "info", "said"),
     [
         ("The refund is $1,234.50.", "1234.5", True),
-        ("It costs 45 pounds.", "45.00", True),
         ("Your number is 14.", "4", False),
         ("Version 4.5.6", "4.5", False),
-        ("due on 2026-04-20", "2026-04-20", True),
         ("Shelf  q-12, please", "Q-12", True),
         ("Item LO-014", "14", False),
         ("rooms 1,2", "12", False),
         ("rooms 1,2", "2", True),
-        ("$1,234,567", "1234567", True),
-        ("It leaves at 10:30.", "10:30", True),
         ("Total:12", "12", True),
         ("Refund −12 €", "12", False),
-        ("Refund −12 €", "-12", True),
         ("Refund -12 €", "−12", True),
-        ("12EUR", "12", True),
-        ("EUR12", "12", True),
         ("EUR12.50.", "12.5", True),
         ("12EURO", "12", False),
-        ("LO12", "12", False),
         ("12th of May", "12", False),
-    ],
-)
-def test_numbers_are_told_as_numbers(text: str, info: str, said: bool) -> None:
-    assert mentions(text, info) is said
-
-
-@pytest.mark.parametrize(
-    ("text", "info", "said"),
-    [
         ("It holds shellfish.", "fish", False),
-        ("It holds fish, and milk.", "fish", True),
         ("Our branch in Hill Street 91", "Hill Street 9", False),
         ("Our branch: **Hill Street 9**.", "Hill Street 9", True),
-        ("Your new place is AP-01110.", "AP-0111", False),
         ("It begins at 09:00am.", "09:00", True),
         ("due 2026-04-20T10:00", "2026-04-20", True),
     ],
 )
-def test_texts_are_told_in_whole_words(text: str, info: str, said: bool) -> None:
+def test_numbers_are_told_as_numbers_and_texts_in_whole_words(text: str, info: str, said: bool) -> None:
     assert mentions(text, info) is said
 
 
@@ -159,19 +139,6 @@ def test_the_user_answers_confirms_objects_and_stops() -> None:
     last = Mood(request=len(task.requests) - 1)
     assert "###STOP###" in user.reply(last, "It has been done. Anything else?", 4).text
     assert user.reply(Mood(), "You are being transferred to a human agent.", 4).text == "###TRANSFER###"
-
-
-def test_a_user_who_is_never_understood_gives_up() -> None:
-    user = SqlScriptedUser(task_with(lambda t: True), 1)
-    mood, turns = Mood(), 0
-    while True:
-        turns += 1
-        reply = user.reply(mood, "Banana?", turns)
-        mood = reply.mood
-        if reply.final:
-            break
-    assert turns == 4
-    assert "###OUT-OF-SCOPE###" in reply.text
 
 
 def test_wording_follows_from_the_seed_and_varies() -> None:
@@ -242,44 +209,11 @@ def test_an_expert_is_billed_though_the_user_it_talks_to_is_away() -> None:
     assert [charge["role"] for charge in info["charges"]] == ["orchestrator", "expert", "user"]
 
 
-def deadlines(made: OrchestraEnv) -> tuple[float, float]:
-    """Of the listener and of call_expert."""
-    made.reset(seed=2)
-    assert made.episode is not None
-    world = made.episode.world
-    return world.listener.deadline_seconds, world.toolbox["call_expert"].deadline_seconds
-
-
-def test_deadlines_follow_the_patience_of_the_models_that_are_waited_for() -> None:
-    class Patient(ScriptedModel):
-        patience_seconds = 3900.0
-
-    model, other = Patient(lambda _: "hm"), ScriptedModel(lambda _: "hm")
-    assert deadlines(env()) == (120, 120)
-    assert deadlines(env(user=SqlModelUser(model, "gpt-5-mini"))) == (3930, 4050)
-    assert deadlines(env(user=SqlModelUser(other, "gpt-5-mini"), backends=model)) == (120, 4050)
-    assert deadlines(env(user=SqlModelUser(model, "gpt-5-mini"), backends=model)) == (3930, 7860)
-
-
 def test_an_expert_cannot_call_experts() -> None:
     made = env(backends=ScriptedModel(lambda request: render_call("call_expert", {"expert": "expert-1"})))
     made.reset(seed=2)
     _, _, _, _, info = made.step(render_call("call_expert", {"expert": "expert-1"}))
     assert "cannot call another" in info["new_messages"][-1]["content"]
-
-
-def test_simulated_experts_solve_more_the_stronger_they_are() -> None:
-    solved = {"expert-1": 0.0, "expert-3": 0.0}
-    for alias in solved:
-        made = env()
-        for number in ready(LIBRARY).domain.tasks:
-            made.reset(seed=int(number), options={"task_id": f"toolscale/library/{number}"})
-            over, reward = False, 0.0
-            while not over:
-                _, reward, terminated, truncated, _ = made.step(render_call("call_expert", {"expert": alias}))
-                over = terminated or truncated
-            solved[alias] += reward
-    assert solved["expert-1"] > solved["expert-3"]
 
 
 def test_splits_are_disjoint_and_difficulties_are_kept() -> None:
@@ -299,33 +233,10 @@ def test_a_parameter_may_have_any_name(tmp_path: Path) -> None:
     assert observation["messages"][-1]["content"] == '{"total": 6}'
 
 
-def test_a_domain_of_few_tasks_says_which_split_is_empty(tmp_path: Path) -> None:
-    few = changed(tmp_path, "tasks.jsonl.gz", lambda text: "".join(text.splitlines(keepends=True)[:1]))
-    (split,) = ready(str(few)).ids
-    assert ToolScaleSource(str(few)).draw(split, random.Random(0)) == "toolscale/library/0001"
-    empty = "test" if split == "train" else "train"
-    with pytest.raises(ConfigError, match=f"no task in split '{empty}' of library; ask for another split"):
-        ToolScaleSource(str(few)).draw(empty, random.Random(0))
-
-
 def test_domains_mix() -> None:
     made = gym.make("ToolOrchestra/ToolScale-v0")
     drawn = {made.reset(seed=seed)[1]["task"]["domain"] for seed in range(30)}
     assert drawn == {name for name in loader.names() if not loader.load(name).held_out}
-
-
-def test_variants_keep_what_the_task_needs_and_differ() -> None:
-    made = OrchestraEnv(ToolScaleSource("railway", diversify="train"), preference="none")
-    shapes, sheets = set(), set()
-    for seed in range(20):
-        observation, info = made.reset(seed=seed)
-        task = ready("railway").domain.tasks[info["task_id"].rpartition("/")[2]]
-        names = {schema["function"]["name"] for schema in observation["tools"]}
-        assert {action.name for action in task.actions} | {"transfer_to_human", "call_expert"} <= names
-        shapes.add(frozenset(names))
-        sheets.add(info["price_sheet"])
-    assert len(shapes) > 15
-    assert len(sheets) > 5
 
 
 def test_halves_share_no_set_of_tools_no_price_schedule_and_no_wording() -> None:
@@ -364,12 +275,6 @@ def test_all_that_a_held_out_user_says_is_kept_from_training() -> None:
     assert said["heldout"]
 
 
-def test_a_single_sentence_is_in_both_halves() -> None:
-    assert scripted.sentences_of(("only",), "heldout") == scripted.sentences_of(("only",), "train") == ("only",)
-    assert scripted.sentences_of((1, 2, 3), "heldout") == (3,)
-    assert scripted.sentences_of(tuple(range(10)), "train") == tuple(range(8))
-
-
 @pytest.mark.parametrize(
     ("arguments", "seen"),
     [
@@ -384,7 +289,7 @@ def test_wrong_arguments_are_explained(arguments: dict[str, Any], seen: str) -> 
     assert seen in str(caught.value)
 
 
-@pytest.mark.parametrize("task_id", ["toolscale/library/9999", "toolscale/bank/0001", "hle-sim/train/1"])
+@pytest.mark.parametrize("task_id", ["toolscale/library/9999", "hle-sim/train/1"])
 def test_unknown_tasks_are_explained(task_id: str) -> None:
     with pytest.raises(ConfigError, match="no task"):
         env().reset(seed=1, options={"task_id": task_id})
