@@ -27,7 +27,7 @@ def seconds_by_test(report: Path) -> dict[str, float]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("report", type=Path, nargs="+", help="of pytest --junit-xml")
-    parser.add_argument("--most-seconds", type=float, default=1.5, help="of a test that is not slow")
+    parser.add_argument("--most-seconds", type=float, default=1.0, help="of a test that is not slow")
     parser.add_argument("--most-seconds-slow", type=float, default=10.0, help="of a slow test that is not long")
     args = parser.parse_args()
     found = {name: seconds for report in args.report for name, seconds in seconds_by_test(report).items()}

@@ -52,7 +52,7 @@ def test_the_version_is_the_checkouts_own_and_changes_with_all_that_is_read(tmp_
             (tmp_path / "data/tau2" / file).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / "data/tau2" / file).write_text(text, encoding="utf-8")
         load_release.cache_clear()
-        seen.append(load_release(path, None).version)
+        seen.append(load_release(path).version)
     assert len(set(seen)) == 4
     assert all(version.startswith("tau2 1.0.1 sha256:") for version in seen)
     for inner in ("data", "data/tau2", "data/tau2/domains"):

@@ -52,7 +52,7 @@ def test_recorded_runs_graded_as_other_tasks_mostly_fail(domain: str, most: floa
     """Agreeing everywhere would also pass the test above: a grader must tell tasks apart."""
     rows = [json.loads(line) for line in gzip.decompress(RECORDINGS.read_bytes()).decode().splitlines()]
     passed = [row for row in rows if row["domain"] == domain and row["reward"] == 1.0]
-    tasks = load_release(None, None).tasks(domain)
+    tasks = load_release(None).tasks(domain)
     rng = random.Random(0)
     for row in passed:
         other = rng.choice([o["task_id"] for o in passed if o["task_id"] != row["task_id"]])

@@ -89,7 +89,7 @@ def test_a_table_copies_what_it_hands_out_and_leaves_the_pristine_one_alone() ->
     ],
 )
 def test_what_one_episode_writes_no_other_sees(name: str, tool: str, arguments: dict[str, Any]) -> None:
-    domain = load_domain(name, load_release(None, None), False)
+    domain = load_domain(name, load_release(None), False)
     plan = read_plan(next(iter(domain.release.tasks(domain.folder).values())))
     first, second = domain.start(plan), domain.start(plan)
     answer = first.call("assistant", tool, arguments)
