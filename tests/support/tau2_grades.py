@@ -46,8 +46,12 @@ from tests.support.tau2_players import (  # noqa: E402
 )
 from toolorchestra.envs.base.actions import render_call  # noqa: E402
 from toolorchestra.envs.domains.tau2 import world as tau2_world  # noqa: E402
-from toolorchestra.envs.domains.tau2.conversation_log import Aside, Log, Said  # noqa: E402
-from toolorchestra.envs.domains.tau2.task import Tau2Task  # noqa: E402
+from toolorchestra.envs.domains.tau2.task import (  # noqa: E402
+    Aside,
+    Log,
+    Said,
+    Tau2Task,
+)
 from toolorchestra.envs.env import OrchestraEnv  # noqa: E402
 
 SETS = (("airline", "base", "scripted"), ("retail", "base", "scripted"), ("telecom", "full", "scripted"))

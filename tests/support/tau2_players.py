@@ -12,12 +12,10 @@ from typing import Any, NamedTuple
 from toolorchestra.envs.base.actions import MAX_CALLS, render, render_call
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.types import ToolCall
-from toolorchestra.envs.domains.tau2.conversation_log import Done
 from toolorchestra.envs.domains.tau2.domain import steady
-from toolorchestra.envs.domains.tau2.recordings import Recording, recorded_calls
 from toolorchestra.envs.domains.tau2.source import RECORDED, Tau2Source
-from toolorchestra.envs.domains.tau2.task import Tau2Task
-from toolorchestra.envs.domains.tau2.world import Tau2World
+from toolorchestra.envs.domains.tau2.task import Done, Tau2Task
+from toolorchestra.envs.domains.tau2.world import Recording, Tau2World, recorded_calls
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.envs.episode.episode import Step
 

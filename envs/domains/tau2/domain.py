@@ -2,20 +2,229 @@
 
 from __future__ import annotations
 
+import ast
+import copy
+import datetime
+import decimal
+import enum
+import hashlib
+import json
+import math
+import operator
 import re
-from collections.abc import Callable, Mapping
+import uuid
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, ValuesView
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from toolorchestra.envs.base.errors import ConfigError, no_such
+from toolorchestra.envs.base.python_source import parsed_expression
 from toolorchestra.envs.domains.tau2 import package
-from toolorchestra.envs.domains.tau2.calculator import calculate
-from toolorchestra.envs.domains.tau2.copies import SHARED, CopyOnReadTable, clone, leaves, written
-from toolorchestra.envs.domains.tau2.release import Release
+from toolorchestra.envs.domains.tau2.package import Release
 from toolorchestra.envs.domains.tau2.schemas import plain_schema
 from toolorchestra.envs.domains.tau2.task import Function, Side, Tau2Task
-from toolorchestra.envs.domains.tau2.telecom import OwnVpn, SteadyIds
+
+SHARED: frozenset[type] = frozenset({str, int, float, bool, type(None)})
+_UNCHANGING = (
+    bytes, str, int, float, complex, datetime.date, datetime.time, datetime.timedelta, datetime.tzinfo, decimal.Decimal,
+    uuid.UUID, enum.Enum, type(None),
+)  # fmt: skip
+_set = object.__setattr__
+
+
+def clone(value: Any, shared: frozenset[type] = SHARED) -> Any:
+    """A deep copy. What cannot be changed (texts, numbers, dates) is shared, and so are values of the kinds in
+    `shared`."""
+    kind = type(value)
+    if kind in shared:
+        return value
+    if kind is dict:
+        return {key: part if type(part) in shared else clone(part, shared) for key, part in value.items()}
+    if kind is list:
+        return [part if type(part) in shared else clone(part, shared) for part in value]
+    if hasattr(kind, "__pydantic_fields__"):
+        made, marks, extra = object.__new__(kind), value.__pydantic_fields_set__, value.__pydantic_extra__
+        full = extra is None and len(marks) == len(kind.__pydantic_fields__)  # it cannot grow: one does for all copies
+        _set(made, "__dict__", clone(value.__dict__, shared))
+        _set(made, "__pydantic_fields_set__", marks if full else clone(marks, shared))
+        _set(made, "__pydantic_extra__", clone(extra, shared))
+        _set(made, "__pydantic_private__", clone(value.__pydantic_private__, shared))
+        return made
+    if isinstance(value, _UNCHANGING):
+        return value
+    return set(value) if kind is set else copy.deepcopy(value)
+
+
+def leaves(value: Any) -> frozenset[type]:
+    """The kinds of values inside that are no records, lists or dicts: those never change."""
+    if isinstance(value, dict):
+        return frozenset().union(*map(leaves, value.values()))
+    if isinstance(value, list):
+        return frozenset().union(*map(leaves, value))
+    if hasattr(type(value), "__pydantic_fields__"):
+        return leaves(value.__dict__)
+    kind: type = type(value)
+    return frozenset({kind})
+
+
+class CopyOnReadTable(MutableMapping[str, Any]):
+    """A table over a pristine one that is never changed.
+
+    `table[key]` gives a private copy, made at the first asking, since the domains' code changes what it got that way.
+    What iterating gives is shared and only read: the domains look records up by iterating, and never change those.
+    """
+
+    __slots__ = ("own", "pristine")
+
+    def __init__(self, pristine: Mapping[str, Any]) -> None:
+        self.pristine = pristine
+        self.own: dict[str, Any] = {}
+        """Records copied or set, by key: all that can differ from the pristine table."""
+
+    def __getitem__(self, key: str) -> Any:
+        record = self.own.get(key)
+        if record is None:
+            record = self.own[key] = clone(self.pristine[key])
+        return record
+
+    def __setitem__(self, key: str, record: Any) -> None:
+        self.own[key] = record
+
+    def __delitem__(self, key: str) -> NoReturn:
+        raise TypeError(f"records of these domains are never deleted, got del table[{key!r}]")
+
+    def __contains__(self, key: object) -> bool:
+        return key in self.own or key in self.pristine
+
+    def __iter__(self) -> Iterator[str]:
+        if not self.own:
+            return iter(self.pristine)
+        return chain(self.pristine, [key for key in self.own if key not in self.pristine])
+
+    def __len__(self) -> int:
+        return len(self.pristine) + sum(key not in self.pristine for key in self.own)
+
+    def values(self) -> ValuesView[Any]:
+        """Shared records, to be read only."""
+        return self._now().values()
+
+    def items(self) -> Any:
+        """Keys with shared records, to be read only."""
+        return self._now().items()
+
+    def _now(self) -> Mapping[str, Any]:
+        return {**self.pristine, **self.own} if self.own else self.pristine
+
+
+def written(record: Any) -> str:
+    """A record as text; two are the same record when the benchmark's hash of their databases says so."""
+    try:
+        return json.dumps(record.model_dump(warnings=False), sort_keys=True, default=_as_text)
+    except ValueError as err:  # a number with more digits than Python prints: nothing that a task asks for
+        return f"unprintable: {err}"
+
+
+def _as_text(value: Any) -> Any:
+    """A set is a sorted list: as text it would depend on the order in which it was filled."""
+    return sorted(value, key=str) if isinstance(value, set | frozenset) else str(value)
+
+
+# -- the domains' `calculate`, bounded: the package evaluates any power, and `9**9**9` never returns -------------------
+
+
+MOST_CHARACTERS = 200
+MOST_BITS = 2048
+"""Of any whole number on the way. A float ends at 1024, so only detours through giants are refused."""
+_ALLOWED = frozenset("0123456789+-*/(). ")
+
+Number = int | float | complex
+
+
+def calculate(expression: str) -> str:
+    """What the package's tool gives, to the digit, for every expression within the bounds."""
+    if not all(character in _ALLOWED for character in expression):
+        raise ValueError("Invalid characters in expression")
+    if len(expression) > MOST_CHARACTERS:
+        raise ValueError(f"an expression may have {MOST_CHARACTERS} characters, got {len(expression)}; split it")
+    tree = parsed_expression(expression.lstrip())  # eval() skips leading spaces too
+    return str(round(float(_value(tree)), 2))  # type: ignore[arg-type]  # a complex one raises, as it should
+
+
+def _value(node: ast.expr) -> Number:
+    match node:
+        case ast.Constant(value=int() | float() as number):
+            return _bounded(number)
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
+            return _bounded(_BINARY[type(op)](_value(left), _value(right)))
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -_value(operand)
+        case ast.UnaryOp(op=ast.UAdd(), operand=operand):
+            return +_value(operand)
+    raise ValueError(f"numbers, + - * / and parentheses expected, got {ast.unparse(node)[:40]!r}")
+
+
+def _power(base: Number, exponent: Number) -> Number:
+    whole = isinstance(base, int) and isinstance(exponent, int)
+    if whole and abs(base) > 1 and exponent * math.log2(abs(base)) > MOST_BITS:  # type: ignore[operator]
+        raise ValueError(f"{str(base)[:20]}**{str(exponent)[:20]} is too large to calculate; use smaller numbers")
+    return base**exponent
+
+
+def _bounded(number: Number) -> Number:
+    if isinstance(number, int) and number.bit_length() > MOST_BITS:
+        raise ValueError(f"a number on the way has more than {MOST_BITS} bits; use smaller numbers")
+    return number
+
+
+_BINARY: Mapping[type[ast.operator], Callable[[Number, Number], Number]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Pow: _power,
+}
+
+
+# What the package's telecom leaves to chance or shares: ids of new bills, and the VPN that every phone would have
+
+
+_HEX = 8
+
+
+class SteadyIds:
+    """Put before the package's TelecomTools: a bill opened in an episode is named by its customer, not by uuid4."""
+
+    if TYPE_CHECKING:
+        db: Any
+
+    def _apply_one_time_charge(self, customer_id: str, amount: float, description: str) -> None:
+        before = len(self.db.bills)
+        super()._apply_one_time_charge(customer_id, amount, description)  # type: ignore[misc]
+        if len(self.db.bills) == before:
+            return
+        bill = self.db.bills[-1]
+        customer = next(c for c in self.db.customers if c.customer_id == customer_id)
+        number = customer.bill_ids.index(bill.bill_id)
+        bill.bill_id = f"B{hashlib.sha256(f'{customer_id}/{number}'.encode()).hexdigest()[:_HEX]}"
+        customer.bill_ids[number] = bill.bill_id
+
+
+class OwnVpn:
+    """Put before the package's TelecomUserTools: each phone has a VPN of its own. The package gives all phones of a
+    process one object, and whoever breaks it breaks it for the next episode too."""
+
+    default_vpn_details: Any
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.default_vpn_details = self.default_vpn_details.model_copy()
+
+
+# -- the domain, and the state of one episode --------------------------------------------------------------------------
+
 
 _PYDANTIC_VERSION = re.compile(r"(errors\.pydantic\.dev/)[\d.]+/")
 _MOST_SNAPSHOTS = 4096

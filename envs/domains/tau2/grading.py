@@ -12,11 +12,19 @@ from typing import Any, NamedTuple
 
 from toolorchestra.envs.base.errors import Outage
 from toolorchestra.envs.base.types import Message
-from toolorchestra.envs.domains.tau2.conversation_log import Aside, Done, Entry, Said, conversation
-from toolorchestra.envs.domains.tau2.copies import clone
-from toolorchestra.envs.domains.tau2.domain import State, Tau2Domain
+from toolorchestra.envs.domains.tau2.domain import State, Tau2Domain, clone
 from toolorchestra.envs.domains.tau2.hired_models import BilledModel
-from toolorchestra.envs.domains.tau2.task import Criteria, Function, GoldAction, Tau2Task
+from toolorchestra.envs.domains.tau2.task import (
+    Aside,
+    Criteria,
+    Done,
+    Entry,
+    Function,
+    GoldAction,
+    Said,
+    Tau2Task,
+    conversation,
+)
 from toolorchestra.envs.models import ChatRequest, ask
 from toolorchestra.envs.money.ledger import Bill
 from toolorchestra.envs.money.prices import JUDGE

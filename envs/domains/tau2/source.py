@@ -13,13 +13,11 @@ from toolorchestra.envs.domains.source import Scene
 from toolorchestra.envs.domains.tau2 import package
 from toolorchestra.envs.domains.tau2.domain import PARTS, Tau2Domain, folder_of, load_domain
 from toolorchestra.envs.domains.tau2.hired_models import Hiring, Role
-from toolorchestra.envs.domains.tau2.recordings import Recording, read_recordings
-from toolorchestra.envs.domains.tau2.release import JUDGES_WORDS, Release, load_release
-from toolorchestra.envs.domains.tau2.scripted_user import Tau2ScriptedUser
+from toolorchestra.envs.domains.tau2.package import JUDGES_WORDS, Release, load_release
 from toolorchestra.envs.domains.tau2.task import Tau2Task, public_id, read_criteria, read_plan
 from toolorchestra.envs.domains.tau2.toolbox import DomainToolbox, build_toolbox
-from toolorchestra.envs.domains.tau2.users import ReplayUser, Tau2ModelUser, User
-from toolorchestra.envs.domains.tau2.world import SourceRules, Tau2World, listener_of
+from toolorchestra.envs.domains.tau2.users import ReplayUser, Tau2ModelUser, Tau2ScriptedUser, User
+from toolorchestra.envs.domains.tau2.world import Recording, SourceRules, Tau2World, listener_of, read_recordings
 from toolorchestra.envs.money.prices import PriceSheet
 from toolorchestra.envs.tools.backends import Backing, backing
 from toolorchestra.envs.tools.waiting import deadline

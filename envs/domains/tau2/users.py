@@ -6,21 +6,87 @@ reported scores; see scripted.py), `llm` is a model with the benchmark's own gui
 
 from __future__ import annotations
 
+import ast
+import hashlib
+import json
+import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
 from toolorchestra.envs.base.actions import CLOSE, MAX_CALLS, UNTHINK, parse
-from toolorchestra.envs.base.errors import ActionError
+from toolorchestra.envs.base.errors import ActionError, ConfigError
+from toolorchestra.envs.base.python_source import parsed_expression
 from toolorchestra.envs.base.types import Message, ToolCall
-from toolorchestra.envs.domains.tau2.conversation_log import Entry, seen_by
+from toolorchestra.envs.domains.tau2 import package
 from toolorchestra.envs.domains.tau2.domain import Tau2Domain
 from toolorchestra.envs.domains.tau2.hired_models import BilledModel
-from toolorchestra.envs.domains.tau2.prompts import guidelines_digest, unlike_the_release, user_message
-from toolorchestra.envs.domains.tau2.task import Tau2Task
+from toolorchestra.envs.domains.tau2.package import Release
+from toolorchestra.envs.domains.tau2.task import Done, Entry, Said, Tau2Task, seen_by
 from toolorchestra.envs.models import ChatModel, ChatRequest, ask
 from toolorchestra.envs.money.ledger import Bill
 from toolorchestra.envs.money.prices import USER
+
+GREETING = Said("assistant", "Hi! How can I help you today?")
+"""What the benchmark's agent says before it is asked anything."""
+_GUIDELINES = ("simulation_guidelines.md", "simulation_guidelines_tools.md")
+_NO_PERSONA = "<PERSONA_GUIDELINES>"
+"""Where upstream puts a persona that is chosen at run time; none is, as there by default."""
+_PLACEHOLDER = re.compile(r"<[A-Z]+(?:_[A-Z]+)+>|\{\{?\w+\}\}?")
+_TICKET = "<ticket>"
+
+
+@lru_cache(maxsize=32)
+def agent_message(domain: Tau2Domain) -> str:
+    """The agent's system message, which carries the policy. The ticket of one who works alone is a message of its own:
+    chat templates want one beside the system's."""
+    kind = "SOLO_" if domain.solo else ""
+    instruction = package.text_constant("agent.llm_agent", f"AGENT_{kind}INSTRUCTION")
+    template = package.text_constant("agent.llm_agent", f"SYSTEM_PROMPT{kind and '_SOLO'}").partition(_TICKET)[0]
+    if domain.solo:
+        instruction = instruction.format(stop_function_name="done", stop_token="###STOP###")
+    return template.format(agent_instruction=instruction, domain_policy=domain.policy).rstrip()
+
+
+def ticket_message(plan: Tau2Task) -> str:
+    """The task of an agent that works alone."""
+    return f"{_TICKET}\n{plan.ticket}\n</ticket>"
+
+
+def user_message(domain: Tau2Domain, plan: Tau2Task) -> str:
+    """The system message of a user that a model plays."""
+    scenario = package.member("data_model.tasks:UserScenario").model_validate(plan.scenario)
+    template = package.text_constant("user.user_simulator", "SYSTEM_PROMPT")
+    return template.format(global_user_sim_guidelines=guidelines(domain), instructions=scenario)
+
+
+@lru_cache(maxsize=32)
+def guidelines(domain: Tau2Domain) -> str:
+    """What the release tells simulated users. Raises ConfigError where its own code would fill something in."""
+    path = domain.release.guidelines(_GUIDELINES[bool(domain.user_tools)])
+    text = path.read_text(encoding="utf-8").replace(_NO_PERSONA, "")
+    if left := _PLACEHOLDER.search(text):
+        raise ConfigError(
+            f"{path}: {left.group()} is filled in by that release's own code, which is not run; take user='scripted' "
+            "or 'replay', or a release up to 1.0.1"
+        )
+    return text
+
+
+def unlike_the_release(release: Release) -> Mapping[str, str]:
+    """What results say of the prompt where the release's own code puts it together otherwise."""
+    return {"prompt": "as before 2.0"} if release.number >= (2,) else {}
+
+
+def guidelines_digest(domain: Tau2Domain, settings: Mapping[str, Any]) -> str:
+    """Says in results which guidelines a simulated user followed, and whether it was asked otherwise than in the
+    benchmark."""
+    text = guidelines(domain) + (json.dumps(settings, sort_keys=True) if settings else "")
+    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+
+# -- the user of one episode -------------------------------------------------------------------------------------------
+
 
 STOPS = ("###STOP###", "###TRANSFER###", "###OUT-OF-SCOPE###")
 """A user's message that holds one of these ends the conversation. From an agent they are plain text."""
@@ -147,3 +213,118 @@ def _schemas(domain: Tau2Domain) -> tuple[Mapping[str, Any], ...]:
         {"type": "function", "function": {"name": t.name, "description": t.description, "parameters": t.parameters}}
         for t in domain.user_tools
     )
+
+
+# A user that follows rules, for plumbing, training smoke runs and tests. Never for reported scores: it is no customer
+
+
+STOP, TRANSFER, OUT_OF_SCOPE = STOPS
+MOST_IDLE_TURNS = 8
+_REQUEST = re.compile(r"\b(\w+)\(([^()]*)\)")
+_BEING_TRANSFERRED = re.compile(r"\b(being|been) transferred\b", re.IGNORECASE)
+_NOTHING_ELSE = re.compile(r"\b(anything|something) else\b", re.IGNORECASE)
+_CONSENT = re.compile(
+    r"\b(confirm|yes/no|yes or no|proceed|would you like|shall i|do you (want|agree))\b", re.IGNORECASE
+)
+_ASKED: Mapping[str, re.Pattern[str]] = {
+    "id": re.compile(r"\b(user|customer|reservation|order) (id|number)\b|\bids?\b", re.IGNORECASE),
+    "name": re.compile(r"\bname\b", re.IGNORECASE),
+    "phone": re.compile(r"\bphone number\b", re.IGNORECASE),
+    "zip": re.compile(r"\b(zip|post(al)? code)\b", re.IGNORECASE),
+    "email": re.compile(r"\be-?mail\b", re.IGNORECASE),
+    "abroad": re.compile(r"\b(where|location|abroad|country)\b", re.IGNORECASE),
+}
+_FIRST_PERSON = (
+    (r"\byou are\b", "I am"),
+    (r"\byou were\b", "I was"),
+    (r"\byou're\b", "I'm"),
+    (r"\byourself\b", "myself"),
+    (r"\byours\b", "mine"),
+    (r"\byour\b", "my"),
+    (r"\byou\b", "I"),
+)
+
+
+def in_first_person(text: str) -> str:
+    """A scenario's sentence as its user says it."""
+    for pattern, word in _FIRST_PERSON:
+        text = re.sub(pattern, word, text, flags=re.IGNORECASE)
+    return text[:1].upper() + text[1:]
+
+
+class Tau2ScriptedUser:
+    """The user of one episode, who answers by fixed rules."""
+
+    suspends = False
+    bills: tuple[str, ...] = ()
+    model = None
+    described: Mapping[str, str] = {"kind": "scripted"}
+
+    def __init__(self, domain: Tau2Domain, plan: Tau2Task) -> None:
+        instructions = plan.scenario["instructions"]
+        whole = {"reason_for_call": instructions} if isinstance(instructions, str) else instructions
+        self._reason = whole["reason_for_call"]
+        self._known = whole.get("known_info") or ""
+        self._parameters = {tool.name: list(tool.parameters.get("properties", {})) for tool in domain.user_tools}
+        self._idle = 0
+        self._silent = True
+
+    async def reply(self, log: Sequence[Entry], seed: int, bill: Bill | None = None, again: int = 0) -> Tau2UserReply:
+        del seed, bill, again
+        if self._silent:
+            self._silent = False
+            return Tau2UserReply(in_first_person(self._reason))
+        last = log[-1]
+        if isinstance(last, Done):
+            return Tau2UserReply(self._report(log))
+        heard = last.text if isinstance(last, Said) else ""
+        if calls := self._requested(heard):
+            self._idle = 0
+            return Tau2UserReply("", calls)
+        return Tau2UserReply(self._answer(heard))
+
+    def _requested(self, heard: str) -> tuple[ToolCall, ...]:
+        """Literal requests for tools that it has. What only looks like one is left alone."""
+        found = []
+        for match in _REQUEST.finditer(heard) if self._parameters else ():
+            name = match.group(1)
+            arguments = _arguments(match.group(0), self._parameters[name]) if name in self._parameters else None
+            if arguments is not None:
+                found.append(ToolCall(name, arguments))
+        return tuple(found)
+
+    @staticmethod
+    def _report(log: Sequence[Entry]) -> str:
+        """The outputs of the calls just made."""
+        outputs: list[str] = []
+        for entry in reversed(log):
+            if not isinstance(entry, Done) or entry.side != "user":
+                break
+            outputs.append(entry.content)
+        return "\n".join(reversed(outputs)) or "Done."
+
+    def _answer(self, heard: str) -> str:
+        asked = [pattern for pattern in _ASKED.values() if pattern.search(heard)] if "?" in heard else []
+        if asked and not _NOTHING_ELSE.search(heard):
+            told = [s for s in re.split(r"(?<=[.!])\s+", self._known) if s and any(p.search(s) for p in asked)]
+            return in_first_person(" ".join(told or [self._known])) if self._known else "I don't remember."
+        if _CONSENT.search(heard):
+            return "Yes."
+        if _BEING_TRANSFERRED.search(heard):
+            return TRANSFER
+        if _NOTHING_ELSE.search(heard):
+            return STOP
+        self._idle += 1
+        return OUT_OF_SCOPE if self._idle > MOST_IDLE_TURNS else "Please go on."
+
+
+def _arguments(request: str, parameters: Sequence[str]) -> dict[str, Any] | None:
+    """The arguments of `tool(a, b=2)` where they are literals; None when it is no such request."""
+    try:
+        call = parsed_expression(request)
+        if not isinstance(call, ast.Call) or len(call.args) > len(parameters):
+            return None
+        by_place = {name: ast.literal_eval(arg) for name, arg in zip(parameters, call.args, strict=False)}
+        return {**by_place, **{k.arg: ast.literal_eval(k.value) for k in call.keywords if k.arg}}
+    except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError):  # all that literal_eval may raise
+        return None

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, PrivateAttr
 
-from toolorchestra.envs.domains.tau2.copies import clone, written
+from toolorchestra.envs.domains.tau2.domain import clone, written
 
 
 class Card(BaseModel):

@@ -10,7 +10,7 @@ import pytest
 
 from tests.tau2_playing import env_of, needs_package, world_of
 from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.envs.domains.tau2.release import load_release
+from toolorchestra.envs.domains.tau2.package import load_release
 from toolorchestra.envs.models import ChatRequest, ScriptedModel
 
 pytestmark = needs_package

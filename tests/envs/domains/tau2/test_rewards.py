@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.tau2_players import EXPECTED, Case, Solved, count, replay_all, winners
 from tests.tau2_playing import RECORDINGS, needs_package, needs_recordings
-from toolorchestra.envs.domains.tau2.release import load_release
+from toolorchestra.envs.domains.tau2.package import load_release
 
 pytestmark = needs_package
 NOTHING_SOLVES = {"airline": "0 1 4 5 6 10 13 26 28 31 34 36 41 43 45 46 47 48 49", "retail": "10 12 25 50 57 65 105"}

@@ -17,9 +17,14 @@ from tests.tau2_playing import RECORDINGS, SOURCE, env_of, needs_package, needs_
 from toolorchestra.envs.base.actions import parse, render, render_call
 from toolorchestra.envs.base.errors import ConfigError, Outage, ToolError
 from toolorchestra.envs.base.types import ToolCall
-from toolorchestra.envs.domains.tau2.conversation_log import Done
-from toolorchestra.envs.domains.tau2.recordings import read_recordings, write_recordings
-from toolorchestra.envs.domains.tau2.world import MOST_EMPTY_REPLIES
+from toolorchestra.envs.domains.tau2.task import Done, Said
+from toolorchestra.envs.domains.tau2.world import (
+    MOST_EMPTY_REPLIES,
+    MOST_USER_CALLS,
+    read_recordings,
+    recorded_messages,
+    write_recordings,
+)
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.envs.models import ChatRequest, Completion, ScriptedModel
 from toolorchestra.envs.money.prices import Tokens, Usage
