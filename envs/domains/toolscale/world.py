@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from toolorchestra.envs.base.types import Message, Outcome, ToolCall, Transcript
 from toolorchestra.envs.domains.toolscale.database import DatabaseSession
 from toolorchestra.envs.domains.toolscale.experts import Advice
-from toolorchestra.envs.domains.toolscale.grading import judge, rules
+from toolorchestra.envs.domains.toolscale.grading import judge
 from toolorchestra.envs.domains.toolscale.sql_domain import SqlDomain, SqlTask
 from toolorchestra.envs.domains.toolscale.tool_runs import Called
 from toolorchestra.envs.domains.toolscale.user import (
@@ -124,22 +121,6 @@ class SqlWorld(World):
                 Message(role="user", content=text),
                 Message(role="assistant", content=reply.text),
             )
-
-    def to_grade(self) -> dict[str, Any]:
-        """See Regradable. An expert's calls are among them."""
-        kept: dict[str, Any] = {
-            "calls": [[called.name, dict(called.arguments)] for called in self.calls],
-            "told": list(self.told),
-        }
-        return {**kept, "unasked": list(self.unasked)} if rules(self.domain) else kept
-
-    def take_up(self, kept: Mapping[str, Any], context: ToolContext) -> None:
-        """See Regradable."""
-        for name, arguments in kept["calls"]:
-            tool = self.toolbox.check(ToolCall(name, arguments))
-            self._remember(tool.run(context, **arguments).note)
-        self.told = tuple(kept["told"])
-        self.unasked = tuple(kept.get("unasked", ()))
 
     def grade(self, *, finished: bool) -> Outcome:
         verdict = judge(self.task, self.session, self.calls, self.told, self.unasked)
