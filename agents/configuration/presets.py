@@ -1,7 +1,7 @@
 """The presets: what a training run starts from, each for a machine that it names.
 
 toolorchestra train --preset small-gpu
-toolorchestra budget --preset small-gpu     # what it takes of that machine's GPU, and how long a step takes there
+toolorchestra budget --preset small-gpu     # what it takes of that machine's GPU
 """
 
 from __future__ import annotations
@@ -27,10 +27,6 @@ class TargetMachine:
     """GPUs that sample; where it is less than `gpus`, the others train, and nobody waits for memory."""
     shape: str = ""
     """The model's shape, as `toolorchestra budget --shape` names it."""
-    tflops: float = 0.0
-    """Speed of one GPU in bfloat16, dense, as its maker states."""
-    sampled_per_second: tuple[float, float] = (0.0, 0.0)
-    """Tokens a second that one GPU samples in episodes of many turns: a guess from below to above, no measurement."""
 
 
 _TINY_ARGUMENTS = {"style": "brief", "shown_characters": 0, "max_turns": 10, "vary": ("tools", "prices")}
@@ -147,11 +143,9 @@ PRESETS: Mapping[str, TrainConfig] = {
 MACHINES: Mapping[str, TargetMachine] = {
     "tiny": TargetMachine("any machine, two CPU cores"),
     "lm-cpu": TargetMachine("any machine, two CPU cores"),
-    "small-gpu": TargetMachine(
-        "one GPU of 24 GB, such as an RTX 4090", 24.0, 1, 1, "qwen3-0.6b", 165.0, (1_500, 4_000)
-    ),
-    "8b-h100": TargetMachine("one GPU of 80 GB, such as an H100", 80.0, 1, 1, "qwen3-8b", 989.0, (2_000, 3_000)),
-    "8b-node": TargetMachine("a node of eight H100", 80.0, 8, 7, "qwen3-8b", 989.0, (2_000, 3_000)),
+    "small-gpu": TargetMachine("one GPU of 24 GB, such as an RTX 4090", 24.0, 1, 1, "qwen3-0.6b"),
+    "8b-h100": TargetMachine("one GPU of 80 GB, such as an H100", 80.0, 1, 1, "qwen3-8b"),
+    "8b-node": TargetMachine("a node of eight H100", 80.0, 8, 7, "qwen3-8b"),
 }
 """The machines by preset."""
 

@@ -1,7 +1,7 @@
-"""What a run takes of a GPU's memory, and how long a step takes, by arithmetic from the model's shape alone.
+"""What a run takes of a GPU's memory, by arithmetic from the model's shape alone.
 
-Weights, cache and optimiser are counted exactly. Activations, work space and all seconds are estimates: nothing was
-measured on a GPU. `make gpu-proof` measures it there.
+Weights, cache and optimiser are counted exactly. Activations and work space are estimates: nothing was measured on a
+GPU. `make gpu-proof` measures it there.
 """
 
 from __future__ import annotations
@@ -25,8 +25,6 @@ SERVER_SHARE = 0.9
 """Share of a GPU that a `vllm serve` of its own takes, unless it is told otherwise."""
 ADAPTER_WIDTH = 4
 """peft keeps adapters in float32 over 16-bit weights."""
-FILE_BYTES_PER_SECOND = 3e9
-"""Speed of a hand-over of weights through /dev/shm, one way."""
 CACHE = "sampler: cache"
 
 _QWEN3: Mapping[str, Any] = {"model_type": "qwen3", "head_dim": 128, "num_key_value_heads": 8, "vocab_size": 151936}
@@ -248,61 +246,6 @@ def served_tokens(shape: Shape, device_bytes: int, width: int = 2) -> int:
     fit."""
     cache = int(SERVER_SHARE * device_bytes) - shape.parameters * width - SAMPLER_WORK_BYTES
     return max(0, cache) // shape.kv_bytes_per_token(width)
-
-
-@dataclass(frozen=True)
-class StepPlan:
-    """One training step, and what it is made on."""
-
-    shape: Shape
-    episodes: int
-    length: int
-    """Tokens of a whole episode: its opening, what the model samples, and what tools and users add."""
-    sampled_tokens: int
-    sampled_per_second: float
-    """Tokens that one GPU samples in a second, over all of its episodes."""
-    sampling_gpus: int
-    training_gpus: int
-    tflops: float
-    """What one GPU computes, as its maker states."""
-    utilisation: float
-    """Share of it that the trainer reaches (MFU)."""
-    lora_rank: int = 0
-    checkpointing: bool = False
-    reference: bool = False
-    """Whether a KL term asks the model that it is held to: one more forward pass."""
-    drops_weights: bool = False
-    """Whether the sampler sleeps while the model is trained, and reads the weights below an adapter again."""
-
-
-class StepSeconds(NamedTuple):
-    """Where the seconds go, without what experts and tools make a step wait for. Samplers and trainer take turns."""
-
-    rollouts: float
-    training: float
-    handover: float
-
-
-def step_seconds(plan: StepPlan) -> StepSeconds:
-    """Seconds of each part: tokens over tokens a second, operations over operations a second, bytes over bytes a
-    second. An episode's tokens come one after another, which is left out: rollouts take longer, never less."""
-    operations = training_operations(
-        plan.shape,
-        plan.length,
-        lora=bool(plan.lora_rank),
-        checkpointing=plan.checkpointing,
-        reference=plan.reference,
-    )
-    weights = 2.0 * plan.shape.parameters
-    written = float(ADAPTER_WIDTH * plan.shape.adapter_parameters(plan.lora_rank)) if plan.lora_rank else weights
-    read = written + weights if plan.drops_weights and plan.lora_rank else written
-    return StepSeconds(
-        rollouts=plan.episodes * plan.sampled_tokens / (plan.sampled_per_second * plan.sampling_gpus),
-        training=operations
-        * (plan.episodes * plan.length)
-        / (plan.tflops * 1e12 * plan.utilisation * plan.training_gpus),
-        handover=(written + read) / FILE_BYTES_PER_SECOND,
-    )
 
 
 def training_operations(

@@ -47,9 +47,7 @@ COMMANDS: Mapping[str, Command] = {
     "export prompts": Command(
         "toolorchestra.agents.commands.export_prompts", "tasks as a Parquet file, for other trainers"
     ),
-    "budget": Command(
-        "toolorchestra.agents.commands.budget", "what a run takes of a GPU's memory, of time, and of dollars"
-    ),
+    "budget": Command("toolorchestra.agents.commands.budget", "what a run takes of a GPU's memory"),
     "doctor": Command("toolorchestra.agents.commands.doctor", "what is installed here, what is missing, and for what"),
 }
 

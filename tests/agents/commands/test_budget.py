@@ -1,4 +1,4 @@
-"""The command `budget`: memory, seconds and dollars, and words for what cannot be reckoned."""
+"""The command `budget`: memory, and words for what cannot be reckoned."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from toolorchestra.agents.commands import budget, export_prompts
+from toolorchestra.agents.commands import budget
 from toolorchestra.agents.configuration.presets import MACHINES
 from toolorchestra.agents.engines.gpu_arithmetic import SHAPES
 
@@ -17,13 +17,10 @@ ON_A_GPU = [name for name, machine in MACHINES.items() if machine.gpus]
 
 
 @pytest.mark.parametrize("name", ON_A_GPU)
-def test_every_preset_for_a_gpu_fits_its_machine_and_has_its_seconds(name: str, capsys: Capture) -> None:
+def test_every_preset_for_a_gpu_fits_its_machine(name: str, capsys: Capture) -> None:
     assert budget.main(["--preset", name]) == 0
     said = capsys.readouterr().out
     assert f"| **together, of {MACHINES[name].gigabytes:.1f}** |" in said
-    assert f"\n\n{MACHINES[name].about}: " in said
-    low, high = map(int, re.findall(r"\| together \| (\d+) to (\d+) \|", said)[0])
-    assert low < high
 
 
 def test_the_parts_of_the_default_are_told(capsys: Capture) -> None:
@@ -31,9 +28,6 @@ def test_the_parts_of_the_default_are_told(capsys: Capture) -> None:
     said = capsys.readouterr().out
     assert "| trainer: weights | 16.4 | 16.4 | 16.4 |" in said
     assert "the sampler's cache holds 221,208 tokens, 32,000 are an episode's most\n" in said
-    assert "| rollouts | 341 to 512 |" in said
-    assert budget.main(["--sampled-tokens", "4000"]) == 0
-    assert "| rollouts | 171 to 256 |" in capsys.readouterr().out
 
 
 def test_the_shape_is_that_of_a_named_model_or_of_a_config_json(tmp_path: Path, capsys: Capture) -> None:
@@ -56,8 +50,6 @@ def test_the_shape_is_that_of_a_named_model_or_of_a_config_json(tmp_path: Path, 
         (["--shape", "none.json"], r"none\.json is no file; name a model's config\.json"),
         (["--shape", "{tmp}/cut.json"], "is not JSON: .*; name a model's config.json, or one of: qwen3-8b, "),
         (["--shape", "{tmp}/list.json"], r"a JSON object expected, got \[1\]"),
-        (["--sampled-tokens", "-1"], "--sampled-tokens must not be negative, got -1"),
-        (["--tasks", "{tmp}/none.parquet"], "none.parquet is not there; write it with: toolorchestra export prompts"),
     ],
 )
 def test_what_cannot_be_reckoned_is_said(words: list[str], says: str, tmp_path: Path, capsys: Capture) -> None:
@@ -65,15 +57,3 @@ def test_what_cannot_be_reckoned_is_said(words: list[str], says: str, tmp_path: 
     (tmp_path / "list.json").write_text("[1]")
     assert budget.main([word.replace("{tmp}", str(tmp_path)) for word in words]) == 2
     assert re.search(says, capsys.readouterr().err)
-
-
-def test_a_file_of_tasks_has_its_bill(tmp_path: Path, capsys: Capture) -> None:
-    out = tmp_path / "rows.jsonl"
-    assert export_prompts.main(["--env", "HLE-v0", "max_turns=9", "--tasks", "5", "--out", str(out)]) == 0
-    assert budget.main(["--tasks", str(out), "--rollouts", "2"]) == 0
-    said = capsys.readouterr().out
-    assert "5 tasks x 2 rollouts" in said
-    cheap, strong = (
-        float(line.split("$ ")[1].split(" ")[0].replace(",", "")) for line in said.splitlines() if "$" in line
-    )
-    assert 0 < cheap < strong

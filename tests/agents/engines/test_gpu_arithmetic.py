@@ -15,9 +15,7 @@ from toolorchestra.agents.engines.gpu_arithmetic import (
     SHAPES,
     MemoryPlan,
     Shape,
-    StepPlan,
     budget,
-    step_seconds,
     training_operations,
 )
 from toolorchestra.agents.engines.lora import with_lora
@@ -113,25 +111,6 @@ def test_full_training_takes_six_operations_a_weight_and_an_adapter_four() -> No
 def test_attention_grows_with_the_length() -> None:
     short, long = (training_operations(SHAPE, length, lora=True) for length in (10_000, 20_000))
     assert long - short == 3 * 4 * 36 * 4096 * 5_000
-
-
-def test_a_step_is_its_parts() -> None:
-    made = step_seconds(StepPlan(SHAPE, 128, 10_000, 8_000, 2_000.0, 4, 2, 1_000.0, 0.4, lora_rank=64))
-    assert made.rollouts == 128 * 8_000 / 8_000
-    assert made.training == pytest.approx(128 * 10_000 * training_operations(SHAPE, 10_000, lora=True) / 0.8e15)
-
-
-@pytest.mark.parametrize(
-    ("rank", "drops", "gigabytes"),
-    [
-        (0, False, 4 * SHAPE.parameters / 1e9),  # all weights, written and read
-        (64, False, 8 * SHAPE.adapter_parameters(64) / 1e9),
-        (64, True, 8 * SHAPE.adapter_parameters(64) / 1e9 + 2 * SHAPE.parameters / 1e9),
-    ],
-)
-def test_what_is_handed_over_is_what_changed_and_what_was_dropped(rank: int, drops: bool, gigabytes: float) -> None:
-    made = StepPlan(SHAPE, 1, 3, 1, 1.0, 1, 1, 1.0, 1.0, lora_rank=rank, drops_weights=drops)
-    assert step_seconds(made).handover == pytest.approx(gigabytes / 3)
 
 
 TOKENS, RANK = 64, 8
