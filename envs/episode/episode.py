@@ -17,10 +17,19 @@ from toolorchestra.envs.base.errors import ActionError, ResetNeeded, ToolError
 from toolorchestra.envs.base.preference import Preference
 from toolorchestra.envs.base.types import Message, Observation, Outcome, Rows, ToolCall, Transcript, build, plain
 from toolorchestra.envs.domains.world import World
-from toolorchestra.envs.episode import episode_budget, saved
+from toolorchestra.envs.episode import saved
 from toolorchestra.envs.episode.calls import CallResult, Failure, FailureGuard, ReadyCall, failure, unreadable
-from toolorchestra.envs.episode.reward_terms import WHERE, values_of
-from toolorchestra.envs.episode.rules import Rules, as_tokens
+from toolorchestra.envs.episode.rules import (
+    WHERE,
+    Rules,
+    as_tokens,
+    budget_text,
+    held_to,
+    least_usd,
+    left_nano_usd,
+    values_of,
+    with_left,
+)
 from toolorchestra.envs.money.ledger import Ledger, by_class, charge_row, rewarded_usd, total_tokens
 from toolorchestra.envs.money.prices import NANO, Charge, PriceSheet, Usage
 from toolorchestra.envs.tools import Tool, ToolContext
@@ -134,8 +143,8 @@ class Episode:
             system = f"{system}\nThe user's wish: {self.preference.sentence}"
         if self.rules.limits.usd is not None:
             task = 0 if isinstance(first, Tool) else sum(len(message["content"]) for message in first)
-            self.least_usd = episode_budget.least_usd(self.world.toolbox, self.sheet, task)
-            system = f"{system}\n{episode_budget.told(self.rules.limits, self.least_usd)}"
+            self.least_usd = least_usd(self.world.toolbox, self.sheet, task)
+            system = f"{system}\n{budget_text(self.rules.limits, self.least_usd)}"
         self.messages = (Message(role="system", content=system),)
         if not isinstance(first, Tool):
             return self._opened(first)
@@ -177,7 +186,7 @@ class Episode:
         if self.rules.history == "state" and self.turn:
             messages = (messages[0], *self.world.retell())
             if self.rules.limits.usd is not None and not self.over:
-                messages = (*messages[:-1], episode_budget.with_left(messages[-1], self._budget_left))
+                messages = (*messages[:-1], with_left(messages[-1], self._budget_left))
         return {"messages": Rows(messages), "tools": self.world.toolbox.schemas}
 
     @property
@@ -328,7 +337,7 @@ class Episode:
         limits = self.rules.limits
         over = -self._budget_left if limits.usd is not None else 0
         if self.outcome and over > 0:
-            self.outcome = episode_budget.held_to(self.outcome, over)
+            self.outcome = held_to(self.outcome, over)
         if self.outcome and not self.failure:
             truncated_by = truncated_by or self.outcome.truncated_by
         # A failed episode has no reward. nan, not 0: whoever forgets to exclude it sees nan instead of a wrong mean.
@@ -361,7 +370,7 @@ class Episode:
         ledger, rules = self.ledger, self.rules
         limited = rules.limits.usd is not None
         if limited and self._phase != "over" and rules.history == "full" and len(self._new) > 1:
-            self._new[-1] = episode_budget.with_left(self._new[-1], self._budget_left)
+            self._new[-1] = with_left(self._new[-1], self._budget_left)
         new = tuple(self._new)
         self.messages += new
         for message in new:
@@ -446,7 +455,7 @@ class Episode:
     @property
     def _budget_left(self) -> int:
         """In nano-dollars; below 0 where more was spent."""
-        return episode_budget.left_nano_usd(self.rules.limits, self.ledger)
+        return left_nano_usd(self.rules.limits, self.ledger)
 
     def _cap_reached(self) -> str:
         cap = self.rules.spend_cap

@@ -3,15 +3,82 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import ROUND_DOWN, Context
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from toolorchestra.envs.base.errors import ConfigError, no_such
-from toolorchestra.envs.base.types import build
-from toolorchestra.envs.episode.reward_terms import RewardTerm
-from toolorchestra.envs.money.prices import ORCHESTRATOR, Tokens, Usage
+from toolorchestra.envs.base.types import Message, Outcome, build
+from toolorchestra.envs.money.ledger import Ledger
+from toolorchestra.envs.money.prices import (
+    EXPERT,
+    NANO,
+    ORCHESTRATOR,
+    REWARDED_ROLES,
+    PriceSheet,
+    Tokens,
+    Usage,
+    in_digits,
+    plain,
+)
 from toolorchestra.envs.money.spend_cap import SpendCap
+from toolorchestra.envs.tools import Toolbox
+
+if TYPE_CHECKING:
+    from toolorchestra.envs.episode.episode import Episode
+
+WHERE = "reward term"
+"""Where an episode failed whose term raised."""
+
+
+class RewardTerm(NamedTuple):
+    """A function with the name that its number has in `info`."""
+
+    name: str
+    of: Callable[[Episode], float]
+
+
+def reward_terms(given: str | Callable[[Episode], float] | Sequence[Any]) -> tuple[RewardTerm, ...]:
+    """The terms that gym.make is given: "module:function", a function, or several of them."""
+    several = given if isinstance(given, Collection) and not isinstance(given, str) else (given,) if given else ()
+    made = tuple(_term(one) for one in several)
+    names = [term.name for term in made]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ConfigError(f"reward_terms has {twice[0]!r} twice: each term needs a name of its own in info")
+    return made
+
+
+def _term(given: Any) -> RewardTerm:
+    what: Any = given
+    if isinstance(given, str):
+        module, colon, name = given.partition(":")
+        try:
+            what = resolve_name(given) if module and colon and name else None
+        except (ImportError, AttributeError, ValueError) as err:
+            raise ConfigError(
+                f"reward term {given!r} cannot be loaded: {err}. Write module:function, and let Python find the "
+                "module: PYTHONPATH=. before a command"
+            ) from err
+    if not callable(what):
+        raise ConfigError(f'a reward term is "module:function" or a function of an episode, got {given!r:.60}')
+    return RewardTerm(str(getattr(what, "__name__", type(what).__name__)), what)
+
+
+def values_of(episode: Episode, terms: Sequence[RewardTerm]) -> dict[str, float]:
+    """What each term gives for an ended episode. Raises what a term raises, and where it gives no finite number."""
+    made = {}
+    for name, of in terms:
+        value = of(episode)
+        if isinstance(value, str) or not math.isfinite(value):
+            raise ValueError(f"reward term {name!r} gives a finite number, got {value!r:.60}")
+        made[name] = float(value) + 0.0  # no -0.0
+    return made
+
+
+# -- what is the same for every episode of an environment: limits, history, how the policy is billed and rewarded ------
+
 
 CHARACTERS_PER_TOKEN = 4
 
@@ -89,3 +156,57 @@ def cost_weights(reward: str | Mapping[str, float]) -> tuple[float, float] | Non
         if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight < math.inf:
             raise ConfigError(f"reward[{name!r}] must be a number from 0 up, got {weight!r}")
     return float(reward.get("usd", 0.0)), float(reward.get("seconds", 0.0))
+
+
+# -- an episode's budget: what the agent is told of it, and what an episode above it is worth --------------------------
+
+
+_TWO_DIGITS = Context(prec=2, rounding=ROUND_DOWN)
+
+
+def left_nano_usd(limits: Limits, ledger: Ledger) -> int:
+    """What is left of the budget; below 0 where more was spent."""
+    return round((limits.usd or 0.0) * NANO) - ledger.nano_usd_of(REWARDED_ROLES)
+
+
+def budget_text(limits: Limits, least: dict[str, float]) -> str:
+    """For the system message: the budget, what ends above it is worth, and what each call costs at least."""
+    lines = [f"Budget: ${in_digits(limits.usd or 0.0)}.", "An episode that costs more is not solved."]
+    if least:
+        costs = ", ".join(f"{key} ${in_digits(usd)}" for key, usd in least.items())
+        lines.append(f"A call costs at least: {costs}.")
+    return " ".join(lines)
+
+
+def with_left(message: Message, nano_usd: int) -> Message:
+    """A message with what is left of the budget as its last line."""
+    content = f"{message['content']}\n[Budget left: ${plain(max(0, nano_usd), 9)}]"
+    return Message({**message, "content": content})
+
+
+def least_usd(toolbox: Toolbox, sheet: PriceSheet, task_characters: int) -> dict[str, float]:
+    """What a call that runs costs at least, by its countable key, in two digits, rounded down. A model reads the task
+    at least and writes a token; a service is used once. What may cost nothing is left out."""
+    read = Tokens(task_characters // CHARACTERS_PER_TOKEN, 0, 1, 0)
+    least: dict[str, int] = {}
+    for tool in toolbox:
+        if tool.offers:
+            for offer in tool.offers:
+                least[offer.alias] = _nano(sheet, offer.model, read)
+        elif tool.bills:
+            least[tool.name] = min(sheet.price(item).nano_usd_per_unit or 0 for item in tool.bills)
+    return {key: float(_TWO_DIGITS.create_decimal(nano) / NANO) for key, nano in least.items() if nano}
+
+
+def _nano(sheet: PriceSheet, model: str, tokens: Tokens) -> int:
+    price = sheet.price(model)
+    if price.free or price.pico_usd_per_token is None:
+        return 0
+    cached = tokens._replace(input=0, cached=tokens.input)
+    return min(price.nano_usd(Usage(model, EXPERT, used)) for used in (tokens, cached))
+
+
+def held_to(outcome: Outcome, over_nano_usd: int) -> Outcome:
+    """The outcome of an episode that ended above its budget."""
+    over = {"over_budget_usd": over_nano_usd / NANO, "value_without_budget": outcome.value}
+    return replace(outcome, value=0.0, evidence={**outcome.evidence, **over})

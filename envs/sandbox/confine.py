@@ -9,11 +9,163 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import os
+import platform
 import resource
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
-from toolorchestra.envs.sandbox import Bounds, syscalls
+from toolorchestra.envs.sandbox import Bounds
+
+X86_64, AARCH64 = 0xC000003E, 0xC00000B7
+ARCHITECTURES: Mapping[str, int] = {"x86_64": X86_64, "aarch64": AARCH64}
+
+# name: (number on x86-64, number on aarch64); None where the call does not exist.
+FREE: Mapping[str, tuple[int | None, int | None]] = {
+    "read": (0, 63), "write": (1, 64), "readv": (19, 65), "writev": (20, 66), "pread64": (17, 67), "pwrite64": (18, 68),
+    "open": (2, None), "openat": (257, 56), "close": (3, 57), "close_range": (436, 436),
+    "stat": (4, None), "fstat": (5, 80), "lstat": (6, None), "newfstatat": (262, 79), "statx": (332, 291),
+    "access": (21, None), "faccessat": (269, 48), "faccessat2": (439, 439), "lseek": (8, 62),
+    "readlink": (89, None), "readlinkat": (267, 78), "getdents64": (217, 61), "getcwd": (79, 17), "chdir": (80, 49),
+    "mkdir": (83, None), "mkdirat": (258, 34), "rmdir": (84, None), "unlink": (87, None), "unlinkat": (263, 35),
+    "rename": (82, None), "renameat": (264, 38), "renameat2": (316, 276),
+    "ftruncate": (77, 46), "fsync": (74, 82), "fdatasync": (75, 83), "umask": (95, 166),
+    "dup": (32, 23), "dup2": (33, None), "dup3": (292, 24), "pipe": (22, None), "pipe2": (293, 59),
+    "mmap": (9, 222), "mprotect": (10, 226), "munmap": (11, 215), "brk": (12, 214), "mremap": (25, 216),
+    "madvise": (28, 233), "mincore": (27, 232),
+    "rt_sigaction": (13, 134), "rt_sigprocmask": (14, 135), "rt_sigreturn": (15, 139), "rt_sigpending": (127, 136),
+    "rt_sigtimedwait": (128, 137), "rt_sigsuspend": (130, 133), "sigaltstack": (131, 132), "pause": (34, None),
+    "alarm": (37, None), "setitimer": (38, 103), "getitimer": (36, 102),
+    "poll": (7, None), "ppoll": (271, 73), "select": (23, None), "pselect6": (270, 72),
+    "nanosleep": (35, 101), "gettimeofday": (96, 169), "time": (201, None), "times": (100, 153), "getrusage": (98, 165),
+    "getpid": (39, 172), "gettid": (186, 178), "getppid": (110, 173), "getuid": (102, 174), "geteuid": (107, 175),
+    "getgid": (104, 176), "getegid": (108, 177), "getpgrp": (111, None),
+    "uname": (63, 160), "sysinfo": (99, 179), "sched_yield": (24, 124),
+    "getcpu": (309, 168), "getrandom": (318, 278), "futex": (202, 98), "futex_waitv": (449, 449),
+    "set_robust_list": (273, 99), "get_robust_list": (274, 100), "set_tid_address": (218, 96), "rseq": (334, 293),
+    "arch_prctl": (158, None), "restart_syscall": (219, 128), "membarrier": (324, 283),
+    "exit": (60, 93), "exit_group": (231, 94),
+}  # fmt: skip
+
+
+class Argument(NamedTuple):
+    """A call that is allowed when one argument is among some values."""
+
+    numbers: tuple[int | None, int | None]
+    place: int
+    values: tuple[int, ...]
+
+
+_TERMINAL = (0x5401, 0x5450, 0x5451, 0x5413, 0x541B, 0x5421)
+"""ioctl: is it a terminal, close on exec, window size, bytes to read, non-blocking. Not TIOCSTI, which types."""
+_FCNTL = (0, 1, 2, 3, 4, 5, 6, 7, 1030)
+"""fcntl: duplicate, flags, locks. Not F_SETOWN, which makes the kernel signal another process."""
+_NAMES = (15, 16, 0x53564D41)
+"""prctl: the thread's name, and names of memory areas."""
+_OF_A_PROCESS = ((121, 155), (124, 156), (204, 123))
+"""getpgid, getsid, sched_getaffinity: of itself alone."""
+_OF_A_CLOCK = ((228, 113), (229, 114), (230, 115))
+"""clock_gettime, clock_getres, clock_nanosleep."""
+_CLOCKS = tuple(range(12))
+"""The machine's clocks and its own. A negative one would be the processor time of another process."""
+CLONE, CLONE3 = (56, 220), (435, 435)
+CLONE_THREAD = 0x00010000
+_NAMESPACES = 0x7E020080
+"""Every CLONE_NEW* flag."""
+EPERM, ENOSYS = 1, 38
+_ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
+_LOAD, _JUMP_EQUAL, _JUMP_SET, _JUMP_ABOVE, _RETURN = 0x20, 0x15, 0x45, 0x35, 0x06
+_X32 = 0x40000000
+
+
+def arguments(pid: int) -> list[Argument]:
+    """The calls whose first arguments matter. `pid` is the confined process: it may signal itself alone."""
+    return [
+        Argument((16, 29), 1, _TERMINAL),
+        Argument((72, 25), 1, _FCNTL),
+        Argument((157, 167), 0, _NAMES),
+        Argument((302, 261), 0, (0, pid)),  # prlimit64
+        Argument((97, 163), 0, tuple(range(16))),  # getrlimit
+        *(Argument(numbers, 0, (0, pid)) for numbers in _OF_A_PROCESS),
+        *(Argument(numbers, 0, _CLOCKS) for numbers in _OF_A_CLOCK),
+        Argument((62, 129), 0, (pid,)),  # kill
+        Argument((234, 131), 0, (pid,)),  # tgkill
+    ]
+
+
+def _step(code: int, value: int, yes: int = 0, no: int = 0) -> bytes:
+    return struct.pack("HBBI", code, yes, no, value)
+
+
+def _verdict(action: int) -> bytes:
+    return _step(_RETURN, action)
+
+
+def _low(index: int) -> bytes:
+    return _step(_LOAD, 16 + 8 * index)
+
+
+def build(machine: str, pid: int) -> bytes:
+    """The filter's program for this kind of machine. Raises KeyError for one that is not known."""
+    which = 0 if ARCHITECTURES[machine] == X86_64 else 1
+    number = _step(_LOAD, 0)
+    deny = _verdict(_ERRNO | EPERM)
+    program = [_step(_LOAD, 4), _step(_JUMP_EQUAL, ARCHITECTURES[machine], 1, 0), deny, number]
+    program += [_step(_JUMP_ABOVE, _X32, 0, 1), deny]
+    for numbers in FREE.values():
+        if (nr := numbers[which]) is not None:
+            program += [_step(_JUMP_EQUAL, nr, 0, 1), _verdict(_ALLOW)]
+    # glibc asks for clone3 first and, told that there is none, takes clone, whose flags can be seen.
+    program += [_step(_JUMP_EQUAL, CLONE3[which], 0, 1), _verdict(_ERRNO | ENOSYS)]
+    thread = [
+        _low(0),
+        _step(_JUMP_SET, _NAMESPACES, 2, 0),
+        _step(_JUMP_SET, CLONE_THREAD, 0, 1),
+        _verdict(_ALLOW),
+        deny,
+    ]
+    program += [_step(_JUMP_EQUAL, CLONE[which], 0, len(thread)), *thread]
+    for rule in arguments(pid):
+        if (nr := rule.numbers[which]) is not None:
+            checks = _checks(rule.place, rule.values)
+            program += [_step(_JUMP_EQUAL, nr, 0, len(checks)), *checks]
+    return b"".join([*program, deny])
+
+
+class Filter:
+    """The filter of a kind of machine, built once; each process only writes its own number into it."""
+
+    def __init__(self, machine: str) -> None:
+        one, other = build(machine, _STAND_IN), build(machine, _STAND_IN + 1)
+        self._places = [n for n in range(4, len(one), 8) if one[n : n + 4] != other[n : n + 4]]
+        self._kept = ctypes.create_string_buffer(one, len(one))
+
+    def of(self, pid: int) -> tuple[int, int]:
+        """How many steps it has, and its address: for the process `pid`."""
+        for place in self._places:
+            struct.pack_into("I", self._kept, place, pid)
+        return len(self._kept) // 8, ctypes.addressof(self._kept)
+
+
+_STAND_IN = 0x3FFFFFF0
+"""No process has such a number."""
+
+
+def _checks(index: int, values: Sequence[int]) -> list[bytes]:
+    out = [_low(index)]
+    for value in values:
+        out += [_step(_JUMP_EQUAL, value & 0xFFFFFFFF, 0, 1), _verdict(_ALLOW)]
+    return [*out, _verdict(_ERRNO | EPERM)]
+
+
+def machine() -> str:
+    """This machine's kind as ARCHITECTURES names it, or ""."""
+    name = platform.machine().lower().replace("amd64", "x86_64").replace("arm64", "aarch64")
+    return name if name in ARCHITECTURES else ""
+
+
+# -- locks the calling process in, for good: Landlock for files, seccomp for system calls, limits, no capabilities -----
+
 
 _PR_SET_DUMPABLE, _PR_SET_SECCOMP, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS, _PR_SET_PDEATHSIG = 4, 22, 24, 38, 1
 _SECCOMP_FILTER = 2
@@ -35,7 +187,7 @@ _SCOPES_BY_ABI = {6: 3}
 
 def landlock_abi() -> int:
     """The kernel's Landlock version; 0 where there is none."""
-    if not syscalls.machine():
+    if not machine():
         return 0
     found = _libc().syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(1))
     return max(0, int(found))
@@ -82,7 +234,7 @@ class Walls:
             "QQQ", self._handled, _TCP_BY_ABI[4] if abi >= 4 else 0, _SCOPES_BY_ABI[6] if abi >= 6 else 0
         )[: 24 if abi >= 6 else 16 if abi >= 4 else 8]
         self._null = _held("/dev/null")
-        self._filter = syscalls.Filter(syscalls.machine())
+        self._filter = Filter(machine())
 
     @property
     def held(self) -> list[int]:
@@ -152,4 +304,4 @@ def _drop_capabilities(libc: ctypes.CDLL) -> None:
         if libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0) < 0:
             break  # past the last one, or not ours to drop: the sets below count
     header, nothing = struct.pack("Ii", 0x20080522, 0), bytes(24)
-    _must(libc.syscall(_CAPSET[syscalls.machine()], header, nothing), "capset")
+    _must(libc.syscall(_CAPSET[machine()], header, nothing), "capset")

@@ -261,7 +261,7 @@ def _index(folder: str) -> Retriever:
 
 
 def _web(wanted: NamedBackends) -> Retriever:
-    from toolorchestra.envs.retrieval.tavily import Service, Tavily
+    from toolorchestra.envs.retrieval.remote import Service, Tavily
 
     return Tavily(Service(base_url=wanted.web_url) if wanted.web_url else Service())
 

@@ -1,6 +1,6 @@
 """Real question sets: from the hub at a pinned revision, or from a local file; rows become questions by their fields.
 
-dataset="cais/hle"                a hub set at the revision in hub_revisions.py, with `pip install ".[data]"`
+dataset="cais/hle"                a hub set at the revision in py, with `pip install ".[data]"`
 dataset="NAME/OF-ANOTHER@COMMIT"  any other
 dataset="frames.jsonl"            a file: jsonl, json, csv, tsv or parquet
 """
@@ -9,16 +9,71 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from toolorchestra.envs.base import hub_revisions
 from toolorchestra.envs.base.errors import ConfigError, install, no_such
 from toolorchestra.envs.base.types import Answer, Question
 
-Row = hub_revisions.Row
+Row = Mapping[str, Any]
+PINNED: Mapping[str, str] = {
+    "cais/hle": "5a81a4c7271a2a2a312b9a690f0c2fde837e4c29",  # 2,500 questions, 2,158 of them without an image
+    "google/frames-benchmark": "58d9fb6330f3ab1316d1eca12e5e8ef23dcc22ef",  # 824 questions
+}
+"""The revision that is taken of a set named without one."""
+
+
+def pinned(where: str) -> str:
+    """NAME@REVISION of what was named, with or without its revision."""
+    name, _, revision = where.partition("@")
+    revision = revision or PINNED.get(name, "")
+    if not revision:
+        known = ", ".join(PINNED)
+        raise ConfigError(
+            f"data set {name!r} is no file here, and a hub set needs its revision pinned: {name}@COMMIT "
+            f"(its commits: https://huggingface.co/datasets/{name}/commits/main; {name}@main takes today's newest; "
+            f"without a revision: {known})"
+        )
+    return f"{name}@{revision}"
+
+
+def rows(where: str, part: str = "") -> Iterable[Row]:
+    """The rows of a part ("": test where there is one, else the only one). Raises ConfigError with what to do."""
+    where = pinned(where)
+    name, _, revision = where.partition("@")
+    try:
+        import datasets
+    except ImportError:
+        raise ConfigError(f"data set {name!r} needs the hub library: {install('data')}") from None
+    try:
+        parts = datasets.load_dataset(name, revision=revision)
+    except datasets.exceptions.DatasetNotFoundError as err:
+        hint = f"accept its terms at https://huggingface.co/datasets/{name} and export HF_TOKEN=..."
+        raise ConfigError(f"data set {where} is not there or is gated; if gated: {hint} ({str(err)[:160]})") from None
+    except (OSError, ValueError) as err:
+        hint = f"download a file of it and give its path: dataset={name.rpartition('/')[2]}.parquet"
+        raise ConfigError(f"data set {where} cannot be fetched ({str(err)[:160]}); without a network, {hint}") from None
+    return _part(where, part, parts)
+
+
+def _part(where: str, part: str, parts: Mapping[str, Any]) -> Iterable[Row]:
+    names: Sequence[str] = list(parts)
+    chosen = part or ("test" if "test" in names else names[0] if len(names) == 1 else "")
+    if chosen not in names:
+        raise ConfigError(f"data set {where}: {no_such('part', chosen, names)}")
+    made = parts[chosen]
+    for column, feature in made.features.items():
+        if getattr(feature, "decode", False):  # a picture or sound: decoding needs more packages
+            made = made.cast_column(column, type(feature)(decode=False))
+    found: Iterable[Row] = made
+    return found
+
+
+# -- rows become questions by their fields -----------------------------------------------------------------------------
+
+
 GUESSES: Mapping[str, tuple[str, ...]] = {
     "id": ("id", "question_id", "task_id", "_id", "Unnamed: 0", ""),
     "question": ("question", "Prompt", "prompt", "problem"),
@@ -44,7 +99,7 @@ class Dataset:
     """A set of real questions: the file or hub name that holds them, and which of its columns is which."""
 
     where: str
-    """A file, or a hub set as NAME@REVISION; those of hub_revisions.PINNED go without a revision."""
+    """A file, or a hub set as NAME@REVISION; those of PINNED go without a revision."""
     fields: Mapping[str, str] = field(default_factory=dict)
     """id, question, answer, subject, image -> what the set calls them; what is missing is guessed."""
     ids: tuple[str, ...] = ()
@@ -154,7 +209,7 @@ def _rows(spec: Dataset) -> Iterable[Row]:
         if not path.is_file():
             raise ConfigError(f"no data set file {spec.where!r}; give a {', '.join(_SUFFIXES)} file, or NAME@REVISION")
         return _from_file(path)
-    return hub_revisions.rows(spec.where, spec.part)
+    return rows(spec.where, spec.part)
 
 
 def _from_file(path: Path) -> Iterator[Row]:

@@ -8,17 +8,246 @@ refused showed and changed nothing, so it breaks no rule.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from toolorchestra.envs.base import values
 from toolorchestra.envs.base.errors import ConfigError, no_such
 from toolorchestra.envs.domains.toolscale.database import DatabaseSession
 from toolorchestra.envs.domains.toolscale.sql_domain import GoldCall, SqlDomain, SqlTask
 from toolorchestra.envs.domains.toolscale.state_digest import digest
 from toolorchestra.envs.domains.toolscale.tool_runs import Called
+
+_CURRENCY = r"(?:AUD|CAD|CHF|CNY|CZK|DKK|EUR|GBP|HUF|INR|JPY|NOK|NZD|PLN|SEK|USD)"
+_SIGNS = r"[$€£¥]"
+_MONEY_WORDS = r"(?:euros?|cents?|pounds?|francs?|dollars?|crowns?|kroner|kronor|zloty)"
+_UNITS = (
+    rf"(?:{_CURRENCY}|{_SIGNS}|%|‰|°\s?[CF]?|k?m/h|m/s|km/?h|mph|hPa|mbar|kWh?|MWh?|[cmk]?m|m[gl]|k?g|l|C|F"
+    r"|h|hrs?|mins?|s|secs?|pts?|points?|credits?|days?|weeks?|months?|years?|nights?|people|persons?)"
+)
+_PLAIN = r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?"
+_NUMBER = re.compile(
+    # No part of a word, a range, a version, a time or a date; a currency may touch it, and a unit may follow at once.
+    rf"(?:(?<=\b{_CURRENCY})|(?<![\w.-])(?<!\d[:/]))(-?)({_PLAIN})(?={_UNITS}(?![^\W_])|(?!\w|\.\d|:\d|-\d|/\d+/|,\d\d\s?(?:€|EUR\b)))"
+)
+_DECIMAL_COMMA = re.compile(
+    rf"(?<![\w.,:-])(?P<before>(?:{_CURRENCY}|{_SIGNS})\s?)?(?P<sign>-?)(?P<whole>\d{{1,3}}(?:\.\d{{3}})+|\d+),(?P<part>\d\d)"
+    rf"(?![\w,.:]*\d)(?P<after>\s?(?:{_CURRENCY}\b|{_SIGNS}|{_MONEY_WORDS}\b))?"
+)
+_MINUS = re.compile(r"\b(?:minus|negative)\s+(?=[$€£¥]?\d)", re.IGNORECASE)
+_COUNTS = {
+    word: number
+    for number, word in enumerate(
+        """one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen
+        eighteen nineteen twenty""".split(),
+        start=1,
+    )
+}
+_IN_WORDS = re.compile(
+    rf"(?<![\w-])(?:{'|'.join(sorted(_COUNTS, key=len, reverse=True))})(?![\w-])(?! (?:hundred|thousand|million|point))"
+)
+_NO_COUNT = re.compile(
+    r"\b(?:no|any|every|some|each|this|that|which|the|another|last) one\b"
+    r"|\bone (?:moment|second|sec|minute|of|more|another|by one)\b|\bat one\b"
+)
+_ZERO = re.compile(
+    r"(?<!below )(?<!above )(?<!sub-)\bzero\b"
+    r"|(?<!feel )(?<!-)\bfree\b(?! (?:to|up|text|slots?|seats?|tables?|places?|rooms?|time)\b)(?!-)"
+    r"|\bnothing\b(?! (?:else|more|further|i|we|you|can|to do|wrong|new|about)\b)"
+    r"|\b(?:no|without|without any) (?:extra |further |additional )?(?:charges?|fees?|costs?)\b"
+)
+_MAY_COUNT = re.compile(rf"{'|'.join(_COUNTS)}|zero|free|nothing|charge|fee|cost")
+"""What no text that says a number in words does without."""
+_FIGURE = re.compile(r"-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?")
+
+_MONTHS = {
+    name[:3]: number
+    for number, name in enumerate(
+        "january february march april may june july august september october november december".split(), start=1
+    )
+}
+_MONTH = (
+    r"(?P<month>jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?"
+    r"|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)\b\.?"
+)
+_DAY = r"(?<![\w.:,-])(?P<day>\d{1,2})(?:st|nd|rd|th)?"
+_YEAR = r"(?:,? (?P<year>\d{4})(?![\w:]))?"
+_DATES = (
+    re.compile(r"(?<![\w-])(?P<year>\d{4})-(?P<month>\d\d)-(?P<day>\d\d)(?!\d|-\d)"),
+    re.compile(rf"{_DAY}\.? (?:of )?{_MONTH}{_YEAR}", re.IGNORECASE),
+    re.compile(rf"\b{_MONTH} (?:the )?(?P<day>\d{{1,2}})(?:st|nd|rd|th)?(?![\w:])(?!\.\d){_YEAR}", re.IGNORECASE),
+    re.compile(r"(?<![\w.-])(?P<day>\d{1,2})\.(?P<month>\d{1,2})\.(?P<year>\d{4})(?!\w|\.\d)"),
+)
+_SLASHED = re.compile(r"(?<![\w/])(\d{1,2})/(\d{1,2})/(\d{4})(?![\w/])")
+_TIME = re.compile(
+    r"(?<![\d:.,-])(?P<hour>\d{1,2})(?:(?P<mark>[:.])(?P<minute>\d\d))?(?::(?P<second>\d\d))?"
+    r"(?:\s?(?P<half>[ap])\.?m\b\.?)?(?![\d:])",
+    re.IGNORECASE,
+)
+_NAMED_TIMES = re.compile(r"\b(?:noon|midday|midnight)\b", re.IGNORECASE)
+_BETWEEN = re.compile(r"[\s,;(]*(?:t|at|on|from|on the|the|,)?[\s,]*", re.IGNORECASE)
+_ISO_DATE = re.compile(r"\d{4}-\d\d-\d\d")
+_CLOCK = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
+
+
+class Day(NamedTuple):
+    """A date as a text says it, and where."""
+
+    year: int | None
+    """None where the text leaves it out."""
+    month: int
+    day: int
+    start: int
+    end: int
+
+
+class TimeOfDay(NamedTuple):
+    """A time of day as a text says it, and where."""
+
+    hour: int
+    minute: int
+    start: int
+    end: int
+
+
+def says(text: str, value: str, *, in_words: bool = True) -> bool | None:
+    """Whether a text says a value; None for a value that is no number, date or time. `in_words=False` hears numbers in
+    figures alone."""
+    read = _read(value)
+    if read is None:
+        return None
+    number, date, time = read
+    if number is not None:
+        return number in figures(text) or (in_words and number in counts(text))
+    if date and time:
+        return _says_moment(text, date, time)
+    if date:
+        return any(_same_day(day, date) for day in days(text))
+    return any(_same_time(clock, time) for clock in clocks(text))
+
+
+@lru_cache(maxsize=4096)
+def _read(value: str) -> tuple[float | None, str, str] | None:
+    """A value as a number, or as a date, a time or both; None where it is none of them."""
+    value = plain(value)
+    if _FIGURE.fullmatch(value):
+        return float(value.replace(",", "")), "", ""
+    if _ISO_DATE.fullmatch(value):
+        return None, value, ""
+    if _CLOCK.fullmatch(value):
+        return None, "", value
+    date, _, time = value.partition(" ")
+    return (None, date, time) if _ISO_DATE.fullmatch(date) and _CLOCK.fullmatch(time) else None
+
+
+@lru_cache(maxsize=1024)
+def plain(text: str) -> str:
+    """A text with plain minus signs and hyphens, and without Markdown's emphasis around its words."""
+    text = text.replace("\u2212", "-").replace("\u2011", "-").replace("\u2010", "-")
+    text = re.sub(r"(?<=\d)[\u00a0\u202f](?=\d{3}(?!\d))", ",", text)
+    return re.sub(r"(?<!\w)_+(?=[\w$€£¥-])|(?<=[^\W_])_+(?!\w)|\*\*|`", "", text)
+
+
+@lru_cache(maxsize=1024)
+def numbers(text: str) -> frozenset[float]:
+    """The numbers that a text says, in figures and in words."""
+    return figures(text) | counts(text)
+
+
+@lru_cache(maxsize=1024)
+def figures(text: str) -> frozenset[float]:
+    """The numbers that a text says in figures."""
+    return frozenset(_figures(_MINUS.sub("-", plain(text))))
+
+
+@lru_cache(maxsize=1024)
+def counts(text: str) -> frozenset[float]:
+    """The numbers that a text says in words: up to twenty, and nothing."""
+    lowered = text.lower()
+    if not _MAY_COUNT.search(lowered):
+        return frozenset()
+    said = [float(_COUNTS[found[0]]) for found in _IN_WORDS.finditer(_NO_COUNT.sub(" ", lowered))]
+    return frozenset([*said, 0.0] if _ZERO.search(lowered) else said)
+
+
+def _figures(text: str) -> Iterator[float]:
+    spent = []
+    for found in _DECIMAL_COMMA.finditer(text):
+        if found["before"] or found["after"] or "." in found["whole"]:
+            spent.append(found.span())
+            yield float(f"{found['sign']}{found['whole'].replace('.', '')}.{found['part']}")
+    dated = [(day.start, day.end) for day in days(text)] + [(c.start, c.end) for c in clocks(text)]
+    for found in _NUMBER.finditer(text):
+        if not any(start <= found.start() < end for start, end in (*spent, *dated)):
+            yield float(found[1] + found[2].replace(",", ""))
+
+
+@lru_cache(maxsize=1024)
+def days(text: str) -> tuple[Day, ...]:
+    """The dates that a text says."""
+    text = plain(text)
+    found = []
+    for shape in _DATES:
+        for match in shape.finditer(text):
+            month = match["month"]
+            if month in ("may", "march", "mar"):
+                continue  # "you may 3 times"
+            number = int(month) if month.isdigit() else _MONTHS[month[:3].lower()]
+            year = int(match["year"]) if match["year"] else None
+            found.append(Day(year, number, int(match["day"]), *match.span()))
+    for match in _SLASHED.finditer(text):
+        first, second, year = (int(part) for part in match.groups())
+        if first == second or max(first, second) > 12:
+            found.append(Day(year, min(first, second), max(first, second), *match.span()))
+    return tuple(day for day in found if 1 <= day.month <= 12 and 1 <= day.day <= 31)
+
+
+@lru_cache(maxsize=1024)
+def clocks(text: str) -> tuple[TimeOfDay, ...]:
+    """The times of day that a text says; 7.30 is a time only with am or pm."""
+    text = plain(text)
+    found = []
+    for match in _TIME.finditer(text):
+        hour, minute, half = int(match["hour"]), int(match["minute"] or 0), (match["half"] or "").lower()
+        if not half and match["mark"] != ":":
+            continue
+        if half and 1 <= hour <= 12:
+            hour = hour % 12 + 12 * (half == "p")
+        elif half == "a" and hour != 0:
+            continue
+        if hour < 24 and minute < 60 and not int(match["second"] or 0):
+            found.append(TimeOfDay(hour, minute, *match.span()))
+    for match in _NAMED_TIMES.finditer(text):
+        found.append(TimeOfDay(0 if match[0].lower() == "midnight" else 12, 0, *match.span()))
+    return tuple(found)
+
+
+def _same_day(day: Day, value: str) -> bool:
+    year, month, of_month = (int(part) for part in value.split("-"))
+    return (day.month, day.day) == (month, of_month) and day.year in (None, year)
+
+
+def _same_time(clock: TimeOfDay, value: str) -> bool:
+    hour, _, minute = value.partition(":")
+    return (clock.hour, clock.minute) == (int(hour), int(minute))
+
+
+def _says_moment(text: str, date: str, time: str) -> bool:
+    """Whether the date and the time stand side by side."""
+    whole = plain(text)
+    for day in days(text):
+        for clock in clocks(text):
+            if _same_day(day, date) and _same_time(clock, time):
+                first, last = sorted([(day.start, day.end), (clock.start, clock.end)])
+                if _BETWEEN.fullmatch(whole[first[1] : last[0]]):
+                    return True
+    return False
+
+
+# The parts of the outcome: right end state, needed information told, entities of the gold path touched, and the rules
+
 
 _ID = "_id"
 
@@ -177,15 +406,15 @@ def _is_told(task: SqlTask, info: str, told: Sequence[str]) -> bool:
 
 
 def mentions(text: str, info: str, *, in_words: bool = True) -> bool:
-    """Whether a text says it: numbers, dates and times by value (12.5 in "$12.50", see values.py), anything else in
+    """Whether a text says it: numbers, dates and times by value (12.5 in "$12.50"), anything else in
     whole words, in any case. `in_words=False` hears numbers in figures alone."""
-    said = values.says(text, info, in_words=in_words)
+    said = says(text, info, in_words=in_words)
     return _stands_in(_spaced(info), _spaced(text)) if said is None else said
 
 
 @lru_cache(maxsize=1024)
 def _spaced(text: str) -> str:
-    return " ".join(values.plain(text).lower().split())
+    return " ".join(plain(text).lower().split())
 
 
 def _stands_in(info: str, text: str) -> bool:

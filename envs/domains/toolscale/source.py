@@ -12,13 +12,13 @@ from typing import Any, Literal
 
 from toolorchestra.envs.base.errors import ConfigError, no_such
 from toolorchestra.envs.domains.source import Scene
-from toolorchestra.envs.domains.toolscale import experts, loader
+from toolorchestra.envs.domains.toolscale import loader
 from toolorchestra.envs.domains.toolscale.database import DatabaseSession, SqlDatabase
-from toolorchestra.envs.domains.toolscale.experts import NAME as CALL_EXPERT
 from toolorchestra.envs.domains.toolscale.sql_domain import SqlDomain, SqlTask, SqlTool
 from toolorchestra.envs.domains.toolscale.tool_runs import Called, Runner
 from toolorchestra.envs.domains.toolscale.user import SqlModelUser, SqlScriptedUser
-from toolorchestra.envs.domains.toolscale.world import SqlWorld, llm_listener
+from toolorchestra.envs.domains.toolscale.world import NAME as CALL_EXPERT
+from toolorchestra.envs.domains.toolscale.world import OFFERS, SimulatedExperts, SqlWorld, call_expert, llm_listener
 from toolorchestra.envs.models import ChatModel
 from toolorchestra.envs.money.prices import PriceSheet
 from toolorchestra.envs.tools import Tool, Toolbox, ToolContext, ToolResult
@@ -113,7 +113,7 @@ class ToolScaleSource:
         self._sheets: dict[tuple[int, str], tuple[PriceSheet, PriceSheet]] = {}
         self._experts: ChatModel | None = None
         if call_expert:
-            self._experts = self._served_experts() if self.backing else experts.SimulatedExperts()
+            self._experts = self._served_experts() if self.backing else SimulatedExperts()
         self.splits: Sequence[str] = tuple(split for split in SPLITS if self._domains(split))
 
     def _served_experts(self) -> ChatModel:
@@ -121,7 +121,7 @@ class ToolScaleSource:
         assert self.backing is not None
         endpoints, where = self.backing.wanted.endpoints, self.backing.wanted.where
         if endpoints is not None:
-            asked = [offer.model for offer in experts.OFFERS]
+            asked = [offer.model for offer in OFFERS]
             if missing := [model for model in asked if not endpoints.names(model)]:
                 raise ConfigError(
                     f"call_expert asks {', '.join(asked)}, and {where} does not say where {missing[0]} is served; name "
@@ -199,14 +199,14 @@ class ToolScaleSource:
     def open(self, task_id: str, seed: int, sheet: PriceSheet, tools: Sequence[str] | None) -> Scene:
         found, task = self.find(task_id)
         if self._experts is not None:
-            sheet = self._priced(sheet, [offer.model for offer in experts.OFFERS])
+            sheet = self._priced(sheet, [offer.model for offer in OFFERS])
         if self.user:
             sheet.require_tokens([self.user.model], "the simulated user")
         names = tuple(tools) if tools else None
         if self.diversify:
             rng = variation(seed)
             names = names or _varied(found.domain, task, rng, self.diversify, experts=self._experts is not None)
-            models = [offer.model for offer in experts.OFFERS] if self._experts else []
+            models = [offer.model for offer in OFFERS] if self._experts else []
             sheet = sample_prices(sheet, models, rng, self.diversify)
             toolbox = self._assemble(found, sheet, names)
         else:
@@ -235,8 +235,8 @@ class ToolScaleSource:
 
     def _call_expert(self, models: ChatModel, sheet: PriceSheet) -> Tool:
         heard = self._listener
-        return experts.call_expert(
-            models, experts.OFFERS, sheet, user_suspends=bool(heard and heard.suspends),
+        return call_expert(
+            models, OFFERS, sheet, user_suspends=bool(heard and heard.suspends),
             deadline_seconds=deadline(models) + (heard.deadline_seconds if heard else 0.0),
         )  # fmt: skip
 

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from toolorchestra.envs.base.types import Message, Outcome, ToolCall, Transcript
+import hashlib
+import inspect
+import random
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+from toolorchestra.envs.base.actions import parse
+from toolorchestra.envs.base.errors import ActionError, ConfigError, ToolError
+from toolorchestra.envs.base.types import Answer, Message, Outcome, Question, ToolCall, Transcript
 from toolorchestra.envs.domains.toolscale.database import DatabaseSession
-from toolorchestra.envs.domains.toolscale.experts import Advice
+from toolorchestra.envs.domains.toolscale.gold_conversation import moves
 from toolorchestra.envs.domains.toolscale.grading import judge
 from toolorchestra.envs.domains.toolscale.sql_domain import SqlDomain, SqlTask
 from toolorchestra.envs.domains.toolscale.tool_runs import Called
@@ -19,8 +27,202 @@ from toolorchestra.envs.domains.toolscale.user import (
 )
 from toolorchestra.envs.domains.toolscale.wishes import EpisodeSoFar, content, spoken_call
 from toolorchestra.envs.domains.world import MESSAGE, World
-from toolorchestra.envs.tools import Tool, Toolbox, ToolContext, ToolResult
+from toolorchestra.envs.models import ChatModel, ChatRequest, Completion, ask
+from toolorchestra.envs.models.simulated import CHARACTERS_PER_TOKEN
+from toolorchestra.envs.money.prices import PriceSheet, Tokens, Usage, offer_line
+from toolorchestra.envs.tools import Offer, Tool, Toolbox, ToolContext, ToolResult
 from toolorchestra.envs.tools.waiting import deadline
+
+NAME = "call_expert"
+OFFERS = (
+    Offer("expert-1", "gpt-5", 31, "the strongest"),
+    Offer("expert-2", "gpt-5-mini", 25, "strong"),
+    Offer("expert-3", "qwen3-32b", 9, "fair"),
+)
+
+
+class TurnSkill(NamedTuple):
+    """How well a simulated expert writes turns, and how long it takes."""
+
+    level: float
+    """On the scale of a task's difficulty, 1 to 5."""
+    tokens: int
+    seconds: float
+    reasons: bool
+    """Whether most of its output is billed as reasoning."""
+
+
+SKILLS = {
+    "gpt-5": TurnSkill(5.5, 6000, 96, reasons=True),
+    "gpt-5-mini": TurnSkill(4.0, 4000, 27, reasons=True),
+    "qwen3-32b": TurnSkill(3.6, 2500, 11, reasons=False),
+}
+"""Chosen so that price, speed and ability trade off. Nothing is said of the real models."""
+CAP, FLOOR = 0.985, 0.02
+DECOYS = (
+    "Could you tell me more about your request?",
+    "Let me look into this for you. Is there anything else I should know?",
+    "I am sorry, but I cannot do this.",
+)
+
+
+class Advice(NamedTuple):
+    """What an expert's turn left behind, for the world: the notes of its calls or of its message, in order."""
+
+    notes: tuple[Any, ...]
+
+
+class ExpertView(Protocol):
+    """What an expert's turn needs of the world."""
+
+    @property
+    def domain(self) -> SqlDomain: ...
+    @property
+    def task(self) -> SqlTask: ...
+    @property
+    def system(self) -> str: ...
+    @property
+    def conversation(self) -> Transcript: ...
+    @property
+    def calls(self) -> Sequence[Called]: ...
+    @property
+    def told(self) -> Sequence[str]: ...
+    @property
+    def toolbox(self) -> Toolbox: ...
+    @property
+    def listener(self) -> Tool: ...
+
+
+def call_expert(
+    models: ChatModel, offers: Sequence[Offer], sheet: PriceSheet, *, user_suspends: bool, deadline_seconds: float
+) -> Tool:
+    """The tool, its prices rendered from the sheet that bills it. The deadline is for the expert and then the user."""
+    model_of = {offer.alias: offer.model for offer in offers}
+
+    async def run(context: ToolContext, expert: str) -> ToolResult:
+        view: ExpertView = context.world
+        own = [schema for schema in view.toolbox.schemas if schema["function"]["name"] != NAME]
+        truth = question(view) if isinstance(models, SimulatedExperts) else None
+        request = ChatRequest(
+            model_of[expert], "move", brief(view), context.seed, context.turn, truth, tuple(own),
+            bill=context.bill,
+        )  # fmt: skip
+        completion = await ask(models, request)
+        return await _play(context, view, expert, completion)
+
+    lines = [offer_line(sheet, o.alias, o.model, o.note, f"about {o.seconds:g} s") for o in offers]
+    aliases = [offer.alias for offer in offers]
+    return Tool(
+        NAME,
+        "Let an expert write this turn: the user's answer, or calls.\n" + "\n".join(lines),
+        {
+            "type": "object",
+            "properties": {"expert": {"type": "string", "enum": aliases, "description": "Which expert."}},
+            "required": ["expert"],
+        },
+        run,
+        bills=tuple(dict.fromkeys(model_of.values())),
+        keyed_by="expert",
+        offers=tuple(offers),
+        suspends=models.suspends or user_suspends,
+        deadline_seconds=deadline_seconds,
+    )
+
+
+async def _play(context: ToolContext, view: ExpertView, expert: str, completion: Completion) -> ToolResult:
+    """Do what the expert wrote, as if the agent had."""
+    try:
+        action = parse(completion.text)
+    except ActionError as err:
+        raise ToolError(f"{expert} wrote a turn that cannot be read: {err}") from None
+    calls = action.calls or (ToolCall(view.listener.name, {"text": action.said}),)
+    lines, notes = [], []
+    final = False
+    for call in calls:
+        try:
+            tool = view.listener if not action.calls else _allowed(view.toolbox, call)
+            made = tool.run(context, **call.arguments)
+            result: ToolResult = await made if inspect.isawaitable(made) else made
+        except ToolError as err:
+            lines.append(f"{expert} called {call.name}({call.arguments}): Error: {err}")
+            continue
+        said = (
+            f"told the user: {action.said}\nThe user" if not action.calls else f"called {call.name}({call.arguments})"
+        )
+        lines.append(f"{expert} {said}: {result.content}")
+        notes.append(result.note)
+        for usage in result.usages:
+            context.bill.add(usage)
+        final = final or result.final
+    return ToolResult("\n".join(lines), final=final, note=Advice(tuple(notes)))
+
+
+def _allowed(toolbox: Toolbox, call: ToolCall) -> Tool:
+    if call.name == NAME:
+        raise ToolError("an expert writes the turn itself; it cannot call another")
+    return toolbox.check(call)
+
+
+def brief(view: ExpertView) -> Transcript:
+    """What an expert is shown: the policy, the conversation, and what was called so far."""
+    made = "\n".join(f"{c.name}({dict(c.arguments)}) -> {c.text[:2000]}" for c in view.calls[-20:])
+    system = Message(role="system", content=f"{view.system}\n\nWrite the agent's next turn: tool calls, or a message.")
+    flip = {"user": "assistant", "assistant": "user"}
+    talk = [Message(role=flip[m["role"]], content=m["content"]) for m in view.conversation]
+    return (system, *talk, Message(role="user", content=f"Calls so far:\n{made or 'none'}"))
+
+
+def question(view: ExpertView) -> Question:
+    """For simulated experts: the situation, and the turn that an oracle would write in it."""
+    done = [(call.name, dict(call.arguments)) for call in view.calls]
+    told = len(view.told)
+    best = ""
+    for move in moves(view.domain, view.task):
+        best = move
+        calls = parse(move).calls
+        if calls:
+            if (calls[0].name, calls[0].arguments) not in done:
+                break
+        elif told:
+            told -= 1
+        else:
+            break
+    text = f"{view.task.task_id} after {len(view.calls)} calls and {len(view.told)} messages"
+    return Question(text, Answer(best), view.domain.name, "knowledge", float(view.task.difficulty), decoys=DECOYS)
+
+
+def chance(skill: float, difficulty: float) -> float:
+    """The chance of success: the cap half a level above the difficulty, the floor 1.5 below it, linear between."""
+    share = min(1.0, max(0.0, (skill - difficulty + 1.5) / 2.0))
+    return FLOOR + (CAP - FLOOR) * share
+
+
+class SimulatedExperts:
+    """Writes the oracle's next turn as often as the model's skill allows, else a turn that leads nowhere. SIMULATED."""
+
+    suspends = False
+
+    async def complete(self, request: ChatRequest) -> Completion:
+        """Writes one turn: the oracle's with a chance that depends on the model's skill, else one that leads
+        nowhere."""
+        truth = request.truth
+        if truth is None or request.purpose != "move":
+            raise ConfigError(f"simulated experts write a turn of a shipped task, not {request.purpose!r}")
+        skill = SKILLS[request.model]
+        shown = "\n".join(str(m["content"]) for m in request.messages)
+        seed = f"{request.seed}/{truth.text}/{request.model}/{request.attempt}"
+        rng = random.Random(hashlib.blake2b(seed.encode(), digest_size=8).digest())
+        able = rng.random() < chance(skill.level, truth.difficulty)
+        text = truth.answer.text if able else rng.choice(truth.decoys)
+        out = round(skill.tokens * (0.7 + 0.6 * rng.random()))
+        reasoning = round(0.8 * out) if skill.reasons else 0
+        tokens = Tokens(len(shown) // CHARACTERS_PER_TOKEN, 0, out - reasoning, reasoning)
+        seconds = round(skill.seconds * (0.8 + 0.4 * rng.random()), 3)
+        return Completion(text, Usage(request.model, request.role, tokens, seconds=seconds))
+
+
+# -- the world of a SQL domain: an agent works on the database for a user, who listens to its messages -----------------
+
 
 _HEAD = "You are a customer service agent. Follow the policy. Each turn either calls tools or writes to the user."
 

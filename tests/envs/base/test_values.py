@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolorchestra.envs.base.values import numbers, says
+from toolorchestra.envs.domains.toolscale.grading import numbers, says
 
 MONTHS = "January February March April May June July August September October November December".split()
 WORDS = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen".split()

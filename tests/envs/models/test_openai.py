@@ -15,7 +15,7 @@ from toolorchestra.envs.base.errors import ConfigError, Outage, PriceError, Tool
 from toolorchestra.envs.base.types import Message
 from toolorchestra.envs.models import ChatRequest, Completion
 from toolorchestra.envs.models.endpoints import Endpoint, Endpoints
-from toolorchestra.envs.models.rate_limits import EndpointLimits
+from toolorchestra.envs.models.openai import EndpointLimits
 from toolorchestra.envs.money.ledger import Bill
 from toolorchestra.envs.money.prices import JUDGE, Tokens, load_sheet
 from toolorchestra.envs.money.spend_cap import SpendCap

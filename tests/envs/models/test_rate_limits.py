@@ -8,7 +8,7 @@ import time
 import pytest
 
 from toolorchestra.envs.models.endpoints import Endpoint
-from toolorchestra.envs.models.rate_limits import EndpointLimits
+from toolorchestra.envs.models.openai import EndpointLimits
 from toolorchestra.envs.models.wire import retry_after
 
 PER_SECOND = 1000

@@ -16,7 +16,7 @@ from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError, Outage, ToolError
 from toolorchestra.envs.money.ledger import Bill
 from toolorchestra.envs.retrieval import Hit
-from toolorchestra.envs.retrieval.tavily import Service, Tavily
+from toolorchestra.envs.retrieval.remote import Service, Tavily
 from toolorchestra.envs.tools.backends import Backing, read
 
 CANARY = "tvly-canary-3d"

@@ -21,10 +21,18 @@ import pytest
 from tests.support.hostile_programs import examine, programs, works
 from toolorchestra.envs.base.errors import ConfigError, Outage
 from toolorchestra.envs.sandbox import Bounds, Execution, harmless
-from toolorchestra.envs.sandbox.confine import landlock_abi
+from toolorchestra.envs.sandbox.confine import (
+    AARCH64,
+    ARCHITECTURES,
+    FREE,
+    X86_64,
+    Filter,
+    arguments,
+    build,
+    landlock_abi,
+)
 from toolorchestra.envs.sandbox.e2b_and_monty import Unsafe, interpreter
 from toolorchestra.envs.sandbox.landlock import LandlockSandbox
-from toolorchestra.envs.sandbox.syscalls import AARCH64, ARCHITECTURES, FREE, X86_64, Filter, arguments, build
 from toolorchestra.envs.testing.rehearsal import Held
 
 T = TypeVar("T")

@@ -14,7 +14,7 @@ import sys
 import threading
 from pathlib import Path
 
-from toolorchestra.envs.base.hub_revisions import PINNED
+from toolorchestra.envs.domains.questions.datasets import PINNED
 
 OTHER = "0" * 40
 

@@ -15,9 +15,8 @@ import pytest
 
 from tests.paths import SHARED
 from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.envs.base.hub_revisions import PINNED
 from toolorchestra.envs.domains.frames.source import FramesSource
-from toolorchestra.envs.domains.questions.datasets import Dataset, load
+from toolorchestra.envs.domains.questions.datasets import PINNED, Dataset, load
 from toolorchestra.envs.factory import factory
 from toolorchestra.envs.tools.backends import Backing, read
 
