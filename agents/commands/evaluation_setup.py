@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import product
 from pathlib import Path
 from pkgutil import resolve_name
@@ -12,15 +13,20 @@ from typing import Any, NamedTuple
 
 import tyro
 
-from toolorchestra.agents.commands.console import check_counts, check_spend_cap
-from toolorchestra.agents.commands.trained_players import environments_of, tell_difference
+from toolorchestra.agents.commands.console import check_counts, check_spend_cap, say
+from toolorchestra.agents.configuration.config import EnvMix
 from toolorchestra.agents.configuration.environment_options import ChosenEnv, arguments, chosen_envs, pairs, value
+from toolorchestra.agents.configuration.environments import as_trained, difference, option, short_id
 from toolorchestra.agents.evaluation.runs import Contest
 from toolorchestra.agents.evaluation.trials import trials_of
 from toolorchestra.agents.policies.base import PlayerOptions
 from toolorchestra.agents.policies.baselines import NAMES
 from toolorchestra.agents.policies.players import player
 from toolorchestra.envs.base import shapes
+from toolorchestra.agents.policies.router import PREFIX as ROUTER
+from toolorchestra.agents.policies.router import load_router
+from toolorchestra.agents.training.checkpoint_player import PREFIX
+from toolorchestra.agents.training.saved_model import TrainedAs, saved_model
 from toolorchestra.envs.base.errors import ConfigError, no_such
 from toolorchestra.envs.domains.questions.datasets import Dataset
 from toolorchestra.envs.factory import EpisodeFactory, factory
@@ -28,6 +34,45 @@ from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.envs.registration import ids, spec_of
 from toolorchestra.envs.sandbox.e2b_and_monty import UNSAFE
 from toolorchestra.envs.tools.backends import Backing, NamedBackends, read
+
+
+@cache
+def how_trained(policy: str) -> TrainedAs | None:
+    """Of the model behind `checkpoint:FOLDER`; None for any other player. Looked up once: a checkpoint's weights are
+    hashed for it."""
+    return saved_model(Path(policy.removeprefix(PREFIX))).how if policy.startswith(PREFIX) else None
+
+
+@cache
+def trained_on(policy: str) -> tuple[EnvMix, ...]:
+    """The environments of a trained player; none of any other."""
+    if policy.startswith(ROUTER):
+        known = load_router(Path(policy.removeprefix(ROUTER))).how.environments
+        return tuple(EnvMix(env_id, arguments=arguments) for env_id, arguments in known.items())
+    how = how_trained(policy)
+    return how.environments if how is not None else ()
+
+
+def environments_of(policies: Sequence[str], most: int | None = None) -> tuple[ChosenEnv, ...]:
+    """The first ones, or all, that the first trained model among the players was trained on, which is said; none where
+    there is no such player."""
+    for policy in policies:
+        if trained := trained_on(policy):
+            chosen = as_trained(trained)[:most]
+            say(f"as {policy} was trained: {' '.join(map(option, chosen))}")
+            return chosen
+    return ()
+
+
+def tell_difference(policy: str, env_id: str, made: EpisodeFactory) -> None:
+    """Say what a trained model is not used to in an environment."""
+    trained = trained_on(policy)
+    if trained and (told := difference(trained, env_id, made)):
+        say(f"{policy} on {short_id(env_id)}: {told}")
+
+
+# -- what `toolorchestra evaluate` takes, and the environments, backends and policies that follow from it --------------
+
 
 BACKEND_WORDS = ("index", "web", "sandbox", "judge", "record", "replay", "cache", "unsafe_exec")
 """What `--backends` takes beside a file."""

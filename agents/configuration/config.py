@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from toolorchestra.agents.configuration.environment_options import chosen_envs
-from toolorchestra.agents.engines.base import LossParams
-from toolorchestra.agents.engines.settings import EngineSettings, OptimizerKind
+from toolorchestra.agents.engines.base import EngineSettings, LossParams, OptimizerKind
 from toolorchestra.agents.policies.baselines import NAMES
 from toolorchestra.agents.rollouts.grpo import AdvantageParams
 from toolorchestra.envs.base.errors import AT_LEAST_ONE, NOT_NEGATIVE, POSITIVE, SHARE, ConfigError, no_such, require

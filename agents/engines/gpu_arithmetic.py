@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from toolorchestra.agents.engines.settings import LOGIT_BYTES
+from toolorchestra.agents.engines.base import LOGIT_BYTES
 from toolorchestra.envs.base.errors import ConfigError
 
 GB = 1e9

@@ -25,6 +25,7 @@ from toolorchestra.agents.engines import agreement
 from toolorchestra.agents.engines.base import (
     NONE,
     Datum,
+    EngineSettings,
     LossParams,
     ModelSize,
     Probed,
@@ -36,7 +37,6 @@ from toolorchestra.agents.engines.base import (
 from toolorchestra.agents.engines.decoder import Decoder, check_shape
 from toolorchestra.agents.engines.lora import adapter_of, keep_few_activations, with_lora
 from toolorchestra.agents.engines.sampler import LocalSampler
-from toolorchestra.agents.engines.settings import EngineSettings
 from toolorchestra.agents.engines.update import PolicyUpdate
 from toolorchestra.agents.engines.weights import (
     ENGINE,

@@ -16,8 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from toolorchestra.agents.engines.base import Adapter
-from toolorchestra.agents.engines.settings import EngineSettings
+from toolorchestra.agents.engines.base import Adapter, EngineSettings
 
 NAME = "default"
 """PEFT's of the one adapter that there is."""

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from toolorchestra.agents.engines.settings import EngineSettings
+from toolorchestra.agents.engines.base import EngineSettings
 
 BETAS = (0.9, 0.95)
 """Decay rates of AdamW's running averages. Neither optimiser decays weights."""

@@ -18,10 +18,9 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from toolorchestra.agents.engines.base import Datum, LossParams
+from toolorchestra.agents.engines.base import LOGIT_BYTES, Datum, EngineSettings, LossParams
 from toolorchestra.agents.engines.decoder import KNOWN
 from toolorchestra.agents.engines.optimizers import make_optimizer
-from toolorchestra.agents.engines.settings import LOGIT_BYTES, EngineSettings
 from toolorchestra.agents.engines.weights import ReferenceWeights
 
 DUAL_CLIP = 10.0

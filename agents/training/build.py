@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from toolorchestra.agents.configuration.config import LAYERS, ModelConfig, TrainConfig
-from toolorchestra.agents.engines.base import Engine, Samples
-from toolorchestra.agents.engines.settings import EngineSettings
+from toolorchestra.agents.engines.base import Engine, EngineSettings, Samples
 from toolorchestra.agents.rollouts.rollout import DEADLINE_SECONDS, Chat
 from toolorchestra.envs.base.errors import ConfigError, install
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import json
+import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,17 +16,104 @@ from toolorchestra.envs.base.errors import ConfigError, install, no_such
 from toolorchestra.envs.base.types import Message
 from toolorchestra.envs.models import ChatModel, ChatRequest, ScriptedModel
 from toolorchestra.envs.money.prices import PriceSheet, load_sheet
-from toolorchestra.synth.authors import (
-    PART_OF,
-    PartRequest,
-    Unusable,
-    author_prompts,
-    scripted_author,
-    untrusted_answers,
-)
+from toolorchestra.synth.authors import PART_OF, PartRequest, Unusable, author_prompts, untrusted_answers
+from toolorchestra.synth.formats import spec as specs
 from toolorchestra.synth.formats.part_checks import Fault
 from toolorchestra.synth.formats.spec import parsed
 from toolorchestra.synth.storage import AUTHOR, JUDGE, MOST_CHARACTERS, PaidAnswer, PaidModel, PaidRequest
+
+NAME = "standin"
+_KEYS = {"schema": "schema_sql", "policy": "policy", "tools": "tools", "intents": "intents"}
+_STAGE = re.compile(r"^Stage: (.+)$", re.MULTILINE)
+_BATCH = re.compile(r"this is batch (\d+) of (\d+)")
+Slip = Callable[[str], str]
+"""Spoils an answer."""
+
+
+def stage_of(request: ChatRequest) -> str:
+    """Which stage a request is for."""
+    found = _STAGE.search(str(request.messages[1]["content"]))
+    return found[1] if found else ""
+
+
+class ScriptedParts:
+    """Answers requests for the parts of one spec."""
+
+    def __init__(
+        self, texts: Mapping[str, str], slips: Mapping[str, Slip] | None = None, *, always: bool = False
+    ) -> None:
+        self.texts = texts
+        self.slips = slips or {}
+        """Stage -> what is done to the first answer, or with `always` to every answer."""
+        self.always = always
+
+    def __call__(self, request: ChatRequest) -> str:
+        stage = stage_of(request)
+        if stage.startswith("doubt"):
+            return json.dumps({"verdict": "yes", "reasons": []})
+        if stage == "evolve":
+            return json.dumps({"intents": self._harder()}, ensure_ascii=False)
+        told = json.dumps(self._value(stage, request), ensure_ascii=False)
+        first = len(request.messages) == 2
+        return self.slips[stage](told) if stage in self.slips and (first or self.always) else told
+
+    def _value(self, stage: str, request: ChatRequest) -> Any:
+        text = self.texts[PART_OF[stage]]
+        value = plain(text) if PART_OF[stage].endswith(".yaml") else text
+        if stage == "intents" and (batch := _BATCH.search(str(request.messages[1]["content"]))):
+            number, of = int(batch[1]), int(batch[2])
+            value = value[number - 1 :: of]
+        return {_KEYS[stage]: value} if stage in _KEYS else value
+
+    def _harder(self) -> list[Any]:
+        """Two intents of each pair joined into one, where both are served: more gold calls, the same person."""
+        entries = [e for e in plain(self.texts["intents.yaml"]) if e.get("ending", "serve") == "serve"]
+        made: list[Any] = []
+        for entry in entries:
+            if entry.get("public") or len(made) == 4:
+                continue
+            again = {**entry, "intent": f"{entry['intent']}_checked", "actions": [*entry["actions"]]}
+            again["say"] = [f"Look at everything first, then do this: {say}" for say in entry["say"]]
+            again["actions"] = [entry["actions"][0], *entry["actions"]]
+            made.append(again)
+        return made
+
+
+def plain(text: str) -> Any:
+    """YAML as JSON has it."""
+    return json.loads(json.dumps(specs.parsed(text, Path("spec")), ensure_ascii=False))
+
+
+def model(name: str, slips: Mapping[str, Slip] | None = None) -> ScriptedModel:
+    """The stand-in for a shipped spec, or one at a path."""
+    spec = specs.load(name)
+    return ScriptedModel(ScriptedParts(specs.texts(spec.folder), slips), seconds=1.0)
+
+
+# -- slips ---------------------------------------------------------------------------------------------------------
+
+
+def remarks(text: str) -> str:
+    """A slip: puts remarks before and after the JSON of an answer."""
+    return f"Sure, here is what you asked for:\n{text}\nLet me know if it fits."
+
+
+def cut(text: str) -> str:
+    """Breaks off in the middle."""
+    return text[: len(text) // 2]
+
+
+def misspelt(text: str) -> str:
+    """SQL that does not compile."""
+    return text.replace("SELECT", "SELEKT").replace("CREATE TABLE", "CREATE TABEL")
+
+
+USUAL: Mapping[str, Slip] = {"schema": misspelt, "tools": remarks, "policy": cut}
+"""What goes wrong in the recorded run."""
+
+
+# -- the author that is a model, or a script in its place, and the reader who doubts what it wrote ---------------------
+
 
 DOUBTED = ("policy.md", "intents.yaml")
 """Parts that a second reader sees: what runs cannot tell whether it contradicts itself."""
@@ -161,10 +250,8 @@ def load(
         )
     sheet = load_sheet(prices)
     if scheme == "standin":
-        model = f"{scripted_author.NAME}:{name}"
-        return Backend(
-            scripted_author.model(name, scripted_author.USUAL), model, _as(sheet, model, price_as or STANDIN_PRICED_AS)
-        )
+        model = f"{NAME}:{name}"
+        return Backend(model(name, USUAL), model, _as(sheet, model, price_as or STANDIN_PRICED_AS))
     models = ScriptedModel(_nobody) if silent else _served(endpoints)
     return Backend(models, name, _as(sheet, name, price_as) if price_as else sheet)
 

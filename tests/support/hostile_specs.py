@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from toolorchestra.synth.authors.scripted_author import plain
+from toolorchestra.synth.authors.model_author import plain
 from toolorchestra.synth.authors.untrusted_answers import dumped
 
 Parts = dict[str, str]

@@ -10,8 +10,7 @@ from pathlib import Path
 from toolorchestra.envs.models import ChatRequest, ScriptedModel
 from toolorchestra.envs.money.prices import PriceSheet, load_sheet
 from toolorchestra.envs.money.spend_cap import SpendCap
-from toolorchestra.synth.authors.model_author import LlmAuthor
-from toolorchestra.synth.authors.scripted_author import ScriptedParts, Slip
+from toolorchestra.synth.authors.model_author import LlmAuthor, ScriptedParts, Slip
 from toolorchestra.synth.formats import spec as specs
 from toolorchestra.synth.proof.solvers import Solver
 from toolorchestra.synth.stages import pipeline

@@ -10,6 +10,7 @@ import torch
 
 from toolorchestra.agents.configuration.presets import preset
 from toolorchestra.agents.engines import lora
+from toolorchestra.agents.engines.base import EngineSettings
 from toolorchestra.agents.engines.gpu_arithmetic import (
     GB,
     SHAPES,
@@ -19,7 +20,6 @@ from toolorchestra.agents.engines.gpu_arithmetic import (
     training_operations,
 )
 from toolorchestra.agents.engines.lora import with_lora
-from toolorchestra.agents.engines.settings import EngineSettings
 from toolorchestra.agents.engines.tiny import build_model, random_model
 from toolorchestra.agents.training.build import plan
 from toolorchestra.envs.base.errors import ConfigError

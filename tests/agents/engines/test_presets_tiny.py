@@ -13,9 +13,9 @@ from tests.agents.engines.test_lora import Apart
 from toolorchestra.agents.configuration.config import TrainConfig
 from toolorchestra.agents.configuration.presets import PRESETS
 from toolorchestra.agents.engines.agreement import TOLERANCE
+from toolorchestra.agents.engines.base import EngineSettings
 from toolorchestra.agents.engines.local import LocalConfig, LocalEngine
 from toolorchestra.agents.engines.sampler import LocalSampler
-from toolorchestra.agents.engines.settings import EngineSettings
 from toolorchestra.agents.engines.tiny import build_model
 
 RATE = 1e-3

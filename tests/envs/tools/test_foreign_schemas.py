@@ -10,7 +10,7 @@ import pytest
 
 from tests.foreign_schemas import EDIT, FETCH, PYDANTIC
 from tests.sources import AdderSource
-from toolorchestra.agents.commands.prompting import read_action
+from toolorchestra.agents.commands.play import read_action
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.random_values import random_value
 from toolorchestra.envs.base.types import Message

@@ -21,7 +21,7 @@ from toolorchestra.envs.models import ChatRequest
 from toolorchestra.envs.models.wire import OutputLimit, corrected
 from toolorchestra.synth import generate, storage
 from toolorchestra.synth.authors import model_author
-from toolorchestra.synth.authors.scripted_author import ScriptedParts
+from toolorchestra.synth.authors.model_author import ScriptedParts
 
 pytest.importorskip("openai", reason="models behind servers need .[models]")
 

@@ -12,7 +12,7 @@ from tests.synth import runs
 from toolorchestra.envs.base.types import Message
 from toolorchestra.envs.models import ChatRequest
 from toolorchestra.synth import generate
-from toolorchestra.synth.authors.scripted_author import ScriptedParts
+from toolorchestra.synth.authors.model_author import ScriptedParts
 
 pytest.importorskip("openai", reason="models behind servers need .[models]")
 

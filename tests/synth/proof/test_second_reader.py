@@ -18,7 +18,7 @@ from toolorchestra.envs.domains.toolscale.gold_conversation import moves
 from toolorchestra.envs.domains.toolscale.sql_domain import SqlDomain, SqlTask
 from toolorchestra.envs.models import ChatRequest
 from toolorchestra.synth import generate, prove
-from toolorchestra.synth.authors.scripted_author import ScriptedParts
+from toolorchestra.synth.authors.model_author import ScriptedParts
 
 pytest.importorskip("openai", reason="models behind servers need .[models]")
 

@@ -26,7 +26,7 @@ from toolorchestra.envs.models import ChatRequest, Completion, ScriptedModel
 from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.synth import generate
 from toolorchestra.synth.authors import GrammarAuthor, model_author
-from toolorchestra.synth.authors.scripted_author import USUAL, ScriptedParts
+from toolorchestra.synth.authors.model_author import USUAL, ScriptedParts
 from toolorchestra.synth.formats import spec as specs
 from toolorchestra.synth.stages import domain_folder, pipeline
 from toolorchestra.synth.stages.stage_values import SynthesisSettings
@@ -37,7 +37,7 @@ COMMAND = """
 import sys
 from pathlib import Path
 from tests.synth import runs
-from toolorchestra.synth.authors.scripted_author import USUAL, ScriptedParts
+from toolorchestra.synth.authors.model_author import USUAL, ScriptedParts
 
 folder, log = Path(sys.argv[1]), Path(sys.argv[2])
 stand_in = ScriptedParts(runs.texts(), USUAL)

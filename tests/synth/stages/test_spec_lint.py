@@ -10,8 +10,7 @@ import pytest
 
 from tests.synth import runs
 from toolorchestra.synth import lint, prove
-from toolorchestra.synth.authors.model_author import LlmAuthor
-from toolorchestra.synth.authors.scripted_author import ScriptedParts
+from toolorchestra.synth.authors.model_author import LlmAuthor, ScriptedParts
 from toolorchestra.synth.formats import spec as specs
 from toolorchestra.synth.stages import domain_folder, spec_lint
 from toolorchestra.synth.stages.lint_checks import Finding
