@@ -22,11 +22,11 @@ from toolorchestra.agents.evaluation.trials import trials_of
 from toolorchestra.agents.policies.base import PlayerOptions
 from toolorchestra.agents.policies.baselines import NAMES
 from toolorchestra.agents.policies.players import player
-from toolorchestra.envs.base import shapes
 from toolorchestra.agents.policies.router import PREFIX as ROUTER
 from toolorchestra.agents.policies.router import load_router
 from toolorchestra.agents.training.checkpoint_player import PREFIX
 from toolorchestra.agents.training.saved_model import TrainedAs, saved_model
+from toolorchestra.envs.base import shapes
 from toolorchestra.envs.base.errors import ConfigError, no_such
 from toolorchestra.envs.domains.questions.datasets import Dataset
 from toolorchestra.envs.factory import EpisodeFactory, factory

@@ -31,9 +31,9 @@ from toolorchestra.agents.policies.baselines import NAMES, baseline
 from toolorchestra.agents.policies.players import CHECKPOINT
 from toolorchestra.agents.policies.players import player as player_by_name
 from toolorchestra.envs.base import shapes
-from toolorchestra.envs.base.types import ToolCall
 from toolorchestra.envs.base.actions import OPEN, parse, render_call
 from toolorchestra.envs.base.errors import ActionError, ConfigError, ToolError, no_such
+from toolorchestra.envs.base.types import ToolCall
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.envs.episode import render
 from toolorchestra.envs.episode.episode import Episode, Step
