@@ -14,7 +14,7 @@ import pytest
 from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
 from toolorchestra.envs.base.errors import ConfigError, Outage
 from toolorchestra.envs.base.http_client import HttpPoster, Posted
-from toolorchestra.envs.retrieval.remote import Remote, Service, Tavily
+from toolorchestra.envs.retrieval.remote import Remote
 
 KEY = "tvly-canary-0123456789abcdef0123456789"
 

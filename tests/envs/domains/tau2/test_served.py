@@ -12,7 +12,7 @@ from tests.support.loopback import Loopback, ServerReply
 from tests.tau2_playing import SOURCE, needs_package
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.types import ToolCall
-from toolorchestra.envs.domains.tau2.users import Tau2ScriptedUser, understood, user_message
+from toolorchestra.envs.domains.tau2.users import understood
 from toolorchestra.envs.episode.episode import Step
 from toolorchestra.envs.factory import factory
 from toolorchestra.envs.models import ChatRequest

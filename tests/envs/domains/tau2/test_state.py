@@ -24,7 +24,7 @@ from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.json_schema import Checker
 from toolorchestra.envs.base.types import ToolCall
 from toolorchestra.envs.domains.tau2 import install, package
-from toolorchestra.envs.domains.tau2.domain import PARTS, CopyOnReadTable, calculate, clone, load_domain
+from toolorchestra.envs.domains.tau2.domain import PARTS, CopyOnReadTable, calculate, load_domain
 from toolorchestra.envs.domains.tau2.grading import actions_met, communicated
 from toolorchestra.envs.domains.tau2.package import load_release
 from toolorchestra.envs.domains.tau2.task import Aside, Done, GoldAction, Said, Side, read_plan

@@ -17,12 +17,10 @@ from tests.tau2_playing import RECORDINGS, SOURCE, env_of, needs_package, needs_
 from toolorchestra.envs.base.actions import parse, render, render_call
 from toolorchestra.envs.base.errors import ConfigError, Outage, ToolError
 from toolorchestra.envs.base.types import ToolCall
-from toolorchestra.envs.domains.tau2.task import Done, Said
+from toolorchestra.envs.domains.tau2.task import Done
 from toolorchestra.envs.domains.tau2.world import (
     MOST_EMPTY_REPLIES,
-    MOST_USER_CALLS,
     read_recordings,
-    recorded_messages,
     write_recordings,
 )
 from toolorchestra.envs.env import OrchestraEnv
