@@ -51,10 +51,6 @@ class FileOptions:
     """Subject -> recorded families."""
     rest_from: str = ""
     """Packaged experts, for what the recording does not know; "" refuses."""
-    level: float = 0.0
-    """What a level of a question takes from the skill; the rest of the fitted difficulty stays unseen."""
-    limit_seconds: float = 0.0
-    """A run that would take longer ends then, without an answer; 0: none is cut."""
 
 
 @dataclass(frozen=True)
@@ -133,37 +129,22 @@ class _FileMaker:
     # -- the law ---------------------------------------------------------------------------------------------------
 
     def _law(self) -> Law:
-        level, whole = self.choices.level, self.fit.shared.get("task_sd") or 0.0
-        unseen = whole**2 - (level * LEVELS_DEVIATION) ** 2
-        if level < 0 or unseen < 0:
-            most = math.floor(100 * whole / LEVELS_DEVIATION) / 100
-            raise ConfigError(
-                f"level: a number from 0 to {most:g} expected, got {level:g}: levels cannot tell more of the "
-                f"difficulty than the fit found, a deviation of {whole:.2f}",
-                command_line=f"--level NUMBER, from 0 to {most:g}",
-            )
         writes = any(does != "answer" for _, does in self.offered)
         rest = self._law_of_rest("how hard queries are, and what a computed result helps") if writes else None
         pair = self.fit.shared.get("pair_sd") or 0.0
         if not pair:
             self.told.append("no lasting luck of a model with a task was found: asking again helps as chance does")
-        cut = self.choices.limit_seconds
-        if cut < 0:
-            raise ConfigError(
-                f"limit_seconds: a number from 0 up expected, got {cut:g}; 0 cuts no run",
-                command_line="--limit-seconds SECONDS",
-            )
         return Law(
-            level=level,
+            level=0.0,  # the recording knows no levels
             middle=MIDDLE,
-            task=round(math.sqrt(unseen), 4),
+            task=round(self.fit.shared.get("task_sd") or 0.0, 4),
             pair=round(pair, 4),
             search=rest.search if rest else 0.0,
             computed=rest.computed if rest else 0.0,
             tokens=self._spread("tokens"),
             seconds=self._spread("seconds"),
             together=self._together(),
-            limit_seconds=cut or MOST_SECONDS,
+            limit_seconds=MOST_SECONDS,
             refusals=0.0,
             source=f"fit of {self.fit.source or self.fit.where}: {self.fit.rows} runs of {self.fit.tasks} tasks",
         )

@@ -81,11 +81,6 @@ class WorldOptions:
     as science), else the mean over all."""
     rest_from: str = ""
     """Packaged experts, such as 2026-11, for what the recording does not know. Without it that is refused."""
-    level: float = 0.0
-    """What a level of a question's difficulty takes from skills. 0, as the recording knows no levels: they tell
-    nothing. The fitted difficulty stays as large as it is."""
-    limit_seconds: float = 0.0
-    """Seconds after which a run ends without an answer. 0 cuts none: the recording's own are in its failures."""
 
 
 @dataclass(frozen=True)
@@ -162,9 +157,7 @@ def run_world(given: WorldOptions) -> int:
     if given.out.suffix != ".json":
         raise ConfigError(f"--out: a file that ends in .json expected, as experts=FILE takes; got {given.out}")
     known = read_fit(given.fit)
-    choices = FileOptions(
-        pairs("--as", given.stands), _families(given.family), given.rest_from, given.level, given.limit_seconds
-    )
+    choices = FileOptions(pairs("--as", given.stands), _families(given.family), given.rest_from)
     made = make_experts(known, load(given.tools), choices)
     write_experts(made, given.out)
     for line in made.told:

@@ -101,16 +101,6 @@ def test_an_expert_is_right_as_often_as_its_recording_was(read: FitFile, tmp_pat
     assert expert.answer_chance(harder, 1.0, "") == expert.answer_chance(asked[0], 1.0, "")  # a level tells nothing
 
 
-def test_a_level_takes_its_part_and_the_whole_difficulty_stays(read: FitFile) -> None:
-    whole = make_experts(read, ANSWERERS, CHOICES).data["law"]["task"]
-    law = make_experts(read, ANSWERERS, replace(CHOICES, level=0.5)).data["law"]
-    assert law["level"] == 0.5
-    assert law["task"] ** 2 + (0.5 * 1.24) ** 2 == pytest.approx(whole**2, abs=1e-3)
-    most = math.floor(100 * whole / 1.24) / 100
-    with raises(ConfigError, r"^level: a number from 0 to .* expected, got 9", f"--level NUMBER, from 0 to {most:g}"):
-        make_experts(read, ANSWERERS, replace(CHOICES, level=9.0))
-
-
 def test_who_has_nobody_behind_is_refused_by_name(read: FitFile) -> None:
     with pytest.raises(ConfigError, match=r"no recorded model stands behind answer-1 \(large\)\. Recorded are model 0"):
         make_experts(read, ANSWERERS)
@@ -228,11 +218,6 @@ def test_a_long_list_of_names_is_cut() -> None:
             replace(CHOICES, rest_from="2026-12"),
             r"^rest_from: no packaged experts '2026-12'; valid: 2026-11",
             "--rest-from 2026-11",
-        ),
-        (
-            replace(CHOICES, limit_seconds=-1.0),
-            "^limit_seconds: a number from 0 up expected, got -1",
-            "--limit-seconds SECONDS",
         ),
     ],
 )
