@@ -21,26 +21,25 @@ WIDEST = 24
 
 def as_text(summary: RunSummary) -> str:
     """For a terminal: each environment and split with its policies, then groups, calls, money and tokens."""
-    parts = []
-    for env, split in dict.fromkeys((f.env, f.split) for f in summary.policies):
-        mine = [f for f in summary.policies if (f.env, f.split) == (env, split)]
-        theirs = [f for f in summary.groups if (f.env, f.split) == (env, split)]
-        parts += [f"{env} {split}", *(aligned(table) for table in _tables(mine, theirs))]
-    for place, table in _controllability(summary.controllability):
-        parts += [place, aligned(table)]
-    return "\n\n".join([*parts, *map(wrapped, summary.notes)])
+    return _written(summary, str, aligned, wrapped)
 
 
 def as_markdown(summary: RunSummary) -> str:
     """The same tables in Markdown."""
+    return _written(summary, lambda title: f"### {in_markdown(title)}", piped, in_markdown)
+
+
+def _written(
+    summary: RunSummary, heading: Callable[[str], str], table: Callable[[Table], str], note: Callable[[str], str]
+) -> str:
     parts = []
     for env, split in dict.fromkeys((f.env, f.split) for f in summary.policies):
         mine = [f for f in summary.policies if (f.env, f.split) == (env, split)]
         theirs = [f for f in summary.groups if (f.env, f.split) == (env, split)]
-        parts += [f"### {in_markdown(f'{env} {split}')}", *(piped(table) for table in _tables(mine, theirs))]
-    for place, table in _controllability(summary.controllability):
-        parts += [f"### {in_markdown(place)}", piped(table)]
-    return "\n\n".join([*parts, *map(in_markdown, summary.notes)])
+        parts += [heading(f"{env} {split}"), *map(table, _tables(mine, theirs))]
+    for place, effects in _controllability(summary.controllability):
+        parts += [heading(place), table(effects)]
+    return "\n\n".join([*parts, *map(note, summary.notes)])
 
 
 def _tables(policies: Sequence[Figures], groups: Sequence[Figures]) -> list[Table]:

@@ -150,6 +150,8 @@ def cost_weights(reward: str | Mapping[str, float]) -> tuple[float, float] | Non
         if reward not in ("outcome", "scalar"):
             raise ConfigError(no_such("reward", reward, ("outcome", "scalar")))
         return (1.0, 0.0) if reward == "scalar" else None
+    if not isinstance(reward, Mapping):
+        raise ConfigError(f'reward is "outcome", "scalar" or a mapping such as {{"usd": 2.0}}, got {reward!r:.60}')
     for name, weight in reward.items():
         if name not in ("usd", "seconds"):
             raise ConfigError(no_such("part of the reward", str(name), ("usd", "seconds")))

@@ -119,6 +119,7 @@ def test_an_id_stands_for_one_source() -> None:
         (lambda: env_of("Adder", preference="cheapp"), "no preference 'cheapp'; valid: .*none"),
         (lambda: env_of("Adder", preference={"add": 1, "sub": 1}), "no preference key 'sub'; valid: add, outcome"),
         (lambda: env_of("Adder", history="all"), "no history 'all'; valid: full, state"),
+        (lambda: env_of("Adder", reward=5), 'reward is "outcome", "scalar" or a mapping'),
         (lambda: env_of("Adder", reward={"cents": 1.0}), "no part of the reward 'cents'; valid: seconds, usd"),
         (lambda: env_of("Adder", reward="dense"), "no reward 'dense'; valid: outcome, scalar"),
         (lambda: env_of("Adder", max_turns=0), "max_turns must be a whole number from 1 up, got 0"),
