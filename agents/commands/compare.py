@@ -1,30 +1,46 @@
 """Runs of `toolorchestra evaluate` beside each other: `toolorchestra compare runs/before runs/after`.
 
 Differences are of pairs: the same trial of the same task, under the same seed and prices. One run alone compares its
-own policies. With --reprice SHEET each run is billed under another price sheet first: nothing is played,
-and the runs stay as they are, for new folders are written. docs/evaluation.md says what each figure is.
+own policies. With --reprice SHEET each run is billed under another price sheet first, and with --rescore its answers
+are graded again: nothing is played, and the runs stay as they are, for new folders are written. docs/evaluation.md
+says what each figure is.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import tyro
 
-from toolorchestra.agents.commands.console import DONE, command, say, say_aside
+from toolorchestra.agents.commands.console import DONE, check_spend_cap, command, say, say_aside
+from toolorchestra.agents.commands.evaluation_setup import (
+    FILE,
+    EvaluateOptions,
+    backend_words,
+    played_envs,
+    real,
+    wanted_of,
+)
 from toolorchestra.agents.evaluation.comparison import compare_runs, comparison_markdown, comparison_text, read_runs
 from toolorchestra.agents.evaluation.repricing import reprice
-from toolorchestra.agents.evaluation.rows import read_rows
+from toolorchestra.agents.evaluation.rescoring import Envs, Rescoring, rescore
+from toolorchestra.agents.evaluation.rows import EvaluationRow, read_rows
+from toolorchestra.agents.evaluation.run_files import whole_manifest
 from toolorchestra.agents.evaluation.summary import latest, read_planned, summarise
 from toolorchestra.agents.evaluation.summary_tables import as_markdown, as_text
 from toolorchestra.agents.reports.page import write_page
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.money.prices import load_sheet
+from toolorchestra.envs.money.spend_cap import SpendCap
+from toolorchestra.envs.tools.backends import EMBEDDED, Backing
 
+SHOWN_CHANGES = 40
+GRADED_AT_ONCE = 64
 Say = Callable[[str], None]
 
 
@@ -41,13 +57,24 @@ class CompareOptions:
     """Policies that always ask one model: the best single policy is sought among them. All policies when left out."""
     reprice: str = ""
     """Bill the runs anew first: the name of a price sheet that comes with the package, or a JSON file."""
+    rescore: bool = False
+    """Grade the answers of the runs again first."""
+    backends: tuple[str, ...] = ()
+    """With --rescore: as evaluate takes it, in place of what the run says. For example: --backends judge=gpt-5"""
+    dataset: tuple[str, ...] = ()
+    """With --rescore: where the questions are now; where they were when left out."""
+    spend_cap: float | None = None
+    """With --rescore: dollars that grading may cost. What it does not pay for keeps its outcome."""
     table: Literal["comparison", "figures"] = "comparison"
     """The comparison, or one run's figures."""
     format: Literal["text", "markdown", "json"] = "text"
     """How it is written."""
     out: Path | None = None
     """A file to write. Without it the terminal gets it, with what could steer one spelled out. With
-    --reprice the new run's folder; beside the run's when left out."""
+    --reprice or --rescore the new run's folder; beside the run's when left out."""
+
+    def __post_init__(self) -> None:
+        check_spend_cap(self.spend_cap)
 
 
 def main(given: Sequence[str] | None = None) -> int:
@@ -56,12 +83,12 @@ def main(given: Sequence[str] | None = None) -> int:
 
 
 def run(given: CompareOptions) -> int:
-    """Bill anew where that is asked; then print or write."""
+    """Bill or grade anew where that is asked; then print or write."""
     _check(given)
-    runs, anew = given.runs, bool(given.reprice)
+    runs, anew = given.runs, bool(given.reprice or given.rescore)
     if anew:
         tell = say if given.format == "text" else say_aside
-        runs = tuple(_repriced(given, folder, tell) for folder in given.runs)
+        runs = tuple((_repriced if given.reprice else _rescored)(given, folder, tell) for folder in given.runs)
     made = _comparison(given, runs) if given.table == "comparison" else _of_one(given, runs[0])
     if given.out is None or anew:
         say(made)
@@ -77,6 +104,11 @@ def _check(given: CompareOptions) -> None:
     """Refuse options that do not go together."""
     if not given.runs:
         raise ConfigError("compare takes folders of `toolorchestra evaluate --out FOLDER`, got none")
+    if given.reprice and given.rescore:
+        raise ConfigError("--reprice and --rescore: one after the other; the second takes the folder of the first")
+    grading = [name for name in ("backends", "dataset", "spend_cap") if getattr(given, name)]
+    if grading and not given.rescore:
+        raise ConfigError(f"--{grading[0].replace('_', '-')} goes with --rescore; leave it out")
     if given.table != "comparison" and len(given.runs) > 1:
         raise ConfigError(f"--table {given.table}: the figures are of one run, got {len(given.runs)}")
 
@@ -119,3 +151,93 @@ def _new_folder(given: CompareOptions, folder: Path, ending: str) -> Path:
     if given.out is None:
         return place.with_name(f"{place.name}-{ending}")
     return given.out if len(given.runs) == 1 else given.out / place.name
+
+
+# -- graded again ------------------------------------------------------------------------------------------------------
+
+
+def _rescored(given: CompareOptions, folder: Path, tell: Say) -> Path:
+    """Grade a run's answers again, into a new folder."""
+    out = _new_folder(given, folder, "rescored")
+    manifest = whole_manifest(folder)
+    asked = _asked(manifest["asked"], given, folder)
+    backing = _backing(asked) if real(asked) else None
+    cap = SpendCap(given.spend_cap) if given.spend_cap is not None else None
+    told = {"of_run": manifest["run_id"], "judges": list(backing.wanted.judges) if backing else []}
+    try:
+        envs = {(env.label, env.split): env.made for env in played_envs(asked, backing, None)}
+        made = asyncio.run(_graded(folder, out, envs, backing, cap, told))
+    finally:
+        if backing is not None:
+            backing.close()
+    for line in (*_other_tasks(manifest, envs), *changes_table(made), *made.sentences()):
+        tell(line)
+    write_page(out)
+    tell(f"written: {out}\n")
+    return out
+
+
+async def _graded(
+    folder: Path, out: Path, envs: Envs, backing: Backing | None, cap: SpendCap | None, told: dict[str, Any]
+) -> Rescoring:
+    try:
+        if backing is not None and backing.wanted.judges:
+            await backing.check()
+        return await rescore(folder, out, envs, GRADED_AT_ONCE, cap, told)
+    finally:
+        if backing is not None:
+            await backing.aclose()
+
+
+def _asked(before: Any, given: CompareOptions, folder: Path) -> EvaluateOptions:
+    """What was asked of the run, with what is named otherwise now."""
+    names = {one.name for one in fields(EvaluateOptions)}
+    try:
+        options = {name: _tupled(value) for name, value in before.items() if name in names}
+        made = EvaluateOptions(**options)
+    except TypeError as err:
+        raise ConfigError(f"{folder} does not say what was asked of it ({err!s:.80})") from None
+    words = backend_words(made.backends) | backend_words(given.backends)
+    named = [words.pop(FILE)] if FILE in words else []
+    backends = (*named, *(f"{name}={value}" for name, value in words.items()))
+    return replace(made, backends=backends, dataset=given.dataset or made.dataset)
+
+
+def _tupled(value: Any) -> Any:
+    return tuple(map(_tupled, value)) if isinstance(value, list) else value
+
+
+def _backing(asked: EvaluateOptions) -> Backing:
+    """The run's models and judges, without what grading does not ask: index, web and sandbox. A recording is not
+    written again; a replay and a cache answer as they did."""
+    wanted = replace(wanted_of(asked), index=EMBEDDED, web=False, sandbox="")
+    return Backing(replace(wanted, cassette="", mode="") if wanted.mode == "record" else wanted)
+
+
+def _other_tasks(manifest: dict[str, Any], envs: Envs) -> list[str]:
+    """Where the tasks are of another version now."""
+    before = manifest.get("task_versions") or {}
+    now = {label: getattr(made.source, "version", "") for (label, _), made in envs.items()}
+    return [
+        f"{label} was played on tasks of version {before[label]}, and is graded by those of {version}."
+        for label, version in now.items()
+        if version and before.get(label, version) != version
+    ]
+
+
+def changes_table(made: Rescoring) -> list[str]:
+    """The trials whose outcome is another one: task, trial, what it was and what it is."""
+    if not made.changed:
+        return []
+    cells = [("task", "trial", "policy", "was", "is")]
+    for before, now in made.changed[:SHOWN_CHANGES]:
+        cells.append((now.task, str(now.trial), now.policy, _outcome(before), _outcome(now)))
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
+    if (more := len(made.changed) - SHOWN_CHANGES) > 0:
+        lines.append(f"and {more} more: `rescored` in rows.jsonl says what each was")
+    return [*lines, ""]
+
+
+def _outcome(row: EvaluationRow) -> str:
+    return row.status if row.right is None else f"{row.right:g}"

@@ -76,6 +76,9 @@ class EvaluationRow:
     """Id of the price sheet that billed it."""
     digest: str = ""
     """A hash of the transcript, every charge and the outcome."""
+    rescored: Mapping[str, Any] = field(default_factory=dict)
+    """Of a run that was graded again: `status` and `right` as they were, and `nano_usd`, what grading again cost, which
+    is no part of the row's bill; or `kept`, why the outcome stays as it was."""
 
     @property
     def key(self) -> tuple[str, str, str, str, int]:

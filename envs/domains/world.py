@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.types import Outcome, ToolCall, Transcript
@@ -55,3 +55,16 @@ class World:
     def whole_conversation(self) -> Sequence[Mapping[str, Any]]:
         """What all sides said and did, for records, where the agent saw a part of it alone; else empty."""
         return ()
+
+
+@runtime_checkable
+class Regradable(Protocol):
+    """A world whose end can be graded again later, without the agent, by what was kept of the episode."""
+
+    def to_grade(self) -> dict[str, Any]:
+        """What the grade follows from, as JSON has it: an answer; or the calls and words, from which the state that
+        they led to can be made again."""
+
+    def take_up(self, kept: Mapping[str, Any], context: ToolContext) -> None:
+        """Bring a fresh world of the same task to where `kept` was taken, so that grade() can be asked. Calls are made
+        again. Raises ToolError where one is refused now."""

@@ -75,6 +75,7 @@ class Episode:
         "calls",
         "context",
         "failure",
+        "finished",
         "least_usd",
         "ledger",
         "messages",
@@ -109,6 +110,8 @@ class Episode:
         self.outcome: Outcome | None = None
         self.terms: dict[str, float] = {}
         """What the user's own reward terms came to, once it has ended."""
+        self.finished: bool | None = None
+        """Whether it was graded as finished, not as cut off by a limit; None: not graded yet."""
         self.origin: Origin | None = None
         """What it was started by, which makes it again where it is unpickled."""
         self._phase = "new"
@@ -304,6 +307,7 @@ class Episode:
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def _grade(self, *, finished: bool) -> Step | Pending:
+        self.finished = finished
         with FailureGuard(GRADING.name) as guard:
             outcome = self.world.grade(finished=finished)
             if not isinstance(outcome, Outcome | Tool):

@@ -15,6 +15,7 @@ from gymnasium.utils import RecordConstructorArgs
 from toolorchestra.envs.base.cassette import append_line, end_torn_line
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.preference import Preference
+from toolorchestra.envs.domains.world import Regradable
 from toolorchestra.envs.env import OrchestraEnv, base_of
 from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.money.ledger import Ledger, charge_row
@@ -110,7 +111,15 @@ def trajectory(
         "failed": info.get("failed") or None,
         **{name: info[name] for name in ("over_budget_usd",) if name in info},
         "abandoned": False,
+        **_to_grade(episode),
     }
+
+
+def _to_grade(episode: Episode) -> dict[str, Any]:
+    """What it can be graded again by, where its world says that."""
+    if episode.finished is None or not isinstance(episode.world, Regradable):
+        return {}
+    return {"grading": {"finished": episode.finished, "of": episode.world.to_grade()}}
 
 
 def trajectory_line(row: Mapping[str, Any]) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from toolorchestra.envs.base.actions import CLOSE, FORM, OPEN
 from toolorchestra.envs.base.answer_grading import is_right
@@ -85,6 +86,15 @@ class QaWorld(World):
             self.answer = note
         elif note is not None and self.answer is None:
             raise ConfigError(f"tool {call.name!r} left a note this world does not know: {type(note).__name__}")
+
+    def to_grade(self) -> dict[str, Any]:
+        """See Regradable."""
+        return {"answer": self.answer}
+
+    def take_up(self, kept: Mapping[str, Any], context: ToolContext) -> None:
+        """See Regradable."""
+        del context
+        self.answer = kept["answer"]
 
     def grade(self, *, finished: bool) -> Outcome | Tool:
         right = finished and self.answer is not None and is_right(self.question.answer, self.answer)

@@ -193,6 +193,17 @@ class RecordedWorld(QaWorld):
         else:
             super().absorb(call, result)
 
+    def to_grade(self) -> dict[str, Any]:
+        """Give or take what grading needs: see Regradable."""
+        return {"answer": self.answer, "success": [run.success for run in self.attempts]}
+
+    def take_up(self, kept: Any, context: ToolContext) -> None:
+        """Give or take what grading needs: see Regradable."""
+        del context
+        self.answer = kept["answer"]
+        nothing = self.runs.run(self.task, self.runs.models[0], 0, 0, self.sheet).usage
+        self.attempts = tuple(RecordedAttempt(value, nothing, 0) for value in kept["success"])
+
     def grade(self, *, finished: bool) -> Outcome:
         """The attempt that was handed in: the one that is named, or the last."""
         named = _NUMBER.search(self.answer or "")

@@ -205,3 +205,25 @@ def conversation(log: Iterable[Entry]) -> str:
         elif isinstance(entry, Done):
             lines += [f"{entry.side} calls {render_call(*entry.call)}", f"tool: {entry.content}"]
     return "\n".join(lines)
+
+
+def kept_entries(log: Iterable[Entry]) -> list[dict[str, Any]]:
+    """Entries as JSON has them, without what the calls gave."""
+    rows: list[dict[str, Any]] = []
+    for entry in log:
+        if isinstance(entry, Done):
+            call = {"name": entry.call.name, "arguments": dict(entry.call.arguments), "joins": entry.joins}
+            rows.append({"side": entry.side, **call})
+        else:
+            rows.append({"side": entry.side, "aside" if isinstance(entry, Aside) else "said": entry.text})
+    return rows
+
+
+def entries_kept(rows: Iterable[Mapping[str, Any]]) -> Iterator[Entry]:
+    """The same again; what a call gave is left empty."""
+    for row in rows:
+        side = row["side"]
+        if "name" in row:
+            yield Done(side, ToolCall(row["name"], row["arguments"]), "", False, row["joins"])
+        else:
+            yield Aside(row["aside"], side) if "aside" in row else Said(side, row["said"])

@@ -29,6 +29,8 @@ from toolorchestra.envs.domains.tau2.task import (
     Log,
     Said,
     Tau2Task,
+    entries_kept,
+    kept_entries,
     read_criteria,
     seen_by,
 )
@@ -378,6 +380,21 @@ class Tau2World(World):
 
         suspends, seconds = judge.model.suspends, deadline(judge.model)
         return Tool("judge", "", _NOTHING, run, (judge.item,), suspends=suspends, deadline_seconds=seconds)
+
+    def to_grade(self) -> dict[str, Any]:
+        """See Regradable. The user's calls are among them, which the agent never saw."""
+        log = kept_entries(self.log[len(_past(self.plan)) :])
+        return {"ended": self.ended, "steps": self.steps, "errors": self.errors, "log": log}
+
+    def take_up(self, kept: Mapping[str, Any], context: ToolContext) -> None:
+        """See Regradable. A call that fails is an answer here, so none is refused."""
+        del context
+        self.log = _past(self.plan)
+        for entry in entries_kept(kept["log"]):
+            if isinstance(entry, Done):
+                entry = entry._replace(**self.state.call(entry.side, *entry.call)._asdict())
+            self.log.append(entry)
+        self.ended, self.steps, self.errors = kept["ended"], kept["steps"], kept["errors"]
 
     def recording(self, sim_id: str, reward: float) -> Recording:
         """The episode as a recorded run, whose user a `replay` user can then repeat."""

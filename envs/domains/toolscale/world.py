@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from toolorchestra.envs.base.actions import parse
@@ -13,7 +13,7 @@ from toolorchestra.envs.base.errors import ActionError, ConfigError, ToolError
 from toolorchestra.envs.base.types import Answer, Message, Outcome, Question, ToolCall, Transcript
 from toolorchestra.envs.domains.toolscale.database import DatabaseSession
 from toolorchestra.envs.domains.toolscale.gold_conversation import moves
-from toolorchestra.envs.domains.toolscale.grading import judge
+from toolorchestra.envs.domains.toolscale.grading import judge, rules
 from toolorchestra.envs.domains.toolscale.sql_domain import SqlDomain, SqlTask
 from toolorchestra.envs.domains.toolscale.tool_runs import Called
 from toolorchestra.envs.domains.toolscale.user import (
@@ -323,6 +323,22 @@ class SqlWorld(World):
                 Message(role="user", content=text),
                 Message(role="assistant", content=reply.text),
             )
+
+    def to_grade(self) -> dict[str, Any]:
+        """See Regradable. An expert's calls are among them."""
+        kept: dict[str, Any] = {
+            "calls": [[called.name, dict(called.arguments)] for called in self.calls],
+            "told": list(self.told),
+        }
+        return {**kept, "unasked": list(self.unasked)} if rules(self.domain) else kept
+
+    def take_up(self, kept: Mapping[str, Any], context: ToolContext) -> None:
+        """See Regradable."""
+        for name, arguments in kept["calls"]:
+            tool = self.toolbox.check(ToolCall(name, arguments))
+            self._remember(tool.run(context, **arguments).note)
+        self.told = tuple(kept["told"])
+        self.unasked = tuple(kept.get("unasked", ()))
 
     def grade(self, *, finished: bool) -> Outcome:
         verdict = judge(self.task, self.session, self.calls, self.told, self.unasked)

@@ -88,6 +88,9 @@ def test_a_run_is_exported(run: Path, tmp_path: Path, capsys: Capture) -> None:
     [
         (["--out", "."], "--out: a file in a folder that is there expected, got ."),
         (["--table", "figures", "--against", "nobody"], "no rows of a policy 'nobody'"),
+        (["--reprice", "paper-2025-11", "--rescore"], "--reprice and --rescore: one after the other"),
+        (["--backends", "judge=gpt-5"], "--backends goes with --rescore; leave it out"),
+        (["--rescore", "--spend-cap", "-1"], "--spend-cap: a number of dollars above 0 expected"),
         ([".", "--table", "figures"], "are of one run, got 2"),
     ],
 )

@@ -1,0 +1,336 @@
+"""A run graded again: other answers, other judges, calls made again in fresh worlds, and the old run as it was."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.agents.evaluation.test_endpoint_evaluation import expert, file_of
+from tests.agents.evaluation.test_runs import ASKED, Plays, made
+from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
+from tests.support.tau2_players import gold, transfer
+from tests.tau2_playing import needs_package
+from toolorchestra.agents.commands import compare, evaluate
+from toolorchestra.agents.evaluation.rescoring import Rescoring, rescore
+from toolorchestra.agents.evaluation.rows import ROWS, TRAJECTORIES, EvaluationRow, read_rows
+from toolorchestra.agents.evaluation.runs import Contest, EvaluationRun
+from toolorchestra.agents.evaluation.trials import trials_of
+from toolorchestra.agents.policies.base import Move
+from toolorchestra.agents.policies.players import player
+from toolorchestra.envs.base.actions import render_call
+from toolorchestra.envs.domains.tau2.source import Tau2Source
+from toolorchestra.envs.domains.tau2.world import Tau2World
+from toolorchestra.envs.domains.toolscale.gold_conversation import moves
+from toolorchestra.envs.domains.toolscale.world import SqlWorld
+from toolorchestra.envs.episode.episode import Episode
+from toolorchestra.envs.factory import EpisodeFactory
+from toolorchestra.envs.wrappers.record import read_trajectories
+
+
+def rows_of(folder: Path) -> dict[Any, EvaluationRow]:
+    return {row.key: row for row in read_rows(folder)}
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+def played(one: EpisodeFactory, who: Any, tasks: int, folder: Path, env: str = "Env") -> None:
+    run = EvaluationRun.open(folder, ASKED)
+    split = one.settings.split
+    trials = trials_of(env, one, "one", tasks, 0, 1)
+    asyncio.run(run.play(Contest(env, split, "one", one, who, trials), 8))
+
+
+def again(folder: Path, one: EpisodeFactory, out: str = "again") -> Rescoring:
+    envs = {("Env", one.settings.split): one}
+    return asyncio.run(rescore(folder, folder.with_name(out), envs))
+
+
+def edit(folder: Path, change: Any) -> None:
+    """Change the trajectories of a run."""
+    lines = [json.loads(line) for line in (folder / TRAJECTORIES).read_bytes().splitlines()]
+    for line in lines:
+        change(line)
+    (folder / TRAJECTORIES).write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+# -- questions, by rule ------------------------------------------------------------------------------------------------
+
+
+def questions(tmp_path: Path, answers: Mapping[int, str]) -> str:
+    rows = [{"id": str(n), "question": f"What is {n} and {n}?", "answer": answers[n]} for n in answers]
+    (tmp_path / "q.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(tmp_path / "q.jsonl")
+
+
+def test_answers_are_graded_again_by_the_answers_of_now(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = questions(tmp_path, dict.fromkeys(range(4), "nothing"))
+    words = ["--env", "HLE-v0", "--dataset", path, "--policy", "cheap", "--tasks", "4"]
+    with Loopback(lambda asked: ServerReply("<answer>8</answer>")) as server:
+        file = file_of(tmp_path, server)
+        assert evaluate.main([*words, "--backends", file, "index=embedded", "--out", str(tmp_path / "run")]) == 0
+        before, kept = rows_of(tmp_path / "run"), contents(tmp_path / "run")
+        assert {row.right for row in before.values()} == {0.0}
+        questions(tmp_path, {0: "0", 1: "2", 2: "4", 3: "8"})
+        capsys.readouterr()
+        asked = len(server.seen)
+        assert compare.main(["--rescore", str(tmp_path / "run")]) == 0
+        assert len(server.seen) == asked
+    told = capsys.readouterr().out.splitlines()
+    assert [line.split() for line in told[:2]] == [["task", "trial", "policy", "was", "is"],
+                                                   ["hle/all/3", "0", "cheap", "0", "1"]]  # fmt: skip
+    assert "4 of 4 trials graded again: 1 have another outcome." in told
+    assert contents(tmp_path / "run") == kept
+    now = rows_of(tmp_path / "run-rescored")
+    assert {key[3]: row.right for key, row in now.items()} == {
+        "hle/all/0": 0.0, "hle/all/1": 0.0, "hle/all/2": 0.0, "hle/all/3": 1.0,
+    }  # fmt: skip
+    for key, row in now.items():
+        assert (row.nano_usd_by_role, row.calls, row.seed) == (
+            before[key].nano_usd_by_role,
+            before[key].calls,
+            before[key].seed,
+        )
+        assert row.digest != before[key].digest  # what was expected is another thing in each
+        assert row.rescored == {"status": "ended", "right": 0.0, "nano_usd": 0}
+    lines = {line["task_id"]: line for line in read_trajectories(tmp_path / "run-rescored" / TRAJECTORIES)}
+    assert lines["hle/all/3"]["outcome"]["value"] == 1.0
+    assert json.loads((tmp_path / "run-rescored" / "manifest.json").read_text())["rescored"]["changed"] == 1
+    assert (tmp_path / "run-rescored" / "page.html").is_file()
+    assert compare.main(["--rescore", str(tmp_path / "run")]) == 2  # never over a folder that is there
+    assert "run-rescored is there already; name a new folder" in capsys.readouterr().err
+
+
+def test_of_simulated_questions_nothing_changes_and_a_broken_off_run_is_graded_too(tmp_path: Path) -> None:
+    words = ["--env", "HLE-v0", "--env", "FRAMES-v0", "--tasks", "6", "--policy", "random", "cheapest"]
+    assert evaluate.main([*words, "--out", str(tmp_path / "run")]) == 0
+    rows = tmp_path / "run" / ROWS
+    rows.write_bytes(b"".join(rows.read_bytes().splitlines(keepends=True)[:17]) + b'{"env": "HL')
+    assert compare.main(["--rescore", str(tmp_path / "run"), "--out", str(tmp_path / "new" / "deep")]) == 0
+    before, now = rows_of(tmp_path / "run"), rows_of(tmp_path / "new" / "deep")
+    assert len(now) == 17
+    assert {key: (row.right, row.evidence, row.digest) for key, row in now.items()} == {
+        key: (row.right, row.evidence, row.digest) for key, row in before.items()
+    }
+
+
+def test_a_run_from_before_grades_were_kept_is_graded_by_its_answers(tmp_path: Path) -> None:
+    played(made(), player("cheapest", made()), 4, tmp_path / "run")
+    edit(tmp_path / "run", lambda line: line.pop("grading"))
+    assert again(tmp_path / "run", made()).graded == 4
+
+
+def test_a_strict_budget_holds_for_the_new_grade_too(tmp_path: Path) -> None:
+    played(made(), player("strongest", made()), 6, tmp_path / "free")
+    one = made(budget=0.9 * max(row.agent_usd for row in rows_of(tmp_path / "free").values() if row.right))
+    played(one, player("strongest", one), 6, tmp_path / "run")
+    before = rows_of(tmp_path / "run")
+    over = [row for row in before.values() if row.over_budget_usd]
+    assert any((row.right, row.evidence["value_without_budget"]) == (0.0, 1.0) for row in over)
+    found = again(tmp_path / "run", one)
+    assert (found.changed, found.graded) == ([], 6)
+    assert {key: row.evidence for key, row in rows_of(tmp_path / "again").items()} == {
+        key: row.evidence for key, row in before.items()
+    }
+
+
+# -- questions, by a judge ---------------------------------------------------------------------------------------------
+
+
+def judged(asked: ReceivedRequest) -> bool:
+    return "You compare a student's answer" in asked.text
+
+
+@pytest.fixture
+def judge() -> Iterator[tuple[Loopback, dict[str, ServerReply]]]:
+    pytest.importorskip("openai", reason='needs pip install ".[models]"')
+    says = {"judge": ServerReply("<verdict>wrong</verdict>")}
+    with Loopback(lambda asked: says["judge"] if judged(asked) else expert(asked)) as server:
+        yield server, says
+
+
+def words_of(tmp_path: Path, server: Loopback) -> list[str]:
+    return ["--env", "HLE-v0", "--tasks", "6", "--policy", "cheap", "--backends", file_of(tmp_path, server, retries=0),
+            "judge=gpt-5-mini", "--out", str(tmp_path / "run")]  # fmt: skip
+
+
+def test_the_judge_is_asked_again_and_its_bill_is_no_part_of_the_rows(
+    tmp_path: Path, judge: tuple[Loopback, dict[str, ServerReply]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    server, says = judge
+    assert evaluate.main(words_of(tmp_path, server)) == 0
+    before = rows_of(tmp_path / "run")
+    says["judge"] = ServerReply("<verdict>right</verdict>")
+    asked = len(server.seen)
+    assert compare.main(["--rescore", str(tmp_path / "run")]) == 0
+    again_asked = server.seen[asked:]
+    assert again_asked
+    assert all(map(judged, again_asked))
+    now = rows_of(tmp_path / "run-rescored")
+    assert {row.right for row in now.values()} == {1.0}
+    assert all(now[key].nano_usd_by_role == row.nano_usd_by_role for key, row in before.items())
+    told = json.loads((tmp_path / "run-rescored" / "manifest.json").read_text())["rescored"]
+    assert told["grading_nano_usd"] == sum(row.rescored["nano_usd"] for row in now.values()) > 0
+    assert told["grading_tokens"]["input"] > 0
+    assert told["judges"] == ["gpt-5-mini"]
+    assert f"Grading cost {told['grading_nano_usd'] / 1e9:.9f} $" in capsys.readouterr().out
+    words = ["--rescore", str(tmp_path / "run"), "--out", str(tmp_path / "other"), "--backends", "judge=gpt-5"]
+    assert compare.main(words) == 0
+    assert {tuple(row.evidence.get("judges", ())) for row in rows_of(tmp_path / "other").values()} <= {(), ("gpt-5",)}
+
+
+def test_trials_whose_judge_was_away_get_their_outcome(
+    tmp_path: Path, judge: tuple[Loopback, dict[str, ServerReply]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    server, says = judge
+    says["judge"] = ServerReply("down", 500)
+    assert evaluate.main(words_of(tmp_path, server)) == 1
+    failed = [row.key for row in rows_of(tmp_path / "run").values() if row.status == "failed"]
+    assert failed
+    assert compare.main(["--rescore", str(tmp_path / "run"), "--out", str(tmp_path / "down")]) == 0
+    assert "could not be graded again, and keep their outcome:" in capsys.readouterr().out
+    still = rows_of(tmp_path / "down")
+    assert all(still[key].status == "failed" and "did not answer" in still[key].rescored["kept"] for key in failed)
+    says["judge"] = ServerReply("<verdict>right</verdict>")
+    assert compare.main(["--rescore", str(tmp_path / "run")]) == 0
+    now = rows_of(tmp_path / "run-rescored")
+    assert all((now[key].status, now[key].right, now[key].failure) == ("ended", 1.0, "") for key in failed)
+    assert f"{failed[0][3]}" in capsys.readouterr().out
+
+
+def test_a_cap_on_grading_keeps_what_it_does_not_pay_for_and_a_wrong_key_ends_it(
+    tmp_path: Path, judge: tuple[Loopback, dict[str, ServerReply]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    server, says = judge
+    assert evaluate.main(words_of(tmp_path, server)) == 0
+    before = rows_of(tmp_path / "run")
+    says["judge"] = ServerReply("<verdict>right</verdict>")
+    asked = len(server.seen)
+    assert (
+        compare.main(["--rescore", str(tmp_path / "run"), "--spend-cap", "0.000001", "--out", str(tmp_path / "capped")])
+        == 0
+    )
+    assert len(server.seen) == asked
+    assert {k: r.right for k, r in rows_of(tmp_path / "capped").items()} == {k: r.right for k, r in before.items()}
+    says["judge"] = ServerReply("no", 404)
+    capsys.readouterr()
+    assert compare.main(["--rescore", str(tmp_path / "run")]) == 2
+    assert "has no model 'gpt-5-mini'" in capsys.readouterr().err
+    assert not (tmp_path / "run-rescored").exists()
+    assert not [path.name for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+# -- worlds of calls ---------------------------------------------------------------------------------------------------
+
+
+class Texts:
+    """Plays what a function of the task says."""
+
+    name, simulated = "one", True
+
+    def __init__(self, texts: Any) -> None:
+        self._texts, self._said = texts, dict[str, list[str]]()
+
+    async def move(self, episode: Episode) -> Move:
+        said = self._said.setdefault(episode.task_id, [*self._texts(episode.world), *[""] * 60])
+        return Move(said[episode.turn], None)
+
+
+def settled(world: SqlWorld) -> list[str]:
+    return [*moves(world.domain, world.task)]
+
+
+def helped(world: SqlWorld) -> list[str]:
+    return [render_call("call_expert", {"expert": world.toolbox["call_expert"].offers[0].alias})] * 20
+
+
+def check_same(folder: Path, one: EpisodeFactory, least_right: int) -> None:
+    before = rows_of(folder)
+    found = again(folder, one)
+    assert (found.kept, found.changed, found.graded) == ({}, [], len(before))
+    now = rows_of(folder.with_name("again"))
+    for key, row in before.items():
+        assert (now[key].right, now[key].evidence, now[key].digest) == (row.right, row.evidence, row.digest)
+    assert sum(row.right == 1 for row in now.values()) >= least_right
+
+
+@pytest.mark.parametrize(("texts", "least"), [(settled, 10), (helped, 1)])
+def test_calls_of_a_service_task_are_made_again_those_of_experts_too(tmp_path: Path, texts: Any, least: int) -> None:
+    one = made("ToolScale-v0")
+    played(one, Texts(texts), 12, tmp_path / "run")
+    check_same(tmp_path / "run", one, least)
+
+
+def test_a_grade_follows_from_the_calls_that_were_kept(tmp_path: Path) -> None:
+    one = made("ToolScale-v0")
+    played(one, Texts(settled), 8, tmp_path / "run")
+
+    def drop(line: dict[str, Any]) -> None:
+        line["grading"]["of"]["calls"] = []
+
+    edit(tmp_path / "run", drop)
+    found = again(tmp_path / "run", one)
+    assert len(found.changed) >= 4
+    assert all((before.right, now.right) == (1.0, 0.0) for before, now in found.changed)
+
+
+def test_what_cannot_be_graded_again_is_said_by_task_and_stays(tmp_path: Path) -> None:
+    one = made("ToolScale-v0")
+    played(one, Texts(settled), 3, tmp_path / "run")
+    before = rows_of(tmp_path / "run")
+    broken = iter([lambda line: line.pop("grading"),
+                   lambda line: line["grading"]["of"]["calls"].insert(0, ["no_such_tool", {}]),
+                   lambda line: line.update(key=[*line["key"][:4], 7])])  # fmt: skip
+    edit(tmp_path / "run", lambda line: next(broken)(line))
+    found = again(tmp_path / "run", one)
+    reasons = sorted(found.kept.values())
+    assert len(reasons) == 3
+    assert reasons[0].startswith("ToolError: no tool 'no_such_tool'")
+    assert reasons[1] == "its trajectory does not hold what the grade follows from; it is of an earlier version"
+    assert reasons[2] == "its trajectory is not there"
+    now = rows_of(tmp_path / "again")
+    assert all((now[k].right, now[k].rescored) == (r.right, {"kept": found.kept[k]}) for k, r in before.items())
+    assert [line for line in found.sentences() if line.startswith("  Env test one toolscale/")]
+
+
+def test_what_failed_before_its_end_has_nothing_to_grade(tmp_path: Path) -> None:
+    calm = player("cheapest", made())
+
+    async def breaks(episode: Episode) -> Any:
+        if episode.turn:
+            raise RuntimeError("a bug")
+        return await calm.move(episode)
+
+    played(made(), Plays(breaks), 3, tmp_path / "run")
+    found = again(tmp_path / "run", made())
+    assert (found.without, found.graded, found.kept) == (3, 0, {})
+    assert rows_of(tmp_path / "again") == rows_of(tmp_path / "run")
+
+
+@needs_package
+@pytest.mark.parametrize(("domain", "user"), [("telecom", "scripted"), ("telecom", "none"), ("retail", "scripted")])
+def test_calls_of_both_sides_of_a_conversation_are_made_again(tmp_path: Path, domain: str, user: str) -> None:
+    """In telecom the user has tools of its own, whose calls the agent never sees."""
+    one = made("Tau2-v0", domain=domain, user=user, split="base" if domain == "telecom" else "test")
+    assert isinstance(one.source, Tau2Source)
+
+    def texts(world: Tau2World) -> list[str]:
+        chosen = transfer if world.plan.task_id.endswith("1") else gold
+        return chosen(world.plan, solo=world.user is None)
+
+    played(one, Texts(texts), 6, tmp_path / "run")
+    check_same(tmp_path / "run", one, 2)
+    if (domain, user) == ("telecom", "scripted"):
+        edit(tmp_path / "run", _without_the_users_calls)
+        assert again(tmp_path / "run", one, "without").changed
+
+
+def _without_the_users_calls(line: dict[str, Any]) -> None:
+    kept = line["grading"]["of"]
+    kept["log"] = [row for row in kept["log"] if not ("name" in row and row["side"] == "user")]
