@@ -10,7 +10,6 @@ import asyncio
 import json
 import math
 import os
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -107,8 +106,7 @@ def _help(name: str, episode: Episode) -> None:
         return
     shown = [toolbox[name]] if name else list(toolbox)
     text = "\n\n".join(["\n".join(described(tool)) for tool in shown] + ([] if name else [HELP]))
-    for page in pages(text):
-        say(page)
+    say(text)
 
 
 def described(tool: Tool) -> Iterator[str]:
@@ -223,29 +221,6 @@ def _perhaps_said(line: str, episode: Episode) -> str | None:
     hint = f" Did you mean {guess}" if guess else ""
     say(f"{line.partition(' ')[0]!r} is no tool ({', '.join(names)}).{hint}")
     return line if ask("send the line as a message? y or N> ").lower() in ("y", "yes") else None
-
-
-def pages(text: str, fits: Callable[[], int] | None = None) -> Iterator[str]:
-    """A text in pieces that fit the terminal, with a stop between them; whole where nobody sits at one."""
-    lines = text.split("\n")
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        yield text
-        return
-    columns = shutil.get_terminal_size().columns
-    height = max(4, (fits() if fits else shutil.get_terminal_size().lines) - 2)
-    while lines:
-        taken, used = 0, 0
-        while taken < len(lines) and (not taken or used + _rows(lines[taken], columns) <= height):
-            used += _rows(lines[taken], columns)
-            taken += 1
-        yield "\n".join(lines[:taken])
-        lines = lines[taken:]
-        if lines and input(f"-- {len(lines)} more lines: Enter goes on, q skips them -- ").strip() == "q":
-            return
-
-
-def _rows(line: str, columns: int) -> int:
-    return max(1, -(-len(line) // max(1, columns)))
 
 
 def _line_editing() -> Any:
@@ -422,24 +397,17 @@ def play_one(env: OrchestraEnv, player: Player, *, colour: bool, longest: int | 
     episode = env.episode
     assert episode is not None
     # The colours are our own escape sequences; render spells what is not.
-    by_hand = isinstance(player, Prompt)
-    _show(render.opening(episode, colour=colour, longest=longest), by_hand)
+    print(render.opening(episode, colour=colour, longest=longest), flush=True)
     while not episode.over:
         action = player(episode)
         if action is None:
             say(f"left; {render.bill(episode)}")
             return False
-        _show(render.turn(episode, Step(*env.step(action)), colour=colour, longest=longest), by_hand)
+        print(render.turn(episode, Step(*env.step(action)), colour=colour, longest=longest), flush=True)
     say(ending(episode))
     say(_table("by role", episode.ledger.usd_by_role()))
     say(_table("by tool", episode.ledger.usd_by_tool()))
     return True
-
-
-def _show(text: str, by_hand: bool) -> None:
-    """Print what was rendered; to a person page by page."""
-    for rendered_page in pages(text) if by_hand else (text,):
-        print(rendered_page, flush=True)
 
 
 def ending(episode: Episode) -> str:

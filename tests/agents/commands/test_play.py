@@ -290,19 +290,6 @@ def test_a_person_edits_a_line_recalls_one_and_completes_one() -> None:
     assert terminal.end() == 0
 
 
-def test_a_long_text_is_paged() -> None:
-    terminal = Terminal("--env", "ToolScale-v0", "domain=finance", rows=20)
-    first = terminal.until("more lines: Enter goes on, q skips them -- ")
-    assert len(first.splitlines()) <= 20
-    terminal.type("\r")
-    assert terminal.until("more lines: Enter goes on, q skips them -- ").strip()
-    terminal.type("q\r")
-    terminal.until(PROMPT)
-    terminal.type("q\r")
-    terminal.until("left; bill after turn 0")
-    assert terminal.end() == 0
-
-
 @pytest.mark.parametrize(
     "env_id", ["HLE-v0", "FRAMES-v0", "ToolScale-v0", pytest.param("Tau2-v0", marks=needs_package)]
 )

@@ -20,7 +20,7 @@ COMMANDS = [
     *Path(console.__file__).parent.glob("*.py"),
     *(Path(str(m.__file__)) for m in (generate, prove, lint)),
 ]
-OWN_COLOURS = ("render.opening", "render.turn", "rendered_page")
+OWN_COLOURS = ("render.opening", "render.turn")
 """What play prints with colours of its own, and with all else spelled."""
 
 
