@@ -5,7 +5,6 @@
 
     [judge]
     models = ["gpt-5-mini"]
-    verdicts = "runs/verdicts.jsonl"
 
     [retrieval]
     index = "indexes/wikipedia"            # or the address of a served one, or "embedded"
@@ -60,7 +59,6 @@ class NamedBackends:
     where: str
     endpoints: Endpoints | None = None
     judges: tuple[str, ...] = ()
-    verdicts: str = ""
     index: str = field(default="", repr=False)
     """A folder, or an address, which may hold a login."""
     web: bool = False
@@ -83,7 +81,6 @@ class NamedBackends:
 @dataclass(frozen=True)
 class _JudgeTable:
     models: tuple[str, ...] = ()
-    verdicts: str = ""
 
 
 @dataclass(frozen=True)
@@ -144,7 +141,6 @@ def _parse(path: Path) -> NamedBackends:
         where=str(path),
         endpoints=Endpoints.read(data, str(path)) if "endpoints" in data or "models" in data else None,
         judges=named.judge.models,
-        verdicts=named.judge.verdicts,
         **vars(named.retrieval),
         sandbox=box.kind,
         bounds=Bounds(**{one.name: getattr(box, one.name) for one in fields(Bounds)}),

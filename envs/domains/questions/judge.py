@@ -1,4 +1,4 @@
-"""Model-graded equality: a judge says whether an answer means the same as the reference. Its verdicts are kept.
+"""Model-graded equality: a judge says whether an answer means the same as the reference. What it said is kept.
 
 A verdict that cannot be read is asked for again; when none can be had the episode is failed, not wrong. The judge's
 spending stands under its own role in the ledger, and a verdict that is known already costs nothing.
@@ -6,16 +6,10 @@ spending stands under its own role in the ledger, and a verdict that is known al
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
-import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
 
 from toolorchestra.envs.base.answer_grading import final_answer
-from toolorchestra.envs.base.cassette import append_line, end_torn_line
 from toolorchestra.envs.base.errors import ConfigError, Outage
 from toolorchestra.envs.base.types import Message, Outcome, Question
 from toolorchestra.envs.models import ChatModel, ChatRequest, ask
@@ -36,46 +30,16 @@ _VERDICT = re.compile(r"<verdict>\s*(right|wrong)\s*</verdict>", re.IGNORECASE)
 _NOTHING = {"type": "object", "properties": {}}
 
 
-@dataclass
-class Verdicts:
-    """What was judged before, by content; with a path, on disk as well and shared between runs."""
-
-    path: Path | None = None
-    _known: dict[str, bool] = field(default_factory=dict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def __post_init__(self) -> None:
-        if self.path is not None and self.path.is_file():
-            for line in self.path.read_bytes().split(b"\n"):
-                try:
-                    row = json.loads(line.decode())
-                    self._known[row["key"]] = bool(row["right"])
-                except (ValueError, LookupError, TypeError, RecursionError):
-                    continue  # the last line of a run that was killed
-            end_torn_line(self.path)
-
-    def get(self, key: str) -> bool | None:
-        """The verdict, or None when there is none yet."""
-        return self._known.get(key)
-
-    def put(self, key: str, right: bool) -> None:
-        """Keeps a verdict in memory, and with a path in the file too."""
-        with self._lock:
-            self._known[key] = right
-            if self.path is not None:
-                self.path.parent.mkdir(parents=True, exist_ok=True)
-                append_line(self.path, json.dumps({"key": key, "right": right}).encode() + b"\n")
-
-
 class Judge:
     """One judge, or several that must all say right."""
 
-    def __init__(self, models: ChatModel, names: Sequence[str], verdicts: Verdicts | None = None) -> None:
+    def __init__(self, models: ChatModel, names: Sequence[str]) -> None:
         if not names:
             raise ConfigError("a judge needs the name of at least one model")
         self.models = models
         self.names = tuple(names)
-        self.verdicts = verdicts or Verdicts()
+        self.known: dict[tuple[str, ...], bool] = {}
+        """Verdicts by judge, question, reference and answer: a known one costs nothing."""
 
     def tool(self, question: Question, answer: str, deadline_seconds: float) -> Tool:
         """The call that the episode makes to be graded."""
@@ -99,10 +63,9 @@ class Judge:
         return ToolResult("judged", outcome=Outcome(float(right), evidence))
 
     async def _verdict(self, name: str, context: ToolContext, question: Question, given: str) -> bool:
-        key = _key(name, question, given)
-        known = self.verdicts.get(key)
-        if known is not None:
-            return known
+        key = (name, question.text, question.answer.text, given)
+        if key in self.known:
+            return self.known[key]
         last = ""
         for attempt in range(TRIES):
             request = ChatRequest(
@@ -111,9 +74,8 @@ class Judge:
             last = (await ask(self.models, request)).text
             verdicts = {found.lower() for found in _VERDICT.findall(last)}
             if len(verdicts) == 1:
-                right = verdicts == {"right"}
-                self.verdicts.put(key, right)
-                return right
+                self.known[key] = verdicts == {"right"}
+                return self.known[key]
         raise Outage(f"judge {name!r} gave no verdict in {TRIES} tries; the last reply ends with {last[-80:]!r}")
 
 
@@ -121,8 +83,3 @@ def _asked(question: Question, given: str) -> tuple[Message, ...]:
     shown = given.replace("<", "(").replace(">", ")")  # no tag of the student's can pass for a verdict
     body = f"Question:\n{question.text}\n\nReference answer:\n{question.answer.text}\n\nStudent's answer:\n{shown}"
     return (Message(role="system", content=_INSTRUCTION), Message(role="user", content=body))
-
-
-def _key(name: str, question: Question, given: str) -> str:
-    parts = (_INSTRUCTION, name, question.text, question.answer.text, given)
-    return hashlib.blake2b("\x1f".join(parts).encode("utf-8", "replace"), digest_size=16).hexdigest()

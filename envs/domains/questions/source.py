@@ -11,7 +11,7 @@ from typing import ClassVar, Literal, NamedTuple
 from toolorchestra.envs.base.errors import NOT_NEGATIVE, ConfigError, no_such, require
 from toolorchestra.envs.base.types import Question
 from toolorchestra.envs.domains.questions import datasets
-from toolorchestra.envs.domains.questions.judge import Judge, Verdicts
+from toolorchestra.envs.domains.questions.judge import Judge
 from toolorchestra.envs.domains.questions.world import QaWorld
 from toolorchestra.envs.domains.source import SPLITS, Scene, split_of
 from toolorchestra.envs.models import ChatModel, simulated
@@ -95,11 +95,7 @@ class QaSource:
             self._refuse_unknown_models()
         embedded = Backends(simulated.SimulatedModels(self.skills), self.retriever(), ArithmeticInterpreter(), search)
         self.behind = self.backing.over(embedded) if self.backing else embedded
-        # A replay must ask the judge exactly when its recording did, so neither takes verdicts from other runs.
-        taped = self.backing is not None and self.backing.wanted.mode in ("record", "replay")
-        verdicts = self.backing.wanted.verdicts if self.backing and not taped else ""
-        known = Verdicts(Path(verdicts) if verdicts else None)
-        self.judge = Judge(self.behind.models, self.behind.judges, known) if self.behind.judges else None
+        self.judge = Judge(self.behind.models, self.behind.judges) if self.behind.judges else None
         self._boxes: dict[tuple[int, tuple[str, ...] | None], tuple[PriceSheet, Toolbox]] = {}
         self._shared: dict[tuple[str, int, int, tuple[str, ...] | None], _Shared] = {}
 

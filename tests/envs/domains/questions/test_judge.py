@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ import pytest
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.preference import ACCURATE
 from toolorchestra.envs.base.types import Answer, Passage, Question
-from toolorchestra.envs.domains.questions.judge import Judge, Verdicts
+from toolorchestra.envs.domains.questions.judge import Judge
 from toolorchestra.envs.domains.questions.world import QaWorld
 from toolorchestra.envs.env import run_calls
 from toolorchestra.envs.episode.episode import Episode, Pending, Step
@@ -99,30 +98,17 @@ def test_a_list_of_everything_is_wrong_unasked() -> None:
     assert submitted("town " * 500, judge(in_turn("<verdict>right</verdict>"))).reward == 1.0
 
 
-def test_a_known_verdict_costs_nothing_also_in_the_next_run(tmp_path: Path) -> None:
-    path = tmp_path / "verdicts.jsonl"
-    first = submitted("the port", judge(in_turn("<verdict>right</verdict>"), verdicts=Verdicts(path)))
-    path.write_text(path.read_text() + '{"key": "half a li', encoding="utf-8")
-    again = submitted("the port", judge(in_turn(), verdicts=Verdicts(path)))
+def test_a_known_verdict_costs_nothing() -> None:
+    one = judge(in_turn("<verdict>right</verdict>"))
+    first, again = submitted("the port", one), submitted("the port", one)
     assert (first.reward, again.reward) == (1.0, 1.0)
     assert "judge" not in again.info["ledger"]["usd_by_role"]
 
 
-def test_a_verdict_after_a_torn_line_is_known_in_the_next_run(tmp_path: Path) -> None:
-    path = tmp_path / "verdicts.jsonl"
-    path.write_text('{"key": "a", "right": true}\n{"key": "b", "ri', encoding="utf-8")
-    Verdicts(path).put("c", right=True)
-    found = Verdicts(path)
-    assert [found.get(key) for key in "abc"] == [True, None, True]
-
-
 @pytest.mark.parametrize("other", [{"text": "Which port?"}, {"answer": Answer("Ostport")}])
 def test_a_verdict_holds_for_its_question_and_reference_alone(other: dict[str, Any]) -> None:
-    verdicts = Verdicts()
-    first = submitted("the port", judge(in_turn("<verdict>right</verdict>"), verdicts=verdicts))
-    second = submitted(
-        "the port", judge(in_turn("<verdict>wrong</verdict>"), verdicts=verdicts), replace(QUESTION, **other)
-    )
+    one = judge(in_turn("<verdict>right</verdict>", "<verdict>wrong</verdict>"))
+    first, second = submitted("the port", one), submitted("the port", one, replace(QUESTION, **other))
     assert (first.reward, second.reward) == (1.0, 0.0)
 
 
@@ -131,11 +117,3 @@ def test_two_judges_must_agree() -> None:
     step = submitted("a port", judge(lambda r: replies[r.model], ("gpt-5", "gpt-5-mini")))
     assert step.reward == 0.0
     assert step.info["outcome"]["evidence"]["agreed"] is False
-
-
-def test_verdicts_of_a_file_that_somebody_broke_are_passed_over(tmp_path: Path) -> None:
-    path = tmp_path / "v.jsonl"
-    lines = ['{"key": "a\u2028b", "right": true}', "[" * 100_000, "7", '{"key": ["a"], "right": true}', '{"key": "c"}']
-    path.write_bytes("\n".join([*lines, '{"key": "d", "right": false}', ""]).encode() + b"\xff\n")
-    found = Verdicts(path)
-    assert (found.get("a\u2028b"), found.get("c"), found.get("d")) == (True, None, False)
