@@ -146,14 +146,16 @@ def examine(interpreter: Interpreter, deadline_seconds: float, only: Sequence[st
     verdicts: list[Containment] = []
     asyncio.run(interpreter.run("print(1)"))  # so that no program pays for the start
     stage = Stage()
-    for name, code in programs().items():
-        if only and name not in only:
-            continue
-        if verdicts and not verdicts[-1].contained:  # what was damaged is set up anew
-            stage.close()
-            stage = Stage()
-        verdicts.append(_verdict(interpreter, name, code, stage, deadline_seconds))
-    stage.close()
+    try:
+        for name, code in programs().items():
+            if only and name not in only:
+                continue
+            if verdicts and not verdicts[-1].contained:  # what was damaged is set up anew
+                stage.close()
+                stage = Stage()
+            verdicts.append(_verdict(interpreter, name, code, stage, deadline_seconds))
+    finally:
+        stage.close()
     return verdicts
 
 
