@@ -173,3 +173,11 @@ def test_async_says_which_argument_it_needs_and_plays_with_it() -> None:
     finally:
         processes.close()
         ours.close()
+
+
+def test_reset_takes_its_arguments_by_name() -> None:
+    for env in (OrchestraEnv("tests.sources:AdderSource"), OrchestraVectorEnv(2, "tests.sources:AdderSource")):
+        with pytest.raises(TypeError, match=r"by name: reset\(seed=3\), reset\(options=.*; got reset\(3\)"):
+            env.reset(3)
+        with pytest.raises(TypeError, match=r"got reset\(3, \{'budget': 1\}\)"):
+            env.reset(3, {"budget": 1})

@@ -207,3 +207,12 @@ def test_closed_or_dropped_environments_leave_nothing_in_flight(how: str) -> Non
     del env
     assert before.leaked_since() == ""
     assert sum(t.name == "toolorchestra-io" for t in threading.enumerate()) == 1
+
+
+def test_step_wait_may_time_out_and_be_called_again() -> None:
+    env = vector_of("Sleeper", num_envs=2)
+    env.step_async([nap(200), ADD])
+    with pytest.raises(TimeoutError):
+        env.step_wait(timeout=0.01)
+    observations, *_ = env.step_wait(timeout=10)
+    assert [o["messages"][-1]["content"] for o in observations] == ["slept 200 ms", "3"]

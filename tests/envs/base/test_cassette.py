@@ -296,3 +296,25 @@ def test_wrong_cassettes_say_what_to_do(tmp_path: Path) -> None:
         Cassette(tmp_path / "bad", "record")
     with pytest.raises(ConfigError, match="Did you mean 'record'"):
         Cassette(tmp_path / "x", "recording")  # type: ignore[arg-type]
+
+
+def test_what_is_asked_oftener_than_it_was_recorded_starts_again(tmp_path: Path) -> None:
+    tape = Cassette(tmp_path / "c", "record")
+    for said in ("first", "second"):
+        tape.add("model", "key", {"q": 1}, {"text": said})
+    tape = Cassette(tmp_path / "c", "replay")
+    rows = [tape.next("key") for _ in range(5)]
+    assert [row and row["reply"]["text"] for row in rows] == ["first", "second", "first", "second", "first"]
+    assert tape.next("another") is None
+
+
+def test_programs_of_a_session_that_come_together_keep_their_order(tmp_path: Path) -> None:
+    live = Sessions()
+    box = RecordedInterpreter(live, Cassette(tmp_path / "c", "cache"))
+
+    async def together(session: str, *programs: str) -> list[str]:
+        return [done.stdout for done in await asyncio.gather(*(box.run(code, session) for code in programs))]
+
+    asyncio.run(together("1.1", "a"))
+    assert asyncio.run(together("2.2", "a", "b", "c")) == ["a", "a b", "a b c"]
+    assert live.ran["2.2"] == ["a", "b", "c"]

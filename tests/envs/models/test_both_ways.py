@@ -18,7 +18,7 @@ import pytest
 from tests.envs.models.test_openai import TOOL, asks, backend, run
 from tests.support.loopback import Loopback, ReceivedRequest, ServerReply, event
 from toolorchestra.envs.base.actions import parse, render_call
-from toolorchestra.envs.base.errors import Outage, ToolError
+from toolorchestra.envs.base.errors import ConfigError, Outage, ToolError
 from toolorchestra.envs.base.types import Message
 from toolorchestra.envs.models import Completion
 from toolorchestra.envs.money.ledger import Bill
@@ -42,12 +42,14 @@ PASSING: dict[str, dict[str, Any]] = {
 HARMLESS: dict[str, dict[str, Any]] = {
     "ok": {},
     "slow body": {"fault": "pieces", "pause": 0.0005},
+    "no done": {"manner": "no done"},
     "running usage": {"manner": "running usage"},
     "noisy": {"manner": "noisy"},
     "does not stream": {"manner": "plain"},
 }
 UNCOUNTED: dict[str, dict[str, Any]] = {
     "no usage": {"usage": False},
+    "wrong usage": {"usage": {"prompt_tokens": 10**9, "completion_tokens": 10**9}},
     "too little": {"usage": {"prompt_tokens": 0, "completion_tokens": 0}},
 }
 
@@ -205,6 +207,7 @@ def piece(text: str) -> dict[str, Any]:
         ({"error": {"message": "no", "code": "insufficient_quota"}}, Outage, r"quota is used up"),
         ({"error": {"message": "too long", "code": "400"}}, ToolError, r"refused the request \(400\)"),
         ({"object": "error", "message": "gone", "code": 410}, Outage, r"refused model 'qwen3-32b' \(410\)"),
+        ({"error": {"message": "no such model", "code": 404}}, ConfigError, r"has no model 'qwen3-32b'"),
         ({"error": "odd"}, Outage, r"500: in its stream: odd"),
     ],
 )
@@ -249,7 +252,7 @@ def test_a_stream_leaves_nothing_behind() -> None:
         assert first or held.leaked_since() == ""
 
 
-@pytest.mark.parametrize("manner", ["", "running usage"])
+@pytest.mark.parametrize("manner", ["", "no done", "running usage"])
 def test_the_stand_in_s_streams_are_such_as_the_sdk_reads(manner: Any) -> None:
     """So what is tested against them here is the protocol, and not an idea of our own."""
     reply = ServerReply(SAID, calls=({"name": "add", "arguments": '{"a": 20}'},), manner=manner)
@@ -272,6 +275,19 @@ def test_the_stand_in_s_streams_are_such_as_the_sdk_reads(manner: Any) -> None:
     with Loopback(lambda _: reply) as server:
         text, arguments, usage = asyncio.run(read(server.base_url))
     assert (text, arguments, usage.prompt_tokens) == (SAID, '{"a": 20}', 2)
+
+
+def test_plain_completion_servers_stream_too() -> None:
+    with Loopback(lambda _: ServerReply(" forty-two")) as server:
+        (done,) = run(backend(server, api="completion", stream=True), asks())
+    assert done.text == " forty-two"
+    assert server.streamed[0].characters == 10
+
+
+def test_thoughts_are_streamed_too() -> None:
+    with Loopback(lambda _: ServerReply("Adding.", reasoning="I should add. " * 3)) as server:
+        (done,) = run(backend(server, stream=True), asks(purpose="move"))
+    assert done.text == f"<think>{'I should add. ' * 3}</think>\nAdding."
 
 
 def test_the_file_decides_and_else_the_request() -> None:

@@ -413,3 +413,8 @@ def test_names_of_experts_are_checked(tmp_path: Path) -> None:
         HleSource(experts="2026-12")
     with pytest.raises(ConfigError, match="expected at"):
         HleSource(experts=tmp_path / "none.json")
+
+
+def test_results_do_not_stand_in_for_evidence() -> None:
+    question = looked_up()
+    assert rate(question, "gpt-5", result(question.answer.text)) == 0.0

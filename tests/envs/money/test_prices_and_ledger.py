@@ -465,3 +465,43 @@ def test_no_payment_of_any_thread_is_lost() -> None:
     for thread in running:
         thread.join(30)
     assert cap.spent_usd == 160_000 / NANO
+
+
+def test_a_used_up_cap_is_told_to_the_last_digit() -> None:
+    cap = SpendCap(1.2345678)
+    cap.add(1_234_567_901)
+    with pytest.raises(SpendCapReached, match=r"spent 1\.234567901 \$ of its cap of 1\.2345678 \$"):
+        cap.check()
+
+
+def test_threads_overshoot_by_what_is_in_flight_at_most() -> None:
+    threads, nano = 8, 1_000
+    cap = SpendCap(0.002)
+    paid: list[int] = []
+    ready = threading.Barrier(threads)
+
+    def spend() -> None:
+        ready.wait()
+        calls = 0
+        try:
+            while True:
+                cap.check()
+                calls += 1
+                cap.add(nano)
+        except SpendCapReached:
+            paid.append(calls)
+
+    running = [threading.Thread(target=spend) for _ in range(threads)]
+    for thread in running:
+        thread.start()
+    for thread in running:
+        thread.join(30)
+    assert len(paid) == threads
+    assert cap.spent_usd == sum(paid) * nano / NANO
+    assert 2_000 <= sum(paid) <= 2_000 + threads - 1
+
+
+def test_repricing_needs_every_price() -> None:
+    sheet = PriceSheet.read({"id": "s", "date": "d", "source": "t", "prices": {"qwen3-8b": {"free": "x"}}}, "s")
+    ledger = filled(PAPER, [(Usage("gpt-5", "expert", Tokens(1)), "answer-1")])
+    assert "no price for 'gpt-5'" in refusal(lambda: ledger.reprice(sheet))

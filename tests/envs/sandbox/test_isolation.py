@@ -252,3 +252,24 @@ def test_counting_is_bounded_in_depth_and_in_entries(tmp_path: Path) -> None:
     assert 100 * 4096 < disk_bytes(str(many), 100 * 4096) < 110 * 4096  # it stopped there
     assert disk_bytes(str(many)) == 300 * 4096
     assert disk_bytes(str(tmp_path / "missing")) == 0
+
+
+def test_processor_time_between_two_programs_is_kept_for_the_bill_of_the_next() -> None:
+    """Here something lets it go on, as nothing should, so that there is something to bill."""
+    burning = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    child = Child(1, "", (-1, -2, -3, -4))
+    child.pid, child.handle, child.session = burning.pid, os.pidfd_open(burning.pid), "a"
+    try:
+        child.stand_still()
+        time.sleep(0.2)
+        still = child.processor_seconds() - child.processor_after
+        burning.send_signal(signal.SIGCONT)
+        while child.processor_seconds() < child.processor_after + still + 0.3:  # more: two looks differ a little
+            time.sleep(0.01)
+        child.begin({"code": "print(1)"})
+        assert 0.2 <= child.between < 5.0
+        assert still < 0.1
+    finally:
+        burning.kill()
+        burning.wait()
+        os.close(child.handle)

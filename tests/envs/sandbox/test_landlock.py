@@ -7,6 +7,7 @@ import contextlib
 import ctypes
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import threading
@@ -33,6 +34,7 @@ from toolorchestra.envs.sandbox.confine import (
 )
 from toolorchestra.envs.sandbox.e2b_and_monty import Unsafe, interpreter
 from toolorchestra.envs.sandbox.landlock import LandlockSandbox
+from toolorchestra.envs.sandbox.scratch import disk_bytes
 from toolorchestra.envs.testing.rehearsal import Held
 
 T = TypeVar("T")
@@ -406,3 +408,10 @@ def test_monty_contains_the_list_too() -> None:
         assert asyncio.run(made.run("print(6 * 7)")).stdout == "42\n"
     finally:
         made.close()  # type: ignore[attr-defined]
+
+
+def test_counting_changes_no_folder_of_a_program_that_runs(tmp_path: Path) -> None:
+    """It may have put a link to a folder of somebody else's there."""
+    (tmp_path / "d").mkdir(mode=0o300)
+    disk_bytes(str(tmp_path))
+    assert stat.S_IMODE((tmp_path / "d").stat().st_mode) == 0o300

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import warnings
 from typing import Any
 
@@ -233,3 +235,13 @@ def test_misuse_of_many_is_named() -> None:
         envs.send([0], [2])
     with pytest.raises(ValueError, match="from 0 to 11"):
         envs.send([0.5, 1], [0, 1])
+
+
+def test_features_are_the_same_in_another_process() -> None:
+    program = (
+        "import gymnasium as gym, toolorchestra\n"
+        "from toolorchestra.envs.wrappers import Routing\n"
+        f"print(Routing(gym.make({HLE!r})).reset(seed=5)[0].tobytes().hex())"
+    )
+    out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert out.stdout.strip() == routing().reset(seed=5)[0].tobytes().hex()

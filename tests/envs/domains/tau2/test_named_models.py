@@ -19,6 +19,7 @@ from tests.tau2_playing import env_of, needs_package, world_of
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.tau2.source import Tau2Source
+from toolorchestra.envs.models import ScriptedModel
 from toolorchestra.envs.money.prices import load_sheet
 from toolorchestra.envs.money.spend_cap import SpendCap
 
@@ -168,3 +169,12 @@ def test_a_named_user_is_not_asked_what_the_spend_cap_cannot_pay(tmp_path: Path)
     assert server.seen == []
     assert reward != reward  # nan
     assert "nothing was sent" in info["failed"]["error"]
+
+
+def test_a_release_with_tasks_that_need_a_judge_is_refused_when_it_is_made(tmp_path: Path) -> None:
+    plain = {**JUDGED, "id": "901", "evaluation_criteria": {"actions": []}}
+    path = release(tmp_path, [plain, JUDGED])
+    with pytest.raises(ConfigError, match=r"^1 of 2 tasks of airline in release sha256:\w+ are graded by assertions"):
+        gym.make("ToolOrchestra/Tau2-v0", domain="airline", split="base", user="scripted", tasks_path=path)
+    judge = (ScriptedModel(lambda _: '{"met": [true]}'), "gpt-5")
+    env_of("airline", "scripted", "901", tasks_path=path, judge=judge)

