@@ -14,6 +14,7 @@ from tests.domains import changed, library, with_tool
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.toolscale import loader
 from toolorchestra.envs.domains.toolscale.database import SqlDatabase, without_comments
+from toolorchestra.envs.domains.toolscale.domain_files import FILES
 
 RECURSIVE = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x FROM c) SELECT x FROM c"
 
@@ -29,13 +30,25 @@ def test_the_library_loads_and_its_hash_holds() -> None:
         ("tools.json", '"kind": "write"', '"kind": "mutate"', "tools.json:5: kind must be one of: read, write"),
         ("tools.json", '"format": "email"', '"format": "mail"', "parameters.email.format: no format 'mail'"),
         ("tools.json", "lower(:email)", "lower(:mail)", "steps[0].let: You did not supply a value for binding"),
+        ("tools.json", "SELECT loan_id, title", "SELEC loan_id", "returns: starts with select or with"),
+        ("tools.json", '"error": "No member {member_id}."', '"fault": ""', "has no argument 'fault'"),
         ("tools.json", "date(:today, '+21 days')", "date('now')", "the wall clock would break replays"),
+        (
+            "tools.json",
+            "No member {member_id}.",
+            "No member {member}.",
+            "member}.': no value 'member'",
+        ),
         ("tools.json", "No member {member_id}.", "No {member_id:.2f}.", "Unknown format code 'f'"),
+        ("tools.json", "No member {member_id}.", "No { member.", "expected '}' before end of string"),
+        ("tasks.jsonl.gz", '"difficulty": 2', '"difficulty": 9', "difficulty must be at most 5"),
         ("tasks.jsonl.gz", '"name": "renew_loan"', '"name": "renew"', "no tool 'renew'"),
         ("tasks.jsonl.gz", '"actions": [1]', '"actions": [7]', "actions, numbered from 0; there is no 7"),
+        ("tasks.jsonl.gz", '"identify": 1', '"identify": 9', "actions, numbered from 0; there is no 8"),
         ("rows.jsonl.gz", '["BO-001"', '["BO-001", 1', "rows.jsonl.gz:43: a list of 4 values expected"),
         ("schema.sql", "CHECK (copies >= 0)", "CHECK (copies < 0)", "CHECK constraint failed"),
         ("domain.json", '"clock": "2026', '"clock": "26', "clock is written YYYY-MM-DD HH:MM:SS"),
+        ("domain.json", '"subject"', '"topic"', "domain.json"),
     ],
 )
 def test_errors_name_the_place(tmp_path: Path, name: str, old: str, new: str, seen: str) -> None:
@@ -45,18 +58,20 @@ def test_errors_name_the_place(tmp_path: Path, name: str, old: str, new: str, se
     assert seen in str(caught.value)
 
 
-def test_a_task_whose_user_has_nothing_to_say_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("change", [{"say": []}, None])
+def test_a_task_whose_user_has_nothing_to_say_is_refused(tmp_path: Path, change: dict[str, Any] | None) -> None:
     def silent(text: str) -> str:
         row = json.loads(text.split("\n", 1)[0])
-        row["toolscale"]["requests"][0]["say"] = []
+        first = row["toolscale"]["requests"][0]
+        row["toolscale"]["requests"] = [] if change is None else [{**first, **change}]
         return json.dumps(row) + "\n"
 
     with pytest.raises(ConfigError, match=r"tasks\.jsonl\.gz:1: toolscale\.requests: one request at least"):
         loader.read(changed(tmp_path, "tasks.jsonl.gz", silent))
 
 
-def test_only_a_newline_ends_a_line(tmp_path: Path) -> None:
-    mark = "\u2028\u2029\x85"
+@pytest.mark.parametrize("mark", ["\u2028", "\u2029", "\x85"])
+def test_only_a_newline_ends_a_line(tmp_path: Path, mark: str) -> None:
     folder = changed(tmp_path, "rows.jsonl.gz", lambda text: text.replace('["BO-001", "', f'["BO-001", "{mark}', 1))
     assert loader.read(folder).tables["books"].rows[0][1].startswith(mark)
 
@@ -65,8 +80,10 @@ def test_only_a_newline_ends_a_line(tmp_path: Path) -> None:
     ("name", "data", "seen"),
     [
         ("tasks.jsonl.gz", gzip.compress(bytes(range(200)), mtime=0)[:60], "tasks.jsonl.gz: not a gzip file"),
+        ("tasks.jsonl.gz", gzip.compress(b"", mtime=0)[:10] + b"\xff" * 40, "tasks.jsonl.gz: not a gzip file"),
         ("rows.jsonl.gz", gzip.compress(b"\xff", mtime=0), "rows.jsonl.gz:1: not UTF-8 text"),
         ("policy.md", b"\xff", "policy.md: not UTF-8 text"),
+        ("domain.json", b"\xff", "domain.json: not UTF-8 text"),
     ],
 )
 def test_a_damaged_file_is_named(tmp_path: Path, name: str, data: bytes, seen: str) -> None:
@@ -94,8 +111,13 @@ def test_a_missing_database_is_said(tmp_path: Path) -> None:
     [
         ({"kind": "read", "returns": {"rows": "SELECT * FROM sqlite_master"}}, "prohibited"),
         ({"kind": "read", "returns": {"rows": "SELECT random()"}}, "not authorized to use function"),
+        ({"kind": "read", "returns": {"rows": "SELECT load_extension('x')"}}, "not authorized"),
         ({"kind": "read", "returns": {"rows": "SELECT * FROM _changes"}}, "prohibited"),
-        ({"kind": "read", "returns": {"rows": RECURSIVE}}, "not authorized"),
+        ({"kind": "read", "returns": {"rows": "PRAGMA table_info(books)"}}, "starts with select or with"),
+        (
+            {"kind": "read", "returns": {"rows": RECURSIVE}},
+            "not authorized",
+        ),
         ({"kind": "write", "returns": {"row": "SELECT 1"}}, "of kind 'write', but it writes to nothing"),
         (
             {"kind": "read", "steps": [{"do": "DELETE FROM loans"}], "returns": {"row": "SELECT 1"}},
@@ -122,10 +144,12 @@ def test_sql_that_a_tool_may_not_run_is_refused(tmp_path: Path, row: dict[str, A
             "INSERT OR REPLACE INTO books VALUES ('BO-001', 'Dune', 'A-1', 1)",
             "OR REPLACE deletes rows unseen; say UPDATE",
         ),
+        ("insert or /* so */ replace INTO books VALUES ('BO-001', 'Dune', 'A-1', 1)", "OR REPLACE deletes rows unseen"),
         (
             "INSERT/* a *//**/OR--'/*\nREPLACE INTO books VALUES ('BO-001', 'Dune', 'A-1', 1)",
             "OR REPLACE deletes rows unseen",
         ),
+        ("UPDATE OR REPLACE books SET title = 'Dune' WHERE book_id = 'BO-001'", "OR REPLACE deletes rows unseen"),
         ("REPLACE INTO books VALUES ('BO-001', 'Dune', 'A-1', 1)", "starts with insert or update or delete"),
     ],
 )
@@ -134,6 +158,19 @@ def test_a_statement_that_replaces_rows_is_refused(tmp_path: Path, statement: st
     with pytest.raises(ConfigError) as caught:
         with_tool(tmp_path, name="put", kind="write", steps=[{"do": statement}], returns={"row": "SELECT 1"})
     assert "tool 'put': steps[0].do: " + seen in str(caught.value)
+
+
+def test_replace_is_a_function_too(tmp_path: Path) -> None:
+    update = "UPDATE books SET copies = 1 WHERE shelf = 'A' OR replace(title, '-', ' ') = 'Dune'"
+    assert with_tool(tmp_path, name="put", kind="write", steps=[{"do": update}], returns={"row": "SELECT 1"}).tools
+
+
+def test_a_schema_that_replaces_rows_is_refused(tmp_path: Path) -> None:
+    folder = changed(
+        tmp_path, "schema.sql", lambda text: text.replace("NOT NULL UNIQUE", "NOT NULL UNIQUE ON CONFLICT REPLACE", 1)
+    )
+    with pytest.raises(ConfigError, match="ON CONFLICT REPLACE deletes rows unseen; leave the clause out"):
+        loader.read(folder)
 
 
 @pytest.mark.parametrize(
@@ -170,6 +207,7 @@ def test_comments_take_no_time_however_they_stand(text: str) -> None:
     ("more", "seen"),
     [
         ({"name": "find\u200b_book"}, "names of tools and parameters are 1 to 64 letters"),
+        ({"name": "f" * 65}, "names of tools and parameters"),
         ({"parameters": {"the title": {"type": "string", "format": "text"}}}, "names of tools and parameters"),
         ({"steps": [{"let": "SELECT 1 AS one", "error": "No."}] * 65}, "65 steps, at most 64 are allowed"),
     ],
@@ -232,7 +270,7 @@ def test_a_strangers_schema_does_no_more_than_define(tmp_path: Path, statement: 
     assert not place.exists()
 
 
-@pytest.mark.parametrize("name", ["domain.json", "rows.jsonl.gz"])
+@pytest.mark.parametrize("name", ["domain.json", *FILES])
 def test_a_file_that_leads_out_of_the_folder_is_not_read(tmp_path: Path, name: str) -> None:
     folder = changed(tmp_path, "policy.md", str)
     (folder / name).rename(tmp_path / "elsewhere")
@@ -248,7 +286,8 @@ def test_a_packed_file_that_unpacks_to_too_much_is_refused(tmp_path: Path) -> No
         loader.read(folder)
 
 
-@pytest.mark.parametrize(("name", "depth"), [("domain.json", 700), ("rows.jsonl.gz", 100_000), ("tools.json", 700)])
+@pytest.mark.parametrize("name", ["domain.json", "rows.jsonl.gz", "tools.json", "tasks.jsonl.gz"])
+@pytest.mark.parametrize("depth", [700, 100_000])
 def test_what_is_nested_too_deeply_is_refused(tmp_path: Path, name: str, depth: int) -> None:
     text = "[" * depth + "]" * depth
     nested = f'[{{"name": {text}}}]' if name == "tools.json" else f'{{"name": {text}}}'

@@ -293,3 +293,17 @@ def test_wrong_arguments_are_explained(arguments: dict[str, Any], seen: str) -> 
 def test_unknown_tasks_are_explained(task_id: str) -> None:
     with pytest.raises(ConfigError, match="no task"):
         env().reset(seed=1, options={"task_id": task_id})
+
+
+def test_simulated_experts_solve_more_the_stronger_they_are() -> None:
+    solved = {"expert-1": 0.0, "expert-3": 0.0}
+    for alias in solved:
+        made = env()
+        for number in ready(LIBRARY).domain.tasks:
+            made.reset(seed=int(number), options={"task_id": f"toolscale/library/{number}"})
+            over, reward = False, 0.0
+            while not over:
+                _, reward, terminated, truncated, _ = made.step(render_call("call_expert", {"expert": alias}))
+                over = terminated or truncated
+            solved[alias] += reward
+    assert solved["expert-1"] > solved["expert-3"]
