@@ -37,7 +37,7 @@ from toolorchestra.envs.base.types import Outcome
 from toolorchestra.envs.domains.questions.world import QaWorld
 from toolorchestra.envs.domains.world import Regradable, World
 from toolorchestra.envs.episode.calls import ReadyCall
-from toolorchestra.envs.episode.episode_budget import held_to
+from toolorchestra.envs.episode.rules import held_to
 from toolorchestra.envs.factory import EpisodeFactory
 from toolorchestra.envs.money.ledger import Bill
 from toolorchestra.envs.money.prices import NANO
