@@ -67,7 +67,7 @@ def _alternatives(hint: Any) -> tuple[Any, ...]:
 
 
 def _wanted(hint: Any) -> tuple[str, Callable[[Any], bool]] | None:
-    """In words, and the test; None: anything goes."""
+    """The kind in words, and the test for it; None: anything goes."""
     if hint in _PLAIN:
         return _PLAIN[hint]
     if get_origin(hint) is Callable:
@@ -88,15 +88,15 @@ class EnvSettings:
     """What `gym.make` takes for every id, beside what its task source takes."""
 
     split: str = "train"
-    """Which tasks are drawn. `env.unwrapped.factory.source.splits` has the names."""
+    """The tasks that are drawn. `env.unwrapped.factory.source.splits` has the names."""
     prices: str | Path | PriceSheet | Mapping[str, Any] = "paper-2025-11"
     """What everything costs: the name of a shipped price sheet, a JSON file, a PriceSheet, or a sheet as parsed
     JSON."""
     preference: Any = "sampled"
-    """What the user wants: "sampled" (another wish for each episode), "none", a kind's name, a mapping of weights, or a
-    Preference."""
+    """What the user wants: "sampled" (another preference for each episode), "none", a kind's name, a mapping of
+    weights, or a Preference."""
     wording: preferences.Wording = "train"
-    """Which set of sentences sampled preferences are said in: "train", "validation" or "heldout". The sets share no
+    """The set of sentences sampled preferences are said in: "train", "validation" or "heldout". The sets share no
     sentence."""
     history: Literal["full", "state"] = "full"
     """What an observation shows of the past. "full": the whole transcript. "state": one message, rebuilt each turn from
@@ -128,7 +128,7 @@ class EnvSettings:
     recordings and `env.unwrapped.episode` are the same in both."""
 
     def rules(self) -> Rules:
-        """As the episode wants it."""
+        """The rules as the episode wants it."""
         choices = {
             "history": ("full", "state"),
             "messages": FORMS,
@@ -192,17 +192,19 @@ class EpisodeFactory:
         """One episode. The same seed and options give the same task, preference and simulated results.
 
         The seed is the episode's own: what `info["episode_seed"]`, a job, a trial and a recorded trajectory name.
-        Another `luck` is the same task, wish, tools and prices with other draws of who is simulated, as if the same
-        task were played on another day."""
+        Another `luck` is the same task, preference, tools and prices with other draws of who is simulated, as if the
+        same task were played on another day."""
         chosen = reset_options(options)
         rng = random.Random(seed)
-        drawn = self.source.draw(self.settings.split, rng)  # also when a task is named, so that the wish is the same
+        drawn = self.source.draw(
+            self.settings.split, rng
+        )  # also when a task is named, so that the preference is the same
         task_id = drawn if chosen.get("task_id") is None else chosen["task_id"]
         sheet = self._sheet(chosen["prices"]) if chosen.get("prices") is not None else self.sheet
         scene = self.source.open(task_id, seed, sheet, chosen.get("tools"))
         keys = scene.world.toolbox.keys
-        wish = chosen.get("preference", self.settings.preference)
-        preference = preferences.read(wish, rng, keys, self.settings.wording)
+        wanted = chosen.get("preference", self.settings.preference)
+        preference = preferences.read(wanted, rng, keys, self.settings.wording)
         rules = self.rules
         if chosen.get("budget") is not None:
             rules = replace(rules, limits=replace(rules.limits, usd=chosen["budget"]))
@@ -362,7 +364,7 @@ def _make(source: str | TaskSource, arguments: dict[str, Any]) -> EpisodeFactory
     own = {f.name for f in fields(EnvSettings)}
     given = {k: v for k, v in arguments.items() if k in own}
     check(EnvSettings, given)
-    if isinstance(wish := given.get("preference"), Mapping):
-        given["preference"] = dict(wish)  # its maker may change it for the next environment
+    if isinstance(wanted := given.get("preference"), Mapping):
+        given["preference"] = dict(wanted)  # its maker may change it for the next environment
     settings = EnvSettings(**given)
     return EpisodeFactory(source, settings, {k: v for k, v in arguments.items() if k not in own})

@@ -69,7 +69,8 @@ class _Slot:
 
 
 class OrchestraVectorEnv(gym.vector.VectorEnv[Any, Any, Any]):
-    """See the module's text. `gym.make_vec(id, num_envs=N, vectorization_mode="vector_entry_point")` makes one."""
+    """The vector environment, as the module's text says. `gym.make_vec(id, num_envs=N,
+    vectorization_mode="vector_entry_point")` makes one."""
 
     def __init__(
         self,

@@ -39,7 +39,7 @@ def _gathered(infos: Sequence[Mapping[str, Any]], env_ids: Sequence[int], num_en
 
 
 def _columns_of_the_same_keys(infos: Sequence[Mapping[str, Any]]) -> dict[str, Sequence[Any]] | None:
-    """By far the commonest: all say the same. None where they do not."""
+    """Make columns where all say the same, by far the commonest case. None where they do not."""
     keys = list(infos[0]) if infos else []
     if len(set(map(len, infos))) > 1:
         return None
@@ -70,7 +70,7 @@ def _mask(places: Sequence[int], num_envs: int) -> NDArray[np.bool_]:
 
 
 def _column(key: str, values: Sequence[Any], places: Sequence[int], num_envs: int) -> Any:
-    """As the first environment's value wants it."""
+    """A column as the first environment's value wants it."""
     first = values[0]
     if isinstance(first, dict) and key != "final_obs" and all(isinstance(value, dict) for value in values):
         return _gathered(values, places, num_envs)

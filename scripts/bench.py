@@ -143,7 +143,7 @@ def one_loop(first: float, each: float) -> list[float]:
 
 
 def all_but_one(done: list[float]) -> float:
-    """When all but the last had finished."""
+    """Time when all but the last had finished."""
     return sorted(done)[-2]
 
 

@@ -23,7 +23,7 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PAGES = ("README.md", "docs/first-episode.md", "docs/own-tools.md")
-"""In the order in which they are read."""
+"""Pages in the order in which they are read."""
 MOST_MB, MOST_SECONDS = 120, 60
 FENCE = re.compile(r'^```(\w*)(?: title="([^"]*)")?[ ]*\n(.*?)^```[ ]*$', re.M | re.S)
 INSTALLS = "Not run: installs packages"
@@ -37,7 +37,7 @@ LEFT_OUT = {
 }
 """The part of a line -> why it is not run."""
 SHORT_TASKS = 20
-"""Of an evaluation, with --short."""
+"""Tasks of an evaluation, with --short."""
 
 
 class Surprise(Exception):

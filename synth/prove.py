@@ -104,7 +104,7 @@ def play(name: str, ids: Sequence[str]) -> tuple[list[str], str]:
 
 
 def check_again(name: str, ids: Sequence[str]) -> Proof:
-    """Only the oracle's transcripts, for comparison with another process."""
+    """Play the oracle's transcripts only, for comparison with another process."""
     faults, digest = play(name, ids)
     return Proof(loader.load(name).name, "replay", len(ids), tuple(faults), digest)
 
@@ -159,7 +159,7 @@ def check_bytes(name: str) -> Proof:
     folder = loader.resolve(name)
     with tempfile.TemporaryDirectory() as scratch:
         same = rebuilt(specs.load(folder.name), folder, Path(scratch) / folder.name)
-    faults = () if same else ("the spec and its seed give other bytes: run synth/generate.py and commit the result",)
+    faults = () if same else ("the spec and its seed give other bytes: run synth/make_domain.py and commit the result",)
     return Proof(folder.name, "made again from its spec, byte by byte", 0, faults, "")
 
 

@@ -14,7 +14,7 @@ from toolorchestra.envs.vector import OrchestraVectorEnv
 
 ADD = render_call("add", {"a": 1, "b": 2})
 FREE = {"preference": "none"}
-"""No wish in the system message, so that what a turn costs depends on the test alone."""
+"""No preference in the system message, so that what a turn costs depends on the test alone."""
 HLE = "toolorchestra.envs.domains.hle.source:HleSource"
 
 

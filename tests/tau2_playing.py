@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.paths import SHARED
-from toolorchestra.envs.domains.tau2.hired_models import Role
+from toolorchestra.envs.domains.tau2.user_and_judge_models import Role
 from toolorchestra.envs.domains.tau2.world import Tau2World
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.envs.episode.episode import Episode
@@ -23,7 +23,7 @@ needs_recordings = pytest.mark.skipif(not RECORDINGS.is_file(), reason=f"no {REC
 
 
 def env_of(domain: str, user: str | Role, task_id: str | None = None, **settings: Any) -> OrchestraEnv:
-    """An environment without a wish, reset to a task (or to any)."""
+    """An environment without a preference, reset to a task (or to any)."""
     settings = {"split": "base", "preference": "none", **settings}
     env = OrchestraEnv(SOURCE, domain=domain, user=user, **settings)
     env.reset(seed=0, options={} if task_id is None else {"task_id": f"{domain}/{task_id}"})

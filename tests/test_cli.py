@@ -78,7 +78,7 @@ def test_the_ids_and_their_splits() -> None:
 
 
 def test_the_doors_of_a_clone_lead_to_the_same_commands() -> None:
-    for script, name in (("scripts/train_agent.py", "train"), ("synth/generate.py", "synth make")):
+    for script, name in (("scripts/train_agent.py", "train"), ("synth/make_domain.py", "synth make")):
         done = subprocess.run(
             [sys.executable, script, "--help"], capture_output=True, text=True, cwd=REPOSITORY, check=False
         )

@@ -129,7 +129,7 @@ def test_what_was_sampled_is_scored_alike(loop: Any, played: tuple[Any, list[Any
 @pytest.mark.parametrize(
     ("weights", "cheaper_wins"), [({"outcome": 1, "usd": 0}, False), ({"outcome": 1, "usd": 1}, True)]
 )
-def test_cost_is_judged_against_siblings_as_the_user_wishes(
+def test_cost_is_judged_against_siblings_as_the_user_prefers(
     loop: Any, weights: dict[str, float], cheaper_wins: bool
 ) -> None:
     start = {"preference": {"weights": {"seconds": 0, **weights}}}
@@ -138,9 +138,9 @@ def test_cost_is_judged_against_siblings_as_the_user_wishes(
         ledger = {"seconds": 9.0, "usd_by_role": {"orchestrator": 0.001, "expert": usd, "judge": 1.0}}
         return loop.Rollout(None, None, start, {"ledger": ledger, "calls": {}}, outcome)
 
-    cheap, dear, wrong = loop.advantages_of(loop.rewards_of([ended(1, 0.01), ended(1, 0.08), ended(0, 0.0)]))
-    assert (cheap > dear) is cheaper_wins
-    assert min(cheap, dear) > wrong
+    cheap, expensive, wrong = loop.advantages_of(loop.rewards_of([ended(1, 0.01), ended(1, 0.08), ended(0, 0.0)]))
+    assert (cheap > expensive) is cheaper_wins
+    assert min(cheap, expensive) > wrong
 
 
 def test_an_only_child_is_refused(loop: Any, capsys: Any) -> None:

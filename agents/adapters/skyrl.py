@@ -190,7 +190,7 @@ class GroupAdvantages:
         return made, left
 
     def _should_keep_group(self, group: Any) -> bool:
-        """For trainer.fully_async.sample_full_batch: whether our reward learns anything from a group."""
+        """Whether our reward learns anything from a group."""
         output = group.generator_output
         rollouts = {_key(w): one for w, one in zip(output["trajectory_ids"], output[PLAYED], strict=True)}
         return all(teaches(made, self.advantage) for made in _groups(rollouts).values())

@@ -130,8 +130,8 @@ class TrainingSample(NamedTuple):
 
 
 def samples_of(trajectory: Trajectory, form: SampleForm, filler: int) -> list[TrainingSample]:
-    """At least one, since each rollout has its place in the batch: of one in which nothing was sampled, a masked token.
-    Of one whose episode failed every token is masked."""
+    """Give one sample at least, since each rollout has its place in the batch: of one in which nothing was sampled, a
+    masked token. Of one whose episode failed every token is masked."""
     if form == "one" and len(trajectory.sequences) > 1:
         raise ConfigError(
             f"the chat template rewrote the past of task {trajectory.task_id} {len(trajectory.sequences) - 1} times, "
@@ -180,11 +180,11 @@ class Played(NamedTuple):
 
     trajectory: Trajectory
     label: str
-    """Which environment it is of."""
+    """Label of its environment."""
     seconds: float
     """Seconds by the wall, from its start to its end."""
     sampling_seconds: float
-    """Those of them in which its turns were sampled."""
+    """Seconds of them in which its turns were sampled."""
     baselines: Sequence[Measure] = ()
 
 

@@ -1,4 +1,4 @@
-"""From a fit to a file of experts: what the recording knows is the fit's, and what it does not know is said.
+"""A file of experts, made from a fit: what the recording knows is the fit's, and what it does not know is said.
 
 Experts answer, write queries or write programs; the recording has models. Who stands for whom is the user's word. What
 no recorded model stands behind, and what no recording tells, is refused, or taken from packaged experts: on the new
@@ -31,7 +31,7 @@ MOST_NAMED = 8
 NEVER = -8.0
 """The skill of an expert at what no tool asks of it."""
 LEVELS_DEVIATION, MIDDLE = 1.24, 3.57
-"""Of the levels of HLE-v0's questions, and their mean."""
+"""Deviation of the levels of HLE-v0's questions, and their mean."""
 _LENGTHS = ("tokens", "seconds")
 REST_FROM = f"--rest-from {DEFAULT}"
 """What the command line is told where packaged experts would help."""
@@ -185,7 +185,8 @@ class _FileMaker:
         }
 
     def _skill(self, role: Role, families: Sequence[str], subject: str, law: Law) -> float:
-        """In one subject; of queries over all. What is taken from packaged experts succeeds as often as there."""
+        """The skill in one subject; of queries over all. What is taken from packaged experts succeeds as often as
+        there."""
         model, does = role
         if role not in self.offered:
             return NEVER
@@ -359,7 +360,7 @@ def families_of(fit: FitFile, choices: FileOptions) -> dict[str, tuple[str, ...]
 
 
 def told_of(fit: FitFile, tools: ToolConfig, behind: Mapping[Role, str], choices: FileOptions) -> Iterator[str]:
-    """Who stands for whom, in sentences."""
+    """Tell who stands for whom, in sentences."""
     offered = roles(tools)
     for role, recorded in behind.items():
         yield f"{_named(role, offered)} {DOES[role[1]]} as {recorded!r} did"

@@ -60,11 +60,12 @@ class CompareOptions:
     rescore: bool = False
     """Grade the answers of the runs again first."""
     backends: tuple[str, ...] = ()
-    """With --rescore: as evaluate takes it, in place of what the run says. For example: --backends judge=gpt-5"""
+    """Backends for --rescore, as evaluate takes them, in place of what the run says. For example: --backends
+    judge=gpt-5"""
     dataset: tuple[str, ...] = ()
-    """With --rescore: where the questions are now; where they were when left out."""
+    """Place of the questions now, for --rescore; where they were when left out."""
     spend_cap: float | None = None
-    """With --rescore: dollars that grading may cost. What it does not pay for keeps its outcome."""
+    """Dollars that grading may cost, for --rescore. What it does not pay for keeps its outcome."""
     table: Literal["comparison", "figures"] = "comparison"
     """The comparison, or one run's figures."""
     format: Literal["text", "markdown", "json"] = "text"

@@ -38,8 +38,8 @@ from toolorchestra.envs.tools.backends import Backing, NamedBackends, read
 
 @cache
 def how_trained(policy: str) -> TrainedAs | None:
-    """Of the model behind `checkpoint:FOLDER`; None for any other player. Looked up once: a checkpoint's weights are
-    hashed for it."""
+    """Tell how the model was trained that is behind `checkpoint:FOLDER`; None for any other player. Looked up once: a
+    checkpoint's weights are hashed for it."""
     return saved_model(Path(policy.removeprefix(PREFIX))).how if policy.startswith(PREFIX) else None
 
 
@@ -92,7 +92,7 @@ class EvaluateOptions:
     """NAME=VALUE,VALUE for gym.make: each environment is played under each of the values. For example:
     --each preference=none,frugal,fast"""
     split: tuple[str, ...] = ()
-    """Which tasks, such as train, validation or test. Test when left out; of a data set, all."""
+    """Splits that tasks are of, such as train, validation or test. Test when left out; of a data set, all."""
     tasks: int = 300
     """How many tasks of each split are played."""
     trials: int = 1
@@ -100,9 +100,10 @@ class EvaluateOptions:
     seed: int = 0
     """Seed of the first task. Each next task takes the next number."""
     policy: tuple[str, ...] = ()
-    """Who plays. Simulated: random, cheapest, strongest, oracle (all when left out). Over real backends: random, cheap,
-    dear, always:EXPERT, chat (chat when a file of backends is named). A trained model: checkpoint:FOLDER, of a run, one
-    of its checkpoints, or what export model wrote; router:FOLDER, of train --router."""
+    """Policies that play. Simulated: random, cheapest, strongest, oracle (all when left out). Over real backends:
+    random, cheap, expensive, always:EXPERT, chat (chat when a file of backends is named). A trained model:
+    checkpoint:FOLDER, of a run, one of its checkpoints, or what export model wrote; router:FOLDER, of train
+    --router."""
     player: tuple[str, ...] = ()
     """NAME=VALUE for players. For example: --player fit_tasks=200 temperature=0.5"""
     backends: tuple[str, ...] = ()
@@ -125,7 +126,7 @@ class EvaluateOptions:
     resume: bool = False
     """Go on with the run in --out. Trials that ended are kept; those that failed or were cut are played again."""
     allow_changed: bool = False
-    """With --resume: go on also where a file that the run was made with has changed since."""
+    """Go on with --resume also where a file that the run was made with has changed since."""
 
     def __post_init__(self) -> None:
         check_counts(self, {"tasks": 1, "at_once": 1, "trials": 1})

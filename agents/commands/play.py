@@ -265,20 +265,20 @@ class PlayOptions:
     set: tuple[str, ...] = ()
     """NAME=VALUE for gym.make, as behind --env. For example: --set max_turns=5"""
     policy: str = ""
-    """Who plays: random, cheapest, strongest, oracle or another one of evaluate's; a run's folder or
+    """Policy that plays: random, cheapest, strongest, oracle or another one of evaluate's; a run's folder or
     checkpoint:FOLDER, its trained model, one of its checkpoints or what export model wrote; file:TRAJECTORIES;
     package.module:maker; you, when left out."""
     player: tuple[str, ...] = ()
     """NAME=VALUE for players whose name has a colon. For example: --player temperature=0.5"""
     split: str = "train"
-    """Which tasks: train, validation or test."""
+    """Split that tasks are of: train, validation or test."""
     seed: int = 0
     """Seed of the first episode. Each next episode takes the next number."""
     episode_seed: int | None = None
     """Play this very episode: the `seed` of a row of an evaluation or of a recorded trajectory, together with its
     --task-id and the --env that it was played in."""
     preference: str = "sampled"
-    """The user's wish: "sampled", "none" or the name of a kind."""
+    """The user's preference: "sampled", "none" or the name of a kind."""
     tools: str = ""
     """Tool configuration of question environments: paper, plain, basic, none or a JSON file."""
     prices: str = ""

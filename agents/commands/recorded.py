@@ -18,7 +18,7 @@ from toolorchestra.agents.configuration.environment_options import pairs
 from toolorchestra.envs.base.errors import NOT_NEGATIVE, ConfigError, require
 
 if TYPE_CHECKING:
-    from toolorchestra.agents.calibration.replayed import ReplayedLine
+    from toolorchestra.agents.calibration.replayed_routing import ReplayedLine
     from toolorchestra.envs.outcomes.table import Outcomes
 
 COLUMNS = ("policy", "accuracy", "$ a task", "seconds", "PerfGain", "CostSave")
@@ -37,11 +37,11 @@ class RecordingOptions:
     reasoning_apart: tuple[str, ...] = ()
     """Models whose `all_output` has no reasoning tokens in it, as xAI's servers count."""
     models: tuple[str, ...] = ()
-    """These models only; all when left out."""
+    """Models that are read; all when left out."""
 
     def read(self) -> Outcomes:
         """The recording as a table."""
-        from toolorchestra.envs.outcomes.forms import read
+        from toolorchestra.envs.outcomes.recording_forms import read
 
         return read(self.form, self.outcomes, pairs("--columns", self.columns), self.reasoning_apart)
 
@@ -73,12 +73,13 @@ class WorldOptions:
     tools: str = "paper"
     """The tool configuration whose experts are made: paper, plain or a JSON file."""
     stands: Annotated[tuple[str, ...], tyro.conf.arg(name="as", metavar="EXPERT=MODEL [...]")] = ()
-    """Which recorded model stands behind which expert. An alias, such as answer-1 or search-2, means what that alias
-    does; the name of an expert's model means its answering. Recorded models of the same name need not be named."""
+    """Pairs of an expert and the recorded model that stands behind it. An alias, such as answer-1 or search-2, means
+    what that alias does; the name of an expert's model means its answering. Recorded models of the same name need not
+    be named."""
     family: Annotated[tuple[str, ...], tyro.conf.arg(metavar="SUBJECT=FAMILY [...]")] = ()
-    """Which recorded family stands for which subject: math, science, code, logic, knowledge. A subject may be named
-    several times. Without it the family of the same name, else those that a data set's questions are played as (physics
-    as science), else the mean over all."""
+    """Pairs of a subject and the recorded family that stands for it: math, science, code, logic, knowledge. A subject
+    may be named several times. Without it the family of the same name, else those that a data set's questions are
+    played as (physics as science), else the mean over all."""
     rest_from: str = ""
     """Packaged experts, such as 2026-11, for what the recording does not know. Without it that is refused."""
 
@@ -194,19 +195,19 @@ def _written(text: str, file: Path | None, what: str) -> None:
 
 
 def _page(given: ReplayOptions) -> Iterator[str]:
-    from toolorchestra.agents.calibration import replayed
+    from toolorchestra.agents.calibration import replayed_routing
     from toolorchestra.envs.domains.recorded.source import FOLDS, RecordedSource
     from toolorchestra.envs.domains.recorded.world import priced
 
     rows = given.read()
-    models = given.models or replayed.complete_models(rows, given.complete)
+    models = given.models or replayed_routing.complete_models(rows, given.complete)
     rows = rows.only(models)
     graded = rows.where_rows(rows.success == rows.success)  # nan: nobody graded it
     kept = priced(graded) if given.unpriced == "drop" else graded
     source = RecordedSource(rows=kept, models=models)
-    table, runs = replayed.table_of(source, given.prices), source.runs
-    lines = replayed.contest(table, [runs.text(task) for task in table.tasks], given.cost_weight)
-    best = table.models[replayed.best_single(table)]
+    table, runs = replayed_routing.table_of(source, given.prices), source.runs
+    lines = replayed_routing.contest(table, [runs.text(task) for task in table.tasks], given.cost_weight)
+    best = table.models[replayed_routing.best_single(table)]
     yield f"{len(table.tasks)} tasks, {len(table.models)} models, {FOLDS} folds. Gain and saving are against"
     yield f"the best single model, {best}. Intervals are of 95 %, by a bootstrap of tasks."
     if len(kept) < len(graded) or runs.left_out:

@@ -36,9 +36,9 @@ class ReportOptions:
     stages: bool = False
     """Say what each stage of training brought, on held-out tasks of the runs."""
     tasks: int = 100
-    """With --stages: how many of a run's own test tasks are played in each environment."""
+    """Number of a run's own test tasks that are played in each environment, with --stages."""
     again: bool = False
-    """With --stages: play again what was kept from an earlier call."""
+    """Play again, with --stages, what was kept from an earlier call."""
 
     def __post_init__(self) -> None:
         require(self, AT_LEAST_ONE, "tasks")

@@ -51,7 +51,7 @@ class EnvMix:
 
 @dataclass(frozen=True)
 class ModelConfig(EngineSettings):
-    """Which model, how the local engine holds it, and what it is sampled with."""
+    """The model, how the local engine holds it, and what it is sampled with."""
 
     path: str = ""
     """A folder or hub id of transformers; "" makes the tiny model."""
@@ -266,7 +266,7 @@ def _mix(mix: EnvMix, arguments: Mapping[str, Any]) -> EnvMix:
 
 
 def as_json(config: TrainConfig) -> dict[str, Any]:
-    """For the checkpoint and the report."""
+    """Give the JSON for the checkpoint and the report."""
     return dataclasses.asdict(config)
 
 

@@ -96,7 +96,7 @@ class ChosenTask(NamedTuple):
 
 
 class _Draw(NamedTuple):
-    """Which environment of the mix, and the seed of task, preference, prices and tools."""
+    """Environment of the mix, and the seed of task, preference, prices and tools."""
 
     env: int
     seed: int
@@ -188,7 +188,7 @@ def as_trained(trained: Sequence[EnvMix]) -> tuple[ChosenEnv, ...]:
 
 
 def difference(trained: Sequence[EnvMix], env_id: str, made: EpisodeFactory) -> str:
-    """In a sentence, what the model is not used to in this environment; "" where it was trained on the same. An
+    """Tell in a sentence what the model is not used to in this environment; "" where it was trained on the same. An
     argument that neither the settings nor the task source keep under its name is not looked at."""
     same = [mix for mix in trained if _whole_id(mix.env_id) == _whole_id(env_id)]
     if not same:

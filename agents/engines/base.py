@@ -64,7 +64,7 @@ class Datum:
 
     tokens: Sequence[int]
     logprobs: Sequence[float]
-    """Of the sampler; 0 where nothing was sampled."""
+    """Log-probabilities of the sampler; 0 where nothing was sampled."""
     advantages: Sequence[float]
     """How much better than its siblings the rollout of each token was; for demonstrations 1."""
     mask: Sequence[bool]
@@ -119,7 +119,7 @@ class Engine(Samples, Protocol):
         """The weights of now are what a KL term holds the model to, where the engine keeps any for it."""
 
     def averaged(self) -> AbstractContextManager[None]:
-        """While it lasts, sampling is from the running average of the weights, where the engine keeps one. Where the
+        """Sample, while it lasts, from the running average of the weights, where the engine keeps one. Where the
         sampler's random numbers can be kept, what is drawn meanwhile changes nothing that is drawn afterwards."""
 
     def save(self, path: Path) -> None:
@@ -213,7 +213,7 @@ class Sampler(Protocol):
         """Go on drawing as the sampler of that checkpoint would have."""
 
     def stats(self) -> Mapping[str, float]:
-        """Since the last call: plain numbers for the log."""
+        """Plain numbers for the log, since the last call."""
 
     def close(self) -> None:
         """End its processes and connections. May be called twice."""

@@ -18,7 +18,7 @@ class Machine:
     memory_gigabytes: float | None
     """Memory of the whole machine; None where the system does not say."""
     gpu: str
-    """Its name; empty where the run needs none."""
+    """Name of the GPU; empty where the run needs none."""
     python: str
     torch: str
     """Empty where torch is not installed."""
@@ -37,7 +37,7 @@ def this_machine(device: str) -> Machine:
 
 
 def _processor() -> str:
-    """Its name as the system tells it; on Linux that is in /proc/cpuinfo."""
+    """The processor's name as the system tells it; on Linux that is in /proc/cpuinfo."""
     told = Path("/proc/cpuinfo")
     if told.is_file():
         for line in told.read_text(encoding="utf-8", errors="replace").splitlines():

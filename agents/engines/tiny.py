@@ -1,8 +1,8 @@
 """The tiny model of the laptop default: a Qwen3 of a few hundred thousand parameters, its tokenizer and its template.
 
 The template is compact on purpose. It renders tools by their descriptions alone (use style="brief"), of the system
-message the user's wish, of a question the first USER_CHARACTERS, of a tool result the first RESULT_CHARACTERS: what a
-model of this size can use. Each message is rendered on its own, so a transcript grows by appending only.
+message the user's preference, of a question the first USER_CHARACTERS, of a tool result the first RESULT_CHARACTERS:
+what a model of this size can use. Each message is rendered on its own, so a transcript grows by appending only.
 """
 
 from __future__ import annotations

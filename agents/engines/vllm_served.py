@@ -58,7 +58,7 @@ class _Unexpected(Exception):
 
 @dataclass(frozen=True)
 class ServedConfig:
-    """Which server, and how long it is waited for."""
+    """Server, and how long it is waited for."""
 
     base_url: str
     length: int = 512

@@ -182,7 +182,7 @@ def exported_weights(folder: Path) -> dict[str, Tensor]:
 
 
 def put(weights: Mapping[str, Tensor], model: Any, wanted: Collection[str], where: Path) -> None:
-    """These weights into a model, by name. Raises ConfigError where they are another model's: where a wanted one is
+    """Put these weights into a model, by name. Raises ConfigError where they are another model's: where a wanted one is
     missing, or one is unknown to the model or of another shape."""
     own = model.state_dict()
     missing = [name for name in wanted if name not in weights]

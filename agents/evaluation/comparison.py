@@ -28,7 +28,7 @@ from toolorchestra.agents.evaluation.summary_tables import Table, aligned, in_ma
 from toolorchestra.envs.base.errors import ConfigError, no_such
 
 DRAWN = "prices drawn for each task"
-"""In place of a sheet's id, where a policy's rows have several."""
+"""Mark in place of a sheet's id, where a policy's rows have several."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Ground(NamedTuple):
 
 @dataclass(frozen=True)
 class MeanDifference:
-    """Of pairs: the second policy's mean less the first's."""
+    """Difference of pairs: the second policy's mean less the first's."""
 
     left: float
     right: float
@@ -69,7 +69,7 @@ class MeanDifference:
 
 @dataclass(frozen=True)
 class GroupWin:
-    """Who did better on the tasks of a group."""
+    """The one who did better on the tasks of a group."""
 
     group: str
     pairs: int
@@ -96,16 +96,16 @@ class PairedComparison:
     """Trials that one of them has and the other has not."""
     accuracy: MeanDifference | None
     bounds: Interval
-    """Of the difference in accuracy over all pairs, with what is not known at its worst and best."""
+    """Bounds of the difference in accuracy over all pairs, with what is not known at its worst and best."""
     cents: MeanDifference | None
     minutes: MeanDifference | None
     reward: MeanDifference | None
-    """Of outcomes less what the agent spent in dollars, which reward="scalar" gives by its own weights."""
+    """Difference of outcomes less what the agent spent in dollars, which reward="scalar" gives by its own weights."""
     better: int
     """Tasks where the right one did better."""
     worse: int
     p: float
-    """Of the exact sign test over tasks: McNemar's where each has one trial."""
+    """Probability of the exact sign test over tasks: McNemar's where each has one trial."""
     groups: tuple[GroupWin, ...]
 
 

@@ -1,9 +1,10 @@
-"""How far play follows a wish: on the same tasks, under the wish and under a reference, how much of what the wish names
-has changed in its favour. Made of rows alone.
+"""How far play follows a preference: on the same tasks, under the preference and under a reference, how much of what
+the preference names has changed in its favour. Made of rows alone.
 
-The reference is play without a wish; where a policy has none of the same environment and split, play under a balanced
-one. A wish names what it weighs more than the reference does: dollars, seconds, or calls of tools. Only trials that
-ended count, and only under the same price sheet; a task is one pair, with the means of its trials on either side.
+The reference is play without a preference; where a policy has none of the same environment and split, play under a
+balanced one. A preference names what it weighs more than the reference does: dollars, seconds, or calls of tools. Only
+trials that ended count, and only under the same price sheet; a task is one pair, with the means of its trials on either
+side.
 """
 
 from __future__ import annotations
@@ -18,40 +19,41 @@ from toolorchestra.agents.evaluation.rows import EvaluationRow
 from toolorchestra.agents.evaluation.statistics import Interval, mean_interval, ratio_interval
 from toolorchestra.envs.base.preference import ACCURATE, GENERAL
 
-NO_WISH, BALANCED = "none", "balanced"
+NO_PREFERENCE, BALANCED = "none", "balanced"
 Rows = Sequence[EvaluationRow]
 _PREFERENCE = re.compile(r", preference=[^,]*")
 
 
-WishMeasure = Literal["usd", "seconds", "calls"]
-"""What a wish names: the agent's bill, the episode's time, or the share of the calls that go to certain tools."""
+PreferenceMeasure = Literal["usd", "seconds", "calls"]
+"""What a preference names: the agent's bill, the episode's time, or the share of the calls that go to certain tools."""
 
 
 @dataclass(frozen=True)
-class WishEffect:
-    """How far a policy follows one kind of wish in one thing that it names, against a reference on the same tasks."""
+class PreferenceEffect:
+    """How far a policy follows one kind of preference in one thing that it names, against a reference on the same
+    tasks."""
 
     env: str
     split: str
     policy: str
-    wish: str
-    """Its kind."""
+    preference: str
+    """Kind of the preference."""
     reference: str
-    """The kind of wish that it is held against; "none" for play without one."""
-    measure: WishMeasure
+    """The kind of preference that it is held against; "none" for play without one."""
+    measure: PreferenceMeasure
     tasks: int
     """Played to their end on both sides, under one price sheet."""
     left_out: int
-    """Played under the wish, and not so."""
+    """Played under the preference, and not so."""
     before: float
-    """Under the reference: cents, seconds, or the named tools' share of the calls; a mean over tasks."""
+    """Value under the reference: cents, seconds, or the named tools' share of the calls; a mean over tasks."""
     after: float
-    """The same under the wish."""
+    """The same under the preference."""
     followed: float
     """Above 0: the share of cents or seconds that was saved, or by how much the share of the calls grew."""
     interval: Interval
     points: float
-    """What it did to the accuracy: under the wish less under the reference."""
+    """What it did to the accuracy: under the preference less under the reference."""
 
 
 class _Pair(NamedTuple):
@@ -59,28 +61,28 @@ class _Pair(NamedTuple):
 
     task: str
     without: Rows
-    wished: Rows
+    preferred: Rows
 
 
-def controllability_of(rows: Iterable[EvaluationRow]) -> tuple[WishEffect, ...]:
-    """Every kind of wish of every policy, in each thing that it names. Empty where no task was played under a wish and
-    under a reference."""
-    made: list[WishEffect] = []
+def controllability_of(rows: Iterable[EvaluationRow]) -> tuple[PreferenceEffect, ...]:
+    """Every kind of preference of every policy, in each thing that it names. Empty where no task was played under a
+    preference and under a reference."""
+    made: list[PreferenceEffect] = []
     by_place: dict[tuple[str, str, str], list[EvaluationRow]] = {}
     for row in rows:
         by_place.setdefault((_environment(row), row.split, row.policy), []).append(row)
     for place, some in by_place.items():
         kinds = _by(some, kind_of)
-        reference = next((kind for kind in (NO_WISH, BALANCED) if _ended(kinds.get(kind, ()))), "")
-        for kind, wished in sorted(kinds.items()):
-            if reference and kind not in (NO_WISH, reference):
-                made += _effects(place, kind, wished, reference, kinds[reference])
+        reference = next((kind for kind in (NO_PREFERENCE, BALANCED) if _ended(kinds.get(kind, ()))), "")
+        for kind, preferred in sorted(kinds.items()):
+            if reference and kind not in (NO_PREFERENCE, reference):
+                made += _effects(place, kind, preferred, reference, kinds[reference])
     return tuple(made)
 
 
 def kind_of(row: EvaluationRow) -> str:
-    """Of the user's wish; "none" for none."""
-    return str(row.preference.get("kind", "custom")) if row.preference.get("sentence") else NO_WISH
+    """Kind of the user's preference; "none" for none."""
+    return str(row.preference.get("kind", "custom")) if row.preference.get("sentence") else NO_PREFERENCE
 
 
 def _environment(row: EvaluationRow) -> str:
@@ -89,20 +91,22 @@ def _environment(row: EvaluationRow) -> str:
 
 
 def _effects(
-    place: tuple[str, str, str], kind: str, wished: Rows, reference: str, without: Rows
-) -> Iterable[WishEffect]:
-    tasks = len({row.task for row in wished})
-    pairs = _pairs(_ended(without), _ended(wished))
-    usual = _weights(next(iter(_ended(without)), without[0]))  # a trial that failed early may not tell its wish
-    named = [_named(row, usual) for row in wished]
-    measured: list[WishMeasure] = [name for name in ("usd", "seconds", "calls") if any(name in one for one in named)]
+    place: tuple[str, str, str], kind: str, preferred: Rows, reference: str, without: Rows
+) -> Iterable[PreferenceEffect]:
+    tasks = len({row.task for row in preferred})
+    pairs = _pairs(_ended(without), _ended(preferred))
+    usual = _weights(next(iter(_ended(without)), without[0]))  # a trial that failed early may not tell its preference
+    named = [_named(row, usual) for row in preferred]
+    measured: list[PreferenceMeasure] = [
+        name for name in ("usd", "seconds", "calls") if any(name in one for one in named)
+    ]
     for measure in measured if pairs else ():
         before, after = _means(pairs, measure, usual)
         change, interval = _change(measure, before, after)
         right = _both(pairs, lambda rows, _: _mean(rows, _right))
-        yield WishEffect(
+        yield PreferenceEffect(
             *place,
-            wish=kind,
+            preference=kind,
             reference=reference,
             measure=measure,
             tasks=len(before),
@@ -115,8 +119,9 @@ def _effects(
         )
 
 
-def _change(measure: WishMeasure, before: Sequence[float], after: Sequence[float]) -> tuple[float, Interval]:
-    """Above 0 the wish was followed: the share that was saved, or the growth of the named tools' share of calls."""
+def _change(measure: PreferenceMeasure, before: Sequence[float], after: Sequence[float]) -> tuple[float, Interval]:
+    """Above 0 the preference was followed: the share that was saved, or the growth of the named tools' share of
+    calls."""
     if measure == "calls":
         moved = [b - a for a, b in zip(before, after, strict=True)]
         return math.fsum(moved) / len(moved), mean_interval(moved) or Interval(-1.0, 1.0)
@@ -125,24 +130,27 @@ def _change(measure: WishMeasure, before: Sequence[float], after: Sequence[float
     return 1 - math.fsum(after) / total if total else math.nan, Interval(1 - left.high, 1 - left.low)
 
 
-def _means(pairs: Sequence[_Pair], measure: WishMeasure, usual: Mapping[str, float]) -> tuple[list[float], list[float]]:
-    """Of each task, on either side."""
+def _means(
+    pairs: Sequence[_Pair], measure: PreferenceMeasure, usual: Mapping[str, float]
+) -> tuple[list[float], list[float]]:
+    """Means of each task, on either side."""
     if measure == "calls":
-        return _both(pairs, lambda rows, wished: _share(rows, _favoured(wished, usual)))
+        return _both(pairs, lambda rows, preferred: _share(rows, _favoured(preferred, usual)))
     of: Callable[[EvaluationRow], float] = _cents if measure == "usd" else _seconds
     return _both(pairs, lambda rows, _: _mean(rows, of))
 
 
 def _both(pairs: Sequence[_Pair], of: Callable[[Rows, Rows], float]) -> tuple[list[float], list[float]]:
-    """A figure of each task without and under the wish; `of` is given the rows of a side, and those under the wish."""
+    """A figure of each task without and under the preference; `of` is given the rows of a side, and those under the
+    preference."""
     return (
-        _by_task(pairs, lambda pair: of(pair.without, pair.wished)),
-        _by_task(pairs, lambda pair: of(pair.wished, pair.wished)),
+        _by_task(pairs, lambda pair: of(pair.without, pair.preferred)),
+        _by_task(pairs, lambda pair: of(pair.preferred, pair.preferred)),
     )
 
 
-def _pairs(without: Rows, wished: Rows) -> list[_Pair]:
-    ones, others = (_by(rows, lambda row: f"{row.task}\n{row.sheet}") for rows in (without, wished))
+def _pairs(without: Rows, preferred: Rows) -> list[_Pair]:
+    ones, others = (_by(rows, lambda row: f"{row.task}\n{row.sheet}") for rows in (without, preferred))
     return [_Pair(others[key][0].task, ones[key], others[key]) for key in sorted(ones.keys() & others.keys())]
 
 
@@ -155,11 +163,11 @@ def _by_task(pairs: Sequence[_Pair], of: Callable[[_Pair], float]) -> list[float
 
 
 def _weights(row: EvaluationRow) -> dict[str, float]:
-    return dict(row.preference.get("weights", {})) if kind_of(row) != NO_WISH else ACCURATE.weights()
+    return dict(row.preference.get("weights", {})) if kind_of(row) != NO_PREFERENCE else ACCURATE.weights()
 
 
 def _named(row: EvaluationRow, usual: Mapping[str, float]) -> set[str]:
-    """Of "usd", "seconds" and "calls", what the row's wish weighs more than is usual."""
+    """Names among "usd", "seconds" and "calls" that the row's preference weighs more than is usual."""
     weights = _weights(row)
     named = {name for name in ("usd", "seconds") if weights.get(name, 0.0) > usual.get(name, 0.0)}
     return named | ({"calls"} if _tools(row, usual) else set())
@@ -170,12 +178,12 @@ def _tools(row: EvaluationRow, usual: Mapping[str, float]) -> frozenset[str]:
     return frozenset(key for key, n in weights.items() if key not in GENERAL and n > usual.get(key, 0.0))
 
 
-def _favoured(wished: Rows, usual: Mapping[str, float]) -> frozenset[str]:
-    return frozenset[str]().union(*(_tools(row, usual) for row in wished))
+def _favoured(preferred: Rows, usual: Mapping[str, float]) -> frozenset[str]:
+    return frozenset[str]().union(*(_tools(row, usual) for row in preferred))
 
 
 def _share(rows: Rows, keys: frozenset[str]) -> float:
-    """Of the calls, that went to these keys; 0 where nothing was called."""
+    """Share of the calls that went to these keys; 0 where nothing was called."""
     every = sum(sum(row.calls.values()) for row in rows)
     return sum(row.calls.get(key, 0) for row in rows for key in keys) / every if every else 0.0
 

@@ -25,9 +25,9 @@ class OneTrial:
     """What a trial came to, or may come to."""
 
     nano_usd: Mapping[str, int]
-    """By role."""
+    """Cost by role."""
     tokens: Mapping[str, Sequence[int]]
-    """By role and class."""
+    """Tokens by role and class."""
     seconds: float
     calls: int
 
@@ -41,9 +41,9 @@ class CostEstimate:
     basis: str
     """What it was made of, in words."""
     usd: Mapping[str, tuple[float, float, float]]
-    """By role, and under "all"."""
+    """Dollars by role, and under "all"."""
     tokens: Mapping[str, float]
-    """By role: the likely number."""
+    """Tokens by role: the likely number."""
     calls: float
     minutes: tuple[float, float, float]
 
@@ -61,8 +61,8 @@ class CostEstimate:
 
 
 def estimated(contest: Contest, simulated: EpisodeFactory | None, like: Sequence[Path], at_once: int) -> CostEstimate:
-    """Of one contest. `simulated` is the same environment with nothing real behind it, where there is one; `like` the
-    folders of earlier runs. Raises ConfigError where neither says anything."""
+    """Estimate one contest. `simulated` is the same environment with nothing real behind it, where there is one; `like`
+    the folders of earlier runs. Raises ConfigError where neither says anything."""
     name = f"{contest.env} {contest.split} {contest.policy}"
     if like:
         rows = [row for folder in like for row in read_rows(folder) if row.status == "ended"]
@@ -119,7 +119,8 @@ def _summed(
 
 
 def _range(low: Sequence[float], high: Sequence[float], count: int) -> tuple[float, float, float]:
-    """From, likely and to, of so many trials: where both are one sample, the tenth and the ninetieth percentile."""
+    """Give from, likely and to, of so many trials: where both are one sample, the tenth and the ninetieth
+    percentile."""
     likely = count * _mean([*low, *high])
     if low is high or low == high:
         return count * (quantile(low, 0.1) or 0.0), likely, count * (quantile(high, 0.9) or 0.0)

@@ -27,21 +27,22 @@ class PolicyPoint:
     policy: str
     accuracy: float
     low: float
-    """With what was left out all wrong."""
+    """The bound with what was left out all wrong."""
     high: float
-    """With what was left out all right."""
+    """The bound with what was left out all right."""
     cents: float
     on_front: bool
     perf_gain: float | None
-    """Its accuracy over the best single policy's, less 1; None where that is 0."""
+    """Accuracy over the best single policy's, less 1; None where that is 0."""
     cost_save: float | None
     """1 less its cost over the best single policy's; None where it is less accurate or that costs nothing."""
     pareto_dist: float
     """How far it is from the nearest policy on the front, with cost and accuracy each scaled to 0..1."""
     nauc: float
-    """The mean accuracy to be had of it and the cheapest way, over all budgets between cheapest and dearest."""
+    """The mean accuracy to be had of it and the cheapest way, over all budgets between cheapest and most expensive."""
     collapse: float
-    """The share of tasks where it was not the best, or paid what the dearest costs though a cheaper one was as good."""
+    """The share of tasks where it was not the best, or paid what the most expensive costs though a cheaper one was as
+    good."""
 
 
 @dataclass(frozen=True)
@@ -52,10 +53,10 @@ class PolicyFrontier:
     best_single: str
     """The most accurate of the single policies; the cheaper of equals."""
     oracle_accuracy: float
-    """Of taking each task's cheapest best policy."""
+    """Accuracy of taking each task's cheapest best policy."""
     oracle_cents: float
     nauc: float
-    """Of all policies together."""
+    """nAUC of all policies together."""
     trials: int
     left_out: int
     """Trials whose outcome is not known for each policy."""
@@ -111,7 +112,8 @@ def frontier(
 
 
 def pareto_front(points: Mapping[str, tuple[float, float]]) -> list[str]:
-    """Of names with cost and accuracy, those that no other beats in one without losing in the other, cheapest first."""
+    """Give, of names with cost and accuracy, those that no other beats in one without losing in the other, cheapest
+    first."""
     kept = [n for n, one in points.items() if not any(_beats(other, one) for other in points.values())]
     return sorted(kept, key=lambda name: (*points[name], name))
 
@@ -188,8 +190,8 @@ def _width(values: Sequence[float]) -> float:
 
 
 def _area(plane: _Plane, policies: Sequence[str]) -> float:
-    """Under the accuracy that a budget buys, over the budgets from each task's cheapest policy to its dearest, divided
-    by their range. Where only each task's cheapest can be paid, it is that one's accuracy."""
+    """Area under the accuracy that a budget buys, over the budgets from each task's cheapest policy to its most
+    expensive, divided by their range. Where only each task's cheapest can be paid, it is that one's accuracy."""
     every = list(plane.right)
     cheapest = [min(every, key=lambda p, t=task: (plane.cents[p][t], -plane.right[p][t], p)) for task in plane.tasks]  # type: ignore[misc]
     start = _mean([plane.cents[p][task] for task, p in enumerate(cheapest)])
@@ -203,12 +205,12 @@ def _area(plane: _Plane, policies: Sequence[str]) -> float:
 
 
 def _collapse(plane: _Plane, policy: str) -> float:
-    dearest = max(plane.right, key=lambda p: (plane.cost(p), p))
-    others = [p for p in plane.right if p != dearest]
+    costliest = max(plane.right, key=lambda p: (plane.cost(p), p))
+    others = [p for p in plane.right if p != costliest]
     lost = 0
     for task in plane.tasks:
         best = max(plane.right[p][task] for p in plane.right)
-        only_dearest = all(plane.right[p][task] < best for p in others)
-        cheaper = policy != dearest and plane.cents[policy][task] < plane.cents[dearest][task]
-        lost += not (plane.right[policy][task] >= best and (cheaper or only_dearest))
+        only_costliest = all(plane.right[p][task] < best for p in others)
+        cheaper = policy != costliest and plane.cents[policy][task] < plane.cents[costliest][task]
+        lost += not (plane.right[policy][task] >= best and (cheaper or only_costliest))
     return lost / len(plane.tasks)

@@ -43,8 +43,8 @@ class Scored(NamedTuple):
 class TaskScores(NamedTuple):
     """What each policy scored on one task."""
 
-    wish: str
-    """Its kind."""
+    preference: str
+    """Kind of the preference."""
     players: Mapping[str, Scored]
 
 
@@ -76,16 +76,16 @@ class OracleShare:
 
 
 def scores(
-    keys: Sequence[str], wish: Preference, policy: Measure, fixed: Mapping[str, Measure]
+    keys: Sequence[str], preference: Preference, policy: Measure, fixed: Mapping[str, Measure]
 ) -> Mapping[str, Scored] | None:
     """Everybody's score on a task. None where the policy's episode failed: the task then counts for nobody. Where no
-    fixed player can play, the reward is the outcome."""
+    baseline can play, the reward is the outcome."""
     if policy.failed:
         return None
     if not fixed:
         return {POLICY: Scored(policy, policy.outcome + sum(policy.terms.values()))}
-    reward = GroupReward(wish, keys)
-    weight = whole(wish.weights())
+    reward = GroupReward(preference, keys)
+    weight = whole(preference.weights())
     wrong = replace(next(iter(fixed.values())), outcome=0.0)  # being right counts where everybody is
     scale = [*fixed.values(), wrong]
 
@@ -116,8 +116,8 @@ def standing(tasks: Sequence[TaskScores], name: str) -> Standing:
 
 
 def intervals(tasks: Sequence[TaskScores], name: str) -> dict[str, Interval]:
-    """Of 95 %, of a player's means over the tasks that he played: reward and cents by a bootstrap of tasks, accuracy by
-    Wilson's. Empty where he played none."""
+    """Intervals of 95 % of a player's means over the tasks that he played: reward and cents by a bootstrap of tasks,
+    accuracy by Wilson's. Empty where he played none."""
     rows = [task.players[name] for task in tasks if name in task.players]
     rewards = mean_interval([reward for _, reward in rows])
     cents = mean_interval([100 * measure.usd for measure, _ in rows])
@@ -128,7 +128,7 @@ def intervals(tasks: Sequence[TaskScores], name: str) -> dict[str, Interval]:
 
 
 def share_of_oracle(tasks: Sequence[TaskScores], name: str = POLICY) -> OracleShare | None:
-    """Over the tasks that both played; None of none, or where the oracle earns nothing."""
+    """Share over the tasks that both played; None of none, or where the oracle earns nothing."""
     both = [task.players for task in tasks if ORACLE in task.players and name in task.players]
     mine, best = ([players[who].reward for players in both] for who in (name, ORACLE))
     if not sum(best):
@@ -162,8 +162,8 @@ _FIRST, _LAST = 1_000_000_007, 1_999_000_000
 
 
 @dataclass
-class WishStanding:
-    """How policy and oracle did for one kind of wish."""
+class PreferenceStanding:
+    """How policy and oracle did for one kind of preference."""
 
     policy: Standing
     oracle: Standing
@@ -172,11 +172,11 @@ class WishStanding:
 
 @dataclass
 class Evaluation:
-    """Everybody's standing on the same tasks by environment and by wish, and over all that he can play."""
+    """Everybody's standing on the same tasks by environment and by preference, and over all that he can play."""
 
     standings: dict[str, Standing]
     by_environment: dict[str, dict[str, Standing]]
-    by_wish: dict[str, WishStanding]
+    by_preference: dict[str, PreferenceStanding]
     """Where the oracle plays."""
     valid: float
     of_oracle: OracleShare | None
@@ -196,7 +196,7 @@ class HeldOut:
         labels = _labels([mix.env_id for mix in mixes])
         self._mixes = dict(zip(labels, mixes, strict=True))
         self._factories = {label: held_out(mix, split) for label, mix in self._mixes.items()}
-        self._panel: dict[str, list[dict[str, Measure]]] = {}
+        self._baselines: dict[str, list[dict[str, Measure]]] = {}
 
     def jobs(self) -> list[Job]:
         """The rollouts to make: one for each held-out task."""
@@ -207,26 +207,26 @@ class HeldOut:
         ]
 
     def _seeds(self, label: str) -> range:
-        """Those of an environment's tasks, found nowhere else."""
+        """Seeds of an environment's tasks, found nowhere else."""
         name = repr((self._split, label, self._seed)).encode()
         first = int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), "big") % (_LAST - _FIRST) + _FIRST
         return range(first, first + self._tasks)
 
     def baselines(self, label: str, chat: Chat) -> list[dict[str, Measure]]:
         """Each baseline's measure of each task of an environment. What it says is billed by the policy's tokens."""
-        if label not in self._panel:
-            self._panel[label] = [self._play(label, seed, chat) for seed in self._seeds(label)]
-        return self._panel[label]
+        if label not in self._baselines:
+            self._baselines[label] = [self._play(label, seed, chat) for seed in self._seeds(label)]
+        return self._baselines[label]
 
     def _play(self, label: str, seed: int, chat: Chat) -> dict[str, Measure]:
         made = self._factories[label]
         names = players(made.source)
-        panel = {
+        baselines = {
             name: measured(played_by_tokens(made, baseline(name, seed), seed, chat)) for name in names if name != ORACLE
         }
         if ORACLE in names:
-            panel[ORACLE] = measured(played_by_tokens(made, Oracle(scale_of(panel.values())), seed, chat))
-        return panel
+            baselines[ORACLE] = measured(played_by_tokens(made, Oracle(scale_of(baselines.values())), seed, chat))
+        return baselines
 
     def evaluate(self, rollouts: Rollouts, *, record: bool = False) -> Evaluation:
         """Play and score. With `record` each trajectory keeps its turns and charges, to be read afterwards."""
@@ -240,7 +240,7 @@ class HeldOut:
         return Evaluation(
             _standings(every, self._factories.values()),
             {label: _standings(tasks, [self._factories[label]]) for label, tasks in found.items()},
-            _by_wish(every),
+            _by_preference(every),
             statistics.fmean(t.measure.valid_format for t in trajectories),
             share_of_oracle(every),
             sum(t.measure.failed for t in trajectories),
@@ -259,17 +259,17 @@ class HeldOut:
 
     def _scored(self, of: Sequence[Trajectory], played: Sequence[Measure], chat: Chat) -> list[TaskScores | None]:
         """Measures on the tasks of these trajectories, each beside the baselines of its task."""
-        panels = [panel for label in self._factories for panel in self.baselines(label, chat)]
+        everybody = [baselines for label in self._factories for baselines in self.baselines(label, chat)]
         made: list[TaskScores | None] = []
-        for task, measure, panel in zip(of, played, panels, strict=True):
-            found = scores(task.keys, task.preference, measure, panel)
+        for task, measure, baselines in zip(of, played, everybody, strict=True):
+            found = scores(task.keys, task.preference, measure, baselines)
             made.append(None if found is None else TaskScores(task.preference.kind, found))
         return made
 
 
-def scale_of(panel: Iterable[Measure]) -> Scale:
-    """What the oracle plans on: the scale of the fixed players that have played."""
-    measures = list(panel)
+def scale_of(baselines: Iterable[Measure]) -> Scale:
+    """What the oracle plans on: the scale of the baselines that have played."""
+    measures = list(baselines)
     usd, seconds = ([getattr(m, name) for m in measures] for name in ("usd", "seconds"))
     most: dict[str, float] = {}
     for measure in measures:
@@ -283,14 +283,14 @@ def _standings(tasks: Sequence[TaskScores], factories: Iterable[Any]) -> dict[st
     return {name: standing(tasks, name) for name in (POLICY, *NAMES) if name in able}
 
 
-def _by_wish(tasks: Sequence[TaskScores]) -> dict[str, WishStanding]:
-    """In the order of the bank of wishes, and behind it what a user said in his own words."""
+def _by_preference(tasks: Sequence[TaskScores]) -> dict[str, PreferenceStanding]:
+    """Sort in the order of the bank of preferences, and behind it what a user said in his own words."""
     both = [task for task in tasks if ORACLE in task.players]
-    named = dict.fromkeys((*kinds(), *(task.wish for task in both)))
-    split = {wish: [task for task in both if task.wish == wish] for wish in named}
+    named = dict.fromkeys((*kinds(), *(task.preference for task in both)))
+    split = {preference: [task for task in both if task.preference == preference] for preference in named}
     return {
-        wish: WishStanding(standing(some, POLICY), standing(some, ORACLE), share_of_oracle(some))
-        for wish, some in split.items()
+        preference: PreferenceStanding(standing(some, POLICY), standing(some, ORACLE), share_of_oracle(some))
+        for preference, some in split.items()
         if some
     }
 
@@ -315,8 +315,8 @@ def as_metrics(evaluation: Evaluation) -> dict[str, Any]:
     known = [task for task in evaluation.tasks if task is not None]
     for name, interval in intervals(known, POLICY).items():
         made |= {f"{POLICY}/{name}_low": interval.low, f"{POLICY}/{name}_high": interval.high}
-    for wish, found in evaluation.by_wish.items():
-        made[f"wish/{wish}/reward"] = found.policy.reward
+    for preference, found in evaluation.by_preference.items():
+        made[f"preference/{preference}/reward"] = found.policy.reward
         if found.share is not None:
-            made[f"wish/{wish}/of_oracle"] = found.share.value
+            made[f"preference/{preference}/of_oracle"] = found.share.value
     return made

@@ -50,7 +50,7 @@ IN_GRADING = ("grade", "judge")
 """Where an episode failed that had come to its end: it can have an outcome after all."""
 REASON_CHARACTERS = 200
 Envs = Mapping[tuple[str, str], EpisodeFactory]
-"""By what the run calls the environment, and by split."""
+"""Factories by what the run calls the environment, and by split."""
 
 
 class _Unrepeatable(Exception):
@@ -59,7 +59,7 @@ class _Unrepeatable(Exception):
 
 @dataclass
 class Rescoring:
-    """Which outcomes of a run changed when its answers were graded again."""
+    """The outcomes of a run that changed when its answers were graded again."""
 
     rows: dict[RowKey, EvaluationRow]
     """All rows of the run; those that were graded again have their new outcome."""
@@ -158,7 +158,7 @@ class _Regrader:
     made: Rescoring
 
     async def lines(self, found: Sequence[dict[str, Any]]) -> list[bytes]:
-        """These trajectories with their new outcomes, as lines."""
+        """Give these trajectories with their new outcomes, as lines."""
         return [trajectory_line(line) for line in await asyncio.gather(*map(self._one, found))]
 
     async def _one(self, line: dict[str, Any]) -> dict[str, Any]:

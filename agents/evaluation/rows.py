@@ -43,7 +43,7 @@ class EvaluationRow:
     task: str
     trial: int
     seed: int
-    """Of the episode: the same seed, task and settings make the same episode."""
+    """Seed of the episode: the same seed, task and settings make the same episode."""
     status: Status
     right: float | None
     """The outcome's value, from 0 to 1; None where it is not known."""
@@ -70,15 +70,15 @@ class EvaluationRow:
     groups: Mapping[str, str] = field(default_factory=dict)
     """What figures can be split by: subject, level, hops, domain, difficulty."""
     preference: Mapping[str, Any] = field(default_factory=dict)
-    """Kind, weights and sentence of the user's wish; empty for none."""
+    """Kind, weights and sentence of the user's preference; empty for none."""
     over_budget_usd: float = 0.0
     sheet: str = ""
     """Id of the price sheet that billed it."""
     digest: str = ""
     """A hash of the transcript, every charge and the outcome."""
     rescored: Mapping[str, Any] = field(default_factory=dict)
-    """Of a run that was graded again: `status` and `right` as they were, and `nano_usd`, what grading again cost, which
-    is no part of the row's bill; or `kept`, why the outcome stays as it was."""
+    """Entry of a run that was graded again: `status` and `right` as they were, and `nano_usd`, what grading again cost,
+    which is no part of the row's bill; or `kept`, why the outcome stays as it was."""
 
     @property
     def key(self) -> tuple[str, str, str, str, int]:

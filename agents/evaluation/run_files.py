@@ -76,7 +76,8 @@ def _parts(contest: Contest) -> Iterator[tuple[str, str]]:
 
 
 def _of_data(kind: str, folder: str, named: object) -> tuple[str, str]:
-    """Of a JSON file, by its path or by the name of one that comes with the package; or of what was made of one."""
+    """Digest of a JSON file, by its path or by the name of one that comes with the package; or of what was made of
+    one."""
     if not isinstance(named, str | os.PathLike):
         return f"{kind} {getattr(named, 'sheet_id', getattr(named, 'name', '?'))}", _digest([repr(named).encode()])
     packaged = resources.files("toolorchestra.envs") / "data" / folder / f"{named}.json"
@@ -85,7 +86,7 @@ def _of_data(kind: str, folder: str, named: object) -> tuple[str, str]:
 
 
 def _of_path(path: Path) -> str:
-    """Of a file, or of all files of a folder with their names."""
+    """Digest of a file, or of all files of a folder with their names."""
     if path.is_file():
         return _digest(_pieces(path))
     inside = sorted(one for one in path.rglob("*") if one.is_file() and not _passed_over(one.relative_to(path)))
@@ -113,7 +114,7 @@ def _digest(pieces: Iterable[bytes]) -> str:
 
 
 def _of_backends(wanted: NamedBackends) -> Iterator[tuple[str, str]]:
-    """By model, endpoint and part, so that an error can name the one that is another."""
+    """Digests by model, endpoint and part, so that an error can name the one that is another."""
     endpoints = wanted.endpoints
     if endpoints is not None:
         for name, endpoint in endpoints.endpoints.items():

@@ -165,7 +165,7 @@ class EvaluationRun:
             append_line(self.folder / LEARNT, line)
 
     def retried(self) -> dict[RunKey, int]:
-        """By trial, what it has cost in plays that do not count."""
+        """Cost by trial of plays that do not count."""
         paid: dict[RunKey, int] = {}
         if self.folder is not None and (self.folder / RETRIED).is_file():
             for row in read_rows(self.folder / RETRIED):
@@ -173,7 +173,7 @@ class EvaluationRun:
         return paid
 
     def _both(self, before: int, again: int) -> int:
-        """Of two plays of a trial. With a cache the bill of the later one holds that of the earlier one."""
+        """Join two plays of a trial. With a cache the bill of the later one holds that of the earlier one."""
         return max(before, again) if self.cached else before + again
 
     def interrupted(self, trial: Trial, episode: Episode | None) -> None:

@@ -15,16 +15,16 @@ from typing import Any
 import numpy as np
 
 Z = 1.959963984540054
-"""Of the normal distribution, for 95 %."""
+"""Quantile of the normal distribution, for 95 %."""
 DRAWS = 2000
-"""Of each bootstrap."""
+"""Draws of each bootstrap."""
 SEED = 20_251_121
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
 
 @dataclass(frozen=True)
 class Interval:
-    """From low to high. `high` may be infinite, as that of the cost of a solved task."""
+    """An interval from low to high. `high` may be infinite, as that of the cost of a solved task."""
 
     low: float
     high: float
@@ -50,11 +50,11 @@ class TaskTally:
         return self.trials - self.known
 
     def high(self) -> TaskTally:
-        """As if all that is not known were right."""
+        """Share as if all that is not known were right."""
         return TaskTally(self.right + self.unknown, self.solved + self.unknown, self.trials, self.trials)
 
     def low(self) -> TaskTally:
-        """As if all that is not known were wrong."""
+        """Share as if all that is not known were wrong."""
         return TaskTally(self.right, self.solved, self.trials, self.trials)
 
 
@@ -66,9 +66,9 @@ class Share:
     known: int
     trials: int
     low: float
-    """Of the trials, right for sure."""
+    """Share of the trials that is right for sure."""
     high: float
-    """Of the trials, right if all that is not known is."""
+    """Share of the trials that is right if all that is not known is."""
     interval: Interval
     """The union of the intervals of both."""
 
@@ -155,7 +155,8 @@ def pass_rates(tallies: Sequence[TaskTally], of: Callable[[int, int, int], float
 
 
 def ratio_interval(tops: Sequence[float], bottoms: Sequence[float]) -> Interval:
-    """Of the ratio of two sums over tasks: percentiles of a bootstrap of tasks. Infinite where the lower sum is 0."""
+    """Interval of the ratio of two sums over tasks: percentiles of a bootstrap of tasks. Infinite where the lower sum
+    is 0."""
     if not tops:
         return Interval(0.0, math.inf)
     above, below = _drawn_sums(np.array([tops, bottoms], dtype=float))
@@ -165,7 +166,7 @@ def ratio_interval(tops: Sequence[float], bottoms: Sequence[float]) -> Interval:
 
 
 def mean_interval(values: Sequence[float]) -> Interval | None:
-    """Of a mean over tasks: percentiles of a bootstrap of tasks. None of no tasks."""
+    """Interval of a mean over tasks: percentiles of a bootstrap of tasks. None of no tasks."""
     if not values:
         return None
     return _middle(_drawn_sums(np.array([values], dtype=float))[0] / len(values))
@@ -196,8 +197,8 @@ def quantile(values: Sequence[float], share: float) -> float | None:
 
 
 def paired_share_interval(left: Sequence[TaskTally], right: Sequence[TaskTally]) -> Interval:
-    """Of the difference right - left of two shares of the same tasks: Newcombe's square-and-add of both clustered
-    Wilson intervals, with the correlation of the tasks."""
+    """Interval of the difference right - left of two shares of the same tasks: Newcombe's square-and-add of both
+    clustered Wilson intervals, with the correlation of the tasks."""
     if not left:
         return Interval(-1.0, 1.0)
     (p, (a, b)), (q, (c, d)) = (_with_limits(some) for some in (left, right))
@@ -229,7 +230,7 @@ def sign_test(better: int, worse: int) -> float:
 
 
 def entropy(calls: Mapping[str, int]) -> float:
-    """Of calls by what they went to, in nats: 0 where all went to one."""
+    """Entropy of calls by what they went to, in nats: 0 where all went to one."""
     total = sum(calls.values())
     return sum(n / total * math.log(total / n) for n in calls.values() if n)
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from toolorchestra.agents.evaluation.controllability import WishEffect, controllability_of
+from toolorchestra.agents.evaluation.controllability import PreferenceEffect, controllability_of
 from toolorchestra.agents.evaluation.heldout import preference_score
 from toolorchestra.agents.evaluation.rows import MANIFEST, EvaluationRow
 from toolorchestra.agents.evaluation.statistics import (
@@ -68,9 +68,9 @@ class SolvedCost:
     """Cents a solved task: all that the agent spent over what it solved. Infinite where nothing was."""
 
     low: float
-    """If all that was played and is not known was solved."""
+    """Cost if all that was played and is not known was solved."""
     high: float
-    """If none of it was."""
+    """Cost if none of it was."""
     interval: Interval
 
 
@@ -108,14 +108,14 @@ class Figures:
     """A trial's, by countable key."""
     calls_by_model: Mapping[str, float]
     entropy: float
-    """Of calls over models, in nats."""
+    """Entropy of calls over models, in nats."""
     most_used: str
     most_used_share: float
     over_budget: float | None
     """The share of ended trials that spent more than their budget."""
     estimated_charges: int
     usd_spent: float
-    """By all that was played, in all roles."""
+    """Dollars by all that was played, in all roles."""
     preference: PreferenceScore | None
     sheets: tuple[str, ...]
 
@@ -128,8 +128,8 @@ class RunSummary:
     groups: tuple[Figures, ...]
     baseline: str
     """The policy that preference scores are measured against; empty for none."""
-    controllability: tuple[WishEffect, ...] = ()
-    """Of policies that played the same tasks under a wish and under a reference."""
+    controllability: tuple[PreferenceEffect, ...] = ()
+    """Effects of policies that played the same tasks under a preference and under a reference."""
 
     @property
     def notes(self) -> list[str]:
@@ -142,7 +142,7 @@ class RunSummary:
         return said
 
     def to_json(self) -> dict[str, Any]:
-        """As strict JSON has it: what is infinite is null."""
+        """Convert to strict JSON: what is infinite is null."""
         plain: dict[str, Any] = as_plain(self)
         return {**plain, "notes": self.notes}
 
@@ -343,7 +343,7 @@ def _tokens(rows: Sequence[EvaluationRow]) -> dict[str, dict[str, float]]:
 
 
 def _calls(rows: Sequence[EvaluationRow]) -> tuple[dict[str, int], dict[str, int]]:
-    """By countable key, and by model for the keys that have one."""
+    """Calls by countable key, and by model for the keys that have one."""
     models: Counter[str] = Counter()
     for row in rows:
         for key, count in row.calls.items():
@@ -362,7 +362,7 @@ def measure_of(row: EvaluationRow) -> Measure:
 
 
 def preference_of(row: EvaluationRow) -> Preference:
-    """The user's wish; the outcome alone where there was none."""
+    """The user's preference; the outcome alone where there was none."""
     weights = dict(row.preference.get("weights", {}))
     if not weights:
         return ACCURATE

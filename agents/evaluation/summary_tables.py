@@ -6,7 +6,7 @@ import math
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from toolorchestra.agents.evaluation.controllability import NO_WISH, WishEffect
+from toolorchestra.agents.evaluation.controllability import NO_PREFERENCE, PreferenceEffect
 from toolorchestra.agents.evaluation.statistics import Interval, Share
 from toolorchestra.agents.evaluation.summary import Figures, RunSummary, SolvedCost
 from toolorchestra.envs.money.prices import CLASSES, ROLES
@@ -14,13 +14,13 @@ from toolorchestra.envs.money.prices import CLASSES, ROLES
 Table = Sequence[Sequence[str]]
 """Rows of cells; the first is the header."""
 COLUMNS = 120
-"""Of a terminal."""
+"""Width of a terminal."""
 WIDEST = 24
 """Characters of a name in a text table."""
 
 
 def as_text(summary: RunSummary) -> str:
-    """For a terminal: each environment and split with its policies, then groups, calls, money and tokens."""
+    """Write for a terminal: each environment and split with its policies, then groups, calls, money and tokens."""
     return _written(summary, str, aligned, wrapped)
 
 
@@ -116,7 +116,8 @@ def _rate(bounds: Interval | None) -> str:
 
 
 def _mean_calls(title: str, figures: Sequence[Figures], of: Callable[[Figures], Mapping[str, float]]) -> Table:
-    """As the paper's table 15: a row a policy, a column a tool or model. Turned round where there are many columns."""
+    """A table as the paper's table 15: a row a policy, a column a tool or model. Turned round where there are many
+    columns."""
     keys = sorted({key for f in figures for key in of(f)})
     return [
         [title, *(f.policy for f in figures)],
@@ -140,10 +141,10 @@ def _money(figures: Sequence[Figures]) -> Table:
     head = ["¢ a trial", *(f"{role}" for role in roles), "$ spent", "over budget", "estimated", "preference", "prices"]
     rows = []
     for f in figures:
-        wish = "-" if f.preference is None else f"{number(f.preference.mean)} of {f.preference.pairs}"
+        preference = "-" if f.preference is None else f"{number(f.preference.mean)} of {f.preference.pairs}"
         over = "-" if f.over_budget is None else f"{100 * f.over_budget:.0f} %"
         sheets = f.sheets[0] if len(f.sheets) == 1 else f"{len(f.sheets)} sheets"
-        spent = [f"{f.usd_spent:.4f}", over, str(f.estimated_charges), wish, sheets]
+        spent = [f"{f.usd_spent:.4f}", over, str(f.estimated_charges), preference, sheets]
         rows.append([f.policy, *(number(f.cents_by_role.get(role, 0.0)) for role in roles), *spent])
     return [head, *rows]
 
@@ -157,9 +158,9 @@ def _tokens(figures: Sequence[Figures]) -> Table:
     return [["tokens a trial", *CLASSES], *rows]
 
 
-def _controllability(effects: Sequence[WishEffect]) -> Iterable[tuple[str, Table]]:
-    """By environment, split and reference: how far each wish was followed in each thing that it names."""
-    head = ["wish", "policy", "in", "tasks", "before", "after", "followed %", "95 %", "accuracy"]
+def _controllability(effects: Sequence[PreferenceEffect]) -> Iterable[tuple[str, Table]]:
+    """A table by environment, split and reference: how far each preference was followed in each thing that it names."""
+    head = ["preference", "policy", "in", "tasks", "before", "after", "followed %", "95 %", "accuracy"]
     units = {"usd": "¢", "seconds": "s", "calls": "calls %"}
     for env, split, reference in dict.fromkeys((one.env, one.split, one.reference) for one in effects):
         rows = []
@@ -168,13 +169,13 @@ def _controllability(effects: Sequence[WishEffect]) -> Iterable[tuple[str, Table
                 sides = [number((100 if one.measure == "calls" else 1) * n) for n in (one.before, one.after)]
                 far = [_signed(one.followed), f"{_signed(one.interval.low)} to {_signed(one.interval.high)}"]
                 cells = [one.policy, units[one.measure], str(one.tasks), *sides, *far, _signed(one.points)]
-                rows.append([one.wish, *cells])
-        against = "no wish" if reference == NO_WISH else f"the wish {reference!r}"
-        yield f"{env} {split}, wishes against {against}", [head, *sorted(rows)]
+                rows.append([one.preference, *cells])
+        against = "no preference" if reference == NO_PREFERENCE else f"the preference {reference!r}"
+        yield f"{env} {split}, preferences against {against}", [head, *sorted(rows)]
 
 
 def _signed(share: float) -> str:
-    """In percent, with its sign; "-" where there is no end, as where the reference cost nothing."""
+    """Write in percent, with its sign; "-" where there is no end, as where the reference cost nothing."""
     return f"{round(100 * share, 1) + 0.0:+.1f}" if math.isfinite(share) else "-"
 
 
@@ -204,8 +205,8 @@ def number(value: float) -> str:
 
 
 def aligned(table: Table) -> str:
-    """As text: the first column to the left, the others to the right. Long names are cut, and columns that do not fit
-    beside the others stand below them."""
+    """Write as text: the first column to the left, the others to the right. Long names are cut, and columns that do not
+    fit beside the others stand below them."""
     short = [[_cut(cell) for cell in row] for row in table]
     widths = [max(len(row[place]) for row in short) for place in range(len(short[0]))]
     blocks: list[list[int]] = [[]]
@@ -238,7 +239,7 @@ def piped(table: Table) -> str:
 
 
 def in_markdown(text: str) -> str:
-    """On one line, and no mark-up."""
+    """Write on one line, with no mark-up."""
     plain = " ".join(text.split())
     for mark in ("\\", "|", "<", "*", "_", "`", "["):
         plain = plain.replace(mark, f"\\{mark}")

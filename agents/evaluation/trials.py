@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 FAILURE_CHARACTERS = 500
 _APART = 1_000_003
-"""Between the seeds of a task's trials."""
+"""Distance between the seeds of a task's trials."""
 _GROUPS = ("subject", "level", "hops", "domain", "difficulty")
 _OPENING = ("task", "preference", "budget", "price_sheet")
 """What the trajectory keeps of what an episode's start told."""
@@ -53,7 +53,7 @@ class Trial:
 
     @property
     def key(self) -> tuple[str, str, str, str, int]:
-        """As its row has it."""
+        """Key as its row has it."""
         return (self.env, self.split, self.policy, self.task, self.number)
 
 
@@ -67,8 +67,8 @@ class PlayedTrial(NamedTuple):
 
 
 def tasks_of(made: EpisodeFactory, tasks: int, seed: int) -> list[tuple[str, int]]:
-    """So many different tasks of the environment's split, each with the seed of its first trial. A source that can list
-    its tasks gives the first ones; of any other they are drawn, by seeds that count on from `seed`."""
+    """Draw so many different tasks of the environment's split, each with the seed of its first trial. A source that can
+    list its tasks gives the first ones; of any other they are drawn, by seeds that count on from `seed`."""
     source: Any = made.source
     split = made.settings.split
     listed = _listed(source, split)
@@ -178,7 +178,7 @@ def _row(trial: Trial, started: Started, info: Mapping[str, Any], failure: str) 
         calls=dict(episode.calls),
         models={offer.alias: offer.model for tool in episode.world.toolbox for offer in tool.offers},
         groups={name: str(told[name]) for name in _GROUPS if name in told},
-        preference=_wish(episode),
+        preference=_preference(episode),
         over_budget_usd=info.get("over_budget_usd", 0.0),
         sheet=episode.sheet.sheet_id,
         digest=digest_of(episode),
@@ -193,13 +193,17 @@ def _status(episode: Episode, info: Mapping[str, Any], failure: str) -> Status:
     return "cut" if cut else "failed" if broken else "ended"
 
 
-def _wish(episode: Episode) -> dict[str, Any]:
-    wish = episode.preference
-    return {"kind": wish.kind, "weights": wish.weights(), "sentence": wish.sentence} if wish.sentence else {}
+def _preference(episode: Episode) -> dict[str, Any]:
+    preference = episode.preference
+    return (
+        {"kind": preference.kind, "weights": preference.weights(), "sentence": preference.sentence}
+        if preference.sentence
+        else {}
+    )
 
 
 def digest_of(episode: Episode) -> str:
-    """Of the transcript, every charge and the outcome: equal where two episodes are."""
+    """Digest of the transcript, every charge and the outcome: equal where two episodes are."""
     parts = [str([dict(m) for m in episode.messages]), str(list(episode.ledger)), str(episode.ledger.elapsed_ns)]
     outcome = episode.outcome
     parts.append(str(outcome and (outcome.value, dict(outcome.evidence))))

@@ -142,7 +142,7 @@ def cascade(episode: Episode) -> str:
 
     The cheapest searcher searches until nothing new comes; where experts can be asked, they are asked from the cheapest
     up until two give the same answer; where asking ends the task, programs are written from the cheapest writer up
-    until two print the same; then the cheapest expert answers if they agreed, and the dearest if not.
+    until two print the same; then the cheapest expert answers if they agreed, and the most expensive if not.
     """
     answer = answering(episode)
     search, code = tool_of(episode, *SEARCH), tool_of(episode, *CODE)
@@ -201,7 +201,7 @@ def baseline(name: str, seed: int = 0) -> Baseline:
         "oracle": _oracle,
         "task-oracle": lambda: _oracle(knows_luck=True),
         "cheap": lambda: liking(by_price(-1.0)),
-        "dear": lambda: liking(by_price(1.0)),
+        "expensive": lambda: liking(by_price(1.0)),
         "cascade": lambda: cascade,
         "guess": lambda: guess,
     }

@@ -162,7 +162,7 @@ def _count(text: str, cut: Cut, most: int) -> int:
 
 
 HLE_FORM = ReferenceForm("Doc {}: {} ...\n\n", 1_200, 27_000, True, False, "Choose an appropriate tool.'", False)
-"""With the quotation mark that the reference's request ends in."""
+"""Form with the quotation mark that the reference's request ends in."""
 FRAMES_FORM = ReferenceForm("Doc {}: {}\n\n", 4_000, 24_000, False, True, "Choose an appropriate tool.", True)
 
 

@@ -7,7 +7,8 @@ is made once for each environment and its settings, and kept in a file under the
 `knn` values a plan by how it ended on the train questions most like this one, weighed by likeness (words that few
 questions have weigh more). `skillbook` keeps, for each subject and plan, a Beta posterior of success, as
 SkillOrchestra (arXiv 2602.19672) does for each skill and agent; its prior is the plan's mean over all subjects. Both
-take the plan with the greatest expected success minus `cost_weight` times its bill, as a share of the dearest plan's.
+take the plan with the greatest expected success minus `cost_weight` times its bill, as a share of the most expensive
+plan's.
 """
 
 from __future__ import annotations
@@ -312,7 +313,7 @@ class Expectations:
         return [self._vector(task.text) for task in self.fit.tasks]
 
     def _vector(self, text: str) -> Mapping[str, float]:
-        """Its words by weight, of length 1."""
+        """Words by weight, of length 1."""
         weights = {word: count * self._rarity.get(word, 0.0) for word, count in Counter(words(text)).items()}
         length = math.sqrt(sum(weight * weight for weight in weights.values())) or 1.0
         return {word: weight / length for word, weight in sorted(weights.items())}
@@ -369,7 +370,7 @@ class FittedPlayer:
 
     def choose(self, episode: Episode) -> Plan:
         """The plan of greatest value among those that the episode's tools allow; of equals the first. Where none of
-        them was ever played: the dearest experts for all."""
+        them was ever played: the most expensive experts for all."""
         if self._known is None:
             raise ConfigError(f"{self.name} has learnt nothing yet; await prepare() first")
         fit = self._known.fit
@@ -377,7 +378,7 @@ class FittedPlayer:
         if not able:
             return plans(episode)[-1]
         usd = {number: fit.usd_of(number, episode) for number in able}
-        dearest = max(usd.values()) or 1.0
+        costliest = max(usd.values()) or 1.0
         expected = EXPECTS[self.name](self._known, subject(episode), asked(episode))
         weight = self._options.cost_weight
-        return fit.plans[max(able, key=lambda number: (expected[number] - weight * usd[number] / dearest, -number))]
+        return fit.plans[max(able, key=lambda number: (expected[number] - weight * usd[number] / costliest, -number))]

@@ -1,4 +1,5 @@
-"""The planner that knows the question, its facts, everybody's skill and the user's wish: what evaluations are held to.
+"""The planner that knows the question, its facts, everybody's skill and the user's preference: what evaluations are
+held to.
 
 It plans by expectation and never looks at the draws, so what it reaches is within a policy's reach. What a program
 printed it reads as an agent does: how likely that is right follows from the skills of those who wrote programs, and
@@ -56,17 +57,19 @@ class Prospect(NamedTuple):
 
 @dataclass(frozen=True)
 class Scale:
-    """What bills are measured between: the cheapest and the dearest that somebody had on this task."""
+    """What bills are measured between: the cheapest and the most expensive that somebody had on this task."""
 
     usd: tuple[float, float]
     seconds: tuple[float, float]
     most_calls: Mapping[str, float]
 
-    def value(self, plan: Prospect, wish: Preference) -> float:
+    def value(self, plan: Prospect, preference: Preference) -> float:
         """The expected reward: an answer that is not right earns nothing."""
-        earned = wish.outcome
-        earned += wish.usd * _saved(plan.bill.usd, *self.usd) + wish.seconds * _saved(plan.bill.seconds, *self.seconds)
-        for key, weight in wish.tools.items():
+        earned = preference.outcome
+        earned += preference.usd * _saved(plan.bill.usd, *self.usd) + preference.seconds * _saved(
+            plan.bill.seconds, *self.seconds
+        )
+        for key, weight in preference.tools.items():
             most = max(self.most_calls.get(key, 0.0), 1.0)
             earned += weight * min(1.0, plan.bill.calls.get(key, 0.0) / most)
         return plan.chance * earned
@@ -230,7 +233,7 @@ class _OraclePlans:
         return works * right + (1 - works) * (wrong + now) / 2
 
     def _searches(self) -> Iterator[_PlanPart]:
-        """Not at all, or until the last fact is found."""
+        """Search not at all, or until the last fact is found."""
         if not self._missing:
             yield _NOTHING
             return
@@ -269,10 +272,10 @@ class _OraclePlans:
                 )
 
     def _favoured(self, tool: Tool) -> Iterator[_PlanPart]:
-        wish = self._episode.preference.tools
+        preference = self._episode.preference.tools
         for offer in tool.offers:
             due = max(self._most_calls.get(offer.alias, 0.0), 1.0) - self._episode.calls.get(offer.alias, 0)
-            if wish.get(offer.alias) and due > 0:
+            if preference.get(offer.alias) and due > 0:
                 writes = tool.kind == "enhance_reasoning"
                 part = self._part(tool, offer, "code" if writes else "query", math.ceil(due), due)
                 computes = writes and self._question.computable

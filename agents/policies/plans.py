@@ -26,18 +26,18 @@ STAGES = {"search": SEARCH, "code": CODE, "answer": ANSWER}
 OWN = "(own query)"
 """The searcher where the agent writes the query itself."""
 UNTIL_NOTHING_NEW = -2
-"""In place of a number of searches: until one brings nothing new, MOST_SEARCHES at most."""
+"""Mark in place of a number of searches: until one brings nothing new, MOST_SEARCHES at most."""
 UNTIL_NOTHING_MISSING = -1
-"""In place of a number of searches: until the searcher says that nothing is missing, PATIENCE at most."""
+"""Mark in place of a number of searches: until the searcher says that nothing is missing, PATIENCE at most."""
 UNTIL_PRINTED = -1
-"""In place of a number of programs: until one prints something, MOST_PROGRAMS at most."""
+"""Mark in place of a number of programs: until one prints something, MOST_PROGRAMS at most."""
 BROUGHT_NOTHING = (NOTHING_NEW, NOTHING_MISSING, "Error: ")
 """What the result of a search begins with that brought nothing."""
 MOST_SEARCHES, PATIENCE, MOST_PROGRAMS = 6, 7, 3
 
 
 class Plan(NamedTuple):
-    """Who does what; "" for nobody. An expert is named by the alias, or by the note that the agent is shown."""
+    """A plan: who does what; "" for nobody. An expert is named by the alias, or by the note that the agent is shown."""
 
     search: str
     code: str
@@ -48,8 +48,8 @@ class Plan(NamedTuple):
     programs: int = 1
     """How many programs, or UNTIL_PRINTED."""
     besides: tuple[str, ...] = ()
-    """Who is called besides, because the user favours him, each as often as he stands here: who searches before the
-    other searches, who writes programs before the other programs."""
+    """Experts who are called besides, because the user favours them, each as often as it stands here: who searches
+    before the other searches, who writes programs before the other programs."""
 
 
 # -- what an agent sees ------------------------------------------------------------------------------------------------
@@ -141,8 +141,8 @@ def by_cost(episode: Episode, tool: Tool | None) -> list[str]:
 
 
 def plans(episode: Episode) -> list[Plan]:
-    """Every expert as the answerer, alone and with helpers: the cheapest or the dearest searcher, and the cheapest or
-    the dearest writer of programs."""
+    """Every expert as the answerer, alone and with helpers: the cheapest or the most expensive searcher, and the
+    cheapest or the most expensive writer of programs."""
     answerers = by_cost(episode, tool_of(episode, *ANSWER))
     search = tool_of(episode, *SEARCH)
     own = [OWN] if search is not None and not search.offers else []
@@ -208,7 +208,7 @@ def follow(plan: Plan, episode: Episode) -> str:
 
 
 def _searcher(plan: Plan, episode: Episode, search: Tool) -> str:
-    """Who is to search now; "" where searching is over."""
+    """The one who is to search now; "" where searching is over."""
     if favoured := _besides(plan, episode, search):
         return favoured
     if plan.searches == UNTIL_NOTHING_NEW:
@@ -221,7 +221,7 @@ def _searcher(plan: Plan, episode: Episode, search: Tool) -> str:
 
 
 def _writer(plan: Plan, episode: Episode, code: Tool) -> str:
-    """Who is to write a program now; "" where no more are wanted."""
+    """The one who is to write a program now; "" where no more are wanted."""
     if favoured := _besides(plan, episode, code):
         return favoured
     own = uses(episode, code) - sum(plan.besides.count(alias) for alias in code.keys)
@@ -232,7 +232,7 @@ def _writer(plan: Plan, episode: Episode, code: Tool) -> str:
 
 
 def _besides(plan: Plan, episode: Episode, tool: Tool) -> str:
-    """Who of a tool is to be called besides now; "" for nobody."""
+    """The expert of a tool who is to be called besides now; "" for nobody."""
     calls = episode.calls
     return next((a for a in plan.besides if a in tool.keys and calls.get(a, 0) < plan.besides.count(a)), "")
 

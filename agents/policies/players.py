@@ -36,9 +36,9 @@ __all__ = ["NAMES", "Move", "Player", "PlayerOptions", "playable", "player"]
 
 RANDOM, CHECKPOINT, FILE = "random", "checkpoint:", "file:"
 TABLED = ("cheapest", "strongest", "oracle", "task-oracle")
-"""They know the simulated experts' skills."""
-RULED = ("cheap", "dear", "cascade")
-"""They know prices alone."""
+"""Players that know the simulated experts' skills."""
+RULED = ("cheap", "expensive", "cascade")
+"""Players that know prices alone."""
 FITTED = tuple(EXPECTS)
 NAMES = (RANDOM, *TABLED, *RULED, *FITTED, CHAT)
 FORMS = (

@@ -43,7 +43,7 @@ class TrainedRouter:
     """What is known of a router beside its weights."""
 
     algo: str
-    """For example "PPO"."""
+    """Algorithm, for example "PPO"."""
     library: str
     """What trained it, with its version."""
     environments: Mapping[str, Mapping[str, Any]]

@@ -38,11 +38,11 @@ from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.money.prices import REWARDED_ROLES, ROLES
 
 SCRIPTS = tuple("text store measures charts tables figures training transcript filters browser main".split())
-"""In this order they are one script: each uses what stands above it."""
+"""Scripts that are one in this order: each uses what stands above it."""
 PART_BYTES = 300_000
-"""Of JSON, in one part. Small enough to be opened between two key strokes."""
+"""Bytes of JSON in one part. Small enough to be opened between two key strokes."""
 QUESTION_CHARACTERS = 240
-"""Of a question, in the list of trials; the transcript has all of it."""
+"""Characters of a question, in the list of trials; the transcript has all of it."""
 LONG_CHARACTERS = 400
 """A system message longer than this is kept once for all trials that have it."""
 
@@ -108,7 +108,7 @@ def _write(stream: BinaryIO, run: ShownRun) -> int:
     shared.end()
     details.end()
     index = {"title": run.title, "version": __version__, "notes": run.notes, "manifest": run.manifest,
-             "roles": ROLES, "agent_roles": REWARDED_ROLES, "controllability": as_plain(run.wishes),
+             "roles": ROLES, "agent_roles": REWARDED_ROLES, "controllability": as_plain(run.preferences),
              "training": for_browser(run.training), "trials": trials}  # fmt: skip
     write_part(stream, "index", index)
     stream.write(after.encode())
@@ -226,12 +226,12 @@ def _around_data(run: ShownRun) -> tuple[str, str]:
 
 
 def _escaped(text: str) -> str:
-    """As text of the page: half a surrogate pair, which a file cannot hold, is a question mark."""
+    """Write as text of the page: half a surrogate pair, which a file cannot hold, is a question mark."""
     return html.escape(text.encode("utf-8", "replace").decode("utf-8"))
 
 
 def _fill(template: str, values: Mapping[str, str]) -> str:
-    """In one pass: what is filled in is not read again."""
+    """Fill in one pass: what is filled in is not read again."""
     return re.sub(r"\{\{(\w+)\}\}", lambda found: values[found[1]], template)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from toolorchestra.agents.evaluation.controllability import WishEffect, controllability_of
+from toolorchestra.agents.evaluation.controllability import PreferenceEffect, controllability_of
 from toolorchestra.agents.evaluation.rows import MANIFEST, RETRIED, TRAJECTORIES, EvaluationRow, Status, read_rows
 from toolorchestra.agents.evaluation.summary_tables import number as digits
 from toolorchestra.envs.base.errors import ConfigError
@@ -35,9 +35,10 @@ class ShownTrial:
     at: tuple[Path, int] | None
     """The file, and where the line begins; None: it has none."""
     retried: int = 0
-    """Of a play that was set aside, as its trial was to be played again: which one of the trial's it was, from 1."""
+    """Number from 1, among its trial's, of a play that was set aside, as its trial was to be played again."""
     training: Mapping[str, Any] = field(default_factory=dict)
-    """Of a rollout that a training run has dumped: its step, group, reward, advantage, and why it taught nothing."""
+    """Facts of a rollout that a training run has dumped: its step, group, reward, advantage, and why it taught
+    nothing."""
 
 
 @dataclass(frozen=True)
@@ -49,17 +50,19 @@ class ShownRun:
     manifest: Any
     notes: tuple[str, ...]
     """What is missing or could not be read, in sentences."""
-    wishes: tuple[WishEffect, ...] = ()
-    """How far each wish was followed, where tasks were played with and without."""
+    preferences: tuple[PreferenceEffect, ...] = ()
+    """How far each preference was followed, where tasks were played with and without."""
     training: Mapping[str, Any] | None = None
-    """Of training runs: facts, players, curves and tables."""
+    """Parts of training runs: facts, players, curves and tables."""
 
 
-def _with_wishes(run: ShownRun) -> ShownRun:
+def _with_preferences(run: ShownRun) -> ShownRun:
     try:
-        return replace(run, wishes=controllability_of(one.row for one in run.trials if not one.retried))
+        return replace(run, preferences=controllability_of(one.row for one in run.trials if not one.retried))
     except UNREADABLE as err:
-        return replace(run, notes=(*run.notes, f"How far wishes were followed could not be read off ({err!s:.100})."))
+        return replace(
+            run, notes=(*run.notes, f"How far preferences were followed could not be read off ({err!s:.100}).")
+        )
 
 
 def read_evaluation(path: Path) -> ShownRun:
@@ -83,7 +86,7 @@ def read_evaluation(path: Path) -> ShownRun:
     manifest = _manifest(path / MANIFEST, notes)
     again, told = _plays_set_aside(path / RETRIED, rows, manifest)
     trials += tuple(ShownTrial(row, None, place) for place, row in again)
-    return _with_wishes(ShownRun(path.resolve().name, trials, manifest, (*notes, *told)))
+    return _with_preferences(ShownRun(path.resolve().name, trials, manifest, (*notes, *told)))
 
 
 def read_recording(path: Path) -> ShownRun:
@@ -91,7 +94,7 @@ def read_recording(path: Path) -> ShownRun:
     trials, notes = read_recorded(path, Counter())
     if not trials:
         raise ConfigError(f"no trajectory in {str(path)!r}; expected lines as RecordTrajectories writes them")
-    return _with_wishes(ShownRun(path.name, tuple(trials), None, tuple(notes)))
+    return _with_preferences(ShownRun(path.name, tuple(trials), None, tuple(notes)))
 
 
 def read_recorded(path: Path, seen: Counter[tuple[str, ...]]) -> tuple[list[ShownTrial], list[str]]:
@@ -130,7 +133,7 @@ def parsed(line: bytes) -> Any:
 
 
 def for_browser(value: Any) -> Any:
-    """With numbers that a browser would change (seeds of 64 bits, nan) as texts."""
+    """Convert numbers that a browser would change (seeds of 64 bits, nan) into texts."""
     if isinstance(value, Mapping):
         return {str(key): for_browser(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
@@ -268,9 +271,10 @@ def _paid(trials: Trials) -> int:
 
 
 def _beside(trials: Trials, last: Mapping[str, EvaluationRow]) -> int:
-    """With a cache a later play is billed again what an earlier one paid: what is above its bill was paid beside it."""
-    dearest = {json.dumps(some[0].key): max(row.nano_usd for row in some) for some in trials}
-    return sum(max(0, nano - last[key].nano_usd) for key, nano in dearest.items())
+    """Count what was paid beside a play. With a cache a later play is billed again what an earlier one paid: what is
+    above its bill was paid beside it."""
+    costliest = {json.dumps(some[0].key): max(row.nano_usd for row in some) for some in trials}
+    return sum(max(0, nano - last[key].nano_usd) for key, nano in costliest.items())
 
 
 def _where(beside: int | None) -> str:

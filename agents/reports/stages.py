@@ -1,7 +1,7 @@
 """What each stage of training brought: several checkpoints of a run on the same held-out tasks, beside baselines.
 
-Everybody is scored as in the training report: see panel. Tasks of several runs may be put together, for each seed of
-training has test tasks of its own.
+Everybody is scored as in the training report, beside the baselines. Tasks of several runs may be put together, for each
+seed of training has test tasks of its own.
 """
 
 from __future__ import annotations
@@ -43,23 +43,23 @@ class TaskResult(NamedTuple):
 class StagesPlayed:
     """Everybody's plays of the same tasks, in their order."""
 
-    wishes: Sequence[str]
-    """The kind of wish that each task has."""
+    preferences: Sequence[str]
+    """The kind of preference that each task has."""
     plays: Mapping[str, Sequence[TaskResult | None]]
-    """By player, stages first. None where the episode failed: the task then counts for nobody."""
+    """Plays by player, stages first. None where the episode failed: the task then counts for nobody."""
     stages: Sequence[str]
-    """Which players are stages of the training, in their order."""
+    """Players that are stages of the training, in their order."""
     readable: Mapping[str, float]
     """The share of each stage's turns whose format was right."""
 
     def common(self) -> list[int]:
         """The tasks that nobody failed."""
-        return [i for i in range(len(self.wishes)) if all(plays[i] is not None for plays in self.plays.values())]
+        return [i for i in range(len(self.preferences)) if all(plays[i] is not None for plays in self.plays.values())]
 
     def as_json(self) -> dict[str, Any]:
         """The plays as a dict of plain values, to be written as JSON."""
         return {
-            "wishes": list(self.wishes),
+            "preferences": list(self.preferences),
             "stages": list(self.stages),
             "readable": dict(self.readable),
             "plays": {name: [play and list(play) for play in plays] for name, plays in self.plays.items()},
@@ -69,7 +69,7 @@ class StagesPlayed:
     def from_json(cls, row: Mapping[str, Any]) -> StagesPlayed:
         """Reads back what as_json() made."""
         plays = {name: [play and TaskResult(*play) for play in some] for name, some in row["plays"].items()}
-        return cls(row["wishes"], plays, row["stages"], row["readable"])
+        return cls(row["preferences"], plays, row["stages"], row["readable"])
 
 
 def together(parts: Sequence[StagesPlayed]) -> StagesPlayed:
@@ -77,11 +77,13 @@ def together(parts: Sequence[StagesPlayed]) -> StagesPlayed:
     first = parts[0]
     plays = {name: [play for part in parts for play in part.plays[name]] for name in first.plays}
     readable = {name: statistics.fmean(part.readable[name] for part in parts) for name in first.stages}
-    return StagesPlayed([wish for part in parts for wish in part.wishes], plays, first.stages, readable)
+    return StagesPlayed(
+        [preference for part in parts for preference in part.preferences], plays, first.stages, readable
+    )
 
 
 def plays_of(tasks: Sequence[TaskScores | None], name: str = POLICY) -> list[TaskResult | None]:
-    """A player's plays among those of the panel."""
+    """A player's plays among those of the baselines."""
     made: list[TaskResult | None] = []
     for task in tasks:
         if task is None:
@@ -96,7 +98,7 @@ def plays_of(tasks: Sequence[TaskScores | None], name: str = POLICY) -> list[Tas
 
 
 def stages_of(folder: Path, tasks: int, *, again: bool, say: Say) -> StagesPlayed:
-    """From the run's report/stages.json where the same was played before, or played now."""
+    """Take stages from the run's report/stages.json where the same was played before, or played now."""
     best = checkpoint_of(folder)
     kept, made_of = folder / "report" / "stages.json", _made_of(folder, best, tasks)
     if kept.is_file() and not again:
@@ -121,7 +123,7 @@ def _made_of(folder: Path, best: Path, tasks: int) -> dict[str, object]:
 
 
 def _checkpoints(folder: Path, best: Path) -> dict[str, Path | None]:
-    """By stage, as far as the run has them. Before training there is none."""
+    """Checkpoints by stage, as far as the run has them. Before training there is none."""
     made: dict[str, Path | None] = {BEFORE: None}
     warm = folder / "checkpoints" / "step-000000"
     if config_of(best).warm_start.steps:
@@ -157,17 +159,17 @@ def _beside(held_out: HeldOut, evaluations: Mapping[str, Evaluation], chat: Chat
         plays[name] = plays_of(held_out.beside(partial(baseline, name), last, chat))
     if all(task is None or ORACLE in task.players for task in last.tasks):
         plays[ORACLE] = plays_of(last.tasks, ORACLE)
-    wishes = [trajectory.preference.kind for trajectory in last.trajectories]
-    return StagesPlayed(wishes, plays, list(evaluations), {name: e.valid for name, e in evaluations.items()})
+    preferences = [trajectory.preference.kind for trajectory in last.trajectories]
+    return StagesPlayed(preferences, plays, list(evaluations), {name: e.valid for name, e in evaluations.items()})
 
 
 # -- as Markdown -------------------------------------------------------------------------------------------------------
 
 
 def as_markdown(played: StagesPlayed) -> str:
-    """Everybody over all tasks; each wish; where the oracle plays the share of its reward by wish; and what each stage
-    changed, task by task."""
-    tables = [_overall(played), _by_wish(played), _shares(played), _changes(played)]
+    """Everybody over all tasks; each preference; where the oracle plays the share of its reward by preference; and what
+    each stage changed, task by task."""
+    tables = [_overall(played), _by_preference(played), _shares(played), _changes(played)]
     return "\n\n".join(table for table in tables if table)
 
 
@@ -190,23 +192,25 @@ def _overall(played: StagesPlayed) -> str:
     return f"{len(tasks)} tasks.\n\n{_table(rows)}"
 
 
-def _by_wish(played: StagesPlayed) -> str:
-    return f"Reward / right / ¢ a task, by wish:\n\n{_wishes(played, list(played.plays), _short)}"
+def _by_preference(played: StagesPlayed) -> str:
+    return f"Reward / right / ¢ a task, by preference:\n\n{_preferences(played, list(played.plays), _short)}"
 
 
 def _shares(played: StagesPlayed) -> str:
     if ORACLE not in played.plays:
         return ""
-    return f"Share of the oracle's reward, by wish:\n\n{_wishes(played, played.stages, _of_oracle)}"
+    return f"Share of the oracle's reward, by preference:\n\n{_preferences(played, played.stages, _of_oracle)}"
 
 
-def _wishes(played: StagesPlayed, names: Sequence[str], cell: Callable[[StagesPlayed, str, Sequence[int]], str]) -> str:
-    """A row for each kind of wish, with a cell of each of these players."""
+def _preferences(
+    played: StagesPlayed, names: Sequence[str], cell: Callable[[StagesPlayed, str, Sequence[int]], str]
+) -> str:
+    """A row for each kind of preference, with a cell of each of these players."""
     tasks = played.common()
-    rows = [["wish", "tasks", *names]]
-    for wish in dict.fromkeys(played.wishes):
-        some = [i for i in tasks if played.wishes[i] == wish]
-        rows.append([wish, str(len(some)), *(cell(played, name, some) for name in names)])
+    rows = [["preference", "tasks", *names]]
+    for preference in dict.fromkeys(played.preferences):
+        some = [i for i in tasks if played.preferences[i] == preference]
+        rows.append([preference, str(len(some)), *(cell(played, name, some) for name in names)])
     return _table(rows)
 
 

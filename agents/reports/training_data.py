@@ -38,7 +38,7 @@ PLAYERS = ("policy", "oracle", "strongest", "cheapest", "random")
 ENDS = ("low", "high")
 REWARDS = (
     "The held-out reward goes from 0 to 1: it weighs right answers, cents, seconds and favoured tools by the user's "
-    "wish, on the scale of the baselines. A wrong answer earns 0. Small figures are ends of intervals of 95 %."
+    "preference, on the scale of the baselines. A wrong answer earns 0. Small figures are ends of intervals of 95 %."
 )
 Rows = Sequence[Mapping[str, Any]]
 Point = tuple[float, float]
@@ -201,7 +201,7 @@ def _reached(summary: Mapping[str, Any]) -> str:
     note = f" Baselines do not play {', '.join(sorted(only))}." if only else ""
     return (
         f"{solved}. It earns {share['value']:.1%} [{share['low']:.1%}, {share['high']:.1%}] of the held-out reward of "
-        f"an oracle that knows questions, skills and the wish.{note}"
+        f"an oracle that knows questions, skills and the preference.{note}"
     )
 
 
@@ -234,11 +234,15 @@ def _duration(seconds: float) -> str:
 
 
 def _tables(summary: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """The test's tables: all together, by environment, by wish, and the probes."""
+    """The test's tables: all together, by environment, by preference, and the probes."""
     yield _standings("The test", summary["standings"], REWARDS)
-    if wishes := summary.get("by_wish"):
-        head = ["wish", "tasks", "of the oracle's reward", "held-out reward", "right", "¢ a task"]
-        yield {"title": "By the user's wish", "head": head, "rows": [_wish(*one) for one in wishes.items()]}
+    if preferences := summary.get("by_preference"):
+        head = ["preference", "tasks", "of the oracle's reward", "held-out reward", "right", "¢ a task"]
+        yield {
+            "title": "By the user's preference",
+            "head": head,
+            "rows": [_preference(*one) for one in preferences.items()],
+        }
     if len(found := summary.get("by_environment") or {}) > 1:
         for name, standings in found.items():
             yield _standings(name.replace("ToolOrchestra/", ""), standings)
@@ -266,7 +270,7 @@ def _with_ends(one: Mapping[str, Any], name: str, form: str) -> Cell:
     return (value, f"{ends[0]:{form}} to {ends[1]:{form}}") if ends else value
 
 
-def _wish(name: str, one: Mapping[str, Any]) -> list[Cell]:
+def _preference(name: str, one: Mapping[str, Any]) -> list[Cell]:
     mine, best = one["policy"], one["oracle"]
     return [name, str(mine["tasks"]), _share(one["of_oracle"], ".0%"), f"{mine['reward']:.3f}",
             (f"{mine['accuracy']:.0%}", f"oracle {best['accuracy']:.0%}"),
@@ -367,7 +371,7 @@ def _column(rows: Rows, name: str, times: float) -> list[Point]:
 
 
 def thinned(points: Sequence[Point], most: int = MOST_POINTS) -> list[Point]:
-    """As many points at most, each the mean of its neighbours."""
+    """Keep as many points at most, each the mean of its neighbours."""
     if len(points) <= most:
         return list(points)
     edges = [round(place * len(points) / most) for place in range(most + 1)]
@@ -408,18 +412,22 @@ def seeds_table(runs: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _shares(runs: Sequence[Mapping[str, Any]]) -> Iterator[list[str]]:
-    """Of the oracle's reward, over all tasks and by wish."""
+    """Shares of the oracle's reward, over all tasks and by preference."""
     if all(run["of_oracle"] is not None for run in runs):
         yield _across("share of the oracle's reward", [run["of_oracle"]["value"] for run in runs], ".1%")
         for end in ENDS:
             yield _across(f"{end} end of its interval", [run["of_oracle"][end] for run in runs], ".1%")
-    for wish in [wish for wish in runs[0]["by_wish"] if all(wish in run["by_wish"] for run in runs)]:
-        found = [run["by_wish"][wish] for run in runs]
+    for preference in [
+        preference for preference in runs[0]["by_preference"] if all(preference in run["by_preference"] for run in runs)
+    ]:
+        found = [run["by_preference"][preference] for run in runs]
         if all(one["of_oracle"] for one in found):
-            yield _across(f"wish {wish}: share", [one["of_oracle"]["value"] for one in found], ".1%")
+            yield _across(f"preference {preference}: share", [one["of_oracle"]["value"] for one in found], ".1%")
         for name in ("policy", "oracle"):
-            yield _across(f"wish {wish}: {name}'s accuracy", [one[name]["accuracy"] for one in found], ".1%")
-            yield _across(f"wish {wish}: {name}'s ¢ a task", [one[name]["cents"] for one in found], ".2f")
+            yield _across(
+                f"preference {preference}: {name}'s accuracy", [one[name]["accuracy"] for one in found], ".1%"
+            )
+            yield _across(f"preference {preference}: {name}'s ¢ a task", [one[name]["cents"] for one in found], ".2f")
 
 
 def _across(label: str, values: Sequence[float | None], form: str) -> list[str]:

@@ -18,8 +18,8 @@ from toolorchestra.agents.evaluation.heldout import (
     Evaluation,
     HeldOut,
     OracleShare,
+    PreferenceStanding,
     Standing,
-    WishStanding,
     intervals,
 )
 from toolorchestra.agents.reports.page import write_page
@@ -32,7 +32,7 @@ from toolorchestra.envs.factory import EpisodeFactory
 from toolorchestra.envs.wrappers.record import trajectory_line
 
 TESTED_MEGABYTES = 20.0
-"""That the test's episodes may take; beyond it every second one goes, until the rest fits."""
+"""Megabytes that the test's episodes may take; beyond it every second one goes, until the rest fits."""
 
 
 def write_report(run: TrainingRun) -> Path:
@@ -91,7 +91,7 @@ def as_summary(run: TrainingRun, best_step: int, final: Evaluation, probes: Sequ
         "steps": run.step,
         "best_step": best_step,
         "of_oracle": _share_row(final.of_oracle),
-        "by_wish": {wish: _wish_row(found) for wish, found in final.by_wish.items()},
+        "by_preference": {preference: _preference_row(found) for preference, found in final.by_preference.items()},
         "failed": final.failed,
         "valid": final.valid,
         "standings": {name: {**_row(s), "intervals": _intervals(final, name)} for name, s in final.standings.items()},
@@ -112,7 +112,7 @@ def _share_row(share: OracleShare | None) -> dict[str, float] | None:
     return {"value": share.value, "low": share.interval.low, "high": share.interval.high}
 
 
-def _wish_row(found: WishStanding) -> dict[str, Any]:
+def _preference_row(found: PreferenceStanding) -> dict[str, Any]:
     return {"policy": _row(found.policy), "oracle": _row(found.oracle), "of_oracle": _share_row(found.share)}
 
 
@@ -134,7 +134,7 @@ def _row(s: Standing) -> dict[str, Any]:
 FIRST_SEED = 3_000_000_019
 PROBED = 60
 """Tasks on either side of a probe."""
-CHEAP, DEAR = Decimal("0.3"), Decimal("3.3")
+CHEAP, EXPENSIVE = Decimal("0.3"), Decimal("3.3")
 """Factors on a model's price; neither is one that training sees."""
 
 
@@ -181,11 +181,11 @@ def _rate(trajectories: Sequence[Trajectory], keys: Sequence[str]) -> float:
 
 
 def price_swap(rollouts: Rollouts, mix: EnvMix, pair: tuple[str, str], tasks: int) -> Probe:
-    """Two experts that can both do it: one cheap and one dear, then the other way round."""
+    """Two experts that can both do it: one cheap and one expensive, then the other way round."""
     made = _made(mix)
     behind = {o.alias: o.model for t in made.start(FIRST_SEED).episode.world.toolbox for o in t.offers}
     sides = []
-    for factors in ((CHEAP, DEAR), (DEAR, CHEAP)):
+    for factors in ((CHEAP, EXPENSIVE), (EXPENSIVE, CHEAP)):
         changed = {behind[alias]: factor for alias, factor in zip(pair, factors, strict=True)}
         sheet = made.sheet.with_factors(changed, f"probe-{factors[0]}")
         played = _play(rollouts, mix, tasks, {"prices": sheet, "preference": "frugal"}, lambda _: True)
@@ -193,8 +193,8 @@ def price_swap(rollouts: Rollouts, mix: EnvMix, pair: tuple[str, str], tasks: in
         sides.append(first / (first + second) if first + second else 0.0)
     return Probe(
         f"share of {pair[0]} among {' and '.join(pair)}",
-        f"{pair[0]} dear, {pair[1]} cheap",
-        f"{pair[0]} cheap, {pair[1]} dear",
+        f"{pair[0]} expensive, {pair[1]} cheap",
+        f"{pair[0]} cheap, {pair[1]} expensive",
         sides[1],
         sides[0],
         tasks,
@@ -213,11 +213,11 @@ def preference_flip(rollouts: Rollouts, mix: EnvMix, tasks: int) -> Probe:
 def favoured_tool(rollouts: Rollouts, mix: EnvMix, key: str, tasks: int) -> Probe:
     """How often a tool is used when the user does not name it, and when the user asks for it."""
     sides = []
-    for wish in (
+    for preference in (
         {"outcome": 1.0, "usd": 0.5, "sentence": "Keep the bill as small as you can while still getting it right."},
         {"outcome": 1.0, "usd": 0.5, key: 1.0, "sentence": f"If there is a choice, take {key}."},
     ):
-        sides.append(_rate(_play(rollouts, mix, tasks, {"preference": wish}, lambda _: True), [key]))
+        sides.append(_rate(_play(rollouts, mix, tasks, {"preference": preference}, lambda _: True), [key]))
     return Probe(f"episodes that use {key}", "not named", "asked for", sides[0], sides[1], tasks)
 
 

@@ -100,13 +100,13 @@ class Measure:
     seconds: float
     calls: Mapping[str, float]
     failed: bool = False
-    """Its episode broke: it is no evidence of anything, and never counted as 0."""
+    """Whether its episode broke: it is no evidence of anything, and never counted as 0."""
     valid_format: bool = True
     """Every turn could be read as an action."""
     valid_output: bool = True
-    """It came to an answer of its own, not to a limit."""
+    """Whether it came to an answer of its own, not to a limit."""
     context_cut: bool = False
-    """It ran out of context: what it would have answered is not known."""
+    """Whether it ran out of context: what it would have answered is not known."""
     terms: Mapping[str, float] = field(default_factory=dict)
     """What terms of the user's own came to. They are not scaled: 1 is what the best possible episode earns."""
 
@@ -133,7 +133,7 @@ class Trajectory:
     messages: Sequence[Mapping[str, Any]] = field(default_factory=tuple)
     bill: Mapping[str, Any] = field(default_factory=dict)
     record: Mapping[str, Any] | None = None
-    """In the form of RecordTrajectories, where its job asked for it."""
+    """Record in the form of RecordTrajectories, where its job asked for it."""
     sampled_with: Mapping[int, int] = field(default_factory=dict)
     """Sampled tokens by the step of the weights that sampled them, where rollouts go on beside the training."""
 
@@ -150,7 +150,7 @@ class Group:
     baselines: Sequence[Measure] = ()
     """What baselines came to on the same task: the rewards are scaled between them. They are not trained on."""
     label: str = ""
-    """Which environment of the mix it is of."""
+    """Label of its environment of the mix."""
 
     def __post_init__(self) -> None:
         first = self.trajectories[0]
@@ -292,9 +292,9 @@ class TrainingBatch:
 
     data: list[Datum]
     rewards: list[list[RewardBreakdown | None]]
-    """By group and trajectory; None where the episode failed, or ran out of context and is left out."""
+    """Rewards by group and trajectory; None where the episode failed, or ran out of context and is left out."""
     advantages: list[list[float | None]]
-    """By group and trajectory; None where nothing is learnt from the trajectory."""
+    """Advantages by group and trajectory; None where nothing is learnt from the trajectory."""
     flat_groups: int
     """Groups that teach nothing: without enough spread, or with nothing left of them."""
     failed: int

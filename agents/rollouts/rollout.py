@@ -40,7 +40,7 @@ SHOWN = ("task", "preference", "budget", "price_sheet")
 DEADLINE_SECONDS = 3_600.0
 """The seconds that one episode may take in training."""
 MOST_TURNS = 1024
-"""So many turns, with their results, are kept as the template writes them: those of a group are often alike."""
+"""Number of turns that are kept, with their results, as the template writes them: those of a group are often alike."""
 
 
 def factory_of(env_id: str, **arguments: Any) -> EpisodeFactory:

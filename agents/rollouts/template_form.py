@@ -237,7 +237,7 @@ def _shown(
 
 
 def _with_thoughts(tokenizer: Templated, arguments: Mapping[str, Any], form: TemplateForm) -> TemplateForm:
-    """With thoughts opened where the prompt opens them, if the past then is as it was prompted and sampled."""
+    """Open thoughts where the prompt opens them, if the past then is as it was prompted and sampled."""
     said = f"{_WORD.format('thought')}\n{UNTHINK}\n\n{_WORD.format('said')}"
     told = [{"role": role, "content": content} for role, content in (("user", "u"), ("assistant", said), ("tool", "r"))]
     past = _shown(tokenizer, arguments, form, told[:1], ()) + said

@@ -33,7 +33,7 @@ class TimeSplit:
         self.tokenisation, self.sampling, self.tools = (_Stretch(self, place) for place in range(len(KINDS)))
 
     def change(self, place: int, by: int) -> None:
-        """So many more episodes do this."""
+        """Count more episodes that do this."""
         going_on = self._going_on
         before = going_on[place]
         going_on[place] = before + by

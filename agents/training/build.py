@@ -26,7 +26,7 @@ def build(config: TrainConfig, say: Say = print) -> tuple[Any, Chat]:
 
 
 def _local(config: TrainConfig, say: Say) -> tuple[Any, Chat]:
-    """Over the tiny model or over one of transformers', with the sampler of the configuration."""
+    """Build over the tiny model or over one of transformers', with the sampler of the configuration."""
     with _training_packages():
         from toolorchestra.agents.engines.local import LocalConfig, LocalEngine
         from toolorchestra.agents.engines.pretrained import shape_of

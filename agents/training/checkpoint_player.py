@@ -21,7 +21,7 @@ from toolorchestra.envs.factory import EpisodeFactory
 from toolorchestra.envs.money.prices import ORCHESTRATOR, Tokens, Usage
 
 PREFIX = "checkpoint:"
-"""Before a run's folder, whose best checkpoint plays, a checkpoint's own, or one that `export model` wrote."""
+"""Prefix before a run's folder, whose best checkpoint plays, a checkpoint's own, or one that `export model` wrote."""
 ROWS = 32
 """Episodes of an exported model that are sampled at once."""
 

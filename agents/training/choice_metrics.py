@@ -15,10 +15,10 @@ class Choices:
     """What a batch of rollouts chose."""
 
     entropy: float
-    """Of the countable keys called, in nats."""
+    """Entropy of the countable keys called, in nats."""
     most_used: str
     share: float
-    """Of all calls, that went to the most used key."""
+    """Share of all calls that went to the most used key."""
     calls_per_episode: float
     controllability: float
     """Mean dollars of episodes whose user weighs money, over those whose user does not; below 1 is obedient."""

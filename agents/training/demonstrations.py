@@ -186,8 +186,8 @@ def _shown(
     seed: int,
     rng: random.Random,
 ) -> Baseline | None:
-    """Who shows a task: the plan of the highest value by what was learnt, or the best one that was tried on it; None
-    where none is known."""
+    """Choose who shows a task: the plan of the highest value by what was learnt, or the best one that was tried on it;
+    None where none is known."""
     if values is None:
         said = iter(best_tried(factory, seed, config.warm_start.tries, rng))
         first = next(said, None)

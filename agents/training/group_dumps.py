@@ -133,7 +133,7 @@ def _steps(path: Path) -> list[int]:
 
 
 def _rewrite(path: Path, keep: Callable[[int], bool]) -> None:
-    """In one move: a kill leaves the old file or the new one."""
+    """Rewrite in one move: a kill leaves the old file or the new one."""
     if not path.is_file():
         return
     fresh = path.with_suffix(".new")

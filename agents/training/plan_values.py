@@ -59,7 +59,7 @@ class TriedPlan(NamedTuple):
     searched: int = 0
     """How often it searched."""
     found: tuple[int, ...] = ()
-    """Which of its searches brought something new, by their numbers from 1."""
+    """Searches of it that brought something new, by their numbers from 1."""
     nothing_missing: bool = False
     """Whether the searcher said that nothing is missing."""
 
@@ -209,7 +209,7 @@ class _Part(NamedTuple):
     """Calls of each, as expected."""
     names: tuple[str, ...] = ()
     besides: tuple[str, ...] = ()
-    """Who is called before, because the user favours him."""
+    """Experts who are called before, because the user favours them."""
 
 
 _USD, _SECONDS = 0, 1

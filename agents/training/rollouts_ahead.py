@@ -52,7 +52,7 @@ class TakenGroups:
 
 @dataclass
 class GroupNumbers:
-    """Which groups have been taken. What a checkpoint keeps of rollouts ahead."""
+    """Numbers of the groups that have been taken. What a checkpoint keeps of rollouts ahead."""
 
     taken_below: int = 0
     """All groups with lower numbers were taken."""
@@ -73,7 +73,7 @@ class GroupNumbers:
         return [number for number in range(self.taken_below, end) if number not in self.taken]
 
     def state(self) -> dict[str, Any]:
-        """Which groups were taken, as a dict for a checkpoint."""
+        """Groups that were taken, as a dict for a checkpoint."""
         return {"taken_below": self.taken_below, "taken": sorted(self.taken)}
 
     @classmethod

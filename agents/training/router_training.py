@@ -31,7 +31,7 @@ ENVS_PER_RUNNER = 16
 MOST_FAILED_ROUNDS = 3
 """Calls of env runners in a row that may fail, before RLlib looks whether they are back."""
 MOST_SILENT_SECONDS = 300.0
-"""Without a sample, after which the training is given up."""
+"""Seconds without a sample, after which the training is given up."""
 INSTALL = 'pip install "toolorchestra[rllib]", in an environment of its own: it pins gymnasium 1.2.2'
 Say = Callable[[str], None]
 
@@ -245,8 +245,9 @@ def _figures(algorithm: Any, result: Mapping[str, Any]) -> dict[str, float]:
 
 
 def failure_of(algorithm: Any) -> str:
-    """Which task broke down on an env runner, and by what; "" where none did. It is asked for, and not raised: RLlib
-    takes a runner whose environment raised for one that died, starts it again and goes on, and the reason is lost."""
+    """Tell which task broke down on an env runner, and by what; "" where none did. It is asked for, and not raised:
+    RLlib takes a runner whose environment raised for one that died, starts it again and goes on, and the reason is
+    lost."""
     return next((text for text in _of_runners(algorithm, _failure) if text), "")
 
 

@@ -42,7 +42,7 @@ class Session:
 
     @property
     def date(self) -> str:
-        """When it began, in UTC."""
+        """Date when it began, in UTC."""
         return datetime.fromtimestamp(self.began, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
@@ -135,7 +135,7 @@ def counted(parameters: int) -> str:
 
 
 def model_words(config: TrainConfig, size: ModelSize | None) -> str:
-    """Which model, and how many of its parameters are trained."""
+    """Words for the model, and how many of its parameters are trained."""
     model = config.model
     name = model.path or f"the tiny model ({LAYERS} layers of width {model.hidden}, from random weights)"
     if size is None:

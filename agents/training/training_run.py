@@ -240,8 +240,8 @@ def rollout_params(config: TrainConfig, temperature: float | None = None) -> Rol
 
 @contextmanager
 def stops_after_the_step(run: TrainingRun) -> Iterator[None]:
-    """While this lasts, the first of either signal makes the run stop after its step; a second one ends it at once, and
-    so does the first where may_end_at_once() says so."""
+    """Stop after the step: while this lasts, the first of either signal makes the run stop after its step; a second one
+    ends it at once, and so does the first where may_end_at_once() says so."""
     before = {}
 
     def stop(number: int, _frame: FrameType | None) -> None:
@@ -268,7 +268,7 @@ def stops_after_the_step(run: TrainingRun) -> Iterator[None]:
 
 @contextmanager
 def may_end_at_once(run: TrainingRun) -> Iterator[None]:
-    """For what takes minutes and learns nothing: all that is worth saving is saved before."""
+    """Mark what takes minutes and learns nothing: all that is worth saving is saved before."""
     run.ends_at_once = True
     try:
         yield

@@ -1,1 +1,1 @@
-"""Doors for other trainers: one file for each library, which the library itself imports."""
+"""Integrations with other trainers: one file for each library, which the library itself imports."""

@@ -22,7 +22,7 @@ from toolorchestra.envs.base.errors import ConfigError, no_such
 Mode = Literal["record", "replay", "cache"]
 MODES = ("record", "replay", "cache")
 PAYER: ContextVar[str] = ContextVar("payer", default="")
-"""Who plays: a trial of a run that can be broken off and resumed. What a trial asked before it was broken off it paid,
+"""The player: a trial of a run that can be broken off and resumed. What a trial asked before it was broken off it paid,
 so when it is played again it pays the same, once, though the cache answers."""
 _LOOKED_AT = 200
 """Recorded requests that a miss is compared with."""

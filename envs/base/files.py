@@ -32,7 +32,7 @@ def write_json(path: Path, data: object) -> None:
 
 
 MOST_FILE_BYTES = 32 << 20
-"""Of one file, unpacked; the largest of a shipped domain has 2 MB."""
+"""Limit of one file, unpacked; the largest of a shipped domain has 2 MB."""
 _PIECE_BYTES = 1 << 20
 
 

@@ -31,7 +31,7 @@ _MOST_WAYS = 4096
 """Ways through alternatives that are looked at to say what does not fit. Whether it fits is found without them."""
 _MOST_MISFITS = 500
 _LIKE = 0.85
-"""From here on a word is taken for a misspelling of another; "example" and "nullable" are none."""
+"""Likeness from which a word is taken for a misspelling of another; "example" and "nullable" are none."""
 
 _WHOLE = "wholeNumber"
 """A keyword of our own beside `type: integer`."""

@@ -37,13 +37,13 @@ KNOWN = (
     )),
     "[ARGS]",
 )  # fmt: skip
-"""Of open models' templates, for servers whose tokenizer nobody has shown us."""
+"""Marks of open models' templates, for servers whose tokenizer nobody has shown us."""
 _SHAPES = (
     "<(?=[|\uff5c][^\\s<>|\uff5c]{1,80}[|\uff5c]?>)",  # <|im_end|>, <|eot_id|>, <|user|>, <|turn>, and with wide bars
     "<(?=[^\\s<>|\uff5c]{1,80}[|\uff5c]>)",  # <turn|>
     "<(?=/?(?:seed:\\w{1,40}|SPECIAL_\\d{1,5}|extra_id_\\d{1,5}|unused\\d{1,5}|reserved_\\d{1,5})>)",
 )
-"""Of whole families of marks: up to and with the first character, and what has to follow it."""
+"""Patterns for whole families of marks: up to and with the first character, and what has to follow it."""
 
 _HIDING = re.compile(r"[^\t\n\r -~]")
 _UNSEEN_RANGES = ((0, 9), (0xB, 0xD), (0xE, 0x20), (0x7F, 0x80), (0xAD, 0xAE), (0x61C, 0x61D), (0x180E, 0x180F),
@@ -166,4 +166,4 @@ def _any_of(texts: Sequence[str]) -> str:
 
 
 STANDARD = Marks()
-"""For servers: the known marks."""
+"""The known marks, for servers."""

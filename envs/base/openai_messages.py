@@ -1,4 +1,4 @@
-"""Between the transcript, in which calls are text, and chat messages in which they are structures with ids.
+"""Conversion between the transcript, in which calls are text, and chat messages in which they are structures with ids.
 
 to_openai(messages)    for OpenAI's API and servers that speak it: arguments are JSON text
 to_native(messages)    for chat templates, and what messages="native" shows: arguments are objects
@@ -50,8 +50,8 @@ def to_openai(messages: Sequence[Told], *, parallel_calls: bool = True) -> list[
 
 
 def to_native(messages: Sequence[Told], *, parallel_calls: bool = True, turn: int = 0) -> list[dict[str, Any]]:
-    """As to_openai, in the form that chat templates want: arguments are objects, and a result has its tool's name.
-    `turn` is the number of the first assistant's message, which its calls' ids say."""
+    """Convert as to_openai does, in the form that chat templates want: arguments are objects, and a result has its
+    tool's name. `turn` is the number of the first assistant's message, which its calls' ids say."""
     made: list[dict[str, Any]] = []
     turns = list(_turns(messages, turn))
     for one in turns:
@@ -140,7 +140,8 @@ def _turns(messages: Sequence[Told], first: int) -> Iterator[_Turn]:
 
 
 def _id(turn: int, place: int) -> str:
-    """Of nine letters and digits, which is the form that the narrowest of the templates (Mistral's) takes."""
+    """Make an id of nine letters and digits, which is the form that the narrowest of the templates (Mistral's)
+    takes."""
     return f"call{turn:03}{place:02}"
 
 

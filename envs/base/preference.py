@@ -16,7 +16,7 @@ from toolorchestra.envs.base.errors import ConfigError, no_such
 
 Wording = Literal["train", "validation", "heldout"]
 WORDINGS: tuple[Wording, ...] = get_args(Wording)
-"""To learn from, to pick a checkpoint by, and to report on: no sentence stands in two of them."""
+"""Sets of sentences: to learn from, to pick a checkpoint by, and to report on: no sentence stands in two of them."""
 GENERAL = ("outcome", "usd", "seconds")
 
 
@@ -59,12 +59,12 @@ class Preference:
 
 
 ACCURATE = Preference(kind="none")
-"""No wish said: only the outcome counts."""
+"""No preference said: only the outcome counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """One wording of one kind of wish. `{tool}` and `{other}` stand for countable keys."""
+    """One wording of one kind of preference. `{tool}` and `{other}` stand for countable keys."""
 
     template_id: str
     kind: str
@@ -92,7 +92,7 @@ def templates() -> tuple[Template, ...]:
 
 @cache
 def kinds() -> tuple[str, ...]:
-    """The kinds of wish in the bank."""
+    """The kinds of preference in the bank."""
     return tuple(dict.fromkeys(t.kind for t in templates()))
 
 
@@ -160,7 +160,7 @@ _NO_PREFERENCE = (
 
 
 def known(value: Any) -> None:
-    """Refuse a name that is no kind of wish, before there are tools to wish for."""
+    """Refuse a name that is no kind of preference, before there are tools."""
     if isinstance(value, str) and value not in ("none", "sampled", *kinds()):
         said = " A sentence of your own comes with weights: {'usd': 1.0, 'sentence': ...}" if " " in value else ""
         raise ConfigError(no_such("preference", value, ("none", "sampled", *kinds())) + said)
@@ -170,5 +170,5 @@ def known(value: Any) -> None:
 
 def _say(weights: Mapping[str, float]) -> str:
     spoken = {"outcome": "a right answer", "usd": "a low bill", "seconds": "a short wait"}
-    wishes = [f"{spoken.get(k, f'use of {k}')} ({w:g})" for k, w in weights.items() if w]
-    return f"What I want, with weights from 0 to 1: {', '.join(wishes)}." if wishes else ""
+    wanted = [f"{spoken.get(k, f'use of {k}')} ({w:g})" for k, w in weights.items() if w]
+    return f"What I want, with weights from 0 to 1: {', '.join(wanted)}." if wanted else ""

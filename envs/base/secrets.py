@@ -17,7 +17,7 @@ from toolorchestra.envs.base.errors import ConfigError
 
 MARK = "[key]"
 PIECE = 12
-"""So many characters in a row of a secret are taken for a piece of it; what is shorter may be chance."""
+"""Length from which characters in a row of a secret are taken for a piece of it; what is shorter may be chance."""
 _SHORTEST = 4
 """A shorter password is left alone: its letters stand in every text."""
 
@@ -26,7 +26,7 @@ class Address(NamedTuple):
     """A URL in two parts: what may be shown, and what may not."""
 
     url: str
-    """Without a login."""
+    """The address without a login."""
     login: str
     """USER:PASSWORD as it is sent, or ""."""
 
@@ -59,14 +59,14 @@ class Secrets:
     """Knows some secrets, and takes them out of texts. It shows none of them."""
 
     def __init__(self, *secrets: str) -> None:
-        """Of keys and of logins: USER:PASSWORD, whose password alone is a secret too."""
+        """Take keys and logins: USER:PASSWORD, whose password alone is a secret too."""
         forms = {form for secret in secrets if len(secret) >= _SHORTEST for form in _forms(secret)}
         self._forms = sorted(forms, key=lambda form: (-len(form), form))
         self._pieces = sorted({form[at : at + PIECE] for form in forms for at in range(len(form) - PIECE + 1)})
 
     @classmethod
     def of(cls, keys: list[str], logins: list[str]) -> Secrets:
-        """Of these keys and logins."""
+        """Make a scrubber of these keys and logins."""
         return cls(*keys, *logins, *(login.partition(":")[2] for login in logins))
 
     def __repr__(self) -> str:

@@ -69,7 +69,7 @@ _SCALARS = frozenset({str, int, float, bool, type(None)})
 
 
 def plain(value: Any) -> Any:
-    """As json.dumps writes it with names: mappings and named tuples as dicts, all the way down."""
+    """Convert to what json.dumps writes with names: mappings and named tuples as dicts, all the way down."""
     if type(value) in _SCALARS:
         return value
     if isinstance(value, Mapping):
@@ -136,7 +136,8 @@ class Question:
     difficulty: float
     """0 (trivial) to 6; the scale of the simulated models' skills."""
     facts: tuple[Fact, ...] = ()
-    """In the order in which they can be looked up: each query uses names from the question or from earlier facts."""
+    """Facts in the order in which they can be looked up: each query uses names from the question or from earlier
+    facts."""
     computable: bool = False
     """Whether a short program can compute the answer once the facts are known."""
     decoys: tuple[str, ...] = ()

@@ -17,7 +17,7 @@ from toolorchestra.envs.tools import Toolbox, ToolResult
 
 SPLITS = ("train", "validation", "test")
 SHARES: Mapping[str, range] = {"train": range(80), "validation": range(80, 90), "test": range(90, 100)}
-"""Which hashes of a task belong to which split, in per cent: no task can be in two."""
+"""The hashes of a task that belong to each split, in per cent: no task can be in two."""
 
 
 def split_of(text: str) -> str:

@@ -105,7 +105,7 @@ class Episode:
         self.calls: dict[str, int] = {}
         """Executed calls by countable key."""
         self.least_usd: dict[str, float] = {}
-        """With a budget: what a call costs at least, by its countable key, as the agent is told it."""
+        """The least that a call costs, where there is a budget, by its countable key, as the agent is told it."""
         self.failure: Failure | None = None
         self.outcome: Outcome | None = None
         self.terms: dict[str, float] = {}
@@ -137,7 +137,7 @@ class Episode:
     # -- opening ---------------------------------------------------------------------------------------------------
 
     def open(self) -> Observation:
-        """Start the episode, and give the first observation: the task, the user's wish and the tools."""
+        """Start the episode, and give the first observation: the task, the user's preference and the tools."""
         system = self.world.system
         if self.rules.history == "state":
             self.world.retell()  # a world that cannot says so now, not in the middle of a batch
@@ -458,7 +458,7 @@ class Episode:
 
     @property
     def _budget_left(self) -> int:
-        """In nano-dollars; below 0 where more was spent."""
+        """The rest of the budget in nano-dollars; below 0 where more was spent."""
         return left_nano_usd(self.rules.limits, self.ledger)
 
     def _cap_reached(self) -> str:

@@ -172,7 +172,7 @@ def left_nano_usd(limits: Limits, ledger: Ledger) -> int:
 
 
 def budget_text(limits: Limits, least: dict[str, float]) -> str:
-    """For the system message: the budget, what ends above it is worth, and what each call costs at least."""
+    """Tell the system message the budget, what ends above it is worth, and what each call costs at least."""
     lines = [f"Budget: ${in_digits(limits.usd or 0.0)}.", "An episode that costs more is not solved."]
     if least:
         costs = ", ".join(f"{key} ${in_digits(usd)}" for key, usd in least.items())

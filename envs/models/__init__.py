@@ -28,14 +28,14 @@ class ChatRequest:
     attempt: int = 0
     """Number of the turn: asking the same again may go better."""
     truth: Question | None = None
-    """For simulated models only: what is being asked, with its answer. Real backends never see it."""
+    """The question that is asked, with its answer, for simulated models only. Real backends never see it."""
     tools: Sequence[Mapping[str, Any]] = ()
     """Schemas of tools that the model may call. Native calls come back as text, in the action grammar."""
     role: str = EXPERT
-    """Under which role of the ledger the completion is billed."""
+    """Role of the ledger under which the completion is billed."""
     bill: Bill = field(default_factory=Bill, compare=False, repr=False)
-    """Of the call that asks. A backend books here what it used, as soon as it knows, and sets aside here what a request
-    may cost at most."""
+    """Bill of the call that asks. A backend books here what it used, as soon as it knows, and sets aside here what a
+    request may cost at most."""
     temperature: float | None = None
     """Where the endpoint file says none."""
     native_tools: bool = False
@@ -52,11 +52,12 @@ class ContextLimits(NamedTuple):
     """How much of what was gathered a model is shown, in characters; four make about a token."""
 
     document: int = 4_000
-    """Of each document, from its beginning."""
+    """Characters of each document, from its beginning."""
     results: int = 64_000
-    """Of the computed results, from their end."""
+    """Characters of the computed results, from their end."""
     total: int = 96_000
-    """Of documents and results together, from their end. About 24,000 tokens, what the reference hands open experts."""
+    """Characters of documents and results together, from their end. About 24,000 tokens, what the reference hands open
+    experts."""
 
 
 DEFAULT_LIMITS = ContextLimits()
@@ -67,7 +68,7 @@ class Completion(NamedTuple):
 
     text: str
     usage: Usage
-    """Of this reply. What replies before it used, that were of no use, stands on the request's bill alone."""
+    """Usage of this reply. What replies before it used, that were of no use, stands on the request's bill alone."""
     cut: bool = False
     """Whether the server says that the text broke off at the limit of its length."""
     booked: bool = False

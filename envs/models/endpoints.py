@@ -32,7 +32,7 @@ class Endpoint:
     name: str
     """The name of its table in the backends file. Models refer to it by this name."""
     base_url: str = field(repr=False)
-    """As it was given; it may hold a login, http://USER:PASSWORD@HOST, so `address` is what texts show."""
+    """The address as it was given; it may hold a login, http://USER:PASSWORD@HOST, so `address` is what texts show."""
     key_env: str = ""
     """The environment variable that holds the key; "" for a server that wants none."""
     in_flight: int = 64
@@ -43,7 +43,7 @@ class Endpoint:
     """The most tokens that the server is sent in a minute. 0: no limit. Input is counted as characters / 4 before the
     call, and corrected by the count in the reply."""
     failures_to_open: int = 5
-    """After this many failures in a row the server is left alone for `rest_seconds`. Then one call tries it again."""
+    """Failures in a row after which the server is left alone for `rest_seconds`. Then one call tries it again."""
     rest_seconds: float = 30.0
     """How long the server is left alone after `failures_to_open` failures in a row."""
 
@@ -76,7 +76,7 @@ class Served:
     """A row of the price sheet, or a price of its own; "" is the row of its own name. "genai-prices" asks the table
     of the package of that name."""
     api: Literal["chat", "completion"] = "chat"
-    """Which of the server's two interfaces is asked."""
+    """The interface of the server's two that is asked."""
     native_tools: bool | None = None
     """Whether the server takes tool schemas. Otherwise they are described in the prompt and called as text. None: as
     the request asks, which is natively for the models of τ²-Bench, and as text for all others."""
@@ -144,7 +144,7 @@ class Endpoints:
 
     @classmethod
     def read(cls, data: Mapping[str, Any], where: str) -> Endpoints:
-        """From a parsed file with the tables `endpoints` and `models`."""
+        """Read a parsed file with the tables `endpoints` and `models`."""
         tables = {name: data[name] for name in ("endpoints", "models") if name in data}
         named = shapes.read(_EndpointTables, tables, where)
         ends = {name: shapes.read(Endpoint, row, f"{where}: endpoints.{name}", name=name)

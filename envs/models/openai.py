@@ -150,13 +150,13 @@ class EndpointLimits:
 
 
 TOLD_CHARACTERS = 300
-"""Of what a server says went wrong."""
+"""Characters of what a server says went wrong."""
 CHECK_SECONDS, CHECK_BYTES = 10.0, 16 << 20
 FIRST_BACKOFF_SECONDS, MOST_BACKOFF_SECONDS = 0.5, 30.0
 NO_KEY = "none"
 RAISE_IT = "; if it may be, raise reply_bytes of the model's entry"
 LEAST_BYTES, BYTES_A_TOKEN = 16 << 10, 32
-"""Of a reply whose tokens are bounded for its price: around it, and for each token."""
+"""Bytes of a reply whose tokens are bounded for its price: around it, and for each token."""
 
 
 class _OtherLimit(Exception):
@@ -180,14 +180,14 @@ class _CallHistory:
     queued: float = 0.0
     """Seconds of waiting for a place, and for money under the spend cap."""
     sent_at: float = 0.0
-    """When the latest request had its place."""
+    """Time when the latest request had its place."""
     failed: dict[str, int] = field(default_factory=dict)
     """Failures by endpoint."""
     not_before: dict[str, float] = field(default_factory=dict)
-    """When an endpoint wants to be asked again, of those that said so."""
+    """Time from which an endpoint wants to be asked again, of those that said so."""
     problems: list[str] = field(default_factory=list)
     booked: float = 0.0
-    """Of the seconds spent, those that stand on the bill, with replies that could not be used."""
+    """The seconds that stand on the bill, of those spent, with replies that could not be used."""
 
     @property
     def told(self) -> str:

@@ -108,7 +108,7 @@ class Skill:
     name: str
     law: Law
     answering: Mapping[str, float]
-    """By question family, at the law's middle level."""
+    """Skill by question family, at the law's middle level."""
     coding: Mapping[str, float]
     querying: float
     median_tokens: Mapping[Purpose, float]
@@ -161,7 +161,7 @@ class Skill:
 
     @property
     def strength(self) -> float:
-        """In answering, over all families."""
+        """Skill in answering, over all families."""
         return sum(self.answering.values())
 
     def lengths(self, purpose: Purpose, question: Question, draws: Draws) -> tuple[int, float]:
@@ -182,7 +182,7 @@ class Skill:
         return math.exp(self.stretch * (spread.task * of_task + spread.pair * pair + spread.run * run))
 
     def without_luck(self) -> Skill:
-        """For a planner that knows skills, and not how a question suits whom."""
+        """The chance for a planner that knows skills, and not how a question suits whom."""
         return replace(self, knows_luck=False)
 
 

@@ -24,7 +24,7 @@ USAGE_SECONDS = 2.0
 END_SECONDS = 0.2
 """How long the end of the body is waited for after [DONE]: then the connection can be used again."""
 MOST_CALLS = 1_000
-"""Of tools, in a reply."""
+"""Limit of calls of tools in a reply."""
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 _THOUGHTS = ("reasoning_content", "reasoning")
 
@@ -115,7 +115,7 @@ class _PiecedCall:
 
     @property
     def order(self) -> int:
-        """Its place among the calls; those without one stay as they came."""
+        """Place among the calls; those without one stay as they came."""
         return self.place if isinstance(self.place, int) else 0
 
     def takes(self, place: object, number: str, name: str) -> bool:
@@ -129,7 +129,7 @@ class _PiecedCall:
         return not number or not self.number or number == self.number
 
     def json(self) -> dict[str, Any]:
-        """As in a reply in one piece."""
+        """The JSON as in a reply in one piece."""
         function = {"name": self.name, "arguments": "".join(self.arguments)}
         return {"id": self.number, "type": "function", "function": function}
 
@@ -145,9 +145,9 @@ class StreamedReply:
         self.usage: Any = None
         """What the server said last of its usage; it may count on with every event."""
         self.characters = 0
-        """That the model has written: text, thoughts and calls."""
+        """Characters that the model has written: text, thoughts and calls."""
         self.characters_counted = 0
-        """Those that came before the last usage."""
+        """Characters that came before the last usage."""
         self._scrub = scrub
         self._events = EventReader()
         self._plain: bytearray | None = None

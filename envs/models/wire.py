@@ -1,4 +1,5 @@
-"""Between the transcript and an OpenAI-compatible server: messages out; text, usage and refusals in. No I/O."""
+"""Translation between the transcript and an OpenAI-compatible server: messages out; text, usage and refusals in. No
+I/O."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from toolorchestra.envs.money.prices import Tokens
 
 CHARACTERS_PER_TOKEN = 4
 REPLY_CHARACTERS = 200_000
-"""Of a reply; a longer one keeps its end, where answers stand."""
+"""Characters of a reply; a longer one keeps its end, where answers stand."""
 _TURN = re.compile(r"(?<=[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])[ \t]*(?:S(?=ystem:)|U(?=ser:)|A(?=ssistant:)|T(?=ool:))")
 """What begins a turn of a prompt for a completion server: the first letter gets a space behind it."""
 CHARACTERS_OF_THE_LONGEST_TOKEN = 200
@@ -31,7 +32,7 @@ TEMPLATE_TOKENS = 1_024
 """What a server's chat template may add to the text of a request."""
 KEYS = ("max_completion_tokens", "max_tokens")
 MOST_CORRECTIONS = 2
-"""Of one request: the name, and the number."""
+"""Corrections of one request: the name, and the number."""
 _LEAST_TOKENS = 16
 _REFUSED = re.compile(
     r"unsupported|not supported|unrecogni[sz]ed|unknown|unexpected|not permitted|not allowed|invalid param|deprecated|"
@@ -80,7 +81,8 @@ def _turn(role: str, content: str) -> str:
 
 
 def fit(messages: Sequence[Message], characters: int) -> list[Message]:
-    """As many messages as fit: the first two and the latest stay, the middle goes; then the longest loses its start."""
+    """Keep as many messages as fit: the first two and the latest stay, the middle goes; then the longest loses its
+    start."""
     kept = list(messages)
     size = sum(len(m["content"]) for m in kept)
     while size > characters and len(kept) > 3:
@@ -311,7 +313,7 @@ class OutputLimit(NamedTuple):
     """How a server takes the limit for one model."""
 
     key: str = ""
-    """Its parameter; "" is as the endpoint file says."""
+    """The parameter's name; "" is as the endpoint file says."""
     most: int = 0
     """The highest that it takes; 0 is not known."""
 
@@ -366,7 +368,7 @@ class Refusal(NamedTuple):
 
     status: int
     code: object
-    """Its own word for the reason."""
+    """The server's own word for the reason."""
     text: str
     after_seconds: float | None = None
 
@@ -393,7 +395,8 @@ def meaning(said: Refusal, endpoint: Endpoint, served: Served, answered: bool) -
 
 
 def _wrong_setting(endpoint: Endpoint, served: Served, status: int, text: str) -> WrongSetting:
-    """Of an endpoint that never answered for a model: key, address or model is wrong, which would end every episode."""
+    """Warn of an endpoint that never answered for a model: key, address or model is wrong, which would end every
+    episode."""
     if status == 404:
         wanted = f"model {served.model or served.name!r}"
         return WrongSetting(f"endpoint {endpoint.name!r} has no {wanted} at {endpoint.address.url} (404): {text}")

@@ -22,13 +22,14 @@ from toolorchestra.envs.base.types import build
 
 NANO = 1_000_000_000
 MOST_USD = 1_000_000_000
-"""Of one price, whatever it is for."""
+"""Limit of one price, whatever it is for."""
 CLASSES = ("input", "cached", "output", "reasoning")
 
 
 ORCHESTRATOR, EXPERT, TOOL, JUDGE, USER = ROLES = ("orchestrator", "expert", "tool", "judge", "user")
 REWARDED_ROLES = (ORCHESTRATOR, EXPERT, TOOL)
-"""Whose spending a reward counts by default: judges and simulated users are the experiment's cost, not the agent's."""
+"""The roles whose spending a reward counts by default: judges and simulated users are the experiment's cost, not the
+agent's."""
 
 
 class Tokens(NamedTuple):
@@ -57,7 +58,8 @@ class Usage(NamedTuple):
 
 
 def _in_plain_numbers(usage: Usage) -> Usage:
-    """With Python's own numbers: a count from an array (numpy's int32) overflows where it is multiplied by a price."""
+    """Convert to Python's own numbers: a count from an array (numpy's int32) overflows where it is multiplied by a
+    price."""
     *tokens, units = (*usage.tokens, usage.units)
     if not all(isinstance(n, numbers.Integral) and not isinstance(n, bool) for n in (*tokens, units)):
         raise PriceError(f"{usage.item!r}: tokens and units are counted in whole numbers, got {usage}")
@@ -160,13 +162,13 @@ class Price:
 
     @classmethod
     def read(cls, row: Mapping[str, Any], where: str) -> Price:
-        """From a sheet's row: usd_per_mtok {input, output, cached?, reasoning?}, usd_per_unit, usd_per_second, free."""
+        """Read a sheet's row: usd_per_mtok {input, output, cached?, reasoning?}, usd_per_unit, usd_per_second, free."""
         shapes.read(_PriceRow, row, where, PriceError)
         return cls.of(row, where)
 
     @classmethod
     def of(cls, row: Mapping[str, Any], where: str) -> Price:
-        """From a row whose shape is known. Raises PriceError for what cannot be billed exactly."""
+        """Read a row whose shape is known. Raises PriceError for what cannot be billed exactly."""
         tokens = None
         if (mtok := row.get("usd_per_mtok")) is not None:
             full = {"cached": mtok["input"], "reasoning": mtok["output"], **mtok}
@@ -206,7 +208,7 @@ class Price:
         return rate
 
     def times(self, factor: Decimal) -> Price:
-        """This price scaled, on the grid of the ledger."""
+        """The price scaled, on the grid of the ledger."""
 
         def scale(value: int | None) -> int | None:
             # Not down to 0: what costs something would then be billed as nothing.
@@ -233,19 +235,19 @@ class PriceSheet:
 
     @classmethod
     def read(cls, data: Mapping[str, Any], where: str) -> PriceSheet:
-        """From parsed JSON: {"id", "date", "source", "prices": {item: row}}."""
+        """Read parsed JSON: {"id", "date", "source", "prices": {item: row}}."""
         shapes.read(_SheetFile, data, where, PriceError)
         return cls.of(data, where)
 
     @classmethod
     def of(cls, data: Mapping[str, Any], where: str) -> PriceSheet:
-        """From a file whose shape is known, as that of a packaged one is."""
+        """Read a file whose shape is known, as that of a packaged one is."""
         rows = {item: Price.of(row, f"{where}: prices.{item}") for item, row in data["prices"].items()}
         return cls(data["id"], data["date"], data["source"], rows)
 
     @classmethod
     def again(cls, data: Mapping[str, Any]) -> PriceSheet:
-        """From a sheet file's parsed JSON, or from what `dataclasses.asdict` made of a sheet for a spec's JSON."""
+        """Read a sheet file's parsed JSON, or from what `dataclasses.asdict` made of a sheet for a spec's JSON."""
         return shapes.read(cls, data, "prices", PriceError) if "sheet_id" in data else cls.read(data, "prices")
 
     def price(self, item: str) -> Price:

@@ -20,8 +20,8 @@ class SpendCap:
 
     A request to a model first sets aside the most that it may cost, and gives it back when it has ended. So requests in
     flight cannot spend more than the cap together. A request that does not fit waits for those in flight, and who came
-    first is served first, so a dear request is not overtaken for ever by cheap ones. Where nothing is in flight and the
-    first still does not fit, the cap counts as used up: that request and all later ones are refused.
+    first is served first, so an expensive request is not overtaken for ever by cheap ones. Where nothing is in flight
+    and the first still does not fit, the cap counts as used up: that request and all later ones are refused.
     """
 
     def __init__(self, usd: float) -> None:

@@ -165,7 +165,7 @@ class Service:
     """How the service is reached."""
 
     base_url: str = field(default="https://api.tavily.com", repr=False)
-    """It may hold a login."""
+    """The address; it may hold a login."""
     key_env: str = "TAVILY_API_KEY"
     depth: str = "advanced"
     deadline_seconds: float = 30.0

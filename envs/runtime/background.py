@@ -65,7 +65,7 @@ class RunningSteps:
 
     def __init__(self) -> None:
         self.landed: deque[RunningStep] = deque()
-        """Those that came down, for the owner to take."""
+        """Steps that came down, for the owner to take."""
         self._landing: list[RunningStep] = []
         self._none = threading.Lock()
         """Held while nothing has landed since the owner last waited."""
@@ -133,7 +133,7 @@ class Collector:
         self._envs = self._theirs = self._ours = 0
 
     def at_work(self, envs: int) -> None:
-        """So many more environments are at work; below 0: so many fewer."""
+        """Count more environments at work; below 0: fewer."""
         with self._lock:
             now, *others = gc.get_threshold()
             if not self._envs or now != self._ours:  # set by somebody else since: that is theirs now

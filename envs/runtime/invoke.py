@@ -62,8 +62,8 @@ def _finished(out: object, context: ToolContext) -> CallResult:
 
 
 def _missed(ready: ReadyCall) -> CallResult:
-    """Of a tool with something paid behind it, a missed deadline is an outage: the agent did not cause it. Of any other
-    it is a refusal, for the agent's own arguments may be what takes so long."""
+    """Tell what a missed deadline is. Of a tool with something paid behind it, it is an outage: the agent did not cause
+    it. Of any other it is a refusal, for the agent's own arguments may be what takes so long."""
     tool, _, context = ready
     text = f"{tool.name} did not answer within {tool.deadline_seconds:g} s"
     booked = context.bill.take()

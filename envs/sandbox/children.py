@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from toolorchestra.envs.sandbox.seed import BORN, DIED, MOST_BYTES, ORDER
+from toolorchestra.envs.sandbox.process_seed import BORN, DIED, MOST_BYTES, ORDER
 
 CHUNK = 1 << 16
 
@@ -28,7 +28,7 @@ class Child:
         self.pid = self.handle = -1
         self.ready = self.dead = self.dying = self.restarted = False
         self.counting = self.counted = False
-        """Its files are being counted; and they were, since it stands still."""
+        """Whether its files are being counted; and they were, since it stands still."""
         self.session = ""
         self.said: dict[int, bytearray] = {self.out: bytearray(), self.err: bytearray()}
         self.asked: Mapping[str, Any] | None = None
@@ -37,7 +37,7 @@ class Child:
         self.started = self.used = time.monotonic()
         self.counted_from = 0.0
         self.processor_before = self.processor_after = 0.0
-        """Its processor time when this run began, and when the last one ended."""
+        """Processor time when this run began, and when the last one ended."""
         self.stands_still = False
         self.between = 0.0
         """What it used in between: billed with this run."""
@@ -66,7 +66,7 @@ class Child:
         self.signal(signal.SIGSTOP)
 
     def signal(self, number: int) -> None:
-        """By its handle, which never names another process."""
+        """Send a signal by its handle, which never names another process."""
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self.handle, number)
 
@@ -148,7 +148,7 @@ class ChildPool:
         return self._ready.popleft()
 
     def refill(self, wanted: bool) -> None:
-        """Have more made until enough wait. After a failure only where a program is waiting."""
+        """Order more until enough wait. After a failure only where a program is waiting."""
         while (wanted or not self.failure) and len(self._ready) + self._coming < self._target:
             self._make()
 
@@ -187,7 +187,7 @@ class ChildPool:
         return [self._gone(child)]
 
     def now_ready(self, child: Child) -> None:
-        """It says that it is locked in. The seed has told of its birth before, or will."""
+        """Note that it says that it is locked in. The seed has told of its birth before, or will."""
         child.ready = True
         if child.handle >= 0:
             self._coming -= 1
@@ -223,7 +223,7 @@ class ChildPool:
         child.open = set()
 
     def clear_up(self) -> None:
-        """Have folders removed, as fast as the process that does it takes them."""
+        """Order folders removed, as fast as the process that does it takes them."""
         with contextlib.suppress(BlockingIOError):
             while self.to_remove:
                 self._remover.send(b"-" + os.fsencode(self.to_remove[0]), socket.MSG_DONTWAIT)

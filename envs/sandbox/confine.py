@@ -159,7 +159,7 @@ def _checks(index: int, values: Sequence[int]) -> list[bytes]:
 
 
 def machine() -> str:
-    """This machine's kind as ARCHITECTURES names it, or ""."""
+    """The machine's kind as ARCHITECTURES names it, or ""."""
     name = platform.machine().lower().replace("amd64", "x86_64").replace("arm64", "aarch64")
     return name if name in ARCHITECTURES else ""
 

@@ -1,8 +1,8 @@
 """The fork server: a process of its own that hands programs to locked-in children, and bounds what they use.
 
 It speaks length-prefixed JSON on its stdin and stdout. When its stdin ends, so do it and all its children. Children are
-forked by the seed (`seed.py`), which holds nothing; some always wait locked in, each for one program or one session.
-What takes long, counting and removing what programs left, is done by two processes beside the loop.
+forked by the seed (`process_seed.py`), which holds nothing; some always wait locked in, each for one program or one
+session. What takes long, counting and removing what programs left, is done by two processes beside the loop.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from typing import Any
 
 from toolorchestra.envs.sandbox import Bounds
 from toolorchestra.envs.sandbox.children import CHUNK, Child, ChildPool
+from toolorchestra.envs.sandbox.process_seed import LOADED, MOST_BYTES, Begin, grow
 from toolorchestra.envs.sandbox.scratch import keep, remove
-from toolorchestra.envs.sandbox.seed import LOADED, MOST_BYTES, Begin, grow
 
 TICK_SECONDS = 0.05
 IDLE_TICK_SECONDS = 5.0

@@ -3,8 +3,8 @@
 Each program runs in a child of its own, locked in by Landlock (reads the interpreter's own files, writes its scratch
 folder, nothing else), by seccomp (an allow-list of system calls: no network, no exec, no fork, no signals to others),
 by limits (time, memory, threads, output, files), without capabilities and with an empty environment. Children are
-forked from a process that holds nothing of others (`seed.py`), and wait locked in before a program comes. In a session
-a child stands still between programs.
+forked from a process that holds nothing of others (`process_seed.py`), and wait locked in before a program comes. In a
+session a child stands still between programs.
 
 Not covered: a bug in the kernel, which the child shares; timing and cache side channels; the memory and processor that
 children take from one another (`most_children` bounds it); what stands in the readable folders, such as the source of
@@ -168,7 +168,7 @@ def _cores() -> int:
 
 
 class _Waiting:
-    """Who waits for which answer."""
+    """A table of who waits for which answer."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -186,7 +186,7 @@ class _Waiting:
         return future
 
     def pop(self, number: int) -> Future[dict[str, Any]] | None:
-        """Who waits for an answer, if anybody does; from here on nobody does."""
+        """Take who waits for an answer, if anybody does; from here on nobody does."""
         with self._lock:
             return self._futures.pop(number, None)
 

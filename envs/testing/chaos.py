@@ -35,13 +35,13 @@ FATAL = ("fail", "outage", "hang", "cut", "garble", "cancel", "exit")
 """Nothing is asked, or what was paid is lost or cannot be read: the episode fails."""
 FAULTS = (*HARMLESS, *FATAL)
 EPISODE: ContextVar[str] = ContextVar("episode", default="")
-"""Who plays an episode sets this to its name before it starts a call; the wrappers note faults under it."""
+"""Name of the episode that starts a call, set by who plays it; the wrappers note faults under it."""
 
 
 @dataclass
 class Chaos:
-    """When what goes wrong, and what did. The same seed makes the same faults in an episode, however many run beside
-    it."""
+    """Plan of what goes wrong when, and list of what did. The same seed makes the same faults in an episode, however
+    many run beside it."""
 
     seed: int = 0
     rate: float = 0.3

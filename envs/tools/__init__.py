@@ -27,9 +27,9 @@ class ToolContext:
     def __init__(self, world: Any, seed: int, bill: Bill | None = None) -> None:
         self.world = world
         self.seed = seed
-        """Of the episode. A simulated result may depend on it and on what is shown, on nothing else."""
+        """Seed of the episode. A simulated result may depend on it and on what is shown, on nothing else."""
         self.bill = Bill() if bill is None else bill
-        """Of this call: `context.bill.add(usage)` books what it used as soon as that is known."""
+        """Bill of this call: `context.bill.add(usage)` books what it used as soon as that is known."""
         self.turn = 0
         self.aside = ""
         """Text that this turn put beside its calls. It is told to nobody; a world may count it."""
@@ -44,8 +44,8 @@ class ToolContext:
         return made
 
     def __getstate__(self) -> tuple[None, dict[str, Any]]:
-        """Of a copy: it has a session of its own, so that neither episode meets or ends what backends keep for the
-        other."""
+        """State of a copy: it has a session of its own, so that neither episode meets or ends what backends keep for
+        the other."""
         kept = {name: getattr(self, name) for name in ("_of", "aside", "bill", "seed", "turn", "world")}
         return None, {**kept, "_session": "", "_ending": {}}
 
@@ -57,7 +57,7 @@ class ToolContext:
         return self._session
 
     def at_end(self, end: Callable[[str], object]) -> None:
-        """Have what a backend keeps for this episode ended with it: `end(session)` is called once, by `end`, or when
+        """End what a backend keeps for this episode with it: `end(session)` is called once, by `end`, or when
         nothing holds the episode any more. `end` may run in any thread, and must not wait."""
         if self._of is not None:
             self._of.at_end(end)
@@ -83,9 +83,9 @@ class ToolResult(NamedTuple):
     final: bool = False
     """The episode ends with this result."""
     note: Any = None
-    """For the world only: what it should remember."""
+    """Note for the world only: what it should remember."""
     outcome: Outcome | None = None
-    """From graders only."""
+    """Outcome, from graders only."""
     role: str = "tool"
     """Role of the message that shows the content."""
 
@@ -126,7 +126,7 @@ class Tool:
     """Calls to one backend share its limit of calls in flight."""
     max_in_flight: int = 64
     kind: str = ""
-    """Of a tool configuration's entry, whatever its name is: "search", "answer"; policies find it by this."""
+    """Kind of a tool configuration's entry, whatever its name is: "search", "answer"; policies find it by this."""
 
     def __deepcopy__(self, _memo: object) -> Self:
         return self

@@ -1,4 +1,5 @@
-"""From a function's annotations to the JSON schema of its arguments, and from arguments to the records it takes."""
+"""Translation from a function's annotations to the JSON schema of its arguments, and from arguments to the records it
+takes."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class Backends:
     judges: tuple[str, ...] = ()
     """The models that grade; none: answers are graded by rule."""
     deadline_seconds: float = 120.0
-    """Of a tool's call; what stands behind it has nearer ones."""
+    """Deadline of a tool's call; what stands behind it has nearer ones."""
 
     def priced(self, sheet: PriceSheet, config: ToolConfig) -> PriceSheet:
         """The sheet with the prices of the endpoint file."""

@@ -159,6 +159,13 @@ class Patient(Protocol):
     def patience_seconds(self) -> float: ...
 
 
+def deadline(models: object, calls: int = 1) -> float:
+    """Seconds that a tool may wait: longer than so many calls of a backend can take, one after the other: it gives up
+    by itself, and says what was paid. A backend that says nothing of its patience has as long as any tool."""
+    patience = calls * models.patience_seconds if isinstance(models, Patient) else 0.0
+    return max(UNBOUNDED_SECONDS, patience + SLACK_SECONDS)
+
+
 def _patience(part: object) -> float:
     return part.patience_seconds if isinstance(part, Patient) else UNBOUNDED_SECONDS
 

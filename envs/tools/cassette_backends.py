@@ -165,7 +165,7 @@ class RecordedModels:
         return float(getattr(self.live, "patience_seconds", 0.0))
 
     def limits_of(self, model: str) -> ContextLimits:
-        """As the live backend has it; in a replay as the endpoint file has it, so that prompts are the same."""
+        """Limits as the live backend has it; in a replay as the endpoint file has it, so that prompts are the same."""
         if self.live is not None:
             return limits_of(self.live, model)
         return self._endpoints.served(model).shown if self._endpoints is not None else DEFAULT_LIMITS

@@ -30,7 +30,7 @@ def gathered(material: QuestionMaterial, limits: ContextLimits = DEFAULT_LIMITS)
 
 
 def _plain(text: str) -> str:
-    """On one line and without the mark, so that what an agent writes cannot pass for further results."""
+    """Put on one line and without the mark, so that what an agent writes cannot pass for further results."""
     return " ".join(text.replace(RESULT_MARK, " ").split())
 
 

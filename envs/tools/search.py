@@ -37,7 +37,8 @@ class SearchSettings(NamedTuple):
 
     top_k: int = 5
     shown_characters: int = 600
-    """Of each document's text, in the observation; 0 shows titles only. Experts are shown the whole document."""
+    """Characters of each document's text, in the observation; 0 shows titles only. Experts are shown the whole
+    document."""
 
 
 class Search:

@@ -86,14 +86,14 @@ class ToolConfig:
 
     @classmethod
     def read(cls, data: Any, where: str) -> ToolConfig:
-        """From parsed JSON; errors name the tool."""
+        """Read parsed JSON; errors name the tool."""
         if isinstance(data, Mapping):
             data = {"name": where, **data}
         return shapes.read(cls, data, where, style="full", sampled=False)
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> ToolConfig:
-        """From a file whose shape is known, as that of a packaged one is."""
+        """Read a file whose shape is known, as that of a packaged one is."""
         tools = ({**row, "offers": tuple(Offer(**one) for one in row.get("offers", ()))} for row in data["tools"])
         return cls(**{**data, "tools": tuple(ToolEntry(**row) for row in tools)})
 

@@ -145,12 +145,12 @@ def read_trajectories(path: str | Path) -> Iterator[dict[str, Any]]:
 
 
 def reset_to_recorded(env: gym.Env[Any, Any], row: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """Start a recorded episode again: its task, tools, prices, wish, budget and draws. `row` is a trajectory, of
+    """Start a recorded episode again: its task, tools, prices, preference, budget and draws. `row` is a trajectory, of
     RecordTrajectories or of an evaluation; `env` is made with the arguments that the recorded one was made with."""
     base = base_of(env, "reset_to_recorded")
     options: dict[str, Any] = {"task_id": row["task_id"], "episode_seed": row["seed"]}
-    if (wish := row.get("preference")) is not None:
-        options["preference"] = Preference.told(wish)
+    if (told := row.get("preference")) is not None:
+        options["preference"] = Preference.told(told)
     if row.get("budget") is not None:
         options["budget"] = row["budget"]
     if row.get("price_sheet") in sheet_names():  # a schedule of prices that was drawn has a name of its own
@@ -208,7 +208,7 @@ def _totals(ledger: Ledger) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """As strict JSON has it: nan, a failed episode's reward, becomes null."""
+    """Convert to what strict JSON has it: nan, a failed episode's reward, becomes null."""
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
     if isinstance(value, Mapping):

@@ -38,7 +38,7 @@ COMMANDS: Mapping[str, Command] = {
         "toolorchestra.agents.commands.recorded:replay", "routing over recorded outcomes of real models"
     ),
     "report": Command("toolorchestra.agents.commands.report", "runs as tables, and as pages with every transcript"),
-    "synth make": Command("toolorchestra.synth.generate", "make a tool domain, and check every task by running it"),
+    "synth make": Command("toolorchestra.synth.make_domain", "make a tool domain, and check every task by running it"),
     "synth prove": Command("toolorchestra.synth.prove", "prove by running it that every task is self-consistent"),
     "synth lint": Command("toolorchestra.synth.lint", "find where a spec's words and its gold calls differ"),
     "index build": Command("toolorchestra.agents.commands.index", "build a search index over a corpus"),

@@ -1,4 +1,4 @@
-"""Who writes the parts of a spec: a spec that is at hand, or a model that is asked for each."""
+"""Authors of the parts of a spec: a spec that is at hand, or a model that is asked for each."""
 
 from __future__ import annotations
 

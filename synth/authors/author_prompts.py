@@ -95,7 +95,7 @@ def author(domain: str, asked: PartRequest, batch: str = "") -> tuple[Message, .
     rules = f"{_RULES[asked.stage]}\n\nAn example, for another subject:\n{_example(asked.stage)}"
     wanted = f"Stage: {asked.stage}\nThe subject: {domain}\n\n{rules}\n\nThe parts so far:\n{there or '(none)'}"
     if batch:
-        wanted += f"\n\nOthers write intents too; this is batch {batch}. Take wishes that only yours would have."
+        wanted += f"\n\nOthers write intents too; this is batch {batch}. Take requests that only yours would have."
     made = [Message(role="system", content=_HEAD), Message(role="user", content=wanted)]
     return (*made, *_again(asked))
 

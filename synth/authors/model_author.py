@@ -31,7 +31,7 @@ Slip = Callable[[str], str]
 
 
 def stage_of(request: ChatRequest) -> str:
-    """Which stage a request is for."""
+    """Tell which stage a request is for."""
     found = _STAGE.search(str(request.messages[1]["content"]))
     return found[1] if found else ""
 

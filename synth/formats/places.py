@@ -1,4 +1,4 @@
-"""Which part of a spec is worked on, for whoever has to say what took too much."""
+"""The part of a spec that is worked on, for whoever has to say what took too much."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _listener: list[Callable[[str], None]] = []
 
 
 def told(listener: Callable[[str], None]) -> None:
-    """Have somebody told of each place from now on."""
+    """Tell somebody of each place from now on."""
     _listener[:] = [listener]
 
 

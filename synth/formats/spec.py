@@ -29,7 +29,7 @@ SHIPPED = Path(__file__).parents[1] / "specs"
 _PART_OF = {part.partition(".")[0]: part for part in PARTS}
 _NAME = re.compile(r"\w[\w-]{0,63}")
 _NAMED = "a word of at most 64 letters, digits, '_' and '-'"
-"""It is a part of task ids and the name of a folder."""
+"""A name is a part of task ids and the name of a folder."""
 MOST_PART = 500_000
 """Characters of one of the six files."""
 MOST_POLICY = 100_000

@@ -1,4 +1,4 @@
-"""Which tasks of a domain say the same: compared after names and numbers are taken out."""
+"""Tasks of a domain that say the same: compared after names and numbers are taken out."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ class Scripted:
     asks: bool = True
     """Whether it asks before it writes."""
     curious: bool = False
-    """It reads another person's record."""
+    """Whether it reads another person's record."""
 
     def begin(self, bench: DomainPlayer, task: SqlTask, seed: int) -> Playing:
         rng = random.Random(f"{self.name}/{task.task_id}/{seed}")
@@ -203,11 +203,11 @@ class Arena:
         self.env = OrchestraEnv(ToolScaleSource(domain), preference="none")
 
     async def play(self, solver: Solver, task_id: str, seed: int) -> Try:
-        """Has a solver play one episode of a task, and returns what came of it."""
+        """Let a solver play one episode of a task, and return what came of it."""
         return await self.follow(solver.begin(self.bench, self.domain.tasks[task_id], seed), task_id, seed)
 
     async def follow(self, player: Playing, task_id: str, seed: int) -> Try:
-        """Has a player that is at hand play one episode of a task."""
+        """Let a player that is at hand play one episode of a task."""
         options = {"task_id": f"toolscale/{self.domain.name}/{task_id}"}
         observation, info = self.env.reset(seed=seed, options=options)
         reward, outcome = 0.0, None
@@ -257,7 +257,7 @@ class Reading:
     gold: tuple[str, ...]
     """The changes that the gold path makes, as `tool(arguments)`."""
     changed: tuple[str, ...]
-    """Those of the first try that is not solved, or of the first."""
+    """Changes of the first try that is not solved, or of the first."""
     missing: tuple[str, ...]
     """What gold has told or touched, and that try has not."""
     transcript: str

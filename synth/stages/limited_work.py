@@ -28,7 +28,7 @@ from toolorchestra.synth.formats import places
 MEMORY_BYTES = 512 << 20
 """Memory beyond what the process has when it starts."""
 MOST_FILE_BYTES = 16 << 20
-"""It writes no file itself; SQLite sorts what is large in one."""
+"""Limit of a file. The process writes no file itself; SQLite sorts what is large in one."""
 MOST_ANSWER_BYTES = 64 << 20
 START_SECONDS = 60.0
 """How long the process may take to start."""

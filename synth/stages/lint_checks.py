@@ -76,7 +76,7 @@ class CheckedSpec:
         self.templates = Templates(spec, bench.domain)
         fits = {person.key: len(self.templates.fitting(person)) for person in self.templates.people}
         self.people = sorted(self.templates.people, key=lambda person: -fits[person.key])
-        """Those whom the most intents fit come first."""
+        """People; those whom the most intents fit come first."""
 
     @cached_property
     def played(self) -> dict[str, list[PlayedIntent]]:
@@ -220,7 +220,7 @@ def _counts(value: Any) -> bool:
 # -- order -------------------------------------------------------------------------------------------------------------
 
 PEOPLE = 4
-"""With whom each intent is tried."""
+"""Number of people with whom each intent is tried."""
 ROWS = 12
 """Requests of the second intent that are asked for again."""
 

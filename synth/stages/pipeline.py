@@ -191,8 +191,8 @@ async def _filters(state: Making, run: SynthesisRun) -> tuple[Making, Tally]:
 
 @dataclass
 class TaskFilter:
-    """Which self-consistent tasks are kept: not nearly the same as another, not solved by doing nothing much, and
-    neither too easy nor out of reach for given solvers. The filters stand in the order of their price."""
+    """Filter of self-consistent tasks. Kept is what is not nearly the same as another, not solved by doing nothing
+    much, and neither too easy nor out of reach for given solvers. The filters stand in the order of their price."""
 
     arena: Arena
     run: SynthesisRun

@@ -23,7 +23,7 @@ class StageFailed(ConfigError):
 
 @dataclass(frozen=True)
 class Band:
-    """Which share of its tries a task must see solved, over all given solvers."""
+    """Share of its tries that a task must see solved, over all given solvers."""
 
     low: float = 0.05
     high: float = 0.95
@@ -101,7 +101,7 @@ class Making:
         return cls(row["parts"], tuple(row["shapes"]))
 
     def with_part(self, name: str, text: str) -> Making:
-        """With one more file of the spec."""
+        """Copy with one more file of the spec."""
         return replace(self, parts={**self.parts, name: text})
 
 

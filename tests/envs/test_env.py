@@ -177,8 +177,8 @@ def test_prices_that_cannot_bill_the_policy_are_refused_at_reset() -> None:
 
 def test_options_choose_task_tools_preference_and_budget() -> None:
     env = OrchestraEnv(HLE)
-    wish = {"outcome": 1.0, "usd": 0.5, "search-1": 0.25, "sentence": "Mind the money."}
-    options = {"task_id": "hle-sim/test/7", "tools": ["search-1", "answer"], "preference": wish, "budget": 0.5}
+    preference = {"outcome": 1.0, "usd": 0.5, "search-1": 0.25, "sentence": "Mind the money."}
+    options = {"task_id": "hle-sim/test/7", "tools": ["search-1", "answer"], "preference": preference, "budget": 0.5}
     observation, info = env.reset(seed=1, options=options)
     assert info["task_id"] == "hle-sim/test/7"
     assert info["task"]["split"] == "test"
@@ -202,9 +202,9 @@ def test_the_budget_is_told_with_all_its_digits() -> None:
 
 
 def test_a_mapping_of_weights_that_is_changed_later_changes_nothing() -> None:
-    wish = {"outcome": 1.0, "usd": 0.5}
-    env = OrchestraEnv(HLE, preference=wish)
-    wish["usd"] = 0.0
+    preference = {"outcome": 1.0, "usd": 0.5}
+    env = OrchestraEnv(HLE, preference=preference)
+    preference["usd"] = 0.0
     assert env.reset(seed=0)[1]["preference"]["weights"]["usd"] == 0.5
 
 

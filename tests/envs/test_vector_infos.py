@@ -95,8 +95,8 @@ def test_infos_are_those_of_gymnasiums_own_vector(env_id: str) -> None:
 def test_so_they_are_with_a_budget_and_options() -> None:
     mode = AutoresetMode.SAME_STEP
     ours, theirs = both("ToolOrchestra/HLE-v0", mode, max_turns=3, budget=0.01, reward="scalar")
-    wish = {"outcome": 1, "usd": 0.5}
-    assert play_both(ours, theirs, mode, turns=8, options={"preference": wish, "budget": 0.004}) > 3
+    preference = {"outcome": 1, "usd": 0.5}
+    assert play_both(ours, theirs, mode, turns=8, options={"preference": preference, "budget": 0.004}) > 3
 
 
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.value)

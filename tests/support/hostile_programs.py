@@ -41,7 +41,7 @@ class Containment:
     seconds: float
     seen: str
     neighbour_seconds: float = 0.0
-    """The longest that a `print(1)` beside it took, from when it was wished for."""
+    """The longest that a `print(1)` beside it took, from when it was asked for."""
 
 
 class Stage:
@@ -135,10 +135,10 @@ async def _run(interpreter: Interpreter, code: str, seconds: float) -> tuple[Exe
 
 async def _neighbour(interpreter: Interpreter, ended: asyncio.Event, waits: list[float]) -> None:
     while not ended.is_set():
-        wished = time.monotonic() + NEIGHBOUR_SECONDS
+        asked = time.monotonic() + NEIGHBOUR_SECONDS
         await asyncio.sleep(NEIGHBOUR_SECONDS)
         done = await interpreter.run(f"# {CANARY}\nprint(1)", "neighbour")
-        waits.append(time.monotonic() - wished if done.stdout == "1\n" else math.inf)
+        waits.append(time.monotonic() - asked if done.stdout == "1\n" else math.inf)
 
 
 def examine(interpreter: Interpreter, deadline_seconds: float, only: Sequence[str] = ()) -> list[Containment]:

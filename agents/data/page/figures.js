@@ -44,7 +44,7 @@ const evaluationCards = (index, standings, width, choose) => [
   [
     card("Accuracy and cost", planeWords(standings), plane(standings, width, choose)),
     ...spreadCards(standings, width),
-    ...wishCards(index, standings),
+    ...preferenceCards(index, standings),
   ],
   [card("Policies", null, policyTable(standings, choose)), ...moneyCards(index, standings, width, choose, "")],
 ];
@@ -69,19 +69,19 @@ const moneyCards = (index, standings, width, choose, of) => [
   card("Calls", sentence(`${of}calls of each tool in a trial, on average.`), callTable(standings, choose)),
 ];
 
-const WISHES =
-  "Controllability: how much of what a wish names has changed in its favour, on the same tasks. Cents and seconds: the " +
+const FOLLOWING =
+  "Controllability: how much of what a preference names has changed in its favour, on the same tasks. Cents and seconds: the " +
   "share saved. Calls: by how much the share of favoured tools has grown. Below 0 the opposite was done.";
 
-function wishCards(index, standings) {
+function preferenceCards(index, standings) {
   const shown = new Set(standings.map((one) => one.policy));
   const effects = objectsOf(index.controllability).filter(
     (one) => shown.has(one.policy) && (!index.state.scope || isOf(index.state.scope, one)),
   );
-  return effects.length ? [card("Following wishes", WISHES, wishTable(index, effects))] : [];
+  return effects.length ? [card("Following preferences", FOLLOWING, preferenceTable(index, effects))] : [];
 }
 
-// Whether a scope is of the environment that wishes were compared in: its own, or that of one wish.
+// Whether a scope is of the environment that preferences were compared in: its own, or that of one preference.
 const isOf = (scope, effect) => {
   const place = effect.split ? ` · ${effect.split}` : "";
   return scope.replace(/, preference=[^,·]*?(?=,| · |$)/, "") === effect.env + place;

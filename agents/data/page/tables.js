@@ -144,23 +144,23 @@ const points = (share) => (Number.isFinite(share) ? `${share > 0 ? "+" : ""}${(1
 
 const NAMED = { usd: "money saved", seconds: "time saved", calls: "calls moved to favoured tools" };
 
-// How far each policy followed each kind of wish, in each thing that it names: a row for each, a column a policy.
-function wishTable(index, effects) {
+// How far each policy followed each kind of preference, in each thing that it names: a row for each, a column a policy.
+function preferenceTable(index, effects) {
   const places = new Set(effects.map((one) => `${one.env} · ${one.split}`));
   const policies = index.policies.filter((name) => effects.some((one) => one.policy === name));
-  const rows = groupBy(effects, (one) => [one.wish, one.measure, one.env, one.split, one.reference].join("\n"));
+  const rows = groupBy(effects, (one) => [one.preference, one.measure, one.env, one.split, one.reference].join("\n"));
   const head = ([one]) =>
     el(
       "th",
       { scope: "row" },
-      one.wish,
+      one.preference,
       el("small", {}, NAMED[one.measure] ?? one.measure),
       places.size > 1 && el("small", {}, [one.env, one.split].filter(Boolean).join(" · ")),
-      el("small", {}, one.reference === "none" ? "against no wish" : `against “${one.reference}”`),
+      el("small", {}, one.reference === "none" ? "against no preference" : `against “${one.reference}”`),
     );
   return el(
     "div",
-    { class: "scroll", tabindex: "0", role: "group", "aria-label": "Wishes" },
+    { class: "scroll", tabindex: "0", role: "group", "aria-label": "Preferences" },
     el(
       "table",
       { class: "data" },
@@ -170,7 +170,7 @@ function wishTable(index, effects) {
         el(
           "tr",
           {},
-          el("th", { scope: "col" }, "wish"),
+          el("th", { scope: "col" }, "preference"),
           policies.map((name) => el("th", { scope: "col", class: "num" }, name)),
         ),
       ),
@@ -182,7 +182,7 @@ function wishTable(index, effects) {
             "tr",
             {},
             head(rows.get(key)),
-            policies.map((name) => wishCell(rows.get(key).find((one) => one.policy === name))),
+            policies.map((name) => preferenceCell(rows.get(key).find((one) => one.policy === name))),
           ),
         ),
       ),
@@ -190,7 +190,7 @@ function wishTable(index, effects) {
   );
 }
 
-function wishCell(one) {
+function preferenceCell(one) {
   if (!one) return el("td", { class: "num" }, "·");
   const [low, high] = listOf(one.interval).map((end) => points(end ?? NaN));
   const unit = UNITS[one.measure] ?? number;

@@ -89,7 +89,7 @@ const chip = (outcome) =>
   el("span", { class: `chip ${outcome}` }, `${OUTCOMES[outcome].sign} ${OUTCOMES[outcome].word}`);
 
 function trialHead(trial) {
-  const wish = trial.preference?.sentence;
+  const preference = trial.preference?.sentence;
   const facts = [
     ["policy", trial.policy],
     ["environment", trial.where],
@@ -115,7 +115,7 @@ function trialHead(trial) {
       { class: "facts-line" },
       facts.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))),
     ),
-    wish && el("p", { class: "wish" }, el("b", {}, "The user's wish"), el("span", {}, wish)),
+    preference && el("p", { class: "preference" }, el("b", {}, "The user's preference"), el("span", {}, preference)),
   );
 }
 

@@ -83,7 +83,7 @@ _INTERSECTION_WORDINGS = (
 
 
 def comparison(book: Encyclopaedia, rng: random.Random) -> QuestionDraft | None:
-    """Which of two entities comes first by a looked-up number; asks for its name or for a further property."""
+    """Ask which of two entities comes first by a looked-up number; asks for its name or for a further property."""
     criterion = rng.choice(_CRITERIA)
     pair = [_described(book, rng, criterion.kind) for _ in range(2)]
     a, b = pair

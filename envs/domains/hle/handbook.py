@@ -103,7 +103,7 @@ class Moon:
     name: str
     planet: Planet
     cycle_hundredth_days: int
-    """From full moon to full moon; hundredths, so that dates are computed without rounding."""
+    """Time from full moon to full moon; in hundredths, so that dates are computed without rounding."""
     fact: Fact
 
 

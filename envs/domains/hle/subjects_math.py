@@ -344,7 +344,7 @@ class _Urn(NamedTuple):
     blue: int
 
     def chance(self, red: int, drawn: int) -> Fraction:
-        """Of exactly `red` red balls among `drawn` balls drawn without replacement."""
+        """Chance of exactly `red` red balls among `drawn` balls drawn without replacement."""
         return Fraction(comb(self.red, red) * comb(self.blue, drawn - red), comb(self.red + self.blue, drawn))
 
     def plus(self, red: int, blue: int) -> _Urn:
@@ -403,7 +403,7 @@ def _posterior(rng: random.Random) -> SubjectDraft:
 
 
 def _moved(source: _Urn, target: _Urn, moved: int, draw: tuple[int, int]) -> list[Fraction]:
-    """For each number of red balls among the moved: the chance of that and then of the draw (red, drawn)."""
+    """Give for each number of red balls among the moved: the chance of that and then of the draw (red, drawn)."""
     return [
         source.chance(red, moved) * target.plus(red, moved - red).chance(*draw)
         for red in range(moved + 1)

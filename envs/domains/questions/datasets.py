@@ -103,7 +103,7 @@ class Dataset:
     fields: Mapping[str, str] = field(default_factory=dict)
     """id, question, answer, subject, image -> what the set calls them; what is missing is guessed."""
     ids: tuple[str, ...] = ()
-    """Only these rows; empty: all."""
+    """The rows that are taken; empty: all."""
     part: str = ""
     """Split of a hub set; "" takes test where there is one, else the only one."""
     images: Literal["skip", "refuse"] = "skip"
@@ -125,7 +125,7 @@ class Loaded:
     skipped_images: int
     where: str
     blanks: int = 0
-    """Rows without a question or an answer, left out where that was wished."""
+    """Rows without a question or an answer, left out where that was asked for."""
     repeats: int = 0
     """Rows that ask a question again under its id, as sets with several models' answers to it do: the first counts."""
 

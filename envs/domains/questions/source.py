@@ -49,8 +49,8 @@ class QaSource:
     can be searched."""
 
     tools: str | Path | tool_config.ToolConfig = "paper"
-    """Which tools there are: "paper" (`search`, `enhance_reasoning`, `answer`), "plain" (`web_search`, `local_search`,
-    `python`, `ask`, `submit`), or a tool configuration of your own as a JSON file or a ToolConfig."""
+    """The tools that there are: "paper" (`search`, `enhance_reasoning`, `answer`), "plain" (`web_search`,
+    `local_search`, `python`, `ask`, `submit`), or a tool configuration of your own as a JSON file or a ToolConfig."""
     diversify: tool_config.Half | None = None
     """Draw tools, aliases and prices anew for each task: from "train", "validation" or "heldout", which share none."""
     vary: Sequence[str] = tool_config.VARIED

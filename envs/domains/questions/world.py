@@ -60,7 +60,7 @@ class QaWorld(World):
         """The tool that ends the task, of which a message reminds where it does not end it."""
         self.judge = judge
         self.skills = skills or {}
-        """Of the simulated experts, for planners; the agent learns them by what comes of its calls."""
+        """Skills of the simulated experts, for planners; the agent learns them by what comes of its calls."""
         self.documents: tuple[Passage, ...] = ()
         self.results: tuple[str, ...] = ()
         self.answer: str | None = None
@@ -70,7 +70,8 @@ class QaWorld(World):
         return (Message(role="user", content=self.question.text),)
 
     def retell(self) -> Transcript:
-        """As the released reference does: the question and what was gathered, nothing of the turns themselves."""
+        """Tell it as the released reference does: the question and what was gathered, nothing of the turns
+        themselves."""
         material = gathered(self)
         asked = f"Problem: {self.question.text}\n\n{material}\n\nChoose a suitable tool."
         return (Message(role="user", content=asked),)
@@ -88,11 +89,11 @@ class QaWorld(World):
             raise ConfigError(f"tool {call.name!r} left a note this world does not know: {type(note).__name__}")
 
     def to_grade(self) -> dict[str, Any]:
-        """See Regradable."""
+        """Give what is graded again (Regradable)."""
         return {"answer": self.answer}
 
     def take_up(self, kept: Mapping[str, Any], context: ToolContext) -> None:
-        """See Regradable."""
+        """Take up what is graded again (Regradable)."""
         del context
         self.answer = kept["answer"]
 

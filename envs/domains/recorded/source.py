@@ -39,9 +39,9 @@ class RecordedSource(QaSource):
 
     rows: Any = None
     """A table of outcomes (.csv, .tsv, .jsonl, gzipped or not), or an Outcomes, such as `read` of
-    toolorchestra.envs.outcomes.forms makes of other recordings."""
+    toolorchestra.envs.outcomes.recording_forms makes of other recordings."""
     models: Sequence[str] = ()
-    """Only these, in this order; all without it."""
+    """The models that are offered, in this order; all without it."""
     attempts: Literal["one", "checked"] = "one"
     """"one": the first choice ends the task. "checked": a check tells whether it succeeded, and others may be sent."""
     fold: int = 0

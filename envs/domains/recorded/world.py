@@ -33,7 +33,7 @@ class RecordedAttempt:
     success: float
     usage: Usage
     number: int
-    """Its number from 1 among the runs of its model on its task."""
+    """Number from 1 among the runs of its model on its task."""
 
 
 def priced(rows: Outcomes) -> Outcomes:

@@ -136,7 +136,7 @@ def _as_text(value: Any) -> Any:
 
 MOST_CHARACTERS = 200
 MOST_BITS = 2048
-"""Of any whole number on the way. A float ends at 1024, so only detours through giants are refused."""
+"""Limit of any whole number on the way. A float ends at 1024, so only detours through giants are refused."""
 _ALLOWED = frozenset("0123456789+-*/(). ")
 
 Number = int | float | complex
@@ -471,7 +471,7 @@ def updated(database: Any, data: Mapping[str, Any]) -> Any:
 
 
 def _policy(texts: list[str]) -> str:
-    """As the package puts a policy together."""
+    """Put a policy together as the package does."""
     if len(texts) == 1:
         return texts[0]
     main, support = texts

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 from toolorchestra.envs.base.errors import Outage
 from toolorchestra.envs.base.types import Message
 from toolorchestra.envs.domains.tau2.domain import State, Tau2Domain, clone
-from toolorchestra.envs.domains.tau2.hired_models import BilledModel
 from toolorchestra.envs.domains.tau2.task import (
     Aside,
     Criteria,
@@ -25,6 +24,7 @@ from toolorchestra.envs.domains.tau2.task import (
     Tau2Task,
     conversation,
 )
+from toolorchestra.envs.domains.tau2.user_and_judge_models import BilledModel
 from toolorchestra.envs.models import ChatRequest, ask
 from toolorchestra.envs.money.ledger import Bill
 from toolorchestra.envs.money.prices import JUDGE
@@ -43,7 +43,7 @@ class Graded(NamedTuple):
 
     @property
     def value(self) -> float:
-        """Their product; without any criteria an episode that ended is right."""
+        """The product of the parts; without any criteria an episode that ended is right."""
         product = 1.0
         for part in self.parts.values():
             product *= part
@@ -128,8 +128,8 @@ def holds(state: State, assertion: Function) -> bool:
 
 
 def actions_met(gold: Sequence[GoldAction], done: Sequence[Done], *, corrected: bool, solo: bool) -> list[bool]:
-    """Which actions of the reference path were made: any number by one call, whoever made it; arguments that no action
-    names are compared only where the call has them.
+    """Tell which actions of the reference path were made: any number by one call, whoever made it; arguments that no
+    action names are compared only where the call has them.
 
     corrected: each by a call of its own, by the same side, with its arguments.
     """
@@ -169,8 +169,8 @@ def _loosely(action: GoldAction, entry: Done) -> bool:
 
 
 def communicated(wanted: Sequence[str], log: Sequence[Entry], *, corrected: bool) -> list[bool]:
-    """Which texts the agent said to the user, whatever the case and without commas. Corrected, text beside calls does
-    not count, which the user never sees."""
+    """Tell which texts the agent said to the user, whatever the case and without commas. Corrected, text beside calls
+    does not count, which the user never sees."""
     spoken = [
         entry.text.lower().replace(",", "")
         for entry in log

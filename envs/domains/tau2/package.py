@@ -29,7 +29,7 @@ INSTALL = "python -m toolorchestra.envs.domains.tau2.install"
 CODE = "toolorchestra.envs.domains.tau2.installed_code"
 """What the package's modules are called in this process; whatever it knows as `tau2` is not touched."""
 UPSTREAM = {"26.3": "v0.2.1"}
-"""Which upstream release the tasks of a version of the package are."""
+"""The upstream release that the tasks of a version of the package are from."""
 
 
 def _absent(why: str) -> ConfigError:
@@ -129,7 +129,7 @@ class Release:
     folder: Path
     version: str
     number: tuple[int, ...] = ()
-    """Of upstream, such as (1, 0, 1), where it is known."""
+    """Number of the upstream release, such as (1, 0, 1), where it is known."""
 
     def guidelines(self, name: str) -> Path:
         """A file of guidelines for simulated users: it stands beside the domains."""

@@ -1,4 +1,5 @@
-"""From the package's JSON schemas, which use references and alternatives, to those that this suite's tools take."""
+"""Translation of the package's JSON schemas, which use references and alternatives, to those that this suite's tools
+take."""
 
 from __future__ import annotations
 

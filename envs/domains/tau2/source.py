@@ -12,15 +12,14 @@ from toolorchestra.envs.base.errors import ConfigError, no_such
 from toolorchestra.envs.domains.source import Scene
 from toolorchestra.envs.domains.tau2 import package
 from toolorchestra.envs.domains.tau2.domain import PARTS, Tau2Domain, folder_of, load_domain
-from toolorchestra.envs.domains.tau2.hired_models import Hiring, Role
 from toolorchestra.envs.domains.tau2.package import JUDGES_WORDS, Release, load_release
 from toolorchestra.envs.domains.tau2.task import Tau2Task, public_id, read_criteria, read_plan
 from toolorchestra.envs.domains.tau2.toolbox import DomainToolbox, build_toolbox
+from toolorchestra.envs.domains.tau2.user_and_judge_models import Hiring, Role
 from toolorchestra.envs.domains.tau2.users import ReplayUser, Tau2ModelUser, Tau2ScriptedUser, User
 from toolorchestra.envs.domains.tau2.world import Recording, SourceRules, Tau2World, listener_of, read_recordings
 from toolorchestra.envs.money.prices import PriceSheet
-from toolorchestra.envs.tools.backends import Backing, backing
-from toolorchestra.envs.tools.waiting import deadline
+from toolorchestra.envs.tools.backends import Backing, backing, deadline
 
 ALL = ("airline", "retail", "telecom")
 UNPLAYED = {
@@ -123,7 +122,7 @@ class Tau2Source:
 
     @property
     def version(self) -> str:
-        """Which version the tasks are. Results of two are not to be compared."""
+        """The version of the tasks. Results of two are not to be compared."""
         return self.release.version
 
     @property

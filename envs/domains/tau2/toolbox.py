@@ -9,8 +9,8 @@ from toolorchestra.envs.base.errors import ToolError
 from toolorchestra.envs.base.json_schema import Checker
 from toolorchestra.envs.base.types import ToolCall
 from toolorchestra.envs.domains.tau2.domain import DomainTool, Tau2Domain
-from toolorchestra.envs.domains.tau2.hired_models import BilledModel
 from toolorchestra.envs.domains.tau2.schemas import outer
+from toolorchestra.envs.domains.tau2.user_and_judge_models import BilledModel
 from toolorchestra.envs.money.prices import PriceSheet, offer_line
 from toolorchestra.envs.tools import Offer, Tool, Toolbox, ToolContext, ToolResult
 

@@ -1,4 +1,5 @@
-"""Who the agent talks to. A user hears the conversation as its own side sees it, and speaks or uses its own tools.
+"""Users: the other side that the agent talks to. A user hears the conversation as its own side sees it, and speaks or
+uses its own tools.
 
 Three kinds: `replay` repeats a recorded trajectory's turns, `scripted` follows rules (for plumbing and tests, never for
 reported scores; see scripted.py), `llm` is a model with the benchmark's own guidelines.
@@ -20,9 +21,9 @@ from toolorchestra.envs.base.python_source import parsed_expression
 from toolorchestra.envs.base.types import Message, ToolCall
 from toolorchestra.envs.domains.tau2 import package
 from toolorchestra.envs.domains.tau2.domain import Tau2Domain
-from toolorchestra.envs.domains.tau2.hired_models import BilledModel
 from toolorchestra.envs.domains.tau2.package import Release
 from toolorchestra.envs.domains.tau2.task import Done, Entry, Said, Tau2Task, seen_by
+from toolorchestra.envs.domains.tau2.user_and_judge_models import BilledModel
 from toolorchestra.envs.models import ChatModel, ChatRequest, ask
 from toolorchestra.envs.money.ledger import Bill
 from toolorchestra.envs.money.prices import USER
@@ -152,7 +153,7 @@ class User(Protocol):
 
     @property
     def model(self) -> ChatModel | None:
-        """Who plays it, if a model does."""
+        """The model that plays it, if one does."""
 
     @property
     def described(self) -> Mapping[str, Any]:

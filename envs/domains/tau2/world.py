@@ -20,7 +20,6 @@ from toolorchestra.envs.base.errors import ActionError, ConfigError, Outage, Too
 from toolorchestra.envs.base.types import Message, Outcome, ToolCall, Transcript
 from toolorchestra.envs.domains.tau2.domain import State, Tau2Domain
 from toolorchestra.envs.domains.tau2.grading import Graded, ask_judge, grade
-from toolorchestra.envs.domains.tau2.hired_models import BilledModel
 from toolorchestra.envs.domains.tau2.task import (
     Aside,
     Criteria,
@@ -36,6 +35,7 @@ from toolorchestra.envs.domains.tau2.task import (
 )
 from toolorchestra.envs.domains.tau2.toolbox import EXPERT as CALL_EXPERT
 from toolorchestra.envs.domains.tau2.toolbox import DomainToolbox
+from toolorchestra.envs.domains.tau2.user_and_judge_models import BilledModel
 from toolorchestra.envs.domains.tau2.users import (
     GREETING,
     STOPPED,
@@ -52,7 +52,7 @@ from toolorchestra.envs.models import ChatRequest, ask
 from toolorchestra.envs.money.ledger import Bill
 from toolorchestra.envs.money.prices import EXPERT
 from toolorchestra.envs.tools import Tool, ToolContext, ToolResult
-from toolorchestra.envs.tools.waiting import deadline
+from toolorchestra.envs.tools.backends import deadline
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Recording:
     criteria: Criteria | None
     """What it was graded by, where that is not what the package has for the task."""
     messages: Sequence[Mapping[str, Any]]
-    """As recorded, in order."""
+    """Messages as recorded, in order."""
 
     def user_turns(self) -> list[Tau2UserReply]:
         """Every move of the user's, the first included."""
@@ -171,9 +171,10 @@ def recorded_messages(log: Iterable[Entry], *, stops: bool) -> list[dict[str, An
 
 
 MOST_USER_CALLS = 50
-"""Of a user between two of its messages; more is a broken simulator."""
+"""Limit of a user's calls between two of its messages; more is a broken simulator."""
 MOST_EMPTY_REPLIES = 4
-"""Of a user in a row, as often as the benchmark asks for one message; then the conversation has ended by its error."""
+"""Limit of a user's empty replies in a row, as often as the benchmark asks for one message; then the conversation has
+ended by its error."""
 MAX_STEPS = 200
 """Messages and executions together, as the benchmark counts them; turns are limited besides."""
 MAX_ERRORS = 10
@@ -382,12 +383,12 @@ class Tau2World(World):
         return Tool("judge", "", _NOTHING, run, (judge.item,), suspends=suspends, deadline_seconds=seconds)
 
     def to_grade(self) -> dict[str, Any]:
-        """See Regradable. The user's calls are among them, which the agent never saw."""
+        """Give what is graded again (Regradable). The user's calls are among them, which the agent never saw."""
         log = kept_entries(self.log[len(_past(self.plan)) :])
         return {"ended": self.ended, "steps": self.steps, "errors": self.errors, "log": log}
 
     def take_up(self, kept: Mapping[str, Any], context: ToolContext) -> None:
-        """See Regradable. A call that fails is an answer here, so none is refused."""
+        """Take up what is graded again (Regradable). A call that fails is an answer here, so none is refused."""
         del context
         self.log = _past(self.plan)
         for entry in entries_kept(kept["log"]):
@@ -461,7 +462,7 @@ def _alone(context: ToolContext, text: str) -> ToolResult:
 
 
 def listener_of(user: User | None) -> Tool:
-    """Who takes a message without calls."""
+    """The one who takes a message without calls."""
     if user is None:
         return _NOBODY
     return _listener(user.bills, user.suspends, deadline(user.model, MOST_USER_CALLS))

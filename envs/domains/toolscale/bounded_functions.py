@@ -16,14 +16,14 @@ from functools import lru_cache
 from typing import Any
 
 MOST_LENGTH = 100_000
-"""Of a text that SQL works on, in bytes. A tool shows 20,000 characters at most."""
+"""Limit of a text that SQL works on, in bytes. A tool shows 20,000 characters at most."""
 MOST_WIDTH = 200
-"""Of a width or precision in a format."""
+"""Limit of a width or precision in a format."""
 MOST_FORMAT = 2_000
 MOST_SEARCHED = 1_000
-"""Of what is looked for in a text, or trimmed from it."""
+"""Limit of what is looked for in a text, or trimmed from it."""
 MOST_PATTERN = 500
-"""Of what LIKE compares a text with."""
+"""Limit of what LIKE compares a text with."""
 MOST_COMPARED = 1_000_000
 """Characters of a text times those of its pattern: LIKE compares every place of the one with all of the other."""
 KEPT_RESULTS = 8_192

@@ -30,9 +30,10 @@ OPERATIONS_A_TICK = 20_000
 MOST_TICKS = 100
 """A call may take two million steps of SQLite's machine: tens of milliseconds, the same number on every machine."""
 MOST_SECONDS = 10.0
-"""And no longer than this, which only SQL that works on very long texts takes."""
+"""Limit of a statement's time: no longer than this, which only SQL that works on very long texts takes."""
 MOST_OPERATIONS = 25_000
-"""Of one statement, written down for SQLite's machine: columns that are computed from computed columns double them."""
+"""Limit of one statement, written down for SQLite's machine: columns that are computed from computed columns double
+them."""
 TOO_LARGE = f"a statement takes more than {MOST_OPERATIONS} operations of SQLite's machine, or more than the memory"
 MOST_IDLE = 64
 _LIMITS = {
@@ -139,7 +140,7 @@ def defines(action: int, first: str | None, second: str | None) -> bool:
 
 
 def _fence_building(connection: sqlite3.Connection) -> Callable[[], None]:
-    """For a folder's own schema and rows: first tables and indexes are defined; then, when what is given back was
+    """Fence a folder's own schema and rows: first tables and indexes are defined; then, when what is given back was
     called, rows are filled in. No file, no pragma, no end."""
     ticks = 0
     filling = False
@@ -267,7 +268,8 @@ class Written(NamedTuple):
     """All that an episode has written, as data: what another copy needs to go on from there."""
 
     tables: Mapping[str, tuple[Sequence[str], Sequence[tuple[Value, ...]]]]
-    """Of each table with logged rows: its columns, the rowid first, and those of the rows that are there."""
+    """Columns and rows of each table with logged rows: its columns, the rowid first, and those of the rows that are
+    there."""
     log: Sequence[tuple[Any, ...]]
     last_rowid: int
     """What last_insert_rowid() says."""
@@ -300,7 +302,7 @@ class SqlDatabase:
 
     @cached_property
     def columns(self) -> Mapping[str, tuple[str, ...]]:
-        """Of each table, those that can be written: more than its rows list, where the schema has defaults."""
+        """The columns of each table that can be written: more than its rows list, where the schema has defaults."""
         with contextlib.closing(sqlite3.connect(":memory:")) as connection:
             connection.deserialize(self._snapshot)
             return {

@@ -21,7 +21,7 @@ from toolorchestra.envs.base.json_schema import Checker
 MOST_TEMPLATE = 4_000
 """Characters of a template."""
 MOST_WIDTH = 60
-"""Of a value in it: `{title:>20}` has the width 20."""
+"""Limit of the width of a value in it: `{title:>20}` has the width 20."""
 _NUMBER = re.compile(r"\d+")
 
 
@@ -178,7 +178,7 @@ def content(folder: Path, name: str) -> bytes:
     try:
         return unpacked(data, str(path))
     except (EOFError, zlib.error) as err:
-        raise ConfigError(f"{path}: not a gzip file: {err}; write it with synth.generate") from None
+        raise ConfigError(f"{path}: not a gzip file: {err}; write it with synth make") from None
 
 
 def decoded(data: bytes, where: str) -> str:

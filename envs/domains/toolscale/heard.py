@@ -1,8 +1,8 @@
 """What an agent's message says, as far as a listener can tell from its words: several things at once, perhaps.
 
-Words are evidence only. The scripted user weighs them against what it knows: which wishes are open, what it was told,
-what has been done (wishes.py). Sentences are read one by one, so "I found your e-mail. When were you born?" asks for
-one thing, and of a promise to look and a refusal the later one counts.
+Words are evidence only. The scripted user weighs them against what it knows: which requests are open, what it was told,
+what has been done (followed_requests.py). Sentences are read one by one, so "I found your e-mail. When were you born?"
+asks for one thing, and of a promise to look and a refusal the later one counts.
 
 In a confirmation it also notices a detail of its own request that is named with another value: a number, date or id
 among the arguments of the request's calls that stands in all of its own wordings or in its facts. A detail that the
@@ -36,7 +36,7 @@ _LOOKS = (
     r"(?:check|look|see|review|find|search|pull|verify|dig|investigate|get back|have a look|take a look|open|examine)\b"
 )
 _LOOKED = r"(?:check|look|review|search|verif|consult|consider|examin|investigat|stud|read|seen)"
-"""Who has looked has done nothing yet."""
+"""Words of looking: who has looked has done nothing yet."""
 _SHALL = r"(?:i will|i'll|i am going to|i'm going to|i need to|i have to|let me|allow me to|next i will)"
 
 _HOLDS = _any_of(
@@ -178,35 +178,35 @@ class Sentence(NamedTuple):
 
     text: str
     asks: bool
-    """It asks for something."""
+    """Whether it asks for something."""
     question: bool
-    """It waits for an answer, and neither for patience nor for other wishes."""
+    """Whether it waits for an answer, and neither for patience nor for other requests."""
     polar: bool
     """Yes or no would answer it, and it asks for nothing that the user may have."""
     confirms: bool
-    """It asks for a yes."""
+    """Whether it asks for a yes."""
     proposes: bool
-    """It says what the agent would do."""
+    """Whether it says what the agent would do."""
     refuses: bool
-    """It says plainly that something cannot be had."""
+    """Whether it says plainly that something cannot be had."""
     negative: bool
-    """It denies something, perhaps the wish."""
+    """Whether it denies something, perhaps the request."""
     cites: bool
-    """It speaks of the rules, and asks nothing."""
+    """Whether it speaks of the rules, and asks nothing."""
     lacks: bool
     """Something is missing in it."""
     elsewhere: bool
-    """It asks for something else, if it asks."""
+    """Whether it asks for something else, if it asks."""
     holds: bool
     reports: bool
-    """It says that something has been done."""
+    """Whether it says that something has been done."""
     closes: bool
-    """It asks for other wishes, or says goodbye."""
+    """Whether it asks for other requests, or says goodbye."""
     hands_over: bool
 
     @property
     def denies(self) -> bool:
-        """It may turn something down."""
+        """Whether it may turn something down."""
         return self.refuses or self.negative or self.cites
 
 
@@ -220,7 +220,7 @@ class Heard(NamedTuple):
     refuses: bool
     denies: bool
     holds: bool
-    """It asks for patience, or says that the agent is at work, and denies nothing after that."""
+    """Whether it asks for patience, or says that the agent is at work, and denies nothing after that."""
     reports: bool
     closes: bool
     hands_over: bool
@@ -316,7 +316,7 @@ def _asks(part: str) -> bool:
 
 _WORD = re.compile(r"[a-z']+")
 _FEW_WORDS = 14
-"""Of a sentence that may be nothing but the names of details."""
+"""Limit of a sentence that may be nothing but the names of details."""
 _TELLING = re.compile(
     r"\b(?:is|are|was|were|has|have|had|been|be|will|found|see|saw|sent|thanks|thank|got|received|noted|use|using|used|i|we)\b"
     r"|\w(?:ed|ing)\b"
@@ -373,7 +373,7 @@ class Wrong(NamedTuple):
 
 
 def details(task: SqlTask) -> tuple[tuple[Detail, ...], ...]:
-    """For each request of a task, the details of it that the user watches for in a confirmation."""
+    """The details of each request of a task that the user watches for in a confirmation."""
     right: dict[str, set[str]] = {}
     for path in (task.actions, *task.alternatives):
         for action in path:

@@ -22,9 +22,8 @@ from toolorchestra.envs.domains.toolscale.world import OFFERS, SimulatedExperts,
 from toolorchestra.envs.models import ChatModel
 from toolorchestra.envs.money.prices import PriceSheet
 from toolorchestra.envs.tools import Tool, Toolbox, ToolContext, ToolResult
-from toolorchestra.envs.tools.backends import Backing, backing
+from toolorchestra.envs.tools.backends import Backing, backing, deadline
 from toolorchestra.envs.tools.tool_config import Half, check_half, half_of, sample_prices, variation
-from toolorchestra.envs.tools.waiting import deadline
 
 SPLITS = ("train", "validation", "test", "heldout")
 """`heldout`: all tasks of the domains that are kept for generalisation; the others never hold them when domains mix."""
@@ -33,7 +32,7 @@ LEVELS = ("easy", "medium", "hard")
 _MOST_BOXES = 64
 _TRIES = 60
 _SPARE_SHARE = 0.5
-"""Of the tools that a task does not need, this share is kept on average when tools vary."""
+"""Share of the tools that a task does not need which is kept on average when tools vary."""
 
 
 class ReadyDomain:

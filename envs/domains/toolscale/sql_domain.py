@@ -40,7 +40,7 @@ class SqlTool:
     parameters: Mapping[str, Any]
     """JSON schema of the arguments, without the formats."""
     formats: Mapping[str, str]
-    """Parameter -> format of its text: see formats.FORMATS."""
+    """Parameter -> format of its text: see argument_formats.FORMATS."""
     steps: tuple[ToolStatement, ...]
     result: str
     """A SELECT whose rows are the result."""
@@ -65,8 +65,8 @@ class FirstWords:
     """What a user says of a request at first, and does not stay with."""
 
     kind: Literal["corrects", "changes_mind", "negotiates"]
-    """It has mixed something up; it comes to want something else; or it asks for more than it can have, and takes less
-    when that is refused."""
+    """Kind of change: the user has mixed something up; it comes to want something else; or it asks for more than it can
+    have, and takes less when that is refused."""
     say: tuple[str, ...]
     then: tuple[str, ...]
     """How it takes the first words back, in several wordings."""
@@ -82,7 +82,7 @@ class Request:
     """The request in several wordings."""
     facts: tuple[UserFact, ...]
     actions: tuple[int, ...]
-    """Which of the task's gold actions settle it."""
+    """The task's gold actions that settle it, by number."""
     inform: tuple[str, ...]
     """What the user must be told."""
     pushback: str = ""
@@ -103,10 +103,11 @@ class WrongWay(NamedTuple):
     """What an agent does that misses what is hard in a request. It must give 0."""
 
     kind: Literal["candidate", "uncomputed", "branch", "first_said"]
-    """It takes another candidate, a number that it only read, what holds in another case, or the user's first word."""
+    """Kind of mistake: the agent takes another candidate, a number that it only read, what holds in another case, or
+    the user's first word."""
     request: int
     calls: tuple[GoldCall, ...]
-    """In place of the request's gold calls."""
+    """Calls in place of the request's gold calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +129,8 @@ class SqlTask:
     """How many of the first gold actions identify the user."""
     shape: Mapping[str, Any] = field(repr=False, compare=False)
     caller: str = ""
-    """Whose data the user may have: a value of the domain's `process.caller`; "" where nobody is to be identified."""
+    """The one whose data the user may have: a value of the domain's `process.caller`; "" where nobody is to be
+    identified."""
     computed: tuple[str, ...] = ()
     """What of `communicate` stands in no result and has to be computed."""
     wrong: tuple[WrongWay, ...] = ()

@@ -18,10 +18,10 @@ from toolorchestra.envs.domains.toolscale.sql_domain import Value
 
 NEW = "\x00new"
 MOST_TRIED = 8
-"""Up to so many rows that nothing tells apart are each tried as the first of them; where no references form a ring, the
-tries agree."""
+"""Limit of rows tried: up to so many that nothing tells apart are each tried as the first of them; where no references
+form a ring, the tries agree."""
 Links = Sequence[Sequence[tuple[int, int]]]
-"""For each changed row its references to new rows and, with the column inverted, those to it: the column, the other."""
+"""References of each changed row to new rows and, with the column inverted, those to it: the column, the other."""
 
 
 def digest(session: DatabaseSession) -> str:

@@ -2,11 +2,11 @@
 
 The script answers what it is asked (by keyword), confirms what it wants, waits when it is asked to, objects to a
 refusal where its scenario says so, brings its requests one after the other, and says ###STOP### when it has no more. It
-goes by what it knows (wishes.py): a request is over when it was told what it asked for and something was done about it,
-or when it was refused. While a change is still to be made, a message that names it, and a question about it that yes
-would answer, ask for its yes, whatever their form. Told that all is done before anything was, it asks back, once. It
-corrects a confirmation that names a detail of its own with another value, and cannot judge what else it is told, so it
-is for training and tests; reported scores want a model as the user.
+goes by what it knows (followed_requests.py): a request is over when it was told what it asked for and something was
+done about it, or when it was refused. While a change is still to be made, a message that names it, and a question about
+it that yes would answer, ask for its yes, whatever their form. Told that all is done before anything was, it asks back,
+once. It corrects a confirmation that names a detail of its own with another value, and cannot judge what else it is
+told, so it is for training and tests; reported scores want a model as the user.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import NamedTuple, TypeVar
 
 from toolorchestra.envs.base.types import Message, Transcript
 from toolorchestra.envs.domains.toolscale import heard
+from toolorchestra.envs.domains.toolscale.followed_requests import EpisodeSoFar, FollowedRequests, alike, content
 from toolorchestra.envs.domains.toolscale.sql_domain import SqlTask, UserFact
-from toolorchestra.envs.domains.toolscale.wishes import EpisodeSoFar, Wishes, alike, content
 from toolorchestra.envs.models import ChatModel, ChatRequest, ask
 from toolorchestra.envs.money.prices import USER
 from toolorchestra.envs.tools import ToolContext
@@ -119,13 +119,13 @@ class Mood(NamedTuple):
     """Messages in a row that led nowhere."""
     handed_over: bool = False
     doubted: bool = False
-    """It has asked back (is it settled?), or waited to be handed over; it does so once."""
+    """Whether it has asked back (is it settled?), or waited to be handed over; it does so once."""
     since: int = 0
     """The agent's messages before this one were about earlier requests."""
     calls: int = 0
     """How many calls had been made when it last answered."""
     took_back: bool = False
-    """It has taken back what it said of this request at first."""
+    """Whether it has taken back what it said of this request at first."""
     came_up: int = 0
     """How many calls had been made when it came to this request."""
     has_told: frozenset[str] = frozenset()
@@ -138,7 +138,7 @@ class SqlUserReply(NamedTuple):
     text: str
     mood: Mood
     consents: bool = False
-    """It says yes to what the agent wants to do."""
+    """Whether it says yes to what the agent wants to do."""
 
     @property
     def final(self) -> bool:
@@ -171,7 +171,7 @@ class SqlScriptedUser:
         say = sentences_of(wordings, self._half)
         return say[(self._seed // 7 + number) % len(say)]
 
-    def _wish(self, mood: Mood) -> str:
+    def _request_said(self, mood: Mood) -> str:
         return self.said(mood.request, took_back=mood.took_back)
 
     def opening(self) -> str:
@@ -222,7 +222,7 @@ class SqlScriptedUser:
         *,
         settled: bool,
     ) -> SqlUserReply:
-        """To a message that asks for nothing that the user has: whether its request is over with it."""
+        """Answer a message that asks for nothing that the user has: whether its request is over with it."""
         if settled and (said.reports or said.closes or not said.holds or self._hears_it_now(mood, progress)):
             return self._next(mood, rng, progress)
         if self._hears_no(mood, said, progress):
@@ -255,21 +255,21 @@ class SqlScriptedUser:
     def _unsettled(
         self, mood: Mood, text: str, said: heard.Heard, progress: EpisodeSoFar, rng: random.Random
     ) -> SqlUserReply:
-        """To a message that neither asks for what the user has nor settles the request that it waits for."""
-        wishes = self._followed(progress)
-        undone, untold = wishes.undone(mood.request, progress), wishes.untold(mood.request, progress, text)
+        """Answer a message that neither asks for what the user has nor settles the request that it waits for."""
+        followed = self._followed(progress)
+        undone, untold = followed.undone(mood.request, progress), followed.untold(mood.request, progress, text)
         if said.holds and not said.closes:
             return self._waits(mood, rng)
         if self._offers(mood, said, progress):
             return self._asked_to_confirm(mood, text, (), progress, rng)
-        shown = not undone and bool(untold) and all(alike(wishes.news(mood.request, text), info) for info in untold)
+        shown = not undone and bool(untold) and all(alike(followed.news(mood.request, text), info) for info in untold)
         if said.reports or said.closes or (shown and not said.question):
             if (mood.doubted and said.reports) or shown or self._may_be_over(mood, progress):
                 return self._next(mood, rng, progress)
             if mood.doubted:
                 return self._waits(mood, rng)
             asked = DOUBTS_DONE if undone or not untold else DOUBTS_TOLD
-            doubt = self._one_of(asked, rng).format(say=self._wish(mood))
+            doubt = self._one_of(asked, rng).format(say=self._request_said(mood))
             return SqlUserReply(doubt, mood._replace(doubted=True))
         return self._lost(mood, rng) if said.question else self._waits(mood, rng)
 
@@ -287,25 +287,26 @@ class SqlScriptedUser:
 
     def _hears_no(self, mood: Mood, said: heard.Heard, progress: EpisodeSoFar | None) -> bool:
         """Whether the request is turned down: plainly; or, when the agent has looked things up, has heard an objection
-        or has led nowhere before, by a message that denies something, names the rules, or goes on to other wishes with
-        nothing done. It asks nothing about the request then, and reports nothing. Before, it is a manner of speech."""
+        or has led nowhere before, by a message that denies something, names the rules, or goes on to other requests
+        with nothing done. It asks nothing about the request then, and reports nothing. Before, it is a manner of
+        speech."""
         if said.holds or said.refuses:
             return said.refuses and not said.holds
         if progress is None:
             return said.denies and not said.question
-        wishes = self._followed(progress)
+        followed = self._followed(progress)
         looked_up = len(progress.calls) > max(mood.calls, self.task.identify)
-        if not (looked_up or mood.objected or mood.doubted or mood.lost) or self._open_question(mood, said, wishes):
+        if not (looked_up or mood.objected or mood.doubted or mood.lost) or self._open_question(mood, said, followed):
             return False
-        open_ = wishes.undone(mood.request, progress) or not wishes.leaves_a_trace(mood.request)
+        open_ = followed.undone(mood.request, progress) or not followed.leaves_a_trace(mood.request)
         if said.denies:
             return open_ or not said.reports
         goes_on = said.closes or any(one.question for one in said.sentences)  # for something else, since none is open
         return goes_on and not said.reports and open_ and not self._changed(mood, progress)
 
-    def _open_question(self, mood: Mood, said: heard.Heard, wishes: Wishes) -> bool:
+    def _open_question(self, mood: Mood, said: heard.Heard, followed: FollowedRequests) -> bool:
         """Whether something is asked, and not only for something else than the request."""
-        about = wishes.words(mood.request)
+        about = followed.words(mood.request)
         open_ = (one for one in said.sentences if one.question)
         return any(not one.elsewhere or content(heard.without_elsewhere(one.text)) & about for one in open_)
 
@@ -339,29 +340,29 @@ class SqlScriptedUser:
         counts where yes or no is asked besides: "I have prepared the following: ... Want it?"."""
         if progress is None:
             return False
-        wishes = self._followed(progress)
+        followed = self._followed(progress)
         asks = any(one.polar and not one.closes for one in said.sentences)
         may = (
             one.text
             for one in said.sentences
             if not (one.refuses or (one.reports and not asks) or (one.negative and not (one.confirms or one.polar)))
         )
-        return any(wishes.named(mood.request, part, progress) for part in may)
+        return any(followed.named(mood.request, part, progress) for part in may)
 
     def _offers(self, mood: Mood, said: heard.Heard, progress: EpisodeSoFar) -> bool:
-        """Whether the agent would do something about the wish that is open, or asks yes or no about it."""
-        wishes = self._followed(progress)
-        if not wishes.undone(mood.request, progress):
+        """Whether the agent would do something about the request that is open, or asks yes or no about it."""
+        followed = self._followed(progress)
+        if not followed.undone(mood.request, progress):
             return False
-        about = wishes.words(mood.request)
+        about = followed.words(mood.request)
         may = (one for one in said.sentences if (one.proposes or one.polar) and not one.reports)
         return any(content(one.text) & about for one in may)
 
-    def _followed(self, progress: EpisodeSoFar) -> Wishes:
-        return self.task.once(Wishes, progress.writes)
+    def _followed(self, progress: EpisodeSoFar) -> FollowedRequests:
+        return self.task.once(FollowedRequests, progress.writes)
 
     def _handed_over(self, mood: Mood, progress: EpisodeSoFar | None, rng: random.Random) -> SqlUserReply:
-        """It holds the line while nobody takes over, and leaves when it hears so again."""
+        """Hold the line while nobody takes over, and leaves when it hears so again."""
         if progress is None or mood.doubted:
             return SqlUserReply(TRANSFER, mood)
         return SqlUserReply(self._one_of(WAITS, rng), mood._replace(doubted=True))
@@ -379,8 +380,8 @@ class SqlScriptedUser:
     def _foreign(self, mood: Mood, text: str, progress: EpisodeSoFar) -> bool:
         """Whether a proposal says much and shares no word with what the user wants and has said."""
         proposed = content(text)
-        wishes = self._followed(progress)
-        return len(proposed) >= MUCH and not any(proposed & wishes.words(number) for number in self._shown(mood))
+        followed = self._followed(progress)
+        return len(proposed) >= MUCH and not any(proposed & followed.words(number) for number in self._shown(mood))
 
     def _shown(self, mood: Mood) -> range:
         """The requests that the agent may know of."""
@@ -450,7 +451,7 @@ class SqlScriptedUser:
         """Says a sentence, with the request again, until its patience is over."""
         if mood.lost + 1 >= PATIENCE:
             return SqlUserReply(f"This leads nowhere. {LOST}", mood)
-        return SqlUserReply(sentence.format(say=self._wish(mood)), mood._replace(lost=mood.lost + 1))
+        return SqlUserReply(sentence.format(say=self._request_said(mood)), mood._replace(lost=mood.lost + 1))
 
 
 def _facts_until(task: SqlTask, number: int) -> tuple[UserFact, ...]:

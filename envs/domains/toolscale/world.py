@@ -12,6 +12,7 @@ from toolorchestra.envs.base.actions import parse
 from toolorchestra.envs.base.errors import ActionError, ConfigError, ToolError
 from toolorchestra.envs.base.types import Answer, Message, Outcome, Question, ToolCall, Transcript
 from toolorchestra.envs.domains.toolscale.database import DatabaseSession
+from toolorchestra.envs.domains.toolscale.followed_requests import EpisodeSoFar, content, spoken_call
 from toolorchestra.envs.domains.toolscale.gold_conversation import moves
 from toolorchestra.envs.domains.toolscale.grading import judge, rules
 from toolorchestra.envs.domains.toolscale.sql_domain import SqlDomain, SqlTask
@@ -25,13 +26,12 @@ from toolorchestra.envs.domains.toolscale.user import (
     agrees,
     llm_reply,
 )
-from toolorchestra.envs.domains.toolscale.wishes import EpisodeSoFar, content, spoken_call
 from toolorchestra.envs.domains.world import MESSAGE, World
 from toolorchestra.envs.models import ChatModel, ChatRequest, Completion, ask
 from toolorchestra.envs.models.simulated import CHARACTERS_PER_TOKEN
 from toolorchestra.envs.money.prices import PriceSheet, Tokens, Usage, offer_line
 from toolorchestra.envs.tools import Offer, Tool, Toolbox, ToolContext, ToolResult
-from toolorchestra.envs.tools.waiting import deadline
+from toolorchestra.envs.tools.backends import deadline
 
 NAME = "call_expert"
 OFFERS = (
@@ -45,7 +45,7 @@ class TurnSkill(NamedTuple):
     """How well a simulated expert writes turns, and how long it takes."""
 
     level: float
-    """On the scale of a task's difficulty, 1 to 5."""
+    """Level on the scale of a task's difficulty, 1 to 5."""
     tokens: int
     seconds: float
     reasons: bool
@@ -173,7 +173,7 @@ def brief(view: ExpertView) -> Transcript:
 
 
 def question(view: ExpertView) -> Question:
-    """For simulated experts: the situation, and the turn that an oracle would write in it."""
+    """The situation, and the turn that an oracle would write in it, for simulated experts."""
     done = [(call.name, dict(call.arguments)) for call in view.calls]
     told = len(view.told)
     best = ""
@@ -279,7 +279,7 @@ class SqlWorld(World):
         self.told: tuple[str, ...] = ()
         """The agent's messages to the user."""
         self.agreed: frozenset[str] = frozenset()
-        """The words of what the user has said yes to since its request came up; see wishes.content."""
+        """The words of what the user has said yes to since its request came up; see followed_requests.content."""
         self.unasked: tuple[str, ...] = ()
         """The writes that were made before the user had said yes to them."""
 
@@ -325,7 +325,7 @@ class SqlWorld(World):
             )
 
     def to_grade(self) -> dict[str, Any]:
-        """See Regradable. An expert's calls are among them."""
+        """Give what is graded again (Regradable). An expert's calls are among them."""
         kept: dict[str, Any] = {
             "calls": [[called.name, dict(called.arguments)] for called in self.calls],
             "told": list(self.told),
@@ -333,7 +333,7 @@ class SqlWorld(World):
         return {**kept, "unasked": list(self.unasked)} if rules(self.domain) else kept
 
     def take_up(self, kept: Mapping[str, Any], context: ToolContext) -> None:
-        """See Regradable."""
+        """Take up what is graded again (Regradable)."""
         for name, arguments in kept["calls"]:
             tool = self.toolbox.check(ToolCall(name, arguments))
             self._remember(tool.run(context, **arguments).note)

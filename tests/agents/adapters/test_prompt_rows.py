@@ -58,9 +58,9 @@ def test_what_is_wrong_with_a_row_is_said() -> None:
         job_of_row({"gym_id": "ToolOrchestra/HLE-v0"})
     row = rows(1)[0] | {"preference": "{}"}
     job = job_of_row(row)
-    wish = job.factory.start(job.seed, job.options).episode.preference
+    preference = job.factory.start(job.seed, job.options).episode.preference
     with pytest.raises(ConfigError, match=r"task .* of ToolOrchestra/HLE-v0 \(seed .*export the tasks again"):
-        check_same_preference(row, wish)
+        check_same_preference(row, preference)
     with pytest.raises(ConfigError, match=r"\.parquet or \.jsonl"):
         write_rows([], Path("rows.csv"))
 

@@ -21,7 +21,7 @@ def test_an_index_is_built_named_recorded_and_replayed_without_it(tmp_path: Path
     made = toolorchestra("index", "embedded:frames", index)
     assert made.returncode == 0, made.stderr
     assert "bm25, 3728 passages" in made.stdout
-    common = ("--env", "FRAMES-v0", "--split", "test", "--tasks", "3", "--policy", "cheap", "dear")
+    common = ("--env", "FRAMES-v0", "--split", "test", "--tasks", "3", "--policy", "cheap", "expensive")
     recorded = toolorchestra("evaluate", *common, "--backends", f"index={index}", f"record={tape}")
     assert recorded.returncode == 0, recorded.stderr
     assert "models SIMULATED" in recorded.stdout

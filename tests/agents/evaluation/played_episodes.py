@@ -19,7 +19,7 @@ from toolorchestra.envs.money.prices import Charge
 from toolorchestra.envs.money.spend_cap import SpendCap
 from toolorchestra.envs.runtime.invoke import Gates, advance, begin
 
-NAMES = ("random", "cheap", "dear", "chat")
+NAMES = ("random", "cheap", "expensive", "chat")
 
 
 Policy = Callable[[Episode], Awaitable[Move]]
@@ -43,7 +43,7 @@ def policy(name: str, factory: EpisodeFactory, seed: int = 0) -> Policy:
     made: Mapping[str, Callable[[], Baseline]] = {
         "random": lambda: RandomPolicy(seed),
         "cheap": lambda: baseline("cheap"),
-        "dear": lambda: baseline("dear"),
+        "expensive": lambda: baseline("expensive"),
     }
     if name not in made:
         raise ConfigError(no_such("live policy", name, NAMES))

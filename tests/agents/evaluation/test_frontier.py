@@ -33,17 +33,17 @@ def front_of(policies: Mapping[str, Outcomes], singles: Sequence[str] = ()) -> P
 
 TABLE: dict[str, Outcomes] = {
     "cheap": [(1, 1), (0, 1), (0, 1), (0, 1)],
-    "dear": [(1, 9), (1, 9), (1, 9), (0, 9)],
+    "expensive": [(1, 9), (1, 9), (1, 9), (0, 9)],
     "router": [(1, 1), (1, 9), (0, 1), (0, 1)],
     "waste": [(0, 9), (0, 9), (1, 9), (0, 1)],
 }
 
 
 def test_the_table_by_hand() -> None:
-    made = front_of(TABLE, ["cheap", "dear"])
+    made = front_of(TABLE, ["cheap", "expensive"])
     points = {p.policy: p for p in made.points}
     assert [(p.accuracy, p.cents) for p in made.points] == [(0.25, 1), (0.75, 9), (0.5, 3), (0.25, 7)]
-    assert (made.best_single, made.front) == ("dear", ["cheap", "router", "dear"])
+    assert (made.best_single, made.front) == ("expensive", ["cheap", "router", "expensive"])
     assert [p.perf_gain for p in made.points] == [pytest.approx(g) for g in (-2 / 3, 0, -1 / 3, -2 / 3)]
     assert [p.cost_save for p in made.points] == [None, 0, None, None]
     # waste: cost 6/8 and accuracy 0 of the ranges; the router's are 2/8 and 1/2, the cheap one's 0 and 0
@@ -60,23 +60,23 @@ def test_the_area_by_hand() -> None:
     # budgets from 1 to 9 ¢; at 1 ¢ a task's cheapest is right in a quarter
     assert made.nauc == pytest.approx((0.25 * 2 + 0.5 * 6) / 8)
     assert points["router"].nauc == made.nauc
-    assert points["dear"].nauc == points["cheap"].nauc == pytest.approx(0.25)
+    assert points["expensive"].nauc == points["cheap"].nauc == pytest.approx(0.25)
 
 
 def test_the_collapse_by_hand() -> None:
     points = {p.policy: p for p in front_of(TABLE).points}
-    # dear is the dearest. Task 0: cheap was as good. 1: the router paid 9 too, and was as good. 2: waste was. 3: all
-    # were wrong, the others for less
-    assert points["dear"].collapse == 1.0
+    # expensive is the most expensive. Task 0: cheap was as good. 1: the router paid 9 too, and was as good. 2: waste
+    # was. 3: all were wrong, the others for less
+    assert points["expensive"].collapse == 1.0
     assert points["cheap"].collapse == 0.5  # wrong in 1 and 2
     assert points["router"].collapse == 0.5  # 9 ¢ in 1, wrong in 2
     assert points["waste"].collapse == 0.75
-    only = front_of({"cheap": [(0, 1), (1, 1)], "dear": [(1, 9), (1, 9)]})
+    only = front_of({"cheap": [(0, 1), (1, 1)], "expensive": [(1, 9), (1, 9)]})
     assert [p.collapse for p in only.points] == [0.5, 0.5]
 
 
 def test_a_policy_as_good_as_the_best_for_less() -> None:
-    made = front_of({"dear": [(1, 10), (0, 10)], "mine": [(1, 2), (0, 3)]}, ["dear"])
+    made = front_of({"expensive": [(1, 10), (0, 10)], "mine": [(1, 2), (0, 3)]}, ["expensive"])
     mine = made.points[1]
     assert (mine.perf_gain, mine.cost_save, mine.collapse, made.front) == (0, 0.75, 0, ["mine"])
     nobody = front_of({"a": [(0, 1)], "b": [(0, 0)]})

@@ -136,7 +136,7 @@ def test_baselines_do_not_play_over_real_backends() -> None:
 
 def test_where_every_rollout_failed_the_policy_stands_at_nothing() -> None:
     found = HeldOut([EnvMix(HLE, 1.0, SAME)], 2).evaluate(rollouts(Silent(away=True)))
-    assert (found.failed, found.of_oracle, found.by_wish) == (2, None, {})
+    assert (found.failed, found.of_oracle, found.by_preference) == (2, None, {})
     assert {name: s.tasks for name, s in found.standings.items()} == dict.fromkeys(("policy", *NAMES), 0)
 
 
@@ -154,7 +154,7 @@ def test_a_task_whose_episode_failed_counts_for_nobody() -> None:
     assert found.standings["oracle"].cents == pytest.approx(100 * sum(m.usd for m in first) / 4)
 
 
-def test_splits_and_seeds_and_environments_share_no_task_no_wish_no_price_and_no_tools() -> None:
+def test_splits_and_seeds_and_environments_share_no_task_no_preference_no_price_and_no_tools() -> None:
     """The checkpoint is picked on other variants than those that are reported."""
     mixes = [
         EnvMix(HLE, 1.0, {**SAME, "vary": ("tools", "prices")}),
@@ -164,13 +164,13 @@ def test_splits_and_seeds_and_environments_share_no_task_no_wish_no_price_and_no
     assert len(set().union(*seeds)) == sum(map(len, seeds)) == 600
 
     def seen(split: Split) -> tuple[set[str], set[str], set[str]]:
-        wishes, lines, questions = set(), set(), set()
+        preferences, lines, questions = set(), set(), set()
         for job in HeldOut(mixes, 50, split).jobs():
             episode = job.factory.start(job.seed).episode
-            wishes.add(re.sub(r"\b[a-z]+(-[a-z]+)?-\d\b", "TOOL", episode.preference.sentence))
+            preferences.add(re.sub(r"\b[a-z]+(-[a-z]+)?-\d\b", "TOOL", episode.preference.sentence))
             questions.add(str(episode.messages[1]["content"]))
             lines |= {line for tool in episode.world.toolbox for line in tool.description.split(";")}
-        return wishes, lines, questions
+        return preferences, lines, questions
 
     validation, test = (seen(split) for split in SPLITS)
     assert [left & right for left, right in zip(validation, test, strict=True)] == [set(), set(), set()]
@@ -184,7 +184,7 @@ def test_splits_and_seeds_and_environments_share_no_task_no_wish_no_price_and_no
     assert not trained & (validation[1] | test[1])
 
 
-def test_the_oracle_knows_the_wish_and_nobody_fixed_earns_more() -> None:
+def test_the_oracle_knows_the_preference_and_nobody_fixed_earns_more() -> None:
     tasks = []
     for env_id in (HLE, "ToolOrchestra/FRAMES-v0"):
         held = HeldOut([EnvMix(env_id, 1.0, {**SAME, "max_turns": 10})], 60, "test")
@@ -193,26 +193,27 @@ def test_the_oracle_knows_the_wish_and_nobody_fixed_earns_more() -> None:
             scored = scores(episode.world.toolbox.keys, episode.preference, panel["strongest"], panel)
             assert scored is not None
             tasks.append(TaskScores(episode.preference.kind, scored))
-    for wish in kinds():
-        some = [task for task in tasks if task.wish == wish]
+    for preference in kinds():
+        some = [task for task in tasks if task.preference == preference]
         rewards = {name: standing(some, name).reward for name in NAMES}
-        assert rewards["oracle"] == max(rewards.values()), (wish, rewards)
+        assert rewards["oracle"] == max(rewards.values()), (preference, rewards)
     assert standing(tasks, "oracle").accuracy > 0.7
     frugal, accurate = (
-        standing([task for task in tasks if task.wish == wish], "oracle").cents for wish in ("frugal", "accurate")
+        standing([task for task in tasks if task.preference == preference], "oracle").cents
+        for preference in ("frugal", "accurate")
     )
     assert frugal < accurate
 
 
 def test_the_score_of_one_player_does_not_depend_on_another() -> None:
-    keys, wish = ("answer-1", "search-1"), Preference(outcome=1.0, usd=1.0, tools={"search-1": 1.0})
+    keys, preference = ("answer-1", "search-1"), Preference(outcome=1.0, usd=1.0, tools={"search-1": 1.0})
     fixed = {
         "cheapest": Measure(0.0, 0.01, 5.0, {}),
         "oracle": Measure(1.0, 0.02, 5.0, {"search-1": 1}),
         "strongest": Measure(1.0, 0.11, 9.0, {"search-1": 2}),
     }
     thrifty, greedy = Measure(1.0, 0.005, 5.0, {}), Measure(1.0, 0.2, 5.0, {"search-1": 9})
-    first, second = (scores(keys, wish, mine, fixed) for mine in (thrifty, greedy))
+    first, second = (scores(keys, preference, mine, fixed) for mine in (thrifty, greedy))
     assert first is not None
     assert second is not None
     assert {name: first[name].reward for name in fixed} == {name: second[name].reward for name in fixed}
@@ -220,13 +221,13 @@ def test_the_score_of_one_player_does_not_depend_on_another() -> None:
     assert first["policy"].reward == pytest.approx((1 + 1 + 0) / 3)
     assert second["policy"].reward == pytest.approx((1 + 0 + 1) / 3)
     assert second["cheapest"].reward == 0.0
-    assert scores(keys, wish, replace(thrifty, failed=True), fixed) is None
+    assert scores(keys, preference, replace(thrifty, failed=True), fixed) is None
 
 
 def test_what_everybody_solves_is_worth_its_outcome() -> None:
     """Else a user who wants accuracy alone would get 0 for it wherever the task is easy."""
-    wish, right = Preference(outcome=1.0), Measure(1.0, 0.02, 5.0, {})
-    found = scores((), wish, right, {"cheapest": right, "oracle": right})
+    preference, right = Preference(outcome=1.0), Measure(1.0, 0.02, 5.0, {})
+    found = scores((), preference, right, {"cheapest": right, "oracle": right})
     assert found is not None
     assert {scored.reward for scored in found.values()} == {1.0}
 
@@ -257,16 +258,16 @@ def test_baselines_are_billed_by_the_tokens_that_the_policy_would_be() -> None:
 
 
 def test_terms_of_ones_own_are_part_of_everybodys_held_out_reward() -> None:
-    wish = Preference(outcome=1.0, usd=1.0)
+    preference = Preference(outcome=1.0, usd=1.0)
     right = Measure(1.0, 0.1, 1.0, {})
     fixed = {"cheapest": replace(right, terms={"late": -0.5}), "oracle": right}
-    plain = scores((), wish, right, {"cheapest": right, "oracle": right})
-    found = scores((), wish, replace(right, terms={"late": 0.25}), fixed)
+    plain = scores((), preference, right, {"cheapest": right, "oracle": right})
+    found = scores((), preference, replace(right, terms={"late": 0.25}), fixed)
     assert plain
     assert found
     added = {name: found[name].reward - plain[name].reward for name in found}
     assert added == pytest.approx({"policy": 0.25, "cheapest": -0.5, "oracle": 0.0})
-    alone = scores((), wish, replace(right, outcome=0.0, terms={"late": -0.25}), {})
+    alone = scores((), preference, replace(right, outcome=0.0, terms={"late": -0.25}), {})
     assert alone
     assert alone["policy"].reward == -0.25
 

@@ -60,8 +60,8 @@ def test_what_is_known_from_before_counts_from_the_first_trial_on() -> None:
     async def run() -> None:
         spending = Spending(SpendCap(10), [2 * NANO] * 5)
         assert len(await begun(spending, names("a", 20))) == 5  # what the cap pays for, not the first guess
-        dear = Spending(SpendCap(1), [2 * NANO])
-        assert await dear.begin("one") is False
+        expensive = Spending(SpendCap(1), [2 * NANO])
+        assert await expensive.begin("one") is False
 
     asyncio.run(run())
 

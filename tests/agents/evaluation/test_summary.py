@@ -122,17 +122,21 @@ def test_nothing_solved_costs_without_bound() -> None:
 
 
 def test_the_preference_score_by_hand() -> None:
-    wish = {"weights": {"outcome": 1.0, "usd": 0.5, "seconds": 0.25, "answer-1": 1.0}, "sentence": "", "kind": "x"}
-    common = {"preference": wish, "policy": "base"}
+    preference = {
+        "weights": {"outcome": 1.0, "usd": 0.5, "seconds": 0.25, "answer-1": 1.0},
+        "sentence": "",
+        "kind": "x",
+    }
+    common = {"preference": preference, "policy": "base"}
     base = [
         made_row("a", 1.0, cents=8.0, minutes=6.0, calls={"answer-1": 2}, **common),
         made_row("b", 1.0, **common),
         made_row("c", None, **common),
     ]
     mine = [
-        made_row("a", 1.0, cents=2.0, minutes=3.0, calls={"answer-1": 1}, preference=wish),
-        made_row("b", 0.0, preference=wish),
-        made_row("c", 1.0, preference=wish),
+        made_row("a", 1.0, cents=2.0, minutes=3.0, calls={"answer-1": 1}, preference=preference),
+        made_row("b", 0.0, preference=preference),
+        made_row("c", 1.0, preference=preference),
     ]
     by_policy = {figures.policy: figures for figures in summarise([*base, *mine], baseline="base").policies}
     score = by_policy["cheap"].preference

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.agents.calibration.test_replayed import recording
+from tests.agents.calibration.test_replayed_routing import recording
 from tests.agents.evaluation import played_episodes
 from tests.agents.evaluation.played_episodes import Summary, plays, summarise, table
 from tests.agents.evaluation.played_episodes import play_alone as play
@@ -155,7 +155,7 @@ def test_a_recorded_model_is_sent(attempts: str, turns: int) -> None:
     made = factory_of("ToolOrchestra/Recorded-v0", rows=recording(), attempts=attempts, preference="none")
     values = []
     for seed in range(6):
-        episode = played_by(made, "always:dear", seed)
+        episode = played_by(made, "always:expensive", seed)
         assert episode.turn == turns
         assert episode.outcome is not None
         values.append(episode.outcome.value == float(int(episode.task_id.split()[-1]) % 5 != 0))
@@ -219,14 +219,17 @@ def test_baselines_say_which_worlds_they_play() -> None:
         baseline("oracle")(episode)
 
 
-def test_an_oracle_plans_for_the_wish() -> None:
+def test_an_oracle_plans_for_the_preference() -> None:
     """Who minds seconds alone beside the answer is answered sooner, and who minds dollars cheaper."""
     ended = {}
-    for wish in ("accurate", "fast", "frugal"):
-        factory = factory_of("HLE-v0", preference=wish, split="test")
-        ended[wish] = [played(factory, baseline("oracle"), seed) for seed in range(40)]
-    seconds = {wish: sum(e.ledger.seconds for e in episodes) for wish, episodes in ended.items()}
-    usd = {wish: sum(e.ledger.nano_usd_of(REWARDED_ROLES) for e in episodes) for wish, episodes in ended.items()}
+    for preference in ("accurate", "fast", "frugal"):
+        factory = factory_of("HLE-v0", preference=preference, split="test")
+        ended[preference] = [played(factory, baseline("oracle"), seed) for seed in range(40)]
+    seconds = {preference: sum(e.ledger.seconds for e in episodes) for preference, episodes in ended.items()}
+    usd = {
+        preference: sum(e.ledger.nano_usd_of(REWARDED_ROLES) for e in episodes)
+        for preference, episodes in ended.items()
+    }
     assert seconds["fast"] < seconds["accurate"]
     assert usd["frugal"] < usd["accurate"]
 
@@ -248,7 +251,8 @@ def test_a_policy_that_cannot_be_asked_fails_its_own_episode(tmp_path: Path) -> 
     assert all(e.failure.startswith("policy: ") for e in episodes)
     assert [e.record.turns for e in episodes] == [1, 0, 0]
     assert [e.nano_usd > 0 for e in episodes] == [True, False, False]  # what was paid before is on the bill
-    with pytest.raises(ConfigError, match=r"^no live policy 'chaet'; valid: chat, cheap, dear, random\. Did you mean"):
+    names = r"^no live policy 'chaet'; valid: chat, cheap, expensive, random\. Did you mean"
+    with pytest.raises(ConfigError, match=names):
         played_episodes.policy("chaet", factory)
 
 

@@ -149,10 +149,10 @@ async def _moves_twice(made: EpisodeFactory, who: Player, seed: int) -> int:
     return turns
 
 
-@pytest.mark.parametrize("wish", ["none", "accurate", "frugal"])
-def test_the_oracle_does_not_know_whether_a_computed_result_is_right(wish: str) -> None:
+@pytest.mark.parametrize("preference", ["none", "accurate", "frugal"])
+def test_the_oracle_does_not_know_whether_a_computed_result_is_right(preference: str) -> None:
     """Unlike the task oracle, which sees it and sends for another program."""
-    made = place("HLE", preference=wish)
+    made = place("HLE", preference=preference)
     programs, other = 0, 0
     for seed in range(60):
         episode, gates = made.start(seed).episode, Gates()
@@ -259,11 +259,11 @@ def test_bills_are_told_at_the_prices_of_the_episode() -> None:
     made = place("HLE")
     fit = asyncio.run(fitted(made, 0, FEW))
     train = factory_of("HLE-v0", preference="none").start(0).episode
-    dearer = factory_of("HLE-v0", prices="unseen-2026-01").start(0).episode
+    costlier = factory_of("HLE-v0", prices="unseen-2026-01").start(0).episode
     numbers = range(len(fit.plans))
     mean = sum(fit.usd_of(k, train) * fit.plays[k] for k in numbers)
     assert mean == pytest.approx(fit.usd, rel=1e-6)  # at the prices that were paid, to rounding
-    assert all(fit.usd_of(k, dearer) != fit.usd_of(k, train) for k in numbers)
+    assert all(fit.usd_of(k, costlier) != fit.usd_of(k, train) for k in numbers)
 
 
 def test_what_the_tools_lack_is_not_planned() -> None:
@@ -381,7 +381,7 @@ def test_recordings_that_cannot_be_replayed_are_refused(tmp_path: Path) -> None:
            "rewards": [], "outcome": None, "totals": {}}  # fmt: skip
     other = {**row, "messages": [{"role": "assistant", "content": "b"}], "key": ["e", "s", "cheap", "t", 0]}
     file = tmp_path / "two.jsonl"
-    file.write_text("\n".join(map(json.dumps, ({**row, "key": ["e", "s", "dear", "t", 0]}, other))))
+    file.write_text("\n".join(map(json.dumps, ({**row, "key": ["e", "s", "expensive", "t", 0]}, other))))
     with pytest.raises(ConfigError, match="two trajectories of task t with seed 1 that differ; name whose"):
         player(f"file:{file}", made)
     assert player(f"file:{file}@cheap", made).simulated

@@ -84,11 +84,11 @@ def standing(name: str) -> dict[str, Any]:
 def training_run(folder: Path, steps: int = 40, name: str = "tiny", seed: int = 0) -> Path:
     """A run's folder with a report, as training leaves it."""
     share = {"value": 0.9, "low": 0.84, "high": 0.97}
-    wish = {"policy": standing("policy"), "oracle": standing("oracle"), "of_oracle": share}
-    probe = {"name": f"price {name}", "left": "cheap", "right": "dear", "left_rate": 0.8, "right_rate": 0.1,
+    preference = {"policy": standing("policy"), "oracle": standing("oracle"), "of_oracle": share}
+    probe = {"name": f"price {name}", "left": "cheap", "right": "expensive", "left_rate": 0.8, "right_rate": 0.1,
              "shift": -0.7}  # fmt: skip
     summary = {"simulated": True, "preset": name, "seed": seed, "steps": steps, "best_step": steps, "of_oracle": share,
-               "by_wish": {f"frugal {name}": wish}, "failed": 0, "valid": 1.0,
+               "by_preference": {f"frugal {name}": preference}, "failed": 0, "valid": 1.0,
                "standings": {one: standing(one) for one in PLAYERS},
                "by_environment": {f"ToolOrchestra/HLE-v0{name}": {one: standing(one) for one in PLAYERS}},
                "probes": [probe], "configuration": {"preset": name}}  # fmt: skip
@@ -106,7 +106,7 @@ def training_run(folder: Path, steps: int = 40, name: str = "tiny", seed: int = 
             }
             rows.append({"kind": "eval", "step": step, **mine, "policy/reward_low": 0.5, "policy/reward_high": 0.7,
                          "policy/cents": 4.0 - step / steps, "policy/calls/search-1": 2.0,
-                         f"wish/frugal {name}/reward": 0.4 + step / steps / 10})  # fmt: skip
+                         f"preference/frugal {name}/reward": 0.4 + step / steps / 10})  # fmt: skip
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     began = {
         "began": 1.7e9,

@@ -261,8 +261,8 @@ def test_each_play_is_listed_with_its_cause_and_bill_and_the_totals_say_what_the
 
 def test_with_a_cache_the_last_play_is_billed_what_an_earlier_one_paid(tmp_path: Path) -> None:
     """Only what an earlier play paid above the bill of the last one was paid beside it."""
-    dear = replace(made_row("b", None, cents=5.0), failure="x")
-    written = write_page(with_retried(tmp_path, [FAILED, dear], cache="replies.jsonl"))
+    expensive = replace(made_row("b", None, cents=5.0), failure="x")
+    written = write_page(with_retried(tmp_path, [FAILED, expensive], cache="replies.jsonl"))
     assert written.notes[-1] == (
         "2 trials were retried; the 2 plays that do not count cost 6.00 ¢. As a cache answers, the last plays are "
         "billed that again; 2.00 ¢ is in no figure."

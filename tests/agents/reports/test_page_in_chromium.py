@@ -150,7 +150,7 @@ def test_the_figures_are_those_of_the_rows(tab: Chromium, page: Path, run: Path)
 
 def test_the_interval_the_front_and_the_tails_are_right(tab: Chromium, tmp_path: Path) -> None:
     """Wilson's interval of 3 out of 4 is 0.301 to 0.954."""
-    played = {"dear": (5, [1, 1, 1, 1]), "good": (1, [1, 1, 1, 0]), "beaten": (2, [1, 1, 0, 0])}
+    played = {"expensive": (5, [1, 1, 1, 1]), "good": (1, [1, 1, 1, 0]), "beaten": (2, [1, 1, 0, 0])}
     rows = [
         EvaluationRow("E", "test", policy, f"t{n}", 0, 0, "ended", float(right), turns=1, elapsed_ns=(n + 1) * NANO,
                       nano_usd_by_role={"expert": cents * 10_000_000, "user": 10_000_000})
@@ -162,7 +162,7 @@ def test_the_interval_the_front_and_the_tails_are_right(tab: Chromium, tmp_path:
     found = dict(
         zip(texts(tab, "tbody th .link"), texts(tab, "tbody th .link + small, tbody th:not(:has(small))"), strict=True)
     )
-    assert found == {"dear": "on the front", "good": "on the front", "beaten": "beaten"}
+    assert found == {"expensive": "on the front", "good": "on the front", "beaten": "beaten"}
     assert "75.0%30 to 95" in texts(tab, "tbody td:nth-child(2)")
     planned = [["E", "test", policy, 6 if policy == "good" else 4] for policy in played]
     (tmp_path / MANIFEST).write_text(json.dumps({"planned": planned}))
@@ -173,18 +173,22 @@ def test_the_interval_the_front_and_the_tails_are_right(tab: Chromium, tmp_path:
     assert "p50 2.5 s · p95 3.85 s · max 4 s" in texts(tab, "svg text.small")
 
 
-def test_how_far_wishes_were_followed_stands_beside_what_it_did_to_the_accuracy(tab: Chromium, tmp_path: Path) -> None:
-    """4 cents without a wish and 1 under a frugal one on the same tasks: three quarters saved."""
-    wish = {"kind": "frugal", "weights": {"outcome": 1.0, "usd": 1.0}, "sentence": "Be cheap."}
+def test_how_far_preferences_were_followed_stands_beside_what_it_did_to_the_accuracy(
+    tab: Chromium, tmp_path: Path
+) -> None:
+    """4 cents without a preference and 1 under a frugal one on the same tasks: three quarters saved."""
+    preference = {"kind": "frugal", "weights": {"outcome": 1.0, "usd": 1.0}, "sentence": "Be cheap."}
     rows = [made_row(str(n), cents=4.0, env="E") for n in range(4)]
-    rows += [made_row(str(n), float(n > 0), cents=1.0, env="E, preference=frugal", preference=wish) for n in range(4)]
+    rows += [
+        made_row(str(n), float(n > 0), cents=1.0, env="E, preference=frugal", preference=preference) for n in range(4)
+    ]
     page = write_page(write_run(tmp_path, rows)).file
     for scope in ("", "E · test", "E, preference=frugal · test"):
         tab.open(page, urlencode({"scope": scope}))
-        (cells,) = texts(tab, "[aria-label=Wishes] tbody tr")
-        assert cells == "frugalmoney savedagainst no wish+75.0 %+75.0 to +75.04 ¢ → 1 ¢accuracy -25.0 · 4 tasks"
+        (cells,) = texts(tab, "[aria-label=Preferences] tbody tr")
+        assert cells == "frugalmoney savedagainst no preference+75.0 %+75.0 to +75.04 ¢ → 1 ¢accuracy -25.0 · 4 tasks"
     tab.open(write_page(write_run(tmp_path / "plain", rows[:4])).file)
-    assert texts(tab, "[aria-label=Wishes]") == []
+    assert texts(tab, "[aria-label=Preferences]") == []
 
 
 def test_a_policy_leads_to_its_trials(tab: Chromium, page: Path) -> None:

@@ -36,7 +36,7 @@ def test_every_stage_and_every_fixed_player_plays_the_same_tasks(run: Path) -> N
         *("cheapest", "strongest", "cascade", "oracle"),
     ]
     assert played.stages == ["before training", "supervised start", "trained"]
-    assert {len(plays) for plays in played.plays.values()} == {len(played.wishes)} == {4}  # two worlds
+    assert {len(plays) for plays in played.plays.values()} == {len(played.preferences)} == {4}  # two worlds
     strongest, cheapest = ([p and p.cents for p in played.plays[name]] for name in ("strongest", "cheapest"))
     assert strongest != cheapest
     # Models of random weights all talk alike; so what was loaded is compared, and not what it said.
@@ -82,9 +82,11 @@ def played(*rewards: float) -> StagesPlayed:
     after = [TaskResult(reward, float(reward > 0), 2.0, 5.0) for reward in rewards]
     before = [TaskResult(play.reward / 2, 0.0, 3.0, 5.0) for play in after]
     oracle = [TaskResult(1.0, 1.0, 1.0, 5.0) for _ in after]
-    wishes = ["fast", "frugal"] * (len(rewards) // 2)
+    preferences = ["fast", "frugal"] * (len(rewards) // 2)
     readable = {"before": 0.5, "after": 1.0}
-    return StagesPlayed(wishes, {"before": before, "after": after, "oracle": oracle}, ["before", "after"], readable)
+    return StagesPlayed(
+        preferences, {"before": before, "after": after, "oracle": oracle}, ["before", "after"], readable
+    )
 
 
 def rows(text: str) -> dict[str, list[str]]:
@@ -103,9 +105,9 @@ def test_means_shares_and_differences() -> None:
     assert [cell.split()[0] for cell in found["after"][:4]] == ["0.500", "50.0%", "75.0%", "2.00"]
     assert found["after"][4:] == ["5", "100.0%"]
     assert found["before"][5] == "50.0%"
-    by_wish = part(text, "by wish:")
-    assert by_wish["fast"] == ["2", "0.30 / 0% / 3.00", "0.60 / 100% / 2.00", "1.00 / 100% / 1.00"]
-    shares = part(text, "Share of the oracle's reward, by wish:")
+    by_preference = part(text, "by preference:")
+    assert by_preference["fast"] == ["2", "0.30 / 0% / 3.00", "0.60 / 100% / 2.00", "1.00 / 100% / 1.00"]
+    shares = part(text, "Share of the oracle's reward, by preference:")
     assert [cell.split()[0] for cell in shares["fast"]] == ["2", "30.0%", "60.0%"]
     assert shares["frugal"][2].startswith("40.0% [")
     change = found["before → after"]
@@ -116,14 +118,14 @@ def test_means_shares_and_differences() -> None:
 def test_without_an_oracle_there_are_no_shares() -> None:
     whole = played(0.8, 0.8)
     plays = {name: some for name, some in whole.plays.items() if name != "oracle"}
-    text = as_markdown(StagesPlayed(whole.wishes, plays, whole.stages, whole.readable))
+    text = as_markdown(StagesPlayed(whole.preferences, plays, whole.stages, whole.readable))
     assert "Share of the oracle's reward" not in text
 
 
 def test_a_task_that_somebody_failed_counts_for_nobody() -> None:
     whole = played(0.8, 0.8, 0.4, 0.0)
     plays = {**whole.plays, "before": [None, *whole.plays["before"][1:]]}
-    found = as_markdown(StagesPlayed(whole.wishes, plays, whole.stages, whole.readable))
+    found = as_markdown(StagesPlayed(whole.preferences, plays, whole.stages, whole.readable))
     assert "3 tasks." in found
     assert rows(found)["after"][0].startswith("0.400")
     assert rows(found)["oracle"][0].startswith("1.000")

@@ -103,7 +103,11 @@ def test_the_page_says_what_a_run_reached_and_how_it_was_made(tmp_path: Path) ->
     assert (facts["machine"], facts["trained by"]) == ("Fast CPU, 2 cores", "toolorchestra 9.8.7")
     assert [one["policy"] for one in found["players"]] == [MINE, "cheapest", "strongest", "oracle"]
     assert found["players"][0]["accuracy"] == [0.64, 0.6, 0.68]
-    assert [one["title"] for one in found["tables"]] == ["The test", "By the user's wish", "Counterfactual probes"]
+    assert [one["title"] for one in found["tables"]] == [
+        "The test",
+        "By the user's preference",
+        "Counterfactual probes",
+    ]
     assert found["tables"][0]["rows"][0][2] == ("64.0%", "60.0% to 68.0%")
     held_out = found["curves"][0]
     assert [line["name"] for line in held_out["lines"]] == [MINE, "cheapest", "strongest", "oracle"]
@@ -167,11 +171,11 @@ def test_several_runs_are_one_page_and_one_table(tmp_path: Path, capsys: pytest.
 def ended_run(place: Path, seed: int, share: float) -> Path:
     standing = {"reward": share / 2, "accuracy": 0.5, "cents": 1.0, "cents_per_solved": 2.0, "seconds": 9.0, "tasks": 3}
     reached = {"value": share, "low": share - 0.1, "high": share + 0.05}
-    wish = {"policy": standing, "oracle": standing, "of_oracle": reached}
+    preference = {"policy": standing, "oracle": standing, "of_oracle": reached}
     names = ("policy", "oracle", "strongest", "cheapest", "random")
     probe = {"name": "p", "left": "a", "right": "b", "left_rate": 0.25, "right_rate": share, "shift": 0.5}
     summary = {"seed": seed, "of_oracle": reached, "standings": dict.fromkeys(names, standing), "probes": [probe]}
-    summary |= {"by_wish": {"frugal": wish}, "steps": 2, "best_step": 2, "failed": 0}
+    summary |= {"by_preference": {"frugal": preference}, "steps": 2, "best_step": 2, "failed": 0}
     (place / "report").mkdir(parents=True)
     (place / "report" / "summary.json").write_text(json.dumps(summary))
     return place
@@ -187,8 +191,8 @@ def test_mean_and_spread_of_each_row(tmp_path: Path) -> None:
     assert rows[0] == "|  | seed 0 | seed 1 | seed 2 | mean | spread |"
     assert rows[2] == "| share of the oracle's reward | 90.0% | 80.0% | 100.0% | 90.0% | 20.0% |"
     assert rows[3] == "| low end of its interval | 80.0% | 70.0% | 90.0% | 80.0% | 20.0% |"
-    assert "| wish frugal: share | 90.0% | 80.0% | 100.0% | 90.0% | 20.0% |" in rows
-    assert "| wish frugal: oracle's ¢ a task | 1.00 | 1.00 | 1.00 | 1.00 | 0.00 |" in rows
+    assert "| preference frugal: share | 90.0% | 80.0% | 100.0% | 90.0% | 20.0% |" in rows
+    assert "| preference frugal: oracle's ¢ a task | 1.00 | 1.00 | 1.00 | 1.00 | 0.00 |" in rows
     assert "| policy: reward | 0.450 | 0.400 | 0.500 | 0.450 | 0.100 |" in rows
     assert rows[-1] == "| probe: p, b | 0.90 | 0.80 | 1.00 | 0.90 | 0.20 |"
 

@@ -161,10 +161,10 @@ def test_under_the_tiny_template_turns_that_siblings_repeat_are_rendered_once(mo
     _, (second,) = play(chat, tiny_factory(), seed=3)
     assert rendered == [2], "the opening alone"
     assert second == first
-    wish = {"role": "system", "content": "The user's wish: be quick"}
+    preference = {"role": "system", "content": "The user's wish: be quick"}
     tools = list(episode.observation["tools"])
     for some in (tools[:1], tools):  # they are shown with a system message, so it is not kept
-        assert chat._rendered_apart([wish], some) == own({"messages": Rows([wish]), "tools": Rows(some)})
+        assert chat._rendered_apart([preference], some) == own({"messages": Rows([preference]), "tools": Rows(some)})
     monkeypatch.setattr("toolorchestra.agents.rollouts.rollout.MOST_TURNS", 2)
     for seed in range(4):
         play(chat, tiny_factory(), seed)

@@ -1,4 +1,4 @@
-"""What plans are worth: chances that random play tells, bills at the task's prices, and the wish."""
+"""What plans are worth: chances that random play tells, bills at the task's prices, and the preference."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def follows(plan: Plan) -> Follows:
     return Follows(lambda _: plan)
 
 
-def episode(wish: str = "accurate") -> Episode:
-    return factory_of("HLE-v0", style="brief", shown_characters=0, preference=wish).start(3).episode
+def episode(preference: str = "accurate") -> Episode:
+    return factory_of("HLE-v0", style="brief", shown_characters=0, preference=preference).start(3).episode
 
 
 def seen(answer: str, head: str, solved: bool) -> TriedPlan:
@@ -78,7 +78,7 @@ def test_little_that_was_seen_changes_little() -> None:
     assert values.chance(HEADS[0], Plan("", "", "lucky", 0, 0)) < 0.75
 
 
-def test_the_best_plan_follows_the_wish_and_the_prices() -> None:
+def test_the_best_plan_follows_the_preference_and_the_prices() -> None:
     """One answers well, another as well as that for little money: who wants to save gets the cheap one."""
     thrifty, careful = episode("frugal"), episode("accurate")
     head = str(thrifty.messages[1]["content"]).partition(".")[0]
@@ -91,11 +91,11 @@ def test_the_best_plan_follows_the_wish_and_the_prices() -> None:
 
     answering = thrifty.world.toolbox.of_kind("answer")
     assert answering
-    cheap, *_, dear = sorted(answering.keys, key=price)
-    weights = {f"{head}|{alias}": -9.0 for alias in offers} | {f"{head}|{cheap}": 2.0, f"{head}|{dear}": 2.5}
+    cheap, *_, expensive = sorted(answering.keys, key=price)
+    weights = {f"{head}|{alias}": -9.0 for alias in offers} | {f"{head}|{cheap}": 2.0, f"{head}|{expensive}": 2.5}
     values = PlanValues(weights, dict.fromkeys(offers, (500.0, 1000.0, 10.0)))
     assert values.best(thrifty).answer == cheap
-    assert values.best(careful).answer == dear
+    assert values.best(careful).answer == expensive
 
 
 def test_every_random_plan_is_among_all_plans() -> None:

@@ -1,4 +1,4 @@
-"""Owns the checks of preferences: the bank of wishes, sampling from it, and what a caller may give."""
+"""Owns the checks of preferences: the bank of preferences, sampling from it, and what a caller may give."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ OWN = {"tavily/search": {"usd_per_unit": 0.01}, "qwen3-8b": {"free": "ours"}}
 SHEET = PriceSheet.read({"id": "own", "date": "2026-01-01", "source": "made up", "prices": OWN}, "own")
 
 
-def dearest_at_once(budget: float | None, tasks: int = 12) -> list[dict[str, Any]]:
+def costliest_at_once(budget: float | None, tasks: int = 12) -> list[dict[str, Any]]:
     env = gym.make("ToolOrchestra/HLE-v0", preference="none", budget=budget)
     ends = []
     for seed in range(tasks):
@@ -30,7 +30,7 @@ def dearest_at_once(budget: float | None, tasks: int = 12) -> list[dict[str, Any
 
 
 def test_an_answer_above_the_budget_does_not_solve_the_task() -> None:
-    strict, free = dearest_at_once(0.001), dearest_at_once(None)
+    strict, free = costliest_at_once(0.001), costliest_at_once(None)
     for end in strict:
         over = round(end["ledger"]["usd"] * NANO) - 1_000_000
         assert over > 0
@@ -42,7 +42,7 @@ def test_an_answer_above_the_budget_does_not_solve_the_task() -> None:
     assert sum(before) > 0
 
 
-def test_many_dear_calls_in_one_turn_do_not_solve_the_task() -> None:
+def test_many_expensive_calls_in_one_turn_do_not_solve_the_task() -> None:
     env = spender(budget=0.05, **FREE)
     assert env.episode is not None
     last = step(env, *[spend(5) for _ in range(15)], spend(5, final=True))

@@ -28,19 +28,19 @@ def test_who_came_first_is_served_first_also_where_a_later_one_would_fit() -> No
             hold.release()
 
         waiting = []
-        for name, usd in (("dear", 8), ("cheap", 1), ("also cheap", 2)):
+        for name, usd in (("expensive", 8), ("cheap", 1), ("also cheap", 2)):
             waiting.append(asyncio.create_task(wants(name, usd)))
             await asyncio.sleep(0.01)
-        assert served == []  # two of them would fit beside the first, but it is the dear one's turn
+        assert served == []  # two of them would fit beside the first, but it is the expensive one's turn
         first.release()
         await asyncio.gather(*waiting)
         assert cap.held_usd == 0
         return served
 
-    assert asyncio.run(run()) == ["dear", "cheap", "also cheap"]
+    assert asyncio.run(run()) == ["expensive", "cheap", "also cheap"]
 
 
-def test_a_stream_of_cheap_requests_does_not_keep_a_dear_one_waiting() -> None:
+def test_a_stream_of_cheap_requests_does_not_keep_an_expensive_one_waiting() -> None:
     async def run() -> int:
         cap, cheap, over = SpendCap(10), 0, False
 

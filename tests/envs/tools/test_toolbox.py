@@ -63,8 +63,8 @@ def test_the_price_that_is_shown_is_the_sheets() -> None:
         "track": "Ask the service. Price: $0.01 each.",
         "call": "Call somebody. Price: phone: $0.005 per second; log: free (our own).",
     }
-    dearer = PriceSheet("other", "2026-11-01", "invented", {**SHEET.prices, "tracking": Price(nano_usd_per_unit=2)})
-    assert BOX.priced(dearer)["track"].description == "Ask the service. Price: $0.000000002 each."
+    costlier = PriceSheet("other", "2026-11-01", "invented", {**SHEET.prices, "tracking": Price(nano_usd_per_unit=2)})
+    assert BOX.priced(costlier)["track"].description == "Ask the service. Price: $0.000000002 each."
     assert BOX["track"].description == "Ask the service."
 
 

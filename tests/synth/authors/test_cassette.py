@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.synth import generate, prove
+from toolorchestra.synth import make_domain, prove
 from toolorchestra.synth.storage import Journal
 
 TAPE = Path(__file__).parent / "data" / "library-standin.cassette.jsonl"
@@ -20,7 +20,7 @@ def test_the_cassette_plays_the_whole_path_and_every_task_is_proven(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "library"
-    assert generate.main([*COMMAND, "--out", str(out), "--replay", str(TAPE)]) == 0
+    assert make_domain.main([*COMMAND, "--out", str(out), "--replay", str(TAPE)]) == 0
     told = capsys.readouterr().out
     assert "| schema | 1 | 1 | SQL: 1 |" in told
     assert "of them made now: 0" in told
@@ -44,7 +44,7 @@ def test_a_served_model_without_its_backend_names_what_to_install(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ["a zoo", "--model", "openai:gpt-5", "--out", str(tmp_path / "zoo")]
-    assert generate.main(arguments) == 2
+    assert make_domain.main(arguments) == 2
     told = capsys.readouterr().err
     assert "pip install" in told or "OPENAI_API_KEY" in told
 

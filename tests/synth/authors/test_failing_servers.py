@@ -19,7 +19,7 @@ from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.base.types import Message
 from toolorchestra.envs.models import ChatRequest
 from toolorchestra.envs.models.wire import OutputLimit, corrected
-from toolorchestra.synth import generate, storage
+from toolorchestra.synth import make_domain, storage
 from toolorchestra.synth.authors import model_author
 from toolorchestra.synth.authors.model_author import ScriptedParts
 
@@ -86,7 +86,7 @@ def test_a_server_gets_the_limit_by_the_name_that_it_knows(tmp_path: Path, key: 
         return answer(asked) if key in asked.json else ServerReply(refusal, 400)
 
     with Loopback(reply) as server:
-        assert generate.main(command(tmp_path, server, QUICK + entry)) == 0
+        assert make_domain.main(command(tmp_path, server, QUICK + entry)) == 0
         refused = [asked.number for asked in server.seen if key not in asked.json]
     assert refused == [0]
 
@@ -98,7 +98,7 @@ def test_a_limit_that_is_too_high_is_lowered_to_what_the_server_says(tmp_path: P
         return answer(asked) if asked.json["max_tokens"] <= 1000 else ServerReply(SMALL, 400)
 
     with Loopback(reply) as server:
-        assert generate.main(command(tmp_path, server)) == 0
+        assert make_domain.main(command(tmp_path, server)) == 0
         assert [asked.json["max_tokens"] for asked in server.seen[:3]] == [4096, 1000, 1000]
 
 
@@ -142,7 +142,7 @@ def test_an_answer_that_breaks_off_at_the_limit_is_gone_on_with(tmp_path: Path) 
         return cut(asked, str(whole.content))
 
     with Loopback(reply) as server:
-        assert generate.main(command(tmp_path, server)) == 0
+        assert make_domain.main(command(tmp_path, server)) == 0
         pieces = [asked for asked in server.seen if "broke off at the limit" in asked.text]
     assert pieces
     rows = [json.loads(line) for line in (tmp_path / "out.work" / "calls.jsonl").read_text().splitlines()]
@@ -154,7 +154,7 @@ def test_an_answer_that_breaks_off_again_and_again_is_no_whole_answer(
 ) -> None:
     choice = {"index": 0, "finish_reason": "length", "message": {"content": '{"name": "library"} '}}
     with Loopback(lambda _: ServerReply(body={"choices": [choice], "usage": None})) as server:
-        assert generate.main(command(tmp_path, server, QUICK, "--rounds", "0")) == 2
+        assert make_domain.main(command(tmp_path, server, QUICK, "--rounds", "0")) == 2
         assert len(server.seen) == 4
     told = capsys.readouterr().err
     assert "stage subjects" in told
@@ -181,7 +181,7 @@ def test_a_server_that_does_not_answer_ends_the_run_with_one_sentence(
     started = time.monotonic()
     with Loopback(lambda _: reply) as server:
         entry = QUICK.replace("deadline_seconds = 2.0", "deadline_seconds = 0.5")
-        assert generate.main(command(tmp_path, server, entry)) == code
+        assert make_domain.main(command(tmp_path, server, entry)) == code
         assert len(server.seen) == most
     told = capsys.readouterr().err.strip()
     assert told.startswith("error: ")
@@ -197,7 +197,7 @@ def test_a_call_has_a_time_of_its_own_and_says_that_it_waits(
     monkeypatch.setattr(storage, "TELL_SECONDS", 0.3)
     monkeypatch.setattr(storage, "CALL_SECONDS", 1.0)
     with Loopback(lambda _: ServerReply(fault="silence")) as server:
-        assert generate.main(command(tmp_path, server, "")) == 1
+        assert make_domain.main(command(tmp_path, server, "")) == 1
     told = capsys.readouterr().err.strip().splitlines()
     assert told[0] == "subjects: waiting for served, 0.3 s of at most 1 s"
     assert told[-1] == (
@@ -213,7 +213,7 @@ def test_batches_that_were_answered_beside_one_that_failed_are_kept(tmp_path: Pa
         return ServerReply("no", 400) if "this is batch 2 of 3" in asked.text else answer(asked)
 
     with Loopback(reply) as server:
-        assert generate.main(command(tmp_path, server)) == 1
+        assert make_domain.main(command(tmp_path, server)) == 1
         asked = len(server.seen)
         rows = (tmp_path / "out.work" / "calls.jsonl").read_text().splitlines()
         assert len(rows) == asked - 1
@@ -262,7 +262,7 @@ def test_an_answer_may_be_no_longer_than_the_money_that_is_left(
 
     entry = f"{QUICK}output_tokens = 32000\ncontext_tokens = 200000\n"
     with Loopback(reply) as server:
-        assert generate.main(command(tmp_path, server, entry, "--spend-cap", str(cap))) == 1
+        assert make_domain.main(command(tmp_path, server, entry, "--spend-cap", str(cap))) == 1
         limits = [asked.json["max_tokens"] for asked in server.seen]
     assert "error: the spend cap of" in capsys.readouterr().err
     assert limits
@@ -276,7 +276,7 @@ def test_an_endless_answer_is_broken_off_paid_once_and_not_asked_for_again(
 ) -> None:
     body = ServerReply(fault="endless") if fault else ServerReply("x" * 50_000_000, usage={"prompt_tokens": 9})
     with Loopback(lambda _: body) as server:
-        assert generate.main(command(tmp_path, server, QUICK, "--spend-cap", "0.05")) == 1
+        assert make_domain.main(command(tmp_path, server, QUICK, "--spend-cap", "0.05")) == 1
         assert len(server.seen) == 1
     assert "the reply is longer than" in capsys.readouterr().err
     assert 0.001 < spent(tmp_path) <= 0.05
@@ -291,7 +291,7 @@ def test_replies_that_were_paid_and_of_no_use_are_on_the_bill(tmp_path: Path) ->
         return ServerReply(body=wrong) if asked.number == 0 else answer(asked)
 
     with Loopback(reply) as server:
-        assert generate.main(command(tmp_path, server, QUICK, "--spend-cap", "5")) == 0
+        assert make_domain.main(command(tmp_path, server, QUICK, "--spend-cap", "5")) == 0
     first = json.loads((tmp_path / "out.work" / "calls.jsonl").read_text().splitlines()[0])
     assert first["tokens"][0] > 1500
     assert first["tokens"][2] > 1000

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.synth import runs
-from toolorchestra.synth import generate
+from toolorchestra.synth import make_domain
 from toolorchestra.synth.authors import Unusable, untrusted_answers
 from toolorchestra.synth.formats import spec as specs
 from toolorchestra.synth.stages import play_checks
@@ -178,7 +178,7 @@ def test_what_is_repaired_is_counted_and_leaves_no_trace(
     tally = next(tally for tally in made.tallies if tally.stage == stage)
     assert tally.rounds == 1
     assert reason in tally.dropped
-    assert reason in generate.report_text(generate.report_of(made, spent))
+    assert reason in make_domain.report_text(make_domain.report_of(made, spent))
     assert runs.read(tmp_path / "hostile" / "out") == runs.read(tmp_path / "honest" / "out")
 
 
@@ -227,13 +227,13 @@ def test_a_second_reader_who_says_no_sends_the_policy_back(tmp_path: Path) -> No
 
 
 def test_reports_escape_what_models_wrote() -> None:
-    told = generate.escaped("a|b <script>`x`</script>\x1b[31m\u202e # y")
+    told = make_domain.escaped("a|b <script>`x`</script>\x1b[31m\u202e # y")
     assert "<" not in told
     assert "\x1b" not in told
     assert "\u202e" not in told
     assert "\\|" in told
     assert "\\#" in told
-    assert len(generate.escaped("x" * 10_000)) == generate.MOST_TEXT
+    assert len(make_domain.escaped("x" * 10_000)) == make_domain.MOST_TEXT
 
 
 def test_only_the_beginning_of_an_endless_answer_is_kept(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 from tests.paths import REPOSITORY
 from tests.support.hostile_specs import HOSTILE, Parts
 from tests.synth import runs
-from toolorchestra.synth import generate
+from toolorchestra.synth import make_domain
 from toolorchestra.synth.stages import limited_work, pipeline, written_parts
 
 MOST_SECONDS = 20.0
@@ -45,7 +45,7 @@ def spec_of(folder: Path, parts: Parts) -> Path:
 
 def test_the_spec_that_is_spoilt_below_is_good_as_it_is(tmp_path: Path) -> None:
     spec = spec_of(tmp_path / "spec", runs.texts())
-    assert generate.main([str(spec), "--out", str(tmp_path / "out"), "--tasks", "10"]) == 0
+    assert make_domain.main([str(spec), "--out", str(tmp_path / "out"), "--tasks", "10"]) == 0
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -61,7 +61,7 @@ def test_a_hostile_spec_is_refused_by_a_sentence_that_names_its_part(
     assert parts != before
     spec = spec_of(tmp_path / "spec", parts)
     started, began = spent(), time.monotonic()
-    assert generate.main([str(spec), "--out", str(tmp_path / "out"), "--tasks", "10"]) == 2
+    assert make_domain.main([str(spec), "--out", str(tmp_path / "out"), "--tasks", "10"]) == 2
     took = min(spent() - started, time.monotonic() - began)  # the processor's may have those of a process before
     *_, told = re.split(r"(?m)^error: ", said := capsys.readouterr().err)  # YAML's own show the place in lines below
     assert told != said
@@ -75,7 +75,7 @@ def test_a_file_of_a_gigabyte_is_not_read(tmp_path: Path, capsys: pytest.Capture
     spec = spec_of(tmp_path / "spec", runs.texts())
     with (spec / "policy.md").open("r+b") as file:
         file.truncate(1 << 30)
-    assert generate.main([str(spec), "--out", str(tmp_path / "out")]) == 2
+    assert make_domain.main([str(spec), "--out", str(tmp_path / "out")]) == 2
     assert "policy.md: 1073741824 bytes, at most 16777216 are read" in capsys.readouterr().err
 
 

@@ -11,7 +11,7 @@ from tests.support.loopback import Loopback, ReceivedRequest, ServerReply
 from tests.synth import runs
 from toolorchestra.envs.base.types import Message
 from toolorchestra.envs.models import ChatRequest
-from toolorchestra.synth import generate
+from toolorchestra.synth import make_domain
 from toolorchestra.synth.authors.model_author import ScriptedParts
 
 pytest.importorskip("openai", reason="models behind servers need .[models]")
@@ -35,11 +35,11 @@ def test_a_served_model_writes_a_domain_through_a_server_that_breaks_once(
         )
         command = ["a library", "--model", "openai:served", "--price-as", "qwen3-32b", "--tasks", "10"]
         command += ["--backends", str(endpoints), "--out", str(tmp_path / "out")]
-        assert generate.main(command) == 0
+        assert make_domain.main(command) == 0
         told = capsys.readouterr().out
         assert "tasks kept" in told
         asked = len(server.seen)
-        assert generate.main([*command, "--resume"]) == 0
+        assert make_domain.main([*command, "--resume"]) == 0
         assert len(server.seen) == asked
     rows = [json.loads(line) for line in (tmp_path / "out.work" / "calls.jsonl").read_text().splitlines()]
     assert len(rows) == asked - 1

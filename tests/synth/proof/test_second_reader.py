@@ -17,7 +17,7 @@ from toolorchestra.envs.domains.toolscale import loader
 from toolorchestra.envs.domains.toolscale.gold_conversation import moves
 from toolorchestra.envs.domains.toolscale.sql_domain import SqlDomain, SqlTask
 from toolorchestra.envs.models import ChatRequest
-from toolorchestra.synth import generate, prove
+from toolorchestra.synth import make_domain, prove
 from toolorchestra.synth.authors.model_author import ScriptedParts
 
 pytest.importorskip("openai", reason="models behind servers need .[models]")
@@ -86,9 +86,9 @@ def test_a_model_writes_reads_and_tries_a_domain_over_a_server(tmp_path: Path) -
         asked = command(
             tmp_path, server, "a library", "--model", "openai:served", "--tasks", "10", *reads, *filters
         )  # fmt: skip
-        assert generate.main(asked) == 0
+        assert make_domain.main(asked) == 0
         first = len(server.seen)
-        assert generate.main([*asked, "--resume"]) == 0
+        assert make_domain.main([*asked, "--resume"]) == 0
         assert len(server.seen) == first
     made = report(tmp_path)
     assert made["stages"]["reader"]["notes"][0].startswith("4 tasks read, ")
@@ -129,7 +129,7 @@ def test_a_readers_disagreement_is_shown_with_its_conversation_and_mended_by_the
     with Loopback(served) as server:
         asked = ["a library", "--model", "openai:served", "--tasks", "10", "--evolve", "0"]
         reader = ["--reader", "author", "--reader-tasks", "0", "--rounds", "1"]
-        assert generate.main(command(tmp_path, server, *asked, *reader)) == 0
+        assert make_domain.main(command(tmp_path, server, *asked, *reader)) == 0
     assert seen
     assert "The reader's conversation:" in seen[0]
     assert any("< tool_call>" in text for text in seen)  # marks of the grammar are broken in a text that is shown
@@ -148,7 +148,7 @@ def test_a_persons_spec_is_read_within_the_cap_and_what_differs_is_in_the_report
     served = Server(tmp_path / "out.work", nothing)
     with Loopback(served) as server:
         asked = ["public_library", "--tasks", "10", "--reader", "openai:served", "--reader-tasks", "3"]
-        assert generate.main(command(tmp_path, server, *asked)) == 0
+        assert make_domain.main(command(tmp_path, server, *asked)) == 0
     stage = report(tmp_path)["stages"]["reader"]
     told = (tmp_path / "out.work" / "disagreements.txt").read_text(encoding="utf-8")
     assert stage["notes"][0] == "3 tasks read, 0 of 9 tries solved"
@@ -164,11 +164,11 @@ def test_the_cap_stops_the_reader_and_resuming_goes_on(tmp_path: Path, capsys: p
         asked = ["public_library", "--tasks", "10", "--reader", "openai:served", "--reader-tasks", "2"]
         poor = command(tmp_path, server, *asked)
         poor[poor.index("--spend-cap") + 1] = "0.03"
-        assert generate.main(poor) != 0
+        assert make_domain.main(poor) != 0
         assert "--spend-cap" in capsys.readouterr().err
         paid = served.read
         assert paid > 0
         rich = command(tmp_path, server, *asked, "--resume")
-        assert generate.main(rich) == 0
+        assert make_domain.main(rich) == 0
     keys = [json.loads(line)["key"] for line in (tmp_path / "out.work" / "calls.jsonl").read_text().splitlines()]
     assert len(keys) == len(set(keys))

@@ -20,7 +20,7 @@ from tests.paths import REPOSITORY
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.toolscale import loader
 from toolorchestra.envs.domains.toolscale.sql_domain import GoldCall, SqlTask
-from toolorchestra.synth import generate, prove
+from toolorchestra.synth import make_domain, prove
 from toolorchestra.synth.formats import spec as specs
 from toolorchestra.synth.formats.seed_rows import LISTS
 from toolorchestra.synth.proof import similarity
@@ -260,7 +260,7 @@ def test_too_few_intents_end_with_the_yield_report(tmp_path: Path) -> None:
 
 def test_the_command_lines(tmp_path: Path) -> None:
     python, out = sys.executable, str(tmp_path / "out")
-    made = [python, "synth/generate.py", str(LIBRARY), "--tasks", "12", "--out", out]
+    made = [python, "synth/make_domain.py", str(LIBRARY), "--tasks", "12", "--out", out]
     done = subprocess.run(made, capture_output=True, text=True, cwd=REPOSITORY, check=True)
     assert "library: 12 tasks kept" in done.stdout
     done = subprocess.run(
@@ -285,7 +285,7 @@ def test_a_shipped_domain_must_have_a_size(tmp_path: Path, monkeypatch: pytest.M
 
 @pytest.mark.parametrize(
     ("command", "works", "says"),
-    [(prove, "prove", "stopped\n"), (generate, "_made", "stopped; go on with --resume\n")],
+    [(prove, "prove", "stopped\n"), (make_domain, "_made", "stopped; go on with --resume\n")],
 )
 def test_an_interrupt_ends_a_command_with_a_line(
     command: Any, works: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -295,7 +295,7 @@ def test_an_interrupt_ends_a_command_with_a_line(
 
     monkeypatch.setattr(command, works, interrupted)
     monkeypatch.setattr(sys, "stderr", said := io.StringIO())
-    assert command.main(["public_library", "--out", str(tmp_path / "out")] if command is generate else []) == 130
+    assert command.main(["public_library", "--out", str(tmp_path / "out")] if command is make_domain else []) == 130
     assert said.getvalue() == says
 
 
@@ -314,9 +314,9 @@ def test_an_interrupt_waits_for_no_worker() -> None:
     [
         (prove.main, "--sample"),
         (prove.main, "--at-once"),
-        (generate.main, "public_library --tasks"),
-        (generate.main, "public_library --k"),
-        (generate.main, "zoo --model standin:parking --out nowhere --at-once"),
+        (make_domain.main, "public_library --tasks"),
+        (make_domain.main, "public_library --k"),
+        (make_domain.main, "zoo --model standin:parking --out nowhere --at-once"),
     ],
 )
 @pytest.mark.parametrize("number", ["0", "-5", "few"])
@@ -336,7 +336,7 @@ def test_numbers_of_nothing_are_refused_at_the_start(
 @pytest.mark.parametrize("usd", ["0", "-1", "nan"])
 def test_a_budget_is_an_amount(usd: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        generate.main(f"zoo --model standin:parking --out nowhere --spend-cap {usd}".split())
+        make_domain.main(f"zoo --model standin:parking --out nowhere --spend-cap {usd}".split())
     assert "--spend-cap: a number of dollars above 0 expected" in unboxed(capsys.readouterr().err)
 
 

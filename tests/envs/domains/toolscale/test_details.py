@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from toolorchestra.envs.domains.toolscale import loader
+from toolorchestra.envs.domains.toolscale.followed_requests import requests_along
 from toolorchestra.envs.domains.toolscale.gold_conversation import moves
 from toolorchestra.envs.domains.toolscale.heard import Detail, details, wrong
 from toolorchestra.envs.domains.toolscale.source import ToolScaleSource, ready
 from toolorchestra.envs.domains.toolscale.sql_domain import SqlDomain, SqlTask
 from toolorchestra.envs.domains.toolscale.user import PATIENCE, Mood, SqlScriptedUser
-from toolorchestra.envs.domains.toolscale.wishes import requests_along
 from toolorchestra.envs.env import OrchestraEnv
 
 

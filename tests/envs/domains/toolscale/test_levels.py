@@ -9,10 +9,10 @@ import pytest
 from tests.domains import library
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.domains.toolscale import loader
+from toolorchestra.envs.domains.toolscale.followed_requests import EpisodeSoFar
 from toolorchestra.envs.domains.toolscale.gold_conversation import moves
 from toolorchestra.envs.domains.toolscale.source import LEVELS, ToolScaleSource, ready
 from toolorchestra.envs.domains.toolscale.user import Mood, SqlScriptedUser, agrees
-from toolorchestra.envs.domains.toolscale.wishes import EpisodeSoFar
 from toolorchestra.envs.domains.toolscale.world import SqlWorld
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.synth.formats import spec as specs

@@ -1,4 +1,4 @@
-"""The scripted user tells apart what an agent may say, and goes by what it knows of its wishes."""
+"""The scripted user tells apart what an agent may say, and goes by what it knows of its requests."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tests.support.phrasings import HALVES, KINDS, PhrasedOracle
 from tests.support.phrasings import load as load_bank
 from toolorchestra.envs.domains.toolscale import heard
 from toolorchestra.envs.domains.toolscale import user as scripted
+from toolorchestra.envs.domains.toolscale.followed_requests import EpisodeSoFar
 from toolorchestra.envs.domains.toolscale.gold_conversation import moves
 from toolorchestra.envs.domains.toolscale.source import ToolScaleSource, ready
 from toolorchestra.envs.domains.toolscale.sql_domain import SqlDomain, SqlTask
 from toolorchestra.envs.domains.toolscale.user import PATIENCE, Mood, SqlScriptedUser
-from toolorchestra.envs.domains.toolscale.wishes import EpisodeSoFar
 from toolorchestra.envs.env import OrchestraEnv
 from toolorchestra.synth.proof.solvers import SHORTCUTS, TRIVIAL, Arena, Scripted
 
@@ -108,7 +108,7 @@ def test_its_doubts_do_not_say_which_figure_is_right() -> None:
 
 
 @pytest.mark.parametrize("text", ["{info}", "Here: {info}", "Was {info} what you needed?", "So {info}. OK?"])
-def test_it_knows_by_itself_that_a_wish_is_settled(text: str) -> None:
+def test_it_knows_by_itself_that_a_request_is_settled(text: str) -> None:
     user = SqlScriptedUser(TASK, 4)
     assert user.reply(Mood(), text.format(info=INFO), 1, progress(WRITE)).final
     assert not user.reply(Mood(), text.format(info=INFO), 1, progress()).final

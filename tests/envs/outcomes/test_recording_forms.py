@@ -17,8 +17,8 @@ from tests.agents.evaluation.made_rows import made_row, write_run
 from tests.envs.outcomes import recordings as made
 from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.envs.outcomes import forms
-from toolorchestra.envs.outcomes.forms import FORMS, read
+from toolorchestra.envs.outcomes import recording_forms
+from toolorchestra.envs.outcomes.recording_forms import FORMS, read
 from toolorchestra.envs.outcomes.table import MEASURES, Outcomes
 from toolorchestra.envs.wrappers import RecordTrajectories
 
@@ -95,7 +95,7 @@ def test_an_evaluation_that_our_program_wrote(tmp_path: Path) -> None:
     rows = [
         made_row("t/1", 0.0, tokens={"expert": [10, 5, 7, 3], "judge": [9, 9, 9, 9]}, cents=3.0, minutes=0.5, **told),
         made_row("t/1", 1.0, trial=1, **told),
-        made_row("t/1", 1.0, policy="dear", **{**told, "calls": {"answer-2": 1}}),
+        made_row("t/1", 1.0, policy="expensive", **{**told, "calls": {"answer-2": 1}}),
     ]
     folder = write_run(tmp_path / "run", rows)
     table = read("evaluation", folder)
@@ -271,9 +271,9 @@ def test_parts_of_another_type_are_read_or_refused_but_never_break(tmp_path: Pat
 
 def test_what_is_too_large_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows, openhands = made.evaluation(tmp_path / "a"), made.openhands(tmp_path / "b")
-    monkeypatch.setattr(forms, "MOST_LINE_BYTES", 1 << 7)
+    monkeypatch.setattr(recording_forms, "MOST_LINE_BYTES", 1 << 7)
     with pytest.raises(ConfigError, match=r"rows\.jsonl, line 1 is longer than"):
         read("evaluation", rows)
-    monkeypatch.setattr(forms, "MOST_FILE_BYTES", 1 << 4)
+    monkeypatch.setattr(recording_forms, "MOST_FILE_BYTES", 1 << 4)
     with pytest.raises(ConfigError, match=r"gaia\.json is larger than"):
         read("openhands", openhands)

@@ -53,7 +53,7 @@ class MakeOptions:
     """A spec that a person wrote (a folder, a YAML file, or the name of a shipped one), or the subject of a new domain
     in words, which a model writes."""
     model: str = ""
-    """Who writes a domain from words: openai:NAME, or standin:SPEC, a script in a model's place."""
+    """Author that writes a domain from words: openai:NAME, or standin:SPEC, a script in a model's place."""
     backends: Path | None = None
     """TOML file of servers, for openai:NAME."""
     prices: str = "paper-2025-11"

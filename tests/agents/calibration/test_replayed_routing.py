@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.paths import SHARED
-from toolorchestra.agents.calibration import replayed
+from toolorchestra.agents.calibration import replayed_routing
 from toolorchestra.agents.calibration.logistic import fit_logistic
 from toolorchestra.agents.commands import recorded
 from toolorchestra.agents.policies.base import PlayerOptions
@@ -19,15 +19,15 @@ from toolorchestra.envs.domains.recorded.source import RecordedSource
 from toolorchestra.envs.factory import EnvSettings, EpisodeFactory
 from toolorchestra.envs.outcomes.table import Outcomes, OutcomesBuilder, read_table
 
-DOLLARS = {"cheap": 0.1, "dear": 1.0, "bad": 0.5}
+DOLLARS = {"cheap": 0.1, "expensive": 1.0, "bad": 0.5}
 
 
 def recording(tasks: int = 60, runs: int = 2) -> Outcomes:
-    """`cheap` is right at sums alone, `dear` at everything but every fifth task, `bad` never."""
+    """`cheap` is right at sums alone, `expensive` at everything but every fifth task, `bad` never."""
     made = OutcomesBuilder("made")
     for task in range(tasks):
         family = ("sums", "essays")[task % 2]
-        right = {"cheap": family == "sums", "dear": task % 5 != 0, "bad": False}
+        right = {"cheap": family == "sums", "expensive": task % 5 != 0, "bad": False}
         for model, value in right.items():
             for run in range(runs):
                 made.add(
@@ -37,27 +37,27 @@ def recording(tasks: int = 60, runs: int = 2) -> Outcomes:
 
 
 @pytest.fixture(scope="module")
-def table() -> replayed.Table:
-    return replayed.table_of(RecordedSource(rows=recording()), "paper-2025-11")
+def table() -> replayed_routing.Table:
+    return replayed_routing.table_of(RecordedSource(rows=recording()), "paper-2025-11")
 
 
-def by_policy(cost_weight: float = 0.2) -> dict[str, replayed.Standing]:
-    made = replayed.table_of(RecordedSource(rows=recording()), "paper-2025-11")
-    return {line.policy: line for line in replayed.contest(made, made.tasks, cost_weight)}
+def by_policy(cost_weight: float = 0.2) -> dict[str, replayed_routing.ReplayedLine]:
+    made = replayed_routing.table_of(RecordedSource(rows=recording()), "paper-2025-11")
+    return {line.policy: line for line in replayed_routing.contest(made, made.tasks, cost_weight)}
 
 
-def test_means_by_hand(table: replayed.Table) -> None:
-    assert table.models == ("cheap", "dear", "bad")
+def test_means_by_hand(table: replayed_routing.Table) -> None:
+    assert table.models == ("cheap", "expensive", "bad")
     assert table.success.mean(0) == pytest.approx([0.5, 0.8, 0.0])
     assert table.usd.mean(0) == pytest.approx(list(DOLLARS.values()))
     assert (table.seconds == 15).all()
-    assert replayed.best_single(table) == 1
-    assert replayed.front(table) == [0, 1]
+    assert replayed_routing.best_single(table) == 1
+    assert replayed_routing.front(table) == [0, 1]
 
 
 def test_who_routes_by_family_beats_the_best_single_model() -> None:
     lines = by_policy()
-    oracle = 0.5 + 0.5 * 0.8  # sums by the cheap one, essays by the dear one
+    oracle = 0.5 + 0.5 * 0.8  # sums by the cheap one, essays by the expensive one
     assert lines["task oracle, one run"].accuracy[0] == pytest.approx(oracle)
     for name in ("skillbook", "trained router (logistic)"):
         assert lines[name].accuracy[0] == pytest.approx(oracle), name
@@ -65,7 +65,7 @@ def test_who_routes_by_family_beats_the_best_single_model() -> None:
         assert lines[name].gain[0] == pytest.approx(oracle / 0.8 - 1)
         assert lines[name].gain[1] > 0  # of the paired interval too
         assert lines[name].saving[0] == pytest.approx(0.45)
-    assert lines["dear"].gain == (0.0, 0.0, 0.0)
+    assert lines["expensive"].gain == (0.0, 0.0, 0.0)
     assert lines["cheapest"].accuracy[0] == 0.5
     assert lines["strongest"].accuracy[0] == 0.8
     assert "bad" not in lines  # it is not on the front
@@ -78,22 +78,22 @@ def test_the_cascade_is_what_playing_it_out_gives() -> None:
         for model, (right, wrong) in odds.items():
             for run in range(right + wrong):
                 made.add(f"t{task}", model, run < right, run=run, usd=0.1 if model == "a" else 0.4, seconds=1)
-    table = replayed.table_of(RecordedSource(rows=made.made()), "paper-2025-11")
-    found = replayed.escalating(table)
+    table = replayed_routing.table_of(RecordedSource(rows=made.made()), "paper-2025-11")
+    found = replayed_routing.escalating(table)
     assert found.success == pytest.approx(np.full(20, 1 - 0.75 * 0.5))
     assert found.usd == pytest.approx(np.full(20, 0.1 + 0.75 * 0.4))
     assert found.seconds == pytest.approx(np.full(20, 1.75))
 
 
-def test_nobody_learns_from_the_task_that_it_is_held_to(table: replayed.Table) -> None:
+def test_nobody_learns_from_the_task_that_it_is_held_to(table: replayed_routing.Table) -> None:
     """A chooser that could look would be right everywhere: it is shown the other folds alone."""
     shown: list[np.ndarray] = []
 
-    def choose(one: replayed.Table, train: np.ndarray) -> list[int]:
+    def choose(one: replayed_routing.Table, train: np.ndarray) -> list[int]:
         shown.append(train)
         return [0] * len(one.tasks)
 
-    replayed.by_folds(table, choose)
+    replayed_routing.by_folds(table, choose)
     assert len(shown) == 5
     held_out = np.sum([~train for train in shown], axis=0)
     assert (held_out == 1).all()
@@ -153,10 +153,10 @@ def test_models_that_ran_too_little_can_be_left_out() -> None:
             if model != "c" or task < 3:
                 made.add(f"t{task}", model, True, usd=0.0 if model == "b" and task == 0 else 0.2)
     rows = made.made()
-    assert replayed.complete_models(rows, 0.9) == ("a", "b")
-    assert replayed.complete_models(rows, 0.0) == ("a", "b", "c")
+    assert replayed_routing.complete_models(rows, 0.9) == ("a", "b")
+    assert replayed_routing.complete_models(rows, 0.0) == ("a", "b", "c")
     with pytest.raises(ConfigError, match="1 models ran 100% of the tasks"):
-        replayed.complete_models(rows, 1.0)
+        replayed_routing.complete_models(rows, 1.0)
 
 
 RECORDED = SHARED / "data"

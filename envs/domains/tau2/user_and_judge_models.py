@@ -1,4 +1,4 @@
-"""Who plays the user, judges and helps: models given as objects, or by their names in a backends file.
+"""The models that play the user, judge and help, given as objects, or by their names in a backends file.
 
 The benchmark asks its models at temperature 0.0 and has their calls travel natively, and so does this; where the
 backends file says otherwise for a model, that holds, and results say it.

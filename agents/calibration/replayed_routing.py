@@ -27,7 +27,7 @@ COST_WEIGHT = 0.2
 
 
 class Chosen(NamedTuple):
-    """Of each task: what a policy may expect there."""
+    """What a policy may expect of each task."""
 
     success: Numbers
     usd: Numbers
@@ -55,7 +55,7 @@ class Table:
     families: tuple[str, ...]
     models: tuple[str, ...]
     fold: Numbers
-    """Of each task."""
+    """Fold of each task."""
     success: Numbers
     """task x model, means over runs."""
     usd: Numbers
@@ -86,7 +86,7 @@ def table_of(source: RecordedSource, prices: Any) -> Table:
 
 
 Chooser = Callable[[Table, "np.ndarray[Any, np.dtype[np.bool_]]"], Sequence[int]]
-"""From a table and which of its tasks may be learnt from: a model for every task."""
+"""A function from a table, and which of its tasks may be learnt from, to a model for every task."""
 
 
 def by_folds(table: Table, choose: Chooser) -> list[int]:
@@ -138,7 +138,7 @@ def fitted(name: str, texts: Sequence[str], cost_weight: float = COST_WEIGHT) ->
 
 
 def _learnt(table: Table, texts: Sequence[str], train: Any) -> Fit:
-    """As if every model had played every one of these tasks often."""
+    """Learn as if every model had played every one of these tasks often."""
     plans = tuple(Plan("", "", model) for model in table.models)
     tasks = tuple(
         FittedTask(texts[int(at)], table.families[int(at)], tuple(map(float, table.success[at])))
@@ -148,13 +148,15 @@ def _learnt(table: Table, texts: Sequence[str], train: Any) -> Fit:
 
 
 def oracle(table: Table) -> list[int]:
-    """For each task the model that is right most often there; of equals the cheapest. It knows what nobody can."""
+    """Choose for each task the model that is right most often there; of equals the cheapest. It knows what nobody
+    can."""
     order = np.lexsort((table.usd, -table.success), axis=1)
     return [int(row[0]) for row in order]
 
 
 def escalating(table: Table) -> Chosen:
-    """With a check after each run: models from the cheapest up, in the order of the other folds, until one passes."""
+    """Try models from the cheapest up, with a check after each run, in the order of the other folds, until one
+    passes."""
     success, usd, seconds = (np.zeros(len(table.tasks)) for _ in range(3))
     for fold in np.unique(table.fold):
         held_out = table.fold == fold

@@ -361,7 +361,7 @@ FORMS: Mapping[str, Form] = {
     "mcpmark": read_mcpmark,
     "openhands": read_openhands,
 }
-"""Beside "table"."""
+"""Forms beside "table"."""
 
 
 def read(

@@ -118,7 +118,7 @@ def _tend(link: socket.socket) -> Birth | None:
 
 
 def _settle(birth: Birth, walls: Walls) -> None:
-    """In a new child: take the pipes, close all else, and lock in."""
+    """Settle in a new child: take the pipes, close all else, and lock in."""
     try:
         null = os.open("/dev/null", os.O_RDONLY)
         high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, LOWEST_HELD) for fd in (null, *birth.pipes)]

@@ -1,4 +1,4 @@
-"""What a scripted user can know of its wishes: what it was told, and whether something was done about them.
+"""What a scripted user can know of its requests: what it was told, and whether something was done about them.
 
 It sees that a thing of the wanted kind was done, as a customer sees a booking in the account, and not whether it was
 done rightly; it hears that a figure of the wanted kind was told, and not whether it is the right one. So nobody learns
@@ -61,7 +61,7 @@ class _Wanted(NamedTuple):
     """The same for the requests before it."""
 
 
-class Wishes:
+class FollowedRequests:
     """A task's requests as its user follows them. `writes` names the tools that change something."""
 
     __slots__ = ("_changes", "_requests", "_task", "_verbs", "_wanted", "_words", "_writes")
