@@ -58,11 +58,11 @@ class OrchestraEnv(gym.Env[Observation, str]):
     def reset(
         self, *unnamed: Any, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
-        """Start an episode. Options: task_id, preference, prices, tools (names to keep), budget, episode_seed.
+        """Start an episode. Options: task_id, preference, prices, tools (names to keep), budget, luck, episode_seed.
 
         `seed` seeds the generator that the episodes' own seeds are drawn from, here and at every later reset() without
         a seed. `options={"episode_seed": n}` plays the episode of that seed, which `info["episode_seed"]`, a job, a
-        trial or a recorded trajectory named, and draws nothing.
+        trial or a recorded trajectory named, and draws nothing. Another `luck` is the same task with other draws.
         """
         refuse_unnamed(unnamed)
         chosen = reset_options(options, ("episode_seed",))

@@ -80,7 +80,7 @@ def _wanted(hint: Any) -> tuple[str, Callable[[Any], bool]] | None:
 # -- all that is fixed before an episode starts, and the starting of one: shared by both environments and rollouts -----
 
 
-OPTIONS = ("task_id", "preference", "prices", "tools", "budget")
+OPTIONS = ("task_id", "preference", "prices", "tools", "budget", "luck")
 
 
 @dataclass(frozen=True)
@@ -188,17 +188,16 @@ class EpisodeFactory:
         sheet.require_tokens([orchestrator], "the orchestrator's own tokens")
         return sheet
 
-    def start(self, seed: int, options: Mapping[str, Any] | None = None, *, luck: int = 0) -> Started:
+    def start(self, seed: int, options: Mapping[str, Any] | None = None) -> Started:
         """One episode. The same seed and options give the same task, preference and simulated results.
 
         The seed is the episode's own: what `info["episode_seed"]`, a job, a trial and a recorded trajectory name.
-        Another `luck` is the same task, preference, tools and prices with other draws of who is simulated, as if the
-        same task were played on another day."""
+        Another `luck` among the options is the same task, preference, tools and prices with other draws, as if the same
+        task were played on another day: siblings of a group and repeated trials have each their own."""
         chosen = reset_options(options)
         rng = random.Random(seed)
-        drawn = self.source.draw(
-            self.settings.split, rng
-        )  # also when a task is named, so that the preference is the same
+        # Also when a task is named, so that the preference is the same.
+        drawn = self.source.draw(self.settings.split, rng)
         task_id = drawn if chosen.get("task_id") is None else chosen["task_id"]
         sheet = self._sheet(chosen["prices"]) if chosen.get("prices") is not None else self.sheet
         scene = self.source.open(task_id, seed, sheet, chosen.get("tools"))
@@ -208,6 +207,7 @@ class EpisodeFactory:
         rules = self.rules
         if chosen.get("budget") is not None:
             rules = replace(rules, limits=replace(rules.limits, usd=chosen["budget"]))
+        luck = chosen.get("luck")
         drawing = seed if not luck else random.Random(f"{seed}/{luck}").getrandbits(62)
         context = ToolContext(scene.world, drawing, Bill(scene.sheet, rules.spend_cap))
         episode = Episode(task_id, scene.world, context, rules, scene.sheet, preference)
@@ -266,7 +266,7 @@ def reset_options(options: Mapping[str, Any] | None, more: Sequence[str] = ()) -
     for name in chosen:
         if name not in (*OPTIONS, *more):
             raise ConfigError(no_such("reset option", name, (*OPTIONS, *more)) + _of_make(name))
-    check(_kinds, {name: chosen[name] for name in ("task_id", "budget", "episode_seed") if name in chosen})
+    check(_kinds, {name: chosen[name] for name in ("task_id", "budget", "episode_seed", "luck") if name in chosen})
     tools = chosen.get("tools")
     if tools is not None and (isinstance(tools, str) or not isinstance(tools, Collection) or not tools):
         raise ConfigError(f"tools is a list of the names to keep, one at least, got {tools!r:.60}; None keeps all")
@@ -307,7 +307,7 @@ def _said_elsewhere(argument: str, valid: Collection[str]) -> str:
     return ""
 
 
-def _kinds(task_id: str | None, budget: float | None, episode_seed: int | None) -> None:
+def _kinds(task_id: str | None, budget: float | None, episode_seed: int | None, luck: int | None) -> None:
     """What `check` reads the kinds of reset's options from."""
 
 

@@ -16,10 +16,10 @@ from toolorchestra.envs.money.prices import ORCHESTRATOR, Tokens, Usage
 
 
 def played(
-    factory: EpisodeFactory, policy: Baseline, seed: int, options: Mapping[str, Any] | None = None, *, luck: int = 0
+    factory: EpisodeFactory, policy: Baseline, seed: int, options: Mapping[str, Any] | None = None
 ) -> Episode:
     """An episode, played to its end."""
-    episode = factory.start(seed, options, luck=luck).episode
+    episode = factory.start(seed, options).episode
     while not episode.over:
         moved: Pending | Step = episode.act(policy(episode))
         while isinstance(moved, Pending):
@@ -33,11 +33,9 @@ def played_by_tokens(
     seed: int,
     chat: Chat,
     options: Mapping[str, Any] | None = None,
-    *,
-    luck: int = 0,
 ) -> Episode:
     """The same, and what the policy reads and says is billed as a model's would be: by the tokens of this chat."""
-    episode = factory.start(seed, options, luck=luck).episode
+    episode = factory.start(seed, options).episode
     sequence: TokenSequence | None = None
     while not episode.over:
         sequence, _ = chat.follow(sequence, episode.observation)

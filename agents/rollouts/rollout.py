@@ -130,6 +130,13 @@ class Job:
     """The most tokens of the episode, prompt included; 0: as for all rollouts."""
 
 
+def siblings(job: Job, count: int) -> list[Job]:
+    """The rollouts of a group: one task under one preference and one price sheet, and each with its own draws. With
+    shared draws whoever asks the same expert is given the same answer, and a group would tell how lucky its task is,
+    and not what a choice is worth."""
+    return [replace(job, options={**(job.options or {}), "luck": number}) if number else job for number in range(count)]
+
+
 @dataclass(frozen=True)
 class RolloutParams:
     """The settings by which rollouts are made."""

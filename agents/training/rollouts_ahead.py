@@ -28,7 +28,7 @@ from toolorchestra.agents.engines.base import Samples, SamplesWhileTraining
 from toolorchestra.agents.engines.guarded_processes import LoopThread
 from toolorchestra.agents.evaluation.simulated_evaluation import baseline_measures
 from toolorchestra.agents.rollouts.grpo import Group
-from toolorchestra.agents.rollouts.rollout import Chat, RolloutParams, Rollouts
+from toolorchestra.agents.rollouts.rollout import Chat, RolloutParams, Rollouts, siblings
 from toolorchestra.agents.rollouts.time_split import TimeSplit
 from toolorchestra.envs.base.errors import ConfigError
 from toolorchestra.envs.runtime.invoke import Gates
@@ -321,8 +321,8 @@ class RolloutsAhead:
     async def _group(self, task: ChosenTask, number: int) -> Group:
         config, rollouts = self._config, self._rollouts
         assert rollouts is not None, "publish() comes first"
-        names = [f"{number}.{one}" for one in range(config.rollouts)]
-        made = await asyncio.gather(*(rollouts.play(task.job, name) for name in names))
+        jobs = siblings(task.job, config.rollouts)
+        made = await asyncio.gather(*(rollouts.play(job, f"{number}.{one}") for one, job in enumerate(jobs)))
         return Group(list(made), baseline_measures(task.job, config.baselines, self._chat), task.label)
 
     async def _taken_split(self) -> dict[str, float]:

@@ -96,7 +96,7 @@ def trajectory(
     """An episode as a row: `opening` is what reset() told, `turns` the turn of each charge, `info` the last step's."""
     return {
         "task_id": episode.task_id,
-        "seed": episode.context.seed,
+        **_drawn_from(episode),
         **opening,
         "tools": episode.world.toolbox.schemas,
         "messages": episode.messages,
@@ -113,6 +113,14 @@ def trajectory(
         "abandoned": False,
         **_to_grade(episode),
     }
+
+
+def _drawn_from(episode: Episode) -> dict[str, int]:
+    """The episode's own seed, and its luck where it has one."""
+    if episode.origin is None:
+        return {"seed": episode.context.seed}
+    _, seed, options = episode.origin
+    return {"seed": seed, **({"luck": options["luck"]} if options.get("luck") else {})}
 
 
 def _to_grade(episode: Episode) -> dict[str, Any]:
@@ -148,7 +156,7 @@ def reset_to_recorded(env: gym.Env[Any, Any], row: Mapping[str, Any]) -> tuple[A
     """Start a recorded episode again: its task, tools, prices, preference, budget and draws. `row` is a trajectory, of
     RecordTrajectories or of an evaluation; `env` is made with the arguments that the recorded one was made with."""
     base = base_of(env, "reset_to_recorded")
-    options: dict[str, Any] = {"task_id": row["task_id"], "episode_seed": row["seed"]}
+    options: dict[str, Any] = {"task_id": row["task_id"], "episode_seed": row["seed"], "luck": row.get("luck")}
     if (told := row.get("preference")) is not None:
         options["preference"] = Preference.told(told)
     if row.get("budget") is not None:
