@@ -20,7 +20,15 @@ from typing import Any
 from toolorchestra.agents.adapters.prompt_rows import Row, check_same_preference, job_of_row, named
 from toolorchestra.agents.adapters.skyrl_samples import PLAYED, Played, SampleForm, SkyrlTurns, batch_of, check_skyrl
 from toolorchestra.agents.evaluation.simulated_evaluation import baseline_measures
-from toolorchestra.agents.rollouts.grpo import AdvantageParams, Group, Measure, TrainingBatch, teaches, training_batch
+from toolorchestra.agents.rollouts.grpo import (
+    AdvantageParams,
+    Group,
+    Grpo,
+    Measure,
+    TrainingBatch,
+    teaches,
+    training_batch,
+)
 from toolorchestra.agents.rollouts.rollout import Chat, RolloutParams, Rollouts
 from toolorchestra.envs.base.errors import ConfigError, Outage, SpendCapReached
 from toolorchestra.envs.runtime.invoke import Gates
@@ -193,7 +201,7 @@ class GroupAdvantages:
         """Whether our reward learns anything from a group."""
         output = group.generator_output
         rollouts = {_key(w): one for w, one in zip(output["trajectory_ids"], output[PLAYED], strict=True)}
-        return all(teaches(made, self.advantage) for made in _groups(rollouts).values())
+        return all(teaches(made, Grpo(self.advantage)) for made in _groups(rollouts).values())
 
 
 class Trainer(GroupAdvantages, RayPPOTrainer):  # type: ignore[misc]
@@ -235,11 +243,11 @@ def advantages_of(
 ) -> tuple[dict[_Key, float | None], TrainingBatch]:
     """Advantage of each rollout, None where it teaches nothing; and what our own trainer makes of the same groups."""
     groups = _groups(rollouts)
-    batch = training_batch(list(groups.values()), params)
+    batch = training_batch(list(groups.values()), Grpo(params))
     made: dict[_Key, float | None] = {}
     for task, row in zip(groups, batch.advantages, strict=True):
         keys = sorted(key for key in rollouts if key[0] == task)
-        made |= dict(zip(keys, row, strict=True))
+        made |= {key: None if turns is None else turns[0] for key, turns in zip(keys, row, strict=True)}  # all alike
     return made, batch
 
 

@@ -164,6 +164,11 @@ class TrainConfig:
     """The learning rate at the last step. It changes linearly from the first step to the last."""
     average: float = 0.0
     """Decay, per optimiser step, of the running average of the weights that is evaluated; 0 evaluates the last ones."""
+    algorithm: str = "grpo"
+    """What turns rewards into advantages: "grpo", "leave-one-out", "gated", "critic", or your.module:YourAlgorithm."""
+    expected_outcome: bool = False
+    """Learn from how likely an answer was right in place of whether it was, where simulated experts answer: their
+    chances are known. In training alone; evaluations count what was drawn."""
     loss: LossParams = field(default_factory=LossParams)
     advantage: AdvantageParams = field(default_factory=AdvantageParams)
     max_tokens: int = 10

@@ -15,9 +15,7 @@ from toolorchestra.envs.factory import EpisodeFactory
 from toolorchestra.envs.money.prices import ORCHESTRATOR, Tokens, Usage
 
 
-def played(
-    factory: EpisodeFactory, policy: Baseline, seed: int, options: Mapping[str, Any] | None = None
-) -> Episode:
+def played(factory: EpisodeFactory, policy: Baseline, seed: int, options: Mapping[str, Any] | None = None) -> Episode:
     """An episode, played to its end."""
     episode = factory.start(seed, options).episode
     while not episode.over:

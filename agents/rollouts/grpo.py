@@ -6,7 +6,9 @@ preference; what did not solve the task gets 0. Terms of the user's own (gym.mak
 solved or not, in units of the weights' sum. The reward less the group's mean, over its deviation, is the advantage of
 each sampled token. Pure functions, no torch.
 
-batch = training_batch(groups, AdvantageParams())       # batch.data goes to Engine.train
+Grpo has the two hooks of an algorithm, score a group and turn scores into advantages; agents/algorithms/ has others.
+
+batch = training_batch(groups, Grpo(AdvantageParams()))       # batch.data goes to Engine.train
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, get_args
+from itertools import pairwise
+from typing import Any, Literal, Protocol, get_args
 
 from toolorchestra.agents.engines.base import Datum, Sample
 from toolorchestra.envs.base.errors import NOT_NEGATIVE, ConfigError, no_such, require
@@ -37,9 +40,6 @@ class AdvantageParams:
 
     least_spread: float = 0.1
     """Groups whose rewards' standard deviation is not above this are left out."""
-    by_deviation: bool = True
-    """Divide by the group's standard deviation, as the paper does. Without it a group counts as much as its rewards
-    differ, and a few cents between right answers weigh less than right against wrong."""
     unreadable: Unreadable = "kept"
     """What becomes of a trajectory with an unreadable turn: it is "kept" like any other, "wrong" as if it had not
     solved its task, or "dropped"."""
@@ -72,9 +72,20 @@ class TokenSequence:
     turn_at: int = 0
     """Where in the text that turn begins, with what prompts for it."""
 
-    def datum(self, advantage: float) -> Datum:
-        """The sequence, to be learnt from: each sampled token has this advantage."""
-        return Datum(self.tokens, self.logprobs, [advantage if s else 0.0 for s in self.sampled], self.sampled)
+    @property
+    def turns(self) -> int:
+        """How many turns were sampled: what was given stands between two of them."""
+        return sum(now and not before for before, now in pairwise((False, *self.sampled)))
+
+    def datum(self, advantages: float | Sequence[float]) -> Datum:
+        """The sequence, to be learnt from: each sampled token has the advantage of its turn, or all have this one."""
+        if isinstance(advantages, float):
+            advantages = [advantages] * self.turns
+        spread, turn = [0.0] * len(self.sampled), -1
+        for place, (before, now) in enumerate(pairwise((False, *self.sampled))):
+            turn += now and not before
+            spread[place] = advantages[turn] if now else 0.0
+        return Datum(self.tokens, self.logprobs, spread, self.sampled)
 
     def force(self, ids: Sequence[int], text: str) -> None:
         """Append tokens that were given."""
@@ -109,6 +120,9 @@ class Measure:
     """Whether it ran out of context: what it would have answered is not known."""
     terms: Mapping[str, float] = field(default_factory=dict)
     """What terms of the user's own came to. They are not scaled: 1 is what the best possible episode earns."""
+    chance: float | None = None
+    """How likely its answer was right, where a simulated expert gave it and training is to learn from that (see
+    RolloutParams.expected_outcome); None: the outcome that was drawn counts."""
 
     @property
     def solved(self) -> bool:
@@ -140,6 +154,18 @@ class Trajectory:
     @property
     def sampled_tokens(self) -> int:
         return sum(sum(s.sampled) for s in self.sequences)
+
+    @property
+    def sampled_turns(self) -> int:
+        return sum(s.turns for s in self.sequences)
+
+    def data(self, advantages: Sequence[float]) -> list[Datum]:
+        """Its sequences, to be learnt from, by the advantage of each turn."""
+        made, turn = [], 0
+        for sequence in self.sequences:
+            made.append(sequence.datum(advantages[turn : turn + sequence.turns]))
+            turn += sequence.turns
+        return made
 
 
 @dataclass
@@ -236,44 +262,86 @@ def rewards_of(group: Group, params: AdvantageParams) -> list[RewardBreakdown | 
     first = group.trajectories[0]
     reward = GroupReward(first.preference, first.keys)
     measures = [_counted(t.measure, params) for t in group.trajectories]
+    others = [*group.baselines, *(m for m in measures if m.chance is not None)]
+    wrong = [replace(others[0], outcome=0.0)] if others else []  # being right counts where everybody is
     if not group.baselines:
-        return reward.score(measures)
-    wrong = replace(group.baselines[0], outcome=0.0)  # being right counts where everybody is
-    return [reward.score([measure], [*group.baselines, wrong])[0] for measure in measures]
+        scored = reward.score(measures, wrong)
+    else:
+        scored = [reward.score([measure], [*group.baselines, *wrong])[0] for measure in measures]
+    return [_expected(made, measure.chance) for made, measure in zip(scored, measures, strict=True)]
 
 
 def _counted(measure: Measure, params: AdvantageParams) -> Measure:
-    """A measure as training counts it."""
+    """A measure as training counts it. Where the chance of being right is known it is scored as right, and the chance
+    counts afterwards."""
     if measure.context_cut and not params.count_context_cuts:
         return replace(measure, failed=True)  # no evidence, and no end of the scale
-    return replace(measure, outcome=0.0) if params.unreadable == "wrong" and not measure.valid_format else measure
+    if params.unreadable == "wrong" and not measure.valid_format:
+        return replace(measure, outcome=0.0, chance=None)
+    return measure if measure.chance is None else replace(measure, outcome=1.0)
+
+
+def _expected(made: RewardBreakdown | None, chance: float | None) -> RewardBreakdown | None:
+    """What a right answer earns, as often as it is right. The user's own terms are what they are."""
+    if made is None or chance is None:
+        return made
+    parts = {name: part if name.startswith(TERM) else chance * part for name, part in made.parts.items()}
+    return RewardBreakdown(sum(parts.values(), 0.0), parts, made.solved)
 
 
 # -- advantages --------------------------------------------------------------------------------------------------------
 
-
-def advantages(rewards: Sequence[float], params: AdvantageParams) -> list[float] | None:
-    """The advantage of each reward of a group over its siblings; None where the group teaches nothing."""
-    if any(math.isnan(reward) for reward in rewards):
-        raise ValueError("a reward is nan; an episode without an outcome must be marked failed, not scored")
-    if len(rewards) < 2 or statistics.stdev(rewards) <= params.least_spread:
-        return None
-    mean = statistics.fmean(rewards)
-    divisor = statistics.stdev(rewards) + EPSILON if params.by_deviation else 1.0
-    return [max(-MOST_ADVANTAGE, min(MOST_ADVANTAGE, (reward - mean) / divisor)) for reward in rewards]
+Rewards = Sequence[RewardBreakdown | None]
+"""The reward of each trajectory of a group."""
+Advantages = Sequence[float]
+"""The advantage of each turn of a trajectory, over all its sequences."""
 
 
-def learnt_from(group: Group, rewards: Sequence[RewardBreakdown | None], params: AdvantageParams) -> list[float | None]:
-    """The advantage of each trajectory of a group; None where nothing is learnt from it."""
-    made = advantages([reward.total for reward in rewards if reward is not None], params)
-    if made is None:
-        return [None] * len(rewards)
-    values = iter(made)
-    row = [None if reward is None else next(values) for reward in rewards]
-    return [
-        None if _left_out(trajectory.measure, params) else advantage
-        for trajectory, advantage in zip(group.trajectories, row, strict=True)
-    ]
+class Algorithm(Protocol):
+    """What turns the groups of a step into advantages. The trainer knows nothing else of it."""
+
+    params: AdvantageParams
+
+    def score(self, group: Group) -> Rewards:
+        """The reward of each trajectory; None where it is no evidence of anything."""
+
+    def advantages(self, groups: Sequence[Group], rewards: Sequence[Rewards]) -> list[list[Advantages | None]]:
+        """By group and trajectory: the advantage of each turn; None where nothing is learnt from the trajectory."""
+
+
+class Grpo:
+    """The paper's: the reward less the group's mean, over its deviation, for each turn alike."""
+
+    def __init__(self, params: AdvantageParams) -> None:
+        self.params = params
+
+    def score(self, group: Group) -> Rewards:
+        """The paper's reward, between baselines where some play."""
+        return rewards_of(group, self.params)
+
+    def advantages(self, groups: Sequence[Group], rewards: Sequence[Rewards]) -> list[list[Advantages | None]]:
+        """Group by group."""
+        return [self._of_group(group, scored) for group, scored in zip(groups, rewards, strict=True)]
+
+    def compared(self, totals: Sequence[float], group: Group) -> list[float]:
+        """How much better each reward of a group is than the others."""
+        del group
+        mean, deviation = statistics.fmean(totals), statistics.stdev(totals)
+        return [(total - mean) / (deviation + EPSILON) for total in totals]
+
+    def _of_group(self, group: Group, rewards: Rewards) -> list[Advantages | None]:
+        totals = [reward.total for reward in rewards if reward is not None]
+        if any(math.isnan(total) for total in totals):
+            raise ValueError("a reward is nan; an episode without an outcome must be marked failed, not scored")
+        if len(totals) < 2 or statistics.stdev(totals) <= self.params.least_spread:
+            return [None] * len(rewards)
+        values = iter(self.compared(totals, group))
+        made: list[Advantages | None] = []
+        for trajectory, reward in zip(group.trajectories, rewards, strict=True):
+            advantage = None if reward is None else max(-MOST_ADVANTAGE, min(MOST_ADVANTAGE, next(values)))
+            left_out = advantage is None or _left_out(trajectory.measure, self.params)
+            made.append(None if left_out else [advantage or 0.0] * trajectory.sampled_turns)
+        return made
 
 
 def _left_out(measure: Measure, params: AdvantageParams) -> bool:
@@ -281,9 +349,9 @@ def _left_out(measure: Measure, params: AdvantageParams) -> bool:
     return unreadable or (params.drop_invalid_output and not measure.valid_output)
 
 
-def teaches(group: Group, params: AdvantageParams) -> bool:
+def teaches(group: Group, algorithm: Algorithm) -> bool:
     """Whether anything is learnt from a group."""
-    return any(advantage is not None for advantage in learnt_from(group, rewards_of(group, params), params))
+    return any(one is not None for one in algorithm.advantages([group], [algorithm.score(group)])[0])
 
 
 @dataclass(frozen=True)
@@ -291,10 +359,10 @@ class TrainingBatch:
     """One step's data, with what was left out."""
 
     data: list[Datum]
-    rewards: list[list[RewardBreakdown | None]]
+    rewards: list[Rewards]
     """Rewards by group and trajectory; None where the episode failed, or ran out of context and is left out."""
-    advantages: list[list[float | None]]
-    """Advantages by group and trajectory; None where nothing is learnt from the trajectory."""
+    advantages: list[list[Advantages | None]]
+    """Advantages by group, trajectory and turn; None where nothing is learnt from the trajectory."""
     flat_groups: int
     """Groups that teach nothing: without enough spread, or with nothing left of them."""
     failed: int
@@ -306,17 +374,14 @@ class TrainingBatch:
         return sum(a is not None for row in self.advantages for a in row)
 
 
-def training_batch(groups: Sequence[Group], params: AdvantageParams) -> TrainingBatch:
-    """Score each group, and give every sampled token of a trajectory that trajectory's advantage."""
-    rewards = [rewards_of(group, params) for group in groups]
-    made = [learnt_from(group, scored, params) for group, scored in zip(groups, rewards, strict=True)]
+def training_batch(groups: Sequence[Group], algorithm: Algorithm) -> TrainingBatch:
+    """Score each group, and give every sampled token the advantage of its turn."""
+    rewards = [algorithm.score(group) for group in groups]
+    made = algorithm.advantages(groups, rewards)
     flat = sum(all(a is None for a in row) for row in made)
     failed = sum(t.measure.failed for group in groups for t in group.trajectories)
-    data = [
-        sequence.datum(advantage)
-        for group, row in zip(groups, made, strict=True)
-        for trajectory, advantage in zip(group.trajectories, row, strict=True)
-        if advantage is not None
-        for sequence in trajectory.sequences
-    ]
+    data: list[Datum] = []
+    for group, row in zip(groups, made, strict=True):
+        for trajectory, of_turns in zip(group.trajectories, row, strict=True):
+            data += [] if of_turns is None else trajectory.data(of_turns)
     return TrainingBatch(data, rewards, made, flat, failed)

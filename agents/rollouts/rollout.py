@@ -23,6 +23,7 @@ from toolorchestra.agents.rollouts.time_split import TimeSplit
 from toolorchestra.envs.base.actions import parse
 from toolorchestra.envs.base.errors import ActionError, ConfigError, Outage
 from toolorchestra.envs.base.types import Observation, Rows
+from toolorchestra.envs.domains.questions.world import QaWorld
 from toolorchestra.envs.episode.calls import Failure, failure
 from toolorchestra.envs.episode.episode import Episode, Step
 from toolorchestra.envs.factory import EpisodeFactory, Started, factory
@@ -153,6 +154,8 @@ class RolloutParams:
     """End a turn behind its first tool call: sooner, but never several calls in one turn."""
     policy_item: str = ""
     """Price sheet item for the policy's own tokens; "" takes the environment's."""
+    expected_outcome: bool = False
+    """Measure how likely an answer of a simulated expert was right, beside whether it was. For training alone."""
 
 
 class Rollouts:
@@ -294,6 +297,16 @@ def measured(episode: Episode) -> Measure:
     return Measure(value, usd, seconds, calls, failed, terms=dict(episode.terms))
 
 
+def _chance(episode: Episode) -> float | None:
+    """How likely what ended an episode was right, where one call of a simulated expert did and its law says that. With
+    a budget the drawn outcome counts: what was spent beyond it is in it."""
+    if not isinstance(episode.world, QaWorld) or episode.rules.limits.usd is not None:
+        return None
+    said = next(str(m["content"]) for m in reversed(episode.messages) if m["role"] == "assistant")
+    calls = parse(said).calls if _readable(said) else ()
+    return episode.world.chance(calls[0]) if len(calls) == 1 else None
+
+
 def _trajectory(job: Job, episode: Episode, run: _RolloutState) -> Trajectory:
     finished = episode.over and episode.outcome is not None and not run.stopped
     measure = measured(episode)
@@ -312,6 +325,7 @@ def _trajectory(job: Job, episode: Episode, run: _RolloutState) -> Trajectory:
             valid_format=run.valid,
             valid_output=finished,
             context_cut=run.stopped == OUT_OF_CONTEXT,
+            chance=_chance(episode) if run.params.expected_outcome and finished else None,
         ),
         turns=episode.turn,
         truncated_by=run.stopped,

@@ -16,6 +16,7 @@ from typing import Any
 from toolorchestra.agents.configuration.config import TrainConfig
 from toolorchestra.agents.rollouts.grpo import (
     AdvantageParams,
+    Advantages,
     Group,
     Measure,
     RewardBreakdown,
@@ -81,7 +82,7 @@ def _lines(step: int, place: int, group: Group, batch: TrainingBatch, config: Tr
             "rollout": number,
             "reward": None if reward is None else reward.total,
             "parts": {} if reward is None else reward.parts,
-            "advantage": advantage,
+            "advantage": None if advantage is None else statistics.fmean(advantage),
             "left_out": why_left_out(reward, advantage, measure, totals, config.advantage),
             "valid_format": measure.valid_format,
             "valid_output": measure.valid_output,
@@ -93,7 +94,7 @@ def _lines(step: int, place: int, group: Group, batch: TrainingBatch, config: Tr
 
 def why_left_out(
     reward: RewardBreakdown | None,
-    advantage: float | None,
+    advantage: Advantages | None,
     measure: Measure,
     totals: Sequence[float],
     params: AdvantageParams,

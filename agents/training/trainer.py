@@ -21,7 +21,7 @@ from toolorchestra.agents.engines.machine import this_machine
 from toolorchestra.agents.evaluation.heldout import POLICY
 from toolorchestra.agents.evaluation.simulated_evaluation import baseline_measures
 from toolorchestra.agents.rollouts.grpo import Group, training_batch
-from toolorchestra.agents.rollouts.rollout import Chat
+from toolorchestra.agents.rollouts.rollout import Chat, siblings
 from toolorchestra.agents.training import sessions
 from toolorchestra.agents.training.metrics import Progress
 from toolorchestra.agents.training.rollouts_ahead import TakenGroups
@@ -84,7 +84,7 @@ def take_step(run: TrainingRun) -> str:
     started = time.monotonic()
     taken = run.ahead.take(run.step) if run.ahead else TakenGroups(collect_groups(run))
     collected = time.monotonic()
-    batch = training_batch(taken.groups, run.config.advantage)
+    batch = training_batch(taken.groups, run.algorithm)
     learned = _learn(run, batch.data)
     if not batch.data:
         run.skipped += 1
@@ -96,10 +96,11 @@ def take_step(run: TrainingRun) -> str:
 
 
 def collect_groups(run: TrainingRun) -> list[Group]:
-    """The groups of this step: rollouts of one task share its seed, and with it preference, prices and tools."""
+    """The groups of this step: rollouts of one task share its seed, and with it preference, prices and tools, but not
+    the draws of what experts answer."""
     config, size = run.config, run.config.rollouts
     tasks = chosen_tasks(config, run.step)
-    made = run.rollouts.collect([task.job for task in tasks for _ in range(size)])
+    made = run.rollouts.collect([job for task in tasks for job in siblings(task.job, size)])
     parts = [made[i : i + size] for i in range(0, len(made), size)]
     names = config.baselines
     return [

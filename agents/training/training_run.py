@@ -13,11 +13,13 @@ from types import FrameType
 from typing import Any
 
 import toolorchestra
+from toolorchestra.agents.algorithms import algorithm_of
 from toolorchestra.agents.configuration.config import TrainConfig, as_json
 from toolorchestra.agents.configuration.environments import check_order
 from toolorchestra.agents.engines.base import Engine
 from toolorchestra.agents.evaluation.heldout import Evaluation, HeldOut
 from toolorchestra.agents.evaluation.rows import PAGE
+from toolorchestra.agents.rollouts.grpo import Algorithm
 from toolorchestra.agents.rollouts.rollout import Chat, RolloutParams, Rollouts
 from toolorchestra.agents.training import checkpoint, group_dumps
 from toolorchestra.agents.training.metrics import Log
@@ -47,6 +49,7 @@ class TrainingRun:
     held_out: HeldOut
     log: Log
     say: Say
+    algorithm: Algorithm
     ahead: RolloutsAhead | None = None
     """What plays groups beside the training, where max_staleness is above 0."""
     step: int = 0
@@ -134,6 +137,7 @@ def open_run(config: TrainConfig, folder: Path, engine: Engine, chat: Chat, *, r
         held_out,
         log,
         say,
+        algorithm_of(config),
         RolloutsAhead(config, engine, chat, params, groups) if config.max_staleness else None,
         step=step,
         warm=bool(state.get("warm", False)),
@@ -232,6 +236,7 @@ def rollout_params(config: TrainConfig, temperature: float | None = None) -> Rol
         temperature=config.temperature if temperature is None else temperature,
         concurrency=config.model.rows,
         stop_at_call=config.stop_at_call,
+        expected_outcome=config.expected_outcome and temperature is None,  # evaluations count what was drawn
     )
 
 
