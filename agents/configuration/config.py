@@ -104,18 +104,18 @@ class WarmStart:
     """How many demonstrations each optimiser step learns from."""
     learning_rate: float = 3e-3
     """Rises for 20 steps, then falls to a tenth by the last."""
-    demonstrations: int = 12_000
-    """How many train tasks are demonstrated, each by a plan."""
-    tries: int = 8
-    """How many random plans are tried on each of these tasks."""
+    demonstrations: int = 3_000
+    """How many train tasks are demonstrated, each by one random play: any tool, any arguments, whatever it earns."""
     planned: bool = False
-    """Show the plan that is worth most by what random plans on all tasks tell, in place of the best one that was tried
-    on the task itself."""
+    """Show a plan in place of a random play: the one that is worth most by what random plans on all tasks tell. It is
+    what reinforcement learning is compared with."""
+    tries: int = 6
+    """How many random plans are tried on each task for that."""
     trajectories: str = ""
     """A JSONL of recorded trajectories to learn from instead."""
     gate: bool = True
-    """Begin reinforcement learning only when nine of ten turns can be read, and the mean outcome is that of answering
-    at once at least. The steps are repeated for that, twice at most."""
+    """Begin reinforcement learning only when nine of ten rollouts can be read in every turn. The steps are repeated for
+    that, twice at most."""
 
     def __post_init__(self) -> None:
         require(self, NOT_NEGATIVE, "steps", where="warm_start.")

@@ -1,7 +1,9 @@
-"""What a supervised start learns from: plans that are found by random play, or recorded trajectories.
+"""What a supervised start learns from: random plays, which show the grammar and nothing else, or recorded
+trajectories.
 
-Nobody says who is good at what. Shown is for each task the best of some random plans, as the group's reward sees it; or
-with `planned` the plan that is worth most by what random plans on all tasks tell (plan_values.py).
+Random plays are not chosen by what they earned: what a policy knows beside the grammar it learns by reinforcement. With
+`planned` the plan is shown that is worth most by what random plans on all tasks tell (plan_values.py): a start to
+compare with.
 """
 
 from __future__ import annotations
@@ -21,10 +23,10 @@ from toolorchestra.agents.configuration.config import ModelConfig, TrainConfig
 from toolorchestra.agents.configuration.environments import training
 from toolorchestra.agents.engines.base import Datum, Sample
 from toolorchestra.agents.evaluation.simulated_evaluation import played
-from toolorchestra.agents.policies.baselines import Baseline, baseline, players
-from toolorchestra.agents.policies.plans import Follows, Plan, answering, random_plan, tool_of
-from toolorchestra.agents.rollouts.grpo import GroupReward, TokenSequence
-from toolorchestra.agents.rollouts.rollout import Chat, measured
+from toolorchestra.agents.policies.baselines import Baseline, RandomPolicy, baseline, players
+from toolorchestra.agents.policies.plans import Follows, Plan, last_result, random_plan, tool_of
+from toolorchestra.agents.rollouts.grpo import TokenSequence
+from toolorchestra.agents.rollouts.rollout import Chat
 from toolorchestra.agents.training.plan_values import PlanValues, TriedPlan, learnt, tried
 from toolorchestra.agents.training.workers import deaf_children
 from toolorchestra.envs.base.actions import render_call
@@ -34,6 +36,8 @@ from toolorchestra.envs.episode.episode import Episode
 from toolorchestra.envs.factory import EpisodeFactory
 
 FIRST_SEED = 2_000_000_011
+SAID = 40
+"""Characters of a result that a random play says."""
 AT_ONCE = 50
 """Tasks that a process is given at a time, so that the others have something to do until all are done."""
 
@@ -59,14 +63,19 @@ def randomly(rng: random.Random) -> Baseline:
     return Follows(lambda episode: random_plan(episode, rng))
 
 
-def answer_at_once(rng: random.Random) -> Baseline:
-    """The do-nothing policy that a start has to beat."""
+class Wanderer:
+    """Knows the grammar and nothing else: any tool with any arguments, evenly, whatever comes of it. Where messages are
+    heard, it says one as often as it calls any one tool: what the last call gave."""
 
-    def at_once(episode: Episode) -> str:
-        tool = answering(episode)
-        return render_call(tool.name, {"model": rng.choice(tool.keys)})
+    def __init__(self, rng: random.Random) -> None:
+        self._rng, self._plays = rng, RandomPolicy(rng.getrandbits(32))
 
-    return at_once
+    def __call__(self, episode: Episode) -> str:
+        tools = episode.world.toolbox.tools
+        ends = episode.world.toolbox.of_kind("answer", "submit") is not None
+        if not ends and self._rng.randrange(len(tools) + 1) == 0:
+            return last_result(episode)[:SAID] or "?"
+        return self._plays(episode)
 
 
 def demonstrate(chat: Chat, factory: EpisodeFactory, policy: Baseline, seed: int) -> tuple[Datum, Episode]:
@@ -98,18 +107,6 @@ def _tasks(config: TrainConfig, numbers: Sequence[int]) -> Iterator[tuple[int, E
         rng = random.Random(f"{config.seed}/{number}")
         env = rng.choices(range(len(mixes)), [m.weight for m in mixes])[0]
         yield env, factories[env], FIRST_SEED + number, rng
-
-
-def best_tried(factory: EpisodeFactory, seed: int, tries: int, rng: random.Random) -> Sequence[str]:
-    """What was said in the best of some random plans on a task, by the group reward that training uses; nothing where
-    all fail."""
-    episodes = [played(factory, randomly(random.Random(rng.random())), seed) for _ in range(tries)]
-    reward = GroupReward(episodes[0].preference, episodes[0].world.toolbox.keys)
-    ended = [measured(episode) for episode in episodes]
-    scores = [score.total if score else 0.0 for score in reward.score(ended)]
-    best = max(range(tries), key=lambda n: (scores[n], ended[n].solved))
-    said = [str(m["content"]) for m in episodes[best].messages if m["role"] == "assistant"]
-    return said if ended[best].solved else ()
 
 
 def try_plans(config: TrainConfig, numbers: Sequence[int]) -> list[tuple[int, TriedPlan]]:
@@ -160,7 +157,7 @@ def demonstrations(chat: Chat, config: TrainConfig, watch: Watch = lambda *_: No
             by_env = itertools.groupby(sorted(plays, key=lambda one: one[0]), lambda one: one[0])
             values = {env: learnt([one for _, one in some]) for env, some in by_env}
         work = partial(_told, None if pool else chat, config, values)
-        said = "plans made" if config.warm_start.planned else "tasks tried"
+        said = "plans made" if config.warm_start.planned else "random plays"
         return _shared_out(pool, work, tasks, partial(watch, said))
 
 
@@ -186,21 +183,14 @@ def _shown(
     seed: int,
     rng: random.Random,
 ) -> Baseline | None:
-    """Choose who shows a task: the plan of the highest value by what was learnt, or the best one that was tried on it;
-    None where none is known."""
+    """Who shows a task: somebody who knows the grammar alone, or the plan of the highest value by what was learnt; None
+    where none is known."""
     if values is None:
-        said = iter(best_tried(factory, seed, config.warm_start.tries, rng))
-        first = next(said, None)
-        return None if first is None else partial(_says, itertools.chain([first], said))
+        return Wanderer(rng)
     if env not in values:
         return None
     plan = Planner(values[env], factory, config.baselines).plan(seed)
     return Follows(lambda _: plan)
-
-
-def _says(texts: Iterator[str], _episode: Episode) -> str:
-    """Say these texts, one a turn."""
-    return next(texts)
 
 
 @lru_cache(maxsize=1)

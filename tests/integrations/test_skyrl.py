@@ -34,7 +34,7 @@ from toolorchestra.agents.adapters.skyrl import RolloutError, SimulatedTrainer, 
 from toolorchestra.agents.adapters.skyrl_samples import PLAYED, check_skyrl
 from toolorchestra.agents.adapters.skyrl_train import Experiment, read_config, trainer_kind
 from toolorchestra.agents.engines.base import Datum, LossParams
-from toolorchestra.agents.rollouts.grpo import Group, training_batch
+from toolorchestra.agents.rollouts.grpo import Group, Grpo, training_batch
 from toolorchestra.envs.base.errors import ConfigError, Outage
 from toolorchestra.envs.env import run_calls
 from toolorchestra.envs.episode.episode import Pending
@@ -139,7 +139,7 @@ def test_what_is_learnt_is_what_our_own_trainer_learns(tiny: Tiny, form: tuple[s
     output = asyncio.run(made.generator.generate(given))
     validate_generator_output(len(given["prompts"]), output, step_wise=bool(form))
     rollouts = by_trajectory(output)
-    ours = training_batch([Group(some) for some in rollouts.values()], made.advantage)
+    ours = training_batch([Group(some) for some in rollouts.values()], Grpo(made.advantage))
     assert ours.used > 4
     if form:
         uids = [which.instance_id for which in output["trajectory_ids"]]
@@ -227,7 +227,7 @@ def test_failed_episodes_are_masked_and_never_rewarded(tiny: Tiny) -> None:
     failed = [one.trajectory.measure.failed for one in output[PLAYED]]
     assert 0 < sum(failed) < len(failed)
     output.pop("rollout_metrics")
-    ours = training_batch([Group(some) for some in by_trajectory(output).values()], made.advantage)
+    ours = training_batch([Group(some) for some in by_trajectory(output).values()], Grpo(made.advantage))
     uids = [which.instance_id for which in output["trajectory_ids"]]
     processed, _ = made.postprocess_generator_output(output, uids)
     for row, broke in enumerate(failed):

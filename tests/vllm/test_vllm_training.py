@@ -16,7 +16,7 @@ from tests.vllm.processes import children
 from toolorchestra.agents.configuration.config import EnvMix, ModelConfig, TrainConfig, WarmStart
 from toolorchestra.agents.configuration.presets import preset
 from toolorchestra.agents.engines.base import LossParams
-from toolorchestra.agents.rollouts.grpo import AdvantageParams, Group, Trajectory, training_batch
+from toolorchestra.agents.rollouts.grpo import AdvantageParams, Group, Grpo, Trajectory, training_batch
 from toolorchestra.agents.rollouts.rollout import Chat, Job, RolloutParams, Rollouts, factory_of
 from toolorchestra.agents.training.build import build
 from toolorchestra.agents.training.demonstrations import recorded
@@ -63,7 +63,7 @@ def curve(engine: Any, chat: Chat) -> list[float]:
         got = rollouts.collect(jobs(step))
         seen.append(accuracy(got))
         groups = [Group(got[i : i + ROLLOUTS]) for i in range(0, len(got), ROLLOUTS)]
-        found = engine.train(training_batch(groups, AdvantageParams()).data, LossParams(), 1e-3)
+        found = engine.train(training_batch(groups, Grpo(AdvantageParams())).data, LossParams(), 1e-3)
         assert found.get("mismatch", 0.0) < 1e-4
     return seen
 
@@ -136,7 +136,7 @@ def test_a_crash_fails_the_episodes_in_flight_and_the_run_goes_on(made: tuple[An
     assert accuracy([t for t in got if not t.measure.failed]) > 0
     assert sampler.restarts == 1
     groups = [Group(got[i : i + ROLLOUTS]) for i in range(0, len(got), ROLLOUTS)]
-    batch = training_batch(groups, AdvantageParams())
+    batch = training_batch(groups, Grpo(AdvantageParams()))
     assert batch.failed == len(failed)
     assert engine.train(batch.data, LossParams(), 1e-4)["mismatch"] < 1e-4
     assert not [c for c in children().values() if c.startswith("Z")]

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import statistics
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,13 +15,14 @@ from hypothesis import strategies as st
 from toolorchestra.agents.rollouts.grpo import (
     MOST_ADVANTAGE,
     AdvantageParams,
+    Algorithm,
     Group,
     GroupReward,
+    Grpo,
     Measure,
     RewardBreakdown,
     TokenSequence,
     Trajectory,
-    advantages,
     teaches,
     training_batch,
 )
@@ -27,7 +31,20 @@ from toolorchestra.envs.base.preference import Preference
 
 KEYS = ("search-1", "answer-1")
 BOTH = Preference(outcome=1.0, usd=1.0)
-PLAIN = AdvantageParams(least_spread=0.0, by_deviation=False)
+
+
+class Mean(Grpo):
+    """Divides by nothing, so that what is expected can be read."""
+
+    def compared(self, totals: Sequence[float], group: Group) -> list[float]:
+        return [total - statistics.fmean(totals) for total in totals]
+
+
+def plain(**filters: Any) -> Mean:
+    return Mean(AdvantageParams(**{"least_spread": 0.0, **filters}))
+
+
+PLAIN = plain()
 RIGHT, WRONG = Measure(1.0, 0.02, 1.0, {}), Measure(0.0, 0.01, 1.0, {})
 
 money = st.floats(0, 100, allow_nan=False)
@@ -198,25 +215,33 @@ def test_what_is_left_out_is_counted() -> None:
     ]
 
 
+def advantages(totals: Sequence[float], algorithm: Algorithm) -> list[float] | None:
+    """Of the one turn of each trajectory of a group with these rewards."""
+    rewards = [RewardBreakdown(total, {}, True) for total in totals]
+    (row,) = algorithm.advantages([group_of(*(RIGHT for _ in totals))], [rewards])
+    return None if None in row else [turns[0] for turns in row if turns is not None]
+
+
 def test_advantages_are_centred_scaled_by_the_sample_deviation_and_clipped() -> None:
-    assert advantages([0.0, 1.0, 2.0], AdvantageParams()) == pytest.approx([-1.0, 0.0, 1.0], abs=1e-4)
+    paper = Grpo(AdvantageParams())
+    assert advantages([0.0, 1.0, 2.0], paper) == pytest.approx([-1.0, 0.0, 1.0], abs=1e-4)
     assert advantages([0.0, 0.5], PLAIN) == [-0.25, 0.25]
-    lone = advantages([*[0.0] * 20, 100.0], AdvantageParams())
+    lone = advantages([*[0.0] * 20, 100.0], paper)
     assert lone is not None
     assert lone[-1] == MOST_ADVANTAGE
 
 
 def test_a_group_without_spread_teaches_nothing() -> None:
-    assert advantages([1.0, 1.1, 1.05], AdvantageParams()) is None
-    assert advantages([1.0], AdvantageParams()) is None
+    assert advantages([1.0, 1.1, 1.05], Grpo(AdvantageParams())) is None
+    assert advantages([1.0], Grpo(AdvantageParams())) is None
 
 
 def test_filters_leave_out_what_they_name() -> None:
     played = group_of(RIGHT, replace(WRONG, valid_format=False), replace(WRONG, valid_output=False))
     for params, left in (
         (PLAIN, []),
-        (replace(PLAIN, unreadable="dropped"), [1]),
-        (replace(PLAIN, drop_invalid_output=True), [2]),
+        (plain(unreadable="dropped"), [1]),
+        (plain(drop_invalid_output=True), [2]),
     ):
         (row,) = training_batch([played], params).advantages
         assert [place for place, advantage in enumerate(row) if advantage is None] == left
@@ -225,7 +250,7 @@ def test_filters_leave_out_what_they_name() -> None:
 def test_an_unreadable_turn_counts_against_where_that_is_asked() -> None:
     played = group_of(replace(RIGHT, valid_format=False), RIGHT)
     assert not teaches(played, PLAIN)
-    (rewards,) = training_batch([played], replace(PLAIN, unreadable="wrong")).rewards
+    (rewards,) = training_batch([played], plain(unreadable="wrong")).rewards
     assert [r.total if r else None for r in rewards] == [0.0, 1.0]
 
 
@@ -233,11 +258,11 @@ def test_what_ran_out_of_context_is_no_wrong_answer_unless_that_is_wanted() -> N
     """It is no end of the scale either: of the right ones the more expensive is the worst."""
     cut = replace(WRONG, usd=0.5, context_cut=True)
     played = group_of(RIGHT, replace(RIGHT, usd=0.03), cut)
-    out, counted = (training_batch([played], replace(PLAIN, count_context_cuts=wanted)) for wanted in (False, True))
-    assert out.advantages == [[0.5, -0.5, None]]
-    assert counted.advantages[0][2] < 0 < counted.advantages[0][1]
+    out, counted = (training_batch([played], plain(count_context_cuts=wanted)) for wanted in (False, True))
+    assert out.advantages == [[[0.5], [-0.5], None]]
+    assert counted.advantages[0][2][0] < 0 < counted.advantages[0][1][0]  # type: ignore[index]
     assert (out.failed, counted.failed) == (0, 0)
-    assert [teaches(group_of(RIGHT, cut), replace(PLAIN, count_context_cuts=wanted)) for wanted in (False, True)] == [
+    assert [teaches(group_of(RIGHT, cut), plain(count_context_cuts=wanted)) for wanted in (False, True)] == [
         False, True,
     ]  # fmt: skip
 
@@ -247,14 +272,14 @@ def test_a_group_of_which_filters_leave_nothing_is_flat() -> None:
     assert teaches(played, PLAIN)
     assert not teaches(group_of(RIGHT, RIGHT), PLAIN)
     unread = group_of(*(replace(m, valid_format=False) for m in (RIGHT, WRONG)))
-    filtered = replace(PLAIN, unreadable="dropped")
+    filtered = plain(unreadable="dropped")
     assert not teaches(unread, filtered)
     assert training_batch([unread, played], filtered).flat_groups == 1
 
 
 def test_a_reward_that_is_nan_is_refused() -> None:
     with pytest.raises(ValueError, match="a reward is nan"):
-        advantages([0.0, float("nan"), 1.0], AdvantageParams())
+        advantages([0.0, float("nan"), 1.0], Grpo(AdvantageParams()))
 
 
 def test_what_is_as_good_as_its_siblings_is_learnt_from_too() -> None:

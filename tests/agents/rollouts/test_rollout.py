@@ -9,7 +9,7 @@ import pytest
 
 from toolorchestra.agents.engines.base import Sample, SamplingParams
 from toolorchestra.agents.engines.tiny import load_tokenizer
-from toolorchestra.agents.rollouts.grpo import AdvantageParams, Group, training_batch
+from toolorchestra.agents.rollouts.grpo import AdvantageParams, Group, Grpo, training_batch
 from toolorchestra.agents.rollouts.rollout import Chat, Job, RolloutParams, Rollouts
 from toolorchestra.envs.base.errors import ConfigError, Outage
 from toolorchestra.envs.domains.toy import script
@@ -56,7 +56,7 @@ def test_an_episode_whose_sampler_broke_off_is_failed_and_the_others_go_on() -> 
     assert got[1].failure["where"] == "sampler"
     assert got[1].failure["error"] == "Outage: the engine is gone"
     assert len(engine.released) >= 4
-    batch = training_batch([Group(got)], AdvantageParams())
+    batch = training_batch([Group(got)], Grpo(AdvantageParams()))
     assert batch.failed == 2
     assert [r is None for r in batch.rewards[0]] == [False, True, False, True]
 

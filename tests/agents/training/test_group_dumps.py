@@ -19,7 +19,7 @@ from toolorchestra.agents.configuration import environments
 from toolorchestra.agents.configuration.config import ModelConfig
 from toolorchestra.agents.configuration.environments import chosen_tasks
 from toolorchestra.agents.reports.page_data import recorded_row
-from toolorchestra.agents.rollouts.grpo import AdvantageParams, Measure, RewardBreakdown, TrainingBatch, learnt_from
+from toolorchestra.agents.rollouts.grpo import AdvantageParams, Grpo, Measure, RewardBreakdown, TrainingBatch
 from toolorchestra.agents.rollouts.rollout import RolloutParams
 from toolorchestra.agents.training import group_dumps, training_run
 from toolorchestra.agents.training.group_dumps import ROLLOUTS, rewind, why_left_out, write
@@ -125,7 +125,7 @@ def measure(outcome: float = 1.0, **fields: Any) -> Measure:
 
 def reasons(totals: list[float | None], measures: list[Measure], params: AdvantageParams) -> list[str]:
     rewards = [None if total is None else RewardBreakdown(total, {}, True) for total in totals]
-    given = learnt_from(group_of(*measures), rewards, params)
+    (given,) = Grpo(params).advantages([group_of(*measures)], [rewards])
     kept = [total for total in totals if total is not None]
     said = [why_left_out(r, a, m, kept, params) for r, a, m in zip(rewards, given, measures, strict=True)]
     assert [not reason for reason in said] == [advantage is not None for advantage in given]
@@ -133,7 +133,7 @@ def reasons(totals: list[float | None], measures: list[Measure], params: Advanta
 
 
 def test_each_reason_is_told() -> None:
-    plain = AdvantageParams(by_deviation=False)
+    plain = AdvantageParams()
     broken = measure(failed=True)
     assert reasons([0.0, 1.0, None], [measure(), measure(), broken], plain) == ["", "", "the episode failed"]
     assert reasons([1.0, None], [measure(), broken], plain)[0] == "no other rollout of the group has a reward"

@@ -34,7 +34,7 @@ from toolorchestra.agents.configuration.environments import training
 from toolorchestra.agents.configuration.presets import preset
 from toolorchestra.agents.engines.base import Datum, LossParams
 from toolorchestra.agents.reports.training_report import write_report
-from toolorchestra.agents.rollouts.grpo import AdvantageParams, Group, Measure, training_batch
+from toolorchestra.agents.rollouts.grpo import AdvantageParams, Group, Grpo, Measure, training_batch
 from toolorchestra.agents.rollouts.rollout import RolloutParams, factory_of
 from toolorchestra.agents.training import checkpoint, training_run, warmstart
 from toolorchestra.agents.training.build import build
@@ -247,7 +247,7 @@ def test_groups_share_task_prices_and_preference(whole: TrainingRun) -> None:
     trajectories = [t for g in groups for t in g.trajectories]
     with pytest.raises(ValueError, match="a group's rollouts must share task, prices and preference"):
         Group([trajectories[0], trajectories[-1]])
-    batch = training_batch(groups, AdvantageParams(least_spread=0.0))
+    batch = training_batch(groups, Grpo(AdvantageParams(least_spread=0.0)))
     for datum in batch.data:
         assert len(datum.tokens) == len(datum.logprobs) == len(datum.advantages)
         assert {a == 0 for a in datum.advantages} == {True, False}

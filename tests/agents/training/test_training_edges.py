@@ -20,7 +20,7 @@ from tests.agents.training.test_trainer import COLD, run
 from tests.two_texts import raises
 from toolorchestra.agents.configuration.config import EnvMix, ModelConfig, WarmStart
 from toolorchestra.agents.engines.tiny import load_tokenizer
-from toolorchestra.agents.rollouts.grpo import Measure, TokenSequence, Trajectory, training_batch
+from toolorchestra.agents.rollouts.grpo import Grpo, Measure, TokenSequence, Trajectory, training_batch
 from toolorchestra.agents.rollouts.rollout import Chat, Job, Rollouts, factory_of
 from toolorchestra.agents.training import checkpoint
 from toolorchestra.agents.training.build import build
@@ -238,7 +238,7 @@ def test_a_template_that_rewrites_the_past_is_warned_of_once(tmp_path: Path, his
     for t in groups[0].trajectories:
         t.messages, t.sequences = ({"role": "user", "content": "u"},), t.sequences[:1] * 4
     for _ in range(2):
-        batch = training_batch(groups, config.advantage)
+        batch = training_batch(groups, Grpo(config.advantage))
         log_step(made, TakenGroups(groups), batch, {}, StepTimes(1.0, 1.0, 0.0))
     warned = [line for line in said if "rewrites the past" in line]
     assert len(warned) == (history == "full")
