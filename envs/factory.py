@@ -207,8 +207,7 @@ class EpisodeFactory:
         rules = self.rules
         if chosen.get("budget") is not None:
             rules = replace(rules, limits=replace(rules.limits, usd=chosen["budget"]))
-        luck = chosen.get("luck")
-        drawing = seed if not luck else random.Random(f"{seed}/{luck}").getrandbits(62)
+        drawing = drawing_seed(seed, chosen.get("luck"))
         context = ToolContext(scene.world, drawing, Bill(scene.sheet, rules.spend_cap))
         episode = Episode(task_id, scene.world, context, rules, scene.sheet, preference)
         episode.origin = (self, seed, chosen)
@@ -228,6 +227,11 @@ class EpisodeFactory:
         if rules.limits.usd is not None:
             info["least_usd"] = dict(episode.least_usd)
         return Started(episode, observation, info)
+
+
+def drawing_seed(seed: int, luck: int | None) -> int:
+    """What the draws of an episode follow from: its seed, and its luck where it has one."""
+    return random.Random(f"{seed}/{luck}").getrandbits(62) if luck else seed
 
 
 def _as_floats(weights: Mapping[str, float]) -> dict[str, float]:

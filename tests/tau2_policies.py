@@ -34,7 +34,9 @@ class Tau2TestPlayer:
     async def move(self, episode: Episode) -> Move:
         world = episode.world
         assert isinstance(world, Tau2World)
-        return Move(self._texts(world, episode.context.seed)[episode.turn], None)
+        assert episode.origin is not None
+        _, seed, options = episode.origin
+        return Move(self._texts(world, seed + (options.get("luck") or 0) * _APART)[episode.turn], None)
 
 
 def _gold(world: Tau2World, seed: int) -> Sequence[str]:

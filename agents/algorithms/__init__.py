@@ -31,8 +31,11 @@ def algorithm_of(config: TrainConfig) -> Algorithm:
         )
     try:
         made: Any = resolve_name(ALGORITHMS.get(name, name))(config.advantage)
-    except (ImportError, AttributeError) as err:
-        raise ConfigError(f"algorithm={name} is not there ({err}); name it as your.module:YourAlgorithm") from None
+    except (ImportError, AttributeError, TypeError) as err:
+        raise ConfigError(
+            f"algorithm={name} cannot be made ({err}); name a class that takes the settings of `advantage`, as "
+            "your.module:YourAlgorithm"
+        ) from None
     if lacking := [hook for hook in ("score", "advantages") if not callable(getattr(made, hook, None))]:
         raise ConfigError(
             f"algorithm={name} has no {', '.join(lacking)}; agents.rollouts.grpo.Algorithm says what it does"

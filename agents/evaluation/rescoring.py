@@ -38,7 +38,7 @@ from toolorchestra.envs.domains.questions.world import QaWorld
 from toolorchestra.envs.domains.world import Regradable, World
 from toolorchestra.envs.episode.calls import ReadyCall
 from toolorchestra.envs.episode.rules import held_to
-from toolorchestra.envs.factory import EpisodeFactory
+from toolorchestra.envs.factory import EpisodeFactory, drawing_seed
 from toolorchestra.envs.money.ledger import Bill
 from toolorchestra.envs.money.prices import NANO
 from toolorchestra.envs.money.spend_cap import SpendCap
@@ -186,7 +186,7 @@ class _Regrader:
             raise _Unrepeatable("the run's manifest does not name its environment")
         scene = made.source.open(row.task, line["seed"], made.sheet, None)
         bill = Bill(scene.sheet, self.cap)
-        context = ToolContext(scene.world, line["seed"], bill)
+        context = ToolContext(scene.world, drawing_seed(line["seed"], line.get("luck")), bill)
         found = _ended_world(row, line, scene.world, context)
         if isinstance(found, Tool):
             done = await self.gates.perform(ReadyCall(found, {}, context))

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 
 FAILURE_CHARACTERS = 500
-_APART = 1_000_003
-"""Distance between the seeds of a task's trials."""
 _GROUPS = ("subject", "level", "hops", "domain", "difficulty")
 _OPENING = ("task", "preference", "budget", "price_sheet")
 """What the trajectory keeps of what an episode's start told."""
@@ -67,8 +65,8 @@ class PlayedTrial(NamedTuple):
 
 
 def tasks_of(made: EpisodeFactory, tasks: int, seed: int) -> list[tuple[str, int]]:
-    """Draw so many different tasks of the environment's split, each with the seed of its first trial. A source that can
-    list its tasks gives the first ones; of any other they are drawn, by seeds that count on from `seed`."""
+    """So many different tasks of the environment's split, each with the seed of its trials. A source that can list
+    its tasks gives the first ones; of any other they are drawn, by seeds that count on from `seed`."""
     source: Any = made.source
     split = made.settings.split
     listed = _listed(source, split)
@@ -93,14 +91,11 @@ def _listed(source: Any, split: str) -> Sequence[str] | None:
 
 
 def trials_of(env: str, made: EpisodeFactory, policy: str, tasks: int, seed: int, trials: int) -> list[Trial]:
-    """Every trial of a policy on an environment's split: all tasks once, then all of them again."""
+    """Every trial of a policy on an environment's split: all tasks once, then all of them again, each time with other
+    draws. Preference, prices and tools of a task are those of its first trial."""
     found = tasks_of(made, tasks, seed)
     split = made.settings.split
-    return [
-        Trial(env, split, policy, task, number, first + number * _APART)
-        for number in range(trials)
-        for task, first in found
-    ]
+    return [Trial(env, split, policy, task, number, first) for number in range(trials) for task, first in found]
 
 
 async def play(
@@ -109,7 +104,7 @@ async def play(
     """Play a trial to its end. `watch` is told of its episode when that begins. Whatever breaks down, this trial alone
     fails; a wrong setting is told beside it, for it would fail all."""
     try:
-        started = made.start(trial.seed, {"task_id": trial.task})
+        started = made.start(trial.seed, {"task_id": trial.task, "luck": trial.number})
     except Exception as err:  # noqa: BLE001 - a task that cannot be opened is one failed trial
         row = EvaluationRow(*trial.key, trial.seed, "failed", None, failure=_told("opening", err))
         nothing = {"key": list(trial.key), "task_id": trial.task, "seed": trial.seed, "messages": [], "charges": [],

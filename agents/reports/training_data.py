@@ -63,6 +63,7 @@ HELD_OUT = (
 IN_TRAINING = (
     Drawn("accuracy", "Right answers in training", "%", 100.0),
     Drawn("cents", "Cost of a rollout in training", "cents", 1.0),
+    Drawn("different", "Different trajectories in a group", "trajectories", 1.0),
 )
 
 

@@ -78,6 +78,7 @@ def log_step(
         "used": batch.used,
         "flat_groups": batch.flat_groups,
         "flat_share": batch.flat_groups / len(groups),
+        **different(groups, batch),
         "failed": len(rollouts) - len(kept),
         "context": context_cuts(rollouts),
         "choice_entropy": seen.entropy,
@@ -105,6 +106,14 @@ def log_step(
         f"group reward {values['group_reward']:.3f}, accuracy {values['accuracy']:.0%}, {values['cents']:.2f} ¢, "
         f"{values['turns']:.1f} turns, {values['sampled_tokens_per_second']:,.0f} tokens/s"
     )
+
+
+def different(groups: Sequence[Group], batch: TrainingBatch) -> dict[str, float]:
+    """How many different trajectories a group had, in the mean; and the effective number of samples: the different
+    trajectories of all groups that taught something."""
+    counts = [len({tuple(s.text for s in t.sequences) for t in group.trajectories}) for group in groups]
+    taught = [any(one is not None for one in row) for row in batch.advantages]
+    return {"different": mean(counts), "samples": float(sum(n for n, one in zip(counts, taught, strict=True) if one))}
 
 
 MOST_MISMATCH = 0.1

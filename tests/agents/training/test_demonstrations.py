@@ -1,14 +1,14 @@
-"""Demonstrations: the best of some random plans, the same whoever looks for them, and one sequence for each."""
+"""Demonstrations: random plays, or recorded trajectories; the same whoever plays them, one sequence for each."""
 
 from __future__ import annotations
 
-import itertools
 import multiprocessing
 import os
+import random
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing.process import BaseProcess
@@ -16,57 +16,35 @@ from pathlib import Path
 
 import pytest
 
-from toolorchestra.agents.configuration.config import TrainConfig, WarmStart
+from toolorchestra.agents.configuration.config import WarmStart
 from toolorchestra.agents.configuration.environments import training
 from toolorchestra.agents.configuration.presets import preset
 from toolorchestra.agents.engines.tiny import load_tokenizer
 from toolorchestra.agents.evaluation.simulated_evaluation import played
 from toolorchestra.agents.policies.baselines import baseline
-from toolorchestra.agents.policies.plans import Follows
-from toolorchestra.agents.rollouts.rollout import Chat, measured
-from toolorchestra.agents.training.demonstrations import (
-    Planner,
-    _tasks,
-    best_tried,
-    demonstrations,
-    recorded,
-    try_plans,
-)
-from toolorchestra.agents.training.plan_values import learnt
+from toolorchestra.agents.rollouts.rollout import Chat, Job, factory_of, measured, siblings
+from toolorchestra.agents.training.demonstrations import Wanderer, _tasks, demonstrations, recorded
 from toolorchestra.envs.base.errors import ConfigError
-from toolorchestra.envs.factory import EpisodeFactory
 
-SOME = replace(preset("tiny"), warm_start=WarmStart(demonstrations=24, tries=4))
-
-
-def found(config: TrainConfig, numbers: Iterable[int]) -> list[tuple[EpisodeFactory, int, Sequence[str]]]:
-    """The tasks on which one of some random plans succeeds, with what was said in the best one."""
-    made = [
-        (factory, seed, best_tried(factory, seed, config.warm_start.tries, rng))
-        for _, factory, seed, rng in _tasks(config, list(numbers))
-    ]
-    return [one for one in made if one[2]]
+SOME = replace(preset("tiny"), warm_start=WarmStart(demonstrations=24))
 
 
-def test_a_plan_found_solves_its_task_again() -> None:
-    plans = found(SOME, range(24))
-    assert 12 < len(plans) <= 24
-    for factory, seed, said in plans:
-        texts = iter(said)
-        episode = played(factory, lambda _, texts=texts: next(texts), seed)  # type: ignore[misc]
-        assert measured(episode).solved
-        assert next(texts, None) is None
+def test_random_plays_are_not_chosen_by_what_they_earn() -> None:
+    """There is one for each task, and those that did not solve it are among them: about as many as of `random`."""
+    chat, config = Chat(load_tokenizer()), replace(SOME, warm_start=WarmStart(demonstrations=300))
+    assert len(demonstrations(chat, config)) == 300
+    solved = {"shown": 0, "random": 0}
+    for _, factory, seed, rng in _tasks(config, range(300)):
+        for name, plays in (("shown", Wanderer(rng)), ("random", baseline("random", seed))):
+            solved[name] += measured(played(factory, plays, seed)).solved
+    assert 20 < solved["shown"] < 120
+    assert abs(solved["shown"] - solved["random"]) < 35
 
 
-def test_a_task_gets_the_same_plan_whoever_looks_for_it() -> None:
-    whole = found(SOME, range(24))
-    apart = [*found(SOME, range(0, 24, 2)), *found(SOME, range(1, 24, 2))]
-    assert sorted((seed, said) for _, seed, said in apart) == [(seed, said) for _, seed, said in whole]
-
-
-def test_more_tries_solve_more_tasks() -> None:
-    once, often = (replace(SOME, warm_start=WarmStart(tries=tries)) for tries in (1, 8))
-    assert len(found(once, range(40))) < len(found(often, range(40)))
+def test_where_messages_are_heard_random_plays_say_some() -> None:
+    factory = factory_of("ToolOrchestra/ToolScale-v0", max_turns=12)
+    said = [m["content"] for m in played(factory, Wanderer(random.Random(3)), 5).messages if m["role"] == "assistant"]
+    assert {text.startswith("<tool_call>") for text in said} == {True, False}
 
 
 def test_shared_out_over_processes_the_data_are_the_same() -> None:
@@ -177,22 +155,6 @@ def test_runs_that_did_not_solve_their_task_are_left_out(tmp_path: Path) -> None
 PLANNED = replace(SOME, warm_start=WarmStart(demonstrations=120, tries=6, planned=True))
 
 
-def test_a_planned_start_does_better_on_another_day_than_the_best_that_were_tried() -> None:
-    """For users who want a right answer and nothing else; by four random plans on each of many tasks."""
-    wants = [replace(m, arguments={**m.arguments, "preference": "accurate"}) for m in SOME.environments[:1]]
-    config = replace(SOME, environments=tuple(wants))
-    factory, tasks, days = training(config.environments[0]), range(100), range(1, 7)
-    planner = Planner(learnt([one for _, one in try_plans(config, range(800))]), factory, config.baselines)
-    planned = best = 0
-    for _, _, seed, rng in _tasks(config, tasks):
-        plan, said = planner.plan(seed), best_tried(factory, seed, config.warm_start.tries, rng)
-        for day in days:
-            planned += measured(played(factory, Follows(lambda _, plan=plan: plan), seed, luck=day)).solved  # type: ignore[misc]
-            texts = itertools.chain(said, itertools.repeat(said[-1] if said else ""))  # an answer may fail to come
-            best += bool(said) and measured(played(factory, lambda _, told=texts: next(told), seed, luck=day)).solved  # type: ignore[misc]
-    assert planned > best + 0.03 * len(tasks) * len(days)
-
-
 def test_planned_over_processes_the_data_are_the_same() -> None:
     chat, watched = Chat(load_tokenizer()), []
     alone = demonstrations(chat, PLANNED, lambda what, number: watched.append((what, number)))
@@ -205,15 +167,22 @@ def test_planned_over_processes_the_data_are_the_same() -> None:
 
 def test_another_luck_is_the_same_task_with_other_draws() -> None:
     factory = training(SOME.environments[0])
-    outcomes = set()
+    bills = set()
     for luck in range(6):
-        started = factory.start(5, luck=luck)
-        first = factory.start(5)
+        started, first = factory.start(5, {"luck": luck}), factory.start(5)
         assert started.observation == first.observation
         assert started.info == first.info
-        episode = played(factory, baseline("cheapest", 5), 5, luck=luck)
-        assert episode.ledger.summary() == played(factory, baseline("cheapest", 5), 5, luck=luck).ledger.summary()
-        outcomes.add(episode.ledger.summary()["usd"])
-    assert len(outcomes) > 3
-    plain = played(factory, baseline("cheapest", 5), 5)
-    assert plain.ledger.summary() == played(factory, baseline("cheapest", 5), 5, luck=0).ledger.summary()
+        episode, again = (played(factory, baseline("cheapest", 5), 5, {"luck": luck}) for _ in range(2))
+        assert episode.ledger.summary() == again.ledger.summary()
+        bills.add(episode.ledger.summary()["usd"])
+    assert len(bills) > 3
+    plain, none = (played(factory, baseline("cheapest", 5), 5, options) for options in (None, {"luck": 0}))
+    assert plain.ledger.summary() == none.ledger.summary()
+
+
+def test_siblings_have_their_own_draws_and_the_same_task() -> None:
+    job = Job("HLE-v0", training(SOME.environments[0]), 5, {"preference": "cheap"})
+    group = siblings(job, 4)
+    assert group[0] is job
+    assert [one.options for one in group[1:]] == [{"preference": "cheap", "luck": n} for n in (1, 2, 3)]
+    assert {(one.seed, one.factory) for one in group} == {(5, job.factory)}

@@ -1,0 +1,109 @@
+"""The algorithms, each against arithmetic that is written anew here, and the chance of an answer against its draws."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.agents.rollouts.test_grpo import RIGHT, WRONG, advantages, group_of
+from toolorchestra.agents.algorithms import ALGORITHMS, algorithm_of, critic
+from toolorchestra.agents.algorithms.critic import Critic, by_turn
+from toolorchestra.agents.algorithms.gated import Gated
+from toolorchestra.agents.algorithms.leave_one_out import SCALE, LeaveOneOut
+from toolorchestra.agents.configuration.presets import preset
+from toolorchestra.agents.evaluation.simulated_evaluation import played
+from toolorchestra.agents.policies.baselines import baseline
+from toolorchestra.agents.rollouts.grpo import AdvantageParams, Grpo, TokenSequence, Trajectory, training_batch
+from toolorchestra.agents.rollouts.rollout import _chance, factory_of
+from toolorchestra.envs.base.errors import ConfigError
+
+PARAMS = AdvantageParams(least_spread=0.0)
+WEIGHTS = 2.0
+"""The sum of the weights of the preference that the groups here are played under."""
+
+
+def test_leave_one_out_compares_each_with_the_mean_of_the_others() -> None:
+    got = advantages([0.1, 0.3, 0.8], LeaveOneOut(PARAMS))
+    assert got == pytest.approx([SCALE * x / WEIGHTS for x in (0.1 - 0.55, 0.3 - 0.45, 0.8 - 0.2)])
+
+
+def test_costs_behind_a_gate_weigh_what_the_share_of_right_ones_is() -> None:
+    near = replace(RIGHT, usd=0.06)
+    between = (replace(WRONG, usd=0.0), replace(RIGHT, usd=0.1))
+    scores = Gated(PARAMS).score(group_of(RIGHT, near, WRONG, WRONG, baselines=between))
+    plain = Grpo(PARAMS).score(group_of(RIGHT, near, WRONG, WRONG, baselines=between))
+    rate = 0.5
+    assert [one.total for one in plain if one] == pytest.approx([1.8, 1.4, 0.0, 0.0])
+    assert [one.total for one in scores if one] == pytest.approx([2 - rate * 0.2, 2 - rate * 0.6, 0.0, 0.0])
+
+
+def test_a_constant_critic_that_hands_everything_back_is_the_groups_mean(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(critic, "TRACE", 1.0)
+    monkeypatch.setattr(critic, "fitted", lambda rows, gains: np.zeros(critic.WIDTH))
+    got = advantages([0.2, 0.4, 0.9], Critic(PARAMS))
+    assert got == pytest.approx([SCALE * (x - 0.5) / WEIGHTS for x in (0.2, 0.4, 0.9)])
+    assert by_turn(np.zeros(3), 0.25) == [0.25 * SCALE] * 3
+
+
+def test_a_critic_gives_a_turn_what_it_made_of_the_state() -> None:
+    """By hand: surprises 0.3 - 0.1, 0.2 - 0.3 and 0.6 - 0.2, each with TRACE of what comes after it."""
+    last = 0.6 - 0.2
+    middle = 0.2 - 0.3 + critic.TRACE * last
+    first = 0.3 - 0.1 + critic.TRACE * middle
+    assert by_turn(np.array([0.1, 0.3, 0.2]), 0.6) == pytest.approx([SCALE * x for x in (first, middle, last)])
+
+
+def test_each_token_has_the_advantage_of_its_turn() -> None:
+    sampled = [False, True, True, False, True, False, True]
+    sequence = TokenSequence(list(range(7)), [0.0] * 7, sampled)
+    assert sequence.turns == 3
+    assert sequence.datum([1.0, -2.0, 3.0]).advantages == [0.0, 1.0, 1.0, 0.0, -2.0, 0.0, 3.0]
+    two = replace(group_of(RIGHT).trajectories[0], sequences=[sequence, sequence])
+    assert isinstance(two, Trajectory)
+    assert [d.advantages[1] for d in two.data([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])] == [1.0, 4.0]
+
+
+def test_every_name_is_an_algorithm_and_an_unknown_one_is_refused() -> None:
+    config = preset("tiny")
+    for name in ALGORITHMS:
+        batch = training_batch([group_of(RIGHT, WRONG)], algorithm_of(replace(config, algorithm=name)))
+        assert batch.used == 2
+    with pytest.raises(ConfigError, match=r"no algorithm 'ppo'; valid: .*grpo"):
+        algorithm_of(replace(config, algorithm="ppo"))
+    with pytest.raises(ConfigError, match="algorithm=builtins:list cannot be made"):
+        algorithm_of(replace(config, algorithm="builtins:list"))
+    with pytest.raises(ConfigError, match="algorithm=builtins:str has no score, advantages"):
+        algorithm_of(replace(config, algorithm="builtins:str"))
+
+
+# -- the chance of an answer -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("env_id", ["HLE-v0", "FRAMES-v0"])
+def test_the_expected_outcome_is_the_mean_of_drawn_ones(env_id: str) -> None:
+    """Each task is played on many days by one rule. What the law says of the answers is what came of them."""
+    factory = factory_of(env_id)
+    said: list[float] = []
+    drawn: list[float] = []
+    for seed in range(20):
+        for luck in range(40):
+            episode = played(factory, baseline("strongest", seed), seed, {"luck": luck})
+            chance = _chance(episode)
+            if chance is not None and episode.outcome is not None:
+                said.append(chance)
+                drawn.append(episode.outcome.value)
+    error = (sum(p * (1 - p) for p in said) / len(said) ** 2) ** 0.5
+    assert len(said) > 700
+    assert abs(statistics.fmean(said) - statistics.fmean(drawn)) < 4 * error
+
+
+def test_a_chance_counts_what_a_right_answer_would_earn() -> None:
+    between = (replace(WRONG, usd=0.0), replace(RIGHT, usd=0.1))
+    sure, likely = replace(RIGHT, chance=1.0), replace(WRONG, usd=0.02, chance=0.25)
+    rewards = Grpo(PARAMS).score(group_of(sure, likely, baselines=between))
+    assert [one.total for one in rewards if one] == pytest.approx([1.8, 0.25 * 1.8])
+    unread = Grpo(replace(PARAMS, unreadable="wrong")).score(group_of(sure, replace(likely, valid_format=False)))
+    assert [one.total for one in unread if one][1] == 0.0
