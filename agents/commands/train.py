@@ -20,7 +20,7 @@ from toolorchestra.agents.configuration.config import EnvMix, TrainConfig, with_
 from toolorchestra.agents.configuration.presets import PRESETS, preset
 from toolorchestra.agents.engines.base import Kind, LossParams
 from toolorchestra.agents.reports.training_report import write_report
-from toolorchestra.agents.training.build import build, default_folder
+from toolorchestra.agents.training.build import build, default_folder, with_room
 from toolorchestra.agents.training.trainer import train
 from toolorchestra.agents.training.training_run import TrainingRun, claimed
 
@@ -123,6 +123,7 @@ def run(given: TrainOptions) -> int:
 
 def trained(config: TrainConfig, folder: Path, *, resume: bool, report: bool = True) -> TrainingRun:
     """Train to the end, or to the first Ctrl-C, and write the report."""
+    config = with_room(config, say)
     engine, chat = build(config, say)
     try:
         made = train(config, folder, engine, chat, resume=resume, say=say)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from toolorchestra.agents.configuration.config import LAYERS, ModelConfig, TrainConfig
+from toolorchestra.agents.configuration.config import LAYERS, EnvMix, ModelConfig, TrainConfig
+from toolorchestra.agents.configuration.environments import training
 from toolorchestra.agents.engines.base import Engine, EngineSettings, Samples
 from toolorchestra.agents.rollouts.rollout import DEADLINE_SECONDS, Chat
+from toolorchestra.envs.base.actions import render_call
 from toolorchestra.envs.base.errors import ConfigError, install
 
 Say = Callable[[str], None]
@@ -164,6 +166,35 @@ def plan(config: TrainConfig, shape: Mapping[str, Any], device_bytes: int) -> An
         memory_share=wanted.memory_share if wanted.sampler == "vllm" else 0.0,
         local_cache_tokens=wanted.rows * config.max_context if wanted.sampler == "local" else 0,
     )
+
+
+TRIED_TASKS = 8
+"""Tasks whose tools are looked at: where tools vary, names do."""
+
+
+def with_room(config: TrainConfig, say: Say) -> TrainConfig:
+    """The configuration with as many tokens a turn as the longest call takes whose arguments are all choices: names of
+    one's own may take more than the preset's do, and a turn that is cut is never readable."""
+    chat = base_chat(config.model)
+    texts = {text for mix in config.environments if not mix.max_tokens for text in _calls(mix)}
+    longest = max(texts, key=lambda text: len(chat.encode(text)), default="")
+    needed = len(chat.encode(longest)) + 1  # the end of the turn
+    if needed <= config.max_tokens:
+        return config
+    say(f"max_tokens is {needed}, where {config.max_tokens} was set: {longest} takes so many")
+    return replace(config, max_tokens=needed, max_context=max(config.max_context, 2 * needed))
+
+
+def _calls(mix: EnvMix) -> Iterator[str]:
+    """The calls of an environment's tools, as long as their choices make them."""
+    made = training(mix)
+    for seed in range(TRIED_TASKS):
+        for tool in made.start(seed).episode.world.toolbox:
+            choices = {name: schema["enum"] for name, schema in tool.checker.arguments.items() if schema.get("enum")}
+            if all(name in choices for name in tool.parameters.get("required", ())):
+                yield render_call(
+                    tool.name, {name: max(given, key=lambda one: len(str(one))) for name, given in choices.items()}
+                )
 
 
 def default_folder(config: TrainConfig) -> Path:
