@@ -2,8 +2,8 @@
 
 One play says little of a choice, and a group says little of one turn of it; but the turns of all tasks have much in
 common. The value of a state is its group's mean, and what ridge regression over the tokens since the opening adds to
-that. Tokens are taken together with those of the question's first line, so that a choice may be worth much for one
-subject and little for another. The advantage of a turn is the generalised one (GAE, arXiv 1506.02438): what the states
+that. Tokens are taken together with the question's and with the preference's weights, so that a choice may be worth much
+for one subject or user and little for another. The advantage of a turn is the generalised one (GAE, arXiv 1506.02438): what the states
 behind it turned out to be worth beyond its own. With weights of 0 and TRACE = 1 it is the reward less the group's mean.
 
 The critic is fitted anew in each step and keeps nothing, so a resumed run has the same one.
@@ -23,11 +23,11 @@ from toolorchestra.agents.rollouts.grpo import MOST_ADVANTAGE, Advantages, Group
 Numbers = NDArray[np.float64]
 TRACE = 0.9
 """Share of a later turn's surprise that an earlier one is given: 0 its own alone, 1 all of them."""
-WIDTH = 1024
+WIDTH = 2048
 """Numbers that tokens are hashed into."""
 RIDGE = 10.0
-HEAD = 4
-"""Tokens of the question that others are taken together with."""
+ASKED = 14
+"""Tokens before the first turn that others are taken together with: the question's, or its last ones."""
 
 
 class Critic(Grpo):
@@ -55,27 +55,32 @@ class Critic(Grpo):
 
 
 def states_of(trajectory: Trajectory) -> Numbers:
-    """What was said since the opening before each turn, as numbers."""
+    """What was said since the opening before each turn, as numbers: counts of tokens, alone, beside each token of the
+    question, and as much as the user minds dollars and seconds."""
+    preference = trajectory.preference
+    most = whole(preference.weights())
     rows: list[Numbers] = []
     seen = np.zeros(WIDTH)
     for sequence in trajectory.sequences:
-        opening = sequence.sampled.index(True) if any(sequence.sampled) else len(sequence.tokens)
-        head = sequence.tokens[max(0, opening - 24) : opening][:HEAD]
-        for place, (before, now) in enumerate(pairwise((False, *sequence.sampled))):
-            if now and not before:
-                rows.append(seen.copy())
-            if place >= opening:
-                token = sequence.tokens[place]
-                seen[(token * 2654435761) % WIDTH] += 1.0
-                for other in head:
-                    seen[(token * 2654435761 + other * 40503) % WIDTH] += 1.0
+        sampled, tokens = np.array(sequence.sampled, bool), np.array(sequence.tokens, np.int64)
+        begun = np.flatnonzero(sampled & ~np.concatenate([[False], sampled[:-1]]))
+        if not len(begun):
+            continue
+        asked = tokens[max(0, begun[0] - ASKED) : begun[0]]
+        beside = (tokens[:, None] * 7919 + asked * 104729 + 1) % WIDTH
+        for first, last in pairwise([*begun, len(tokens)]):
+            rows.append(seen.copy())
+            now = tokens[first:last]
+            np.add.at(seen, beside[first:last].ravel(), 1.0)
+            for place, weight in enumerate((1.0, float(preference.usd) / most, float(preference.seconds) / most)):
+                np.add.at(seen, (now * 7919 + place * 31) % WIDTH, weight)
     return np.stack(rows) if rows else np.zeros((0, WIDTH))
 
 
 def fitted(rows: Numbers, gains: Numbers) -> Numbers:
     """Weights of ridge regression."""
-    made: Numbers = np.linalg.solve(rows.T @ rows + RIDGE * np.eye(WIDTH), rows.T @ gains)
-    return made
+    made = np.linalg.solve(rows.T @ rows + RIDGE * np.eye(WIDTH), rows.T @ gains)
+    return np.asarray(made, np.float64)
 
 
 def by_turn(values: Numbers, gain: float) -> list[float]:
