@@ -109,8 +109,6 @@ class WarmStart:
     planned: bool = False
     """Show a plan in place of a random play: the one that is worth most by what random plans on all tasks tell. It is
     what reinforcement learning is compared with."""
-    tries: int = 6
-    """How many random plans are tried on each task for that."""
     trajectories: str = ""
     """A JSONL of recorded trajectories to learn from instead."""
     gate: bool = True
@@ -119,7 +117,7 @@ class WarmStart:
 
     def __post_init__(self) -> None:
         require(self, NOT_NEGATIVE, "steps", where="warm_start.")
-        require(self, AT_LEAST_ONE, "batch", "demonstrations", "tries", where="warm_start.")
+        require(self, AT_LEAST_ONE, "batch", "demonstrations", where="warm_start.")
         require(self, POSITIVE, "learning_rate", where="warm_start.")
 
 

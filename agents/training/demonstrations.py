@@ -38,6 +38,8 @@ from toolorchestra.envs.factory import EpisodeFactory
 FIRST_SEED = 2_000_000_011
 SAID = 40
 """Characters of a result that a random play says."""
+TRIES = 6
+"""Random plans that are tried on each task before the best one is planned."""
 AT_ONCE = 50
 """Tasks that a process is given at a time, so that the others have something to do until all are done."""
 
@@ -114,7 +116,7 @@ def try_plans(config: TrainConfig, numbers: Sequence[int]) -> list[tuple[int, Tr
     found = []
     for env, factory, seed, rng in _tasks(config, numbers):
         opening = factory.start(seed).episode
-        for _ in range(config.warm_start.tries):
+        for _ in range(TRIES):
             plan = random_plan(opening, rng)
             episode = played(factory, Follows(lambda _, plan=plan: plan), seed)  # type: ignore[misc]
             if episode.failure is None:

@@ -77,7 +77,7 @@ def _data(run: TrainingRun) -> list[Datum]:
     if start.trajectories:
         data = recorded(run.chat, Path(start.trajectories), run.say)
     else:
-        shows = f"the best plan of {start.tries} random ones" if start.planned else "one random play"
+        shows = "the plan that random ones tell is best" if start.planned else "one random play"
         run.say(f"warm start: {shows} on each of {start.demonstrations:,} tasks")
         shown: dict[str, Progress] = {}
 

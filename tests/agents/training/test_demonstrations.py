@@ -152,7 +152,7 @@ def test_runs_that_did_not_solve_their_task_are_left_out(tmp_path: Path) -> None
         recorded(chat, path)
 
 
-PLANNED = replace(SOME, warm_start=WarmStart(demonstrations=120, tries=6, planned=True))
+PLANNED = replace(SOME, warm_start=WarmStart(demonstrations=120, planned=True))
 
 
 def test_planned_over_processes_the_data_are_the_same() -> None:

@@ -317,8 +317,8 @@ def test_a_kl_term_is_to_what_was_started_from(first: Path, tmp_path: Path) -> N
 
 def test_the_warm_start_follows_and_is_said_to_be_needless(first: Path, tmp_path: Path) -> None:
     said: list[str] = []
-    with pytest.raises(ConfigError, match="random plans through the paper's tools"):
-        run(tmp_path, replace(starting(first), warm_start=WarmStart(steps=1)), said=said)
+    with pytest.raises(ConfigError, match="did not reach what reinforcement learning needs"):
+        run(tmp_path, replace(starting(first), warm_start=WarmStart(steps=1, demonstrations=4)), said=said)
     assert "the warm start follows; a model that speaks the grammar already needs none: warm_start.steps=0" in said
 
 

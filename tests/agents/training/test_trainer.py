@@ -127,10 +127,10 @@ def test_a_kl_term_is_to_what_the_warm_start_left(tmp_path: Path, rank: int) -> 
         shutil.rmtree(tmp_path / "checkpoints" / "step-000001")
 
 
-def test_a_warm_start_without_plans_is_refused(tmp_path: Path) -> None:
+def test_a_planned_start_where_there_are_no_plans_is_refused(tmp_path: Path) -> None:
     mixes = (*SMALL.environments, EnvMix("ToolScale-v0", 1.0, {"domain": "finance"}))
     with pytest.raises(ConfigError, match=r"the paper's tools, which ToolScale-v0 does not have: name recorded runs"):
-        run(tmp_path, replace(SMALL, environments=mixes))
+        run(tmp_path, replace(SMALL, environments=mixes, warm_start=replace(SMALL.warm_start, planned=True)))
 
 
 def test_a_folder_that_holds_another_run_is_refused(tmp_path: Path) -> None:
@@ -187,10 +187,10 @@ def test_a_start_that_is_not_good_enough_is_refused(tmp_path: Path, monkeypatch:
         run(tmp_path, replace(SMALL, warm_start=poor))
 
 
-def test_a_start_without_one_demonstration_is_refused(tmp_path: Path) -> None:
-    unlucky = replace(SMALL, seed=1, warm_start=WarmStart(steps=1, demonstrations=1, tries=1))
-    with pytest.raises(ConfigError, match=r"no random plan solved its task; raise warm_start\.demonstrations or"):
-        run(tmp_path, unlucky)
+def test_a_start_without_one_demonstration_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warmstart, "demonstrations", lambda *_: [])
+    with pytest.raises(ConfigError, match="nothing to learn from: every episode that it played failed"):
+        run(tmp_path, replace(SMALL, warm_start=WarmStart(steps=1, demonstrations=1)))
 
 
 def test_a_batch_without_a_usable_group_is_skipped_and_said(tmp_path: Path) -> None:
@@ -378,7 +378,7 @@ def test_a_saved_model_of_transformers_loads(tmp_path: Path) -> None:
         ("evaluation_tasks=0", "evaluation_tasks must be at least 1"),
         ("average=1", "average=1 would never leave the first weights"),
         ("seed=-1", "seed must be a number from 0 up"),
-        ("warm_start.tries=0", r"warm_start\.tries must be at least 1"),
+        ("warm_start.batch=0", r"warm_start\.batch must be at least 1"),
         ("model.hidden=3", r"model\.hidden is a multiple of 8"),
         ("model.rows=0", r"model\.rows must be at least 1"),
         ("loss.entropy_weight=nan", r"loss\.entropy_weight must be"),

@@ -152,7 +152,7 @@ def test_an_interrupt_before_anything_is_learnt_ends_at_once_and_leaves_the_sign
             if text.endswith("demonstrations"):
                 signal.raise_signal(signal.SIGINT)
 
-    start = WarmStart(steps=20, batch=2, demonstrations=8, tries=2)
+    start = WarmStart(steps=20, batch=2, demonstrations=8)
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, replace(COLD, warm_start=start, model=ModelConfig(hidden=8)), said=Said())
     assert re.fullmatch(r"warm start: \d demonstrations", said[-1])

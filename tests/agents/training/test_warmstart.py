@@ -22,7 +22,7 @@ from toolorchestra.agents.training.trainer import train
 from toolorchestra.agents.training.training_run import TrainingRun, rollout_params
 from toolorchestra.envs.base.errors import ConfigError
 
-START = WarmStart(steps=5, batch=4, demonstrations=12, tries=2)
+START = WarmStart(steps=5, batch=4, demonstrations=12)
 CONFIG = replace(
     COLD, warm_start=START, groups=1, rollouts=2, evaluation_tasks=1, model=ModelConfig(hidden=16, lora_rank=2)
 )
@@ -32,7 +32,6 @@ CONFIG = replace(
 def _the_gate_opens(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever it sees; and every second step is saved."""
     monkeypatch.setattr(warmstart, "LEAST_VALID", 0.0)
-    monkeypatch.setattr(warmstart, "MARGIN", -1.0)
     monkeypatch.setattr(warmstart, "SAVES", 2)
 
 
@@ -176,7 +175,7 @@ def test_an_interrupt_while_the_gate_looks_ends_at_once_and_loses_nothing(
 def test_a_round_whose_gate_did_not_open_is_not_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int, rounds: list[int]
 ) -> None:
-    monkeypatch.setattr(warmstart, "MARGIN", 2.0)
+    monkeypatch.setattr(warmstart, "LEAST_VALID", 1.1)
     monkeypatch.setattr(warmstart, "ROUNDS", 2)
     with pytest.raises(MemoryError):
         run(tmp_path, before=killed(at))
@@ -212,7 +211,7 @@ def test_the_gate_looks_at_as_many_rollouts_as_a_step_has() -> None:
 
 
 def test_without_its_gate_a_start_is_good_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(warmstart, "MARGIN", 2.0)
+    monkeypatch.setattr(warmstart, "LEAST_VALID", 1.1)
     said: list[str] = []
     made = run(tmp_path, replace(CONFIG, warm_start=replace(START, gate=False)), said=said)
     assert (made.warm, made.warm_steps, made.step) == (True, 5, 1)
