@@ -93,7 +93,7 @@ def test_it_says_where_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert all(row["loss"] > 0 and row["tokens_per_second"] > 0 and row["learning_rate"] > 0 for row in found)
     shown = capsys.readouterr().err
     assert f"5/5 warm start, loss {found[-1]['loss']:.3f} a token, 0 s left" in shown
-    assert "12/12 tasks tried" in shown
+    assert "12/12 random plays" in shown
     assert any(text.startswith(f"warm start, round 1: loss {found[-1]['loss']:.3f} a token; readable") for text in said)
     others = {(row["kind"], row["step"]) for row in read(tmp_path / "metrics.jsonl")} - {("warm", n) for n in range(5)}
     assert others == {("eval", 0), ("train", 0), ("eval", 1)}
