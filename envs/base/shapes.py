@@ -41,7 +41,8 @@ def read(shape: type[T], data: object, where: str, error: type[ConfigError] = Co
         data = {**data, **given}
     text = json.dumps([data], default=_plain)
     try:
-        made: tuple[T] = _adapter(shape).validate_json(text)
+        kind: Any = shape
+        made: tuple[T] = _adapter(kind).validate_json(text)
     except ValidationError as err:
         seen = _told(shape, json.loads(text)[0], err.errors(include_url=False), known)
         raise error(f"{where}: {seen}") from None
@@ -52,7 +53,8 @@ def read(shape: type[T], data: object, where: str, error: type[ConfigError] = Co
 def _adapter(shape: Any) -> Any:
     from pydantic import TypeAdapter
 
-    return TypeAdapter(GenericAlias(tuple, (shape,)), config=_CONFIG)  # a dataclass alone would not take it
+    kind: Any = GenericAlias(tuple, (shape,))  # a dataclass alone would not take the configuration
+    return TypeAdapter(kind, config=_CONFIG)
 
 
 def _plain(value: object) -> object:

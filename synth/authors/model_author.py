@@ -250,8 +250,8 @@ def load(
         )
     sheet = load_sheet(prices)
     if scheme == "standin":
-        model = f"{NAME}:{name}"
-        return Backend(model(name, USUAL), model, _as(sheet, model, price_as or STANDIN_PRICED_AS))
+        item = f"{NAME}:{name}"
+        return Backend(model(name, USUAL), item, _as(sheet, item, price_as or STANDIN_PRICED_AS))
     models = ScriptedModel(_nobody) if silent else _served(endpoints)
     return Backend(models, name, _as(sheet, name, price_as) if price_as else sheet)
 
