@@ -1,0 +1,40 @@
+"""The table and the picture of learning curves, from folders that are written here."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from scripts import learning
+
+
+def run_folder(folder: Path, seed: int, shares: list[float]) -> Path:
+    (folder / "report").mkdir(parents=True)
+    config = {"preset": "tiny", "algorithm": "grpo", "groups": 2, "rollouts": 5, "seed": seed}
+    summary = {"configuration": config, "of_oracle": {"value": shares[-1]}, "standings": {"policy": {"cents": 1.5}}}
+    (folder / "report" / "summary.json").write_text(json.dumps(summary))
+    rows = [
+        {"kind": "eval", "step": 10 * n, "of_oracle": share, "policy/reward": share / 2, "oracle/reward": 0.5}
+        for n, share in enumerate(shares)
+    ]
+    rows += [{"kind": "train", "step": n, "time/step": 6.0} for n in range(20)]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+def test_plays_are_counted_to_the_first_evaluation_that_reaches_a_share(tmp_path: Path) -> None:
+    curves = [
+        learning.curve_of(run_folder(tmp_path / "a", 0, [0.2, 0.85, 0.96])),
+        learning.curve_of(run_folder(tmp_path / "b", 1, [0.2, 0.7, 0.88])),
+    ]
+    row = learning.table(curves).splitlines()[-1]
+    assert row == ("| tiny, grpo, 2 x 5 | 2 | 20% | 150 | 1 of 2 | 1 of 2 | 2.0 | 92.0% (96.0%, 88.0%) | 1.50 |")
+
+
+def test_the_picture_has_a_line_for_each_run_and_each_baseline(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path / "a", 3, [0.2, 0.85, 0.96])
+    assert learning.main([str(folder), "--svg", str(tmp_path / "learning.svg")]) == 0
+    drawn = (tmp_path / "learning.svg").read_text()
+    assert drawn.count("<polyline") == 2
+    assert "oracle" in drawn
+    assert "seeds 3" in drawn
